@@ -1,0 +1,52 @@
+# Every target sets up what it needs: a fresh clone needs Python 3.11+, make and Java 17+ only.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
+export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
+export SPARK_LOCAL_IP ?= 127.0.0.1
+
+.PHONY: help setup java demo test lint simulate bench clean lock
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+$(VENV)/.ready: pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "penstock: $(PYTHON) is older than 3.11; run make PYTHON=python3.11 (or newer)" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+java:
+	@version=$$(java -version 2>&1 | sed -nE 's/.*version "([0-9]+).*/\1/p' | head -n 1); \
+	if [ -z "$$version" ] || [ "$$version" -lt 17 ]; then \
+	  echo "penstock: Java 17 or newer is needed (found: $${version:-none}); install a JRE, for example: apt-get install openjdk-17-jre-headless" >&2; exit 1; fi
+
+setup: java $(VENV)/.ready ## Make the environment in .venv
+
+demo: setup ## Run the main job on real data, kill a worker and compare with Spark
+	@$(BIN)/penstock demo
+
+lint: $(VENV)/.ready ## Format check, lint and types
+	@$(BIN)/ruff format --check src tests benchmarks demo
+	@$(BIN)/ruff check src tests benchmarks demo
+	@$(BIN)/mypy
+
+test: setup lint ## Lint, types and all tests
+	@$(BIN)/python -m pytest
+
+N ?= 2000
+simulate: $(VENV)/.ready ## Long simulation: make simulate N=20000 [SEED=7]
+	@$(BIN)/python -m penstock.testing.simulate --schedules $(N) $(if $(SEED),--seed $(SEED))
+
+bench: setup ## Run the benchmarks; writes docs/benchmarks.md
+	@$(BIN)/python -m benchmarks
+
+lock: $(VENV)/.ready ## Refresh requirements.lock from the environment
+	@$(BIN)/python -m pip freeze --exclude-editable | grep -v -i '^penstock' > requirements.lock
+
+clean: ## Remove everything the targets made
+	rm -rf $(VENV) build dist demo/out .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse artifacts
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

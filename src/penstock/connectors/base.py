@@ -1,0 +1,173 @@
+"""The contracts of sources and sinks.
+
+A *source* is a discovery function on the driver and readers in the slots; what travels between them is a Split. A
+*sink* is a writer per subtask that stages an epoch, and a committer on the driver that makes it visible.
+Sources, sinks and readers are serialised with cloudpickle into the Spark task; splits, positions, discovery states
+and commit messages are stored in snapshots and therefore plain JSON data (or bytes, for messages).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import pyarrow as pa
+
+from penstock.operators.base import Plain
+
+
+class Split(msgspec.Struct, frozen=True):
+    """A unit of a source, read by exactly one reader at a time.
+
+    Attributes:
+        split_id: unique within the source for ever.
+        spec: what to read (path, partition, offsets...).
+        position: how far it was read; ``{}`` at the start. Only its reader writes and reads it.
+    """
+
+    split_id: str
+    spec: dict[str, Plain]
+    position: dict[str, Plain] = {}
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """What one look at the outside found: new splits in the order they are to be read, and the state after it."""
+
+    splits: Sequence[Split]
+    state: Plain
+
+
+class Source(ABC):
+    """Driver side and factory of a source."""
+
+    schema: pa.Schema
+
+    @abstractmethod
+    def describe(self) -> str:
+        """As in Spark's progress, for example ``FileStreamSource[file:/in]``."""
+
+    @abstractmethod
+    def discover(self, state: Plain, parallelism: int) -> Discovery:
+        """Look for new splits since ``state`` (None at the very first call). May block; called on a thread of its own,
+        one call at a time. Must be repeatable: the state of a lost call is given again.
+        """
+
+    @abstractmethod
+    def create_reader(self) -> SourceReader:
+        """A reader for one subtask, in its slot."""
+
+    def committed(self, state: Plain) -> None:  # noqa: B027
+        """A snapshot holding ``state`` is complete: what lies before it will not be read again."""
+
+
+class SourceReader(ABC):
+    """Reads its splits in the order they were added.
+
+    Owned by the subtask's thread; must not block longer than one batch read from local data takes: a reader whose
+    input may block runs a thread of its own and polls a bounded queue.
+    """
+
+    def open(self, subtask: int, parallelism: int) -> None:  # noqa: B027
+        """Called once before anything else."""
+
+    @abstractmethod
+    def add_split(self, split: Split) -> None:
+        """Take over a split, at its position."""
+
+    @abstractmethod
+    def poll(self, max_rows: int, now_ms: int) -> pa.RecordBatch | None:
+        """The next non-empty batch of at most ``max_rows`` rows, or None if there is none now (call again later).
+
+        Positions move past a row exactly when it is returned. ``now_ms`` is wall-clock time.
+        """
+
+    @abstractmethod
+    def snapshot(self) -> Sequence[Split]:
+        """The unfinished splits with their positions, in reading order. Finished splits are gone."""
+
+    def wake_after_ms(self) -> int:
+        """After a ``poll`` that returned None: how long until the next is worth while."""
+        return 10
+
+    def close(self) -> None:  # noqa: B027
+        """Release files and threads; called once, also after a failure."""
+
+
+@dataclass(frozen=True)
+class SinkContext:
+    """``generation`` marks staged data, so that what a fenced attempt left can be told apart. ``attempt_token`` is a
+    random hex string, new per Generation and slot."""
+
+    query_id: str
+    generation: int
+    subtask: int
+    parallelism: int
+    attempt_token: str
+
+
+class SinkWriter(ABC):
+    """Stages rows in the current epoch. Owned by the subtask's thread."""
+
+    def open(self, context: SinkContext) -> None:  # noqa: B027
+        """Called once before anything else."""
+
+    @abstractmethod
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Stage one non-empty batch."""
+
+    @abstractmethod
+    def prepare(self, epoch: int) -> bytes | None:
+        """End the epoch: everything written since the last call is durable when this returns. The returned message is
+        stored in the snapshot and handed to the committer; None if the epoch is empty. Never unpickled by Penstock.
+        """
+
+    def close(self) -> None:  # noqa: B027
+        """Release resources; called once, also after a failure. Must not remove anything staged under a message."""
+
+
+@dataclass(frozen=True)
+class EpochCommit:
+    """The permit to make one epoch visible: exists only for epochs of a complete, logged snapshot.
+
+    ``messages``: by subtask index ascending; subtasks without data are missing. May be empty.
+    """
+
+    query_id: str
+    epoch: int
+    messages: Mapping[int, bytes]
+
+
+class SinkCommitter(ABC):
+    """Driver side of a sink. ``commit`` is called for epochs in ascending order, one at a time, on a thread that may
+    block. After a crash the last epochs are handed over again: the implementation makes each visible exactly once.
+    """
+
+    def open(self, query_id: str) -> None:  # noqa: B027
+        """Called once per driver, before the first Generation. Refuses a target that cannot be written exactly once."""
+
+    @abstractmethod
+    def commit(self, permit: EpochCommit) -> None:
+        """Make the epoch visible. Raises CommitFailed or CommitUnknown."""
+
+    def abandon(self, generation: int) -> None:  # noqa: B027
+        """Nothing staged by Generations up to this one and not named by a pending message is needed any more."""
+
+    def close(self) -> None:  # noqa: B027
+        """Called once when the query ends."""
+
+
+class Sink(ABC):
+    """Factory of writers and the committer."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """As in Spark's progress, for example ``FileSink[/out]``."""
+
+    @abstractmethod
+    def create_writer(self) -> SinkWriter: ...
+
+    @abstractmethod
+    def create_committer(self) -> SinkCommitter: ...

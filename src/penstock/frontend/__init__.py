@@ -1,0 +1,1 @@
+"""Streaming DataFrame -> JobGraph. Only this layer and ``spark`` touch the JVM."""

@@ -1,0 +1,1 @@
+"""The job as data: vertices, edges, key groups."""

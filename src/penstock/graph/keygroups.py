@@ -1,0 +1,15 @@
+"""Key groups: which subtask owns which keys. Frozen: a change would break every stored snapshot."""
+
+from __future__ import annotations
+
+
+def owner(key_group: int, parallelism: int, max_parallelism: int) -> int:
+    """The subtask that owns a key group (the contiguous-range rule of Flink's KeyGroupRangeAssignment)."""
+    return key_group * parallelism // max_parallelism
+
+
+def owned_range(index: int, parallelism: int, max_parallelism: int) -> tuple[int, int]:
+    """Key groups ``[first, last]``, both inclusive, of subtask ``index``."""
+    first = (index * max_parallelism + parallelism - 1) // parallelism
+    last = ((index + 1) * max_parallelism - 1) // parallelism
+    return first, last

@@ -1,0 +1,107 @@
+"""JobGraph: what the frontend compiles to and every slot runs.
+
+The graph is frozen and serialisable with cloudpickle (it travels inside Spark's own task closure; it is never read
+back from storage). Operator, source and sink *specs* are recipes; ``create`` makes the working object in its slot.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from penstock.connectors.base import Sink, Source
+    from penstock.operators.base import Operator
+
+
+class EdgeKind(Enum):
+    HASH = "hash"
+    REBALANCE = "rebalance"
+    BROADCAST = "broadcast"
+
+
+class OperatorSpec(ABC):
+    """A recipe for one operator.
+
+    Attributes:
+        operator_id: stable over restarts: from the plan's structure or the user's name for it; never from exprIds,
+            literals, UDF bytes or paths. State maps by it.
+        name: what a user reads, for example ``Filter (value > 3)``.
+        output_schema: Arrow schema of the batches it yields.
+        state_schemas: Arrow schema of each keyed state table by table name; empty for a stateless operator.
+    """
+
+    operator_id: str
+    name: str
+    output_schema: pa.Schema
+
+    @property
+    def state_schemas(self) -> dict[str, pa.Schema]:
+        return {}
+
+    @abstractmethod
+    def create(self) -> Operator:
+        """A fresh operator for one subtask; ``open`` is called next."""
+
+
+@dataclass(frozen=True)
+class SourceSpec:
+    operator_id: str
+    name: str
+    source: Source
+
+
+@dataclass(frozen=True)
+class SinkSpec:
+    operator_id: str
+    name: str
+    sink: Sink
+
+
+@dataclass(frozen=True)
+class Vertex:
+    """A chain: optional source, operators in order, optional sink. Runs as ``parallelism`` subtasks."""
+
+    id: int
+    name: str
+    source: SourceSpec | None
+    operators: tuple[OperatorSpec, ...]
+    sink: SinkSpec | None
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A connection with channels. ``key_columns`` (positions in ``schema``) are set for HASH only."""
+
+    id: int
+    producer: int
+    consumer: int
+    kind: EdgeKind
+    schema: pa.Schema
+    key_columns: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class JobGraph:
+    """Vertices in topological order. Every vertex has the same parallelism; slot i hosts subtask i of each."""
+
+    vertices: tuple[Vertex, ...]
+    edges: tuple[Edge, ...]
+    parallelism: int
+    max_parallelism: int
+
+    def vertex(self, vertex_id: int) -> Vertex:
+        return next(v for v in self.vertices if v.id == vertex_id)
+
+    def inputs(self, vertex_id: int) -> tuple[Edge, ...]:
+        return tuple(e for e in self.edges if e.consumer == vertex_id)
+
+    def outputs(self, vertex_id: int) -> tuple[Edge, ...]:
+        return tuple(e for e in self.edges if e.producer == vertex_id)
+
+    def edge(self, edge_id: int) -> Edge:
+        return next(e for e in self.edges if e.id == edge_id)

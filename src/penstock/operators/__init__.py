@@ -1,0 +1,1 @@
+"""Vectorised operators over Arrow batches, one per file."""

@@ -1,0 +1,95 @@
+"""The contract between a subtask and its operators.
+
+All methods are called on the subtask's own thread, never concurrently. Call order::
+
+    create -> open -> [restore] -> (process | advance | finish_epoch, snapshot)* -> close
+
+An operator never blocks and never sees a barrier: the subtask calls ``finish_epoch`` and then ``snapshot`` between
+two steps. ``process``, ``advance`` and ``finish_epoch`` are lazy: between two ``next()`` calls the subtask may run
+control work, *a snapshot included*, so **the state must be consistent at every yield**: a row is either still in
+the state or already yielded, never both and never neither.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+Plain = None | bool | int | float | str | list["Plain"] | dict[str, "Plain"]
+"""What JSON can hold: the only thing besides Arrow that is ever read back from storage."""
+
+KEY_GROUP_COLUMN = "__key_group"
+"""First column (int16, ascending) of every keyed state table in a snapshot."""
+
+
+@dataclass(frozen=True)
+class OperatorContext:
+    """What an operator may know about where it runs."""
+
+    operator_id: str
+    subtask: int
+    parallelism: int
+    max_parallelism: int
+
+
+@dataclass(frozen=True)
+class OperatorState:
+    """One subtask's state of one operator, as immutable references; writing it out happens later, elsewhere.
+
+    Attributes:
+        tables: keyed state by table name, each sorted by its first column ``__key_group``.
+        scalars: small operator-level state (a watermark, split positions).
+    """
+
+    tables: Mapping[str, pa.RecordBatch] = field(default_factory=dict)
+    scalars: Mapping[str, Plain] = field(default_factory=dict)
+
+
+class Operator(ABC):
+    """One operator of one subtask. Subclasses override what they need; the defaults are a stateless pass-through."""
+
+    def open(self, context: OperatorContext) -> None:  # noqa: B027 - an optional hook
+        """Prepare; called once, before anything else."""
+
+    @abstractmethod
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Consume one non-empty slice of input and yield zero or more non-empty batches of the output schema.
+
+        An exception raised by user code must be wrapped as ``FunctionError``.
+        """
+
+    def advance(self, watermark_us: int) -> Iterator[pa.RecordBatch]:
+        """The input watermark is now ``watermark_us`` (it only rises). Yield what became due, in bounded batches.
+
+        The watermark is passed downstream after the iterator is exhausted. After a restore it is called again with the
+        restored watermark before any input; what had already been yielded must not be yielded again.
+        """
+        return iter(())
+
+    def emitted_watermark(self) -> int | None:
+        """The watermark this operator generates itself, or None if it only passes its input's on."""
+        return None
+
+    def advance_generated(self, watermark_us: int) -> None:  # noqa: B027
+        """All sources ran dry with this global maximum: an operator that generates the watermark rises to it."""
+
+    def finish_epoch(self) -> Iterator[pa.RecordBatch]:
+        """A barrier will be passed on: yield what belongs before it (ended user iterators, update-mode results)."""
+        return iter(())
+
+    def snapshot(self) -> OperatorState:
+        """The state now, by reference to immutable data (copy on write); must take milliseconds, not grow with IO."""
+        return OperatorState()
+
+    def restore(self, state: OperatorState) -> None:  # noqa: B027
+        """Called once after ``open`` when there is a snapshot; ``state`` has every row this subtask owns."""
+
+    def counters(self) -> Mapping[str, int]:
+        """Monotonic counters, for example ``{"rows_dropped_late": 3, "state_rows": 10}`` (``state_*`` are gauges)."""
+        return {}
+
+    def close(self) -> None:  # noqa: B027
+        """Release resources; called once, also after a failure."""

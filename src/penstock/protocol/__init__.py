@@ -1,0 +1,1 @@
+"""The sans-IO core: pure machines that take an event (and the time) and return frozen commands."""

@@ -1,0 +1,90 @@
+"""What a channel carries, in FIFO order: Buffer, Watermark, Barrier, EndOfPartition.
+
+The only reordering ever allowed is an unaligned barrier overtaking buffers and watermarks, and what it
+overtakes becomes part of the snapshot. A barrier never overtakes an older barrier.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from penstock.ids import BufferId, ChannelId, CheckpointId
+
+
+class Payload(Protocol):
+    """An immutable batch of rows. ``pyarrow.RecordBatch`` is one; protocol tests use tuples in a wrapper."""
+
+    @property
+    def num_rows(self) -> int: ...
+
+    def slice(self, offset: int = 0, length: int | None = None) -> Payload:
+        """Rows ``[offset, offset + length)`` without copying."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """An immutable, self-describing batch. ``cost`` (bytes) is fixed by the producer; both ends account with it."""
+
+    id: BufferId
+    payload: Payload
+    cost: int
+
+    @property
+    def rows(self) -> int:
+        return self.payload.num_rows
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """No row with event time (microseconds since the epoch) below ``timestamp_us`` is expected behind it."""
+
+    timestamp_us: int
+
+
+class Alignment(Enum):
+    """How a barrier travels."""
+
+    ALIGNED = "aligned"
+    UNALIGNED = "unaligned"
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """Ends epoch ``checkpoint``. ``remaining_ms``: aligned budget left (None: no time-out); unused when unaligned."""
+
+    checkpoint: CheckpointId
+    alignment: Alignment
+    remaining_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfPartition:
+    """The producer will send nothing more. Counts as every later barrier."""
+
+
+Element = Buffer | Watermark | Barrier | EndOfPartition
+
+
+class Side(Enum):
+    """Where a captured element waited: in the consumer's input queue or in the producer's output queue."""
+
+    CONSUMER = "consumer"
+    PRODUCER = "producer"
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """In-flight rows ``[offset, offset + rows)`` of one buffer, belonging to one checkpoint.
+
+    Restore order on a channel: by layer, then consumer side before producer side, then ``buffer.id.seq``, then offset.
+    """
+
+    channel: ChannelId
+    side: Side
+    layer: int
+    buffer: Buffer
+    offset: int
+    rows: int

@@ -1,0 +1,1 @@
+"""IO shells around the protocol machines: slot process, transport, control link, coordinator service."""

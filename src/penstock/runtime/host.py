@@ -1,0 +1,159 @@
+"""The seam between a subtask and the world: what is put into its inbox, and what it asks of its host.
+
+The slot process implements ``SubtaskHost`` with threads and sockets, the simulator with a seeded scheduler. A subtask
+is driven by ``step(now_ms)`` on one owner thread; every other thread only appends to its inbox.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from penstock.connectors.base import Split
+from penstock.ids import ChannelId, CheckpointId, SubtaskId
+from penstock.operators.base import OperatorState
+from penstock.protocol.elements import Alignment, Captured, Element
+from penstock.snapshot.model import CaptureMetrics, InflightEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """An element reached this subtask on an input channel (in the channel's FIFO order)."""
+
+    channel: ChannelId
+    element: Element
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """The consumer of an output channel grants ``credit`` more bytes."""
+
+    channel: ChannelId
+    credit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Triggered:
+    """To source vertices only: begin checkpoint now. ``elapsed_ms``: already spent since the coordinator's trigger."""
+
+    checkpoint: CheckpointId
+    alignment: Alignment
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The checkpoint is complete and logged: its epoch, and all older, need not be reported any more once committed."""
+
+    checkpoint: CheckpointId
+    committed_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    """The checkpoint is dead: drop its barriers, unblock its channels, forget its captures."""
+
+    checkpoint: CheckpointId
+
+
+@dataclass(frozen=True, slots=True)
+class SplitsAssigned:
+    """To a source subtask, in answer to its split request."""
+
+    splits: Sequence[Split]
+
+
+@dataclass(frozen=True, slots=True)
+class SourcesDry:
+    """To a source subtask: every reader of this source is idle and nothing is pending; event time may rise to this."""
+
+    watermark_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredLoaded:
+    """The batches of one in-flight entry, asked for with ``SubtaskHost.load``, in order; ``cost`` in bytes."""
+
+    entry: InflightEntry
+    batches: Sequence[object]
+
+
+InboxEvent = Arrived | Granted | Triggered | Completed | Aborted | SplitsAssigned | SourcesDry | RecoveredLoaded
+
+
+@dataclass(frozen=True)
+class SubtaskCapture:
+    """One subtask's part of a checkpoint, complete: all input barriers arrived and all output barriers left.
+
+    Everything is referenced, nothing copied. ``carried`` are recovered entries not yet (wholly) read, re-referenced
+    with their row ranges narrowed; they come before ``inflight`` of a higher layer.
+    """
+
+    subtask: SubtaskId
+    checkpoint: CheckpointId
+    operators: Mapping[str, OperatorState]
+    splits: Sequence[Split]
+    inflight: Sequence[Captured]
+    carried: Sequence[InflightEntry]
+    channel_watermarks: Mapping[ChannelId, int]
+    pending_messages: Mapping[int, bytes]
+    rows_in: int
+    metrics: CaptureMetrics
+
+
+class SubtaskHost(Protocol):
+    """What a subtask asks of its host. No call blocks, fails or calls back into the subtask."""
+
+    def send(self, channel: ChannelId, element: Element) -> None:
+        """Carry an element that has credit (or needs none) to the consumer: ``Arrived`` there, FIFO per channel."""
+
+    def grant(self, channel: ChannelId, credit: int) -> None:
+        """Carry credit to the producer: ``Granted`` there."""
+
+    def captured(self, capture: SubtaskCapture) -> None:
+        """Write the capture durably with the slot's others and acknowledge it."""
+
+    def declined(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: str) -> None:
+        """This subtask cannot take the checkpoint."""
+
+    def request_split(self, subtask: SubtaskId, holding: int, watermark_us: int | None) -> None:
+        """Ask for one more split. ``holding`` splits are still unread; 0 means idle at this generated watermark."""
+
+    def load(self, subtask: SubtaskId, entry: InflightEntry) -> None:
+        """Read an in-flight entry: ``RecoveredLoaded`` follows."""
+
+
+@dataclass(frozen=True)
+class SubtaskRestore:
+    """What a subtask starts from; all empty for a first start. ``inflight`` is in restore order."""
+
+    operators: Mapping[str, OperatorState]
+    splits: Sequence[Split]
+    inflight: Sequence[InflightEntry]
+    channel_watermarks: Mapping[ChannelId, int]
+    pending_messages: Mapping[int, bytes]
+    rows_in: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """``worked``: call again at once. Otherwise wait for the inbox, at most until ``wake_at_ms`` (None: for ever)."""
+
+    worked: bool
+    wake_at_ms: float | None = None
+
+
+@dataclass(frozen=True)
+class SubtaskStatus:
+    """Read by any thread, replaced as a whole by the owner: shares of time in [0, 1] since start, queues in bytes."""
+
+    rows_in: int
+    rows_out: int
+    busy_ms: float
+    backpressured_ms: float
+    idle_ms: float
+    input_queued_bytes: int
+    output_queued_bytes: int
+    recovered_rows_left: int
+    watermark_us: int | None
+    counters: Mapping[str, int]

@@ -1,0 +1,123 @@
+"""The control link between a slot and the driver: tagged msgspec structs as MessagePack, one a frame, FIFO both ways."""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.connectors.base import Split
+from penstock.snapshot.model import SlotManifest, SubtaskManifest
+
+
+class Register(msgspec.Struct, frozen=True, tag=True):
+    """Slot -> driver, first: ready to be deployed. The link was authenticated before."""
+
+    slot: int
+    generation: int
+    version: str
+    pid: int
+    data_host: str
+    data_port: int
+
+
+class Running(msgspec.Struct, frozen=True, tag=True):
+    """All subtasks run: state is restored, ``inflight_rows`` rows of in-flight data are left to be replayed."""
+
+    slot: int
+    inflight_rows: int = 0
+
+
+class CheckpointAck(msgspec.Struct, frozen=True, tag=True):
+    checkpoint: int
+    manifest: SlotManifest
+
+
+class CheckpointDecline(msgspec.Struct, frozen=True, tag=True):
+    slot: int
+    checkpoint: int
+    reason: str
+
+
+class SplitRequest(msgspec.Struct, frozen=True, tag=True):
+    vertex: int
+    index: int
+    holding: int
+    watermark_us: int | None
+
+
+class SlotFailed(msgspec.Struct, frozen=True, tag=True):
+    """``kind``: ``function`` (user code), ``data`` or ``internal``. The slot ends after sending it."""
+
+    slot: int
+    kind: str
+    operator: str
+    message: str
+    traceback: str
+    position: str
+
+
+class SubtaskMetrics(msgspec.Struct, frozen=True):
+    vertex: int
+    index: int
+    rows_in: int
+    rows_out: int
+    busy_ms: float
+    backpressured_ms: float
+    idle_ms: float
+    input_queued_bytes: int
+    output_queued_bytes: int
+    recovered_rows_left: int
+    watermark_us: int | None
+    counters: dict[str, int]
+
+
+class SlotMetrics(msgspec.Struct, frozen=True, tag=True):
+    """Sent about twice a second; also the heartbeat."""
+
+    slot: int
+    subtasks: list[SubtaskMetrics]
+
+
+class Stopped(msgspec.Struct, frozen=True, tag=True):
+    """All threads of the slot ended in answer to ``Stop``."""
+
+    slot: int
+
+
+class Deploy(msgspec.Struct, frozen=True, tag=True):
+    """Driver -> slot once all registered: peers (host, port) by slot index and what to restore (empty: first start)."""
+
+    peers: list[tuple[str, int]]
+    subtasks: list[SubtaskManifest]
+
+
+class TriggerCheckpoint(msgspec.Struct, frozen=True, tag=True):
+    checkpoint: int
+    alignment: str
+
+
+class CheckpointComplete(msgspec.Struct, frozen=True, tag=True):
+    checkpoint: int
+    committed_epoch: int
+
+
+class CheckpointAbort(msgspec.Struct, frozen=True, tag=True):
+    checkpoint: int
+
+
+class AssignSplits(msgspec.Struct, frozen=True, tag=True):
+    vertex: int
+    index: int
+    splits: list[Split]
+
+
+class SourcesDryAt(msgspec.Struct, frozen=True, tag=True):
+    vertex: int
+    watermark_us: int | None
+
+
+class Stop(msgspec.Struct, frozen=True, tag=True):
+    """End orderly: threads, sockets, temporary files."""
+
+
+ToDriver = Register | Running | CheckpointAck | CheckpointDecline | SplitRequest | SlotFailed | SlotMetrics | Stopped
+ToSlot = Deploy | TriggerCheckpoint | CheckpointComplete | CheckpointAbort | AssignSplits | SourcesDryAt | Stop

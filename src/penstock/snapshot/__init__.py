@@ -1,0 +1,1 @@
+"""Snapshot layout, log, metadata, catalog, ownership and garbage collection."""

@@ -1,0 +1,1 @@
+"""Launching slots as the tasks of one Spark barrier job."""

@@ -1,0 +1,1 @@
+"""Keyed state tables and their backends."""

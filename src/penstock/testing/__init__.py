@@ -1,0 +1,1 @@
+"""Shipped test tools: the deterministic simulator, fault injection, operator harness."""
