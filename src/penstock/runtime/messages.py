@@ -1,4 +1,4 @@
-"""The control link between a slot and the driver: tagged msgspec structs as MessagePack, one a frame, FIFO both ways."""
+"""The control link between a slot and the driver: tagged msgspec structs as MessagePack frames, FIFO both ways."""
 
 from __future__ import annotations
 
