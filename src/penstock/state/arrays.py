@@ -1,0 +1,105 @@
+"""Arrow arrays as numpy arrays and back, without going through Python objects or float64 where nulls are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+_MASK_64 = (1 << 64) - 1
+
+
+def storage_dtype(kind: pa.DataType) -> np.dtype[Any] | None:
+    """The numpy dtype behind a fixed-width Arrow type: itself for numbers, an integer for dates and times, int8 for
+    booleans; None for every other type."""
+    if pa.types.is_boolean(kind):
+        return np.dtype(np.int8)
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return np.dtype(kind.to_pandas_dtype())
+    if pa.types.is_date32(kind) or pa.types.is_time32(kind):
+        return np.dtype(np.int32)
+    temporal = (pa.types.is_timestamp, pa.types.is_duration, pa.types.is_time64, pa.types.is_date64)
+    return np.dtype(np.int64) if any(test(kind) for test in temporal) else None
+
+
+def fixed_values(array: pa.Array) -> npt.NDArray[Any] | None:
+    """The values of a fixed-width array, possibly a read-only view; what stands at null rows is arbitrary.
+
+    None if the type is not fixed-width (see ``storage_dtype``).
+    """
+    dtype = storage_dtype(array.type)
+    if dtype is None:
+        return None
+    if pa.types.is_boolean(array.type):
+        array = array.cast(pa.int8())
+    data = array.buffers()[1]
+    if data is None:
+        return np.zeros(len(array), dtype)
+    return np.frombuffer(data, dtype, count=len(array), offset=array.offset * dtype.itemsize)
+
+
+def validity(array: pa.Array) -> npt.NDArray[np.bool_]:
+    """True where the value is not null."""
+    if array.null_count == 0:
+        return np.ones(len(array), np.bool_)
+    mask: npt.NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
+    return mask
+
+
+def from_fixed(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None, kind: pa.DataType) -> pa.Array:
+    """The inverse of ``fixed_values``: an array of ``kind`` over the values, null where ``valid`` is False."""
+    bitmap, nulls = _bitmap(valid)
+    if pa.types.is_boolean(kind):
+        data = pa.py_buffer(np.packbits(values != 0, bitorder="little"))
+    else:
+        data = pa.py_buffer(np.ascontiguousarray(values, storage_dtype(kind)))
+    return pa.Array.from_buffers(kind, len(values), [bitmap, data], nulls)
+
+
+def decimal_words(array: pa.Array) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
+    """Low and high 64-bit words of a decimal128 array's unscaled values; arbitrary at null rows."""
+    assert pa.types.is_decimal128(array.type)
+    data = array.buffers()[1]
+    if data is None:
+        return np.zeros(len(array), np.uint64), np.zeros(len(array), np.int64)
+    pairs = np.frombuffer(data, np.uint64, count=2 * len(array), offset=16 * array.offset)
+    return pairs[0::2].copy(), pairs[1::2].copy().view(np.int64)
+
+
+def decimal_ints(array: pa.Array) -> npt.NDArray[np.object_]:
+    """Unscaled values of a decimal128 array as Python ints; arbitrary at null rows."""
+    low, high = decimal_words(array)
+    return (high.astype(np.object_) << 64) + low.astype(np.object_)
+
+
+def from_decimal_words(
+    low: npt.NDArray[np.uint64],
+    high: npt.NDArray[np.int64],
+    valid: npt.NDArray[np.bool_] | None,
+    kind: pa.DataType,
+) -> pa.Array:
+    """A decimal128 array from the words of its unscaled values, which must fit the type's precision."""
+    pairs = np.empty(2 * len(low), np.uint64)
+    pairs[0::2] = low
+    pairs[1::2] = high.view(np.uint64)
+    bitmap, nulls = _bitmap(valid)
+    return pa.Array.from_buffers(kind, len(low), [bitmap, pa.py_buffer(pairs)], nulls)
+
+
+def from_decimal_ints(
+    unscaled: npt.NDArray[np.object_], valid: npt.NDArray[np.bool_] | None, kind: pa.DataType
+) -> pa.Array:
+    """A decimal128 array from unscaled Python ints; anything may stand where ``valid`` is False."""
+    ints = unscaled.tolist() if valid is None else np.where(valid, unscaled, 0).tolist()
+    low = np.array([value & _MASK_64 for value in ints], np.uint64)
+    high = np.array([value >> 64 for value in ints], np.int64)
+    return from_decimal_words(low, high, valid, kind)
+
+
+def _bitmap(valid: npt.NDArray[np.bool_] | None) -> tuple[pa.Buffer | None, int]:
+    if valid is None:
+        return None, 0
+    nulls = int(len(valid) - np.count_nonzero(valid))
+    return (pa.py_buffer(np.packbits(valid, bitorder="little")) if nulls else None), nulls

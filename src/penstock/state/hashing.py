@@ -1,0 +1,155 @@
+"""The frozen hash behind key groups: Spark's ``xxhash64`` of the key columns, seed 42, modulo ``max_parallelism``.
+
+Spark chains: the hash of column k is the seed for column k + 1, a null leaves the seed as it is, structs and arrays
+hash their parts in order (``HashExpression`` and ``XXH64`` in Catalyst). -0.0 hashes as 0.0 and every NaN alike, so
+that a Spark job can compute a key group in SQL: ``pmod(xxhash64(cols), 128)``. The values are frozen by test
+vectors: a change would break every stored snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+
+from penstock.errors import NotSupported
+from penstock.state.arrays import decimal_ints, decimal_words, fixed_values, validity
+
+SEED = 42
+
+_P1 = np.uint64(0x9E3779B185EBCA87)
+_P2 = np.uint64(0xC2B2AE3D27D4EB4F)
+_P3 = np.uint64(0x165667B19E3779F9)
+_P4 = np.uint64(0x85EBCA77C2B2AE63)
+_P5 = np.uint64(0x27D4EB2F165667C5)
+_LONG_DECIMAL_PRECISION = 18
+"""Up to here Catalyst hashes a decimal as its unscaled long, above as the big integer's bytes."""
+
+U64 = npt.NDArray[np.uint64]
+
+
+def key_groups(batch: pa.RecordBatch, columns: Sequence[int], max_parallelism: int) -> npt.NDArray[np.int16]:
+    """The key group of every row: ``pmod(xxhash64(columns), max_parallelism)``.
+
+    Args:
+        batch: any batch.
+        columns: positions of the key columns, in key order. Without columns every row hashes to the seed.
+        max_parallelism: the number of key groups, at most 32,767.
+
+    Returns:
+        One int16 in ``[0, max_parallelism)`` per row.
+    """
+    hashes = hash_columns([batch.column(position) for position in columns], batch.num_rows)
+    return np.mod(hashes, np.int64(max_parallelism)).astype(np.int16)
+
+
+def hash_columns(columns: Sequence[pa.Array], rows: int) -> npt.NDArray[np.int64]:
+    """Spark's ``xxhash64(columns...)`` of every row, as signed longs."""
+    hashes: U64 = np.full(rows, SEED, np.uint64)
+    for column in columns:
+        hashes = _hash_array(column, hashes)
+    return hashes.view(np.int64)
+
+
+def _hash_array(array: pa.Array, seeds: U64) -> U64:
+    """Chain one column onto ``seeds``; null rows keep theirs."""
+    kind = array.type
+    if pa.types.is_null(kind) or len(array) == 0:
+        return seeds
+    if pa.types.is_struct(kind):
+        for child in array.flatten():  # flatten, unlike field(), gives the children of a null struct as null
+            seeds = _hash_array(child, seeds)
+        return seeds
+    if pa.types.is_dictionary(kind):
+        return _hash_array(array.cast(kind.value_type), seeds)
+    if _is_bytes_like(kind):
+        hashes = _hash_distinct(array, seeds)
+    elif pa.types.is_decimal(kind):
+        if kind.precision > _LONG_DECIMAL_PRECISION:
+            hashes = _hash_distinct(array, seeds)
+        else:
+            hashes = _hash_long(decimal_words(array)[0], seeds)
+    else:
+        hashes = _hash_fixed(array, seeds)
+    return hashes if array.null_count == 0 else np.where(validity(array), hashes, seeds)
+
+
+def _is_bytes_like(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    return any(test(kind) for test in tests)
+
+
+def _hash_fixed(array: pa.Array, seeds: U64) -> U64:
+    values = fixed_values(array)
+    if values is None:
+        raise NotSupported(f"a key of type {array.type} cannot be hashed to a key group; Spark's maps cannot either")
+    if values.dtype.kind == "f":
+        # Adding 0.0 turns -0.0 into 0.0; every NaN becomes Java's canonical one, as floatToIntBits does.
+        values = np.where(np.isnan(values), values.dtype.type(np.nan), values + values.dtype.type(0))
+        values = values.view(np.int32 if values.dtype.itemsize == 4 else np.int64)
+    if values.dtype.itemsize == 8:
+        return _hash_long(values.view(np.uint64), seeds)
+    # Shorter numbers hash as the 32 bits of their sign-extended int, read without sign.
+    return _hash_int(values.astype(np.int32).view(np.uint32).astype(np.uint64), seeds)
+
+
+def _hash_int(words: U64, seeds: U64) -> U64:
+    hashes = seeds + _P5 + np.uint64(4)
+    hashes ^= words * _P1
+    return _avalanche(_rotate(hashes, 23) * _P2 + _P3)
+
+
+def _hash_long(words: U64, seeds: U64) -> U64:
+    hashes = seeds + _P5 + np.uint64(8)
+    hashes ^= _rotate(words * _P2, 31) * _P1
+    return _avalanche(_rotate(hashes, 27) * _P1 + _P4)
+
+
+def _rotate(words: U64, bits: int) -> U64:
+    return (words << np.uint64(bits)) | (words >> np.uint64(64 - bits))
+
+
+def _avalanche(hashes: U64) -> U64:
+    hashes ^= hashes >> np.uint64(33)
+    hashes *= _P2
+    hashes ^= hashes >> np.uint64(29)
+    hashes *= _P3
+    hashes ^= hashes >> np.uint64(32)
+    return hashes
+
+
+def _hash_distinct(array: pa.Array, seeds: U64) -> U64:
+    """Variable-length values: the library's xxh64 once per distinct (seed, value) pair."""
+    encoded = array.dictionary_encode()
+    codes = fixed_values(encoded.indices)
+    assert codes is not None
+    values = _hashed_bytes(encoded.dictionary)
+    if not values:  # all null: the caller keeps every seed
+        return seeds
+    distinct_seeds, seed_codes = np.unique(seeds, return_inverse=True)
+    pairs = seed_codes.reshape(-1).astype(np.int64) * len(values) + codes
+    distinct_pairs, pair_of_row = np.unique(pairs, return_inverse=True)
+    seed_of_pair = distinct_seeds[distinct_pairs // len(values)].tolist()
+    value_of_pair = (distinct_pairs % len(values)).tolist()
+    digest = xxhash.xxh64_intdigest
+    hashes = [digest(values[code], seed) for code, seed in zip(value_of_pair, seed_of_pair, strict=True)]
+    return np.array(hashes, np.uint64)[pair_of_row.reshape(-1)]
+
+
+def _hashed_bytes(distinct: pa.Array) -> list[bytes]:
+    """What Catalyst hashes for a string, a binary or a decimal above 18 digits."""
+    if not pa.types.is_decimal(distinct.type):
+        as_binary = pc.cast(distinct, pa.large_binary()) if not pa.types.is_large_binary(distinct.type) else distinct
+        values: list[bytes] = as_binary.to_pylist()
+        return values
+    return [_big_integer_bytes(int(unscaled)) for unscaled in decimal_ints(distinct)]
+
+
+def _big_integer_bytes(value: int) -> bytes:
+    """Java's ``BigInteger.toByteArray``: big-endian two's complement of minimal length."""
+    magnitude = value if value >= 0 else ~value
+    return value.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
