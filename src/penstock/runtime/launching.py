@@ -1,0 +1,63 @@
+"""The seam between the driver and whatever runs slots: a Spark job, or plain processes in tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from penstock.config import Options
+from penstock.graph.model import JobGraph
+from penstock.runtime.secret import Secret
+
+
+@dataclass(frozen=True)
+class SlotTask:
+    """What every slot of one Generation is started with. Serialised with cloudpickle by the launcher, never stored.
+
+    ``control_host``/``control_port``: where the driver listens. ``location``: the shared checkpoint location.
+    """
+
+    query_id: str
+    name: str
+    generation: int
+    graph: JobGraph
+    options: Options
+    location: str
+    control_host: str
+    control_port: int
+    secret: Secret
+
+
+class SlotJob(Protocol):
+    """One launched Generation."""
+
+    @property
+    def done(self) -> bool:
+        """No slot of it runs any more (as far as the launcher can tell)."""
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why it ended, once it is done; None for an orderly end."""
+
+    def cancel(self) -> None:
+        """End it without asking the slots. Does not block; idempotent."""
+
+    def wait(self, timeout_s: float) -> bool:
+        """Block until ``done``, at most ``timeout_s``; tells whether it is."""
+
+
+class SlotLauncher(Protocol):
+    """Starts slots. Each started slot calls ``penstock.runtime.slot.slot_main(index, task)``."""
+
+    def control_address(self) -> str:
+        """The driver's host name or address that slots can reach and the control server binds to."""
+
+    def free_slots(self) -> int:
+        """Slots that could be taken now, less what running Penstock queries hold."""
+
+    def launch(self, task: SlotTask, parallelism: int) -> SlotJob:
+        """Start slots ``0..parallelism-1``. Does not wait for them.
+
+        Raises:
+            ResourceError: there are fewer free slots; says what to do.
+        """

@@ -1,0 +1,174 @@
+"""What a running query shows of itself: frozen values, replaced as a whole, safe to read from any thread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from penstock.runtime.messages import SubtaskMetrics
+from penstock.snapshot.model import CaptureMetrics
+
+
+class ExecutionState(Enum):
+    """Where a query is in its life."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    RESTARTING = "restarting"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class SlotView:
+    """One registered slot. ``pid`` is the Python worker's on ``host``."""
+
+    slot: int
+    host: str
+    pid: int
+    running: bool
+
+
+@dataclass(frozen=True)
+class SubtaskView:
+    """One subtask's newest figures; ``name`` is its vertex's."""
+
+    name: str
+    slot: int
+    metrics: SubtaskMetrics
+
+
+class CheckpointState(Enum):
+    PENDING = "pending"
+    COMPLETE = "complete"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class CheckpointView:
+    """One checkpoint, pending or ended.
+
+    Attributes:
+        snapshot_id: ``chk-<n>`` once it is complete, else empty.
+        requested: asked for by a user.
+        triggered_ms: wall clock.
+        duration_ms: trigger to complete (or to now, while pending); the commit of its epochs comes after.
+        acknowledged: slots that acknowledged.
+        reason: why it failed.
+        subtasks: figures of each subtask, once complete.
+    """
+
+    checkpoint: int
+    generation: int
+    alignment: str
+    requested: bool
+    label: str
+    state: CheckpointState
+    triggered_ms: int
+    duration_ms: float
+    acknowledged: int = 0
+    reason: str = ""
+    snapshot_id: str = ""
+    subtasks: tuple[CaptureMetrics, ...] = ()
+
+    @property
+    def inflight_bytes(self) -> int:
+        return sum(m.inflight_bytes for m in self.subtasks)
+
+    @property
+    def inflight_rows(self) -> int:
+        return sum(m.inflight_rows for m in self.subtasks)
+
+    @property
+    def state_bytes(self) -> int:
+        return sum(m.state_bytes for m in self.subtasks)
+
+
+@dataclass(frozen=True)
+class RestartView:
+    """One recovery: from the failure of ``failed_generation`` to all subtasks of ``generation`` running.
+
+    ``running_ms`` is None until then. Times are wall clock; ``duration_ms`` is measured on the monotonic clock.
+    """
+
+    failed_generation: int
+    generation: int
+    cause: str
+    detected_ms: int
+    running_ms: int | None = None
+    duration_ms: float | None = None
+    restored_inflight_rows: int = 0
+    restored_from: str = ""
+
+
+@dataclass(frozen=True)
+class SourceProgress:
+    operator_id: str
+    description: str
+    rows: int
+    rows_per_second: float
+
+
+@dataclass(frozen=True)
+class StateProgress:
+    """One stateful operator: its ``state_*`` gauge of rows, and rows it dropped as late in this epoch."""
+
+    operator_id: str
+    name: str
+    state_rows: int
+    rows_dropped_late: int
+
+
+@dataclass(frozen=True)
+class EpochProgress:
+    """One committed epoch, for Spark's progress JSON. ``rows`` of sources are exact: they come from the snapshot.
+
+    Attributes:
+        started_ms: wall clock of the end of the epoch before (of the start, for the first).
+        duration_ms: until this epoch was committed.
+        durations_ms: parts of it by name: ``checkpoint`` (trigger to complete), ``commit``.
+        sink_rows: rows handed to the sink in this epoch as far as the slots' figures tell, -1 if unknown.
+        watermark_us: minimum over the subtasks that have one, event time in microseconds.
+    """
+
+    epoch: int
+    generation: int
+    started_ms: int
+    duration_ms: float
+    sources: tuple[SourceProgress, ...]
+    sink_description: str
+    sink_rows: int
+    watermark_us: int | None
+    states: tuple[StateProgress, ...]
+    durations_ms: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        return sum(source.rows for source in self.sources)
+
+
+@dataclass(frozen=True)
+class ExecutionView:
+    """Everything at once. ``checkpoints`` and ``restarts`` are the newest ones, oldest first, bounded.
+
+    ``inflight_bytes``: queued in all channels now. ``committed_epoch``: 0 if none ever. ``sources_dry``: every reader
+    is idle and nothing is pending.
+    """
+
+    query_id: str
+    run_id: str
+    name: str | None
+    generation: int
+    state: ExecutionState
+    parallelism: int
+    committed_epoch: int
+    slots: tuple[SlotView, ...]
+    subtasks: tuple[SubtaskView, ...]
+    checkpoints: tuple[CheckpointView, ...]
+    restarts: tuple[RestartView, ...]
+    sources_dry: bool
+
+    @property
+    def inflight_bytes(self) -> int:
+        return sum(s.metrics.input_queued_bytes + s.metrics.output_queued_bytes for s in self.subtasks)
