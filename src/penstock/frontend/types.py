@@ -1,0 +1,123 @@
+"""Catalyst's data types (as JSON) and their Arrow counterparts.
+
+The mapping is PySpark's ``to_arrow_schema`` with one difference: a timestamp is always ``timestamp[us, tz=UTC]``, the
+instant that Spark stores; the session time zone belongs to the expressions that read it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.errors import NotSupported
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+_ATOMIC: dict[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "short": pa.int16(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": TIMESTAMP,
+    "timestamp_ntz": pa.timestamp("us"),
+    "void": pa.null(),
+}
+_CATALYST = {arrow: name for name, arrow in _ATOMIC.items()}
+_DECIMAL = re.compile(r"^decimal\((\d+),(-?\d+)\)$")
+_DAY_TIME = re.compile(r"^interval (day|hour|minute|second)( to (hour|minute|second))?$")
+_CHARACTER = re.compile(r"^(char|varchar)\(\d+\)$")
+
+Json = Any
+"""A parsed JSON value, as ``json.loads`` gives it."""
+
+
+def to_arrow_type(data_type: Json) -> pa.DataType:
+    """The Arrow type of a Catalyst type, given as parsed JSON (``json.loads(dataType.json())``) or its text.
+
+    Raises:
+        NotSupported: the type has no column format here (variant, calendar and year-month intervals, collations).
+    """
+    if isinstance(data_type, str):
+        return _to_arrow_atomic(data_type)
+    kind = data_type["type"]
+    if kind == "struct":
+        return pa.struct(list(to_arrow_schema(data_type)))
+    if kind == "array":
+        return pa.list_(pa.field("element", to_arrow_type(data_type["elementType"]), data_type["containsNull"]))
+    if kind == "map":
+        key = pa.field("key", to_arrow_type(data_type["keyType"]), nullable=False)
+        return pa.map_(key, pa.field("value", to_arrow_type(data_type["valueType"]), data_type["valueContainsNull"]))
+    if kind == "udt":
+        return to_arrow_type(data_type["sqlType"])
+    raise NotSupported(f"columns of type {kind} are not supported; cast them to another type first")
+
+
+def _to_arrow_atomic(name: str) -> pa.DataType:
+    if name in _ATOMIC:
+        return _ATOMIC[name]
+    if match := _DECIMAL.match(name):
+        return pa.decimal128(int(match[1]), int(match[2]))
+    if _DAY_TIME.match(name):
+        return pa.duration("us")
+    if _CHARACTER.match(name):
+        return pa.string()
+    raise NotSupported(f"columns of type {name} are not supported; cast them to another type first")
+
+
+def to_arrow_schema(struct: Json) -> pa.Schema:
+    """The Arrow schema of a StructType, given as JSON text or parsed JSON. Column names may repeat.
+
+    Raises:
+        NotSupported: a column's type has no column format here; the message names the column.
+    """
+    parsed = json.loads(struct) if isinstance(struct, str) else struct
+    fields = []
+    for field in parsed["fields"]:
+        if "__COLLATIONS" in field.get("metadata", {}):
+            raise NotSupported(f"column {field['name']} has a collation; only UTF8_BINARY strings are supported")
+        try:
+            fields.append(pa.field(field["name"], to_arrow_type(field["type"]), field["nullable"]))
+        except NotSupported as error:
+            raise NotSupported(f"column {field['name']}: {error}") from None
+    return pa.schema(fields)
+
+
+def to_catalyst_json(arrow: pa.DataType) -> Json:
+    """The inverse of ``to_arrow_type``, as the JSON value that ``StructType.fromJson`` takes for a field's type.
+
+    Raises:
+        NotSupported: Spark has no such type.
+    """
+    if arrow in _CATALYST:
+        return _CATALYST[arrow]
+    if pa.types.is_decimal128(arrow):
+        return f"decimal({arrow.precision},{arrow.scale})"
+    if pa.types.is_duration(arrow):
+        return "interval day to second"
+    if pa.types.is_struct(arrow):
+        fields = [arrow.field(i) for i in range(arrow.num_fields)]
+        return {"type": "struct", "fields": [_field_json(field) for field in fields]}
+    if pa.types.is_map(arrow):
+        return {
+            "type": "map",
+            "keyType": to_catalyst_json(arrow.key_type),
+            "valueType": to_catalyst_json(arrow.item_type),
+            "valueContainsNull": arrow.item_field.nullable,
+        }
+    if pa.types.is_list(arrow):
+        element = arrow.value_field
+        return {"type": "array", "elementType": to_catalyst_json(element.type), "containsNull": element.nullable}
+    raise NotSupported(f"Spark has no type for Arrow's {arrow}")
+
+
+def _field_json(field: pa.Field) -> Json:
+    return {"name": field.name, "type": to_catalyst_json(field.type), "nullable": field.nullable, "metadata": {}}

@@ -1,0 +1,18 @@
+"""The session settings that change what an expression means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class SessionConf:
+    """Read once at ``start()``; expressions that carry their own setting (``evalMode``, ``timeZoneId``) override it.
+
+    Attributes:
+        ansi: ``spark.sql.ansi.enabled``; overflow, division by zero and bad casts raise instead of giving null.
+        time_zone: ``spark.sql.session.timeZone``.
+    """
+
+    ansi: bool = True
+    time_zone: str = "UTC"
