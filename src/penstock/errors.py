@@ -13,6 +13,7 @@
     ├── ResourceError          Java, slots, disk or ports are missing
     ├── FunctionError          user code raised; carries operator and Python traceback
     ├── DataError              input rows or files cannot be read as declared
+    │   └── EvaluationError    an expression met a value that ANSI mode forbids; the message is Spark's
     ├── CheckpointFailed       one checkpoint was declined or aborted; the query goes on
     ├── SinkError
     │   ├── CommitFailed       the sink says that nothing of the epoch is visible
@@ -89,6 +90,10 @@ class FunctionError(PenstockError):
 
 class DataError(PenstockError):
     """Input rows or files cannot be read as the schema and options declare."""
+
+
+class EvaluationError(DataError):
+    """An expression met a value that ANSI mode forbids (overflow, division by zero, a malformed cast)."""
 
 
 class CheckpointFailed(PenstockError):
