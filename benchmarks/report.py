@@ -36,7 +36,7 @@ def exchange(result: dict[str, Any]) -> str:
         "",
         "10,000 integer keys, batches of 65,536 rows, two slots; the reference is `benchmarks/exchange_reference.py`",
         "(numpy, pyarrow and sockets, no engine). `grouped` is the query as a user writes it, with the partial",
-        "aggregation before the exchange; in `exchanged` every row crosses the hash exchange first, as in the reference.",
+        "aggregation before the exchange; in `exchanged` every row crosses the exchange first, as in the reference.",
         "Rounds alternate; the ratio is the median of the rounds' ratios.",
         "",
         _row("", "M rows/s (median)", "ratio to the reference"),
@@ -65,7 +65,7 @@ def backpressure(result: dict[str, Any]) -> str:
     lines = [
         "## Checkpoints under backpressure",
         "",
-        "source -> hash -> stage -> hash -> slow stage (1 ms a row) -> sink, two slots, 100-byte payload. The slow stage",
+        "source -> hash -> stage -> hash -> slow stage (1 ms a row) -> sink, two slots, 100-byte payload. It",
         "sleeps, burns Python, or makes one C call that holds the GIL per batch",
         f"({result['call_seconds']:.2f} s on an idle interpreter). Milliseconds, min / median / max; `less raw` is the",
         "duration less the time to write and fsync as many bytes with nothing else, measured beside each checkpoint.",
