@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+_FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
 _MASK_64 = (1 << 64) - 1
 
 
@@ -17,7 +18,7 @@ def storage_dtype(kind: pa.DataType) -> np.dtype[Any] | None:
     if pa.types.is_boolean(kind):
         return np.dtype(np.int8)
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return np.dtype(kind.to_pandas_dtype())
+        return np.dtype(_FLOATS.get(str(kind), str(kind)))
     if pa.types.is_date32(kind) or pa.types.is_time32(kind):
         return np.dtype(np.int32)
     temporal = (pa.types.is_timestamp, pa.types.is_duration, pa.types.is_time64, pa.types.is_date64)
@@ -71,7 +72,8 @@ def decimal_words(array: pa.Array) -> tuple[npt.NDArray[np.uint64], npt.NDArray[
 def decimal_ints(array: pa.Array) -> npt.NDArray[np.object_]:
     """Unscaled values of a decimal128 array as Python ints; arbitrary at null rows."""
     low, high = decimal_words(array)
-    return (high.astype(np.object_) << 64) + low.astype(np.object_)
+    ints: npt.NDArray[np.object_] = (high.astype(np.object_) << 64) + low.astype(np.object_)
+    return ints
 
 
 def from_decimal_words(

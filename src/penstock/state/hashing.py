@@ -43,8 +43,12 @@ def key_groups(batch: pa.RecordBatch, columns: Sequence[int], max_parallelism: i
     Returns:
         One int16 in ``[0, max_parallelism)`` per row.
     """
-    hashes = hash_columns([batch.column(position) for position in columns], batch.num_rows)
-    return np.mod(hashes, np.int64(max_parallelism)).astype(np.int16)
+    return groups_of([batch.column(position) for position in columns], batch.num_rows, max_parallelism)
+
+
+def groups_of(columns: Sequence[pa.Array], rows: int, max_parallelism: int) -> npt.NDArray[np.int16]:
+    """As ``key_groups``, for bare columns of length ``rows``."""
+    return np.mod(hash_columns(columns, rows), np.int64(max_parallelism)).astype(np.int16)
 
 
 def hash_columns(columns: Sequence[pa.Array], rows: int) -> npt.NDArray[np.int64]:
