@@ -49,7 +49,7 @@ class QueryExecution:
         raise NotImplementedError
 
     def start(self) -> None:
-        """Open the location, recover, launch the first Generation. Returns when slots were asked for, not when they run.
+        """Open the location, recover, launch the first Generation. Returns when slots were asked for.
 
         Raises:
             LocationError: missing rights, a foreign location, a changed plan, corrupt snapshots.

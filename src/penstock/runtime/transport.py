@@ -1,0 +1,342 @@
+"""One thread per process owns all sockets: links, their handshakes, listeners and time-outs.
+
+Other threads only append: ``Link.send`` and ``IoLoop.call`` never block. What a link has queued is bounded by the
+credit of its channels and by the few control messages that are ever in flight.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from penstock.errors import GenerationFailed, PenstockError
+from penstock.runtime.handshake import HANDSHAKE_LIMIT, HANDSHAKE_TIMEOUT_S, ClientHandshake, Identity, ServerHandshake
+from penstock.runtime.wire import MAX_MESSAGE_BYTES, Bytes, FrameReader, FrameWriter, Message, MessageKind
+
+log = logging.getLogger(__name__)
+
+_WRITE_BYTES = 1 << 20
+_WRITE_PARTS = 64
+_READS_PER_TURN = 16
+"""Receive calls per link before other links get their turn."""
+MAX_UNAUTHENTICATED = 64
+"""Connections in their handshake at one listener; more wait in the kernel's backlog."""
+
+
+class IoLoop:
+    """A selector on a thread of its own. Everything registered is called on that thread.
+
+    Args:
+        on_crash: called if a handler raised; the loop has ended then and its sockets will be closed.
+    """
+
+    def __init__(self, name: str, on_crash: Callable[[BaseException], None]) -> None:
+        self._on_crash = on_crash
+        self._selector = selectors.DefaultSelector()
+        self._calls: deque[Callable[[], None]] = deque()
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+        self._wake_in, self._wake_out = socket.socketpair()
+        self._wake_in.setblocking(False)
+        self._wake_out.setblocking(False)
+        self._selector.register(self._wake_out, selectors.EVENT_READ, self._drain_wakes)
+        self._woken = False
+        self._stopping = False
+        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self.thread.start()
+
+    def stop(self, timeout_s: float = 1.0) -> None:
+        """End the thread; calls made before are still executed. Links must have been closed by then."""
+        self.call(self._stop)
+        if self.thread.is_alive():
+            self.thread.join(timeout_s)
+
+    def _stop(self) -> None:
+        self._stopping = True
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Run ``function`` on the loop's thread soon, in the order of the calls. From any thread."""
+        self._calls.append(function)
+        if not self._woken:  # cleared before the calls are taken, so none is overlooked
+            self._woken = True
+            self._wake()
+
+    def _wake(self) -> None:
+        try:
+            self._wake_in.send(b"\0")
+        except BlockingIOError:
+            return  # bytes enough are waiting there already
+        except OSError:
+            log.debug("the loop %s is closed", self.thread.name)
+
+    def call_later(self, delay_s: float, function: Callable[[], None]) -> None:
+        """On the loop's thread only."""
+        heapq.heappush(self._timers, (time.monotonic() + delay_s, next(self._numbers), function))
+
+    def watch(self, sock: socket.socket, events: int, handler: Callable[[int], None]) -> None:
+        """Call ``handler(events)`` when the socket is ready; again to change what is waited for."""
+        if sock in self._selector.get_map():
+            self._selector.modify(sock, events, handler)
+        else:
+            self._selector.register(sock, events, handler)
+
+    def forget(self, sock: socket.socket) -> None:
+        if sock.fileno() >= 0 and sock in self._selector.get_map():
+            self._selector.unregister(sock)
+
+    def _drain_wakes(self, events: int) -> None:
+        try:
+            while self._wake_out.recv(4096):
+                continue
+        except BlockingIOError:
+            return
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._turn()
+        except Exception as problem:  # noqa: BLE001 - whatever it is, the process must not go on without its sockets
+            self._on_crash(problem)
+        finally:
+            self._selector.close()
+            self._wake_in.close()
+            self._wake_out.close()
+
+    def _turn(self) -> None:
+        timeout = None if not self._timers else max(0.0, self._timers[0][0] - time.monotonic())
+        for key, events in self._selector.select(0 if self._calls else timeout):
+            key.data(events)
+        self._woken = False
+        for _ in range(len(self._calls)):
+            self._calls.popleft()()
+        while self._timers and self._timers[0][0] <= time.monotonic():
+            heapq.heappop(self._timers)[2]()
+
+
+class Link:
+    """One connection: a handshake, then messages both ways until either side closes it.
+
+    The callbacks run on the loop's thread. ``on_close`` is called exactly once, with the reason; ``error`` in it is
+    None only if this side closed the link.
+    """
+
+    def __init__(
+        self,
+        loop: IoLoop,
+        sock: socket.socket,
+        handshake: ServerHandshake | ClientHandshake,
+        on_open: Callable[[Link, Identity], None],
+        on_message: Callable[[Message], None],
+        on_close: Callable[[Link, PenstockError | None], None],
+    ) -> None:
+        self._loop = loop
+        self._sock = sock
+        self._handshake = handshake
+        self._on_open = on_open
+        self.on_message = on_message
+        self._on_close = on_close
+        self._inbox: deque[tuple[MessageKind, int, Sequence[Bytes | pa.Buffer]]] = deque()
+        self._reader = FrameReader(HANDSHAKE_LIMIT)
+        self._writer = FrameWriter()
+        self._unsent: deque[memoryview] = deque()
+        self._flush_called = False
+        self._writing = False
+        self._closing = False
+        self.peer: Identity | None = None
+        self.closed = False
+        sock.setblocking(False)
+        if sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        loop.call(self._begin)
+
+    # -- from any thread ------------------------------------------------------------------------------------------
+
+    def send(self, kind: MessageKind, stream: int, parts: Sequence[Bytes | pa.Buffer]) -> None:
+        """Queue one message; messages of one stream arrive in order. Lost silently once the link is closed."""
+        self._inbox.append((kind, stream, parts))
+        if not self._flush_called:  # cleared before the inbox is taken, so nothing is overlooked
+            self._flush_called = True
+            self._loop.call(self._flush)
+
+    def close(self) -> None:
+        """Close after what was queued before is written, as far as the peer takes it at once."""
+        self._loop.call(self._close_orderly)
+
+    def abort(self) -> None:
+        """Close now."""
+        self._loop.call(lambda: self._closed(None))
+
+    # -- on the loop's thread -------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        self._loop.watch(self._sock, selectors.EVENT_READ, self._ready)
+        self._loop.call_later(HANDSHAKE_TIMEOUT_S, self._handshake_late)
+        opening = self._handshake.start()
+        if opening is not None:
+            self._writer.push(MessageKind.HANDSHAKE, 0, [opening])
+            self._flush()
+
+    def _handshake_late(self) -> None:
+        if self.peer is None and not self.closed:
+            self._closed(GenerationFailed(f"the peer did not finish its handshake within {HANDSHAKE_TIMEOUT_S:.0f} s"))
+
+    def _ready(self, events: int) -> None:
+        if events & selectors.EVENT_WRITE:
+            self._flush()
+        if events & selectors.EVENT_READ and not self.closed:
+            self._receive()
+
+    def _receive(self) -> None:
+        try:
+            for _ in range(_READS_PER_TURN):
+                count = self._sock.recv_into(self._reader.writable())
+                if count == 0:
+                    return self._closed(GenerationFailed("the link was closed by the other side"))
+                for message in self._reader.received(count):
+                    self._deliver(message)
+                    if self.closed:
+                        return None
+        except BlockingIOError:
+            return None
+        except OSError as problem:
+            self._closed(GenerationFailed(f"the link broke: {problem}"))
+        except PenstockError as problem:
+            self._closed(problem)
+        return None
+
+    def _deliver(self, message: Message) -> None:
+        if self.peer is not None:
+            return self.on_message(message)
+        if message.kind is not MessageKind.HANDSHAKE:
+            raise GenerationFailed("the other side sent data before its handshake")
+        step = self._handshake.receive(message.body.to_pybytes())
+        if step.send is not None:
+            self._writer.push(MessageKind.HANDSHAKE, 0, [step.send])
+            self._flush()
+        if step.refused is not None:
+            raise GenerationFailed(f"link refused: {step.refused}")
+        if step.peer is not None:
+            self.peer = step.peer
+            self._reader.limit = MAX_MESSAGE_BYTES
+            self._on_open(self, step.peer)
+        return None
+
+    def _flush(self) -> None:
+        self._flush_called = False
+        if self.closed:
+            self._inbox.clear()
+            return
+        while self._inbox:
+            self._writer.push(*self._inbox.popleft())
+        try:
+            while self._unsent or self._writer:
+                if not self._unsent:
+                    self._unsent.extend(memoryview(p).cast("B") for p in self._writer.frames(_WRITE_BYTES))
+                sent = self._sock.sendmsg(list(itertools.islice(self._unsent, _WRITE_PARTS)))
+                self._drop_sent(sent)
+        except BlockingIOError:
+            self._want_to_write(True)
+            return
+        except OSError as problem:
+            self._closed(GenerationFailed(f"the link broke: {problem}"))
+            return
+        self._want_to_write(False)
+        if self._closing:
+            self._closed(None)
+
+    def _want_to_write(self, writing: bool) -> None:
+        if writing != self._writing:
+            self._writing = writing
+            self._loop.watch(self._sock, selectors.EVENT_READ | (selectors.EVENT_WRITE if writing else 0), self._ready)
+
+    def _drop_sent(self, sent: int) -> None:
+        while sent:
+            head = self._unsent[0]
+            if head.nbytes <= sent:
+                sent -= head.nbytes
+                self._unsent.popleft()
+            else:
+                self._unsent[0] = head[sent:]
+                return
+
+    def _close_orderly(self) -> None:
+        self._closing = True
+        self._flush()
+
+    def _closed(self, error: PenstockError | None) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self._loop.forget(self._sock)
+        self._sock.close()
+        self._unsent.clear()
+        self._inbox.clear()
+        self._on_close(self, None if self._closing else error)
+
+
+class Listener:
+    """Accepts links. Created listening; connections wait in the backlog until ``accept`` is called."""
+
+    def __init__(self, loop: IoLoop, host: str) -> None:
+        self._loop = loop
+        self._sock = socket.create_server((host, 0), backlog=MAX_UNAUTHENTICATED)
+        self._sock.setblocking(False)
+        self.port: int = self._sock.getsockname()[1]
+        self._closed = False
+
+    def accept(self, make_link: Callable[[socket.socket], Link]) -> None:
+        """From now on hand each connection to ``make_link``, on the loop's thread."""
+        self._loop.call(lambda: self._watch(make_link))
+
+    def _watch(self, make_link: Callable[[socket.socket], Link]) -> None:
+        pending: list[Link] = []
+
+        def ready(events: int) -> None:
+            pending[:] = [link for link in pending if link.peer is None and not link.closed]
+            if len(pending) >= MAX_UNAUTHENTICATED:
+                self._loop.forget(self._sock)
+                self._loop.call_later(
+                    0.1, lambda: None if self._closed else self._loop.watch(self._sock, selectors.EVENT_READ, ready)
+                )
+                return
+            try:
+                sock, _ = self._sock.accept()
+            except OSError:
+                log.debug("a connection was gone before it was accepted")
+                return
+            pending.append(make_link(sock))
+
+        if not self._closed:
+            self._loop.watch(self._sock, selectors.EVENT_READ, ready)
+
+    def close(self) -> None:
+        """From any thread."""
+        self._loop.call(self._close)
+
+    def _close(self) -> None:
+        self._closed = True
+        self._loop.forget(self._sock)
+        self._sock.close()
+
+
+def connect(host: str, port: int, timeout_s: float) -> socket.socket:
+    """A TCP connection; blocks, so not on the loop's thread.
+
+    Raises:
+        GenerationFailed: nobody listens there.
+    """
+    try:
+        return socket.create_connection((host, port), timeout=timeout_s)
+    except OSError as problem:
+        raise GenerationFailed(f"cannot connect to {host}:{port}: {problem}") from problem

@@ -1,0 +1,175 @@
+"""Links over real sockets on loopback: order, size, refusal, loss, and nothing left behind."""
+
+from __future__ import annotations
+
+import queue
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.errors import GenerationFailed, PenstockError
+from penstock.runtime import transport
+from penstock.runtime.handshake import ClientHandshake, Identity, ServerHandshake
+from penstock.runtime.secret import Secret, nonce
+from penstock.runtime.transport import IoLoop, Link, Listener, connect
+from penstock.runtime.wire import Message, MessageKind
+
+SECRET = Secret.generate()
+
+
+class End:
+    """One side of a link, with everything that happened to it."""
+
+    def __init__(self) -> None:
+        self.opened: queue.Queue[Identity] = queue.Queue()
+        self.messages: queue.Queue[Message] = queue.Queue()
+        self.closed: queue.Queue[PenstockError | None] = queue.Queue()
+        self.link: Link | None = None
+
+    def make(self, loop: IoLoop, sock: socket.socket, handshake: ServerHandshake | ClientHandshake) -> Link:
+        self.link = Link(
+            loop,
+            sock,
+            handshake,
+            on_open=lambda link, peer: self.opened.put(peer),
+            on_message=self.messages.put,
+            on_close=lambda link, error: self.closed.put(error),
+        )
+        return self.link
+
+
+class Net:
+    """A loop with a listener of Generation 1."""
+
+    def __init__(self) -> None:
+        self.crashes: list[BaseException] = []
+        self.loop = IoLoop("test-io", self.crashes.append)
+        self.loop.start()
+        self.server = End()
+        self.listener = Listener(self.loop, "127.0.0.1")
+        self.listener.accept(
+            lambda sock: self.server.make(self.loop, sock, ServerHandshake(SECRET, "data", 1, nonce()))
+        )
+
+    def client(self, secret: Secret = SECRET, generation: int = 1) -> End:
+        end = End()
+        sock = connect("127.0.0.1", self.listener.port, 5)
+        end.make(self.loop, sock, ClientHandshake(secret, Identity("data", generation, 2), nonce()))
+        return end
+
+    def close(self) -> None:
+        self.listener.close()
+        self.loop.stop()
+
+
+@pytest.fixture
+def net() -> Iterator[Net]:
+    threads = threading.active_count()
+    made = Net()
+    yield made
+    made.close()
+    assert not made.crashes
+    assert threading.active_count() == threads
+
+
+def test_messages_flow_both_ways_after_the_handshake(net: Net) -> None:
+    client = net.client()
+    assert client.opened.get(timeout=5) == net.server.opened.get(timeout=5) == Identity("data", 1, 2)
+    assert client.link is not None
+    assert net.server.link is not None
+    for number in range(100):
+        client.link.send(MessageKind.CONTROL, 0, [b"%d" % number])
+    net.server.link.send(MessageKind.CONTROL, 0, [b"back"])
+    assert [net.server.messages.get(timeout=5).body.to_pybytes() for _ in range(100)] == [b"%d" % n for n in range(100)]
+    assert client.messages.get(timeout=5).body.to_pybytes() == b"back"
+    client.link.close()
+    assert client.closed.get(timeout=5) is None
+    assert "closed by the other side" in str(net.server.closed.get(timeout=5))
+
+
+def test_many_threads_and_large_messages(net: Net) -> None:
+    client = net.client()
+    client.opened.get(timeout=5)
+    link = client.link
+    assert link is not None
+
+    def send(stream: int) -> None:
+        for number in range(20):
+            link.send(MessageKind.BUFFER, stream, [bytes([number]) * 600_000])
+            link.send(MessageKind.ELEMENT, stream, [bytes([number])])
+
+    threads = [threading.Thread(target=send, args=(stream,)) for stream in range(4)]
+    for thread in threads:
+        thread.start()
+    seen: dict[int, list[tuple[int, int]]] = {stream: [] for stream in range(4)}
+    for _ in range(160):
+        message = net.server.messages.get(timeout=20)
+        seen[message.stream].append((message.body.size, message.body[0]))
+    for thread in threads:
+        thread.join()
+    assert all(got == [(size, n) for n in range(20) for size in (600_000, 1)] for got in seen.values())
+    link.abort()
+    client.closed.get(timeout=5)
+    net.server.closed.get(timeout=5)
+
+
+@pytest.mark.parametrize(
+    ("secret", "generation", "reason"), [(Secret.generate(), 1, "wrong secret"), (SECRET, 9, "Generation 9 is over")]
+)
+def test_wrong_peers_are_refused_on_both_sides(net: Net, secret: Secret, generation: int, reason: str) -> None:
+    client = net.client(secret, generation)
+    for end in (client, net.server):
+        error = end.closed.get(timeout=5)
+        assert isinstance(error, GenerationFailed)
+        assert reason in str(error)
+        assert end.opened.empty()
+
+
+@pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n\r\n", b"\0" * 64, b"\xff" * 5000])
+def test_strangers_are_cut_off(net: Net, garbage: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", net.listener.port)) as sock:
+        sock.sendall(garbage)
+        assert isinstance(net.server.closed.get(timeout=5), GenerationFailed)
+    assert net.server.opened.empty()
+
+
+def test_a_silent_peer_is_dropped_after_the_timeout(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "HANDSHAKE_TIMEOUT_S", 0.2)
+    with socket.create_connection(("127.0.0.1", net.listener.port)):
+        error = net.server.closed.get(timeout=5)
+    assert "did not finish its handshake" in str(error)
+
+
+def test_silent_strangers_do_not_keep_a_slot_out(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "HANDSHAKE_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(transport, "MAX_UNAUTHENTICATED", 4)
+    strangers = [socket.create_connection(("127.0.0.1", net.listener.port)) for _ in range(6)]
+    time.sleep(0.1)
+    monkeypatch.setattr(transport, "HANDSHAKE_TIMEOUT_S", 5)
+    client = net.client()
+    assert client.opened.get(timeout=5).slot == 2
+    for sock in strangers:
+        sock.close()
+    assert client.link is not None
+    client.link.abort()
+    client.closed.get(timeout=5)
+
+
+def test_the_end_of_a_peer_is_seen_at_once(net: Net) -> None:
+    client = net.client()
+    net.server.opened.get(timeout=5)
+    assert client.link is not None
+    started = time.monotonic()
+    client.link.abort()
+    assert "closed by the other side" in str(net.server.closed.get(timeout=5))
+    assert time.monotonic() - started < 0.5
+
+
+def test_nobody_there_is_an_error_that_names_the_address() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port = sock.getsockname()[1]
+    with pytest.raises(GenerationFailed, match=f"127.0.0.1:{port}"):
+        connect("127.0.0.1", port, 1)
