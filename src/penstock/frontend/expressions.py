@@ -1,0 +1,53 @@
+"""From Catalyst's expressions to ours. What is not in the registry is refused; nothing is approximated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.frontend import expressions_core, expressions_logic, expressions_math
+from penstock.frontend.catalyst import JavaTree
+from penstock.frontend.expressions_registry import REGISTRY, Translation
+from penstock.operators.expressions import Expression, SessionConf
+
+AREAS = (expressions_core, expressions_logic, expressions_math)
+"""The modules that fill the registry, in the order of the documentation."""
+
+
+def translate(tree: JavaTree, ordinals: Mapping[int, int], conf: SessionConf) -> Expression:
+    """Compile one resolved, optimised Catalyst expression.
+
+    Args:
+        tree: the expression; an ``Alias`` is looked through.
+        ordinals: exprId of every attribute that it may read -> position of that column in the batches.
+        conf: the session's settings; what an expression says itself (``evalMode``, ``timeZoneId``) goes first.
+
+    Raises:
+        NotSupported: a class is not registered, or this use of it is not; it is named with its SQL text and, where
+            there is one, the way round.
+    """
+    return Translation(ordinals, conf)(tree)
+
+
+def documentation() -> str:
+    """The text of ``docs/expressions.md``: the registry as tables."""
+    lines = [
+        "# Expressions",
+        "",
+        "Generated from the registry (`python -m penstock.frontend.expressions`). Every class below is compared with",
+        "Catalyst on edge values in `tests/expressions`, under ANSI and legacy mode; everything else is refused at",
+        "`start()`, by name. Types: atomic types without collations, unless a limit says otherwise.",
+    ]
+    for area in dict.fromkeys(entry.area for entry in REGISTRY.values()):
+        lines += ["", f"## {area}", "", "| Catalyst class | SQL | Limits |", "|---|---|---|"]
+        for name, entry in REGISTRY.items():
+            if entry.area == area:
+                lines.append(f"| `{name}` | {_cell(entry.forms)} | {_cell(entry.limits)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    print(documentation(), end="")

@@ -1,0 +1,72 @@
+"""Arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from penstock.frontend.catalyst import JavaTree, arrow_type, kind
+from penstock.frontend.expressions_registry import Translation, catalyst, eval_mode, refuse
+from penstock.operators.expressions import Expression
+from penstock.operators.expressions import arithmetic as kernels
+from penstock.operators.expressions.arithmetic import EvalMode
+
+AREA = "Arithmetic"
+
+_SYMBOLS = {"Add": "+", "Subtract": "-", "Multiply": "*", "BitwiseAnd": "&", "BitwiseOr": "|", "BitwiseXor": "^"}
+
+
+def is_number(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(data_type) or pa.types.is_floating(data_type))
+
+
+@catalyst("Add", "Subtract", "Multiply", area=AREA, forms="`+` `-` `*`, `try_add`...", limits="numbers")
+def arithmetic(tree: JavaTree, translation: Translation) -> Expression:
+    left, right = translation.children(tree)
+    if not is_number(left.data_type):
+        refuse(tree, "only numbers can be added, subtracted and multiplied")
+    return kernels.Arithmetic(_SYMBOLS[kind(tree)], left, right, eval_mode(tree), bool(tree.nullable()))
+
+
+_DIVISIONS: dict[str, Callable[[Expression, Expression, pa.DataType, EvalMode], Expression]] = {
+    "Divide": kernels.Divide,
+    "IntegralDivide": kernels.IntegralDivide,
+    "Remainder": kernels.Remainder,
+    "Pmod": kernels.PositiveModulo,
+}
+
+
+@catalyst(*_DIVISIONS, area=AREA, forms="`/` `div` `%` `pmod`, `try_divide`, `try_mod`", limits="numbers")
+def division(tree: JavaTree, translation: Translation) -> Expression:
+    left, right = translation.children(tree)
+    if not is_number(left.data_type):
+        refuse(tree, "only numbers can be divided")
+    return _DIVISIONS[kind(tree)](left, right, arrow_type(tree), eval_mode(tree))
+
+
+@catalyst("UnaryMinus", area=AREA, forms="`-x`", limits="numbers")
+def negate(tree: JavaTree, translation: Translation) -> Expression:
+    child = translation(tree.child())
+    if not is_number(child.data_type):
+        refuse(tree, "only numbers can be negated")
+    return kernels.Negate(child, bool(tree.failOnError()), bool(tree.nullable()))
+
+
+@catalyst("Abs", area=AREA, forms="`abs`", limits="numbers")
+def absolute(tree: JavaTree, translation: Translation) -> Expression:
+    child = translation(tree.child())
+    if not is_number(child.data_type):
+        refuse(tree, "only numbers have an absolute value")
+    return kernels.Absolute(child, bool(tree.failOnError()), bool(tree.nullable()))
+
+
+@catalyst("BitwiseAnd", "BitwiseOr", "BitwiseXor", area=AREA, forms="`&` `|` `^`", limits="integers")
+def bitwise(tree: JavaTree, translation: Translation) -> Expression:
+    left, right = translation.children(tree)
+    return kernels.Bitwise(_SYMBOLS[kind(tree)], left, right, bool(tree.nullable()))
+
+
+@catalyst("BitwiseNot", area=AREA, forms="`~`", limits="integers")
+def bitwise_not(tree: JavaTree, translation: Translation) -> Expression:
+    return kernels.BitwiseNot(translation.children(tree), arrow_type(tree), bool(tree.nullable()))

@@ -1,0 +1,100 @@
+"""What Spark raises under ANSI mode: the same conditions, naming the same values."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pyarrow as pa
+
+from penstock.errors import EvaluationError
+
+_SQL_NAMES = {
+    pa.bool_(): "BOOLEAN",
+    pa.int8(): "TINYINT",
+    pa.int16(): "SMALLINT",
+    pa.int32(): "INT",
+    pa.int64(): "BIGINT",
+    pa.float32(): "FLOAT",
+    pa.float64(): "DOUBLE",
+    pa.string(): "STRING",
+    pa.binary(): "BINARY",
+    pa.date32(): "DATE",
+    pa.timestamp("us"): "TIMESTAMP_NTZ",
+    pa.timestamp("us", tz="UTC"): "TIMESTAMP",
+}
+_SUFFIXES = {pa.int8(): "Y", pa.int16(): "S", pa.int64(): "L", pa.float64(): "D"}
+
+
+def sql_name(data_type: pa.DataType) -> str:
+    """A type as Spark's messages write it."""
+    if pa.types.is_decimal(data_type):
+        return f"DECIMAL({data_type.precision},{data_type.scale})"
+    return _SQL_NAMES.get(data_type, str(data_type).upper())
+
+
+def divide_by_zero() -> EvaluationError:
+    return EvaluationError(
+        "[DIVIDE_BY_ZERO] Division by zero. Use `try_divide` to tolerate divisor being 0 and return NULL instead."
+    )
+
+
+def remainder_by_zero() -> EvaluationError:
+    return EvaluationError(
+        "[REMAINDER_BY_ZERO] Remainder by zero. Use `try_mod` to tolerate divisor being 0 and return NULL instead."
+    )
+
+
+def overflow(data_type: pa.DataType, operation: str, left: object, right: object) -> EvaluationError:
+    """An integer operation left its type's range."""
+    if pa.types.is_int8(data_type) or pa.types.is_int16(data_type):
+        suffix = _SUFFIXES[data_type]
+        return EvaluationError(
+            f"[BINARY_ARITHMETIC_OVERFLOW] {left}{suffix} {operation} {right}{suffix} caused overflow."
+        )
+    name = "long" if pa.types.is_int64(data_type) else "integer"
+    return EvaluationError(f"[ARITHMETIC_OVERFLOW] {name} overflow: {left} {operation} {right}.")
+
+
+def unary_overflow(operation: str, value: object, data_type: pa.DataType) -> EvaluationError:
+    return EvaluationError(
+        f"[ARITHMETIC_OVERFLOW] {operation} caused overflow: {value}{_SUFFIXES.get(data_type, '')} has no counterpart."
+    )
+
+
+def time_overflow(operation: str, value: object) -> EvaluationError:
+    """A date or timestamp left the range that Spark can hold; Spark raises this in both modes."""
+    return EvaluationError(f"[DATETIME_OVERFLOW] Datetime operation overflow: {operation} of {value}.")
+
+
+def malformed(value: object, source: pa.DataType, target: pa.DataType) -> EvaluationError:
+    """A cast met a value that does not read as the target type."""
+    text = f"'{value}'" if pa.types.is_string(source) else f"{value}{_SUFFIXES.get(source, '')}"
+    return EvaluationError(
+        f'[CAST_INVALID_INPUT] The value {text} of the type "{sql_name(source)}" cannot be cast to '
+        f'"{sql_name(target)}" because it is malformed. Correct the value as per the syntax, or change its target '
+        "type. Use `try_cast` to tolerate malformed input and return NULL instead."
+    )
+
+
+def cast_overflow(value: object, source: pa.DataType, target: pa.DataType) -> EvaluationError:
+    """A cast met a number outside the target type's range."""
+    return EvaluationError(
+        f'[CAST_OVERFLOW] The value {value}{_SUFFIXES.get(source, "")} of the type "{sql_name(source)}" cannot be '
+        f'cast to "{sql_name(target)}" due to an overflow. Use `try_cast` to tolerate overflow and return NULL instead.'
+    )
+
+
+def decimal_out_of_range(value: Decimal, target: pa.DataType) -> EvaluationError:
+    """A decimal needs more digits than its type has."""
+    return EvaluationError(
+        f"[NUMERIC_VALUE_OUT_OF_RANGE] {value:f} cannot be represented as "
+        f"Decimal({target.precision}, {target.scale}). "
+        'If necessary set "spark.sql.ansi.enabled" to "false" to bypass this error, and return NULL instead.'
+    )
+
+
+def array_index(index: object, size: object) -> EvaluationError:
+    return EvaluationError(
+        f"[INVALID_ARRAY_INDEX] The index {index} is out of bounds. The array has {size} elements. "
+        "Use the SQL function `get()` to tolerate accessing element at invalid index and return NULL instead."
+    )

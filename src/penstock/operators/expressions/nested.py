@@ -1,0 +1,44 @@
+"""Structs and the conversions that ``window()`` is lowered to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.operators.expressions.base import Expression, Mask
+from penstock.operators.expressions.strict import Strict
+
+
+class MakeStruct(Expression):
+    """``named_struct``: never null itself, whatever its fields are."""
+
+    nullable = False
+
+    def __init__(self, children: Sequence[Expression], data_type: pa.DataType) -> None:
+        self.children = tuple(children)
+        self.data_type = data_type
+
+    def evaluate(self, batch: pa.RecordBatch, mask: Mask | None = None) -> pa.Array:
+        arrays = [child.evaluate(batch, mask) for child in self.children]
+        fields = [self.data_type.field(i).with_nullable(True) for i in range(self.data_type.num_fields)]
+        return pa.StructArray.from_arrays(arrays, fields=fields)
+
+
+class GetField(Strict):
+    """A struct's field by position; null where the struct is."""
+
+    def __init__(self, child: Expression, ordinal: int, data_type: pa.DataType, nullable: bool = True) -> None:
+        super().__init__((child,), data_type, nullable)
+        self.ordinal = ordinal
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        return pc.struct_field(arrays[0], [self.ordinal])
+
+
+class Reinterpret(Strict):
+    """The same 64 or 32 bits as another type: microseconds as a timestamp and back, days as a date and back."""
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        return arrays[0].view(self.data_type)

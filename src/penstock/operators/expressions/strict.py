@@ -1,0 +1,67 @@
+"""Functions that give null when any argument is null: most of Catalyst's."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from penstock.operators.expressions.base import Expression, Mask
+from penstock.operators.expressions.vectors import all_valid, both, map_distinct, valid_rows
+
+
+class Strict(Expression):
+    """Evaluates its children in order, each only at rows where those before it were not null, as Spark does.
+
+    Args:
+        children: the arguments, in evaluation order.
+        data_type: the result's type.
+        nullable: False if neither an argument nor the function itself gives null.
+    """
+
+    def __init__(self, children: Sequence[Expression], data_type: pa.DataType, nullable: bool = True) -> None:
+        self.children = tuple(children)
+        self.data_type = data_type
+        self.nullable = nullable
+
+    def evaluate(self, batch: pa.RecordBatch, mask: Mask | None = None) -> pa.Array:
+        arrays = []
+        rows = mask
+        for child in self.children:
+            array = child.evaluate(batch, rows)
+            rows = both(rows, valid_rows(array))
+            arrays.append(array)
+        return self.compute(arrays, rows)
+
+    @abstractmethod
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        """The result at ``rows``, where every argument is selected and not null; null elsewhere within the mask."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(map(repr, self.children))})"
+
+
+class Mapped(Strict):
+    """A Python function of distinct argument values. ``function`` must be a module-level function or a partial."""
+
+    def __init__(
+        self,
+        function: Callable[..., object],
+        children: Sequence[Expression],
+        data_type: pa.DataType,
+        nullable: bool = True,
+    ) -> None:
+        super().__init__(children, data_type, nullable)
+        self.function = function
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        return map_distinct(self.function, arrays, self.data_type, rows)
+
+
+class Eager(Strict):
+    """A strict function whose arguments are all evaluated, even at rows where an earlier one is null."""
+
+    def evaluate(self, batch: pa.RecordBatch, mask: Mask | None = None) -> pa.Array:
+        arrays = [child.evaluate(batch, mask) for child in self.children]
+        return self.compute(arrays, all_valid(arrays, mask))

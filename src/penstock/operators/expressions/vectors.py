@@ -1,0 +1,120 @@
+"""Between Arrow arrays and NumPy vectors, without copies where the layouts agree.
+
+A vector's value at a null or unselected row is arbitrary: kernels compute everywhere and look only at ``rows``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.operators.expressions.base import Mask
+
+Vector = npt.NDArray[Any]
+
+_STORAGE: dict[int, Any] = {
+    pa.lib.Type_INT8: np.int8,
+    pa.lib.Type_INT16: np.int16,
+    pa.lib.Type_INT32: np.int32,
+    pa.lib.Type_INT64: np.int64,
+    pa.lib.Type_FLOAT: np.float32,
+    pa.lib.Type_DOUBLE: np.float64,
+    pa.lib.Type_DATE32: np.int32,
+    pa.lib.Type_TIMESTAMP: np.int64,
+    pa.lib.Type_DURATION: np.int64,
+}
+
+
+def storage_type(data_type: pa.DataType) -> Any:
+    """The NumPy type of a fixed-width type's buffer: days for dates, microseconds for timestamps."""
+    return _STORAGE[data_type.id]
+
+
+def to_vector(array: pa.Array) -> Vector:
+    """The array's values; a view of its buffer, except for booleans. Never write to it."""
+    if pa.types.is_boolean(array.type):
+        filled: Vector = array.fill_null(False).to_numpy(zero_copy_only=False)
+        return filled
+    dtype = storage_type(array.type)
+    data = array.buffers()[1]
+    if data is None or len(array) == 0:
+        return np.zeros(len(array), dtype)
+    return np.frombuffer(data, dtype, count=len(array) + array.offset)[array.offset :]
+
+
+def from_vector(values: Vector, data_type: pa.DataType, rows: Mask | None = None) -> pa.Array:
+    """An array of ``values`` that is null outside ``rows``."""
+    validity = None if rows is None or rows.all() else pa.array(rows).buffers()[1]
+    if pa.types.is_boolean(data_type):
+        data = pa.array(np.ascontiguousarray(values, dtype=np.bool_)).buffers()[1]
+    else:
+        data = pa.py_buffer(np.ascontiguousarray(values, dtype=storage_type(data_type)))
+    return pa.Array.from_buffers(data_type, len(values), [validity, data])
+
+
+def valid_rows(array: pa.Array) -> Mask | None:
+    """Where the array is not null; ``None`` if that is everywhere."""
+    if array.null_count == 0:
+        return None
+    valid: Mask = array.is_valid().to_numpy(zero_copy_only=False)
+    return valid
+
+
+def both(left: Mask | None, right: Mask | None) -> Mask | None:
+    """The intersection of two selections."""
+    if left is None or right is None:
+        return right if left is None else left
+    return left & right
+
+
+def all_valid(arrays: Iterable[pa.Array], mask: Mask | None = None) -> Mask | None:
+    """Rows of ``mask`` at which no array is null."""
+    for array in arrays:
+        mask = both(mask, valid_rows(array))
+    return mask
+
+
+def select(rows: Mask | None, condition: Mask) -> Mask:
+    """``condition`` within ``rows``."""
+    return condition if rows is None else condition & rows
+
+
+def first(condition: Mask) -> int:
+    """The first row at which ``condition`` holds; there must be one."""
+    return int(np.argmax(condition))
+
+
+def only(array: pa.Array, rows: Mask | None) -> pa.Array:
+    """The array with nulls outside ``rows``, so that Arrow's kernels and Python loops skip what was not selected."""
+    if rows is None or rows.all():
+        return array
+    return pa.compute.if_else(pa.array(rows), array, pa.scalar(None, array.type))
+
+
+def map_distinct(
+    function: Callable[..., object], arrays: Sequence[pa.Array], data_type: pa.DataType, rows: Mask | None
+) -> pa.Array:
+    """Apply a Python function to each distinct row of non-null arguments within ``rows``; null elsewhere.
+
+    The function's errors propagate; None becomes null. Each distinct value is computed once per batch.
+    """
+    columns = [only(array, rows) for array in arrays]
+    if len(columns) == 1:
+        encoded = columns[0].dictionary_encode()
+        results = [None if value is None else function(value) for value in encoded.dictionary.to_pylist()]
+        return pa.array(results, data_type).take(encoded.indices)
+    memo: dict[tuple[object, ...], object] = {}
+    out: list[object] = []
+    selected = np.ones(len(columns[0]), np.bool_) if rows is None else rows
+    for row, values in zip(selected, zip(*(column.to_pylist() for column in columns), strict=True), strict=True):
+        if not row or None in values:
+            out.append(None)
+            continue
+        if values not in memo:
+            memo[values] = function(*values)
+        out.append(memo[values])
+    return pa.array(out, data_type)
