@@ -26,11 +26,16 @@ class Payload(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """An immutable, self-describing batch. ``cost`` (bytes) is fixed by the producer; both ends account with it."""
+    """An immutable, self-describing batch. ``cost`` (bytes) is fixed by the producer; both ends account with it.
+
+    ``backlog`` announces the bytes that wait behind it at the producer; floating credit is given by it. It travels in
+    the buffer's header and is no part of the buffer's content (a captured buffer may carry any).
+    """
 
     id: BufferId
     payload: Payload
     cost: int
+    backlog: int = 0
 
     @property
     def rows(self) -> int:

@@ -12,9 +12,10 @@ from typing import Protocol
 
 from penstock.connectors.base import Split
 from penstock.ids import ChannelId, CheckpointId, SubtaskId
-from penstock.operators.base import OperatorState
-from penstock.protocol.elements import Alignment, Captured, Element
-from penstock.snapshot.model import CaptureMetrics, InflightEntry
+from penstock.protocol.elements import Alignment, Element
+from penstock.snapshot.handover import SubtaskCapture as SubtaskCapture
+from penstock.snapshot.handover import SubtaskRestore as SubtaskRestore
+from penstock.snapshot.model import InflightEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class Triggered:
 
     checkpoint: CheckpointId
     alignment: Alignment
+    elapsed_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,26 +83,6 @@ class RecoveredLoaded:
 InboxEvent = Arrived | Granted | Triggered | Completed | Aborted | SplitsAssigned | SourcesDry | RecoveredLoaded
 
 
-@dataclass(frozen=True)
-class SubtaskCapture:
-    """One subtask's part of a checkpoint, complete: all input barriers arrived and all output barriers left.
-
-    Everything is referenced, nothing copied. ``carried`` are recovered entries not yet (wholly) read, re-referenced
-    with their row ranges narrowed; they come before ``inflight`` of a higher layer.
-    """
-
-    subtask: SubtaskId
-    checkpoint: CheckpointId
-    operators: Mapping[str, OperatorState]
-    splits: Sequence[Split]
-    inflight: Sequence[Captured]
-    carried: Sequence[InflightEntry]
-    channel_watermarks: Mapping[ChannelId, int]
-    pending_messages: Mapping[int, bytes]
-    rows_in: int
-    metrics: CaptureMetrics
-
-
 class SubtaskHost(Protocol):
     """What a subtask asks of its host. No call blocks, fails or calls back into the subtask."""
 
@@ -121,18 +103,6 @@ class SubtaskHost(Protocol):
 
     def load(self, subtask: SubtaskId, entry: InflightEntry) -> None:
         """Read an in-flight entry: ``RecoveredLoaded`` follows."""
-
-
-@dataclass(frozen=True)
-class SubtaskRestore:
-    """What a subtask starts from; all empty for a first start. ``inflight`` is in restore order."""
-
-    operators: Mapping[str, OperatorState]
-    splits: Sequence[Split]
-    inflight: Sequence[InflightEntry]
-    channel_watermarks: Mapping[ChannelId, int]
-    pending_messages: Mapping[int, bytes]
-    rows_in: int
 
 
 @dataclass(frozen=True, slots=True)

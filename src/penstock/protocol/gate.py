@@ -1,0 +1,212 @@
+"""The input gate of a subtask: all its channels, their credit, and what is consumed next.
+
+Recovered rows come strictly before live ones and are loaded lazily; only they and aligned barriers ever hold a live
+channel back. Credit: each channel has its exclusive window; floating credit is given by announced backlog out of what
+remains of the gate's budget, and is zero while recovered rows are left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from penstock.errors import ProtocolViolation
+from penstock.ids import ChannelId, CheckpointId
+from penstock.protocol.elements import Barrier, Buffer, Captured, Element, EndOfPartition, Payload, Watermark
+from penstock.protocol.input import InputChannel, RowRange
+from penstock.protocol.recovered import RecoveredRows
+from penstock.snapshot.model import InflightEntry
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkRose:
+    """The minimum over all channels is now this."""
+
+    timestamp_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierReached:
+    """An aligned barrier was consumed in order; its channel is blocked."""
+
+    channel: ChannelId
+    barrier: Barrier
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelEnded:
+    """Everything the producer will ever send was consumed."""
+
+    channel: ChannelId
+
+
+Consumed = RowRange | WatermarkRose | BarrierReached | ChannelEnded
+
+
+class InputGate:
+    """All inputs of one subtask.
+
+    Args:
+        subject: names the gate in errors.
+        channels: in a fixed order, which is also the order of turns.
+        budget: bytes that may be queued and granted together.
+        window: the exclusive window of each channel.
+        recovered: in-flight rows to be processed first.
+    """
+
+    def __init__(
+        self, subject: str, channels: Iterable[InputChannel], budget: int, window: int, recovered: RecoveredRows
+    ) -> None:
+        self._subject = subject
+        self._channels = {c.channel: c for c in channels}
+        self._order = list(self._channels.values())
+        self._budget = max(budget, window * len(self._order))
+        self._window = window
+        self.recovered = recovered
+        self._turn = 0
+        self._floating_turn = 0
+        self._watermark_us = self._minimum()
+        self._grants: dict[ChannelId, int] = {}
+
+    @property
+    def channels(self) -> Mapping[ChannelId, InputChannel]:
+        return self._channels
+
+    @property
+    def watermark_us(self) -> int | None:
+        """The minimum over the channels that have not ended, None until each has one. It only rises."""
+        return self._watermark_us
+
+    @property
+    def queued_bytes(self) -> int:
+        return sum(c.queued_bytes for c in self._order) + self.recovered.loaded_bytes
+
+    @property
+    def readable(self) -> bool:
+        """Whether ``poll`` would return something."""
+        if not self.recovered.drained:
+            return self.recovered.readable
+        return any(c.head is not None for c in self._order)
+
+    def arrive(self, channel: ChannelId, element: Element) -> None:
+        """Queue an element that came in on a channel."""
+        self.channel(channel, str(type(element).__name__)).arrive(element)
+        if isinstance(element, Buffer):
+            self._give_floating()
+
+    def loaded(self, entry: InflightEntry, batches: Sequence[Payload]) -> None:
+        """Recovered batches, as asked for."""
+        self.recovered.loaded(entry, batches)
+
+    def poll(self, max_rows: int) -> Consumed | None:
+        """Consume the next thing; channels take turns. None: nothing to consume now."""
+        if not self.recovered.drained:
+            rows = self.recovered.take(max_rows)
+            if self.recovered.drained:
+                self._give_floating()
+            return rows
+        for _ in range(len(self._order)):
+            channel = self._order[self._turn]
+            self._turn = (self._turn + 1) % len(self._order)
+            while (head := channel.head) is not None:
+                if isinstance(head, Buffer):
+                    return self._take_rows(channel, max_rows)
+                consumed = self._take_control(channel)
+                if consumed is not None:
+                    return consumed
+        return None
+
+    def unblock(self, checkpoint: CheckpointId) -> None:
+        """Channels blocked by this checkpoint go on."""
+        for channel in self._order:
+            if channel.blocked_by == checkpoint:
+                channel.blocked_by = None
+
+    def drop(self, checkpoint: CheckpointId) -> None:
+        """Forget everything of a dead checkpoint."""
+        self.unblock(checkpoint)
+        for channel in self._order:
+            channel.drop(checkpoint)
+
+    def capture(self, channel: ChannelId, before: CheckpointId | None) -> list[Captured]:
+        return self._channels[channel].capture(before)
+
+    def take_grants(self) -> list[tuple[ChannelId, int]]:
+        """The credit given since the last call, once; to be carried to the producers."""
+        grants, self._grants = list(self._grants.items()), {}
+        return grants
+
+    def channel(self, channel: ChannelId, event: str) -> InputChannel:
+        if channel not in self._channels:
+            raise ProtocolViolation(self._subject, f"channels {list(self._channels)}", f"{event} on {channel}")
+        return self._channels[channel]
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError if a ledger, the budget or the watermark is broken."""
+        for channel in self._order:
+            channel.check_invariants()
+        held = sum(c.held for c in self._order)
+        assert held <= self._budget, f"{self._subject}: {held} of {self._budget} bytes"
+        assert self._watermark_us is None or self._watermark_us <= (self._minimum() or self._watermark_us)
+
+    def _take_rows(self, channel: InputChannel, max_rows: int) -> RowRange:
+        rows, freed = channel.take_rows(max_rows)
+        if freed:
+            # Half a window at a time, so that small buffers do not each cost a message; an empty queue gives all
+            # back, so that a producer whose next buffer needs the whole window is never left waiting.
+            if channel.deficit * 2 >= self._window or channel.queued_bytes == 0:
+                self._give(channel, channel.deficit)
+            self._give_floating()
+        return rows
+
+    def _take_control(self, channel: InputChannel) -> Consumed | None:
+        element = channel.take_control()
+        match element:
+            case Barrier():
+                return BarrierReached(channel.channel, element)
+            case EndOfPartition():
+                return ChannelEnded(channel.channel)
+            case Watermark():
+                return self.risen()
+            case Buffer():
+                raise AssertionError("a buffer is taken by rows")
+
+    def risen(self) -> WatermarkRose | None:
+        """The new minimum, once, if it rose (asked for also after the end of a channel)."""
+        minimum = self._minimum()
+        if minimum is None or (self._watermark_us is not None and minimum <= self._watermark_us):
+            return None
+        self._watermark_us = minimum
+        return WatermarkRose(minimum)
+
+    def _minimum(self) -> int | None:
+        minimum: int | None = None
+        for channel in self._order:
+            if channel.ended:
+                continue
+            if channel.watermark_us is None:
+                return None
+            minimum = channel.watermark_us if minimum is None else min(minimum, channel.watermark_us)
+        return minimum
+
+    def _give_floating(self) -> None:
+        if not self.recovered.drained:
+            return
+        wanting = [c for c in self._order if c.backlog > c.granted]
+        if not wanting:
+            return
+        free = self._budget - sum(c.held for c in self._order)
+        self._floating_turn += 1
+        for turn in range(len(wanting)):
+            channel = wanting[(turn + self._floating_turn) % len(wanting)]
+            below_window = channel.deficit
+            share = min(free // (len(wanting) - turn), channel.backlog - channel.granted - below_window)
+            if share > 0:
+                self._give(channel, below_window + share)
+                free -= share
+
+    def _give(self, channel: InputChannel, credit: int) -> None:
+        if credit <= 0:
+            return
+        channel.granted += credit
+        self._grants[channel.channel] = self._grants.get(channel.channel, 0) + credit

@@ -1,0 +1,273 @@
+"""The producer's end of channels: queues, sequence numbers, credit and overtaking barriers.
+
+A channel's queue holds sealed elements in FIFO order; behind it lies the *tail*, small slices that still coalesce.
+Whatever must keep its place among the rows (a barrier, a watermark, a capture, the end) seals the tail first. Elements
+leave the queue only with credit, so that nothing lies in hidden buffers: what is not with the consumer is here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from penstock.errors import ProtocolViolation
+from penstock.ids import BufferId, ChannelId, CheckpointId, GenerationId
+from penstock.protocol.credit import Payloads, cut
+from penstock.protocol.elements import Barrier, Buffer, Captured, Element, EndOfPartition, Payload, Side, Watermark
+
+
+class OutputChannel:
+    """One channel at its producer.
+
+    Args:
+        channel: whose queue this is.
+        generation: goes into the identity of buffers and, as their layer, into what is captured: a later Generation's
+            capture is always restored behind an earlier one's leftovers, with no need to know of those.
+        window: the exclusive window in bytes; also the most a buffer of several rows costs.
+        flush_ms: how long an unsealed tail may wait for more rows while there is credit for it.
+        payloads: how to measure and join payloads.
+    """
+
+    def __init__(
+        self, channel: ChannelId, generation: GenerationId, window: int, flush_ms: float, payloads: Payloads
+    ) -> None:
+        self.channel = channel
+        self.credit = window
+        self.queued_bytes = 0
+        self._generation = generation
+        self._window = window
+        self._flush_ms = flush_ms
+        self._payloads = payloads
+        self._queue: deque[Element] = deque()
+        self._tail: list[Payload] = []
+        self._tail_cost = 0
+        self._tail_since_ms = 0.0
+        self._next_seq = 0
+        self._last_barrier = 0
+        self._last_watermark: int | None = None
+        self._ended = False
+
+    def add(self, payload: Payload, now_ms: float) -> None:
+        """Queue rows, cut to the window; small ones wait in the tail for more."""
+        self._require_open("rows")
+        for piece, cost in cut(payload, self._window, self._payloads.measure):
+            if self._tail and self._tail_cost + cost > self._window:
+                self._seal()
+            if not self._tail:
+                self._tail_since_ms = now_ms
+            self._tail.append(piece)
+            self._tail_cost += cost
+            self.queued_bytes += cost
+            if self._tail_cost * 2 >= self._window:
+                self._seal()
+
+    def watermark(self, watermark: Watermark) -> None:
+        """Queue a watermark; one that does not rise is dropped, adjacent ones coalesce."""
+        self._require_open(f"watermark {watermark.timestamp_us}")
+        if self._last_watermark is not None and watermark.timestamp_us <= self._last_watermark:
+            return
+        self._last_watermark = watermark.timestamp_us
+        self._seal()
+        if self._queue and isinstance(self._queue[-1], Watermark):
+            self._queue.pop()
+        self._queue.append(watermark)
+
+    def end(self) -> None:
+        """Queue the end; nothing follows it but barriers that overtake."""
+        self._require_open("end")
+        self._seal()
+        self._queue.append(EndOfPartition())
+        self._ended = True
+
+    def append(self, barrier: Barrier) -> None:
+        """Queue an aligned barrier behind everything."""
+        self._require_rising(barrier)
+        self._seal()
+        self._last_barrier = barrier.checkpoint
+        if not self._ended:
+            self._queue.append(barrier)
+
+    def overtake(self, barrier: Barrier) -> list[Captured]:
+        """Put a barrier at the head, behind older barriers only; what it passes is captured, by reference.
+
+        A barrier of the same checkpoint that still waits in the queue is moved; then only what lay before it is passed.
+        """
+        self._seal()
+        waiting = self._position(barrier.checkpoint)
+        if waiting is None:
+            self._require_rising(barrier)
+            self._last_barrier = barrier.checkpoint
+            if self._ended and not self._queue:
+                return []
+        else:
+            del self._queue[waiting]
+        elements = list(self._queue)
+        older = [i for i, e in enumerate(elements) if isinstance(e, Barrier) and e.checkpoint < barrier.checkpoint]
+        start = older[-1] + 1 if older else 0
+        passed = elements[start:waiting]
+        self._queue.insert(start, barrier)
+        return [
+            Captured(self.channel, Side.PRODUCER, self._generation, e, 0, e.rows)
+            for e in passed
+            if isinstance(e, Buffer)
+        ]
+
+    def drop(self, checkpoint: CheckpointId) -> None:
+        """Forget the waiting barrier of a dead checkpoint, if there is one."""
+        position = self._position(checkpoint)
+        if position is not None:
+            del self._queue[position]
+
+    def waits(self, checkpoint: CheckpointId) -> bool:
+        """Whether the barrier of this checkpoint is still in the queue."""
+        return self._position(checkpoint) is not None
+
+    def grant(self, credit: int) -> None:
+        """The consumer allows ``credit`` more bytes."""
+        if credit <= 0:
+            raise ProtocolViolation(f"output {self.channel}", f"credit {self.credit}", f"grant of {credit}")
+        self.credit += credit
+
+    def pump(self, now_ms: float) -> list[Element]:
+        """Remove and return what may leave now, in order."""
+        leaving: list[Element] = []
+        while self._queue or self.flush_at_ms() is not None:
+            if not self._queue:
+                due = self.flush_at_ms()
+                if due is None or now_ms < due:
+                    break
+                self._seal()
+            head = self._queue[0]
+            if isinstance(head, Buffer):
+                if not self._may_send(head.cost):
+                    break
+                self.credit -= head.cost
+                self.queued_bytes -= head.cost
+                head = replace(head, backlog=self.queued_bytes)
+            self._queue.popleft()
+            leaving.append(head)
+        return leaving
+
+    def flush_at_ms(self) -> float | None:
+        """When the tail is to be sealed and sent although it is small; None if there is none or no credit for it."""
+        if self._queue or not self._tail or not self._may_send(self._tail_cost):
+            return None
+        return self._tail_since_ms + self._flush_ms
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError if the ledger or the order of barriers is broken."""
+        costs = [e.cost for e in self._queue if isinstance(e, Buffer)]
+        assert sum(costs) + self._tail_cost == self.queued_bytes, f"{self.channel}: {self.queued_bytes} queued"
+        barriers = [e.checkpoint for e in self._queue if isinstance(e, Barrier)]
+        assert barriers == sorted(set(barriers)), f"{self.channel}: barriers {barriers}"
+        seqs = [e.id.seq for e in self._queue if isinstance(e, Buffer)]
+        assert seqs == sorted(set(seqs)), f"{self.channel}: sequence {seqs}"
+        assert bool(self._tail) == (self._tail_cost > 0)
+        for element in self._queue:
+            if isinstance(element, Buffer):
+                assert element.cost <= self._window or element.rows == 1, f"{self.channel}: {element.id} is too large"
+
+    def _may_send(self, cost: int) -> bool:
+        # A row larger than the window goes alone: only with the whole window free, and into debt.
+        return cost <= self.credit or (cost > self._window and self.credit >= self._window)
+
+    def _seal(self) -> None:
+        if not self._tail:
+            return
+        payload = self._tail[0] if len(self._tail) == 1 else self._payloads.concat(self._tail)
+        identity = BufferId(self._generation, self.channel, self._next_seq)
+        self._queue.append(Buffer(identity, payload, self._tail_cost))
+        self._next_seq += 1
+        self._tail = []
+        self._tail_cost = 0
+
+    def _position(self, checkpoint: CheckpointId) -> int | None:
+        for index, element in enumerate(self._queue):
+            if isinstance(element, Barrier) and element.checkpoint == checkpoint:
+                return index
+        return None
+
+    def _require_open(self, what: str) -> None:
+        if self._ended:
+            raise ProtocolViolation(f"output {self.channel}", "ended", what)
+
+    def _require_rising(self, barrier: Barrier) -> None:
+        if barrier.checkpoint <= self._last_barrier:
+            raise ProtocolViolation(f"output {self.channel}", f"after barrier {self._last_barrier}", str(barrier))
+
+
+class Outputs:
+    """All output channels of one subtask (its ResultPartitions), by ChannelId; empty for a sink.
+
+    Args:
+        channels: in the order in which they are pumped.
+        limit_bytes: beyond this many queued bytes there is no room for more input.
+    """
+
+    def __init__(self, channels: Iterable[OutputChannel], limit_bytes: int) -> None:
+        self._channels = {c.channel: c for c in channels}
+        self._limit_bytes = limit_bytes
+
+    @property
+    def channels(self) -> Mapping[ChannelId, OutputChannel]:
+        return self._channels
+
+    @property
+    def queued_bytes(self) -> int:
+        return sum(c.queued_bytes for c in self._channels.values())
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the subtask may go on consuming input."""
+        return self.queued_bytes < self._limit_bytes
+
+    def add(self, channel: ChannelId, payload: Payload, now_ms: float) -> None:
+        self._channel(channel, "rows").add(payload, now_ms)
+
+    def watermark(self, timestamp_us: int) -> None:
+        """On every channel."""
+        for channel in self._channels.values():
+            channel.watermark(Watermark(timestamp_us))
+
+    def append(self, barrier: Barrier) -> None:
+        """At the tail of every channel."""
+        for channel in self._channels.values():
+            channel.append(barrier)
+
+    def overtake(self, barrier: Barrier) -> list[Captured]:
+        """At the head of every channel; what was passed, channel by channel in order."""
+        return [captured for channel in self._channels.values() for captured in channel.overtake(barrier)]
+
+    def overtake_waiting(self, barrier: Barrier) -> list[Captured]:
+        """As ``overtake``, on those channels only whose barrier of this checkpoint has not left yet."""
+        waiting = [c for c in self._channels.values() if c.waits(barrier.checkpoint)]
+        return [captured for channel in waiting for captured in channel.overtake(barrier)]
+
+    def drop(self, checkpoint: CheckpointId) -> None:
+        for channel in self._channels.values():
+            channel.drop(checkpoint)
+
+    def waits(self, checkpoint: CheckpointId) -> bool:
+        return any(c.waits(checkpoint) for c in self._channels.values())
+
+    def grant(self, channel: ChannelId, credit: int) -> None:
+        self._channel(channel, f"grant of {credit}").grant(credit)
+
+    def pump(self, now_ms: float) -> list[tuple[ChannelId, Element]]:
+        """What may leave now."""
+        return [(c.channel, element) for c in self._channels.values() for element in c.pump(now_ms)]
+
+    def flush_at_ms(self) -> float | None:
+        """The earliest time at which ``pump`` would send a small tail."""
+        due = [at for c in self._channels.values() if (at := c.flush_at_ms()) is not None]
+        return min(due, default=None)
+
+    def check_invariants(self) -> None:
+        for channel in self._channels.values():
+            channel.check_invariants()
+
+    def _channel(self, channel: ChannelId, event: str) -> OutputChannel:
+        if channel not in self._channels:
+            raise ProtocolViolation("outputs", f"channels {list(self._channels)}", f"{event} on {channel}")
+        return self._channels[channel]

@@ -1,0 +1,106 @@
+"""In-flight rows of a snapshot at their consumer: read before live input, loaded entry by entry.
+
+Entries come in restore order. At most one is loaded and one more asked for, so that memory stays within the gate's
+budget. A checkpoint taken meanwhile re-references what was not read, in its old layer, with the row range narrowed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from penstock.errors import ProtocolViolation
+from penstock.ids import ChannelId
+from penstock.protocol.elements import Payload
+from penstock.protocol.input import RowRange
+from penstock.snapshot.model import InflightEntry
+
+
+class RecoveredRows:
+    """The recovered channels of one subtask.
+
+    Args:
+        entries: in restore order; entries without rows are skipped.
+        measure: bytes of a payload.
+    """
+
+    def __init__(self, entries: Sequence[InflightEntry], measure: Callable[[Payload], int]) -> None:
+        self._entries = deque(e for e in entries if e.rows > 0)
+        self._measure = measure
+        self._asked = 0
+        self._loaded: deque[deque[Payload]] = deque()
+        self._read_in_first = 0
+        self._offset = 0
+        self.loaded_bytes = 0
+        self.rows_left = sum(e.rows for e in self._entries)
+
+    @property
+    def drained(self) -> bool:
+        """Nothing is left: live input may be read."""
+        return not self._entries
+
+    @property
+    def readable(self) -> bool:
+        return bool(self._loaded)
+
+    def to_load(self) -> list[InflightEntry]:
+        """The entries to ask the host for now; each is returned once."""
+        wanted = min(2, len(self._entries))
+        asked = [self._entries[i] for i in range(self._asked, wanted)]
+        self._asked = max(self._asked, wanted)
+        return asked
+
+    def loaded(self, entry: InflightEntry, batches: Sequence[Payload]) -> None:
+        """Take over the rows of the oldest entry that was asked for and is not here yet."""
+        position = len(self._loaded)
+        rows = sum(b.num_rows for b in batches)
+        if position >= self._asked or self._entries[position] != entry or rows != entry.rows:
+            raise ProtocolViolation(
+                "recovered rows", f"{position} of {self._asked} asked loaded", f"{rows} rows of {entry}"
+            )
+        self._loaded.append(deque(b for b in batches if b.num_rows))
+        self.loaded_bytes += sum(self._measure(b) for b in batches if b.num_rows)
+
+    def take(self, max_rows: int) -> RowRange | None:
+        """At most ``max_rows`` rows of the oldest batch; None while it is being loaded."""
+        if not self._loaded:
+            return None
+        entry, batches = self._entries[0], self._loaded[0]
+        batch = batches[0]
+        rows = min(max_rows, batch.num_rows - self._offset)
+        channel = ChannelId(entry.edge, entry.producer, entry.consumer)
+        start = entry.row_start + self._read_in_first
+        taken = RowRange(
+            channel,
+            batch.slice(self._offset, rows),
+            rows,
+            f"{channel} recovered {entry.section.identity}[{start}:+{rows}]",
+        )
+        self._offset += rows
+        self._read_in_first += rows
+        self.rows_left -= rows
+        if self._offset == batch.num_rows:
+            self.loaded_bytes -= self._measure(batch)
+            batches.popleft()
+            self._offset = 0
+        if not batches:
+            self._entries.popleft()
+            self._loaded.popleft()
+            self._asked -= 1
+            self._read_in_first = 0
+        return taken
+
+    def carried(self) -> list[InflightEntry]:
+        """What is not read yet, in restore order, ranges narrowed, layers kept."""
+        entries = list(self._entries)
+        if entries and self._read_in_first:
+            first = entries[0]
+            read = self._read_in_first
+            entries[0] = msgspec.structs.replace(first, row_start=first.row_start + read, rows=first.rows - read)
+        return entries
+
+    def check_invariants(self) -> None:
+        assert self.rows_left == sum(e.rows for e in self.carried())
+        assert len(self._loaded) <= self._asked <= 2

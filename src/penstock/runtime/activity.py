@@ -1,0 +1,41 @@
+"""Where a subtask's time goes: busy, backpressured or idle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+class Activity:
+    """Accumulates since creation. Time inside a step that worked is busy; all other time counts as what the last step
+    ended with: no room in the outputs, or nothing to do. ``clock`` is in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._since = clock()
+        self._backpressured = False
+        self.busy_ms = 0.0
+        self.backpressured_ms = 0.0
+        self.idle_ms = 0.0
+
+    def step_begins(self) -> None:
+        self._wait(self._lap())
+
+    def step_ends(self, worked: bool, has_room: bool) -> None:
+        elapsed = self._lap()
+        self._backpressured = not has_room
+        if worked:
+            self.busy_ms += elapsed
+        else:
+            self._wait(elapsed)
+
+    def _wait(self, elapsed_ms: float) -> None:
+        if self._backpressured:
+            self.backpressured_ms += elapsed_ms
+        else:
+            self.idle_ms += elapsed_ms
+
+    def _lap(self) -> float:
+        now = self._clock()
+        elapsed_ms, self._since = (now - self._since) * 1000, now
+        return elapsed_ms

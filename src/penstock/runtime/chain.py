@@ -1,0 +1,164 @@
+"""The operators of one subtask, one behind the other, without channels between them.
+
+Rows are pushed through at once: what a call yields is with the next operator, or emitted, before the call goes on. A
+watermark is a task that can be suspended after every batch: operator k's ``advance`` is run to its end, each batch
+pushed through k+1 and on, before the watermark goes to k+1. While such a task is open there may be snapshots, but no
+input; operators are consistent at every yield, and the stored input watermark is advanced to again after a restore.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from penstock.graph.model import OperatorSpec
+from penstock.operators.base import Operator, OperatorContext, OperatorState
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One operator of the chain under the id its state is kept by."""
+
+    operator_id: str
+    operator: Operator
+
+
+def open_stages(
+    specs: Sequence[OperatorSpec],
+    context: Callable[[str], OperatorContext],
+    restored: Mapping[str, OperatorState],
+    closing: ExitStack,
+) -> list[Stage]:
+    """Create, open and restore the operators; ``closing`` closes what was opened, also after a failure half-way."""
+    stages = []
+    for spec in specs:
+        operator = spec.create()
+        closing.callback(operator.close)
+        operator.open(context(spec.operator_id))
+        if spec.operator_id in restored:
+            operator.restore(restored[spec.operator_id])
+        stages.append(Stage(spec.operator_id, operator))
+    return stages
+
+
+class Chain:
+    """Owned by the subtask's thread.
+
+    Args:
+        stages: opened and restored operators in order; may be empty.
+        emit: takes every batch that leaves the last operator.
+        forward: takes every watermark that leaves the last operator; it only rises.
+    """
+
+    def __init__(
+        self, stages: Sequence[Stage], emit: Callable[[pa.RecordBatch], None], forward: Callable[[int], None]
+    ) -> None:
+        self._stages = list(stages)
+        self._emit = emit
+        self._forward = forward
+        # _due[k] is the watermark in front of operator k, _done[k] the one it was advanced to; the last place is the
+        # way out.
+        self._due: list[int | None] = [None] * (len(self._stages) + 1)
+        self._done: list[int | None] = [None] * (len(self._stages) + 1)
+        self._advancing: tuple[int, int, Iterator[pa.RecordBatch]] | None = None
+        self._collect_generated()
+
+    @property
+    def advancing(self) -> bool:
+        """Whether ``advance`` has something to do; until then no input may be processed."""
+        return self._advancing is not None or self._next_due() is not None
+
+    def process(self, batch: pa.RecordBatch) -> None:
+        """Push one slice through all operators."""
+        self._push(0, batch)
+        self._collect_generated()
+
+    def watermark(self, timestamp_us: int) -> None:
+        """The subtask's input watermark rose: ``advance`` carries it through."""
+        self._raise_due(0, timestamp_us)
+
+    def advance(self) -> None:
+        """Go on with the open watermark task, by at most one batch."""
+        if self._advancing is None:
+            index = self._next_due()
+            if index is None:
+                return
+            self._begin(index)
+            return
+        index, timestamp_us, batches = self._advancing
+        batch = next(batches, None)
+        if batch is not None:
+            self._push(index + 1, batch)
+            self._collect_generated()
+            return
+        self._advancing = None
+        generated = self._stages[index].operator.emitted_watermark()
+        self._raise_due(index + 1, timestamp_us if generated is None else generated)
+
+    def advance_generated(self, timestamp_us: int) -> None:
+        """The sources ran dry: operators that generate watermarks rise to this."""
+        for stage in self._stages:
+            stage.operator.advance_generated(timestamp_us)
+        self._collect_generated()
+
+    def generated_watermark(self) -> int | None:
+        """The largest watermark that an operator of this chain generated."""
+        generated = [w for s in self._stages if (w := s.operator.emitted_watermark()) is not None]
+        return max(generated, default=None)
+
+    def finish_epoch(self) -> None:
+        """Let each operator in order yield what belongs before the barrier."""
+        for index, stage in enumerate(self._stages):
+            for batch in stage.operator.finish_epoch():
+                self._push(index + 1, batch)
+        self._collect_generated()
+
+    def snapshot(self) -> dict[str, OperatorState]:
+        """The state of every operator that has any, by operator id."""
+        states = {stage.operator_id: stage.operator.snapshot() for stage in self._stages}
+        return {operator_id: state for operator_id, state in states.items() if state.tables or state.scalars}
+
+    def counters(self) -> dict[str, int]:
+        """The operators' counters, summed by name."""
+        total: dict[str, int] = {}
+        for stage in self._stages:
+            for name, count in stage.operator.counters().items():
+                total[name] = total.get(name, 0) + count
+        return total
+
+    def _push(self, index: int, batch: pa.RecordBatch) -> None:
+        if index == len(self._stages):
+            self._emit(batch)
+            return
+        for out in self._stages[index].operator.process(batch):
+            self._push(index + 1, out)
+
+    def _begin(self, index: int) -> None:
+        timestamp_us = self._due[index]
+        assert timestamp_us is not None
+        self._done[index] = timestamp_us
+        if index == len(self._stages):
+            self._forward(timestamp_us)
+        else:
+            self._advancing = index, timestamp_us, self._stages[index].operator.advance(timestamp_us)
+
+    def _next_due(self) -> int | None:
+        for index, due in enumerate(self._due):
+            done = self._done[index]
+            if due is not None and (done is None or due > done):
+                return index
+        return None
+
+    def _raise_due(self, index: int, timestamp_us: int) -> None:
+        due = self._due[index]
+        if due is None or timestamp_us > due:
+            self._due[index] = timestamp_us
+
+    def _collect_generated(self) -> None:
+        for index, stage in enumerate(self._stages):
+            generated = stage.operator.emitted_watermark()
+            if generated is not None:
+                self._raise_due(index + 1, generated)

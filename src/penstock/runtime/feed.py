@@ -1,0 +1,77 @@
+"""A source subtask's input: the reader, its splits, and asking for more.
+
+A split is asked for when none is left, after the rows of the last one have gone through the chain. So every request
+is made by an idle reader, is answered at most once, and its watermark is final: the assigner may conclude from the
+requests alone that all sources are dry, with no split in flight towards a reader that looks idle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from penstock.connectors.base import SourceReader, Split
+from penstock.errors import ProtocolViolation
+from penstock.ids import SubtaskId
+from penstock.runtime.host import SubtaskHost
+
+
+class SourceFeed:
+    """Owned by the subtask's thread. ``reader`` is open; ``splits`` are the restored ones."""
+
+    def __init__(self, reader: SourceReader, splits: Sequence[Split], subtask: SubtaskId, host: SubtaskHost) -> None:
+        self._reader = reader
+        self._subtask = subtask
+        self._host = host
+        self._asked = False
+        self._poll_at_ms: float | None = None
+        self._unfinished: tuple[Split, ...] = ()
+        for split in splits:
+            reader.add_split(split)
+        self._unfinished = tuple(reader.snapshot())
+
+    @property
+    def wake_at_ms(self) -> float | None:
+        """When the next ``poll`` is worth while; None: not before splits are assigned, or at once."""
+        return self._poll_at_ms
+
+    @property
+    def position(self) -> str:
+        """Where the next batch starts, for errors."""
+        if not self._unfinished:
+            return "no split"
+        first = self._unfinished[0]
+        return f"split {first.split_id} at {first.position}"
+
+    def assigned(self, splits: Sequence[Split]) -> None:
+        """The answer to the request."""
+        if not self._asked:
+            raise ProtocolViolation(f"source {self._subtask}", "nothing asked for", f"{len(splits)} splits")
+        self._asked = False
+        for split in splits:
+            self._reader.add_split(split)
+        self._unfinished = tuple(self._reader.snapshot())
+        self._poll_at_ms = None
+
+    def poll(self, max_rows: int, now_ms: float) -> pa.RecordBatch | None:
+        """The next rows, or None if there are none now."""
+        if not self._unfinished or (self._poll_at_ms is not None and now_ms < self._poll_at_ms):
+            return None
+        batch = self._reader.poll(max_rows, int(now_ms))
+        self._unfinished = tuple(self._reader.snapshot())
+        if batch is None and self._unfinished:
+            self._poll_at_ms = now_ms + max(1, self._reader.wake_after_ms())
+        else:
+            self._poll_at_ms = None
+        return batch
+
+    def ask(self, watermark_us: int | None) -> None:
+        """Ask for a split if none is left; to be called when all rows polled have been processed."""
+        if self._asked or self._unfinished:
+            return
+        self._asked = True
+        self._host.request_split(self._subtask, 0, watermark_us)
+
+    def snapshot(self) -> Sequence[Split]:
+        return self._reader.snapshot()

@@ -1,0 +1,432 @@
+"""One subtask: a chain of operators between an input gate (or a source) and its outputs (or a sink).
+
+It does no IO and never blocks. ``step`` runs on one owner thread: control first, then watermark work, then input, and
+the last two only while the outputs have room. Everything it wants of the world it asks of its ``SubtaskHost``; all it
+learns comes through its inbox. The slot process and the simulator drive this same class.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import assert_never
+
+import pyarrow as pa
+
+from penstock.config import Options
+from penstock.connectors.base import SinkContext, SinkWriter, Split
+from penstock.errors import FunctionError, ProtocolViolation
+from penstock.graph.model import JobGraph, Vertex
+from penstock.ids import ChannelId, CheckpointId, GenerationId, SubtaskId
+from penstock.operators.base import OperatorContext, OperatorState
+from penstock.protocol.alignment import CaptureReady, Command, Declined, EndEpoch, SubtaskCheckpoints
+from penstock.protocol.elements import Barrier, Captured
+from penstock.protocol.gate import BarrierReached, ChannelEnded, WatermarkRose
+from penstock.protocol.input import RowRange
+from penstock.protocol.recovered import RecoveredRows
+from penstock.runtime.activity import Activity
+from penstock.runtime.chain import Chain, open_stages
+from penstock.runtime.feed import SourceFeed
+from penstock.runtime.host import (
+    Aborted,
+    Arrived,
+    Completed,
+    Granted,
+    InboxEvent,
+    RecoveredLoaded,
+    SourcesDry,
+    SplitsAssigned,
+    StepResult,
+    SubtaskCapture,
+    SubtaskHost,
+    SubtaskRestore,
+    SubtaskStatus,
+    Triggered,
+)
+from penstock.runtime.inbox import Inbox
+from penstock.runtime.partitioner import partitioner
+from penstock.runtime.payloads import measure
+from penstock.runtime.slicing import TARGET_MS, SliceSizer
+from penstock.runtime.wiring import build_gate, build_outputs, output_limit
+from penstock.snapshot.model import CaptureMetrics, InflightEntry
+
+STATUS_EVERY_MS = 100.0
+
+NOTHING = SubtaskRestore({}, (), (), {}, {}, 0)
+
+
+@dataclass(frozen=True)
+class _EpochEnd:
+    """What was taken when the epoch ended; the rest of the capture comes with the last barrier."""
+
+    operators: dict[str, OperatorState]
+    splits: Sequence[Split]
+    carried: Sequence[InflightEntry]
+    channel_watermarks: dict[ChannelId, int]
+    rows_in: int
+    start_delay_ms: float
+    sync_ms: float
+
+
+class Subtask:
+    """One parallel instance of a vertex. The constructor opens and restores operators, reader and sink writer.
+
+    Args:
+        vertex: what to run.
+        graph: the whole job.
+        subtask: which instance; ``subtask.vertex == vertex.id``.
+        generation: goes into buffer identities.
+        options: window, budget and flush interval.
+        host: takes effects; may be called from the constructor on.
+        restore: what to start from, None at the first start.
+        sink_context: for the sink writer; needed if the vertex has a sink.
+        clock: seconds on a monotonic clock, to measure durations with; virtual in the simulator.
+
+    Raises:
+        FunctionError: user code failed while it was opened.
+    """
+
+    def __init__(
+        self,
+        vertex: Vertex,
+        graph: JobGraph,
+        subtask: SubtaskId,
+        generation: GenerationId,
+        options: Options,
+        host: SubtaskHost,
+        restore: SubtaskRestore | None = None,
+        sink_context: SinkContext | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        restore = restore or NOTHING
+        self.subtask = subtask
+        self.inbox: Inbox[InboxEvent] = Inbox()
+        self._host = host
+        self._clock = clock
+        self._now_ms = 0.0
+        recovered = RecoveredRows(restore.inflight, measure)
+        self._gate = build_gate(graph, subtask, generation, options, restore.channel_watermarks, recovered)
+        self._outputs = build_outputs(graph, subtask, generation, options)
+        self._checkpoints = SubtaskCheckpoints(
+            f"checkpoints {subtask}", self._gate, self._outputs, max_recorded_bytes=4 * options.memory_per_gate
+        )
+        self._partitioners = [(e.id, partitioner(e, subtask.index, graph)) for e in graph.outputs(vertex.id)]
+        self._sizer = SliceSizer(max(1, output_limit(options) // 4))
+        self._activity = Activity(clock)
+        self._epoch_ends: dict[CheckpointId, _EpochEnd] = {}
+        self._pending_messages = dict(restore.pending_messages)
+        self._committed_epoch = 0
+        self._rows_in = restore.rows_in
+        self._rows_out = 0
+        self._bytes_out = 0
+        self._status_at: float | None = None
+        self._feed: SourceFeed | None = None
+        self._writer: SinkWriter | None = None
+        with ExitStack() as closing:
+            self._chain = self._open(vertex, graph, restore, sink_context, closing)
+            self._closing = closing.pop_all()
+        self.status = self._read_status()
+
+    def step(self, now_ms: float) -> StepResult:
+        """Handle everything in the inbox, then work for about 20 ms. Never blocks.
+
+        Args:
+            now_ms: wall-clock time in milliseconds; timers and ``StepResult.wake_at_ms`` are in it.
+
+        Raises:
+            FunctionError: user code raised; ``position`` says on which input.
+            ProtocolViolation: a bug in Penstock. After any exception the subtask can only be closed.
+        """
+        self._now_ms = now_ms
+        self._activity.step_begins()
+        controlled = self._control()
+        worked = self._work()
+        self._release()
+        busy = controlled or worked
+        self._activity.step_ends(busy, self._outputs.has_room)
+        self._refresh_status(busy)
+        return StepResult(busy or len(self.inbox) > 0, None if busy else self._wake_at_ms())
+
+    def close(self) -> None:
+        """Close operators, reader and writer, each once, also if one of them fails; the last failure is raised."""
+        self._closing.close()
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError if a machine of this subtask is inconsistent."""
+        self._gate.check_invariants()
+        self._gate.recovered.check_invariants()
+        self._outputs.check_invariants()
+        self._checkpoints.check_invariants()
+        assert set(self._epoch_ends) <= set(self._checkpoints.active), "a dead checkpoint holds state"
+
+    # -- opening ------------------------------------------------------------------------------------------------------
+
+    def _open(
+        self,
+        vertex: Vertex,
+        graph: JobGraph,
+        restore: SubtaskRestore,
+        sink_context: SinkContext | None,
+        closing: ExitStack,
+    ) -> Chain:
+        index = self.subtask.index
+
+        def context(operator_id: str) -> OperatorContext:
+            return OperatorContext(operator_id, index, graph.parallelism, graph.max_parallelism)
+
+        stages = open_stages(vertex.operators, context, restore.operators, closing)
+        if vertex.source is not None:
+            reader = vertex.source.source.create_reader()
+            closing.callback(reader.close)
+            reader.open(index, graph.parallelism)
+            self._feed = SourceFeed(reader, restore.splits, self.subtask, self._host)
+        if vertex.sink is not None:
+            if sink_context is None:
+                raise ProtocolViolation(f"subtask {self.subtask}", "opening", "a sink without a SinkContext")
+            self._writer = vertex.sink.sink.create_writer()
+            closing.callback(self._writer.close)
+            self._writer.open(sink_context)
+        chain = Chain(stages, self._emit, self._outputs.watermark)
+        if self._gate.watermark_us is not None:
+            chain.watermark(self._gate.watermark_us)
+        return chain
+
+    # -- control ------------------------------------------------------------------------------------------------------
+
+    def _control(self) -> bool:
+        handled = False
+        while (event := self.inbox.pop()) is not None:
+            self._handle(event)
+            handled = True
+        return handled
+
+    def _handle(self, event: InboxEvent) -> None:
+        match event:
+            case Arrived(channel, element):
+                self._run(self._checkpoints.arrived(channel, element, self._clock_ms()))
+            case Granted(channel, credit):
+                self._outputs.grant(channel, credit)
+            case Triggered(checkpoint, alignment, elapsed_ms):
+                self._run(self._checkpoints.triggered(checkpoint, alignment, self._clock_ms()), elapsed_ms)
+            case Completed(_, committed_epoch):
+                self._committed(committed_epoch)
+            case Aborted(checkpoint):
+                self._checkpoints.abort(checkpoint)
+                self._epoch_ends.pop(checkpoint, None)
+            case SplitsAssigned(splits):
+                self._source().assigned(splits)
+            case SourcesDry(watermark_us):
+                if watermark_us is not None:
+                    self._chain.advance_generated(watermark_us)
+            case RecoveredLoaded(entry, batches):
+                self._gate.loaded(entry, batches)  # type: ignore[arg-type]
+            case _:
+                assert_never(event)
+
+    def _run(self, commands: Sequence[Command], elapsed_ms: float = 0.0) -> None:
+        waiting = deque(commands)
+        while waiting:
+            command = waiting.popleft()
+            match command:
+                case EndEpoch(barrier):
+                    waiting.extend(self._end_epoch(barrier, elapsed_ms))
+                case CaptureReady():
+                    self._hand_over(command)
+                case Declined(checkpoint, reason):
+                    self._epoch_ends.pop(checkpoint, None)
+                    self._host.declined(self.subtask, checkpoint, reason)
+                case _:
+                    assert_never(command)
+
+    def _end_epoch(self, barrier: Barrier, elapsed_ms: float) -> Sequence[Command]:
+        """Everything that belongs before the barrier goes out, the state is taken, the barrier follows."""
+        began = self._clock()
+        self._chain.finish_epoch()
+        operators = self._chain.snapshot()
+        if self._writer is not None:
+            message = self._writer.prepare(barrier.checkpoint)
+            if message is not None:
+                self._pending_messages[barrier.checkpoint] = message
+        commands = self._checkpoints.ended(barrier)
+        self._epoch_ends[barrier.checkpoint] = _EpochEnd(
+            operators,
+            self._feed.snapshot() if self._feed is not None else (),
+            self._gate.recovered.carried(),
+            {c.channel: c.watermark_us for c in self._gate.channels.values() if c.watermark_us is not None},
+            self._rows_in,
+            elapsed_ms,
+            (self._clock() - began) * 1000,
+        )
+        return commands
+
+    def _hand_over(self, ready: CaptureReady) -> None:
+        checkpoint = ready.checkpoint
+        end = self._epoch_ends.pop(checkpoint)
+        metrics = CaptureMetrics(
+            self.subtask.vertex,
+            self.subtask.index,
+            start_delay_ms=end.start_delay_ms,
+            alignment_ms=ready.last_barrier_ms - ready.first_barrier_ms,
+            sync_ms=end.sync_ms,
+            inflight_bytes=sum(_bytes_of(c) for c in ready.inflight) + sum(_bytes_of_entry(e) for e in end.carried),
+            inflight_rows=sum(c.rows for c in ready.inflight) + sum(e.rows for e in end.carried),
+            state_bytes=sum(t.nbytes for s in end.operators.values() for t in s.tables.values()),
+        )
+        messages = {
+            epoch: message
+            for epoch, message in self._pending_messages.items()
+            if self._committed_epoch < epoch <= checkpoint
+        }
+        self._host.captured(
+            SubtaskCapture(
+                self.subtask,
+                checkpoint,
+                end.operators,
+                end.splits,
+                ready.inflight,
+                end.carried,
+                end.channel_watermarks,
+                messages,
+                end.rows_in,
+                metrics,
+            )
+        )
+
+    def _committed(self, epoch: int) -> None:
+        self._committed_epoch = max(self._committed_epoch, epoch)
+        for known in [e for e in self._pending_messages if e <= self._committed_epoch]:
+            del self._pending_messages[known]
+
+    # -- work ---------------------------------------------------------------------------------------------------------
+
+    def _work(self) -> bool:
+        """Watermarks and input, until the time is up, there is no room, or control has come."""
+        deadline = self._clock() + TARGET_MS / 1000
+        worked = False
+        while self._outputs.has_room:
+            if self._chain.advancing:
+                self._chain.advance()
+            elif not self._consume():
+                break
+            worked = True
+            self._pump()
+            if len(self.inbox) or self._clock() >= deadline:
+                break
+        return worked
+
+    def _consume(self) -> bool:
+        if self._feed is not None:
+            return self._read_source(self._feed)
+        consumed = self._gate.poll(self._sizer.rows)
+        match consumed:
+            case None:
+                return False
+            case RowRange(_, payload, rows, position):
+                self._process(payload, rows, position)
+            case WatermarkRose(timestamp_us):
+                self._chain.watermark(timestamp_us)
+            case BarrierReached(channel, barrier):
+                self._run(self._checkpoints.reached(channel, barrier, self._clock_ms()))
+            case ChannelEnded(channel):
+                self._channel_ended(channel)
+            case _:
+                assert_never(consumed)
+        return True
+
+    def _read_source(self, feed: SourceFeed) -> bool:
+        position = feed.position
+        batch = feed.poll(self._sizer.rows, self._now_ms)
+        if batch is None:
+            return False
+        self._process(batch, batch.num_rows, position)
+        return True
+
+    def _process(self, batch: object, rows: int, position: str) -> None:
+        began, bytes_before = self._clock(), self._bytes_out
+        try:
+            self._chain.process(batch)
+        except FunctionError as error:
+            if error.position:
+                raise
+            raise FunctionError(error.operator, error.message, error.user_traceback, position) from error
+        self._rows_in += rows
+        self._sizer.observe(rows, (self._clock() - began) * 1000, self._bytes_out - bytes_before)
+
+    def _channel_ended(self, channel: ChannelId) -> None:
+        self._run(self._checkpoints.channel_ended(channel, self._clock_ms()))
+        risen = self._gate.risen()
+        if risen is not None:
+            self._chain.watermark(risen.timestamp_us)
+
+    def _emit(self, batch: pa.RecordBatch) -> None:
+        self._rows_out += batch.num_rows
+        if self._writer is not None:
+            self._writer.write(batch)
+        for edge, split in self._partitioners:
+            for consumer, rows in split.split(batch):
+                self._bytes_out += measure(rows)
+                self._outputs.add(ChannelId(edge, self.subtask.index, consumer), rows, self._now_ms)
+
+    # -- to the world -------------------------------------------------------------------------------------------------
+
+    def _release(self) -> None:
+        """Let go of everything the world may have now."""
+        self._pump()
+        for entry in self._gate.recovered.to_load():
+            self._host.load(self.subtask, entry)
+        if self._feed is not None and not self._chain.advancing:
+            self._feed.ask(self._chain.generated_watermark())
+
+    def _pump(self) -> None:
+        for channel, element in self._outputs.pump(self._now_ms):
+            self._host.send(channel, element)
+        for channel, credit in self._gate.take_grants():
+            self._host.grant(channel, credit)
+        if self._checkpoints.active:
+            self._run(self._checkpoints.ready())
+
+    def _wake_at_ms(self) -> float | None:
+        poll_at = self._feed.wake_at_ms if self._feed is not None and self._outputs.has_room else None
+        return min((at for at in (self._outputs.flush_at_ms(), poll_at) if at is not None), default=None)
+
+    def _source(self) -> SourceFeed:
+        if self._feed is None:
+            raise ProtocolViolation(f"subtask {self.subtask}", "no source", "splits")
+        return self._feed
+
+    def _clock_ms(self) -> float:
+        return self._clock() * 1000
+
+    # -- status -------------------------------------------------------------------------------------------------------
+
+    def _refresh_status(self, busy: bool) -> None:
+        now = self._clock_ms()
+        if self._status_at is None or not busy or now - self._status_at >= STATUS_EVERY_MS:
+            self._status_at = now
+            self.status = self._read_status()
+
+    def _read_status(self) -> SubtaskStatus:
+        watermark = self._chain.generated_watermark()
+        return SubtaskStatus(
+            rows_in=self._rows_in,
+            rows_out=self._rows_out,
+            busy_ms=self._activity.busy_ms,
+            backpressured_ms=self._activity.backpressured_ms,
+            idle_ms=self._activity.idle_ms,
+            input_queued_bytes=self._gate.queued_bytes,
+            output_queued_bytes=self._outputs.queued_bytes,
+            recovered_rows_left=self._gate.recovered.rows_left,
+            watermark_us=self._gate.watermark_us if watermark is None else watermark,
+            counters=self._chain.counters(),
+        )
+
+
+def _bytes_of(captured: Captured) -> int:
+    return captured.buffer.cost * captured.rows // max(1, captured.buffer.rows)
+
+
+def _bytes_of_entry(entry: InflightEntry) -> int:
+    return entry.section.length

@@ -1,0 +1,64 @@
+"""From the graph to one subtask's channels: which there are, and how large."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.config import Options
+from penstock.graph.model import JobGraph
+from penstock.ids import ChannelId, GenerationId, SubtaskId
+from penstock.protocol.credit import channel_window
+from penstock.protocol.gate import InputGate
+from penstock.protocol.input import InputChannel
+from penstock.protocol.output import OutputChannel, Outputs
+from penstock.protocol.recovered import RecoveredRows
+from penstock.runtime.payloads import ARROW
+
+OUTPUT_SHARE = 4
+"""A subtask's output queues take at most this part of ``memory_per_gate``, and the rows of one step more."""
+
+
+def window_into(graph: JobGraph, vertex: int, options: Options) -> int:
+    """The exclusive window of every channel into a vertex; producer and consumer compute the same."""
+    channels = len(graph.inputs(vertex)) * graph.parallelism
+    return channel_window(options.exclusive_window, options.memory_per_gate, channels)
+
+
+def output_limit(options: Options) -> int:
+    """Queued output bytes beyond which a subtask takes no more input."""
+    return max(1, options.memory_per_gate // OUTPUT_SHARE)
+
+
+def build_outputs(graph: JobGraph, subtask: SubtaskId, generation: GenerationId, options: Options) -> Outputs:
+    """The output channels of a subtask: by edge, then consumer."""
+    channels = [
+        OutputChannel(
+            ChannelId(edge.id, subtask.index, consumer),
+            generation,
+            window_into(graph, edge.consumer, options),
+            options.flush_interval_ms,
+            ARROW,
+        )
+        for edge in graph.outputs(subtask.vertex)
+        for consumer in range(graph.parallelism)
+    ]
+    return Outputs(channels, output_limit(options))
+
+
+def build_gate(
+    graph: JobGraph,
+    subtask: SubtaskId,
+    generation: GenerationId,
+    options: Options,
+    watermarks: Mapping[ChannelId, int],
+    recovered: RecoveredRows,
+) -> InputGate:
+    """The input gate of a subtask: channels by edge, then producer, at their restored watermarks."""
+    window = window_into(graph, subtask.vertex, options)
+    identities = [
+        ChannelId(edge.id, producer, subtask.index)
+        for edge in graph.inputs(subtask.vertex)
+        for producer in range(graph.parallelism)
+    ]
+    channels = [InputChannel(channel, generation, window, watermarks.get(channel)) for channel in identities]
+    return InputGate(f"gate {subtask}", channels, options.memory_per_gate, window, recovered)
