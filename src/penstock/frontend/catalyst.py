@@ -1,0 +1,107 @@
+"""Reading Catalyst trees over py4j: the few accessors that the frontend needs.
+
+Everything Java that the frontend touches is typed ``JavaTree``; nothing outside this package sees one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.errors import NotSupported
+from penstock.frontend.types import to_arrow_type
+
+JavaTree = Any
+"""A py4j handle of a Catalyst plan node or expression."""
+
+WATERMARK_KEY = "spark.watermarkDelayMs"
+"""Metadata that ``withWatermark`` leaves on its column, and ``window()`` hands on to its struct."""
+
+_MAX_FIELDS = 25
+_MAX_LINE = 400
+_MAX_LABEL = 80
+_EXPR_ID = re.compile(r"#\d+L?")
+_WATERMARK_SUFFIX = re.compile(r"-T\d+ms")
+
+
+def elements(seq: JavaTree) -> list[JavaTree]:
+    """The elements of a Scala ``Seq``."""
+    return [seq.apply(i) for i in range(seq.size())]
+
+
+def children(tree: JavaTree) -> list[JavaTree]:
+    return elements(tree.children())
+
+
+def kind(tree: JavaTree) -> str:
+    """The simple class name: ``Project``, ``AttributeReference``, ``Sum``..."""
+    return str(tree.getClass().getSimpleName()).rstrip("$")
+
+
+def preorder(tree: JavaTree) -> Iterator[JavaTree]:
+    """A node and all below it; of a plan the nodes only, not their expressions."""
+    yield tree
+    for child in children(tree):
+        yield from preorder(child)
+
+
+def plan_line(node: JavaTree) -> str:
+    """Spark's own line for a plan node, as ``explain`` prints it."""
+    return _shortened(" ".join(str(node.simpleString(_MAX_FIELDS)).split()), _MAX_LINE)
+
+
+def _shortened(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 3] + "..."
+
+
+def label(node: JavaTree) -> str:
+    """``plan_line`` for people: without expression ids and watermark marks."""
+    return _shortened(_WATERMARK_SUFFIX.sub("", _EXPR_ID.sub("", plan_line(node))).lstrip("~"), _MAX_LABEL)
+
+
+def expr_id(attribute: JavaTree) -> int:
+    return int(attribute.exprId().id())
+
+
+def unaliased(expression: JavaTree) -> JavaTree:
+    """The expression under its ``Alias``, if it has one."""
+    return expression.child() if kind(expression) == "Alias" else expression
+
+
+def is_event_time(attribute: JavaTree) -> bool:
+    """Whether the column carries the watermark: the event time itself or a window over it."""
+    return bool(attribute.metadata().contains(WATERMARK_KEY))
+
+
+def data_type_json(tree: JavaTree) -> str:
+    """The Catalyst type of an expression, as JSON text."""
+    return str(tree.dataType().json())
+
+
+def arrow_type(tree: JavaTree) -> pa.DataType:
+    """The Arrow type of an expression.
+
+    Raises:
+        NotSupported: the type has no column format here; the message names the expression.
+    """
+    try:
+        return to_arrow_type(json.loads(data_type_json(tree)))
+    except NotSupported as error:
+        raise NotSupported(f"{tree.toString()}: {error}") from None
+
+
+def arrow_field(named: JavaTree) -> pa.Field:
+    """The column of a named expression. All columns are nullable, as Spark makes the columns of its sources."""
+    return pa.field(str(named.name()), arrow_type(named))
+
+
+def arrow_schema(attributes: list[JavaTree]) -> pa.Schema:
+    return pa.schema([arrow_field(attribute) for attribute in attributes])
+
+
+def option(scala_option: JavaTree) -> JavaTree | None:
+    return scala_option.get() if scala_option.isDefined() else None
