@@ -50,7 +50,7 @@ class HashIndex:
     def find(self, words: Sequence[Words], stored: Sequence[Words]) -> Words:
         """The row of every key, or -1. ``stored`` are the words by row number."""
         positions = mix(words) & self._mask
-        rows = self._slots[positions]
+        rows: Words = self._slots[positions]
         wrong = self._mismatch(rows, words, stored)
         searching = np.flatnonzero(wrong & (rows != _EMPTY))
         rows[wrong] = -1

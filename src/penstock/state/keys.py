@@ -127,7 +127,8 @@ class Interner:
             return np.zeros(len(array), np.int64)
         if array.null_count:
             return np.where(validity(array), np.array(numbers, np.int64)[np.where(validity(array), codes, 0)], 0)
-        return np.array(numbers, np.int64)[codes]
+        chosen: Words = np.array(numbers, np.int64)[codes]
+        return chosen
 
     def _number(self, value: str | bytes) -> int:
         number = self._numbers.setdefault(value, len(self.values))

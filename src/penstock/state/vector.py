@@ -50,7 +50,7 @@ class Vector:
 
     @property
     def nbytes(self) -> int:
-        per_row = self._data.itemsize + 1 + (_OBJECT_BYTES if self._data.dtype == object else 0)
+        per_row = self._data.itemsize + 1 + (_OBJECT_BYTES if self._data.dtype.kind == "O" else 0)
         return self.size * per_row
 
     @property
@@ -115,7 +115,7 @@ def raw_values(array: pa.Array) -> npt.NDArray[Any]:
     """An Arrow array in the raw form of a vector of its type; arbitrary at null rows."""
     kind = array.type
     if pa.types.is_decimal128(kind):
-        return decimal_words(array)[0].view(np.int64) if raw_dtype(kind) != object else decimal_ints(array)
+        return decimal_words(array)[0].view(np.int64) if raw_dtype(kind).kind != "O" else decimal_ints(array)
     fixed = fixed_values(array)
     if fixed is not None:
         return fixed
@@ -127,9 +127,9 @@ def raw_values(array: pa.Array) -> npt.NDArray[Any]:
 def arrow_of(data: npt.NDArray[Any], valid: Mask, kind: pa.DataType) -> pa.Array:
     """The inverse of ``raw_values``."""
     if pa.types.is_decimal128(kind):
-        if data.dtype != object:
+        if data.dtype.kind != "O":
             return from_decimal_words(data.view(np.uint64), data >> 63, valid, kind)
         return from_decimal_ints(data, valid, kind)
-    if data.dtype != object:
+    if data.dtype.kind != "O":
         return from_fixed(data, valid, kind)
     return pa.array(data.tolist(), kind, mask=~valid)

@@ -1,0 +1,19 @@
+"""Record batches of an exact schema, also where it has no columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+
+def make_batch(columns: Sequence[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
+    """A batch of ``rows`` rows. Spark prunes all columns before ``groupBy().count()``: such a batch still has rows."""
+    if len(schema) == 0:
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([]))).cast(schema)
+    return pa.RecordBatch.from_arrays(list(columns), schema=schema)
+
+
+def append_columns(batch: pa.RecordBatch, columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with more columns at its end; ``schema`` names them all."""
+    return make_batch([*batch.columns, *columns], schema, batch.num_rows)

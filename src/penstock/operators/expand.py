@@ -1,0 +1,42 @@
+"""Expand: several output rows per input row, one per projection (a sliding ``window()`` is lowered to it)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from penstock.graph.model import OperatorSpec
+from penstock.operators.base import Operator
+from penstock.operators.batches import make_batch
+from penstock.operators.expressions.base import Expression
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpandSpec(OperatorSpec):
+    """``projections``: each has one expression per column of ``output_schema``."""
+
+    operator_id: str
+    name: str
+    output_schema: pa.Schema
+    projections: tuple[tuple[Expression, ...], ...]
+
+    def create(self) -> Operator:
+        return ExpandOperator(self)
+
+
+class ExpandOperator(Operator):
+    """Stateless. The whole result of a slice is one batch, so that it is either wholly yielded or not at all."""
+
+    def __init__(self, spec: ExpandSpec) -> None:
+        self._spec = spec
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        schema = self._spec.output_schema
+        yield pa.concat_batches(
+            [
+                make_batch([expression.evaluate(batch) for expression in projection], schema, batch.num_rows)
+                for projection in self._spec.projections
+            ]
+        )

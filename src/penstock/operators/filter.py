@@ -1,0 +1,42 @@
+"""Filter: the rows for which the condition is true (neither false nor null)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from penstock.graph.model import OperatorSpec
+from penstock.operators.base import Operator
+from penstock.operators.expressions.base import Expression
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilterSpec(OperatorSpec):
+    """``condition``: a boolean expression over the input's columns, which are also the output's."""
+
+    operator_id: str
+    name: str
+    output_schema: pa.Schema
+    condition: Expression
+
+    def create(self) -> Operator:
+        return FilterOperator(self)
+
+
+class FilterOperator(Operator):
+    """Stateless; row order is kept."""
+
+    def __init__(self, spec: FilterSpec) -> None:
+        self._spec = spec
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        selected = self._spec.condition.evaluate(batch)
+        kept = selected.true_count
+        if kept == batch.num_rows:
+            yield batch
+        elif kept and batch.num_columns == 0:
+            yield batch.slice(0, kept)
+        elif kept:
+            yield batch.filter(selected)

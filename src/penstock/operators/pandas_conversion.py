@@ -1,0 +1,112 @@
+"""Arrow to pandas and back as Spark's Python workers do it, with PySpark's own converters (PySpark 4.3)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.conversion import ArrowBatchTransformer, PandasToArrowConversion
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import DataType, StructField, StructType
+
+from penstock.operators.user_code import PythonSettings, to_session_zone
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class PandasColumns:
+    """The arguments and results of pandas UDFs: a Series per column, a DataFrame where the type is a struct."""
+
+    def __init__(self, settings: PythonSettings) -> None:
+        self._settings = settings
+
+    def to_series(self, columns: list[pa.Array]) -> list[pd.Series[Any] | pd.DataFrame]:
+        """The columns as Spark passes them, named ``_0``, ``_1`` and so on."""
+        localized = [to_session_zone(column, self._settings.time_zone) for column in columns]
+        names = [f"_{position}" for position in range(len(columns))]
+        series: list[pd.Series[Any] | pd.DataFrame] = ArrowBatchTransformer.to_pandas(
+            pa.RecordBatch.from_arrays(localized, names),
+            timezone=self._settings.time_zone,
+            struct_in_pandas="dict",
+            ndarray_as_list=False,
+            prefer_int_ext_dtype=self._settings.int_extension_types,
+            df_for_struct=True,
+        )
+        return series
+
+    def from_series(self, result: object, spark_type: DataType, arrow_type: pa.DataType) -> pa.Array:
+        """One result column as the declared type.
+
+        Raises:
+            TypeError: the result is not what a UDF of this type must return.
+            PySparkException: it cannot be converted.
+        """
+        import pandas as pd
+
+        expected = pd.DataFrame if isinstance(spark_type, StructType) else None
+        if not hasattr(result, "__len__") or (expected is not None and not isinstance(result, expected)):
+            wanted = "pandas.DataFrame" if expected is not None else "pandas.Series"
+            raise TypeError(f"the function must return {wanted}, not {type(result).__name__}")
+        schema = StructType([StructField("_0", spark_type)])
+        if not isinstance(result, pd.Series | pd.DataFrame):
+            result = pd.Series(result)
+        return _convert([result], schema, self._settings).column(0).cast(arrow_type)
+
+
+class PandasBatches:
+    """The frames of mapInPandas."""
+
+    def __init__(self, output_schema: pa.Schema, settings: PythonSettings) -> None:
+        self._schema = output_schema
+        self._spark_type = from_arrow_schema(output_schema)
+        self._settings = settings
+
+    def to_frame(self, batch: pa.RecordBatch) -> pd.DataFrame:
+        """A batch as one DataFrame; timestamps are naive local times of the session's zone."""
+        columns = [to_session_zone(column, self._settings.time_zone) for column in batch.columns]
+        localized = pa.RecordBatch.from_arrays(columns, batch.schema.names) if columns else batch
+        frame: pd.DataFrame = ArrowBatchTransformer.to_pandas(
+            ArrowBatchTransformer.wrap_struct(localized),
+            timezone=self._settings.time_zone,
+            prefer_int_ext_dtype=self._settings.int_extension_types,
+            df_for_struct=True,
+        )[0]
+        return frame
+
+    def from_frame(self, frame: object) -> pa.RecordBatch:
+        """A yielded frame as a batch of the declared schema.
+
+        Raises:
+            TypeError: it is no DataFrame.
+            ValueError: its columns are not the declared ones.
+            PySparkException: a value cannot be converted.
+        """
+        import pandas as pd
+
+        if not isinstance(frame, pd.DataFrame):
+            raise TypeError(f"mapInPandas must yield pandas.DataFrame, not {type(frame).__name__}")
+        if frame.empty and len(frame.columns) == 0:
+            return pa.RecordBatch.from_pylist([], schema=self._schema)
+        # Columns behind the declared number are cut off and the rest is matched by name, as Spark's worker does.
+        names = list(frame.columns[: len(self._schema)])
+        by_name = any(isinstance(name, str) for name in frame.columns)
+        if (by_name and sorted(map(str, names)) != sorted(self._schema.names)) or len(names) != len(self._schema):
+            raise ValueError(f"yielded columns {names}, declared are {self._schema.names}")
+        spark_schema = StructType([StructField("_0", self._spark_type)])
+        struct = _convert([frame], spark_schema, self._settings).column(0)
+        columns = [column.cast(field.type) for column, field in zip(struct.flatten(), self._schema, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _convert(data: list[pd.Series[Any] | pd.DataFrame], schema: StructType, settings: PythonSettings) -> pa.RecordBatch:
+    return PandasToArrowConversion.convert(
+        data,
+        schema,
+        timezone=settings.time_zone,
+        safecheck=settings.safe_cast,
+        arrow_cast=True,
+        prefers_large_types=False,
+        assign_cols_by_name=settings.columns_by_name,
+        int_to_decimal_coercion_enabled=settings.int_to_decimal,
+    )

@@ -1,0 +1,60 @@
+"""Partial aggregation: shrinks each batch to one row per key before the exchange. Keeps no state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.graph.model import OperatorSpec
+from penstock.operators.accumulators import create_accumulator
+from penstock.operators.aggregate_calls import AggregateCall
+from penstock.operators.base import Operator
+from penstock.operators.batches import make_batch
+from penstock.state.keys import group_rows, normalize_floats
+from penstock.state.vector import Rows, Vector
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartialAggregateSpec(OperatorSpec):
+    """``key_columns`` and the calls' ordinals are positions in the input; ``output_schema`` is
+    ``partial_schema(input_schema, key_columns, calls)``."""
+
+    operator_id: str
+    name: str
+    output_schema: pa.Schema
+    key_columns: tuple[int, ...]
+    calls: tuple[AggregateCall, ...]
+
+    def create(self) -> Operator:
+        return PartialAggregateOperator(self)
+
+
+class PartialAggregateOperator(Operator):
+    """One output row per distinct key of each slice, keys in order of first appearance, floats in keys normalised."""
+
+    def __init__(self, spec: PartialAggregateSpec) -> None:
+        self._spec = spec
+        self._accumulators = [create_accumulator(call) for call in spec.calls]
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        keys = [normalize_floats(batch.column(position)) for position in self._spec.key_columns]
+        groups, first = group_rows(keys, batch.num_rows)
+        firsts = pa.array(first)
+        columns = [key.take(firsts) for key in keys]
+        for position, accumulator in enumerate(self._accumulators):
+            columns += self._aggregate(position, batch, groups, len(first), accumulator.fills())
+        yield make_batch(columns, self._spec.output_schema, len(first))
+
+    def _aggregate(
+        self, position: int, batch: pa.RecordBatch, groups: Rows, count: int, fills: list[object]
+    ) -> list[pa.Array]:
+        call = self._spec.calls[position]
+        buffers = [Vector(field.type, fill) for field, fill in zip(call.buffer_fields(position), fills, strict=True)]
+        for buffer in buffers:
+            buffer.extend(count)
+        values = pa.nulls(batch.num_rows) if call.function == "count_star" else batch.column(call.ordinal)
+        self._accumulators[position].add(buffers, groups, values)
+        return [buffer.to_arrow(np.arange(count)) for buffer in buffers]

@@ -1,0 +1,37 @@
+"""Project: one output column per expression."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from penstock.graph.model import OperatorSpec
+from penstock.operators.base import Operator
+from penstock.operators.batches import make_batch
+from penstock.operators.expressions.base import Expression
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectSpec(OperatorSpec):
+    """``expressions``: over the input's columns, one per column of ``output_schema``, in order."""
+
+    operator_id: str
+    name: str
+    output_schema: pa.Schema
+    expressions: tuple[Expression, ...]
+
+    def create(self) -> Operator:
+        return ProjectOperator(self)
+
+
+class ProjectOperator(Operator):
+    """Stateless; as many rows as it is given."""
+
+    def __init__(self, spec: ProjectSpec) -> None:
+        self._spec = spec
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        columns = [expression.evaluate(batch) for expression in self._spec.expressions]
+        yield make_batch(columns, self._spec.output_schema, batch.num_rows)

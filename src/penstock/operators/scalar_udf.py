@@ -1,0 +1,145 @@
+"""ScalarUdf: appends one column per call of a user function (Spark's BatchEvalPython and ArrowEvalPython)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from penstock.graph.model import OperatorSpec
+from penstock.operators.base import Operator
+from penstock.operators.batches import append_columns
+from penstock.operators.udf_calls import UdfCall, batch_function, iterator_function
+from penstock.operators.user_code import PythonSettings, user_errors
+from penstock.operators.user_iterator import UserIterator
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalarUdfSpec(OperatorSpec):
+    """``output_schema``: the input's columns, then one per call. A call's arguments may use the columns of the calls
+    before it, so a UDF of a UDF is two calls."""
+
+    operator_id: str
+    name: str
+    output_schema: pa.Schema
+    calls: tuple[UdfCall, ...]
+    settings: PythonSettings = field(default_factory=PythonSettings)
+
+    def create(self) -> Operator:
+        return ScalarUdfOperator(self)
+
+
+class ScalarUdfOperator(Operator):
+    """Row order is kept. Functions over iterators are called once per epoch and may lag behind their input: rows wait
+    for their result, at the latest until the end of the epoch."""
+
+    def __init__(self, spec: ScalarUdfSpec) -> None:
+        self._stages: list[_Stage] = []
+        inputs = len(spec.output_schema) - len(spec.calls)
+        for position, call in enumerate(spec.calls):
+            schema = pa.schema([spec.output_schema.field(i) for i in range(inputs + position + 1)])
+            label = f"{spec.operator_id} ({spec.name}: {call.name})"
+            stage = _IteratorStage if call.kind.is_iterator else _BatchStage
+            self._stages.append(stage(call, schema, label, spec.settings))
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        return self._through(self._stages, iter((batch,)))
+
+    def finish_epoch(self) -> Iterator[pa.RecordBatch]:
+        """End every stage in order; what one still yields goes through those after it, which end later."""
+        for position, stage in enumerate(self._stages):
+            yield from self._through(self._stages[position + 1 :], stage.finish())
+
+    @staticmethod
+    def _through(stages: list[_Stage], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for stage in stages:
+            batches = stage.feed_all(batches)
+        return batches
+
+    def close(self) -> None:
+        for stage in self._stages:
+            stage.close()
+
+
+class _Stage(ABC):
+    """One call: batches in, the same rows with one more column out."""
+
+    def __init__(self, call: UdfCall, schema: pa.Schema, label: str, settings: PythonSettings) -> None:
+        self.call = call
+        self.schema = schema
+        self.label = label
+
+    def feed_all(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield from self.feed(batch)
+
+    @abstractmethod
+    def feed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]: ...
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        return iter(())
+
+    def close(self) -> None:  # noqa: B027
+        """Release what the call holds."""
+
+    def arguments(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        return [argument.evaluate(batch) for argument in self.call.arguments]
+
+
+class _BatchStage(_Stage):
+    def __init__(self, call: UdfCall, schema: pa.Schema, label: str, settings: PythonSettings) -> None:
+        super().__init__(call, schema, label, settings)
+        self._function = batch_function(call, settings)
+
+    def feed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        arguments = self.arguments(batch)
+        with user_errors(self.label):
+            result = self._function(arguments, batch.num_rows)
+        yield append_columns(batch, [result], self.schema)
+
+
+class _IteratorStage(_Stage):
+    """Results may come in other sizes than the inputs; only their total must agree, as in Spark."""
+
+    def __init__(self, call: UdfCall, schema: pa.Schema, label: str, settings: PythonSettings) -> None:
+        super().__init__(call, schema, label, settings)
+        self._iterator: UserIterator[list[pa.Array], pa.Array] = UserIterator(iterator_function(call, settings))
+        self._waiting: deque[pa.RecordBatch] = deque()
+
+    def feed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        self._waiting.append(batch)
+        return self._matched(self._iterator.feed(self.arguments(batch)))
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        yield from self._matched(self._iterator.finish())
+        if self._waiting:
+            missing = sum(batch.num_rows for batch in self._waiting)
+            with user_errors(self.label):
+                raise ValueError(f"the function's iterator ended {missing} rows short of its input")
+
+    def _matched(self, results: Iterator[pa.Array]) -> Iterator[pa.RecordBatch]:
+        while True:
+            with user_errors(self.label):
+                try:
+                    result = next(results)
+                except StopIteration:
+                    return
+            yield from self._attach(result)
+
+    def _attach(self, result: pa.Array) -> Iterator[pa.RecordBatch]:
+        while len(result):
+            if not self._waiting:
+                with user_errors(self.label):
+                    raise ValueError("the function's iterator yielded more rows than it was given")
+            batch = self._waiting.popleft()
+            rows = min(batch.num_rows, len(result))
+            if rows < batch.num_rows:
+                self._waiting.appendleft(batch.slice(rows))
+            head, result = result.slice(0, rows), result.slice(rows)
+            yield append_columns(batch.slice(0, rows), [head], self.schema)
+
+    def close(self) -> None:
+        self._iterator.close()

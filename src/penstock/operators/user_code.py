@@ -1,0 +1,72 @@
+"""What surrounds user functions: Spark's conversion settings, and user errors as ``FunctionError``."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from penstock.errors import FunctionError, PenstockError
+
+
+@dataclass(frozen=True)
+class PythonSettings:
+    """The session settings that decide what user functions see, with Spark's defaults.
+
+    Attributes:
+        time_zone: ``spark.sql.session.timeZone``.
+        safe_cast: ``spark.sql.execution.pandas.convertToArrowArraySafely``.
+        columns_by_name: ``spark.sql.legacy.execution.pandas.groupedMap.assignColumnsByName``.
+        int_to_decimal: ``spark.sql.execution.pythonUDF.pandas.intToDecimalCoercionEnabled``.
+        int_extension_types: ``spark.sql.execution.pythonUDF.pandas.preferIntExtensionDtype``.
+        binary_as_bytes: ``spark.sql.execution.pyspark.binaryAsBytes``.
+    """
+
+    time_zone: str = "UTC"
+    safe_cast: bool = False
+    columns_by_name: bool = True
+    int_to_decimal: bool = False
+    int_extension_types: bool = False
+    binary_as_bytes: bool = True
+
+
+@contextmanager
+def user_errors(operator: str) -> Iterator[None]:
+    """Turn whatever user code raises into ``FunctionError``; Penstock's own errors pass.
+
+    ``StopIteration`` is an error too, as in Spark's workers: silently it would end the loop around the call.
+    """
+    try:
+        yield
+    except PenstockError:
+        raise
+    except Exception as error:
+        raise function_error(operator, error) from error
+
+
+def function_error(operator: str, error: BaseException) -> FunctionError:
+    """The error with the user's traceback; ``operator`` is "id (name)"."""
+    trace = "".join(traceback.format_exception(error))
+    return FunctionError(operator, f"{type(error).__name__}: {error}", trace)
+
+
+def to_session_zone(array: pa.Array, time_zone: str) -> pa.Array:
+    """Timestamps with time zone (nested ones too) relabelled from UTC to the session's: what Spark's workers get."""
+    kind = with_zone(array.type, time_zone)
+    return array if kind == array.type else array.cast(kind)
+
+
+def with_zone(kind: pa.DataType, time_zone: str) -> pa.DataType:
+    """The type with every zoned timestamp in it as ``timestamp[us, tz=time_zone]``."""
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp("us", time_zone)
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(with_zone(field.type, time_zone)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(with_zone(kind.value_type, time_zone)))
+    if pa.types.is_map(kind):
+        return pa.map_(with_zone(kind.key_type, time_zone), with_zone(kind.item_type, time_zone))
+    return kind

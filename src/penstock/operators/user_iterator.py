@@ -1,0 +1,108 @@
+"""UserIterator: a user's ``Iterator -> Iterator`` function driven from outside, input by input.
+
+The function pulls its input when it likes; a subtask pushes. A greenlet turns one into the other without a thread:
+the function runs on its own stack until it asks for input that is not there yet, and goes on from that very place
+when there is some. Everything happens on the caller's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Generic, TypeVar
+
+from greenlet import GreenletExit, getcurrent, greenlet
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+
+
+class _Asks:
+    """The function wants its next input."""
+
+
+class _Ended:
+    """The function's iterator is exhausted; or, towards the function: there is no more input."""
+
+
+_ASKS = _Asks()
+_ENDED = _Ended()
+
+
+class _Raised:
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+class _Output(Generic[Out]):
+    def __init__(self, value: Out) -> None:
+        self.value = value
+
+
+class UserIterator(Generic[In, Out]):
+    """One call of the function per epoch: it starts at the epoch's first input and is ended by ``finish``.
+
+    An epoch without input makes no call. A function that stops early gets nothing more in that epoch: its remaining
+    input is consumed and dropped, as in a Spark task. Exceptions come out of ``feed`` and ``finish`` as they are.
+    """
+
+    def __init__(self, function: Callable[[Iterator[In]], Iterable[Out]]) -> None:
+        self._function = function
+        self._coroutine: greenlet | None = None
+        self._over = False
+
+    def feed(self, value: In) -> Iterator[Out]:
+        """Hand one input over and yield what the function yields before it asks for more."""
+        if self._coroutine is None and not self._over:
+            self._coroutine = greenlet(self._run)
+            yield from self._resume(None)  # up to the first request for input
+        if not self._over:
+            yield from self._resume(value)
+
+    def finish(self) -> Iterator[Out]:
+        """End the input, yield all that is left, and be ready for the next epoch."""
+        while self._coroutine is not None and not self._over:
+            yield from self._resume(_ENDED)  # more than once if a ``feed`` was left before its last output
+        self._coroutine, self._over = None, False
+
+    def close(self) -> None:
+        """Abandon a call in progress; its ``finally`` blocks run."""
+        coroutine, self._coroutine = self._coroutine, None
+        if coroutine is not None and not coroutine.dead:
+            coroutine.throw(GreenletExit)
+
+    def _resume(self, value: object) -> Iterator[Out]:
+        assert self._coroutine is not None
+        self._coroutine.parent = getcurrent()
+        answer = self._coroutine.switch(value)
+        while isinstance(answer, _Output):
+            yield answer.value
+            self._coroutine.parent = getcurrent()
+            answer = self._coroutine.switch(None)
+        if answer is _ASKS:
+            return
+        self._over = True
+        if isinstance(answer, _Raised):
+            raise answer.error
+
+    def _run(self, _: object) -> object:
+        """The greenlet: everything handed to the parent is a request, an output or the end."""
+        try:
+            for value in self._function(self._inputs()):
+                _resumer().switch(_Output(value))
+        except Exception as error:  # noqa: BLE001 - handed to the caller's stack, which raises it
+            return _Raised(error)
+        return _ENDED
+
+    def _inputs(self) -> Iterator[In]:
+        while True:
+            value = _resumer().switch(_ASKS)
+            if value is _ENDED:
+                return
+            yield value
+
+
+def _resumer() -> greenlet:
+    """Whoever resumed the running greenlet."""
+    parent = getcurrent().parent
+    assert parent is not None
+    return parent
