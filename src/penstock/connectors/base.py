@@ -9,7 +9,7 @@ and commit messages are stored in snapshots and therefore plain JSON data (or by
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -59,8 +59,13 @@ class Source(ABC):
     def create_reader(self) -> SourceReader:
         """A reader for one subtask, in its slot."""
 
-    def committed(self, state: Plain) -> None:  # noqa: B027
-        """A snapshot holding ``state`` is complete: what lies before it will not be read again."""
+    def committed(self, state: Plain, unfinished: Sequence[Split] | None = None) -> None:  # noqa: B027
+        """A snapshot holding ``state`` is complete: what lies before it will not be read again, but for the splits that
+        the same snapshot holds as pending or partly read. None: these are not known, so nothing may be let go.
+        """
+
+    def close(self) -> None:  # noqa: B027
+        """Called once when the query ends, on the driver."""
 
 
 class SourceReader(ABC):
@@ -87,6 +92,13 @@ class SourceReader(ABC):
     @abstractmethod
     def snapshot(self) -> Sequence[Split]:
         """The unfinished splits with their positions, in reading order. Finished splits are gone."""
+
+    def caught_up(self) -> bool:
+        """Every split this reader holds is an endless one with nothing to read now: as idle as a reader without splits.
+
+        For ``processAllAvailable`` and the like. False for readers whose splits end.
+        """
+        return False
 
     def wake_after_ms(self) -> int:
         """After a ``poll`` that returned None: how long until the next is worth while."""
@@ -152,8 +164,11 @@ class SinkCommitter(ABC):
     def commit(self, permit: EpochCommit) -> None:
         """Make the epoch visible. Raises CommitFailed or CommitUnknown."""
 
-    def abandon(self, generation: int) -> None:  # noqa: B027
-        """Nothing staged by Generations up to this one and not named by a pending message is needed any more."""
+    def abandon(self, generation: int, pending: Collection[bytes] = ()) -> None:  # noqa: B027
+        """Nothing staged by Generations up to this one is needed any more, but what a message in ``pending`` names.
+
+        Call it once the epochs of the restored snapshot are committed; otherwise hand their messages over.
+        """
 
     def close(self) -> None:  # noqa: B027
         """Called once when the query ends."""

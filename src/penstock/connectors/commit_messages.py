@@ -1,0 +1,92 @@
+"""A user's ``WriterCommitMessage`` as bytes in a snapshot, and back.
+
+A dataclass of plain values becomes JSON with its module and name; anything else a pickle under an HMAC. Decoding
+imports nothing: the class of a plain message must already be there, as it is once the program made its data source.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+import pickle
+import sys
+from typing import Any, cast
+
+from pyspark import cloudpickle
+from pyspark.sql.datasource import WriterCommitMessage
+
+from penstock.connectors.signed import KEY_FILE_VARIABLE, sign, verify
+from penstock.errors import SinkError
+from penstock.operators.base import Plain
+
+
+def encode_message(message: WriterCommitMessage, key: bytes, query_id: str, epoch: int) -> bytes:
+    """As plain data if it can be, else signed for this query and epoch."""
+    fields = _plain_fields(message)
+    if fields is not None:
+        cls = type(message)
+        content = {"kind": "dataclass", "module": cls.__module__, "name": cls.__qualname__, "fields": fields}
+        return json.dumps(content).encode()
+    signed = sign(key, _purpose(query_id, epoch), cloudpickle.dumps(message))
+    return json.dumps({"kind": "signed-pickle", "data": base64.b64encode(signed).decode()}).encode()
+
+
+def decode_message(data: bytes, key: bytes, query_id: str, epoch: int) -> WriterCommitMessage:
+    """The message. A pickle is opened only after its signature verified.
+
+    Raises:
+        SinkError: forged, signed with another key, for another epoch, or of a class that is not loaded.
+    """
+    content = json.loads(data)
+    if content["kind"] == "dataclass":
+        return _dataclass(content)
+    blob = verify(key, _purpose(query_id, epoch), base64.b64decode(content["data"]))
+    if blob is None:
+        raise SinkError(
+            f"the commit message of epoch {epoch} does not carry this user's signature and was not opened: it was "
+            f"changed, or written under another key (see {KEY_FILE_VARIABLE})"
+        )
+    return cast("WriterCommitMessage", pickle.loads(blob))  # verified above
+
+
+def _purpose(query_id: str, epoch: int) -> str:
+    return f"penstock commit message {query_id} {epoch}"
+
+
+def _plain_fields(message: WriterCommitMessage) -> dict[str, Plain] | None:
+    """The fields, if the constructor restores the message from them exactly; else None."""
+    cls = type(message)
+    if not dataclasses.is_dataclass(cls) or "<locals>" in cls.__qualname__:
+        return None
+    names = [field.name for field in dataclasses.fields(cls) if field.init]
+    if sorted(vars(message)) != sorted(names):
+        return None
+    fields = {name: getattr(message, name) for name in names}
+    return fields if _is_plain(fields) else None
+
+
+def _is_plain(value: Any) -> bool:
+    """Exactly what JSON gives back: no tuples, no subclasses, no keys but strings, no NaN."""
+    if type(value) is dict:
+        return all(type(key) is str and _is_plain(item) for key, item in value.items())
+    if type(value) is list:
+        return all(_is_plain(item) for item in value)
+    if type(value) is float:
+        return value - value == 0
+    return value is None or type(value) in (bool, int, str)
+
+
+def _dataclass(content: dict[str, Any]) -> WriterCommitMessage:
+    found: Any = sys.modules.get(content["module"])
+    for part in content["name"].split("."):
+        found = getattr(found, part, None)
+    if not (isinstance(found, type) and issubclass(found, WriterCommitMessage) and dataclasses.is_dataclass(found)):
+        raise SinkError(
+            f"commit messages of class {content['module']}.{content['name']} are stored, but this program has no such "
+            "dataclass loaded: import its module before starting the query"
+        )
+    try:
+        return cast("WriterCommitMessage", found(**content["fields"]))
+    except TypeError as error:
+        raise SinkError(f"{content['module']}.{content['name']} no longer takes the stored fields: {error}") from error

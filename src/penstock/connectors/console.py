@@ -1,0 +1,77 @@
+"""The ``console`` sink: prints the first rows of every epoch as Spark prints a micro-batch."""
+
+from __future__ import annotations
+
+import sys
+
+import pyarrow as pa
+
+from penstock.connectors.arrow_message import decode_rows, encode_rows
+from penstock.connectors.base import EpochCommit, Sink, SinkCommitter, SinkWriter
+from penstock.connectors.show import render_table
+from penstock.errors import ConfigError
+
+_RULE = "-" * 43
+
+
+class ConsoleSink(Sink):
+    """``format("console")``. Only up to ``num_rows`` rows per subtask and epoch travel to the driver.
+
+    An epoch without rows prints nothing. After a crash between printing and logging an epoch is printed again: a
+    terminal cannot be asked what it shows.
+
+    Args:
+        schema: of the rows.
+        num_rows: rows to print of each epoch.
+        truncate: True cuts cells at 20 characters, False prints them whole.
+        time_zone: in which timestamps are shown.
+    """
+
+    def __init__(self, schema: pa.Schema, num_rows: int = 20, truncate: bool = True, time_zone: str = "UTC") -> None:
+        if num_rows < 1:
+            raise ConfigError(f"option numRows={num_rows} of the console sink: must be at least 1")
+        self.schema = schema
+        self.num_rows = num_rows
+        self.truncate = truncate
+        self.time_zone = time_zone
+
+    def describe(self) -> str:
+        return f"ConsoleTable$[numRows={self.num_rows}, truncate={str(self.truncate).lower()}]"
+
+    def create_writer(self) -> SinkWriter:
+        return _ConsoleWriter(self.schema, self.num_rows)
+
+    def create_committer(self) -> SinkCommitter:
+        return _ConsoleCommitter(self)
+
+
+class _ConsoleWriter(SinkWriter):
+    def __init__(self, schema: pa.Schema, num_rows: int) -> None:
+        self._schema = schema
+        self._limit = num_rows + 1  # one more tells whether rows were left out
+        self._kept: list[pa.RecordBatch] = []
+        self._rows = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        wanted = min(batch.num_rows, self._limit - self._rows)
+        if wanted > 0:
+            named = pa.RecordBatch.from_arrays(batch.slice(0, wanted).columns, schema=self._schema)
+            self._kept.append(named)
+            self._rows += wanted
+
+    def prepare(self, epoch: int) -> bytes | None:
+        kept, self._kept, self._rows = self._kept, [], 0
+        return encode_rows(self._schema, kept) if kept else None
+
+
+class _ConsoleCommitter(SinkCommitter):
+    def __init__(self, sink: ConsoleSink) -> None:
+        self._sink = sink
+
+    def commit(self, permit: EpochCommit) -> None:
+        if not permit.messages:
+            return
+        table = pa.concat_tables([decode_rows(message) for _, message in sorted(permit.messages.items())])
+        text = render_table(table, self._sink.num_rows, 20 if self._sink.truncate else 0, self._sink.time_zone)
+        sys.stdout.write(f"{_RULE}\nBatch: {permit.epoch}\n{_RULE}\n{text}\n")
+        sys.stdout.flush()

@@ -1,0 +1,58 @@
+"""The few file operations that durability hangs on, and paths as Spark writes them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+from penstock.errors import NotYet
+
+
+def local_path(text: str) -> str:
+    """``file:/in``, ``file:///in`` or a plain path, as a plain path.
+
+    Raises:
+        NotYet: another file system.
+    """
+    for scheme in ("file://", "file:"):
+        if text.startswith(scheme):
+            return os.path.abspath(text[len(scheme) :])
+    if "://" in text:
+        raise NotYet(f"path {text}: only local or mounted file systems are read and written so far")
+    return os.path.abspath(text)
+
+
+def fsync_directory(path: Path) -> None:
+    """Make created and renamed names in a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def fsync_file(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def create_exclusively(path: Path, content: bytes, mode: int = 0o644) -> bool:
+    """Write a file that no one else may create: whole and durable, or not at all. False if it exists already."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink(missing_ok=True)
+    fsync_directory(path.parent)
+    return True

@@ -1,0 +1,83 @@
+"""The ``memory`` sink: committed rows on the driver, as Arrow."""
+
+from __future__ import annotations
+
+import threading
+
+import pyarrow as pa
+
+from penstock.connectors.arrow_message import decode_rows, encode_rows
+from penstock.connectors.base import EpochCommit, Sink, SinkCommitter, SinkWriter
+
+
+class MemorySink(Sink):
+    """``format("memory")``. Keeps every committed row in the driver's memory until the driver ends, as Spark's does.
+
+    Rows travel inside commit messages and so through snapshots: for small results only. A new driver starts with an
+    empty table and sees the epochs committed since.
+
+    Args:
+        name: the query's name, under which the rows can be read.
+        schema: of the rows.
+    """
+
+    def __init__(self, name: str, schema: pa.Schema) -> None:
+        self.name = name
+        self.schema = schema
+        self._lock = threading.Lock()
+        self._epochs: dict[tuple[str, int], pa.Table] = {}
+
+    def describe(self) -> str:
+        return "MemorySink"
+
+    def table(self) -> pa.Table:
+        """The rows committed so far, epoch by epoch. May be called from any thread."""
+        with self._lock:
+            return pa.concat_tables([self.schema.empty_table(), *self._epochs.values()])
+
+    def create_writer(self) -> SinkWriter:
+        return _MemoryWriter(self.schema)
+
+    def create_committer(self) -> SinkCommitter:
+        return _MemoryCommitter(self)
+
+    def keep(self, permit: EpochCommit) -> None:
+        """Add an epoch's rows; an epoch that is already there is left as it is."""
+        tables = [decode_rows(message) for _, message in sorted(permit.messages.items())]
+        if not tables:
+            return
+        with self._lock:
+            self._epochs.setdefault((permit.query_id, permit.epoch), pa.concat_tables(tables).cast(self.schema))
+
+    def __getstate__(self) -> dict[str, object]:
+        # The copies in the slots write only; rows and lock stay on the driver.
+        return {"name": self.name, "schema": self.schema}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+
+class _MemoryWriter(SinkWriter):
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._batches: list[pa.RecordBatch] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._batches.append(batch)
+
+    def prepare(self, epoch: int) -> bytes | None:
+        batches, self._batches = self._batches, []
+        return encode_rows(self._schema, [_named(batch, self._schema) for batch in batches]) if batches else None
+
+
+class _MemoryCommitter(SinkCommitter):
+    def __init__(self, sink: MemorySink) -> None:
+        self._sink = sink
+
+    def commit(self, permit: EpochCommit) -> None:
+        self._sink.keep(permit)
+
+
+def _named(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Columns are addressed by position; the sink's names win."""
+    return pa.RecordBatch.from_arrays(batch.columns, schema=schema)

@@ -1,0 +1,33 @@
+"""The ``noop`` sink: rows are computed and dropped."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from penstock.connectors.base import EpochCommit, Sink, SinkCommitter, SinkWriter
+
+
+class NoopSink(Sink):
+    """``format("noop")``: for measuring a query without its sink."""
+
+    def describe(self) -> str:
+        return "org.apache.spark.sql.execution.datasources.noop.NoopTable$"
+
+    def create_writer(self) -> SinkWriter:
+        return _NoopWriter()
+
+    def create_committer(self) -> SinkCommitter:
+        return _NoopCommitter()
+
+
+class _NoopWriter(SinkWriter):
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Rows end here."""
+
+    def prepare(self, epoch: int) -> bytes | None:
+        return None
+
+
+class _NoopCommitter(SinkCommitter):
+    def commit(self, permit: EpochCommit) -> None:
+        """Nothing was staged."""

@@ -1,0 +1,92 @@
+"""A user's iterator on a thread of its own, read through a bounded queue."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+_PATIENCE_S = 1.0
+"""How long ``close`` waits for user code that is between two items."""
+
+
+class Pump(Generic[T]):
+    """Runs ``produce(stop)`` on a thread and keeps items of at most ``capacity`` together (or a single larger one).
+
+    ``take`` never blocks. A failure surfaces at the first ``take`` that finds no item left; ``user_traceback`` is set
+    then. User code that blocks for ever cannot be stopped: its thread is a daemon and ends with the process.
+
+    Args:
+        name: of the thread.
+        produce: gets an event that is set by ``close``; code that waits should wait for it.
+        capacity: in units of ``weight``.
+        weight: of an item, at least 1.
+    """
+
+    def __init__(
+        self, name: str, produce: Callable[[threading.Event], Iterator[T]], capacity: int, weight: Callable[[T], int]
+    ) -> None:
+        self._produce = produce
+        self._capacity = capacity
+        self._weight = weight
+        self._items: deque[T] = deque()
+        self._room = threading.Condition()
+        self._stop = threading.Event()
+        # Each counter has one writer, so that an item costs no lock while there is room.
+        self._weight_in = 0
+        self._weight_out = 0
+        self._ended = False
+        self._error: BaseException | None = None
+        self.user_traceback = ""
+        self._thread = threading.Thread(target=self._run, name=f"penstock-read-{name}", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            for item in self._produce(self._stop):
+                self._items.append(item)
+                self._weight_in += self._weight(item)
+                if not self._has_room():
+                    with self._room:
+                        self._room.wait_for(lambda: self._stop.is_set() or self._has_room())
+                if self._stop.is_set():
+                    return
+        except BaseException as error:  # noqa: BLE001 - handed to the owner, whatever it is
+            self.user_traceback = traceback.format_exc()
+            self._error = error
+        finally:
+            self._ended = True
+
+    def _has_room(self) -> bool:
+        return self._weight_in - self._weight_out < self._capacity
+
+    def take(self, limit: int) -> list[T]:
+        """Items that are there now, until they weigh ``limit`` or more."""
+        ended = self._ended  # before looking: what is empty after the end stays empty
+        taken: list[T] = []
+        weight = 0
+        while self._items and weight < limit:
+            taken.append(self._items.popleft())
+            weight += self._weight(taken[-1])
+        if taken:
+            self._weight_out += weight
+            with self._room:
+                self._room.notify()
+        elif ended and self._error is not None:
+            raise self._error
+        return taken
+
+    @property
+    def finished(self) -> bool:
+        """The iterator ended without failing and every item was taken."""
+        return self._ended and not self._items and self._error is None
+
+    def close(self) -> None:
+        with self._room:
+            self._stop.set()
+            self._room.notify()
+        self._thread.join(_PATIENCE_S)

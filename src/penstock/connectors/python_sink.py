@@ -1,0 +1,182 @@
+"""Any ``pyspark.sql.datasource.DataSource`` with a ``streamWriter``, as a sink.
+
+Its contract is two-phase by design: ``write`` in the tasks returns a message, ``commit(messages, batchId)`` on the
+driver makes the batch visible. Here a batch is an epoch: one ``write`` per subtask and epoch with rows, and
+``batchId`` is the epoch. Epochs without any rows are not committed. ``abort`` is never called: messages belong to
+snapshots from the moment they exist, and a failed commit is made again with the same messages and batchId.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, cast
+
+import pyarrow as pa
+from pyspark.sql import Row
+from pyspark.sql.conversion import ArrowTableToRowsConversion
+from pyspark.sql.datasource import (
+    CaseInsensitiveDict,
+    DataSource,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType, _create_row
+
+from penstock.connectors.base import EpochCommit, Sink, SinkCommitter, SinkContext, SinkWriter
+from penstock.connectors.commit_messages import decode_message, encode_message
+from penstock.connectors.signed import load_key
+from penstock.errors import CommitFailed, CommitUnknown, DataError, SinkError
+from penstock.operators.user_code import to_session_zone, user_errors
+from penstock.operators.user_iterator import UserIterator
+
+
+class PythonSink(Sink):
+    """A user's data source as a sink.
+
+    Args:
+        name: its short name, for messages.
+        factory: the DataSource class (called with the options), or a function without arguments that makes one.
+        options: of the writer; keys are case-insensitive for the user, as in Spark.
+        schema: the Arrow schema of the rows.
+        spark_schema_json: the same as ``StructType.json()``.
+        overwrite: as Spark hands it to ``streamWriter`` (True for complete mode).
+        time_zone: the session's, for timestamps in RecordBatches.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        factory: type[DataSource] | Callable[[], DataSource],
+        options: Mapping[str, str],
+        schema: pa.Schema,
+        spark_schema_json: str,
+        overwrite: bool = False,
+        time_zone: str = "UTC",
+    ) -> None:
+        self.name = name
+        self.schema = schema
+        self.time_zone = time_zone
+        # Slots sign with the key that the driver verifies with; it travels in the task, never through storage.
+        self.key = load_key()
+        self._factory = factory
+        self._options = dict(options)
+        self._spark_schema_json = spark_schema_json
+        self._overwrite = overwrite
+
+    def describe(self) -> str:
+        return f"PythonDataSourceV2[{self.name}]"
+
+    def create_writer(self) -> SinkWriter:
+        return _PythonSinkWriter(self)
+
+    def create_committer(self) -> SinkCommitter:
+        return _PythonSinkCommitter(self)
+
+    def spark_schema(self) -> StructType:
+        return StructType.fromJson(json.loads(self._spark_schema_json))
+
+    def make_writer(self) -> DataSourceStreamWriter:
+        """A fresh writer of the user's.
+
+        Raises:
+            FunctionError: user code raised.
+            DataError: it returned something else than a stream writer.
+        """
+        with user_errors(f"sink {self.name}"):
+            if isinstance(self._factory, type):
+                source = self._factory(options=cast("dict[str, str]", CaseInsensitiveDict(self._options)))
+            else:
+                source = self._factory()
+            writer = source.streamWriter(self.spark_schema(), self._overwrite)
+        if not isinstance(writer, DataSourceStreamWriter):
+            raise DataError(f"sink {self.name}: streamWriter returned a {type(writer).__name__}")
+        return writer
+
+
+class _PythonSinkWriter(SinkWriter):
+    def __init__(self, sink: PythonSink) -> None:
+        self._sink = sink
+        self._context = SinkContext("", 0, 0, 0, "")
+        self._writer: DataSourceStreamWriter | None = None
+        self._call: UserIterator[pa.RecordBatch, Any] | None = None
+        self._returned: list[Any] = []
+
+    def open(self, context: SinkContext) -> None:
+        self._context = context
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if self._call is None:
+            self._writer = self._writer or self._sink.make_writer()
+            self._call = UserIterator(self._write_epoch)
+        with user_errors(f"sink {self._sink.name}"):
+            self._returned += self._call.feed(pa.RecordBatch.from_arrays(batch.columns, schema=self._sink.schema))
+
+    def prepare(self, epoch: int) -> bytes | None:
+        if self._call is None:
+            return None
+        with user_errors(f"sink {self._sink.name}"):
+            self._returned += self._call.finish()
+        (message,), self._returned, self._call = self._returned, [], None
+        if not isinstance(message, WriterCommitMessage):
+            raise SinkError(
+                f"sink {self._sink.name}: write returned a {type(message).__name__}, not a WriterCommitMessage"
+            )
+        return encode_message(message, self._sink.key, self._context.query_id, epoch)
+
+    def close(self) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            with user_errors(f"sink {self._sink.name}"):
+                call.close()
+
+    def _write_epoch(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Any]:
+        assert self._writer is not None
+        if isinstance(self._writer, DataSourceStreamArrowWriter):
+            yield self._writer.write(_in_session_zone(batch, self._sink.time_zone) for batch in batches)
+        else:
+            yield self._writer.write(_rows(batches, self._sink.spark_schema()))
+
+
+def _in_session_zone(batch: pa.RecordBatch, time_zone: str) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([to_session_zone(c, time_zone) for c in batch.columns], names=batch.schema.names)
+
+
+def _rows(batches: Iterator[pa.RecordBatch], schema: StructType) -> Iterator[Row]:
+    """Rows as PySpark's own data source worker makes them."""
+    converters = [ArrowTableToRowsConversion._create_converter(f.dataType, binary_as_bytes=True) for f in schema]
+    names = schema.fieldNames()
+    for batch in batches:
+        columns = [column.to_pylist() for column in batch.columns]
+        for values in zip(*columns, strict=True):
+            converted = [convert(value) for convert, value in zip(converters, values, strict=True)]
+            yield _create_row(fields=names, values=converted)
+
+
+class _PythonSinkCommitter(SinkCommitter):
+    def __init__(self, sink: PythonSink) -> None:
+        self._sink = sink
+        self._writer: DataSourceStreamWriter | None = None
+
+    def open(self, query_id: str) -> None:
+        self._writer = self._sink.make_writer()
+
+    def commit(self, permit: EpochCommit) -> None:
+        if not permit.messages:
+            return
+        try:
+            messages = [
+                decode_message(data, self._sink.key, permit.query_id, permit.epoch)
+                for _, data in sorted(permit.messages.items())
+            ]
+        except SinkError as error:
+            raise CommitFailed(f"sink {self._sink.name}, epoch {permit.epoch}: {error}") from error
+        self._writer = self._writer or self._sink.make_writer()
+        try:
+            self._writer.commit(messages, permit.epoch)
+        except Exception as error:
+            raise CommitUnknown(
+                f"sink {self._sink.name}: commit of batch {permit.epoch} raised {type(error).__name__}: {error}; it "
+                "will be called again with the same batchId and messages"
+            ) from error

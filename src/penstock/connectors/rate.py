@@ -1,0 +1,139 @@
+"""The ``rate`` source: ``rows_per_second`` rows of (timestamp, value), for tests and demonstrations.
+
+Row ``n`` belongs to second ``s`` where ``value_at(s) <= n < value_at(s + 1)`` and lies evenly spread within it, so its
+timestamp follows from the start time alone: a replay yields the same rows. Spark spreads rows over a micro-batch
+instead, so its sub-second parts depend on when batches ran; seconds and values agree.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.connectors.base import Discovery, Source, SourceReader, Split
+from penstock.errors import ConfigError
+from penstock.operators.base import Plain
+
+Longs = np.ndarray[tuple[int], np.dtype[np.int64]]
+SCHEMA = pa.schema([("timestamp", pa.timestamp("us", tz="UTC")), ("value", pa.int64())])
+
+
+def value_at(second: int, rows_per_second: int, ramp_up_s: int) -> int:
+    """How many rows exist ``second`` whole seconds after the start (Spark's ``RateStreamProvider.valueAtSecond``)."""
+    delta = rows_per_second // (ramp_up_s + 1)
+    if second <= ramp_up_s:
+        return delta * second * (second + 1) // 2
+    return delta * ramp_up_s * (ramp_up_s + 1) // 2 + (second - ramp_up_s) * rows_per_second
+
+
+class RateSource(Source):
+    """``spark.readStream.format("rate")``.
+
+    Args:
+        rows_per_second: at least 1.
+        ramp_up_s: seconds until that speed is reached.
+        num_partitions: how many splits; None takes the parallelism of the first start, for ever.
+    """
+
+    schema = SCHEMA
+
+    def __init__(self, rows_per_second: int = 1, ramp_up_s: int = 0, num_partitions: int | None = None) -> None:
+        for name, value, least in (("rowsPerSecond", rows_per_second, 1), ("rampUpTime", ramp_up_s, 0)):
+            if value < least:
+                raise ConfigError(f"option {name}={value} of the rate source: must be at least {least}")
+        if num_partitions is not None and num_partitions < 1:
+            raise ConfigError(f"option numPartitions={num_partitions} of the rate source: must be at least 1")
+        self._rows_per_second = rows_per_second
+        self._ramp_up_s = ramp_up_s
+        self._num_partitions = num_partitions
+
+    def describe(self) -> str:
+        return (
+            f"RateStreamV2[rowsPerSecond={self._rows_per_second}, rampUpTimeSeconds={self._ramp_up_s}, "
+            f"numPartitions={self._num_partitions or 'default'}]"
+        )
+
+    def discover(self, state: Plain, parallelism: int) -> Discovery:
+        if state is not None:
+            return Discovery((), state)
+        partitions = self._num_partitions or parallelism
+        start_ms = int(time.time() * 1000)
+        splits = [
+            Split(str(p), {"partition": p, "partitions": partitions, "start_ms": start_ms}) for p in range(partitions)
+        ]
+        return Discovery(splits, {"start_ms": start_ms, "partitions": partitions})
+
+    def create_reader(self) -> SourceReader:
+        return RateReader(self._rows_per_second, self._ramp_up_s)
+
+
+class RateReader(SourceReader):
+    """Takes its splits in turn; they never end."""
+
+    def __init__(self, rows_per_second: int, ramp_up_s: int) -> None:
+        self._rows_per_second = rows_per_second
+        self._ramp_up_s = ramp_up_s
+        self._splits: list[Split] = []
+        self._turn = 0
+
+    def add_split(self, split: Split) -> None:
+        self._splits.append(split)
+
+    def poll(self, max_rows: int, now_ms: int) -> pa.RecordBatch | None:
+        for step in range(len(self._splits)):
+            index = (self._turn + step) % len(self._splits)
+            split = self._splits[index]
+            values = self._due(split, max_rows, now_ms)
+            if len(values):
+                self._turn = index + 1
+                moved = {"next": int(values[-1]) + _number(split.spec["partitions"])}
+                self._splits[index] = Split(split.split_id, split.spec, cast("dict[str, Plain]", moved))
+                return self._rows(values, _number(split.spec["start_ms"]))
+        return None
+
+    def _due(self, split: Split, max_rows: int, now_ms: int) -> Longs:
+        """The split's next values whose timestamps have been reached."""
+        step = _number(split.spec["partitions"])
+        first = _number(split.position.get("next", split.spec["partition"]))
+        elapsed_ms = now_ms - _number(split.spec["start_ms"])
+        # Nothing after the end of the current second can be due: this keeps slow rates cheap to poll.
+        bound = value_at(elapsed_ms // 1000 + 1, self._rows_per_second, self._ramp_up_s)
+        values = np.arange(first, min(first + max_rows * step, bound), step, dtype=np.int64)
+        return values[self._offsets_ms(values) <= elapsed_ms] if len(values) else values
+
+    def _offsets_ms(self, values: Longs) -> Longs:
+        """Milliseconds after the start of each value."""
+        first, last = self._second_of(int(values[0])), self._second_of(int(values[-1]))
+        bounds = np.array(
+            [value_at(s, self._rows_per_second, self._ramp_up_s) for s in range(first, last + 2)], dtype=np.int64
+        )
+        index = np.searchsorted(bounds, values, side="right") - 1
+        within = (values - bounds[index]) * 1000 // (bounds[index + 1] - bounds[index])
+        return (first + index) * 1000 + within
+
+    def _second_of(self, value: int) -> int:
+        """The second that holds row ``value``, by bisection."""
+        low, high = 0, self._ramp_up_s + 1 + value // self._rows_per_second + 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            if value_at(middle, self._rows_per_second, self._ramp_up_s) <= value:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def _rows(self, values: Longs, start_ms: int) -> pa.RecordBatch:
+        timestamps = (self._offsets_ms(values) + start_ms) * 1000
+        return pa.record_batch([pa.array(timestamps).cast(SCHEMA.field(0).type), pa.array(values)], schema=SCHEMA)
+
+    def snapshot(self) -> Sequence[Split]:
+        return tuple(self._splits)
+
+
+def _number(value: Plain) -> int:
+    assert isinstance(value, int)
+    return value

@@ -1,0 +1,60 @@
+"""Opaque blobs under a key that is not in the checkpoint location.
+
+Whoever can write to a checkpoint location must not thereby run code on the driver. So a pickled commit message is
+stored with an HMAC-SHA256 and is unpickled only after it verified.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+from pathlib import Path
+
+from penstock.connectors.local_files import create_exclusively
+from penstock.errors import ConfigError
+
+KEY_FILE_VARIABLE = "PENSTOCK_HMAC_KEY_FILE"
+KEY_BYTES = 32
+_DIGEST_BYTES = hashlib.sha256().digest_size
+
+
+def load_key() -> bytes:
+    """The key of this user, created on first use with mode 0600.
+
+    It is read from the file that ``PENSTOCK_HMAC_KEY_FILE`` names, else from ``~/.config/penstock/hmac.key``. A query
+    that moves to another machine needs the same key there.
+
+    Raises:
+        ConfigError: the file cannot be read or created, is too short, or is open to others.
+    """
+    configured = os.environ.get(KEY_FILE_VARIABLE)
+    path = Path(configured) if configured else Path.home() / ".config" / "penstock" / "hmac.key"
+    try:
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            create_exclusively(path, secrets.token_bytes(KEY_BYTES), mode=0o600)
+        if path.stat().st_mode & 0o077:
+            raise ConfigError(f"the key file {path} can be read by others: chmod 600 it")
+        key = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot use the key file {path}: {error}; {KEY_FILE_VARIABLE} names another") from error
+    if len(key) < KEY_BYTES:
+        raise ConfigError(f"the key file {path} holds {len(key)} bytes; at least {KEY_BYTES} random ones are needed")
+    return key
+
+
+def sign(key: bytes, purpose: str, blob: bytes) -> bytes:
+    """``blob`` behind its HMAC. ``purpose`` is covered too: a blob is valid only where it was meant to be used."""
+    return _digest(key, purpose, blob) + blob
+
+
+def verify(key: bytes, purpose: str, signed: bytes) -> bytes | None:
+    """The blob, or None if the signature does not fit."""
+    digest, blob = signed[:_DIGEST_BYTES], signed[_DIGEST_BYTES:]
+    return blob if hmac.compare_digest(digest, _digest(key, purpose, blob)) else None
+
+
+def _digest(key: bytes, purpose: str, blob: bytes) -> bytes:
+    return hmac.new(key, purpose.encode() + b"\0" + blob, hashlib.sha256).digest()
