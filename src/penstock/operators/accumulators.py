@@ -195,7 +195,8 @@ class Sum(Accumulator):
         if self.call.ansi and not fits.all():
             raise EvaluationError(
                 f"[NUMERIC_VALUE_OUT_OF_RANGE.WITH_SUGGESTION] An average cannot be represented as {kind}. If "
-                'necessary set "spark.sql.ansi.enabled" to "false" to bypass this error, and return NULL instead. SQLSTATE: 22003'
+                'necessary set "spark.sql.ansi.enabled" to "false" to bypass this error, and return NULL instead. '
+                "SQLSTATE: 22003"
             )
         unscaled = np.empty(len(averages), object)
         unscaled[:] = averages

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
+from penstock.errors import EvaluationError
 from penstock.operators.expressions.base import Expression, Mask
 from penstock.operators.expressions.vectors import all_valid, both, map_distinct, valid_rows
 
@@ -65,3 +66,32 @@ class Eager(Strict):
     def evaluate(self, batch: pa.RecordBatch, mask: Mask | None = None) -> pa.Array:
         arrays = [child.evaluate(batch, mask) for child in self.children]
         return self.compute(arrays, all_valid(arrays, mask))
+
+
+class Fallible(Strict):
+    """A Python function of one argument's distinct values that gives None where it has no answer.
+
+    Args:
+        function: a module-level function or a partial of one.
+        error: makes the exception that names the value, raised under ANSI mode; without one the result is null.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., object],
+        child: Expression,
+        data_type: pa.DataType,
+        error: Callable[[object], EvaluationError] | None,
+    ) -> None:
+        super().__init__((child,), data_type)
+        self.function = function
+        self.error = error
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        return map_distinct(self._apply, arrays, self.data_type, rows)
+
+    def _apply(self, value: object) -> object:
+        result = self.function(value)
+        if result is None and self.error is not None:
+            raise self.error(value)
+        return result
