@@ -1,0 +1,427 @@
+"""The checkpoint coordinator: when a checkpoint is triggered, when it is complete, and what becomes visible then.
+
+One checkpoint's life::
+
+    (trigger) -> RUNNING -> all slots acknowledged -> WRITING metadata -> LOGGING -> complete
+                    \\-- declined, timed out, slot lost --\\-- cannot be written --> aborted
+
+An aborted checkpoint loses nothing: subtasks repeat the messages of its epoch in the next. The machine lives as long
+as its driver, over many Generations; each event of a slot carries the Generation it comes from, and what comes from
+another one is ignored with a reason. Events of the driver's own executor (``MetadataWritten``, ...) must match what
+was commanded: anything else is a bug and raises.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from penstock.errors import ProtocolViolation
+from penstock.ids import CheckpointId, GenerationId
+from penstock.protocol.commits import CommitLedger
+from penstock.protocol.coordinator_types import (
+    Abort,
+    Ack,
+    AllRunning,
+    Collect,
+    Command,
+    CommitEpoch,
+    CommitFailed,
+    Completed,
+    CompleteLogged,
+    Decline,
+    EpochCommitted,
+    Event,
+    FailQuery,
+    GenerationEnded,
+    GenerationOpened,
+    IdsReserved,
+    Ignored,
+    LogComplete,
+    LogFailed,
+    MetadataFailed,
+    MetadataWritten,
+    NotifyComplete,
+    Policy,
+    PolicyChanged,
+    ReserveFailed,
+    ReserveIds,
+    SnapshotFailed,
+    SnapshotRequested,
+    SnapshotSucceeded,
+    Tick,
+    Trigger,
+    WriteMetadata,
+)
+from penstock.protocol.elements import Alignment
+from penstock.snapshot.model import SlotManifest
+
+ID_BLOCK = 64
+"""Ids reserved ahead in the log: a driver that dies leaves a gap of at most this many, and no id is used twice."""
+MAX_COMMIT_ATTEMPTS = 8
+"""A sink that fails this often in a row, backing off between, is down: the query gives up."""
+COMMIT_RETRY_MS = 100
+"""First pause before a failed commit is repeated; doubles each time (25 s in all)."""
+HISTORY = 32
+
+
+class Phase(Enum):
+    RUNNING = "running"
+    WRITING = "writing"
+    LOGGING = "logging"
+
+
+@dataclass
+class Pending:
+    """One checkpoint in flight. ``ticket`` is set for a user's request; ``base``: newest complete at the trigger."""
+
+    checkpoint: CheckpointId
+    generation: GenerationId
+    alignment: Alignment
+    request: SnapshotRequested | None
+    base: CheckpointId
+    started_ms: float
+    deadline_ms: float
+    phase: Phase = Phase.RUNNING
+    acks: dict[int, SlotManifest] = field(default_factory=dict)
+
+
+class Coordinator:
+    """The pure machine. Call ``handle`` with every event and with ``Tick`` at least as often as ``next_wake_ms`` says.
+
+    Args:
+        policy: intervals and bounds; replaceable with ``PolicyChanged``.
+        parallelism: how many slots have to acknowledge.
+        ledger: the epochs that await their commit.
+    """
+
+    def __init__(self, policy: Policy, parallelism: int, ledger: CommitLedger) -> None:
+        self._policy = policy
+        self._parallelism = parallelism
+        self._ledger = ledger
+        self._generation: GenerationId = 0
+        self._running = False
+        self._pending: dict[CheckpointId, Pending] = {}
+        self._requests: deque[SnapshotRequested] = deque()
+        self._next_checkpoint: CheckpointId = 1
+        self._reserved_until: CheckpointId = 1
+        self._reserving = False
+        self._newest_complete: CheckpointId = 0
+        self._to_notify: list[CheckpointId] = []
+        self._next_trigger_ms = 0.0
+        self._commit_attempts = 0
+        self._retry_at_ms = 0.0
+        self._gave_up = False
+        self._history: deque[str] = deque(maxlen=HISTORY)
+
+    # -- what others may read ------------------------------------------------------------------------------------
+
+    @property
+    def generation(self) -> GenerationId:
+        return self._generation
+
+    @property
+    def next_checkpoint(self) -> CheckpointId:
+        """The id that the next trigger gets."""
+        return self._next_checkpoint
+
+    @property
+    def committed_epoch(self) -> int:
+        return self._ledger.committed_epoch
+
+    @property
+    def newest_complete(self) -> CheckpointId:
+        return self._newest_complete
+
+    @property
+    def in_flight(self) -> tuple[CheckpointId, ...]:
+        """Checkpoints that are neither complete nor aborted, ascending."""
+        return tuple(self._pending)
+
+    @property
+    def awaiting_commit(self) -> int:
+        return self._ledger.awaiting
+
+    def next_wake_ms(self) -> float | None:
+        """When the next ``Tick`` has something to do, or None: only another event can change anything."""
+        times = [p.deadline_ms for p in self._pending.values() if p.phase is Phase.RUNNING]
+        if self._running and not self._gave_up:
+            times.append(self._next_trigger_ms)
+        if self._commit_attempts:
+            times.append(self._retry_at_ms)
+        return min(times, default=None)
+
+    # -- the machine ---------------------------------------------------------------------------------------------
+
+    def handle(self, event: Event, now_ms: float) -> list[Command]:
+        """Take one event; the returned commands are to be executed in order.
+
+        Raises:
+            ProtocolViolation: an executor's event that fits no command; the machine is unchanged.
+        """
+        handler: Callable[[Event, float], list[Command]] = getattr(self, _HANDLERS[type(event)])
+        commands = handler(event, now_ms)
+        if not isinstance(event, Tick):
+            self._history.append(repr(event)[:200])
+        commands += self._next_commit(now_ms)
+        commands += self._notify()
+        commands += self._trigger(now_ms)
+        return commands
+
+    def _on_tick(self, event: Tick, now_ms: float) -> list[Command]:
+        expired = [p for p in self._pending.values() if p.phase is Phase.RUNNING and now_ms >= p.deadline_ms]
+        return [command for p in expired for command in self._abort(p, self._timeout_text(p), now_ms)]
+
+    def _on_policy(self, event: PolicyChanged, now_ms: float) -> list[Command]:
+        self._policy = event.policy
+        self._next_trigger_ms = min(self._next_trigger_ms, now_ms + event.policy.interval_ms)
+        return []
+
+    def _on_opened(self, event: GenerationOpened, now_ms: float) -> list[Command]:
+        if event.generation <= self._generation or event.next_checkpoint < self._next_checkpoint:
+            raise self._violation(event)
+        if self._pending:
+            raise self._violation(event)
+        self._ledger.recovered(event.committed_epoch, event.pending, event.restored)
+        self._generation = event.generation
+        self._running = False
+        self._next_checkpoint = event.next_checkpoint
+        self._reserved_until = event.reserved_until
+        self._reserving = False
+        self._newest_complete = event.restored
+        self._to_notify.clear()
+        return []
+
+    def _on_running(self, event: AllRunning, now_ms: float) -> list[Command]:
+        if event.generation != self._generation or self._running:
+            return [Ignored(event, f"Generation {self._generation}, running: {self._running}")]
+        self._running = True
+        self._next_trigger_ms = now_ms + self._policy.interval_ms
+        return []
+
+    def _on_ended(self, event: GenerationEnded, now_ms: float) -> list[Command]:
+        if event.generation != self._generation:
+            return [Ignored(event, f"Generation {self._generation} is the current one")]
+        self._running = False
+        self._to_notify.clear()
+        # What is being logged may already be true: its outcome is awaited, everything earlier is dead.
+        dead = [p for p in self._pending.values() if p.phase is not Phase.LOGGING]
+        return [c for p in dead for c in self._abort(p, f"Generation {event.generation} ended: {event.reason}", now_ms)]
+
+    def _on_requested(self, event: SnapshotRequested, now_ms: float) -> list[Command]:
+        if self._gave_up:
+            return [SnapshotFailed(event.ticket, 0, "the query has failed")]
+        self._requests.append(event)
+        return []
+
+    def _on_ack(self, event: Ack, now_ms: float) -> list[Command]:
+        pending = self._pending.get(event.checkpoint)
+        if event.generation != self._generation:
+            return [Ignored(event, f"Generation {self._generation} is the current one")]
+        if pending is None:
+            return [Ignored(event, "the checkpoint is complete, aborted or was never triggered")]
+        if event.manifest.slot in pending.acks or not 0 <= event.manifest.slot < self._parallelism:
+            return [Ignored(event, "the slot has acknowledged already or does not exist")]
+        pending.acks[event.manifest.slot] = event.manifest
+        if len(pending.acks) < self._parallelism:
+            return []
+        pending.phase = Phase.WRITING
+        request = pending.request
+        return [
+            WriteMetadata(
+                pending.checkpoint,
+                pending.generation,
+                pending.alignment,
+                requested=request is not None,
+                label=request.label if request else "",
+                slots=tuple(pending.acks[slot] for slot in sorted(pending.acks)),
+            )
+        ]
+
+    def _on_decline(self, event: Decline, now_ms: float) -> list[Command]:
+        pending = self._pending.get(event.checkpoint)
+        if event.generation != self._generation or pending is None or pending.phase is not Phase.RUNNING:
+            return [Ignored(event, "the checkpoint is not in flight in this Generation")]
+        return self._abort(pending, f"slot {event.slot} declined: {event.reason}", now_ms)
+
+    def _on_metadata_written(self, event: MetadataWritten, now_ms: float) -> list[Command]:
+        pending = self._pending.get(event.checkpoint)
+        if pending is None:  # its Generation ended meanwhile; nothing refers to the file
+            return [Ignored(event, "the checkpoint was aborted")]
+        if pending.phase is not Phase.WRITING:
+            raise self._violation(event)
+        pending.phase = Phase.LOGGING
+        return [LogComplete(pending.checkpoint, self.committed_epoch, self._next_checkpoint + ID_BLOCK)]
+
+    def _on_metadata_failed(self, event: MetadataFailed, now_ms: float) -> list[Command]:
+        pending = self._pending.get(event.checkpoint)
+        if pending is None:
+            return [Ignored(event, "the checkpoint was aborted")]
+        if pending.phase is not Phase.WRITING:
+            raise self._violation(event)
+        return self._abort(pending, event.reason, now_ms)
+
+    def _on_complete_logged(self, event: CompleteLogged, now_ms: float) -> list[Command]:
+        pending = self._logging(event, event.checkpoint)
+        self._ledger.completed(event.checkpoint, pending.acks.values())
+        del self._pending[event.checkpoint]
+        self._newest_complete = max(self._newest_complete, event.checkpoint)
+        self._reserved_until = max(self._reserved_until, event.reserved_until)
+        self._ended(pending, now_ms)
+        if pending.generation == self._generation and self._running:
+            self._to_notify.append(event.checkpoint)
+        commands: list[Command] = [Completed(event.checkpoint)]
+        if pending.request is not None:
+            commands.append(SnapshotSucceeded(pending.request.ticket, event.checkpoint))
+        bases = {p.base for p in self._pending.values()}
+        commands.append(Collect(pinned=tuple(sorted(bases)), in_flight=self.in_flight))
+        return commands
+
+    def _on_log_failed(self, event: LogFailed, now_ms: float) -> list[Command]:
+        return self._abort(self._logging(event, event.checkpoint), event.reason, now_ms)
+
+    def _on_ids_reserved(self, event: IdsReserved, now_ms: float) -> list[Command]:
+        self._reserving = False
+        self._reserved_until = max(self._reserved_until, event.reserved_until)
+        return []
+
+    def _on_reserve_failed(self, event: ReserveFailed, now_ms: float) -> list[Command]:
+        """The store is failing: as good as a failed checkpoint; try again at the next interval."""
+        self._reserving = False
+        self._next_trigger_ms = now_ms + self._policy.interval_ms
+        refused: list[Command] = [SnapshotFailed(r.ticket, 0, event.reason) for r in self._requests]
+        self._requests.clear()
+        return refused
+
+    def _on_epoch_committed(self, event: EpochCommitted, now_ms: float) -> list[Command]:
+        self._ledger.done(event.epoch, event.operator_id)
+        self._commit_attempts = 0
+        return []
+
+    def _on_commit_failed(self, event: CommitFailed, now_ms: float) -> list[Command]:
+        self._ledger.failed(event.epoch, event.operator_id)
+        self._commit_attempts += 1
+        if event.unknown or self._commit_attempts >= MAX_COMMIT_ATTEMPTS:
+            self._gave_up = True
+            refused = [SnapshotFailed(r.ticket, 0, "the query has failed") for r in self._requests]
+            self._requests.clear()
+            return [FailQuery(f"epoch {event.epoch} of sink {event.operator_id}: {event.reason}"), *refused]
+        self._retry_at_ms = now_ms + COMMIT_RETRY_MS * 2 ** (self._commit_attempts - 1)
+        return []
+
+    # -- decisions taken after every event -------------------------------------------------------------------------
+
+    def _next_commit(self, now_ms: float) -> list[Command]:
+        if self._gave_up or (self._commit_attempts and now_ms < self._retry_at_ms):
+            return []
+        entry = self._ledger.take()
+        return [] if entry is None else [CommitEpoch(entry.epoch, entry.operator_id, entry.messages)]
+
+    def _notify(self) -> list[Command]:
+        """Slots hear of a complete checkpoint once its epochs are committed: then they may forget the messages."""
+        committed = self.committed_epoch
+        ready = [checkpoint for checkpoint in self._to_notify if checkpoint <= committed]
+        self._to_notify = [checkpoint for checkpoint in self._to_notify if checkpoint > committed]
+        return [NotifyComplete(checkpoint, committed) for checkpoint in ready]
+
+    def _trigger(self, now_ms: float) -> list[Command]:
+        if not self._running or self._gave_up or self._ledger.awaiting >= self._policy.max_awaiting_commit:
+            return []
+        commands: list[Command] = []
+        while self._requests and self._may_start(self._requests[0].alignment):
+            if self._next_checkpoint >= self._reserved_until:
+                return commands + self._reserve()
+            commands.append(self._start(self._requests.popleft(), now_ms))
+        periodic_in_flight = any(p.request is None for p in self._pending.values())
+        if now_ms >= self._next_trigger_ms and not periodic_in_flight and self._may_start(self._policy.alignment):
+            if self._next_checkpoint >= self._reserved_until:
+                return commands + self._reserve()
+            commands.append(self._start(None, now_ms))
+            self._next_trigger_ms = now_ms + self._policy.interval_ms
+        return commands
+
+    def _may_start(self, alignment: Alignment) -> bool:
+        """Nothing may be triggered while a strictly aligned checkpoint is in flight: no barrier overtakes an older."""
+        if len(self._pending) >= self._policy.max_concurrent:
+            return False
+        return all(p.alignment is not Alignment.ALIGNED for p in self._pending.values())
+
+    def _reserve(self) -> list[Command]:
+        if self._reserving:
+            return []
+        self._reserving = True
+        return [ReserveIds(self._next_checkpoint + ID_BLOCK)]
+
+    def _start(self, request: SnapshotRequested | None, now_ms: float) -> Trigger:
+        checkpoint = self._next_checkpoint
+        self._next_checkpoint += 1
+        alignment = self._policy.alignment if request is None else request.alignment
+        timeout_ms = self._policy.timeout_ms if request is None else request.timeout_ms or self._policy.timeout_ms
+        self._pending[checkpoint] = Pending(
+            checkpoint, self._generation, alignment, request, self._newest_complete, now_ms, now_ms + timeout_ms
+        )
+        return Trigger(checkpoint, alignment)
+
+    def _abort(self, pending: Pending, reason: str, now_ms: float) -> list[Command]:
+        del self._pending[pending.checkpoint]
+        self._ended(pending, now_ms)
+        commands: list[Command] = [Abort(pending.checkpoint, reason, tell_slots=self._running)]
+        if pending.request is not None:
+            commands.append(SnapshotFailed(pending.request.ticket, pending.checkpoint, reason))
+        return commands
+
+    def _ended(self, pending: Pending, now_ms: float) -> None:
+        if pending.request is None:
+            self._next_trigger_ms = max(self._next_trigger_ms, now_ms + self._policy.min_pause_ms)
+
+    def _logging(self, event: Event, checkpoint: CheckpointId) -> Pending:
+        pending = self._pending.get(checkpoint)
+        if pending is None or pending.phase is not Phase.LOGGING:
+            raise self._violation(event)
+        return pending
+
+    def _timeout_text(self, pending: Pending) -> str:
+        missing = [slot for slot in range(self._parallelism) if slot not in pending.acks]
+        waited_ms = int(pending.deadline_ms - pending.started_ms)
+        return f"not acknowledged by slots {missing} within {waited_ms} ms"
+
+    def _violation(self, event: Event) -> ProtocolViolation:
+        phases = {c: p.phase.value for c, p in self._pending.items()}
+        return ProtocolViolation(
+            "coordinator", f"generation {self._generation}, in flight {phases}", repr(event)[:200], tuple(self._history)
+        )
+
+    def check_invariants(self) -> None:
+        self._ledger.check_invariants()
+        ids = list(self._pending)
+        assert ids == sorted(ids), "ids rise"
+        assert all(c < self._next_checkpoint for c in ids), "no id is used twice"
+        assert self._next_checkpoint <= max(self._reserved_until, 1), "only reserved ids are used"
+        assert len(ids) <= self._policy.max_concurrent, "checkpoints in flight are bounded"
+        assert sum(p.request is None for p in self._pending.values()) <= 1, "one periodic checkpoint at a time"
+        for p in self._pending.values():
+            complete = len(p.acks) == self._parallelism
+            assert complete == (p.phase is not Phase.RUNNING), "written exactly when all have acknowledged"
+            assert p.generation == self._generation or p.phase is Phase.LOGGING, "older Generations are dead"
+
+
+_HANDLERS: dict[type, str] = {
+    Tick: "_on_tick",
+    PolicyChanged: "_on_policy",
+    GenerationOpened: "_on_opened",
+    AllRunning: "_on_running",
+    GenerationEnded: "_on_ended",
+    SnapshotRequested: "_on_requested",
+    Ack: "_on_ack",
+    Decline: "_on_decline",
+    MetadataWritten: "_on_metadata_written",
+    MetadataFailed: "_on_metadata_failed",
+    CompleteLogged: "_on_complete_logged",
+    LogFailed: "_on_log_failed",
+    IdsReserved: "_on_ids_reserved",
+    ReserveFailed: "_on_reserve_failed",
+    EpochCommitted: "_on_epoch_committed",
+    CommitFailed: "_on_commit_failed",
+}

@@ -1,0 +1,290 @@
+"""Events and commands of the checkpoint coordinator: frozen values, nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.ids import CheckpointId, GenerationId
+from penstock.protocol.commits import PendingCommit
+from penstock.protocol.elements import Alignment
+from penstock.snapshot.model import SlotManifest
+
+MAX_AWAITING_COMMIT = 8
+"""Epochs that may await their commit; beyond, triggering pauses, so that a dead sink does not pile up snapshots."""
+MAX_CONCURRENT = 2
+"""One periodic checkpoint and one that a user asked for."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """When checkpoints are triggered. Times in milliseconds."""
+
+    interval_ms: int
+    timeout_ms: int
+    alignment: Alignment
+    min_pause_ms: int = 0
+    max_awaiting_commit: int = MAX_AWAITING_COMMIT
+    max_concurrent: int = MAX_CONCURRENT
+
+
+# -- events -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Time has passed."""
+
+
+@dataclass(frozen=True)
+class PolicyChanged:
+    policy: Policy
+
+
+@dataclass(frozen=True)
+class GenerationOpened:
+    """The log holds ``generation-opened``. ``restored``: the checkpoint that is restored, 0 for a first start."""
+
+    generation: GenerationId
+    restored: CheckpointId
+    next_checkpoint: CheckpointId
+    reserved_until: CheckpointId
+    committed_epoch: int
+    pending: tuple[PendingCommit, ...] = ()
+
+
+@dataclass(frozen=True)
+class AllRunning:
+    """Every slot of the Generation runs: checkpoints may be triggered."""
+
+    generation: GenerationId
+
+
+@dataclass(frozen=True)
+class GenerationEnded:
+    """A slot or link was lost, or the query stops: nothing of this Generation can be acknowledged any more."""
+
+    generation: GenerationId
+    reason: str
+
+
+@dataclass(frozen=True)
+class SnapshotRequested:
+    """A user asks for a snapshot; exactly one of SnapshotSucceeded and SnapshotFailed answers the ticket."""
+
+    ticket: int
+    alignment: Alignment
+    label: str = ""
+    timeout_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class Ack:
+    generation: GenerationId
+    checkpoint: CheckpointId
+    manifest: SlotManifest
+
+
+@dataclass(frozen=True)
+class Decline:
+    generation: GenerationId
+    checkpoint: CheckpointId
+    slot: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class MetadataWritten:
+    checkpoint: CheckpointId
+
+
+@dataclass(frozen=True)
+class MetadataFailed:
+    checkpoint: CheckpointId
+    reason: str
+
+
+@dataclass(frozen=True)
+class CompleteLogged:
+    checkpoint: CheckpointId
+    reserved_until: CheckpointId
+
+
+@dataclass(frozen=True)
+class LogFailed:
+    """The entry is not in the log (losing the log to another driver is ``Fenced``, an exception, instead)."""
+
+    checkpoint: CheckpointId
+    reason: str
+
+
+@dataclass(frozen=True)
+class IdsReserved:
+    reserved_until: CheckpointId
+
+
+@dataclass(frozen=True)
+class ReserveFailed:
+    """No more ids could be reserved in the log."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class EpochCommitted:
+    epoch: int
+    operator_id: str
+
+
+@dataclass(frozen=True)
+class CommitFailed:
+    """``unknown``: whether the epoch is visible cannot be told; it is never sent again by this driver."""
+
+    epoch: int
+    operator_id: str
+    reason: str
+    unknown: bool = False
+
+
+Event = (
+    Tick
+    | PolicyChanged
+    | GenerationOpened
+    | AllRunning
+    | GenerationEnded
+    | SnapshotRequested
+    | Ack
+    | Decline
+    | MetadataWritten
+    | MetadataFailed
+    | CompleteLogged
+    | LogFailed
+    | IdsReserved
+    | ReserveFailed
+    | EpochCommitted
+    | CommitFailed
+)
+
+# -- commands ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """Capture the sources' driver side and send the trigger to every slot, as one event on each link."""
+
+    checkpoint: CheckpointId
+    alignment: Alignment
+
+
+@dataclass(frozen=True)
+class WriteMetadata:
+    """All slots acknowledged. ``slots`` by index."""
+
+    checkpoint: CheckpointId
+    generation: GenerationId
+    alignment: Alignment
+    requested: bool
+    label: str
+    slots: tuple[SlotManifest, ...]
+
+
+@dataclass(frozen=True)
+class LogComplete:
+    """Append ``snapshot-complete``; epochs up to ``committed_epoch`` ride on it, ids are reserved below ``reserve``."""
+
+    checkpoint: CheckpointId
+    committed_epoch: int
+    reserve: CheckpointId
+
+
+@dataclass(frozen=True)
+class ReserveIds:
+    reserve: CheckpointId
+
+
+@dataclass(frozen=True)
+class CommitEpoch:
+    """The permit to make one epoch of one sink visible; no other is out meanwhile."""
+
+    epoch: int
+    operator_id: str
+    messages: Mapping[int, bytes]
+
+
+@dataclass(frozen=True)
+class NotifyComplete:
+    """Tell every slot: the checkpoint is complete and epochs up to ``committed_epoch`` are committed."""
+
+    checkpoint: CheckpointId
+    committed_epoch: int
+
+
+@dataclass(frozen=True)
+class Abort:
+    """The checkpoint failed; the query goes on. ``tell_slots``: they are there to be told."""
+
+    checkpoint: CheckpointId
+    reason: str
+    tell_slots: bool
+
+
+@dataclass(frozen=True)
+class Completed:
+    """The snapshot exists from here on."""
+
+    checkpoint: CheckpointId
+
+
+@dataclass(frozen=True)
+class Collect:
+    """Apply retention and collect orphans. ``pinned`` snapshots are bases of checkpoints ``in_flight``."""
+
+    pinned: tuple[CheckpointId, ...]
+    in_flight: tuple[CheckpointId, ...]
+
+
+@dataclass(frozen=True)
+class SnapshotSucceeded:
+    ticket: int
+    checkpoint: CheckpointId
+
+
+@dataclass(frozen=True)
+class SnapshotFailed:
+    """``checkpoint`` is 0 if none was triggered."""
+
+    ticket: int
+    checkpoint: CheckpointId
+    reason: str
+
+
+@dataclass(frozen=True)
+class FailQuery:
+    """A sink cannot be committed: the query gives up."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Ignored:
+    """The event changed nothing, and why."""
+
+    event: Event
+    reason: str
+
+
+Command = (
+    Trigger
+    | WriteMetadata
+    | LogComplete
+    | ReserveIds
+    | CommitEpoch
+    | NotifyComplete
+    | Abort
+    | Completed
+    | Collect
+    | SnapshotSucceeded
+    | SnapshotFailed
+    | FailQuery
+    | Ignored
+)

@@ -1,0 +1,271 @@
+"""The split assigner: who reads what, and when a source has nothing more to give.
+
+One machine per source vertex. It owns the discovery state and the splits that were found but not yet handed out; a
+split is handed out in answer to one request, to one reader, and is that reader's from then on. Everything is in
+discovery order, so a restored assigner hands out the same splits.
+
+*Quiescence*: a reader is idle when its request reports no unread split, counting those on their way to it. When all
+readers are idle, nothing is pending and a discovery that *started after that* found nothing, the source is dry: event
+time may rise to the largest watermark any reader has generated. Dry is said once; only a new split makes it possible
+again, so further looks that find nothing send nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from penstock.connectors.base import Split
+from penstock.errors import ProtocolViolation
+from penstock.operators.base import Plain
+from penstock.snapshot.model import SourceManifest
+
+PENDING_PER_READER = 2
+"""Look for more splits only while fewer are pending: what is found early is stored in every snapshot."""
+EMPTY_LOOK_PAUSE_MS = 100
+"""Pause after a look that found nothing: the latency of an idle source against the cost of listing."""
+FOUND_LOOK_PAUSE_MS = 10
+"""Pause after a look that found something, so that a source that always finds a little cannot spin."""
+
+
+# -- events -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LookAround:
+    """Time has passed: look for new splits if it is worth while."""
+
+
+@dataclass(frozen=True)
+class Discovered:
+    """The look that ``Discover`` commanded has ended."""
+
+    splits: Sequence[Split]
+    state: Plain
+
+
+@dataclass(frozen=True)
+class Requested:
+    """Reader ``index`` asks for a split; a repeated request replaces the older one.
+
+    ``received``: how many splits it has received in this Generation; None where the link cannot tell. It tells a
+    request that crossed an assignment on the way from one made after it.
+    """
+
+    index: int
+    holding: int
+    watermark_us: int | None
+    received: int | None = None
+
+
+Event = LookAround | Discovered | Requested
+
+# -- commands ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Discover:
+    """Call ``Source.discover(state, parallelism)``, off this thread; one at a time."""
+
+    vertex: int
+    state: Plain
+
+
+@dataclass(frozen=True)
+class Assign:
+    vertex: int
+    index: int
+    splits: tuple[Split, ...]
+
+
+@dataclass(frozen=True)
+class Dry:
+    """To every reader: nothing is left; event time may rise to ``watermark_us`` (None: no row was ever seen)."""
+
+    vertex: int
+    watermark_us: int | None
+
+
+Command = Discover | Assign | Dry
+
+
+@dataclass
+class _Reader:
+    assigned: int = 0
+    request: Requested | None = None
+
+    @property
+    def holding(self) -> int:
+        """Unread splits, those on their way included."""
+        if self.request is None:
+            return 1
+        received = self.request.received
+        return self.request.holding + (0 if received is None else max(self.assigned - received, 0))
+
+
+@dataclass(frozen=True)
+class Look:
+    """One look that found something: the state after it, and the ids of what it found."""
+
+    serial: int
+    state: Plain
+    split_ids: frozenset[str]
+
+
+@dataclass(frozen=True)
+class SourceCapture:
+    """The driver's side of a source at a trigger. ``looks``: those whose splits were not all known to be read."""
+
+    manifest: SourceManifest
+    looks: tuple[Look, ...]
+
+
+def last_settled(capture: SourceCapture, unread: Collection[str]) -> Look | None:
+    """The newest look of a complete snapshot before which everything was read: ``Source.committed`` gets its state.
+
+    Args:
+        capture: the driver's side in that snapshot.
+        unread: ids of the splits in the snapshot's readers.
+    """
+    open_ids = {split.split_id for split in capture.manifest.pending} | set(unread)
+    settled = None
+    for look in capture.looks:
+        if not look.split_ids.isdisjoint(open_ids):
+            break
+        settled = look
+    return settled
+
+
+@dataclass
+class SplitAssigner:
+    """The pure machine of one source vertex in one Generation.
+
+    Args:
+        operator_id: the source operator.
+        vertex: its vertex.
+        parallelism: how many readers there are.
+        restored: its manifest in the restored snapshot, or None at the first start.
+        restored_unread: ids of the splits that the snapshot gives to readers.
+    """
+
+    operator_id: str
+    vertex: int
+    parallelism: int
+    restored: SourceManifest | None = None
+    restored_unread: Collection[str] = ()
+    _state: Plain = field(init=False, default=None)
+    _pending: deque[Split] = field(init=False, default_factory=deque)
+    _readers: list[_Reader] = field(init=False)
+    _looking: bool = field(init=False, default=False)
+    _look_counts: bool = field(init=False, default=False)
+    _next_look_ms: float = field(init=False, default=0.0)
+    _dry: bool = field(init=False, default=False)
+    _looks: list[Look] = field(init=False, default_factory=list)
+    _serial: int = field(init=False, default=0)
+    _watermark_us: int | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self._readers = [_Reader() for _ in range(self.parallelism)]
+        if self.restored is not None:
+            self._state = self.restored.state
+            self._pending.extend(self.restored.pending)
+            ids = [split.split_id for split in self._pending] + list(self.restored_unread)
+            self._looks.append(Look(0, self._state, frozenset(ids)))
+
+    @property
+    def dry(self) -> bool:
+        """Dry was said and nothing was found since."""
+        return self._dry
+
+    @property
+    def pending(self) -> int:
+        return len(self._pending)
+
+    @property
+    def all_idle(self) -> bool:
+        """Every reader has asked for more and holds nothing, and there is nothing to give."""
+        return not self._pending and all(r.request is not None and r.holding == 0 for r in self._readers)
+
+    def next_wake_ms(self) -> float | None:
+        """When ``LookAround`` has something to do; None while a look is out or enough is pending."""
+        return None if self._looking or self._is_stocked() else self._next_look_ms
+
+    def handle(self, event: Event, now_ms: float) -> list[Command]:
+        """Take one event; the commands are to be executed in order."""
+        commands: list[Command] = []
+        if isinstance(event, Requested):
+            commands = self._on_requested(event)
+        elif isinstance(event, Discovered):
+            commands = self._on_discovered(event, now_ms)
+        return commands + self._look(now_ms)
+
+    def capture(self) -> SourceCapture:
+        """The discovery state and what is pending, now. Triggers to all slots must follow before any other event."""
+        manifest = SourceManifest(self.operator_id, self.vertex, self._state, list(self._pending))
+        return SourceCapture(manifest, tuple(self._looks))
+
+    def settled(self, look: Look) -> None:
+        """``Source.committed`` was told of this look: it and older ones need not be remembered."""
+        self._looks = [known for known in self._looks if known.serial > look.serial]
+
+    def _on_requested(self, event: Requested) -> list[Command]:
+        if not 0 <= event.index < self.parallelism:
+            raise ProtocolViolation(f"splits(vertex={self.vertex})", f"{self.parallelism} readers", repr(event))
+        self._readers[event.index].request = event
+        if event.watermark_us is not None and (self._watermark_us is None or event.watermark_us > self._watermark_us):
+            self._watermark_us = event.watermark_us
+            self._dry = False
+        if event.holding:
+            self._dry = False
+        return self._assign()
+
+    def _on_discovered(self, event: Discovered, now_ms: float) -> list[Command]:
+        if not self._looking:
+            raise ProtocolViolation(f"splits(vertex={self.vertex})", "no look is out", repr(event)[:200])
+        self._looking = False
+        self._state = event.state
+        if event.splits:
+            self._serial += 1
+            self._looks.append(Look(self._serial, event.state, frozenset(s.split_id for s in event.splits)))
+            self._pending.extend(event.splits)
+            self._dry = False
+            self._next_look_ms = now_ms + FOUND_LOOK_PAUSE_MS
+            return self._assign()
+        self._next_look_ms = now_ms + EMPTY_LOOK_PAUSE_MS
+        if self._look_counts and self.all_idle and not self._dry:
+            self._dry = True
+            return [Dry(self.vertex, self._watermark_us)]
+        return []
+
+    def _assign(self) -> list[Command]:
+        """Hand pending splits to waiting readers: those with the least to read first, then by index."""
+        commands: list[Command] = []
+        while self._pending:
+            waiting = [(r.holding, index) for index, r in enumerate(self._readers) if r.request is not None]
+            if not waiting:
+                break
+            _, index = min(waiting)
+            reader = self._readers[index]
+            reader.assigned += 1
+            reader.request = None
+            self._dry = False
+            commands.append(Assign(self.vertex, index, (self._pending.popleft(),)))
+        return commands
+
+    def _look(self, now_ms: float) -> list[Command]:
+        if self._looking or now_ms < self._next_look_ms or self._is_stocked():
+            return []
+        self._looking = True
+        self._look_counts = self.all_idle
+        return [Discover(self.vertex, self._state)]
+
+    def _is_stocked(self) -> bool:
+        return len(self._pending) >= PENDING_PER_READER * self.parallelism
+
+    def check_invariants(self) -> None:
+        ids = [split.split_id for split in self._pending]
+        assert len(ids) == len(set(ids)), "a split is pending once"
+        waiting = [index for index, reader in enumerate(self._readers) if reader.request is not None]
+        assert not (self._pending and waiting), "no reader waits while splits are pending"
+        assert not (self._dry and not self.all_idle), "a dry source has idle readers only"

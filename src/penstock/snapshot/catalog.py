@@ -1,0 +1,198 @@
+"""Which snapshots there are, whether they are whole, and what each slot restores from one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from penstock.errors import CorruptSnapshot, LocationError
+from penstock.graph.model import JobGraph
+from penstock.ids import CheckpointId
+from penstock.protocol.elements import Side
+from penstock.snapshot.envelope import digest
+from penstock.snapshot.log import LogView, MetadataRef, SnapshotRecord
+from penstock.snapshot.model import (
+    FORMAT_VERSION,
+    InflightEntry,
+    SectionRef,
+    SnapshotMetadata,
+    SubtaskManifest,
+)
+from penstock.snapshot.sections import check_reference, read_verified
+from penstock.snapshot.store import Store, checked_path
+
+FOLDER = "snapshots"
+
+
+def snapshot_id(checkpoint: CheckpointId) -> str:
+    return f"chk-{checkpoint}"
+
+
+def metadata_path(checkpoint: CheckpointId) -> str:
+    return f"{FOLDER}/{snapshot_id(checkpoint)}/metadata.json"
+
+
+def sections_of(metadata: SnapshotMetadata) -> Iterator[SectionRef]:
+    """Every section that a snapshot refers to."""
+    for slot in metadata.slots:
+        for subtask in slot.subtasks:
+            for state in subtask.states:
+                yield state.section
+            for entry in subtask.inflight:
+                yield entry.section
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What recovery starts from; ``metadata`` is None for a first start. ``skipped``: why newer ones were not used."""
+
+    metadata: SnapshotMetadata | None
+    skipped: tuple[str, ...] = ()
+
+
+class Catalog:
+    """Reads and writes the metadata of snapshots at one location. It decides nothing about which ones exist: the log
+    does.
+
+    Args:
+        store: the location.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._files: dict[CheckpointId, frozenset[str]] = {}
+
+    def write(self, metadata: SnapshotMetadata) -> MetadataRef:
+        """Check that everything referred to is there, then write ``metadata.json`` durably.
+
+        Raises:
+            CorruptSnapshot: a referenced section is missing or short.
+            LocationError: another file has this snapshot's name.
+            OSError: the store is full or fails.
+        """
+        for ref in sections_of(metadata):
+            check_reference(self._store, ref)
+        data = msgspec.json.encode(metadata)
+        path = metadata_path(metadata.checkpoint)
+        if not self._store.create_if_absent(path, data) and self._store.read(path) != data:
+            raise LocationError(f"{path} exists already with other content")
+        self._files[metadata.checkpoint] = frozenset(ref.path for ref in sections_of(metadata))
+        return MetadataRef(path, len(data), digest(data))
+
+    def read(self, record: SnapshotRecord) -> SnapshotMetadata:
+        """The metadata of an existing snapshot, verified.
+
+        Raises:
+            CorruptSnapshot: missing or changed; the file is named.
+            LocationError: a format of a later release.
+        """
+        ref = record.metadata
+        try:
+            data = self._store.read(checked_path(ref.path))
+        except FileNotFoundError:
+            raise CorruptSnapshot(f"{ref.path} is missing, but the log says that the snapshot is complete") from None
+        if len(data) != ref.length or digest(data) != ref.checksum:
+            raise CorruptSnapshot(f"{ref.path} does not match its checksum in the log")
+        try:
+            metadata = msgspec.json.decode(data, type=SnapshotMetadata)
+        except msgspec.DecodeError as error:
+            raise CorruptSnapshot(f"{ref.path} cannot be read: {error}") from error
+        if metadata.format_version != FORMAT_VERSION:
+            raise LocationError(
+                f"{ref.path} has format version {metadata.format_version}; this release reads {FORMAT_VERSION}"
+            )
+        return metadata
+
+    def check(self, metadata: SnapshotMetadata, *, checksums: bool) -> None:
+        """Every section is there with its length and, if ``checksums``, unchanged (this reads everything).
+
+        Raises:
+            CorruptSnapshot: the first section that is not; it is named.
+        """
+        # One section may be referred to by many entries (carried ones of several channels): read it once.
+        for ref in dict.fromkeys(sections_of(metadata)):
+            if checksums:
+                read_verified(self._store, ref)
+            else:
+                check_reference(self._store, ref)
+
+    def files_of(self, record: SnapshotRecord) -> frozenset[str]:
+        """Paths of the data files that a snapshot refers to."""
+        files = self._files.get(record.checkpoint)
+        if files is None:
+            files = frozenset(ref.path for ref in sections_of(self.read(record)))
+            self._files[record.checkpoint] = files
+        return files
+
+    def forget(self, checkpoint: CheckpointId) -> None:
+        """The snapshot was deleted."""
+        self._files.pop(checkpoint, None)
+
+    def newest(self, view: LogView, *, checksums: bool = True, allow_older: bool = False) -> Chosen:
+        """The newest whole snapshot of the lineage.
+
+        Args:
+            checksums: verify every byte (see ``check``).
+            allow_older: pass over a corrupt one to an older one. What was committed since is then produced again.
+
+        Raises:
+            CorruptSnapshot: the newest (or, with ``allow_older``, every) snapshot is not whole.
+        """
+        skipped: list[str] = []
+        lineage = view.lineage
+        for record in reversed(lineage):
+            try:
+                metadata = self.read(record)
+                self.check(metadata, checksums=checksums)
+            except CorruptSnapshot as error:
+                skipped.append(f"{snapshot_id(record.checkpoint)}: {error}")
+                if not allow_older:
+                    break
+                continue
+            return Chosen(metadata, tuple(skipped))
+        if not lineage:
+            return Chosen(None)
+        way_out = ""
+        if not allow_older and len(lineage) > 1:
+            way_out = (
+                "; spark.penstock.snapshots.allowOlder=true starts from an older snapshot instead"
+                " (output committed since then is produced again)"
+            )
+        raise CorruptSnapshot("; ".join(skipped) + way_out)
+
+
+def plan_restore(metadata: SnapshotMetadata, graph: JobGraph, committed_epoch: int = 0) -> list[list[SubtaskManifest]]:
+    """What each slot restores: its subtasks' manifests, with every in-flight entry moved wholly to its consumer.
+
+    In-flight entries are in restore order: by layer, consumer side before producer side, list order. Messages of
+    epochs up to ``committed_epoch`` are left out.
+
+    Raises:
+        LocationError: the snapshot was taken at another parallelism.
+    """
+    if (metadata.parallelism, metadata.max_parallelism) != (graph.parallelism, graph.max_parallelism):
+        raise LocationError(
+            f"{metadata.id} was taken with parallelism {metadata.parallelism} of {metadata.max_parallelism} key groups;"
+            f" the query has {graph.parallelism} of {graph.max_parallelism}"
+        )
+    manifests = [subtask for slot in sorted(metadata.slots, key=lambda s: s.slot) for subtask in slot.subtasks]
+    by_consumer: dict[tuple[int, int], list[InflightEntry]] = {}
+    for manifest in manifests:
+        for entry in manifest.inflight:
+            by_consumer.setdefault((graph.edge(entry.edge).consumer, entry.consumer), []).append(entry)
+    plan: list[list[SubtaskManifest]] = [[] for _ in range(graph.parallelism)]
+    for manifest in manifests:
+        entries = by_consumer.pop((manifest.vertex, manifest.index), [])
+        messages = {epoch: m for epoch, m in manifest.pending_messages.items() if epoch > committed_epoch}
+        plan[manifest.index].append(
+            msgspec.structs.replace(manifest, inflight=sorted(entries, key=_restore_order), pending_messages=messages)
+        )
+    if by_consumer:
+        raise CorruptSnapshot(f"{metadata.id} holds in-flight rows for {sorted(by_consumer)}, which have no manifest")
+    return plan
+
+
+def _restore_order(entry: InflightEntry) -> tuple[int, bool]:
+    return entry.layer, entry.side != Side.CONSUMER.value

@@ -1,0 +1,254 @@
+"""The driver's brain, without threads and without IO: what the coordinator service and the simulator both drive.
+
+``DriverCore`` owns the pure machines. ``handle(event, now_ms)`` returns outputs in order: messages for slots, news for
+the query's owner, and works. ``DriverEffects`` (the hands) executes a work, blocking, and returns the event to hand
+back, if there is one. Works of one lane are executed one at a time in the order they were returned; lanes are
+independent. The real driver gives each lane a thread, the simulator executes each work as a step of its own::
+
+    outputs = core.open()                   # an OpenGeneration; its GenerationReady is answered with Deploy
+    event = effects.execute(work)           # on the lane's thread; Fenced ends the driver
+    outputs = core.handle(event, now_ms)    # on the owner's thread
+
+A Generation ends with the event ``GenerationEnded``; then ``open`` begins the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.connectors.base import Split
+from penstock.errors import ProtocolViolation
+from penstock.graph.model import JobGraph
+from penstock.ids import CheckpointId, GenerationId
+from penstock.protocol import coordinator_types as ct
+from penstock.protocol import splits as sp
+from penstock.protocol.commits import CommitLedger
+from penstock.protocol.coordinator import Coordinator
+from penstock.snapshot import work as w
+from penstock.snapshot.catalog import snapshot_id
+from penstock.snapshot.model import FORMAT_VERSION, SnapshotMetadata
+
+
+class DriverCore:
+    """The brain of one driver, over all its Generations.
+
+    Args:
+        graph: the job.
+        query_id: the location's.
+        policy: when checkpoints are triggered.
+    """
+
+    def __init__(self, graph: JobGraph, query_id: str, policy: ct.Policy) -> None:
+        self._graph = graph
+        self._query_id = query_id
+        sinks = {v.id: v.sink.operator_id for v in graph.vertices if v.sink is not None}
+        self._coordinator = Coordinator(policy, graph.parallelism, CommitLedger(sinks))
+        self._assigners: dict[int, sp.SplitAssigner] = {}
+        self._captures: dict[CheckpointId, list[sp.SourceCapture]] = {}
+        self._metadata: dict[CheckpointId, SnapshotMetadata] = {}
+        self._running: set[int] = set()
+        self._opening = False
+        self._abandon: tuple[GenerationId, CheckpointId] | None = None
+        self._told_committed = 0
+
+    # -- what others may read ------------------------------------------------------------------------------------
+
+    @property
+    def coordinator(self) -> Coordinator:
+        """For its figures only; hand events to ``handle``."""
+        return self._coordinator
+
+    @property
+    def generation(self) -> GenerationId:
+        return self._coordinator.generation
+
+    @property
+    def assigners(self) -> Sequence[sp.SplitAssigner]:
+        """For their figures only, by vertex; empty between two Generations."""
+        return [self._assigners[vertex] for vertex in sorted(self._assigners)]
+
+    @property
+    def dry(self) -> bool:
+        """Every source said dry and has found nothing since."""
+        return bool(self._assigners) and all(assigner.dry for assigner in self._assigners.values())
+
+    def next_wake_ms(self) -> float | None:
+        """When the next ``Tick`` has something to do; None: only another event can change anything."""
+        times = [self._coordinator.next_wake_ms(), *(a.next_wake_ms() for a in self._assigners.values())]
+        return min((time for time in times if time is not None), default=None)
+
+    # -- the brain -----------------------------------------------------------------------------------------------
+
+    def open(self, *, checksums: bool = True) -> list[w.Output]:
+        """Begin the next Generation; none may be running.
+
+        Args:
+            checksums: verify every byte of the snapshot that is restored, not lengths only.
+        """
+        if self._opening or self._assigners or self._running:
+            raise ProtocolViolation("driver", f"Generation {self.generation} is alive", "open")
+        self._opening = True
+        first = self.generation == 0
+        next_checkpoint = None if first else self._coordinator.next_checkpoint
+        return [w.OpenGeneration(self._coordinator.committed_epoch, next_checkpoint, checksums)]
+
+    def handle(self, event: w.DriverEvent, now_ms: float) -> list[w.Output]:
+        """Take one event; the outputs are to be carried out in order.
+
+        ``now_ms`` is any monotonic clock. Events of slots must carry the Generation whose link they came by.
+        """
+        outputs: list[w.Output] = []
+        match event:
+            case w.GenerationReady():
+                outputs += self._on_ready(event, now_ms)
+            case w.SlotRunning():
+                outputs += self._on_running(event, now_ms)
+            case w.SplitRequested() if event.generation == self.generation and event.vertex in self._assigners:
+                outputs += self._assign(event.vertex, event.request, now_ms)
+            case w.SplitsFound() if event.generation == self.generation and event.vertex in self._assigners:
+                found = sp.Discovered(event.discovery.splits, event.discovery.state)
+                outputs += self._assign(event.vertex, found, now_ms)
+            case w.SplitRequested() | w.SplitsFound() | w.CollectionFailed():
+                return []  # of a Generation that has ended; or nothing but space is lost
+            case ct.GenerationEnded() if event.generation == self.generation:
+                outputs += self._coordinate(event, now_ms)
+                self._assigners.clear()
+                self._running.clear()
+            case ct.Tick():
+                outputs += self._coordinate(event, now_ms)
+                for vertex in sorted(self._assigners):
+                    outputs += self._assign(vertex, sp.LookAround(), now_ms)
+            case _:
+                outputs += self._coordinate(event, now_ms)
+        return outputs + self._after()
+
+    def _on_ready(self, event: w.GenerationReady, now_ms: float) -> list[w.Output]:
+        self._opening = False
+        metadata = event.restored
+        restored = 0 if metadata is None else metadata.checkpoint
+        opened = ct.GenerationOpened(
+            event.generation,
+            restored,
+            event.first_checkpoint,
+            event.reserved_until,
+            event.committed_epoch,
+            event.pending,
+        )
+        outputs = self._coordinate(opened, now_ms)
+        self._captures.clear()
+        self._metadata.clear()
+        self._abandon = (event.generation - 1, restored) if event.generation > 1 else None
+        manifests = {} if metadata is None else {manifest.vertex: manifest for manifest in metadata.sources}
+        for vertex in self._graph.vertices:
+            if vertex.source is not None:
+                self._assigners[vertex.id] = sp.SplitAssigner(
+                    vertex.source.operator_id,
+                    vertex.id,
+                    self._graph.parallelism,
+                    manifests.get(vertex.id),
+                    [] if metadata is None else [split.split_id for split in unread_splits(metadata, vertex.id)],
+                )
+        return [w.Deploy(event), *outputs]
+
+    def _on_running(self, event: w.SlotRunning, now_ms: float) -> list[w.Output]:
+        if event.generation != self.generation or not 0 <= event.slot < self._graph.parallelism:
+            return []
+        self._running.add(event.slot)
+        if len(self._running) < self._graph.parallelism:
+            return []
+        return self._coordinate(ct.AllRunning(event.generation), now_ms)
+
+    def _assign(self, vertex: int, event: sp.Event, now_ms: float) -> list[w.Output]:
+        return [
+            w.Look(self.generation, vertex, command.state) if isinstance(command, sp.Discover) else command
+            for command in self._assigners[vertex].handle(event, now_ms)
+        ]
+
+    def _coordinate(self, event: ct.Event, now_ms: float) -> list[w.Output]:
+        return [output for command in self._coordinator.handle(event, now_ms) for output in self._carry_out(command)]
+
+    def _carry_out(self, command: ct.Command) -> list[w.Output]:
+        """A command of the coordinator as outputs."""
+        match command:
+            case ct.Trigger():
+                self._captures[command.checkpoint] = [a.capture() for a in self.assigners]
+                return [command]
+            case ct.WriteMetadata():
+                metadata = self._metadata_of(command)
+                self._metadata[command.checkpoint] = metadata
+                return [w.WriteSnapshot(metadata)]
+            case ct.LogComplete():
+                return [w.LogComplete(self.generation, command)]
+            case ct.ReserveIds():
+                return [w.ReserveIds(self.generation, command.reserve, self._coordinator.committed_epoch)]
+            case ct.CommitEpoch():
+                return [w.Commit(command)]
+            case ct.Completed():
+                return self._on_completed(command.checkpoint)
+            case ct.Collect():
+                return [w.CollectGarbage(command)]
+            case ct.Abort():
+                self._captures.pop(command.checkpoint, None)
+                self._metadata.pop(command.checkpoint, None)
+                return [command]
+            case _:
+                return [command]
+
+    def _metadata_of(self, command: ct.WriteMetadata) -> SnapshotMetadata:
+        return SnapshotMetadata(
+            format_version=FORMAT_VERSION,
+            id=snapshot_id(command.checkpoint),
+            query_id=self._query_id,
+            generation=command.generation,
+            checkpoint=command.checkpoint,
+            alignment=command.alignment.value,
+            requested=command.requested,
+            label=command.label,
+            created_ms=0,
+            parallelism=self._graph.parallelism,
+            max_parallelism=self._graph.max_parallelism,
+            slots=list(command.slots),
+            sources=[capture.manifest for capture in self._captures[command.checkpoint]],
+        )
+
+    def _on_completed(self, checkpoint: CheckpointId) -> list[w.Output]:
+        """A snapshot exists: tell the owner, and each source how far everything is read."""
+        metadata = self._metadata.pop(checkpoint)
+        outputs: list[w.Output] = [w.SnapshotExists(metadata)]
+        for capture in self._captures.pop(checkpoint):
+            vertex = capture.manifest.vertex
+            look = sp.last_settled(capture, [split.split_id for split in unread_splits(metadata, vertex)])
+            if look is not None and vertex in self._assigners and metadata.generation == self.generation:
+                self._assigners[vertex].settled(look)
+                outputs.append(w.TellSource(vertex, look.state))
+        return outputs
+
+    def _after(self) -> list[w.Output]:
+        outputs: list[w.Output] = []
+        committed = self._coordinator.committed_epoch
+        if committed > self._told_committed:
+            self._told_committed = committed
+            outputs.append(w.EpochsCommitted(committed))
+        if self._abandon is not None and committed >= self._abandon[1]:
+            outputs.append(w.Abandon(self._abandon[0]))
+            self._abandon = None
+        return outputs
+
+    def check_invariants(self) -> None:
+        self._coordinator.check_invariants()
+        for assigner in self._assigners.values():
+            assigner.check_invariants()
+        in_flight = self._coordinator.in_flight
+        assert sorted(self._captures) == list(in_flight), "every checkpoint in flight has its sources' side"
+        assert all(checkpoint in in_flight for checkpoint in self._metadata), "metadata of dead checkpoints is gone"
+
+
+def unread_splits(metadata: SnapshotMetadata, vertex: int) -> list[Split]:
+    """The splits that a snapshot's readers of one source vertex hold."""
+    return [
+        split
+        for slot in metadata.slots
+        for subtask in slot.subtasks
+        if subtask.vertex == vertex
+        for split in subtask.splits
+    ]

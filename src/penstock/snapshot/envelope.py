@@ -1,0 +1,44 @@
+"""Small JSON files that tell whether they are intact: ``{"body": ..., "checksum": "<xxh3-128 hex>"}``.
+
+The checksum is taken over the canonical JSON of the body: keys sorted, no spaces, UTF-8, nothing escaped that JSON does
+not demand. That is Python's ``json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)``.
+"""
+
+from __future__ import annotations
+
+import json
+
+import xxhash
+
+from penstock.errors import CorruptSnapshot
+
+
+def canonical_json(body: object) -> bytes:
+    return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def digest(data: bytes) -> str:
+    """The xxh3-128 hex digest."""
+    return str(xxhash.xxh3_128_hexdigest(data))
+
+
+def seal_envelope(body: object) -> bytes:
+    """The file's bytes for a body of plain JSON data."""
+    return canonical_json({"body": body, "checksum": digest(canonical_json(body))}) + b"\n"
+
+
+def open_envelope(data: bytes, path: str) -> object:
+    """The body of an intact file.
+
+    Raises:
+        CorruptSnapshot: not JSON, not an envelope, or changed; ``path`` is named.
+    """
+    try:
+        envelope = json.loads(data)
+    except ValueError as error:
+        raise CorruptSnapshot(f"{path} is not JSON: {error}") from error
+    if not isinstance(envelope, dict) or set(envelope) != {"body", "checksum"}:
+        raise CorruptSnapshot(f"{path} is not a file of Penstock")
+    if digest(canonical_json(envelope["body"])) != envelope["checksum"]:
+        raise CorruptSnapshot(f"{path} does not match its checksum")
+    return envelope["body"]

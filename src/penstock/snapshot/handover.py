@@ -1,0 +1,44 @@
+"""What passes between a running subtask and its snapshot: a capture on the way out, a restore on the way in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from penstock.connectors.base import Split
+from penstock.ids import ChannelId, CheckpointId, SubtaskId
+from penstock.operators.base import OperatorState
+from penstock.protocol.elements import Captured
+from penstock.snapshot.model import CaptureMetrics, InflightEntry
+
+
+@dataclass(frozen=True)
+class SubtaskCapture:
+    """One subtask's part of a checkpoint, complete: all input barriers arrived and all output barriers left.
+
+    Everything is referenced, nothing copied. ``carried`` are recovered entries not yet (wholly) read, re-referenced
+    with their row ranges narrowed; they come before ``inflight`` of a higher layer.
+    """
+
+    subtask: SubtaskId
+    checkpoint: CheckpointId
+    operators: Mapping[str, OperatorState]
+    splits: Sequence[Split]
+    inflight: Sequence[Captured]
+    carried: Sequence[InflightEntry]
+    channel_watermarks: Mapping[ChannelId, int]
+    pending_messages: Mapping[int, bytes]
+    rows_in: int
+    metrics: CaptureMetrics
+
+
+@dataclass(frozen=True)
+class SubtaskRestore:
+    """What a subtask starts from; all empty for a first start. ``inflight`` is in restore order."""
+
+    operators: Mapping[str, OperatorState]
+    splits: Sequence[Split]
+    inflight: Sequence[InflightEntry]
+    channel_watermarks: Mapping[ChannelId, int]
+    pending_messages: Mapping[int, bytes]
+    rows_in: int

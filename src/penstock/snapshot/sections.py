@@ -1,0 +1,202 @@
+"""Sections: self-contained Arrow IPC streams, one after the other in a slot's data file.
+
+A section's checksum covers its identity as well as its bytes, so that a section that is intact but the wrong one is
+found out too. Nothing refers to a data file before ``SectionWriter.close`` has made it durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import xxhash
+
+from penstock.errors import CheckpointFailed, CorruptSnapshot
+from penstock.snapshot.model import SectionRef
+from penstock.snapshot.store import DataFile, Store, checked_path
+
+Metadata = Mapping[str, str]
+"""Custom metadata of one batch."""
+
+
+def data_path(generation: int, checkpoint: int, slot: int) -> str:
+    """Where one slot's sections of one checkpoint lie."""
+    return f"data/{generation}-{checkpoint}-{slot}.arrows"
+
+
+class _Hashing:
+    """What pyarrow writes one section to: passes bytes on, counting and hashing them."""
+
+    closed = False
+
+    def __init__(self, file: DataFile, identity: str) -> None:
+        self._file = file
+        self._hash = xxhash.xxh3_128(identity.encode() + b"\0")
+        self.length = 0
+
+    def write(self, data: bytes) -> int:
+        # pyarrow hands over its own Buffer objects here; both kinds support the buffer protocol.
+        view = memoryview(data)
+        self._file.write(view)  # type: ignore[arg-type]
+        self._hash.update(view)
+        self.length += len(view)
+        return len(view)
+
+    def flush(self) -> None:
+        """Durability comes with ``close`` of the whole file."""
+
+    def hexdigest(self) -> str:
+        return str(self._hash.hexdigest())
+
+
+class SectionWriter:
+    """Writes one data file, section by section; owned by one thread.
+
+    Use as a context manager: leaving it by an exception removes the file. The references from ``append`` are valid
+    once ``close`` has returned, and only then. Without sections there is no file.
+
+    Args:
+        store: the location.
+        path: of the new data file; it must not exist.
+        compression: ``lz4`` or None; readers need not be told.
+
+    Raises:
+        CheckpointFailed: (every method) the store is full or fails; the file is named.
+    """
+
+    def __init__(self, store: Store, path: str, compression: str | None = None) -> None:
+        self._path = path
+        self._options = pa.ipc.IpcWriteOptions(compression=compression)
+        self._offset = 0
+        self._store = store
+        self._file: DataFile | None = None
+
+    def append(
+        self,
+        identity: str,
+        schema: pa.Schema,
+        batches: Iterable[tuple[pa.RecordBatch, Metadata | None]],
+    ) -> SectionRef:
+        """Write one section: batches in order, each with its custom metadata. Only the rows of a slice are written."""
+        try:
+            if self._file is None:
+                self._file = self._store.create(self._path)
+            sink = _Hashing(self._file, identity)
+            with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), schema, options=self._options) as writer:
+                for batch, metadata in batches:
+                    writer.write_batch(batch, custom_metadata=dict(metadata) if metadata else None)
+        except OSError as error:
+            raise self._failed(error) from error
+        ref = SectionRef(self._path, self._offset, sink.length, identity, sink.hexdigest())
+        self._offset += sink.length
+        return ref
+
+    @property
+    def written(self) -> int:
+        """Bytes so far."""
+        return self._offset
+
+    def close(self) -> None:
+        """Make the file durable."""
+        if self._file is None:
+            return
+        try:
+            self._file.close()
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: OSError) -> CheckpointFailed:
+        if self._file is not None:
+            self._file.abandon()
+        return CheckpointFailed(f"cannot write {self._path}: {error}")
+
+    def __enter__(self) -> SectionWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
+        if kind is None:
+            self.close()
+        elif self._file is not None:
+            self._file.abandon()
+
+
+@dataclass(frozen=True)
+class SectionContent:
+    """A verified section, decoded."""
+
+    schema: pa.Schema
+    batches: list[pa.RecordBatch]
+    metadata: list[dict[str, str]]
+
+
+def read_content(store: Store, ref: SectionRef) -> SectionContent:
+    """Read, verify and decode a section with each batch's custom metadata.
+
+    Raises:
+        CorruptSnapshot: missing, short, changed, or not a stream; names file, offset and identity.
+    """
+    data = read_verified(store, ref)
+    batches: list[pa.RecordBatch] = []
+    metadata: list[dict[str, str]] = []
+    try:
+        reader = pa.ipc.open_stream(pa.py_buffer(data))
+        while True:
+            try:
+                batch, custom = reader.read_next_batch_with_custom_metadata()
+            except StopIteration:
+                break
+            batches.append(batch)
+            metadata.append({k.decode(): v.decode() for k, v in custom.items()} if custom else {})
+        return SectionContent(reader.schema, batches, metadata)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise CorruptSnapshot(f"{_place(ref)} is not an Arrow stream: {error}") from error
+
+
+def read_section(store: Store, ref: SectionRef) -> list[pa.RecordBatch]:
+    """The batches of a section, verified; see ``read_content``."""
+    return read_content(store, ref).batches
+
+
+def read_verified(store: Store, ref: SectionRef) -> bytes:
+    """The bytes of a section, checked against length and checksum. Raises CorruptSnapshot."""
+    try:
+        data = store.read_range(checked_path(ref.path), ref.offset, ref.length)
+    except FileNotFoundError:
+        raise CorruptSnapshot(f"{_place(ref)}: the file is missing") from None
+    except ValueError as error:
+        raise CorruptSnapshot(f"{_place(ref)}: {error}") from None
+    if ref.offset < 0 or len(data) != ref.length:
+        raise CorruptSnapshot(f"{_place(ref)}: {len(data)} bytes instead of {ref.length}")
+    actual = xxhash.xxh3_128(ref.identity.encode() + b"\0")
+    actual.update(data)
+    if actual.hexdigest() != ref.checksum:
+        raise CorruptSnapshot(f"{_place(ref)}: the checksum is {actual.hexdigest()} instead of {ref.checksum}")
+    return data
+
+
+def check_reference(store: Store, ref: SectionRef) -> None:
+    """The file exists and is long enough; bytes are not read. Raises CorruptSnapshot."""
+    try:
+        size = store.size(checked_path(ref.path))
+    except ValueError as error:
+        raise CorruptSnapshot(f"{_place(ref)}: {error}") from None
+    if size is None:
+        raise CorruptSnapshot(f"{_place(ref)}: the file is missing")
+    if ref.offset < 0 or ref.length < 0 or ref.offset + ref.length > size:
+        raise CorruptSnapshot(f"{_place(ref)}: the file has only {size} bytes")
+
+
+def _place(ref: SectionRef) -> str:
+    return f"section {ref.identity!r} in {ref.path} at offset {ref.offset} (+{ref.length})"
+
+
+__all__ = [
+    "SectionContent",
+    "SectionWriter",
+    "check_reference",
+    "data_path",
+    "read_content",
+    "read_section",
+    "read_verified",
+]

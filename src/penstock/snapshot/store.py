@@ -1,0 +1,300 @@
+"""Where snapshots live: the few operations they need, and the consistency those must have.
+
+What everything rests on:
+
+* ``create_if_absent`` is atomic and exclusive among all processes and machines that share the store: of any number of
+  callers exactly one gets True, no reader ever sees a part of the file, and once it returned the file survives a crash.
+* Reads and listings see every file whose creation returned before they began.
+* Data files are written once, by one writer, and are durable when ``close`` returns. Until then nothing refers to
+  them, so a reader never meets a half-written one.
+
+Paths are relative, with ``/`` and without ``.`` or ``..`` parts; anything else raises ``ValueError``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+
+def checked_path(path: str) -> str:
+    """The path itself if it is a clean relative one.
+
+    Raises:
+        ValueError: absolute, empty, or leading out of the store.
+    """
+    parts = path.split("/")
+    if any(part in ("", ".", "..") for part in parts) or "\\" in path or "\0" in path:
+        raise ValueError(f"{path!r} is not a clean relative path")
+    return path
+
+
+class DataFile(ABC):
+    """One data file being written by one thread."""
+
+    @abstractmethod
+    def write(self, data: bytes) -> None:
+        """Append. Raises OSError when the store is full or fails."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Make the file, and its name, durable. Raises OSError; the file must then not be referred to."""
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Give up and remove what is there, best effort; never raises OSError. Harmless after ``close``."""
+
+
+class Store(ABC):
+    """The interface; see the module's text for the consistency that it demands."""
+
+    @abstractmethod
+    def create_if_absent(self, path: str, data: bytes) -> bool:
+        """Create a whole small file durably, or return False because it exists (then nothing changed).
+
+        Raises:
+            OSError: the outcome is unknown; read the path back to tell.
+        """
+
+    @abstractmethod
+    def create(self, path: str) -> DataFile:
+        """Begin a new data file. Raises FileExistsError, OSError."""
+
+    @abstractmethod
+    def read(self, path: str) -> bytes:
+        """The whole file. Raises FileNotFoundError."""
+
+    @abstractmethod
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        """Bytes ``[offset, offset + length)``; fewer where the file ends before. Raises FileNotFoundError."""
+
+    @abstractmethod
+    def list(self, folder: str) -> list[str]:
+        """Paths of all files below a folder, sorted; empty if there is no such folder."""
+
+    @abstractmethod
+    def delete(self, path: str) -> None:
+        """Remove a file; no error if there is none."""
+
+    @abstractmethod
+    def size(self, path: str) -> int | None:
+        """Length in bytes, or None if there is no such file."""
+
+    def exists(self, path: str) -> bool:
+        return self.size(path) is not None
+
+
+class _LocalFile(DataFile):
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.open("xb", buffering=0)
+
+    def write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while len(view):
+            view = view[self._file.write(view) :]
+
+    def close(self) -> None:
+        try:
+            os.fsync(self._file.fileno())
+        finally:
+            self._file.close()
+        _fsync_folder(self._path.parent)
+
+    def abandon(self) -> None:
+        if self._file.closed:
+            return
+        with contextlib.suppress(OSError):
+            self._file.close()
+        with contextlib.suppress(OSError):
+            self._path.unlink(missing_ok=True)
+
+
+class LocalStore(Store):
+    """A folder of a local or shared POSIX file system.
+
+    Exclusive creation: write a temporary file, fsync it, ``link`` it to its name (fails if the name exists, on NFS
+    too), unlink the temporary name, fsync the folder. The object is picklable: slots open their own from the root.
+
+    Args:
+        root: an existing folder.
+    """
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = str(root)
+
+    def _resolve(self, path: str) -> Path:
+        return Path(self.root, checked_path(path))
+
+    def _prepare(self, path: str) -> Path:
+        target = self._resolve(path)
+        if not target.parent.is_dir():
+            _make_folders(target.parent, Path(self.root))
+        return target
+
+    def create_if_absent(self, path: str, data: bytes) -> bool:
+        target = self._prepare(path)
+        if target.exists():
+            return False
+        temporary = target.parent / f".{target.name}.{secrets.token_hex(8)}.tmp"
+        try:
+            with temporary.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                os.link(temporary, target)
+            except FileExistsError:
+                return False
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+        _fsync_folder(target.parent)
+        return True
+
+    def create(self, path: str) -> DataFile:
+        return _LocalFile(self._prepare(path))
+
+    def read(self, path: str) -> bytes:
+        return self._resolve(path).read_bytes()
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        with self._resolve(path).open("rb") as file:
+            file.seek(offset)
+            return file.read(length)
+
+    def list(self, folder: str) -> list[str]:
+        top = self._resolve(folder)
+        found = []
+        for parent, _, names in os.walk(top):
+            inside = Path(parent).relative_to(self.root).as_posix()
+            found += [f"{inside}/{name}" for name in names if not name.endswith(".tmp")]
+        return sorted(found)
+
+    def delete(self, path: str) -> None:
+        target = self._resolve(path)
+        target.unlink(missing_ok=True)
+        if target.parent != Path(self.root) and target.parent.parent != Path(self.root):
+            with contextlib.suppress(OSError):  # the folder of a snapshot goes with its last file
+                target.parent.rmdir()
+
+    def size(self, path: str) -> int | None:
+        try:
+            return self._resolve(path).stat().st_size
+        except FileNotFoundError:
+            return None
+
+
+def _fsync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _make_folders(folder: Path, root: Path) -> None:
+    """Create missing folders below ``root``, each made durable in its parent."""
+    if folder == root or folder.is_dir():
+        return
+    _make_folders(folder.parent, root)
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir()
+    _fsync_folder(folder.parent)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """One call that others can see. ``phase``: ``before`` it takes effect, or ``after`` it has."""
+
+    operation: str
+    path: str
+    phase: str
+
+
+FaultHook = Callable[[Effect], None]
+"""Called around every effect of a ``MemoryStore``. It may raise (before: nothing happened; after: it happened, but the
+caller cannot know), switch to another simulated process, or change the store."""
+
+
+class MemoryStore(Store):
+    """Files in a dict, for simulation: every visible effect is exactly one call, with a hook before and after it.
+
+    Attributes:
+        files: whole contents by path; a test may read and change them.
+        hook: see ``FaultHook``; None for no faults.
+    """
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.hook: FaultHook | None = None
+
+    def _effect(self, operation: str, path: str, phase: str) -> None:
+        if self.hook is not None:
+            self.hook(Effect(operation, path, phase))
+
+    def create_if_absent(self, path: str, data: bytes) -> bool:
+        self._effect("create_if_absent", checked_path(path), "before")
+        created = path not in self.files
+        if created:
+            self.files[path] = bytes(data)
+        self._effect("create_if_absent", path, "after")
+        return created
+
+    def create(self, path: str) -> DataFile:
+        self._effect("create", checked_path(path), "before")
+        if path in self.files:
+            raise FileExistsError(path)
+        self.files[path] = b""
+        self._effect("create", path, "after")
+        return _MemoryFile(self, path)
+
+    def read(self, path: str) -> bytes:
+        self._effect("read", checked_path(path), "before")
+        try:
+            return self.files[path]
+        except KeyError:
+            raise FileNotFoundError(path) from None
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        return self.read(path)[offset : offset + length]
+
+    def list(self, folder: str) -> list[str]:
+        self._effect("list", checked_path(folder), "before")
+        return sorted(path for path in self.files if path.startswith(f"{folder}/"))
+
+    def delete(self, path: str) -> None:
+        self._effect("delete", checked_path(path), "before")
+        self.files.pop(path, None)
+        self._effect("delete", path, "after")
+
+    def size(self, path: str) -> int | None:
+        self._effect("size", checked_path(path), "before")
+        data = self.files.get(path)
+        return None if data is None else len(data)
+
+
+class _MemoryFile(DataFile):
+    """What is written shows at once, as on a disk: a crash before ``close`` leaves a part of a file behind."""
+
+    def __init__(self, store: MemoryStore, path: str) -> None:
+        self._store = store
+        self._path = path
+        self._closed = False
+
+    def write(self, data: bytes) -> None:
+        self._store._effect("write", self._path, "before")
+        self._store.files[self._path] += bytes(data)
+
+    def close(self) -> None:
+        self._store._effect("close", self._path, "before")
+        self._closed = True
+
+    def abandon(self) -> None:
+        if not self._closed:
+            self._store.files.pop(self._path, None)

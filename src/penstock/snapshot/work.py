@@ -1,0 +1,202 @@
+"""What the driver's brain and hands say to each other: works, their completion events, and the other outputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.connectors.base import Discovery
+from penstock.ids import CheckpointId, GenerationId
+from penstock.operators.base import Plain
+from penstock.protocol import coordinator_types as ct
+from penstock.protocol import splits as sp
+from penstock.protocol.commits import PendingCommit
+from penstock.snapshot.model import SnapshotMetadata, SubtaskManifest
+
+# -- works: executed off the owner's thread, one at a time and in order per lane --------------------
+
+LOG_LANE = "log"
+COMMIT_LANE = "commit"
+
+
+@dataclass(frozen=True)
+class OpenGeneration:
+    """Take the location over: read the log, choose and check a snapshot, append ``generation-opened``.
+
+    Attributes:
+        committed_epoch: what this driver knows to be committed beyond the log.
+        next_checkpoint: this driver's next id, or None for its first Generation: then ids start beyond all reserved.
+        checksums: verify every byte of the snapshot, not lengths only.
+    """
+
+    committed_epoch: int = 0
+    next_checkpoint: CheckpointId | None = None
+    checksums: bool = True
+    lane: str = LOG_LANE
+
+
+@dataclass(frozen=True)
+class WriteSnapshot:
+    """Write the metadata (``created_ms`` is filled in by the hands)."""
+
+    metadata: SnapshotMetadata
+    lane: str = LOG_LANE
+
+
+@dataclass(frozen=True)
+class LogComplete:
+    generation: GenerationId
+    command: ct.LogComplete
+    lane: str = LOG_LANE
+
+
+@dataclass(frozen=True)
+class ReserveIds:
+    generation: GenerationId
+    reserve: CheckpointId
+    committed_epoch: int
+    lane: str = LOG_LANE
+
+
+@dataclass(frozen=True)
+class CollectGarbage:
+    command: ct.Collect
+    lane: str = LOG_LANE
+
+
+@dataclass(frozen=True)
+class Commit:
+    command: ct.CommitEpoch
+    lane: str = COMMIT_LANE
+
+
+@dataclass(frozen=True)
+class Abandon:
+    """Staged data of Generations up to this one is needed no more: all their pending epochs are committed."""
+
+    generation: GenerationId
+    lane: str = COMMIT_LANE
+
+
+@dataclass(frozen=True)
+class Look:
+    """Call ``Source.discover``."""
+
+    generation: GenerationId
+    vertex: int
+    state: Plain
+
+    @property
+    def lane(self) -> str:
+        return f"source {self.vertex}"
+
+
+@dataclass(frozen=True)
+class TellSource:
+    """Call ``Source.committed``: everything found before this state is read and in a complete snapshot."""
+
+    vertex: int
+    state: Plain
+
+    @property
+    def lane(self) -> str:
+        return f"source {self.vertex}"
+
+
+Work = OpenGeneration | WriteSnapshot | LogComplete | ReserveIds | CollectGarbage | Commit | Abandon | Look | TellSource
+
+# -- events that only the driver has (besides those of the coordinator) --------------------
+
+
+@dataclass(frozen=True)
+class GenerationReady:
+    """The location is ours. ``slots``: what each slot restores, by index; empty lists at the first start."""
+
+    generation: GenerationId
+    restored: SnapshotMetadata | None
+    slots: list[list[SubtaskManifest]]
+    first_checkpoint: CheckpointId
+    reserved_until: CheckpointId
+    committed_epoch: int
+    pending: tuple[PendingCommit, ...] = ()
+    skipped: tuple[str, ...] = ()
+
+    @property
+    def inflight_rows(self) -> int:
+        """Rows of in-flight data that will be replayed."""
+        return sum(entry.rows for slot in self.slots for subtask in slot for entry in subtask.inflight)
+
+
+@dataclass(frozen=True)
+class SlotRunning:
+    generation: GenerationId
+    slot: int
+
+
+@dataclass(frozen=True)
+class SplitRequested:
+    """From a reader; see ``splits.Requested``."""
+
+    generation: GenerationId
+    vertex: int
+    request: sp.Requested
+
+
+@dataclass(frozen=True)
+class SplitsFound:
+    generation: GenerationId
+    vertex: int
+    discovery: Discovery
+
+
+@dataclass(frozen=True)
+class CollectionFailed:
+    """Nothing is lost but space; the next collection tries again."""
+
+    reason: str
+
+
+DriverEvent = ct.Event | GenerationReady | SlotRunning | SplitRequested | SplitsFound | CollectionFailed
+
+# -- outputs that are not works --------------------
+
+
+@dataclass(frozen=True)
+class Deploy:
+    """To the owner: start the slots of this Generation and hand each its manifests."""
+
+    ready: GenerationReady
+
+
+@dataclass(frozen=True)
+class SnapshotExists:
+    """To the owner: a snapshot is complete and logged (its epochs may still await their commit)."""
+
+    metadata: SnapshotMetadata
+
+
+@dataclass(frozen=True)
+class EpochsCommitted:
+    """To the owner: every epoch up to this one is visible (or was empty)."""
+
+    epoch: int
+
+
+Output = (
+    Work
+    | Deploy
+    | SnapshotExists
+    | EpochsCommitted
+    | ct.Trigger
+    | ct.NotifyComplete
+    | ct.Abort
+    | ct.SnapshotSucceeded
+    | ct.SnapshotFailed
+    | ct.FailQuery
+    | ct.Ignored
+    | sp.Assign
+    | sp.Dry
+)
+"""For every slot: Trigger, NotifyComplete, Abort (if ``tell_slots``), Dry; for one: Assign. The rest is the owner's."""
+
+WORKS = (OpenGeneration, WriteSnapshot, LogComplete, ReserveIds, CollectGarbage, Commit, Abandon, Look, TellSource)
+"""For ``isinstance``."""
