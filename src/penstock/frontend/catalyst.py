@@ -21,6 +21,9 @@ JavaTree = Any
 WATERMARK_KEY = "spark.watermarkDelayMs"
 """Metadata that ``withWatermark`` leaves on its column, and ``window()`` hands on to its struct."""
 
+SESSION_KEY = "spark.sessionWindow"
+"""Metadata that ``session_window()`` leaves on its struct."""
+
 _MAX_FIELDS = 25
 _MAX_LINE = 400
 _MAX_LABEL = 80
@@ -72,9 +75,14 @@ def unaliased(expression: JavaTree) -> JavaTree:
     return expression.child() if kind(expression) == "Alias" else expression
 
 
-def is_event_time(attribute: JavaTree) -> bool:
+def has_metadata(expression: JavaTree, key: str) -> bool:
+    """Whether a named expression carries this mark; others carry none."""
+    return kind(expression) in ("AttributeReference", "Alias") and bool(expression.metadata().contains(key))
+
+
+def is_event_time(named: JavaTree) -> bool:
     """Whether the column carries the watermark: the event time itself or a window over it."""
-    return bool(attribute.metadata().contains(WATERMARK_KEY))
+    return has_metadata(named, WATERMARK_KEY)
 
 
 def data_type_json(tree: JavaTree) -> str:

@@ -1,0 +1,162 @@
+"""``groupBy(...).agg(...)``: a partial aggregation per batch, a hash exchange on the keys, the final aggregation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from penstock.frontend import refusals
+from penstock.frontend.catalyst import (
+    JavaTree,
+    arrow_type,
+    children,
+    elements,
+    expr_id,
+    is_event_time,
+    kind,
+    label,
+    unaliased,
+)
+from penstock.frontend.expressions_registry import eval_mode
+from penstock.frontend.scope import Scope
+from penstock.graph.model import EdgeKind
+from penstock.operators.aggregate_calls import AggregateCall, partial_schema
+from penstock.operators.expressions import BoundReference, Expression
+from penstock.operators.expressions.arithmetic import EvalMode
+from penstock.operators.final_aggregate import EventTimeKey, FinalAggregateSpec
+from penstock.operators.partial_aggregate import PartialAggregateSpec
+
+FUNCTIONS = {"Count": "count", "Sum": "sum", "Min": "min", "Max": "max", "Average": "avg"}
+"""Catalyst's class -> the name in ``AggregateCall``."""
+
+
+def add_aggregate(scope: Scope, node: JavaTree) -> None:
+    """Compile an ``Aggregate`` node.
+
+    Spark's own ``PhysicalAggregation`` takes it apart: keys, distinct aggregate functions, and results over both.
+
+    Raises:
+        NotSupported: an aggregate function or a key's type is refused.
+    """
+    planned = scope.spark._jvm.org.apache.spark.sql.catalyst.planning.PhysicalAggregation.unapply(node).get()
+    grouping, functions, results = elements(planned._1()), elements(planned._2()), elements(planned._3())
+    inputs = _Inputs()
+    for named in grouping:
+        inputs.add(str(named.name()), _key(scope, node, named))
+    calls = tuple(_call(scope, inputs, node, function) for function in functions)
+    inputs.project(scope)
+    _add_operators(scope, node, len(grouping), calls, _event_time_key(grouping, node))
+    scope.bind([*map(expr_id, grouping), *(int(function.resultId().id()) for function in functions)])
+    scope.project(results, "Project (aggregation result)")
+
+
+class _Inputs:
+    """The columns that the partial aggregation reads: the keys, then arguments that are no keys."""
+
+    def __init__(self) -> None:
+        self._fields: list[pa.Field] = []
+        self._expressions: list[Expression] = []
+
+    def add(self, name: str, expression: Expression) -> int:
+        """A new column; its position."""
+        taken = {field.name for field in self._fields}
+        unique = next(text for text in (name, *(f"{name}_{n}" for n in range(len(taken)))) if text not in taken)
+        self._fields.append(pa.field(unique, expression.data_type))
+        self._expressions.append(expression)
+        return len(self._fields) - 1
+
+    def find_or_add(self, name: str, expression: Expression) -> int:
+        """As ``add``; a plain column is taken only once."""
+        if isinstance(expression, BoundReference):
+            for position, known in enumerate(self._expressions):
+                if isinstance(known, BoundReference) and known.ordinal == expression.ordinal:
+                    return position
+        return self.add(name, expression)
+
+    def project(self, scope: Scope) -> None:
+        """Compute the columns; nothing is added where they are the input as it is."""
+        here = [item.ordinal if isinstance(item, BoundReference) else -1 for item in self._expressions]
+        if here != list(range(len(scope.builder.schema))) or scope.builder.schema.names != [
+            f.name for f in self._fields
+        ]:
+            scope.add_project("Project (aggregation input)", self._fields, self._expressions)
+
+
+def _key(scope: Scope, node: JavaTree, named: JavaTree) -> Expression:
+    expression = scope.translate(unaliased(named))
+    if not _is_key_type(expression.data_type):
+        raise refusals.NESTED_KEY.error(f"grouping by {named.toString()}")
+    return expression
+
+
+def _is_key_type(data_type: pa.DataType) -> bool:
+    if pa.types.is_struct(data_type):
+        return all(_is_key_type(field.type) for field in data_type)
+    return not pa.types.is_nested(data_type)
+
+
+def _call(scope: Scope, inputs: _Inputs, node: JavaTree, aggregate: JavaTree) -> AggregateCall:
+    """One aggregate function; its argument becomes a column of the input."""
+    function = aggregate.aggregateFunction()
+    name = FUNCTIONS.get(kind(function))
+    if name is None:
+        raise refusals.AGGREGATE_FUNCTION.error(f"aggregate {function.toString()} ({kind(function)})")
+    if aggregate.filter().isDefined():
+        raise refusals.AGGREGATE_FILTER.error(aggregate.toString())
+    arguments = children(function)
+    if len(arguments) != 1:
+        raise refusals.COUNT_COLUMNS.error(function.toString())
+    result_type = arrow_type(function)
+    if name == "count" and kind(arguments[0]) == "Literal" and not arguments[0].nullable():
+        return AggregateCall("count_star", -1, pa.null(), result_type)
+    argument = scope.translate(arguments[0])
+    ansi = name in ("sum", "avg") and _is_ansi(function, node)
+    ordinal = inputs.find_or_add("__argument", argument)
+    return AggregateCall(name, ordinal, argument.data_type, result_type, ansi)
+
+
+def _is_ansi(function: JavaTree, node: JavaTree) -> bool:
+    mode = eval_mode(function)
+    if mode is EvalMode.TRY:
+        raise refusals.TRY_AGGREGATE.error(function.toString())
+    return mode is EvalMode.ANSI
+
+
+def _event_time_key(grouping: Sequence[JavaTree], node: JavaTree) -> EventTimeKey | None:
+    """The key that the watermark closes: a window, or the event time itself."""
+    found = [EventTimeKey(position) for position, named in enumerate(grouping) if is_event_time(named)]
+    if len(found) > 1:
+        raise refusals.SECOND_EVENT_TIME.error("groupBy")
+    return found[0] if found else None
+
+
+def _add_operators(
+    scope: Scope, node: JavaTree, key_count: int, calls: tuple[AggregateCall, ...], event_time: EventTimeKey | None
+) -> None:
+    builder = scope.builder
+    key_columns = tuple(range(key_count))
+    keys = list(builder.schema)[:key_count]
+    builder.add(
+        PartialAggregateSpec(
+            operator_id=builder.operator_id("partial-aggregate"),
+            name=f"Partial{label(node)}",
+            output_schema=partial_schema(builder.schema, key_columns, calls),
+            key_columns=key_columns,
+            calls=calls,
+        )
+    )
+    builder.exchange(EdgeKind.HASH, key_columns)
+    results = [pa.field(f"__result{position}", call.result_type) for position, call in enumerate(calls)]
+    builder.add(
+        FinalAggregateSpec(
+            operator_id=builder.operator_id("aggregate"),
+            name=label(node),
+            output_schema=pa.schema([*keys, *results]),
+            input_schema=builder.schema,
+            key_count=key_count,
+            calls=calls,
+            mode=scope.mode,
+            event_time=event_time,
+        )
+    )

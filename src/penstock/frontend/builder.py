@@ -1,0 +1,70 @@
+"""A JobGraph put together from the source to the sink: operators chain until an exchange starts a new vertex."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from penstock.graph.model import Edge, EdgeKind, JobGraph, OperatorSpec, SinkSpec, SourceSpec, Vertex
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Vertices in a line, complete but for the sink, which ends the last one."""
+
+    vertices: tuple[Vertex, ...]
+    edges: tuple[Edge, ...]
+    schema: pa.Schema
+
+    def graph(self, sink: SinkSpec, parallelism: int, max_parallelism: int) -> JobGraph:
+        *earlier, last = self.vertices
+        parts = [last.name, sink.name] if last.operators or last.source else [sink.name]
+        ended = Vertex(last.id, " -> ".join(parts), last.source, last.operators, sink)
+        return JobGraph((*earlier, ended), self.edges, parallelism, max_parallelism)
+
+
+class PipelineBuilder:
+    """Collects one chain after the other. ``schema`` is what the operators added so far yield."""
+
+    def __init__(self) -> None:
+        self.schema: pa.Schema = pa.schema([])
+        self._source: SourceSpec | None = None
+        self._operators: list[OperatorSpec] = []
+        self._vertices: list[Vertex] = []
+        self._edges: list[Edge] = []
+        self._ids: Counter[str] = Counter()
+
+    def operator_id(self, kind: str) -> str:
+        """``filter-0``, ``filter-1``...: counted per kind from the source on, so that adding or removing an operator
+        renames only later ones of its own kind."""
+        self._ids[kind] += 1
+        return f"{kind}-{self._ids[kind] - 1}"
+
+    def source(self, spec: SourceSpec) -> None:
+        assert self._source is None
+        assert not self._vertices
+        self._source = spec
+        self.schema = spec.source.schema
+
+    def add(self, spec: OperatorSpec) -> None:
+        self._operators.append(spec)
+        self.schema = spec.output_schema
+
+    def exchange(self, kind: EdgeKind, key_columns: tuple[int, ...] = ()) -> None:
+        """End the vertex; what follows runs behind an edge of this kind."""
+        vertex = self._end_vertex()
+        self._edges.append(Edge(len(self._edges), vertex.id, vertex.id + 1, kind, self.schema, key_columns))
+
+    def build(self) -> Pipeline:
+        self._end_vertex()
+        return Pipeline(tuple(self._vertices), tuple(self._edges), self.schema)
+
+    def _end_vertex(self) -> Vertex:
+        parts = [self._source.name] if self._source else []
+        parts += [operator.name for operator in self._operators]
+        vertex = Vertex(len(self._vertices), " -> ".join(parts), self._source, tuple(self._operators), None)
+        self._vertices.append(vertex)
+        self._source, self._operators = None, []
+        return vertex

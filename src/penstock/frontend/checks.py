@@ -1,0 +1,107 @@
+"""What is checked before anything is compiled: the DataFrame itself, Spark's own rules, repeatable expressions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException
+
+from penstock.errors import ConfigError, NotSupported
+from penstock.frontend import refusals
+from penstock.frontend.catalyst import JavaTree, children, elements, kind, preorder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OUTPUT_MODES = ("append", "update")
+
+_CURRENT_TIME = ("CurrentTimestamp", "CurrentDate", "CurrentTime", "Now", "LocalTimestamp")
+_SUBQUERIES = ("ScalarSubquery", "ListQuery", "InSubquery", "Exists", "LateralSubquery")
+
+
+def check_dataframe(df: Any) -> None:
+    """Refuse what is not a classic streaming DataFrame.
+
+    Raises:
+        ConfigError: not a DataFrame, or a batch one.
+        NotSupported: a Spark Connect DataFrame.
+    """
+    if type(df).__module__.startswith("pyspark.sql.connect"):
+        raise NotSupported(
+            "a Spark Connect session keeps its plans on the server, where Penstock cannot read them; "
+            "start a classic session: SparkSession.builder.master(...) without remote()"
+        )
+    if not hasattr(df, "_jdf"):
+        raise ConfigError(f"penstock runs a streaming DataFrame, not {type(df).__name__}")
+    if not df.isStreaming:
+        raise ConfigError(
+            "this DataFrame is a batch one; penstock runs streaming DataFrames: start from spark.readStream"
+        )
+
+
+def check_output_mode(output_mode: str) -> str:
+    """The mode in lower case.
+
+    Raises:
+        NotSupported: complete mode.
+        ConfigError: no mode of Spark's.
+    """
+    mode = output_mode.strip().lower()
+    if mode == "complete":
+        raise refusals.COMPLETE_MODE.error("output mode complete")
+    if mode not in OUTPUT_MODES:
+        raise ConfigError(f"output mode {output_mode!r} is unknown; choose {' or '.join(OUTPUT_MODES)}")
+    return mode
+
+
+def check_by_spark(spark: SparkSession, analyzed: JavaTree, output_mode: str) -> None:
+    """Run the check that ``DataStreamWriter.start`` runs; Spark's message becomes ours.
+
+    Raises:
+        NotSupported: Spark refuses the plan in this mode.
+    """
+    jvm: Any = spark._jvm
+    modes = jvm.org.apache.spark.sql.streaming.OutputMode
+    mode = {"append": modes.Append, "update": modes.Update}[output_mode]()
+    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    try:
+        checker.checkForStreaming(analyzed, mode)
+    except (AnalysisException, Py4JJavaError) as error:
+        text = " ".join(str(error).split(";\n")[0].split())
+        raise NotSupported(f"Spark itself refuses to stream this plan in {output_mode} mode: {text}") from None
+
+
+def check_expressions(analyzed: JavaTree) -> None:
+    """Refuse what a restart could not repeat, and distinct aggregates (the optimizer rewrites them beyond recognition).
+
+    The analysed plan is read, because the optimizer freezes ``current_timestamp()`` to a literal. A Python function
+    that is declared nondeterministic is the user's own business and runs.
+
+    Raises:
+        NotSupported: names the expression and its plan line.
+    """
+    for node in preorder(analyzed):
+        with refusals.at_node(node):
+            for expression in elements(node.expressions()):
+                _check_expression(expression)
+
+
+def _check_expression(expression: JavaTree) -> None:
+    name = kind(expression)
+    if name == "AttributeReference":
+        return
+    below = children(expression)
+    if name in _CURRENT_TIME:
+        raise refusals.CURRENT_TIME.error(expression.toString())
+    if name in _SUBQUERIES:
+        raise refusals.SUBQUERY.error(expression.toString())
+    if name == "AggregateExpression":
+        if expression.isDistinct():
+            raise refusals.DISTINCT_AGGREGATE.error(expression.toString())
+        function, *condition = below  # ``first`` is not deterministic itself: refused with the aggregation, not here
+        below = [*children(function), *condition]
+    elif name != "PythonUDF" and not expression.deterministic() and all(child.deterministic() for child in below):
+        raise refusals.NOT_DETERMINISTIC.error(expression.toString())
+    for child in below:
+        _check_expression(child)

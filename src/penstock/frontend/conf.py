@@ -1,0 +1,65 @@
+"""What the frontend reads from the session, and the optimizer run as Penstock needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from penstock.frontend.catalyst import JavaTree
+from penstock.operators.expressions.conf import SessionConf
+from penstock.operators.user_code import PythonSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EXCLUDED_RULES = "spark.sql.optimizer.excludedRules"
+
+_RULES_WITHOUT_USE = ("org.apache.spark.sql.catalyst.optimizer.DecimalAggregates",)
+"""Rewrites sums of short decimals to longs in three expressions: a help for Spark's code generator only."""
+
+
+def session_conf(spark: SparkSession) -> SessionConf:
+    """The settings that change what an expression means, as they are now."""
+    sql_conf = spark._jsparkSession.sessionState().conf()
+    return SessionConf(ansi=bool(sql_conf.ansiEnabled()), time_zone=str(sql_conf.sessionLocalTimeZone()))
+
+
+def python_settings(spark: SparkSession) -> PythonSettings:
+    """The settings that decide what Python functions see, as they are now."""
+
+    def flag(name: str) -> bool:
+        return str(spark.conf.get(name)).lower() == "true"
+
+    return PythonSettings(
+        time_zone=str(spark.conf.get("spark.sql.session.timeZone")),
+        safe_cast=flag("spark.sql.execution.pandas.convertToArrowArraySafely"),
+        columns_by_name=flag("spark.sql.legacy.execution.pandas.groupedMap.assignColumnsByName"),
+        int_to_decimal=flag("spark.sql.execution.pythonUDF.pandas.intToDecimalCoercionEnabled"),
+        int_extension_types=flag("spark.sql.execution.pythonUDF.pandas.preferIntExtensionDtype"),
+        binary_as_bytes=flag("spark.sql.execution.pyspark.binaryAsBytes"),
+    )
+
+
+@contextmanager
+def _excluded(spark: SparkSession, rules: tuple[str, ...]) -> Iterator[None]:
+    """Exclude optimizer rules besides those that the user excludes; the session's setting is put back."""
+    before = spark.conf.get(EXCLUDED_RULES, None)
+    spark.conf.set(EXCLUDED_RULES, ",".join(rules if before is None or not before else (before, *rules)))
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(EXCLUDED_RULES)
+        else:
+            spark.conf.set(EXCLUDED_RULES, before)
+
+
+def optimize(spark: SparkSession, analyzed: JavaTree) -> JavaTree:
+    """The optimised logical plan, by the session's own optimizer (extensions included).
+
+    Filters may pass below the watermark, as they do in Structured Streaming: a row that they drop does not advance
+    event time there either.
+    """
+    with _excluded(spark, _RULES_WITHOUT_USE):
+        return spark._jsparkSession.sessionState().optimizer().execute(analyzed)

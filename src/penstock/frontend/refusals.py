@@ -1,0 +1,117 @@
+"""What Penstock refuses, by name, with the reason and the way round: the one table that documentation prints too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from penstock.errors import NotSupported, NotYet
+from penstock.frontend.catalyst import JavaTree, kind, plan_line
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why something does not run. ``planned``: raised as NotYet. ``way_round``: what the user can write instead."""
+
+    reason: str
+    way_round: str = ""
+    planned: bool = False
+
+    def error(self, subject: str) -> NotSupported:
+        text = f"{subject}: {self.reason}"
+        if self.way_round:
+            text += f"; {self.way_round}"
+        return (NotYet if self.planned else NotSupported)(text)
+
+
+@contextmanager
+def at_node(node: JavaTree) -> Iterator[None]:
+    """Whatever is refused inside gets Spark's line for this plan node added to its message."""
+    try:
+        yield
+    except NotSupported as error:
+        raise type(error)(f"{error}\n  in the plan: {plan_line(node)}") from None
+
+
+def _planned(reason: str, way_round: str = "") -> Refusal:
+    return Refusal(reason, way_round, planned=True)
+
+
+_GROUP_FUNCTION = _planned("functions over groups are not run yet", "use groupBy().agg() with count/sum/min/max/avg")
+_LIMIT = _planned("a limit over a stream is not run yet", "filter instead, or limit where the output is read")
+
+NODES: dict[str, Refusal] = {
+    "Join": _planned("joins are not run yet", "join where the output is read"),
+    "AsOfJoin": _planned("joins are not run yet", "join where the output is read"),
+    "Union": _planned("union is not run yet", "run one query per input, or point one file source at both directories"),
+    "Deduplicate": _planned("dropDuplicates is not run yet", "group by the key columns and take min() of the others"),
+    "DeduplicateWithinWatermark": _planned("dropDuplicatesWithinWatermark is not run yet"),
+    "Generate": _planned("explode and other generators are not run yet", "explode inside mapInArrow or mapInPandas"),
+    "FlatMapGroupsInPandas": _GROUP_FUNCTION,
+    "FlatMapGroupsInArrow": _GROUP_FUNCTION,
+    "FlatMapCoGroupsInPandas": _GROUP_FUNCTION,
+    "FlatMapCoGroupsInArrow": _GROUP_FUNCTION,
+    "FlatMapGroupsInPandasWithState": _planned("applyInPandasWithState is not run yet"),
+    "TransformWithStateInPySpark": _planned("transformWithState is not run yet"),
+    "TransformWithState": _planned("transformWithState is not run yet"),
+    "GlobalLimit": _LIMIT,
+    "LocalLimit": _LIMIT,
+    "Offset": _LIMIT,
+    "Tail": _LIMIT,
+    "Window": _planned("over (partition by ...) is not run yet", "use groupBy(window(...)) with aggregates"),
+    "WindowGroupLimit": _planned("top-N by row_number is not run yet"),
+    "RebalancePartitions": Refusal("the rebalance hint is not used", "write df.repartition(n)"),
+    "LocalRelation": Refusal("Spark optimised the query to constant rows; nothing is left to stream"),
+    "OneRowRelation": Refusal("the query has no streaming source", "start from spark.readStream"),
+    "CollectMetrics": _planned("observe() is not run yet", "read query.lastProgress"),
+    "AggregateInPandas": _GROUP_FUNCTION,
+    "DeserializeToObject": Refusal("typed Dataset functions run JVM code per row", "write a Python function or SQL"),
+    "ScriptTransformation": Refusal("TRANSFORM scripts are not run", "use mapInArrow"),
+}
+
+UNKNOWN_NODE = Refusal("this plan node is not supported")
+
+DISTINCT_AGGREGATE = _planned(
+    "distinct aggregates are not run yet", "aggregate once per (group, value) in a query of its own and count its rows"
+)
+AGGREGATE_FILTER = _planned("FILTER in an aggregate is not run yet", "aggregate when(condition, value)")
+AGGREGATE_FUNCTION = _planned("only count, sum, min, max and avg are run so far")
+TRY_AGGREGATE = _planned("try_sum and try_avg are not run yet", "cast the argument to a wider type")
+COUNT_COLUMNS = _planned("count over several columns is not run yet", "count(when(a.isNotNull() & b.isNotNull(), 1))")
+NESTED_KEY = _planned("arrays and maps are not keys yet", "group by a string of it")
+SECOND_EVENT_TIME = Refusal(
+    "two keys carry the watermark, so that it is open which of them closes a group",
+    "cast one of them, for example to a string or a date",
+)
+SESSION_WINDOW = _planned("session windows are not run yet", "use window() with a fixed length")
+SUBQUERY = _planned(
+    "subqueries are not run yet", "collect() the value first and use it as a literal, or look it up inside a udf"
+)
+SECOND_AGGREGATION = _planned("one aggregation per query is run so far", "write the first result and stream from it")
+SECOND_WATERMARK = Refusal("a query has one watermark", "keep one withWatermark call")
+COALESCE = Refusal(
+    "coalesce(n) merges partitions, and Penstock's parallelism is the query's",
+    "set option parallelism, or repartition(n) to rebalance rows",
+)
+RANGE_PARTITIONING = Refusal("an endless stream has no ranges to sample", "use repartition(n, columns)")
+SOURCE_FORMAT = _planned(
+    "streams are read from parquet, csv and json files, rate, and Python data sources so far",
+    "write a Python DataSource with a streamReader or simpleStreamReader",
+)
+SCHEDULED_MAP = Refusal("barrier=True and resource profiles belong to Spark's own scheduling", "leave them out")
+FILE_METADATA = _planned("the hidden column _metadata of a file source is not read yet")
+COMPLETE_MODE = _planned("complete mode is not run yet", "use update mode and keep each key's latest row")
+CURRENT_TIME = Refusal(
+    "the current time differs from run to run, so a restart could not repeat its results",
+    "use a time column of the source (rate and Kafka have one), or compute it inside a udf",
+)
+NOT_DETERMINISTIC = Refusal(
+    "its result differs from run to run, so a restart could not repeat it",
+    "derive the value from columns, for example by xxhash64, or compute it inside a udf",
+)
+
+
+def refuse_node(node: JavaTree) -> NotSupported:
+    """The error for a plan node that the compiler does not know."""
+    return NODES.get(kind(node), UNKNOWN_NODE).error(kind(node))

@@ -1,0 +1,83 @@
+"""Sources out of the plan's leaves. The reader's options go to the connector as they are; it refuses unknown ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from penstock.config import whole_number
+from penstock.connectors.base import Source
+from penstock.connectors.file_source import FileSource
+from penstock.connectors.python_source import PythonSource
+from penstock.connectors.rate import RateSource
+from penstock.errors import ConfigError
+from penstock.frontend import refusals
+from penstock.frontend.catalyst import JavaTree, arrow_schema, data_type_json, elements, kind, option
+from penstock.frontend.functions import load_python
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FILE_FORMATS = ("parquet", "csv", "json")
+
+_PYTHON_SOURCE = "PythonDataSourceV2"
+_PATH = "path"
+_RATE_NUMBERS = {"rowspersecond": "rows_per_second", "numpartitions": "num_partitions"}
+_RATE_OPTIONS = "rowsPerSecond, rampUpTime, numPartitions"
+
+
+def create_source(spark: SparkSession, node: JavaTree) -> Source:
+    """The source of a ``StreamingRelation`` or ``StreamingRelationV2``.
+
+    Raises:
+        NotSupported: no connector reads this format.
+        ConfigError: the connector does not know an option.
+    """
+    if kind(node) == "StreamingRelation":
+        return _file_source(spark, node)
+    provider = kind(option(node.source())) if node.source().isDefined() else ""
+    options = dict(node.extraOptions().asCaseSensitiveMap())
+    if provider == _PYTHON_SOURCE:
+        return _python_source(node, options)
+    if provider == "RateStreamProvider":
+        return _rate_source(spark, options)
+    raise refusals.SOURCE_FORMAT.error(f"source format {node.sourceName()}")
+
+
+def _file_source(spark: SparkSession, node: JavaTree) -> FileSource:
+    relation = node.dataSource()
+    name = str(relation.className()).lower()
+    if name not in FILE_FORMATS:
+        raise refusals.SOURCE_FORMAT.error(f"source format {relation.className()}")
+    attributes = elements(node.output())
+    if any(str(attribute.name()) == "_metadata" for attribute in attributes):
+        raise refusals.FILE_METADATA.error("_metadata")
+    options = {str(pair._1()): str(pair._2()) for pair in elements(relation.options().toSeq())}
+    path = next(value for key, value in options.items() if key.lower() == _PATH)
+    rest = {key: value for key, value in options.items() if key.lower() != _PATH}
+    return FileSource(name, path, arrow_schema(attributes), rest)
+
+
+def _rate_source(spark: SparkSession, options: Mapping[str, str]) -> RateSource:
+    """Raises ConfigError for an option that the rate source does not have or cannot read."""
+    given = {key.lower(): value for key, value in options.items()}
+    ramp_up = given.pop("rampuptime", "0s")
+    numbers = {name: given.pop(key) for key, name in _RATE_NUMBERS.items() if key in given}
+    if given:
+        raise ConfigError(f"unknown option of the rate source: {', '.join(sorted(given))}; known: {_RATE_OPTIONS}")
+    values = {name: whole_number(name, text) for name, text in numbers.items()}
+    seconds = int(spark._jvm.org.apache.spark.network.util.JavaUtils.timeStringAsSec(ramp_up))
+    return RateSource(ramp_up_s=seconds, **values)
+
+
+def _python_source(node: JavaTree, options: Mapping[str, str]) -> PythonSource:
+    """The user's class, with the schema that Spark has resolved (the user's own or the reader's ``schema()``)."""
+    name = str(node.sourceName())
+    cls = load_python(node.source().get().source().dataSourceCls(), f"data source {name}")
+    attributes = elements(node.output())
+    fields = [
+        {"name": str(a.name()), "type": json.loads(data_type_json(a)), "nullable": bool(a.nullable()), "metadata": {}}
+        for a in attributes
+    ]
+    return PythonSource(name, cls, options, arrow_schema(attributes), json.dumps({"type": "struct", "fields": fields}))

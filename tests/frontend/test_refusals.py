@@ -1,0 +1,232 @@
+"""Everything that is refused: by name, with Spark's plan line and the way round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
+
+from penstock.errors import ConfigError, NotSupported, NotYet
+from penstock.frontend.compiler import compile_plan
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "ts timestamp, k string, v double, n int"
+
+
+@pytest.fixture(scope="module")
+def stream(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DataFrame:
+    return spark.readStream.schema(SCHEMA).parquet(str(tmp_path_factory.mktemp("in")))
+
+
+def watermarked(df: DataFrame) -> DataFrame:
+    return df.withWatermark("ts", "10 seconds")
+
+
+def grouped_state(key: Any, frames: Any, state: Any) -> Any:
+    return frames
+
+
+Case = tuple[Callable[[DataFrame], DataFrame], type[NotSupported], tuple[str, ...]]
+
+CASES: dict[str, Case] = {
+    "union": (lambda df: df.union(df), NotYet, ("Union", "one query per input")),
+    "join": (lambda df: watermarked(df).join(df.select("k"), "k"), NotYet, ("Join", "Join Inner")),
+    "dropDuplicates": (lambda df: df.dropDuplicates(["k"]), NotYet, ("Deduplicate [k#", "group by the key")),
+    "dropDuplicatesWithinWatermark": (
+        lambda df: watermarked(df).dropDuplicatesWithinWatermark(["k"]),
+        NotYet,
+        ("DeduplicateWithinWatermark",),
+    ),
+    "explode": (lambda df: df.select(F.explode(F.split("k", ","))), NotYet, ("Generate explode(", "mapInArrow")),
+    "limit": (lambda df: df.limit(3), NotYet, ("Limit 3",)),
+    "sort": (lambda df: df.orderBy("k"), NotSupported, ("Sorting is not supported",)),
+    "applyInPandas": (
+        lambda df: df.groupBy("k").applyInPandas(lambda frame: frame, SCHEMA),
+        NotYet,
+        ("FlatMapGroupsInPandas", "groupBy().agg()"),
+    ),
+    "applyInPandasWithState": (
+        lambda df: df.groupBy("k").applyInPandasWithState(grouped_state, "k string", "n int", "append", "NoTimeout"),
+        NotYet,
+        ("FlatMapGroupsInPandasWithState",),
+    ),
+    "row_number": (
+        lambda df: df.select(F.expr("row_number() over (partition by k order by n)")),
+        NotSupported,
+        ("row_number()",),
+    ),
+    "coalesce": (lambda df: df.coalesce(1), NotSupported, ("coalesce", "Repartition 1, false", "parallelism")),
+    "repartitionByRange": (
+        lambda df: df.repartitionByRange(2, "k"),
+        NotSupported,
+        ("repartitionByRange", "use repartition(n, columns)"),
+    ),
+    "sample": (lambda df: df.sample(0.5, seed=1), NotSupported, ("Sampling is not supported",)),
+    "two watermarks": (
+        lambda df: watermarked(df).withColumn("t2", F.col("ts")).withWatermark("t2", "5 seconds"),
+        NotSupported,
+        ("EventTimeWatermark", "one withWatermark"),
+    ),
+    "two aggregations": (
+        lambda df: (
+            watermarked(df)
+            .groupBy(F.window("ts", "1 minute"), "k")
+            .count()
+            .groupBy(F.window(F.window_time("window"), "1 hour"))
+            .count()
+        ),
+        NotYet,
+        ("Aggregate", "one aggregation"),
+    ),
+    "session_window": (
+        lambda df: watermarked(df).groupBy(F.session_window("ts", "1 minute"), "k").count(),
+        NotYet,
+        ("session_window", "window() with a fixed length", "Aggregate ["),
+    ),
+    "distinct aggregate": (
+        lambda df: watermarked(df).groupBy("ts").agg(F.countDistinct("n")),
+        NotYet,
+        ("count(distinct n#", "count its rows"),
+    ),
+    "two distinct aggregates": (
+        lambda df: watermarked(df).groupBy("ts").agg(F.countDistinct("n"), F.sum_distinct("n")),
+        NotYet,
+        ("distinct n#",),
+    ),
+    "aggregate filter": (
+        lambda df: watermarked(df).groupBy("ts").agg(F.expr("count(*) filter (where n > 1)")),
+        NotYet,
+        ("FILTER", "when(condition, value)"),
+    ),
+    "collect_list": (
+        lambda df: watermarked(df).groupBy("ts").agg(F.collect_list("n")),
+        NotYet,
+        ("collect_list(n", "CollectList", "Aggregate ["),
+    ),
+    "first": (lambda df: watermarked(df).groupBy("ts").agg(F.first("n")), NotYet, ("first(n", "First")),
+    "try_sum": (lambda df: watermarked(df).groupBy("ts").agg(F.try_sum("n")), NotYet, ("try_sum(n",)),
+    "count of two columns": (
+        lambda df: watermarked(df).groupBy("ts").agg(F.expr("count(n, v)")),
+        NotYet,
+        ("count(n#", "when("),
+    ),
+    "array key": (
+        lambda df: watermarked(df).groupBy("ts", F.split("k", ",")).count(),
+        NotSupported,
+        ("split(k",),
+    ),
+    "current_timestamp": (
+        lambda df: df.select(F.current_timestamp()),
+        NotSupported,
+        ("current_timestamp()", "Project [current_timestamp()", "udf"),
+    ),
+    "current_date in a filter": (
+        lambda df: df.filter(F.col("ts") > F.current_date()),
+        NotSupported,
+        ("current_date(",),
+    ),
+    "now": (lambda df: df.select(F.expr("now()")), NotSupported, ("now()",)),
+    "unix_timestamp()": (lambda df: df.select(F.unix_timestamp()), NotSupported, ("current_timestamp()",)),
+    "rand": (lambda df: df.filter(F.rand() > 0.5), NotSupported, ("rand(", "Filter (rand(")),
+    "uuid": (lambda df: df.select(F.expr("uuid()")), NotSupported, ("uuid(",)),
+    "monotonically_increasing_id": (
+        lambda df: df.select(F.monotonically_increasing_id()),
+        NotSupported,
+        ("monotonically_increasing_id()",),
+    ),
+    "spark_partition_id": (lambda df: df.select(F.spark_partition_id()), NotSupported, ("SPARK_PARTITION_ID()",)),
+    "input_file_name": (lambda df: df.select(F.input_file_name()), NotSupported, ("input_file_name()",)),
+    "_metadata": (lambda df: df.select("_metadata.file_path"), NotYet, ("_metadata",)),
+    "barrier map": (lambda df: df.mapInArrow(lambda it: it, SCHEMA, barrier=True), NotSupported, ("barrier=True",)),
+    "scalar subquery": (
+        lambda df: df.filter(F.col("n") > df.sparkSession.range(3).agg(F.max("id")).scalar()),
+        NotYet,
+        ("scalar-subquery#", "collect() the value first", "Filter ("),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_refused_plan_is_named_with_its_way_round(stream: DataFrame, name: str) -> None:
+    make, error, texts = CASES[name]
+    with pytest.raises(NotSupported) as caught:
+        compile_plan(make(stream), "append")
+    assert type(caught.value) is error
+    if "Spark itself" not in str(caught.value):
+        assert "\n  in the plan: " in str(caught.value)
+    for text in texts:
+        assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["socket", "text", "rate-micro-batch", "orc"])
+def test_source_formats_without_a_connector_are_refused(spark: SparkSession, tmp_path: Any, name: str) -> None:
+    reader = spark.readStream.format(name).option("host", "127.0.0.1").option("port", "1").option("rowsPerBatch", "1")
+    if name in ("text", "orc"):
+        reader = reader.schema("value string").option("path", str(tmp_path))
+    with pytest.raises(NotYet, match=rf"source format {name}.*Python DataSource"):
+        compile_plan(reader.load(), "append")
+
+
+def test_batch_dataframe_is_refused(spark: SparkSession) -> None:
+    with pytest.raises(ConfigError, match=r"start from spark\.readStream"):
+        compile_plan(spark.range(3), "append")
+
+
+def test_something_else_is_refused() -> None:
+    with pytest.raises(ConfigError, match="not list"):
+        compile_plan([1], "append")  # type: ignore[arg-type]
+
+
+def test_spark_connect_is_refused_by_name() -> None:
+    connect = type("DataFrame", (), {"__module__": "pyspark.sql.connect.dataframe"})
+    with pytest.raises(NotSupported, match="Spark Connect"):
+        compile_plan(connect(), "append")
+
+
+def test_complete_mode_is_refused_and_unknown_ones_too(stream: DataFrame) -> None:
+    with pytest.raises(NotYet, match=r"complete.*use update mode"):
+        compile_plan(stream.groupBy("k").count(), "complete")
+    with pytest.raises(ConfigError, match="append or update"):
+        compile_plan(stream, "upsert")
+
+
+def test_aggregation_without_watermark_needs_update_mode(stream: DataFrame) -> None:
+    with pytest.raises(NotSupported, match=r"Spark itself refuses.*append.*watermark"):
+        compile_plan(stream.groupBy("k").count(), "append")
+
+
+def test_udf_with_a_broadcast_variable_is_refused(spark: SparkSession, stream: DataFrame) -> None:
+    table = spark.sparkContext.broadcast({"a": 1})
+    lookup = F.udf(lambda k: table.value.get(k), "int")
+    with pytest.raises(NotSupported, match=r"broadcast variable.*from a file"):
+        compile_plan(stream.select(lookup("k")), "append")
+
+
+def test_unknown_reader_options_are_refused(spark: SparkSession) -> None:
+    with pytest.raises(ConfigError, match=r"unknown option.*rowspersecund.*rowsPerSecond"):
+        compile_plan(spark.readStream.format("rate").option("rowsPerSecund", 1).load(), "append")
+
+
+def test_grouped_aggregate_udf_is_refused(stream: DataFrame) -> None:
+    @F.pandas_udf("double")  # type: ignore[call-overload]
+    def mean(values: pd.Series) -> float:
+        return float(values.mean())
+
+    with pytest.raises(NotSupported, match="mean"):
+        compile_plan(watermarked(stream).groupBy("ts").agg(mean("v")), "append")
+
+
+def test_the_optimizer_setting_of_the_user_is_put_back(
+    stream: DataFrame, spark: SparkSession, spark_conf: Callable[[str, str], None]
+) -> None:
+    rules = "spark.sql.optimizer.excludedRules"
+    compile_plan(stream, "append")
+    assert spark.conf.get(rules, None) in (None, "")
+    spark_conf(rules, "org.apache.spark.sql.catalyst.optimizer.CollapseProject")
+    compile_plan(stream, "append")
+    assert spark.conf.get(rules) == "org.apache.spark.sql.catalyst.optimizer.CollapseProject"
