@@ -1,1 +1,30 @@
 """Penstock runs a PySpark streaming DataFrame as a continuous dataflow, with snapshots that never wait."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.query.sessions import session
+    from penstock.query.streaming_query import StreamingQuery
+    from penstock.query.writer import DataStreamWriter, writeStream
+
+__version__ = "0.1.0"
+
+__all__ = ["DataStreamWriter", "StreamingQuery", "__version__", "session", "writeStream"]
+
+# Names are handed on when first asked for: a slot imports this package too, and must not load Spark's API for it.
+_HOMES = {
+    "DataStreamWriter": "penstock.query.writer",
+    "StreamingQuery": "penstock.query.streaming_query",
+    "session": "penstock.query.sessions",
+    "writeStream": "penstock.query.writer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+    return getattr(importlib.import_module(home), name)

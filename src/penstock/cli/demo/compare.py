@@ -1,0 +1,61 @@
+"""The verdict: are two tables the same multiset of rows? Exact, but for doubles, which get 1e-9 relative."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+DOUBLE_TOLERANCE = 1e-9
+"""Doubles are summed in another order by every engine and every run."""
+SHOWN_DIFFERENCES = 3
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """``differences``: the first few, in words; empty exactly if the tables are identical."""
+
+    rows: int
+    reference_rows: int
+    differences: tuple[str, ...]
+
+    @property
+    def identical(self) -> bool:
+        return not self.differences
+
+
+def compare(result: pa.Table, reference: pa.Table) -> Verdict:
+    """Compare as multisets; columns are matched by name and must have the same types."""
+    if sorted(result.column_names) != sorted(reference.column_names):
+        found = f"columns {result.column_names}, Spark has {reference.column_names}"
+        return Verdict(result.num_rows, reference.num_rows, (found,))
+    reference = reference.select(result.column_names)
+    exact = [field.name for field in reference.schema if not pa.types.is_floating(field.type)]
+    floating = [name for name in reference.column_names if name not in exact]
+    try:
+        left = result.cast(reference.schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        return Verdict(result.num_rows, reference.num_rows, (f"types differ: {error}",))
+    order = [(name, "ascending") for name in exact + floating]
+    left, right = left.sort_by(order), reference.sort_by(order)
+    return Verdict(left.num_rows, right.num_rows, tuple(_differences(left, right, exact, floating)))
+
+
+def _differences(left: pa.Table, right: pa.Table, exact: list[str], floating: list[str]) -> list[str]:
+    if left.num_rows != right.num_rows:
+        return [f"{left.num_rows} rows, Spark has {right.num_rows}"]
+    same = np.ones(left.num_rows, dtype=bool)
+    for name in exact:
+        equal = pc.fill_null(pc.equal(left[name], right[name]), False)
+        both_null = pc.and_(pc.is_null(left[name]), pc.is_null(right[name]))
+        same &= pc.or_(equal, both_null).to_numpy(zero_copy_only=False)
+    for name in floating:
+        a, b = (table[name].to_numpy(zero_copy_only=False) for table in (left, right))
+        nulls = pc.equal(pc.is_null(left[name]), pc.is_null(right[name])).to_numpy(zero_copy_only=False)
+        same &= np.isclose(a, b, rtol=DOUBLE_TOLERANCE, atol=0.0, equal_nan=True) & nulls
+    wrong = np.flatnonzero(~same)
+    shown = [f"{left.slice(row, 1).to_pylist()[0]} where Spark has {right.slice(row, 1).to_pylist()[0]}"
+             for row in wrong[:SHOWN_DIFFERENCES].tolist()]  # fmt: skip
+    return shown + ([f"... and {len(wrong) - len(shown)} more rows"] if len(wrong) > len(shown) else [])

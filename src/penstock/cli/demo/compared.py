@@ -1,0 +1,39 @@
+"""``penstock demo --spark``: the same DataFrame on plain Structured Streaming, compared with the same batch."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from pathlib import Path
+
+from rich.console import Console
+
+from penstock.cli.demo.data import load_flights, write_files
+from penstock.cli.demo.facts import Facts
+from penstock.cli.demo.job_file import load_job
+from penstock.cli.demo.judge import judge
+from penstock.cli.demo.screen import Screen
+from penstock.query.sessions import session
+
+
+def run_on_spark(console: Console, out: Path, small: bool, job_path: Path | None) -> bool:
+    """Run the job with ``df.writeStream`` over all files; tells whether the result is Spark's batch result."""
+    job = load_job(job_path)
+    run = (out / f"{datetime.now():%Y%m%d-%H%M%S}-spark").resolve()
+    screen = Screen(console)
+    flights = write_files(load_flights(small), run / "input")
+    facts = Facts(rows=flights.rows, run=run, job=job.path, source=job.source)
+    settings = {"spark.sql.session.timeZone": "UTC", "spark.log.level": "ERROR", "spark.sql.shuffle.partitions": "2"}
+    spark = session("penstock demo on Structured Streaming", settings)
+    screen.step(
+        "The job on Structured Streaming", f"the same DataFrame, started with df.writeStream; {flights.rows:,} flights"
+    )
+    screen.code(job.source)
+    began_s = time.monotonic()
+    df = job.build(spark.readStream.schema(job.schema).parquet(str(run / "input")), "")
+    writer = df.writeStream.format("parquet").option("path", str(facts.output)).queryName("demo")
+    query = writer.option("checkpointLocation", str(run / "checkpoint")).trigger(availableNow=True).start()
+    query.awaitTermination()
+    screen.say(f"{len(query.recentProgress)} micro-batches in {time.monotonic() - began_s:.1f} s")
+    judge(spark, job, facts, screen, flights.max_event_time_us)
+    return facts.verdict is not None and facts.verdict.identical

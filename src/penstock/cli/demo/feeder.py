@@ -1,0 +1,67 @@
+"""Files that arrive while the query runs: prepared ones are renamed into the input directory, one after the other."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+
+class Feeder:
+    """Feeds up to a goal at a steady pace, on a thread of its own; ``feed_until`` moves the goal.
+
+    Args:
+        files: prepared files, in the order in which they arrive.
+        inbox: the query's input directory, on the same file system.
+        seconds_per_file: the pace.
+    """
+
+    def __init__(self, files: Sequence[Path], inbox: Path, seconds_per_file: float) -> None:
+        self._files = list(files)
+        self._inbox = inbox
+        self._pace_s = seconds_per_file
+        self._goal = 0
+        self._fed = 0
+        self._changed = threading.Condition()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="penstock-demo-feeder", daemon=True)
+        inbox.mkdir(parents=True, exist_ok=True)
+        self._thread.start()
+
+    @property
+    def fed(self) -> int:
+        return self._fed
+
+    @property
+    def total(self) -> int:
+        return len(self._files)
+
+    @property
+    def arrived(self) -> bool:
+        """Everything up to the goal is there."""
+        return self._fed >= self._goal
+
+    def feed_until(self, share: float) -> None:
+        """Go on until this share (0 to 1) of all files is there. Returns at once."""
+        with self._changed:
+            self._goal = max(self._goal, round(share * len(self._files)))
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopped or self._fed < self._goal)
+                if self._stopped:
+                    return
+                file = self._files[self._fed]
+            os.replace(file, self._inbox / file.name)
+            with self._changed:
+                self._fed += 1
+                self._changed.wait_for(lambda: self._stopped, timeout=self._pace_s)

@@ -1,0 +1,58 @@
+"""The user's ``demo/job.py``: loaded from its path, so that an edited one runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+
+from penstock.errors import ConfigError, ResourceError
+
+REPOSITORY_JOB = Path(__file__).resolve().parents[4] / "demo" / "job.py"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the demo takes from the file.
+
+    Attributes:
+        build: ``delays(flights, control)``: the DataFrame; ``control`` is a path, empty for full speed.
+        schema: of the input, as a DDL string.
+        delay: the watermark's delay, for example ``1 hour``.
+        window_end: the output column that tells when a window is closed.
+        source: the text of ``delays``.
+    """
+
+    path: Path
+    build: Callable[[DataFrame, str], DataFrame]
+    schema: str
+    delay: str
+    window_end: str
+    source: str
+
+
+def load_job(path: Path | None = None) -> Job:
+    """Load a job file, by default the repository's.
+
+    Raises:
+        ResourceError: there is no such file.
+        ConfigError: it lacks one of the names that the demo needs.
+    """
+    path = path or REPOSITORY_JOB
+    if not path.is_file():
+        raise ResourceError(f"{path} is missing: run the demo from a checkout, or name a job file with --job")
+    spec = importlib.util.spec_from_file_location("penstock_demo_job", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    missing = [name for name in ("delays", "SCHEMA", "DELAY", "WINDOW_END") if not hasattr(module, name)]
+    if missing:
+        raise ConfigError(f"{path} must define {', '.join(missing)}")
+    source = textwrap.dedent(inspect.getsource(module.delays))
+    return Job(path, module.delays, module.SCHEMA, module.DELAY, module.WINDOW_END, source)

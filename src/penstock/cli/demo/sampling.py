@@ -1,0 +1,92 @@
+"""What the screen shows of a running query: rates between two looks at it, and the committed output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from penstock.runtime.messages import SubtaskMetrics
+from penstock.runtime.view import ExecutionView
+
+
+@dataclass(frozen=True)
+class VertexSample:
+    """One vertex between two looks; shares of time are in [0, 1], averaged over its subtasks."""
+
+    name: str
+    rows_per_s: float
+    busy: float
+    backpressured: float
+    queued_bytes: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One look. ``at_s`` is on the monotonic clock."""
+
+    at_s: float
+    view: ExecutionView
+    vertices: tuple[VertexSample, ...]
+    files: int
+    committed_rows: int
+    windows: int
+
+    @property
+    def backpressured(self) -> float:
+        """The share of the worst vertex."""
+        return max((vertex.backpressured for vertex in self.vertices), default=0.0)
+
+
+def vertex_samples(before: ExecutionView | None, now: ExecutionView) -> tuple[VertexSample, ...]:
+    """Per vertex in graph order; empty after a new Generation began, until there are two looks at it."""
+    if before is None or before.generation != now.generation:
+        return ()
+    earlier = {(s.metrics.vertex, s.metrics.index): s.metrics for s in before.subtasks}
+    by_vertex: dict[int, list[tuple[SubtaskMetrics, SubtaskMetrics, str]]] = {}
+    for subtask in now.subtasks:
+        old = earlier.get((subtask.metrics.vertex, subtask.metrics.index))
+        if old is not None:
+            by_vertex.setdefault(subtask.metrics.vertex, []).append((old, subtask.metrics, subtask.name))
+    return tuple(_vertex_sample(pairs) for _, pairs in sorted(by_vertex.items()))
+
+
+def _vertex_sample(pairs: Sequence[tuple[SubtaskMetrics, SubtaskMetrics, str]]) -> VertexSample:
+    busy = sum(new.busy_ms - old.busy_ms for old, new, _ in pairs)
+    blocked = sum(new.backpressured_ms - old.backpressured_ms for old, new, _ in pairs)
+    idle = sum(new.idle_ms - old.idle_ms for old, new, _ in pairs)
+    spent_ms = max(busy + blocked + idle, 1.0)
+    rows = sum(new.rows_in - old.rows_in for old, new, _ in pairs)
+    return VertexSample(
+        name=pairs[0][2],
+        rows_per_s=rows * 1000 * len(pairs) / spent_ms,
+        busy=busy / spent_ms,
+        backpressured=blocked / spent_ms,
+        queued_bytes=sum(new.input_queued_bytes + new.output_queued_bytes for _, new, _ in pairs),
+    )
+
+
+class OutputWatch:
+    """Reads each committed file once, as any reader of the directory could."""
+
+    def __init__(self, directory: Path, window_end: str) -> None:
+        self._directory = directory
+        self._window_end = window_end
+        self._seen: set[str] = set()
+        self._ends: set[Any] = set()
+        self.rows = 0
+
+    @property
+    def windows(self) -> int:
+        return len(self._ends)
+
+    def look(self) -> None:
+        for file in sorted(self._directory.glob("*.parquet")):
+            if file.name not in self._seen:
+                self._seen.add(file.name)
+                ends = pq.read_table(file, columns=[self._window_end])[self._window_end]
+                self._ends.update(ends.cast("int64").unique().to_pylist())
+                self.rows += len(ends)

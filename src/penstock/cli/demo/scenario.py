@@ -1,0 +1,272 @@
+"""``penstock demo``: the steps, in order. What they found is in ``Facts``, how it looks in ``Screen``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from penstock.cli.demo.data import load_flights, write_files
+from penstock.cli.demo.facts import Facts
+from penstock.cli.demo.feeder import Feeder
+from penstock.cli.demo.job_file import Job, load_job
+from penstock.cli.demo.judge import judge
+from penstock.cli.demo.report import write_report
+from penstock.cli.demo.sampling import OutputWatch, Sample, vertex_samples
+from penstock.cli.demo.screen import Screen, megabytes
+from penstock.errors import CheckpointFailed, PenstockError, QueryFailed
+from penstock.protocol.elements import Alignment
+from penstock.query.sessions import session
+from penstock.query.streaming_query import StreamingQuery
+from penstock.query.writer import writeStream
+from penstock.runtime.view import ExecutionView
+
+SLOTS = 2
+MICROSECONDS_PER_ROW = 1000
+"""How slow the slowed stage is, told through the control file."""
+ALIGNED_PATIENCE_S = 5.0
+LOOK_EVERY_S = 0.25
+
+
+class Pace:
+    """How fast files arrive and what is enough, for the whole year or for the small run."""
+
+    def __init__(self, small: bool) -> None:
+        self.seconds_per_file = 0.3 if small else 0.15
+        self.first_share = 0.4
+        self.backlog_share = 0.85
+        self.backlog_bytes = 200_000 if small else 4_000_000
+        self.memory_per_gate = "1m" if small else "6m"
+
+
+class Demo:
+    """One run: a session, a query, a feeder, and the facts. ``run`` walks the steps."""
+
+    def __init__(self, spark: SparkSession, job: Job, screen: Screen, facts: Facts, feeder: Feeder, pace: Pace) -> None:
+        self._spark = spark
+        self._job = job
+        self._screen = screen
+        self._facts = facts
+        self._feeder = feeder
+        self._pace = pace
+        self._control = facts.run / "control"
+        self._output = OutputWatch(facts.output, job.window_end)
+        self._dropped_late: dict[int, int] = {}
+        self._before: tuple[float, ExecutionView] | None = None
+        self._began_s = time.monotonic()
+        self._query = self._start()
+
+    def _start(self) -> StreamingQuery:
+        inbox = self._facts.run / "input"
+        flights = self._spark.readStream.schema(self._job.schema).parquet(str(inbox))
+        return (
+            writeStream(self._job.build(flights, str(self._control)))
+            .format("parquet")
+            .queryName("demo")
+            .trigger(processingTime="1 second")
+            .option("path", str(self._facts.output))
+            .option("checkpointLocation", str(self._facts.run / "checkpoint"))
+            .option("parallelism", SLOTS)
+            .option("exchange.memoryPerGate", self._pace.memory_per_gate)
+            .start()
+        )
+
+    def run(self) -> None:
+        try:
+            self._arrive()
+            self._slow_down()
+            self._take_snapshots()
+            self._kill()
+            self._release()
+        finally:
+            self._control.unlink(missing_ok=True)
+            self._feeder.stop()
+            self._query.stop()
+
+    def _arrive(self) -> None:
+        self._screen.step("Files arrive, windows commit", "results become visible with every checkpoint, exactly once")
+        self._feeder.feed_until(self._pace.first_share)
+        last = self._watch("full speed", lambda sample: self._feeder.arrived and sample.windows > 0, 60)
+        self._note(f"{last.windows} windows committed from {last.files} files, {last.committed_rows:,} rows of output")
+
+    def _slow_down(self) -> None:
+        shows = "a control file outside the job: its queues fill and the pressure runs up to the source"
+        self._screen.step("One stage is slowed", shows)
+        self._control.write_text(str(MICROSECONDS_PER_ROW))
+        self._feeder.feed_until(self._pace.backlog_share)
+        enough = self._pace.backlog_bytes
+        last = self._watch(
+            f"[red]slowed to {MICROSECONDS_PER_ROW / 1000:g} ms per row[/]",
+            lambda sample: sample.view.inflight_bytes >= enough and sample.backpressured >= 0.5,
+            60,
+        )
+        self._facts.backpressured = last.backpressured
+        self._note(f"{megabytes(last.view.inflight_bytes)} in flight, a vertex backpressured {last.backpressured:.0%}")
+
+    def _take_snapshots(self) -> None:
+        self._screen.step(
+            "An aligned snapshot, then an unaligned one", "one queues behind the data, the other overtakes it"
+        )
+        self._take_aligned()
+        metadata = self._query.snapshot(label="demo", alignment=Alignment.UNALIGNED.value, timeout=30)
+        taken = [c for c in self._query.view().checkpoints if c.checkpoint == metadata.checkpoint]
+        metrics = [figures for slot in metadata.slots for figures in slot.metrics]
+        self._facts.unaligned_ms = taken[-1].duration_ms if taken else 0.0
+        self._facts.unaligned_bytes = sum(figures.inflight_bytes for figures in metrics)
+        self._facts.unaligned_rows = sum(figures.inflight_rows for figures in metrics)
+        self._note(
+            f"[green]unaligned: {self._facts.unaligned_ms:.0f} ms[/], "
+            f"{megabytes(self._facts.unaligned_bytes)} in flight ({self._facts.unaligned_rows:,} rows) are part of it"
+        )
+
+    def _take_aligned(self) -> None:
+        ended = threading.Event()
+        outcome: list[str] = []
+
+        def take() -> None:
+            try:
+                self._query.snapshot("aligned", Alignment.ALIGNED.value, ALIGNED_PATIENCE_S)
+                outcome.append("complete")
+            except PenstockError as error:
+                outcome.append("given up" if isinstance(error, CheckpointFailed) else str(error))
+            finally:
+                ended.set()
+
+        began_s = time.monotonic()
+        threading.Thread(target=take, name="penstock-demo-aligned", daemon=True).start()
+        self._watch(
+            lambda: f"[yellow]aligned: {time.monotonic() - began_s:.1f} s and counting[/]",
+            lambda sample: ended.is_set(),
+            ALIGNED_PATIENCE_S + 10,
+        )
+        self._facts.aligned_ms = (time.monotonic() - began_s) * 1000
+        self._facts.aligned_outcome = outcome[0] if outcome else "no answer"
+        self._note(f"[yellow]aligned: {self._facts.aligned_outcome} after {self._facts.aligned_ms:,.0f} ms[/]")
+
+    def _kill(self) -> None:
+        self._screen.step("kill -9 of a worker", "while data is in flight; the newest snapshot brings it back")
+        last = self._watch("waiting for data in flight", lambda sample: sample.view.inflight_bytes > 0, 30)
+        victim = last.view.slots[-1]
+        os.kill(victim.pid, signal.SIGKILL)
+        self._facts.kills += 1
+        self._facts.inflight_bytes_at_kill = last.view.inflight_bytes
+        before = last.view.generation
+        self._watch(f"[red]killed pid {victim.pid}[/]", lambda sample: _recovered(sample.view, before), 60)
+        restart = self._query.view().restarts[-1]
+        self._facts.generations = (restart.failed_generation, restart.generation)
+        self._facts.recovery_ms = restart.duration_ms or 0.0
+        self._facts.restored_from = restart.restored_from
+        self._facts.restored_rows = restart.restored_inflight_rows
+        self._note(
+            f"killed pid {victim.pid} with {megabytes(last.view.inflight_bytes)} in flight: Generation "
+            f"{restart.failed_generation} -> {restart.generation} in [green]{self._facts.recovery_ms:,.0f} ms[/], "
+            f"{restart.restored_inflight_rows:,} in-flight rows restored from {restart.restored_from}"
+        )
+
+    def _release(self) -> None:
+        self._screen.step("Full speed again", "the queues drain, the last files arrive, windows keep committing")
+        self._control.unlink()
+        little = self._pace.backlog_bytes // 20
+        self._watch("[green]draining[/]", lambda sample: sample.view.inflight_bytes < little, 60)
+        self._feeder.feed_until(1.0)
+        last = self._watch("the last files", lambda sample: self._feeder.arrived, 60)
+        self._facts.windows_before_end = last.windows
+        self._query.processAllAvailable()
+        self._output.look()
+        self._look()
+        self._facts.dropped_late = sum(self._dropped_late.values())
+        self._note(
+            f"end of input: {last.windows} windows were committed before the last file, {self._output.windows} after it"
+        )
+
+    def _watch(self, headline: str | Callable[[], str], until: Callable[[Sample], bool], timeout_s: float) -> Sample:
+        """Show the query until something holds.
+
+        Raises:
+            QueryFailed: it ended, or the time is over.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        with self._screen.live():
+            while True:
+                sample = self._look()
+                self._screen.show(sample, headline if isinstance(headline, str) else headline())
+                if until(sample):
+                    return sample
+                self._raise_if_ended()
+                if time.monotonic() > deadline_s:
+                    raise QueryFailed(f"the demo waited {timeout_s:.0f} s for: {headline}; status {self._query.status}")
+                time.sleep(LOOK_EVERY_S)
+
+    def _raise_if_ended(self) -> None:
+        if not self._query.isActive:
+            raise QueryFailed(f"the demo's query ended: {self._query.exception()}")
+
+    def _look(self) -> Sample:
+        view = self._query.view()
+        now_s = time.monotonic()
+        vertices = vertex_samples(self._before[1] if self._before else None, view)
+        # Slots report twice a second: a shorter base would show rates of nothing.
+        if self._before is None or now_s - self._before[0] >= 1.0 or self._before[1].generation != view.generation:
+            self._before = (now_s, view)
+        self._output.look()
+        for progress in self._query.recentProgress:
+            self._dropped_late[progress.batchId] = sum(s.numRowsDroppedByWatermark for s in progress.stateOperators)
+        self._facts.max_inflight_bytes = max(self._facts.max_inflight_bytes, view.inflight_bytes)
+        self._facts.inflight.append((now_s - self._began_s, view.inflight_bytes))
+        return Sample(now_s, view, vertices, self._feeder.fed, self._output.rows, self._output.windows)
+
+    def _note(self, text: str) -> None:
+        self._facts.timeline.append((time.monotonic() - self._began_s, text))
+        self._screen.say(text)
+
+
+def _recovered(view: ExecutionView, generation_before: int) -> bool:
+    newest = view.restarts[-1] if view.restarts else None
+    return newest is not None and newest.generation > generation_before and newest.duration_ms is not None
+
+
+def run_demo(console: Console, out: Path, small: bool, keep: bool, job_path: Path | None) -> bool:
+    """Run everything; tells whether it passed."""
+    began_s = time.monotonic()
+    job = load_job(job_path)
+    run = (out / datetime.now().strftime("%Y%m%d-%H%M%S")).resolve()
+    screen = Screen(console)
+    console.print("[bold]Penstock[/]: the flights of 2013 out of New York, as a stream", highlight=False)
+    flights = write_files(load_flights(small), run / "staging")
+    facts = Facts(rows=flights.rows, run=run, job=job.path, source=job.source)
+    shutil.copy(job.path, run / "job.py")
+    spark = session("penstock demo", {"spark.sql.session.timeZone": "UTC", "spark.log.level": "ERROR"})
+    facts.ui = spark.sparkContext.uiWebUrl or ""
+    screen.step("The job", f"an ordinary streaming DataFrame; Spark UI: {facts.ui}/StreamingQuery/")
+    screen.code(job.source)
+    screen.say(f"input: {flights.rows:,} flights in {len(flights.files)} files")
+    pace = Pace(small)
+    feeder = Feeder(flights.files, run / "input", pace.seconds_per_file)
+    Demo(spark, job, screen, facts, feeder, pace).run()
+    judge(spark, job, facts, screen, flights.max_event_time_us)
+    facts.total_s = time.monotonic() - began_s
+    write_report(facts)
+    if not keep:
+        for directory in ("staging", "input", "checkpoint"):
+            shutil.rmtree(run / directory, ignore_errors=True)
+    return _conclude(screen, facts)
+
+
+def _conclude(screen: Screen, facts: Facts) -> bool:
+    shortcomings = facts.shortcomings()
+    for shortcoming in shortcomings:
+        screen.say(f"[bold red]FAILED[/] {shortcoming}")
+    screen.say(f"windows committed before the end of input: {facts.windows_before_end_share:.0%} of {facts.windows}")
+    screen.say(f"output  {facts.output}")
+    screen.say(f"job     {facts.run / 'job.py'}  (edit {facts.job})")
+    screen.say(f"report  {facts.report}")
+    screen.say(f"took    {facts.total_s:.0f} s")
+    return not shortcomings

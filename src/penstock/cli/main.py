@@ -1,0 +1,56 @@
+"""The command ``penstock``."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from penstock.errors import PenstockError
+
+app = typer.Typer(
+    help="Runs PySpark streaming DataFrames as continuous dataflows.", no_args_is_help=True, add_completion=False
+)
+
+
+@app.callback()
+def main() -> None:
+    """Runs PySpark streaming DataFrames as continuous dataflows."""
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(f"penstock {metadata.version('penstock')}")
+
+
+@app.command()
+def demo(
+    small: Annotated[bool, typer.Option("--small", help="Two months of flights instead of the whole year.")] = False,
+    spark: Annotated[bool, typer.Option("--spark", help="The same DataFrame on Structured Streaming.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep input files and the checkpoint location.")] = False,
+    job: Annotated[
+        Path | None, typer.Option("--job", help="A job file; by default the checkout's demo/job.py.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", help="Where a directory of this run is made.")] = Path("demo/out"),
+) -> None:
+    """Run the main job on the flights of 2013, slow it down, snapshot it, kill it, and compare with Spark."""
+    console = Console()
+    try:
+        # Imported here: the other commands must not wait for Spark.
+        if spark:
+            from penstock.cli.demo.compared import run_on_spark
+
+            passed = run_on_spark(console, out, small, job)
+        else:
+            from penstock.cli.demo.scenario import run_demo
+
+            passed = run_demo(console, out, small, keep, job)
+    except PenstockError as error:
+        console.print(f"[bold red]penstock:[/] {error}", highlight=False)
+        raise typer.Exit(1) from None
+    if not passed:
+        raise typer.Exit(1)

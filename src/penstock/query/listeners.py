@@ -1,0 +1,80 @@
+"""Telling the session's listeners of a query's life, in order, off the coordinator's threads."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+log = logging.getLogger(__name__)
+
+IDLE_EVENT_INTERVAL_S = 10.0
+"""At most one idle event in this time, as Spark's ``noDataProgressEventInterval``."""
+EVENT_BACKLOG = 1000
+"""Events waiting for slow listeners; above it progress events are dropped, the end never is."""
+
+
+class EventBus(Protocol):
+    """Where events go: ``penstock.spark.listener_bus.ListenerBus``, or a list in tests."""
+
+    def started(self, query_id: str, run_id: str, name: str | None, timestamp: str) -> None: ...
+
+    def progressed(self, progress: dict[str, Any]) -> None: ...
+
+    def idle(self, query_id: str, run_id: str, timestamp: str) -> None: ...
+
+    def terminated(self, query_id: str, run_id: str, exception: str | None) -> None: ...
+
+
+class QueryEvents:
+    """One query's events: ``started`` at once, on the caller's thread as Spark does; the others on a thread of its own.
+
+    A listener that raises is logged and does not disturb the query.
+    """
+
+    def __init__(self, bus: EventBus, run_id: str) -> None:
+        self._bus = bus
+        self._run_id = run_id
+        self._query_id = ""
+        self._posts: queue.Queue[Callable[[], None] | None] = queue.Queue()
+        self._last_idle_s = float("-inf")
+        self._thread = threading.Thread(target=self._post_all, name=f"penstock-events-{run_id}", daemon=True)
+
+    def started(self, query_id: str, name: str | None, timestamp: str) -> None:
+        """The query started; everything posted before waited for this."""
+        self._query_id = query_id
+        self._guarded(lambda: self._bus.started(query_id, self._run_id, name, timestamp))
+        self._thread.start()
+
+    def progressed(self, progress: dict[str, Any]) -> None:
+        if self._posts.qsize() < EVENT_BACKLOG:
+            self._posts.put(lambda: self._bus.progressed(progress))
+
+    def idle(self, timestamp: str) -> None:
+        now_s = time.monotonic()
+        if now_s - self._last_idle_s >= IDLE_EVENT_INTERVAL_S:
+            self._last_idle_s = now_s
+            self._posts.put(lambda: self._bus.idle(self._query_id, self._run_id, timestamp))
+
+    def terminated(self, exception: str | None) -> None:
+        """The last event; the thread ends after it."""
+        self._posts.put(lambda: self._bus.terminated(self._query_id, self._run_id, exception))
+        self._posts.put(None)
+
+    def join(self, timeout_s: float) -> None:
+        """Wait until everything up to the end was heard. Safe to call from a listener."""
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(timeout_s)
+
+    def _post_all(self) -> None:
+        while (post := self._posts.get()) is not None:
+            self._guarded(post)
+
+    def _guarded(self, post: Callable[[], None]) -> None:
+        try:
+            post()
+        except Exception:
+            log.warning("a listener event of query run %s was not heard", self._run_id, exc_info=True)

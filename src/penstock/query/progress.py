@@ -1,0 +1,105 @@
+"""Progress in Spark's own words: one committed epoch as a ``StreamingQueryProgress``.
+
+Spark's micro-batch is our epoch: ``batchId`` is the epoch's number. Offsets are ``null``: positions are per split and
+live in the snapshot, not in the progress.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+from penstock.runtime.view import EpochProgress, SourceProgress, StateProgress
+
+DEFAULT_RECENT_PROGRESSES = 100
+"""How many progresses a query keeps, as Spark's ``spark.sql.streaming.numRecentProgressUpdates``."""
+
+
+def iso_timestamp(milliseconds: float) -> str:
+    """Milliseconds since the epoch as Spark writes them: ``2013-01-01T10:00:00.000Z``."""
+    moment = datetime.fromtimestamp(milliseconds / 1000, tz=UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+
+
+def progress_json(
+    epoch: EpochProgress, *, query_id: str, run_id: str, name: str | None, parallelism: int
+) -> dict[str, Any]:
+    """The JSON object that both ``StreamingQueryProgress.fromJson`` of PySpark and of the JVM read."""
+    duration_ms = max(1, round(epoch.duration_ms))
+    durations = {part: round(spent) for part, spent in epoch.durations_ms.items()}
+    rate = epoch.rows * 1000 / duration_ms
+    return {
+        "id": query_id,
+        "runId": run_id,
+        "name": name,
+        "timestamp": iso_timestamp(epoch.started_ms),
+        "batchId": epoch.epoch,
+        "batchDuration": duration_ms,
+        "numInputRows": epoch.rows,
+        "inputRowsPerSecond": sum(source.rows_per_second for source in epoch.sources),
+        "processedRowsPerSecond": rate,
+        "durationMs": durations | {"triggerExecution": duration_ms},
+        "eventTime": {} if epoch.watermark_us is None else {"watermark": iso_timestamp(epoch.watermark_us / 1000)},
+        "stateOperators": [_state_json(state, parallelism) for state in epoch.states],
+        "sources": [_source_json(source, duration_ms) for source in epoch.sources],
+        "sink": {"description": epoch.sink_description, "numOutputRows": epoch.sink_rows, "metrics": {}},
+        "observedMetrics": {},
+    }
+
+
+def _source_json(source: SourceProgress, duration_ms: int) -> dict[str, Any]:
+    return {
+        "description": source.description,
+        "startOffset": None,
+        "endOffset": None,
+        "latestOffset": None,
+        "numInputRows": source.rows,
+        "inputRowsPerSecond": source.rows_per_second,
+        "processedRowsPerSecond": source.rows * 1000 / duration_ms,
+        "metrics": {},
+    }
+
+
+def _state_json(state: StateProgress, parallelism: int) -> dict[str, Any]:
+    return {
+        "operatorName": state.name,
+        "numRowsTotal": state.state_rows,
+        "numRowsUpdated": 0,
+        "numRowsRemoved": 0,
+        "allUpdatesTimeMs": 0,
+        "allRemovalsTimeMs": 0,
+        "commitTimeMs": 0,
+        "memoryUsedBytes": 0,
+        "numRowsDroppedByWatermark": state.rows_dropped_late,
+        "numShufflePartitions": parallelism,
+        "numStateStoreInstances": parallelism,
+        "customMetrics": {},
+    }
+
+
+class ProgressHistory:
+    """The most recent progresses, oldest first. One thread appends, any thread reads."""
+
+    def __init__(self, capacity: int = DEFAULT_RECENT_PROGRESSES) -> None:
+        self._progresses: deque[StreamingQueryProgress] = deque(maxlen=capacity)
+        self._watermark_us: int | None = None
+
+    def is_idle(self, epoch: EpochProgress) -> bool:
+        """Nothing was read, written, dropped or advanced: Spark reports such an epoch as idle, not as progress."""
+        dropped = any(state.rows_dropped_late for state in epoch.states)
+        moved = epoch.watermark_us != self._watermark_us
+        return epoch.rows == 0 and epoch.sink_rows <= 0 and not dropped and not moved
+
+    def append(self, epoch: EpochProgress, progress: dict[str, Any]) -> None:
+        self._watermark_us = epoch.watermark_us
+        self._progresses.append(StreamingQueryProgress.fromJson(progress))
+
+    def recent(self) -> list[StreamingQueryProgress]:
+        return list(self._progresses)
+
+    def last(self) -> StreamingQueryProgress | None:
+        recent = self.recent()
+        return recent[-1] if recent else None

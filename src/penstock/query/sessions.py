@@ -1,0 +1,76 @@
+"""The embedded Spark session, and the checks that a session can run Penstock at all."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from penstock.errors import ResourceError
+
+MIN_JAVA = 17
+"""What Spark 4 needs."""
+
+
+def session(app_name: str = "penstock", conf: Mapping[str, str] | None = None) -> SparkSession:
+    """The active session, or a new embedded one with ``local[2 * cores + 2]``.
+
+    A local master's number is a count of threads, not of cores: a running query holds its slots, and other Spark jobs
+    of the session need slots of their own.
+
+    Args:
+        app_name: shown by Spark's UI.
+        conf: Spark settings for a new session, for example ``{"spark.ui.enabled": "false"}``.
+
+    Raises:
+        ResourceError: there is no Java 17 or newer; says what to install.
+    """
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    check_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.appName(app_name).master(f"local[{2 * (os.cpu_count() or 1) + 2}]")
+    builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.ui.showConsoleProgress", "false")
+    for name, value in (conf or {}).items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def check_java() -> int:
+    """The major version of the Java that Spark will start.
+
+    Raises:
+        ResourceError: none, or one older than 17.
+    """
+    java_home = os.environ.get("JAVA_HOME")
+    java = str(Path(java_home) / "bin" / "java") if java_home else shutil.which("java")
+    found = "none"
+    if java and shutil.which(java):
+        text = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+        match = re.search(r'version "(\d+)', text)
+        if match and int(match[1]) >= MIN_JAVA:
+            return int(match[1])
+        found = match[1] if match else "unknown"
+    raise ResourceError(
+        f"Java {MIN_JAVA} or newer is needed (found: {found}); install a JRE, for example: "
+        f"apt-get install openjdk-{MIN_JAVA}-jre-headless"
+    )
+
+
+def see_to_workers_python(spark: SparkSession) -> None:
+    """Let local workers run this very Python: another one would lack Penstock and the user's packages.
+
+    Only where the user did not choose one, and only on a local master; on a cluster the path may differ by right.
+    """
+    context = spark.sparkContext
+    if context.master.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
+        context.pythonExec = sys.executable

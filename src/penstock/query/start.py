@@ -1,0 +1,121 @@
+"""From what the writer was told to a running query: sink, options, slots, checkpoint location."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.config import CONF_PREFIX, parse_options
+from penstock.connectors.local_files import local_path
+from penstock.errors import LocationError
+from penstock.frontend.compiler import SINK_ID, compile_plan
+from penstock.graph.model import SinkSpec
+from penstock.query.active_names import ACTIVE_NAMES
+from penstock.query.sessions import see_to_workers_python
+from penstock.query.sinks import SinkRequest, choose_sink
+from penstock.query.streaming_query import StreamingQuery
+from penstock.snapshot.location import read_identity
+from penstock.snapshot.store import LocalStore
+from penstock.spark.launcher import SparkLauncher
+from penstock.spark.listener_bus import ListenerBus
+
+LOCATION_CONF = "spark.sql.streaming.checkpointLocation"
+"""Spark's own setting: a base directory; the query's name is appended."""
+
+TEMPORARY_LOCATION_FORMATS = ("memory", "console", "noop")
+"""Sinks that keep nothing over a restart: without a checkpointLocation they get one that ``stop`` removes."""
+
+
+@dataclass(frozen=True)
+class StartRequest:
+    """What the user asked for. Engine options are without prefix and in lower case."""
+
+    sink: SinkRequest
+    checkpoint_location: str | None
+    engine_options: Mapping[str, str]
+
+
+def start_query(df: DataFrame, request: StartRequest) -> StreamingQuery:
+    """Compile, check and start; see ``DataStreamWriter.start`` for the errors. Nothing is left behind by a refusal."""
+    plan = compile_plan(df, request.sink.output_mode)
+    spark = df.sparkSession
+    options = parse_options({**session_options(spark), **request.engine_options})
+    see_to_workers_python(spark)
+    output = choose_sink(df, replace(request.sink, output_mode=plan.output_mode), plan.schema)
+    location, remove_location = _checkpoint_location(spark, request)
+    release_name = _take_name(spark, request.sink.query_name)
+
+    def clean_up() -> None:
+        release_name()
+        remove_location()
+
+    try:
+        launcher = SparkLauncher(spark)
+        parallelism = options.parallelism or _stored_parallelism(location) or max(1, launcher.free_slots() - 1)
+        query = StreamingQuery(
+            plan.graph(SinkSpec(SINK_ID, output.sink.describe(), output.sink), parallelism, options.max_parallelism),
+            name=request.sink.query_name,
+            location=location,
+            options=replace(options, parallelism=parallelism),
+            launcher=launcher,
+            bus=ListenerBus(spark),
+            on_commit=output.on_commit,
+            on_end=clean_up,
+        )
+        query._start()
+    except BaseException:
+        clean_up()
+        raise
+    output.on_commit()
+    return query
+
+
+def session_options(spark: SparkSession) -> dict[str, str]:
+    """The session's ``spark.penstock.*`` settings, without prefix and in lower case."""
+    return {
+        name.lower()[len(CONF_PREFIX) :]: value
+        for name, value in spark.conf.getAll.items()
+        if name.lower().startswith(CONF_PREFIX)
+    }
+
+
+def _checkpoint_location(spark: SparkSession, request: StartRequest) -> tuple[str, Callable[[], None]]:
+    """The location and how to remove it if it is a temporary one.
+
+    Raises:
+        LocationError: none was given and the sink keeps its rows.
+    """
+    if request.checkpoint_location:
+        return local_path(request.checkpoint_location), lambda: None
+    base = spark.conf.get(LOCATION_CONF, None)
+    if base:
+        return str(Path(local_path(base)) / (request.sink.query_name or str(uuid.uuid4()))), lambda: None
+    if request.sink.format in TEMPORARY_LOCATION_FORMATS:
+        directory = tempfile.mkdtemp(prefix="penstock-checkpoint-")
+        return directory, lambda: shutil.rmtree(directory, ignore_errors=True)
+    raise LocationError(
+        f'checkpointLocation must be specified either through option("checkpointLocation", ...) '
+        f'or spark.conf.set("{LOCATION_CONF}", ...)'
+    )
+
+
+def _stored_parallelism(location: str) -> int | None:
+    """What the query was first started with here: a restart that does not say otherwise takes the same."""
+    try:
+        return read_identity(LocalStore(location)).parallelism
+    except FileNotFoundError:
+        return None
+
+
+def _take_name(spark: SparkSession, name: str | None) -> Callable[[], None]:
+    if name is None:
+        return lambda: None
+    application = spark.sparkContext.applicationId
+    ACTIVE_NAMES.take(application, name)
+    return lambda: ACTIVE_NAMES.release(application, name)

@@ -1,0 +1,239 @@
+"""A running query as the user holds it: PySpark's ``StreamingQuery`` and what Penstock adds."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+from penstock.config import Options
+from penstock.config import alignment as parse_alignment
+from penstock.errors import GenerationFailed, PenstockError, QueryFailed
+from penstock.graph.model import JobGraph
+from penstock.query.listeners import EventBus, QueryEvents
+from penstock.query.plan_text import explain_graph
+from penstock.query.progress import ProgressHistory, iso_timestamp, progress_json
+from penstock.runtime.execution import QueryExecution
+from penstock.runtime.launching import SlotLauncher
+from penstock.runtime.view import EpochProgress, ExecutionState, ExecutionView
+from penstock.snapshot.model import SnapshotMetadata
+
+LISTENERS_HEAR_THE_END_S = 5.0
+"""How long ``stop`` and ``awaitTermination`` wait for slow listeners to hear that the query ended."""
+
+
+class StreamingQuery:
+    """A handle to a query that runs in the background. All methods are thread-safe.
+
+    Names and meanings are those of ``pyspark.sql.streaming.StreamingQuery``; ``snapshot``, ``generation`` and ``view``
+    are Penstock's own. Made by ``DataStreamWriter.start``.
+
+    Args:
+        graph: what runs.
+        name: the user's name for the query.
+        location: the checkpoint location.
+        options: parsed options.
+        launcher: starts slots.
+        bus: where listener events go.
+        on_commit: called after each committed epoch, on a service thread.
+        on_end: called once when the query ended, on a service thread: registries and temporary files.
+    """
+
+    def __init__(
+        self,
+        graph: JobGraph,
+        *,
+        name: str | None,
+        location: str,
+        options: Options,
+        launcher: SlotLauncher,
+        bus: EventBus,
+        on_commit: Callable[[], None] = lambda: None,
+        on_end: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._graph = graph
+        self._name = name
+        self._run_id = str(uuid.uuid4())
+        self._history = ProgressHistory()
+        self._events = QueryEvents(bus, self._run_id)
+        self._on_commit = on_commit
+        self._on_end = on_end
+        self._ended = threading.Event()
+        self._execution = QueryExecution(
+            graph,
+            name=name,
+            run_id=self._run_id,
+            location=location,
+            options=options,
+            launcher=launcher,
+            on_progress=self._progressed,
+            on_end=self._finished,
+        )
+
+    def _start(self) -> None:
+        started_ms = time.time() * 1000
+        self._execution.start()
+        self._events.started(self.id, self._name, iso_timestamp(started_ms))
+
+    @property
+    def id(self) -> str:
+        """The query's id, the same over restarts from one checkpoint location."""
+        return self._execution.query_id
+
+    @property
+    def runId(self) -> str:  # noqa: N802 - PySpark's name
+        """New for every start."""
+        return self._run_id
+
+    @property
+    def name(self) -> str | None:
+        """The name given with ``queryName``, or None."""
+        return self._name
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802
+        """Whether the query runs; True while it recovers from a failure, too."""
+        return self._execution.is_active
+
+    @property
+    def generation(self) -> int:
+        """The execution attempt that runs now: 1 for the first at this location, one more after each recovery."""
+        return self._execution.view().generation
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """``message``, ``isDataAvailable`` and ``isTriggerActive``, as in Spark."""
+        view = self._execution.view()
+        running = view.state is ExecutionState.RUNNING
+        messages = {
+            ExecutionState.STARTING: "Initializing sources and slots",
+            ExecutionState.RUNNING: "Waiting for data to arrive" if view.sources_dry else "Processing new data",
+            ExecutionState.RESTARTING: f"Recovering as generation {view.generation}",
+            ExecutionState.STOPPED: "Stopped",
+            ExecutionState.FAILED: f"Terminated with exception: {self._execution.error}",
+        }
+        return {
+            "message": messages[view.state],
+            "isDataAvailable": running and not view.sources_dry,
+            "isTriggerActive": running,
+        }
+
+    @property
+    def recentProgress(self) -> list[StreamingQueryProgress]:  # noqa: N802
+        """The most recent committed epochs' progress, oldest first; idle epochs are left out."""
+        return self._history.recent()
+
+    @property
+    def lastProgress(self) -> StreamingQueryProgress | None:  # noqa: N802
+        """The newest of ``recentProgress``, or None."""
+        return self._history.last()
+
+    def exception(self) -> StreamingQueryException | None:
+        """Why the query failed: the operator and the user's traceback where user code raised. None otherwise.
+
+        The Penstock error itself is the exception's ``__cause__``.
+        """
+        error = self._execution.error
+        if error is None:
+            return None
+        cause = _first_cause(error)
+        head = f"Query {self._name or ''} [id = {self.id}, runId = {self._run_id}] terminated with exception: "
+        exception = StreamingQueryException(message=f"{head}{type(cause).__name__}: {cause}")
+        exception.__cause__ = cause
+        return exception
+
+    def awaitTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802
+        """Block until the query ended, at most ``timeout`` seconds; with a time-out, tell whether it ended.
+
+        Raises:
+            StreamingQueryException: the query failed.
+        """
+        if timeout is not None and timeout < 0:
+            raise ValueError(f"timeout must not be negative: {timeout}")
+        ended = self._execution.await_termination(timeout)
+        if ended:
+            self._events.join(LISTENERS_HEAR_THE_END_S)
+            self._raise_if_failed()
+        return None if timeout is None else ended
+
+    def processAllAvailable(self) -> None:  # noqa: N802
+        """Block until everything that the sources could find now is committed. Meant for tests, as in Spark.
+
+        The watermark then stands at the newest event time less the delay; windows behind it are out.
+
+        Raises:
+            StreamingQueryException: the query failed meanwhile.
+        """
+        try:
+            self._execution.process_all_available()
+        except QueryFailed:
+            self._raise_if_failed()
+            raise
+        self._on_commit()
+
+    def stop(self) -> None:
+        """Stop without a final checkpoint: what is not committed is read again at the next start. Idempotent."""
+        self._execution.stop()
+        self._events.join(LISTENERS_HEAR_THE_END_S)
+
+    def explain(self, extended: bool = False) -> None:
+        """Print the vertices with their operators and the edges between them; ``extended`` adds the schemas."""
+        print(explain_graph(self._graph, extended))
+
+    def snapshot(
+        self, label: str | None = None, alignment: str | None = None, timeout: float | None = None
+    ) -> SnapshotMetadata:
+        """Take a snapshot now and wait until it is complete. It is never collected.
+
+        Args:
+            label: a name to find it by.
+            alignment: ``aligned`` or ``unaligned``; the query's own by default.
+            timeout: seconds; the snapshot is given up then.
+
+        Raises:
+            CheckpointFailed: declined, timed out or the query ended; the query itself goes on.
+        """
+        chosen = None if alignment is None else parse_alignment("alignment", alignment)
+        return self._execution.request_snapshot(label or "", chosen, timeout)
+
+    def view(self) -> ExecutionView:
+        """The newest figures of slots, subtasks, checkpoints and recoveries; never blocks."""
+        return self._execution.view()
+
+    def __repr__(self) -> str:
+        return f"<penstock.StreamingQuery {self._name or self._run_id} {self.status['message']!r}>"
+
+    def _raise_if_failed(self) -> None:
+        exception = self.exception()
+        if exception is not None:
+            raise exception from exception.__cause__
+
+    def _progressed(self, epoch: EpochProgress) -> None:
+        self._on_commit()
+        if self._history.is_idle(epoch):
+            self._events.idle(iso_timestamp(epoch.started_ms))
+            return
+        progress = progress_json(
+            epoch, query_id=self.id, run_id=self._run_id, name=self._name, parallelism=self._graph.parallelism
+        )
+        self._history.append(epoch, progress)
+        self._events.progressed(progress)
+
+    def _finished(self, error: PenstockError | None) -> None:
+        if self._ended.is_set():
+            return
+        self._ended.set()
+        self._events.terminated(None if error is None else f"{type(error).__name__}: {_first_cause(error)}")
+        self._on_end()
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    """What a user wants to read: the first cause below the wrappers that say that a query or Generation ended."""
+    while type(error) in (QueryFailed, GenerationFailed) and error.__cause__ is not None:
+        error = error.__cause__
+    return error

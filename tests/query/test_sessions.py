@@ -1,0 +1,50 @@
+"""The checks before a session: Java, and what the workers run."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import ResourceError
+from penstock.query.sessions import check_java
+
+
+def fake_java(directory: Path, version_line: str) -> Path:
+    java = directory / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\necho '{version_line}' >&2\n")
+    java.chmod(java.stat().st_mode | stat.S_IXUSR)
+    return directory
+
+
+def test_the_machines_java_is_new_enough() -> None:
+    assert check_java() >= 17
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [('openjdk version "11.0.2" 2019-01-15', "11"), ('java version "1.8.0_202"', "1"), ("?", "unknown")],
+)
+def test_an_old_java_is_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, found: str
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path, line)))
+    with pytest.raises(ResourceError) as caught:
+        check_java()
+    assert f"(found: {found})" in str(caught.value)
+    assert "apt-get install openjdk-17-jre-headless" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_new_java_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path, 'openjdk version "21" 2023-09-19')))
+    assert check_java() == 21
+
+
+def test_without_java_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ResourceError, match=r"found: none"):
+        check_java()
