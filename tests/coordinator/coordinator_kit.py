@@ -1,0 +1,67 @@
+"""Builders for the coordinator's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.protocol import coordinator_types as ct
+from penstock.protocol.commits import CommitLedger
+from penstock.protocol.coordinator import ID_BLOCK, Coordinator
+from penstock.protocol.elements import Alignment
+from penstock.snapshot.model import SlotManifest, SubtaskManifest
+
+SINK = "sink-1"
+SINK_VERTEX = 2
+UNALIGNED = Alignment.UNALIGNED
+ALIGNED = Alignment.ALIGNED
+
+
+def manifest(slot: int, messages: Mapping[int, bytes] | None = None) -> SlotManifest:
+    """What a slot acknowledges: nothing but sink messages by epoch."""
+    return SlotManifest(slot, [SubtaskManifest(SINK_VERTEX, slot, pending_messages=dict(messages or {}))])
+
+
+def policy(**changes: object) -> ct.Policy:
+    values: dict[str, object] = {"interval_ms": 1000, "timeout_ms": 5000, "alignment": UNALIGNED, **changes}
+    return ct.Policy(**values)  # type: ignore[arg-type]
+
+
+def started(parallelism: int = 2, now_ms: float = 0.0, **changes: object) -> Coordinator:
+    """A coordinator whose Generation 1 runs since ``now_ms``."""
+    machine = Coordinator(policy(**changes), parallelism, CommitLedger({SINK_VERTEX: SINK}))
+    assert machine.handle(ct.GenerationOpened(1, 0, 1, 1 + ID_BLOCK, 0), now_ms) == []
+    assert machine.handle(ct.AllRunning(1), now_ms) == []
+    return machine
+
+
+def acknowledge(
+    machine: Coordinator,
+    checkpoint: int,
+    now_ms: float,
+    messages: Mapping[int, bytes] | None = None,
+    generation: int = 1,
+    parallelism: int = 2,
+) -> list[ct.Command]:
+    """All slots acknowledge; every one of them reports the same messages."""
+    commands: list[ct.Command] = []
+    for slot in range(parallelism):
+        commands += machine.handle(ct.Ack(generation, checkpoint, manifest(slot, messages)), now_ms)
+        machine.check_invariants()
+    return commands
+
+
+def complete(
+    machine: Coordinator,
+    checkpoint: int,
+    now_ms: float,
+    messages: Mapping[int, bytes] | None = None,
+    generation: int = 1,
+) -> list[ct.Command]:
+    """Acknowledge, write and log a triggered checkpoint; the commands of the last step."""
+    (write,) = acknowledge(machine, checkpoint, now_ms, messages, generation)
+    assert isinstance(write, ct.WriteMetadata)
+    (log,) = machine.handle(ct.MetadataWritten(checkpoint), now_ms)
+    assert isinstance(log, ct.LogComplete)
+    commands = machine.handle(ct.CompleteLogged(checkpoint, log.reserve), now_ms)
+    machine.check_invariants()
+    return commands

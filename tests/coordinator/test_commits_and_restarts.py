@@ -1,0 +1,128 @@
+"""The commit ledger and the restart strategy."""
+
+from __future__ import annotations
+
+import pytest
+from coordinator_kit import SINK, manifest
+
+from penstock.errors import ProtocolViolation
+from penstock.protocol.commits import CommitLedger, PendingCommit, pending_commits
+from penstock.protocol.restarts import Failure, GiveUp, RestartAt, RestartPolicy, Restarts
+from penstock.snapshot.model import SlotManifest, SubtaskManifest
+
+SINKS = {2: SINK}
+
+
+def test_messages_are_merged_by_epoch_sink_and_subtask_in_order() -> None:
+    slots = [
+        SlotManifest(1, [SubtaskManifest(2, 1, pending_messages={7: b"b7", 5: b"b5"})]),
+        SlotManifest(
+            0,
+            [
+                SubtaskManifest(2, 0, pending_messages={5: b"a5", 4: b"a4", 8: b"a8"}),
+                SubtaskManifest(3, 0, pending_messages={5: b"other"}),
+            ],
+        ),
+    ]
+    merged = pending_commits(slots, {2: "z-sink", 3: "a-sink"}, committed_epoch=4, checkpoint=7)
+    assert merged == [
+        PendingCommit(5, "a-sink", {0: b"other"}),
+        PendingCommit(5, "z-sink", {0: b"a5", 1: b"b5"}),
+        PendingCommit(7, "z-sink", {1: b"b7"}),
+    ]
+    assert list(merged[1].messages) == [0, 1]
+
+
+def test_the_committed_epoch_rises_over_empty_epochs_and_stops_before_the_oldest_open_one() -> None:
+    ledger = CommitLedger(SINKS)
+    ledger.completed(3, [manifest(0)])
+    assert ledger.committed_epoch == 3
+    ledger.completed(9, [manifest(0, {6: b"6", 9: b"9"})])
+    assert (ledger.committed_epoch, ledger.awaiting) == (5, 2)
+    first = ledger.take()
+    assert first is not None
+    assert ledger.take() is None, "alone"
+    ledger.done(6, SINK)
+    assert ledger.committed_epoch == 8
+    assert ledger.take() == PendingCommit(9, SINK, {0: b"9"})
+    ledger.failed(9, SINK)
+    assert ledger.take() == PendingCommit(9, SINK, {0: b"9"}), "a failed one is given again"
+    ledger.done(9, SINK)
+    assert (ledger.committed_epoch, ledger.awaiting) == (9, 0)
+    ledger.check_invariants()
+
+
+def test_a_message_belongs_to_its_epoch_for_ever() -> None:
+    ledger = CommitLedger(SINKS)
+    ledger.completed(5, [manifest(0, {5: b"five"})])
+    ledger.completed(6, [manifest(0, {5: b"five", 6: b"six"})])
+    assert ledger.awaiting == 2
+    with pytest.raises(ProtocolViolation, match="other messages"):
+        ledger.completed(7, [manifest(0, {5: b"changed"})])
+    ledger.check_invariants()
+
+
+def test_an_epoch_older_than_one_that_waits_already_is_a_bug() -> None:
+    ledger = CommitLedger(SINKS)
+    ledger.completed(9, [manifest(0, {5: b"5", 9: b"9"})])
+    with pytest.raises(ProtocolViolation, match="late epoch"):
+        ledger.recovered(3, [PendingCommit(7, SINK, {0: b"7"})], checkpoint=9)
+
+
+def test_only_what_is_out_can_end() -> None:
+    ledger = CommitLedger(SINKS)
+    ledger.completed(5, [manifest(0, {5: b"five"})])
+    with pytest.raises(ProtocolViolation):
+        ledger.done(5, SINK)
+    ledger.take()
+    with pytest.raises(ProtocolViolation):
+        ledger.failed(4, SINK)
+    assert ledger.out is not None
+
+
+def test_a_roll_back_drops_what_left_the_lineage() -> None:
+    ledger = CommitLedger(SINKS)
+    ledger.completed(7, [manifest(0, {4: b"4", 6: b"6", 7: b"7"})])
+    ledger.recovered(3, [PendingCommit(4, SINK, {0: b"4"})], checkpoint=5)
+    assert ledger.awaiting == 1
+    assert ledger.take() == PendingCommit(4, SINK, {0: b"4"})
+
+
+POLICY = RestartPolicy(attempts=4, delay_ms=100, max_delay_ms=500)
+LOST = Failure("slot", "", "link lost")
+
+
+def test_restarts_back_off_exponentially_up_to_a_bound_and_then_give_up_with_the_first_cause() -> None:
+    restarts = Restarts(POLICY)
+    first = Failure("slot", "", "the very first")
+    answers = [restarts.failed(first if n == 0 else LOST, 1000.0) for n in range(5)]
+    assert answers[:4] == [RestartAt(1100, 1), RestartAt(1200, 2), RestartAt(1400, 3), RestartAt(1500, 4)]
+    assert isinstance(answers[4], GiveUp)
+    assert answers[4].first is first
+    restarts.check_invariants()
+
+
+def test_a_completed_checkpoint_resets_the_bounds() -> None:
+    restarts = Restarts(POLICY)
+    for _ in range(20):
+        assert restarts.failed(LOST, 0.0) == RestartAt(100, 1)
+        assert restarts.attempts == 1
+        restarts.progressed()
+
+
+def test_the_same_user_error_at_the_same_position_twice_is_deterministic() -> None:
+    restarts = Restarts(POLICY)
+    error = Failure("function", "udf-1", "ValueError: x", "split a, row 17")
+    assert isinstance(restarts.failed(error, 0.0), RestartAt)
+    restarts.progressed()
+    assert isinstance(restarts.failed(LOST, 0.0), RestartAt)
+    again = restarts.failed(error, 0.0)
+    assert isinstance(again, GiveUp)
+    assert again.first == error
+    assert "row 17" in again.reason
+
+
+def test_user_errors_at_different_positions_are_retried() -> None:
+    restarts = Restarts(POLICY)
+    for row in range(3):
+        assert isinstance(restarts.failed(Failure("function", "udf-1", "E", f"row {row}"), 0.0), RestartAt)

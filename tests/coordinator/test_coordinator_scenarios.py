@@ -1,0 +1,258 @@
+"""The coordinator's decisions, told as stories."""
+
+from __future__ import annotations
+
+import pytest
+from coordinator_kit import ALIGNED, SINK, UNALIGNED, acknowledge, complete, manifest, policy, started
+
+from penstock.errors import ProtocolViolation
+from penstock.protocol import coordinator_types as ct
+from penstock.protocol.commits import CommitLedger, PendingCommit
+from penstock.protocol.coordinator import ID_BLOCK, MAX_COMMIT_ATTEMPTS, Coordinator
+
+TICK = ct.Tick()
+
+
+def test_the_first_checkpoint_comes_one_interval_after_all_slots_run() -> None:
+    machine = started(now_ms=500)
+    assert machine.handle(TICK, 1499) == []
+    assert machine.next_wake_ms() == 1500
+    assert machine.handle(TICK, 1500) == [ct.Trigger(1, UNALIGNED)]
+    assert machine.in_flight == (1,)
+
+
+def test_a_checkpoint_is_written_when_the_last_slot_acknowledges_and_logged_when_it_is_written() -> None:
+    machine = started()
+    machine.handle(TICK, 1000)
+    assert machine.handle(ct.Ack(1, 1, manifest(1)), 1001) == []
+    assert machine.handle(ct.Ack(1, 1, manifest(0)), 1002) == [
+        ct.WriteMetadata(1, 1, UNALIGNED, requested=False, label="", slots=(manifest(0), manifest(1)))
+    ]
+    assert machine.handle(ct.MetadataWritten(1), 1003) == [ct.LogComplete(1, 0, 2 + ID_BLOCK)]
+    assert machine.handle(ct.CompleteLogged(1, 2 + ID_BLOCK), 1004) == [
+        ct.Completed(1),
+        ct.Collect(pinned=(), in_flight=()),
+        ct.NotifyComplete(1, 1),
+    ]
+    assert machine.newest_complete == 1
+    assert machine.committed_epoch == 1
+
+
+def test_nothing_is_committed_before_its_snapshot_is_logged_and_slots_hear_of_it_after_the_commit() -> None:
+    machine = started()
+    machine.handle(TICK, 1000)
+    commands = complete(machine, 1, 1001, {1: b"one"})
+    assert ct.CommitEpoch(1, SINK, {0: b"one", 1: b"one"}) in commands
+    assert not any(isinstance(command, ct.NotifyComplete) for command in commands)
+    assert machine.committed_epoch == 0
+    assert machine.handle(ct.EpochCommitted(1, SINK), 1002) == [ct.NotifyComplete(1, 1)]
+
+
+def test_an_aborted_checkpoint_loses_nothing_its_epoch_is_committed_with_the_next() -> None:
+    machine = started()
+    machine.handle(TICK, 1000)
+    assert machine.handle(ct.Decline(1, 1, 0, "over budget"), 1001) == [
+        ct.Abort(1, "slot 0 declined: over budget", tell_slots=True)
+    ]
+    assert machine.handle(TICK, 2000) == [ct.Trigger(2, UNALIGNED)]
+    commands = complete(machine, 2, 2001, {1: b"one", 2: b"two"})
+    assert ct.CommitEpoch(1, SINK, {0: b"one", 1: b"one"}) in commands
+    assert not any(isinstance(c, ct.CommitEpoch) and c.epoch == 2 for c in commands), "epochs go alone"
+    assert machine.handle(ct.EpochCommitted(1, SINK), 2002) == [ct.CommitEpoch(2, SINK, {0: b"two", 1: b"two"})]
+    assert machine.handle(ct.EpochCommitted(2, SINK), 2003) == [ct.NotifyComplete(2, 2)]
+
+
+def test_a_checkpoint_that_takes_too_long_is_aborted_and_the_slots_that_lack_are_named() -> None:
+    machine = started(timeout_ms=300)
+    machine.handle(TICK, 1000)
+    machine.handle(ct.Ack(1, 1, manifest(0)), 1100)
+    assert machine.handle(TICK, 1299) == []
+    assert machine.handle(TICK, 1300) == [ct.Abort(1, "not acknowledged by slots [1] within 300 ms", tell_slots=True)]
+    late = ct.Ack(1, 1, manifest(1))
+    assert machine.handle(late, 1301) == [
+        ct.Ignored(late, "the checkpoint is complete, aborted or was never triggered")
+    ]
+
+
+def test_late_duplicate_and_foreign_acknowledgements_change_nothing() -> None:
+    machine = started()
+    machine.handle(TICK, 1000)
+    machine.handle(ct.Ack(1, 1, manifest(0)), 1001)
+    for ack in (
+        ct.Ack(1, 1, manifest(0)),
+        ct.Ack(1, 1, manifest(7)),
+        ct.Ack(0, 1, manifest(1)),
+        ct.Ack(1, 9, manifest(1)),
+    ):
+        (ignored,) = machine.handle(ack, 1002)
+        assert isinstance(ignored, ct.Ignored)
+        assert ignored.reason
+    (write,) = machine.handle(ct.Ack(1, 1, manifest(1)), 1003)
+    assert isinstance(write, ct.WriteMetadata)
+
+
+def test_a_slow_periodic_checkpoint_holds_back_the_next_and_the_pause_follows_it() -> None:
+    machine = started(min_pause_ms=400)
+    machine.handle(TICK, 1000)
+    assert machine.handle(TICK, 2500) == []
+    complete(machine, 1, 2600)
+    assert machine.handle(TICK, 2999) == []
+    assert machine.handle(TICK, 3000) == [ct.Trigger(2, UNALIGNED)]
+
+
+def test_a_user_snapshot_runs_beside_a_periodic_one_and_may_complete_after_it() -> None:
+    machine = started()
+    machine.handle(TICK, 1000)
+    assert machine.handle(ct.SnapshotRequested(7, UNALIGNED, "mine"), 1100) == [ct.Trigger(2, UNALIGNED)]
+    assert machine.handle(ct.SnapshotRequested(8, UNALIGNED), 1101) == [], "two in flight are enough"
+    commands = complete(machine, 1, 1200)
+    assert ct.Collect(pinned=(0,), in_flight=(2,)) in commands, "the base of the one in flight is pinned"
+    assert ct.Trigger(3, UNALIGNED) in commands
+    assert ct.SnapshotSucceeded(8, 3) in complete(machine, 3, 1250)
+    assert ct.SnapshotSucceeded(7, 2) in complete(machine, 2, 1300)
+    assert machine.newest_complete == 3
+
+
+def test_nothing_is_triggered_while_an_aligned_checkpoint_is_in_flight() -> None:
+    machine = started()
+    assert machine.handle(ct.SnapshotRequested(1, ALIGNED, timeout_ms=1500), 100) == [ct.Trigger(1, ALIGNED)]
+    assert machine.handle(TICK, 1000) == []
+    assert machine.handle(ct.SnapshotRequested(2, UNALIGNED), 1200) == []
+    assert machine.handle(TICK, 1600) == [
+        ct.Abort(1, "not acknowledged by slots [0, 1] within 1500 ms", tell_slots=True),
+        ct.SnapshotFailed(1, 1, "not acknowledged by slots [0, 1] within 1500 ms"),
+        ct.Trigger(2, UNALIGNED),
+        ct.Trigger(3, UNALIGNED),
+    ]
+
+
+def test_a_full_disk_fails_the_checkpoint_and_the_query_goes_on() -> None:
+    machine = started()
+    machine.handle(TICK, 1000)
+    acknowledge(machine, 1, 1001)
+    assert machine.handle(ct.MetadataFailed(1, "No space left on device"), 1002) == [
+        ct.Abort(1, "No space left on device", tell_slots=True)
+    ]
+    machine.handle(TICK, 2000)
+    acknowledge(machine, 2, 2001)
+    machine.handle(ct.MetadataWritten(2), 2002)
+    assert machine.handle(ct.LogFailed(2, "No space left on device"), 2003) == [
+        ct.Abort(2, "No space left on device", tell_slots=True)
+    ]
+    assert machine.handle(TICK, 3000) == [ct.Trigger(3, UNALIGNED)]
+
+
+def test_triggering_pauses_while_too_many_epochs_await_their_commit() -> None:
+    machine = started(max_awaiting_commit=2)
+    machine.handle(TICK, 1000)
+    assert ct.CommitEpoch(1, SINK, {0: b"1", 1: b"1"}) in complete(machine, 1, 1001, {1: b"1"})
+    machine.handle(TICK, 2000)
+    complete(machine, 2, 2001, {1: b"1", 2: b"2"})
+    assert machine.awaiting_commit == 2
+    assert machine.handle(TICK, 9000) == []
+    assert machine.handle(ct.EpochCommitted(1, SINK), 9001) == [
+        ct.CommitEpoch(2, SINK, {0: b"2", 1: b"2"}),
+        ct.NotifyComplete(1, 1),
+        ct.Trigger(3, UNALIGNED),
+    ]
+
+
+def test_a_failing_commit_is_repeated_later_and_later_and_then_the_query_fails() -> None:
+    machine = started(interval_ms=10_000_000)
+    machine.handle(ct.SnapshotRequested(1, UNALIGNED), 0)
+    complete(machine, 1, 0, {1: b"one"})
+    now, pauses = 0.0, []
+    for _ in range(MAX_COMMIT_ATTEMPTS - 1):
+        assert machine.handle(ct.CommitFailed(1, SINK, "down"), now) == []
+        wake = machine.next_wake_ms()
+        assert wake is not None
+        assert machine.handle(TICK, wake - 1) == []
+        assert machine.handle(TICK, wake) == [ct.CommitEpoch(1, SINK, {0: b"one", 1: b"one"})]
+        pauses.append(wake - now)
+        now = wake
+    assert pauses == [100 * 2**n for n in range(MAX_COMMIT_ATTEMPTS - 1)]
+    assert machine.handle(ct.CommitFailed(1, SINK, "down"), now) == [ct.FailQuery(f"epoch 1 of sink {SINK}: down")]
+    assert machine.handle(ct.SnapshotRequested(2, UNALIGNED), now) == [ct.SnapshotFailed(2, 0, "the query has failed")]
+
+
+def test_a_commit_of_unknown_outcome_is_never_sent_again() -> None:
+    machine = started()
+    machine.handle(TICK, 1000)
+    complete(machine, 1, 1001, {1: b"one"})
+    assert machine.handle(ct.CommitFailed(1, SINK, "link lost", unknown=True), 1002) == [
+        ct.FailQuery(f"epoch 1 of sink {SINK}: link lost")
+    ]
+    assert machine.handle(TICK, 1_000_000) == []
+
+
+def test_the_end_of_a_generation_kills_what_is_not_being_logged() -> None:
+    machine = started()
+    machine.handle(TICK, 1000)
+    machine.handle(ct.SnapshotRequested(5, UNALIGNED), 1000)
+    acknowledge(machine, 1, 1001)
+    machine.handle(ct.MetadataWritten(1), 1002)
+    acknowledge(machine, 2, 1002)
+    ended = machine.handle(ct.GenerationEnded(1, "slot 0 lost"), 1003)
+    assert ended == [
+        ct.Abort(2, "Generation 1 ended: slot 0 lost", tell_slots=False),
+        ct.SnapshotFailed(5, 2, "Generation 1 ended: slot 0 lost"),
+    ]
+    (ignored,) = machine.handle(ct.MetadataWritten(2), 1004)
+    assert isinstance(ignored, ct.Ignored), "its file is an orphan now"
+    with pytest.raises(ProtocolViolation):
+        machine.handle(ct.GenerationOpened(2, 0, 3, 67, 0), 1004)
+    commands = machine.handle(ct.CompleteLogged(1, 70), 1005)
+    assert ct.Completed(1) in commands
+    assert not any(isinstance(c, ct.NotifyComplete) for c in commands), "its slots are gone"
+    assert machine.handle(ct.GenerationOpened(2, 1, 3, 67, 1), 1006) == []
+    assert machine.handle(ct.AllRunning(2), 1007) == []
+    assert machine.handle(TICK, 2007) == [ct.Trigger(3, UNALIGNED)], "ids go on where they were"
+
+
+def test_recovery_commits_what_the_restored_snapshot_holds_before_anything_new() -> None:
+    machine = Coordinator(policy(), 2, CommitLedger({2: SINK}))
+    pending = (PendingCommit(4, SINK, {0: b"4"}), PendingCommit(5, SINK, {1: b"5"}))
+    opened = ct.GenerationOpened(3, 5, 70, 134, 3, pending)
+    assert machine.handle(opened, 0) == [ct.CommitEpoch(4, SINK, {0: b"4"})]
+    assert machine.committed_epoch == 3
+    machine.handle(ct.AllRunning(3), 0)
+    machine.handle(TICK, 1000)
+    complete(machine, 70, 1001, {70: b"new"}, generation=3)
+    assert machine.handle(ct.EpochCommitted(4, SINK), 1002) == [ct.CommitEpoch(5, SINK, {1: b"5"})]
+    assert ct.CommitEpoch(70, SINK, {0: b"new", 1: b"new"}) in machine.handle(ct.EpochCommitted(5, SINK), 1003)
+    assert machine.handle(ct.EpochCommitted(70, SINK), 1004) == [ct.NotifyComplete(70, 70)]
+
+
+def test_ids_beyond_the_reserved_ones_are_reserved_first() -> None:
+    machine = started()
+    now = 1000.0
+    for checkpoint in range(1, ID_BLOCK + 1):
+        assert machine.handle(TICK, now) == [ct.Trigger(checkpoint, UNALIGNED)]
+        machine.handle(ct.Decline(1, checkpoint, 0, "no"), now)
+        machine.check_invariants()
+        now += 1000
+    assert machine.handle(TICK, now) == [ct.ReserveIds(1 + 2 * ID_BLOCK)]
+    assert machine.handle(TICK, now + 1) == [], "asked once"
+    assert machine.handle(ct.ReserveFailed("disk full"), now + 2) == []
+    assert machine.handle(TICK, now + 1002) == [ct.ReserveIds(1 + 2 * ID_BLOCK)]
+    assert machine.handle(ct.IdsReserved(1 + 2 * ID_BLOCK), now + 1003) == [ct.Trigger(ID_BLOCK + 1, UNALIGNED)]
+
+
+def test_an_event_that_fits_no_command_is_refused_with_the_story_and_changes_nothing() -> None:
+    machine = started()
+    machine.handle(TICK, 1000)
+    for event in (ct.CompleteLogged(1, 99), ct.LogFailed(1, "x"), ct.MetadataWritten(1), ct.MetadataFailed(1, "x")):
+        with pytest.raises(ProtocolViolation) as caught:
+            machine.handle(event, 1001)
+        assert "running" in caught.value.state
+        assert "AllRunning" in str(caught.value)
+    with pytest.raises(ProtocolViolation):
+        machine.handle(ct.EpochCommitted(1, SINK), 1001)
+    assert machine.in_flight == (1,)
+    machine.check_invariants()
+
+
+def test_the_interval_can_be_changed_while_the_query_runs() -> None:
+    machine = started(interval_ms=1_000_000)
+    machine.handle(ct.PolicyChanged(policy(interval_ms=50, alignment=ALIGNED)), 10)
+    assert machine.handle(TICK, 60) == [ct.Trigger(1, ALIGNED)]

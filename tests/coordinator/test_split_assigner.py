@@ -1,0 +1,250 @@
+"""Who reads what: each split has one owner at every moment, and a source is dry only when it truly is."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from penstock.connectors.base import Split
+from penstock.errors import ProtocolViolation
+from penstock.protocol.splits import (
+    EMPTY_LOOK_PAUSE_MS,
+    PENDING_PER_READER,
+    Assign,
+    Discover,
+    Discovered,
+    Dry,
+    LookAround,
+    Requested,
+    SplitAssigner,
+    last_settled,
+)
+from penstock.snapshot.model import SourceManifest
+
+VERTEX = 0
+
+
+def split(number: int) -> Split:
+    return Split(f"s{number}", {"n": number})
+
+
+def assigner(parallelism: int = 2, restored: SourceManifest | None = None) -> SplitAssigner:
+    return SplitAssigner("source-1", VERTEX, parallelism, restored)
+
+
+def test_splits_go_out_in_discovery_order_one_per_request() -> None:
+    machine = assigner()
+    assert machine.handle(LookAround(), 0) == [Discover(VERTEX, None)]
+    assert machine.handle(Requested(1, 0, None), 1) == []
+    found = [split(1), split(2), split(3)]
+    assert machine.handle(Discovered(found, {"seen": 3}), 2) == [Assign(VERTEX, 1, (split(1),))]
+    assert machine.handle(Requested(0, 0, None), 3) == [Assign(VERTEX, 0, (split(2),))]
+    assert machine.capture().manifest == SourceManifest("source-1", VERTEX, {"seen": 3}, [split(3)])
+
+
+def test_the_reader_with_the_least_to_read_comes_first() -> None:
+    machine = assigner()
+    machine.handle(LookAround(), 0)
+    machine.handle(Requested(0, 2, None), 1)
+    machine.handle(Requested(1, 1, None), 1)
+    commands = machine.handle(Discovered([split(1)], 1), 2)
+    assert commands == [Assign(VERTEX, 1, (split(1),))]
+
+
+def test_dry_needs_a_look_that_started_after_all_were_idle_and_is_said_once() -> None:
+    machine = assigner()
+    machine.handle(LookAround(), 0)
+    machine.handle(Requested(0, 0, 500), 1)
+    machine.handle(Requested(1, 0, 900), 1)
+    assert machine.handle(Discovered([], None), 2) == [], "that look had started before"
+    later = 2 + EMPTY_LOOK_PAUSE_MS
+    assert machine.handle(LookAround(), later) == [Discover(VERTEX, None)]
+    assert machine.handle(Discovered([], None), later) == [Dry(VERTEX, 900)]
+    assert machine.dry
+    now, said = float(later), 0
+    for _ in range(50):  # an idle source sends nothing, however often it is looked at
+        now += EMPTY_LOOK_PAUSE_MS
+        assert machine.handle(LookAround(), now) == [Discover(VERTEX, None)]
+        said += sum(isinstance(c, Dry) for c in machine.handle(Discovered([], None), now))
+    assert said == 0
+
+
+def test_a_new_split_makes_dry_possible_again() -> None:
+    machine = assigner(1)
+    machine.handle(Requested(0, 0, None), 0)
+    assert machine.handle(Discovered([], 0), 1) == [Dry(VERTEX, None)]
+    machine.handle(LookAround(), 200)
+    assert machine.handle(Discovered([split(1)], 1), 201) == [Assign(VERTEX, 0, (split(1),))]
+    assert not machine.dry
+    machine.handle(LookAround(), 400)
+    assert machine.handle(Discovered([], 1), 401) == [], "the reader is busy"
+    machine.handle(Requested(0, 0, 77), 600)
+    assert machine.handle(Discovered([], 1), 601) == [Dry(VERTEX, 77)]
+
+
+def test_a_request_that_crossed_an_assignment_is_no_sign_of_idleness() -> None:
+    machine = assigner(1)
+    machine.handle(Requested(0, 1, None, received=0), 0)
+    machine.handle(Discovered([split(1)], 1), 1)
+    machine.handle(Requested(0, 0, 5, received=0), 2)
+    assert not machine.all_idle
+    machine.handle(LookAround(), 300)
+    assert machine.handle(Discovered([], 1), 301) == []
+    machine.handle(Requested(0, 0, 9, received=1), 302)
+    machine.handle(LookAround(), 600)
+    assert machine.handle(Discovered([], 1), 601) == [Dry(VERTEX, 9)]
+
+
+def test_no_more_looks_while_enough_is_pending() -> None:
+    machine = assigner(1)
+    machine.handle(LookAround(), 0)
+    machine.handle(Discovered([split(n) for n in range(PENDING_PER_READER)], 1), 1)
+    assert machine.next_wake_ms() is None
+    assert machine.handle(LookAround(), 1_000_000) == []
+    commands = machine.handle(Requested(0, 0, None), 1_000_001)
+    assert commands == [Assign(VERTEX, 0, (split(0),)), Discover(VERTEX, 1)]
+
+
+def test_a_restored_assigner_goes_on_where_the_captured_one_was() -> None:
+    machine = assigner(2, SourceManifest("source-1", VERTEX, {"seen": 9}, [split(8), split(9)]))
+    assert machine.handle(Requested(1, 0, None), 0) == [Assign(VERTEX, 1, (split(8),)), Discover(VERTEX, {"seen": 9})]
+    assert machine.handle(Requested(0, 0, None), 1) == [Assign(VERTEX, 0, (split(9),))]
+
+
+def test_negative_watermarks_are_watermarks() -> None:
+    machine = assigner(2)
+    machine.handle(Requested(0, 0, 0), 0)
+    machine.handle(Requested(1, 0, -5), 0)
+    machine.handle(Discovered([], None), 1)
+    machine.handle(LookAround(), 300)
+    assert machine.handle(Discovered([], None), 301) == [Dry(VERTEX, 0)]
+
+
+def test_a_source_hears_only_of_what_was_read_to_the_end() -> None:
+    machine = assigner(1)
+    machine.handle(LookAround(), 0)
+    machine.handle(Discovered([split(1)], "after-1"), 1)
+    machine.handle(LookAround(), 100)
+    machine.handle(Discovered([split(2), split(3)], "after-3"), 101)
+    machine.handle(Requested(0, 0, None), 102)
+    capture = machine.capture()
+    assert last_settled(capture, ["s1"]) is None
+    settled = last_settled(capture, [])
+    assert settled is not None
+    assert settled.state == "after-1", "2 and 3 are pending"
+    machine.settled(settled)
+    machine.handle(Requested(0, 0, None), 103)
+    machine.handle(Requested(0, 0, None), 104)
+    later = machine.capture()
+    assert last_settled(later, ["s2", "s3"]) is None
+    assert last_settled(later, ["s3"]) is None
+    newest = last_settled(later, [])
+    assert newest is not None
+    assert newest.state == "after-3"
+
+
+def test_illegal_events_are_refused() -> None:
+    machine = assigner(2)
+    with pytest.raises(ProtocolViolation):
+        machine.handle(Discovered([], None), 0)
+    with pytest.raises(ProtocolViolation):
+        machine.handle(Requested(2, 0, None), 0)
+    machine.check_invariants()
+
+
+class SplitWorld(RuleBasedStateMachine):
+    """An outside that grows, readers behind FIFO links, and restores from any capture."""
+
+    PARALLELISM = 3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.outside = 0
+        self.machine = assigner(self.PARALLELISM)
+        self.look: Discover | None = None
+        self.look_found: list[Split] = []
+        self.links: list[list[Split | None]] = [[] for _ in range(self.PARALLELISM)]
+        self.readers: list[list[Split]] = [[] for _ in range(self.PARALLELISM)]
+        self.received = [0] * self.PARALLELISM
+        self.asked = [False] * self.PARALLELISM
+        self.read: list[str] = []
+        self.saved: tuple[SourceManifest, list[Split], list[str]] | None = None
+
+    def carry_out(self, commands: list[object]) -> None:
+        for command in commands:
+            match command:
+                case Discover():
+                    assert self.look is None, "one look at a time"
+                    self.look = command
+                    seen = command.state or 0
+                    self.look_found = [split(n) for n in range(seen, self.outside)]
+                case Assign():
+                    self.links[command.index].extend(command.splits)
+                case Dry():
+                    assert not any(self.readers)
+                    assert not any(link for link in self.links), "nothing is on its way"
+                    assert sorted(self.read) == sorted({f"s{n}" for n in range(self.machine._state or 0)})
+
+    @rule(number=st.integers(1, 7))
+    def outside_grows(self, number: int) -> None:
+        self.outside += number
+
+    @rule(step=st.integers(1, 300))
+    def time_passes(self, step: int) -> None:
+        self.now += step
+        self.carry_out(self.machine.handle(LookAround(), self.now))
+
+    @precondition(lambda self: self.look is not None)
+    @rule()
+    def look_ends(self) -> None:
+        assert self.look is not None
+        state = (self.look.state or 0) + len(self.look_found)
+        found, self.look = self.look_found, None
+        self.carry_out(self.machine.handle(Discovered(found, state), self.now))
+
+    @rule(index=st.integers(0, PARALLELISM - 1))
+    def reader_asks(self, index: int) -> None:
+        request = Requested(index, len(self.readers[index]), None, self.received[index])
+        self.carry_out(self.machine.handle(request, self.now))
+
+    @rule(index=st.integers(0, PARALLELISM - 1))
+    def reader_receives(self, index: int) -> None:
+        if self.links[index]:
+            self.readers[index].append(self.links[index].pop(0))
+            self.received[index] += 1
+
+    @rule(index=st.integers(0, PARALLELISM - 1))
+    def reader_reads(self, index: int) -> None:
+        if self.readers[index]:
+            self.read.append(self.readers[index].pop(0).split_id)
+
+    @rule()
+    def capture(self) -> None:
+        held = [s for link, reader in zip(self.links, self.readers, strict=True) for s in [*reader, *link] if s]
+        self.saved = (self.machine.capture().manifest, held, list(self.read))
+
+    @precondition(lambda self: self.saved is not None)
+    @rule()
+    def restore(self) -> None:
+        assert self.saved is not None
+        manifest, held, self.read = self.saved[0], list(self.saved[1]), list(self.saved[2])
+        self.machine = assigner(self.PARALLELISM, manifest)
+        self.look = None
+        self.links = [[] for _ in range(self.PARALLELISM)]
+        self.readers = [held[index :: self.PARALLELISM] for index in range(self.PARALLELISM)]
+        self.received = [0] * self.PARALLELISM
+
+    @invariant()
+    def every_split_has_one_owner(self) -> None:
+        self.machine.check_invariants()
+        pending = self.machine.capture().manifest.pending
+        everywhere = [s.split_id for s in pending] + self.read
+        everywhere += [s.split_id for part in [*self.links, *self.readers] for s in part if s]
+        assert sorted(everywhere) == sorted(f"s{n}" for n in range(self.machine._state or 0))
+
+
+SplitWorld.TestCase.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+TestSplitWorld = SplitWorld.TestCase
