@@ -1,0 +1,87 @@
+"""Records that do not fit: Spark's parse modes, and the columns that parsers fill row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+import pyarrow as pa
+
+from penstock.connectors.option_texts import OptionTexts
+from penstock.errors import ConfigError, DataError
+
+BATCH_ROWS = 2_048
+"""Rows parsed in Python between two batches: some tens of milliseconds."""
+
+
+class ParseMode(Enum):
+    PERMISSIVE = "PERMISSIVE"
+    DROP = "DROPMALFORMED"
+    FAIL = "FAILFAST"
+
+
+@dataclass(frozen=True)
+class Record:
+    """One row by the data columns, in order. ``problem`` is empty for a well-formed one; the values that could not be
+    read are null then. ``line`` counts from 1.
+    """
+
+    values: list[object]
+    text: str
+    line: int
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class RecordRules:
+    """What becomes of records: the mode, the whole schema, and where in it malformed texts go."""
+
+    schema: pa.Schema
+    mode: ParseMode
+    corrupt_index: int | None
+
+    @property
+    def data_fields(self) -> list[pa.Field]:
+        """The columns that a parser fills."""
+        return [field for i, field in enumerate(self.schema) if i != self.corrupt_index]
+
+    def batches(self, path: str, records: Iterable[Record], skip_rows: int) -> Iterator[pa.RecordBatch]:
+        """Rows from ``skip_rows`` on.
+
+        Raises:
+            DataError: a malformed record in FAILFAST mode; names file and line.
+        """
+        kept: list[Record] = []
+        for record in records:
+            if record.problem and self.mode is ParseMode.FAIL:
+                raise DataError(f"{path}, line {record.line}: malformed record ({record.problem}): {record.text[:200]}")
+            if record.problem and self.mode is ParseMode.DROP:
+                continue
+            if skip_rows:
+                skip_rows -= 1
+                continue
+            kept.append(record)
+            if len(kept) == BATCH_ROWS:
+                yield self._batch(kept)
+                kept = []
+        if kept:
+            yield self._batch(kept)
+
+    def _batch(self, records: list[Record]) -> pa.RecordBatch:
+        columns = [list(values) for values in zip(*(record.values for record in records), strict=True)]
+        if self.corrupt_index is not None:
+            columns.insert(self.corrupt_index, [record.text if record.problem else None for record in records])
+        arrays = [pa.array(values, field.type) for values, field in zip(columns, self.schema, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def parse_record_rules(schema: pa.Schema, options: OptionTexts) -> RecordRules:
+    mode = options.text("mode", ParseMode.PERMISSIVE.value).strip().upper()
+    if mode not in [known.value for known in ParseMode]:
+        raise options.bad("mode", mode, "choose PERMISSIVE, DROPMALFORMED or FAILFAST")
+    corrupt = options.text("columnNameOfCorruptRecord", "_corrupt_record")
+    index = schema.get_field_index(corrupt) if corrupt in schema.names else None
+    if index is not None and not pa.types.is_string(schema.field(index).type):
+        raise ConfigError(f"column {corrupt} takes malformed records and must be a string")
+    return RecordRules(schema, ParseMode(mode), index)

@@ -1,0 +1,79 @@
+"""Options of file sources: names as Spark knows them, case-insensitive, none silently ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from penstock.errors import ConfigError
+
+_ESCAPES = {"\\t": "\t", "\\r": "\r", "\\b": "\b", "\\f": "\f", '\\"': '"', "\\'": "'", "\\\\": "\\"}
+
+
+class OptionTexts:
+    """Reads options one by one; ``finish`` refuses what nobody asked for.
+
+    Args:
+        where: for messages, for example ``csv source``.
+        texts: options as given.
+    """
+
+    def __init__(self, where: str, texts: Mapping[str, str]) -> None:
+        self._where = where
+        self._texts = {name.lower(): (name, str(text)) for name, text in texts.items()}
+        self._known: list[str] = []
+        self._used: set[str] = set()
+
+    def text(self, name: str, default: str = "") -> str:
+        found = self.optional(name)
+        return default if found is None else found
+
+    def optional(self, name: str) -> str | None:
+        self._known.append(name)
+        self._used.add(name.lower())
+        found = self._texts.get(name.lower())
+        return None if found is None else found[1]
+
+    def flag(self, name: str, default: bool) -> bool:
+        text = self.text(name, str(default)).strip().lower()
+        if text not in ("true", "false"):
+            raise self.bad(name, text, "choose true or false")
+        return text == "true"
+
+    def count(self, name: str) -> int | None:
+        text = self.optional(name)
+        if text is None:
+            return None
+        if not text.strip().isdigit() or int(text) < 1:
+            raise self.bad(name, text, "it must be a positive whole number")
+        return int(text)
+
+    def character(self, name: str, default: str, empty_allowed: bool = False) -> str:
+        """One character; ``\\t`` and the like may be written with a backslash."""
+        text = self.text(name, default)
+        text = {"\\t": "\t", "\\r": "\r", "\\b": "\b", "\\f": "\f", '\\"': '"', "\\'": "'", "\\\\": "\\"}.get(
+            text, text
+        )
+        if len(text) != 1 and not (empty_allowed and text == ""):
+            raise self.bad(name, text, "only a single character is supported")
+        return text
+
+    def only(self, name: str, supported: Collection[str]) -> str | None:
+        """An option of which only some values are supported."""
+        text = self.optional(name)
+        if text is not None and text.strip().lower() not in [value.lower() for value in supported]:
+            raise self.bad(name, text, f"supported: {', '.join(supported)}")
+        return text
+
+    def without_effect(self, *names: str) -> None:
+        """Options that say how to infer a schema: here it is always given."""
+        for name in names:
+            self.optional(name)
+
+    def finish(self) -> None:
+        unknown = sorted(name for lower, (name, _) in self._texts.items() if lower not in self._used)
+        if unknown:
+            known = ", ".join(sorted(dict.fromkeys(self._known)))
+            raise ConfigError(f"option {', '.join(unknown)} of the {self._where} is not supported; supported: {known}")
+
+    def bad(self, name: str, text: str, hint: str) -> ConfigError:
+        return ConfigError(f"option {name}={text!r} of the {self._where}: {hint}")

@@ -1,0 +1,145 @@
+"""Parquet files as batches of a given schema, by Spark's rules of what may be read as what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.connectors.option_texts import OptionTexts
+from penstock.errors import DataError
+
+BATCH_ROWS = 16_384
+"""Small enough that decoding one does not hold a step up."""
+
+
+def parquet_format(schema: pa.Schema, options: OptionTexts, time_zone: str) -> ParquetFormat:
+    options.without_effect("mergeSchema")
+    options.only("datetimeRebaseMode", ["CORRECTED"])
+    options.only("int96RebaseMode", ["CORRECTED"])
+    return ParquetFormat(schema)
+
+
+@dataclass(frozen=True)
+class ParquetFormat:
+    """Reads the columns of ``schema`` by name, regardless of case; a missing column is null."""
+
+    schema: pa.Schema
+
+    def __call__(self, path: str, skip_rows: int) -> Iterator[pa.RecordBatch]:
+        try:
+            file = pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
+        except pa.ArrowException as error:
+            raise DataError(f"{path} is not a readable Parquet file: {error}") from error
+        with file:
+            columns = self._columns(path, file.schema_arrow)
+            groups, skip = self._groups_after(file.metadata, skip_rows)
+            names = [name for name in columns if name is not None]
+            if not groups:
+                return
+            batches = file.iter_batches(batch_size=BATCH_ROWS, row_groups=groups, columns=names, use_threads=False)
+            for batch in batches:
+                dropped = min(skip, batch.num_rows)
+                skip -= dropped
+                if dropped < batch.num_rows:
+                    yield self._conformed(path, batch.slice(dropped), columns)
+
+    def _groups_after(self, metadata: pq.FileMetaData, skip_rows: int) -> tuple[list[int], int]:
+        """The row groups that hold rows from ``skip_rows`` on, and how many of theirs to skip."""
+        group = 0
+        while group < metadata.num_row_groups and skip_rows >= metadata.row_group(group).num_rows:
+            skip_rows -= metadata.row_group(group).num_rows
+            group += 1
+        return list(range(group, metadata.num_row_groups)), skip_rows
+
+    def _columns(self, path: str, present: pa.Schema) -> list[str | None]:
+        """For each column of the schema its name in the file, or None."""
+        by_lower: dict[str, list[str]] = {}
+        for name in present.names:
+            by_lower.setdefault(name.lower(), []).append(name)
+        columns: list[str | None] = []
+        for name in self.schema.names:
+            candidates = by_lower.get(name.lower(), [])
+            if len(candidates) > 1:
+                raise DataError(f"{path} has more than one column {name} but for case: {', '.join(candidates)}")
+            columns.append(candidates[0] if candidates else None)
+        return columns
+
+    def _conformed(self, path: str, batch: pa.RecordBatch, columns: list[str | None]) -> pa.RecordBatch:
+        arrays = []
+        for name, field in zip(columns, self.schema, strict=True):
+            if name is None:
+                arrays.append(pa.nulls(batch.num_rows, field.type))
+                continue
+            try:
+                arrays.append(conform(batch.column(batch.schema.get_field_index(name)), field.type))
+            except (pa.ArrowException, TypeError) as error:
+                kind = batch.schema.field(name).type
+                raise DataError(f"{path}: column {name} of type {kind} cannot be read as {field.type}") from error
+        if not arrays:
+            return batch
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def conform(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """The array as ``wanted``, where Spark's reader would widen it too.
+
+    Raises:
+        TypeError: Spark would not read one as the other.
+    """
+    kind = array.type
+    if kind == wanted:
+        return array
+    if pa.types.is_dictionary(kind):
+        return conform(array.dictionary_decode(), wanted)
+    if pa.types.is_struct(kind) and pa.types.is_struct(wanted):
+        return _struct(array, wanted)
+    if pa.types.is_map(kind) and pa.types.is_map(wanted):
+        keys, items = conform(array.keys, wanted.key_type), conform(array.items, wanted.item_type)
+        return pa.MapArray.from_arrays(_offsets(array), keys, items, type=wanted)
+    if (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and pa.types.is_list(wanted):
+        return pa.ListArray.from_arrays(_offsets(array), conform(array.values, wanted.value_type), type=wanted)
+    if not _readable_as(kind, wanted):
+        raise TypeError
+    return array.cast(wanted)
+
+
+def _offsets(array: pa.Array) -> pa.Array:
+    """Offsets into the children, with a null where the list is null."""
+    offsets = array.offsets.cast(pa.int32())
+    if not array.null_count:
+        return offsets
+    present = pa.concat_arrays([array.is_valid(), pa.array([True])])
+    return pa.compute.if_else(present, offsets, pa.scalar(None, pa.int32()))
+
+
+def _struct(array: pa.StructArray, wanted: pa.StructType) -> pa.Array:
+    by_lower = {array.type.field(i).name.lower(): i for i in range(array.type.num_fields)}
+    children = []
+    for field in wanted:
+        index = by_lower.get(field.name.lower())
+        if index is None:
+            children.append(pa.nulls(len(array), field.type))
+        else:
+            # ``field`` is unsliced in places; flatten applies the parent's offset and nulls.
+            children.append(conform(array.flatten()[index], field.type))
+    return pa.StructArray.from_arrays(children, fields=list(wanted), mask=array.is_null())
+
+
+def _readable_as(kind: pa.DataType, wanted: pa.DataType) -> bool:
+    types = pa.types
+    if types.is_integer(kind):
+        exact = types.is_integer(wanted) and (wanted.bit_width >= kind.bit_width)
+        return bool(exact or (kind.bit_width <= 32 and types.is_float64(wanted)) or types.is_decimal(wanted))
+    if types.is_float32(kind):
+        return bool(types.is_float64(wanted))
+    if types.is_decimal(kind) and types.is_decimal(wanted):
+        return bool(wanted.scale >= kind.scale and wanted.precision - wanted.scale >= kind.precision - kind.scale)
+    if types.is_timestamp(kind) and types.is_timestamp(wanted):
+        return bool(wanted.tz is not None or kind.tz is None)
+    if types.is_date32(kind):
+        return bool(types.is_timestamp(wanted) and wanted.tz is None)
+    texts = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary, types.is_fixed_size_binary)
+    return any(is_text(kind) for is_text in texts) and bool(types.is_string(wanted) or types.is_binary(wanted))

@@ -1,0 +1,225 @@
+"""Texts in CSV and JSON files as values, by the rules of Spark's parsers.
+
+A converter raises ``ValueError`` for a text that is not a value of its type; the record is then malformed. Timestamps
+and dates come as integers (microseconds, days), as ``pyarrow.array`` takes them.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Context, Decimal
+from functools import lru_cache
+from zoneinfo import ZoneInfo, available_timezones
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.connectors.option_texts import OptionTexts
+from penstock.errors import ConfigError
+
+Converter = Callable[[str], object]
+
+ISO_DATE = "yyyy-MM-dd"
+ISO_TIMESTAMP = "yyyy-MM-dd'T'HH:mm:ss[.SSS][XXX]"
+
+# What Spark strips around dates and timestamps: white space and ISO control characters.
+_BLANKS = "".join(map(chr, range(0x21))) + "\x7f"
+_DATE = re.compile(r"([+-]?\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", re.ASCII | re.DOTALL)
+_STRICT_DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})", re.ASCII)
+_TIMESTAMP = re.compile(
+    r"([+-]?\d{4,6})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?)?(\D.*)?)?)?)?",
+    re.ASCII,
+)
+_STRICT_TIMESTAMP = re.compile(
+    r"(\d{4})-(\d{2})-(\d{2})T(\d{2}):(\d{2}):(\d{2})(?:\.(\d{3}))?(Z|[+-]\d{2}:\d{2})?", re.ASCII
+)
+_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::(\d{1,2}))?(?::(\d{1,2}))?", re.ASCII)
+_INTEGER = re.compile(r"[+-]?\d+")
+_DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+_JAVA_DOUBLE = re.compile(
+    r"[\x00-\x20]*([+-]?)(?:(NaN|Infinity)|((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)[fFdD]?)[\x00-\x20]*", re.ASCII
+)
+_MICROS_PER_DAY = 86_400_000_000
+_UNLIMITED = Context(prec=1000, rounding=ROUND_HALF_UP)
+
+
+@dataclass(frozen=True)
+class TextRules:
+    """What of the options and the session decides how texts are read."""
+
+    time_zone: str = "UTC"
+    strict_dates: bool = False
+    strict_timestamps: bool = False
+    nan: str = "NaN"
+    positive_infinity: str = "Inf"
+    negative_infinity: str = "-Inf"
+
+
+def parse_text_rules(options: OptionTexts, time_zone: str, floats: bool) -> TextRules:
+    """Date and timestamp formats other than the ISO ones are refused; ``floats``: names of NaN and infinity too."""
+    options.only("locale", ["en-US"])
+    options.only("timestampNTZFormat", [])
+    names = ("NaN", "Inf", "-Inf")
+    if floats:
+        names = (
+            options.text("nanValue", "NaN"),
+            options.text("positiveInf", "Inf"),
+            options.text("negativeInf", "-Inf"),
+        )
+    return TextRules(
+        time_zone,
+        options.only("dateFormat", [ISO_DATE]) is not None,
+        options.only("timestampFormat", [ISO_TIMESTAMP]) is not None,
+        *names,
+    )
+
+
+def text_converter(name: str, kind: pa.DataType, rules: TextRules) -> Converter:
+    """Raises ConfigError for a type that these files cannot hold."""
+    types = pa.types
+    if types.is_string(kind):
+        return str
+    if types.is_integer(kind):
+        return lambda text: parse_integer(text, kind.bit_width)
+    if types.is_float64(kind):
+        return lambda text: parse_double(text, rules)
+    if types.is_float32(kind):
+        return lambda text: float(np.float32(parse_double(text, rules)))
+    if types.is_boolean(kind):
+        return parse_boolean
+    if types.is_decimal(kind):
+        return lambda text: parse_decimal(text, kind.precision, kind.scale)
+    if types.is_timestamp(kind) and kind.tz is not None:
+        return lambda text: parse_timestamp(text, rules.time_zone, rules.strict_timestamps)
+    if types.is_timestamp(kind):
+        return parse_timestamp_ntz
+    if types.is_date(kind):
+        return lambda text: parse_date(text, rules.strict_dates)
+    if types.is_binary(kind):
+        return str.encode
+    raise ConfigError(f"column {name}: type {kind} cannot be read from text files")
+
+
+def parse_integer(text: str, bits: int) -> int:
+    """``Integer.parseInt`` and its kin: no blanks, no fraction."""
+    if not _INTEGER.fullmatch(text):
+        raise ValueError(text)
+    value = int(text)
+    if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
+        raise ValueError(text)
+    return value
+
+
+def parse_double(text: str, rules: TextRules) -> float:
+    """The names of the options, else ``Double.parseDouble``."""
+    if text == rules.nan:
+        return float("nan")
+    if text == rules.positive_infinity:
+        return float("inf")
+    if text == rules.negative_infinity:
+        return float("-inf")
+    match = _JAVA_DOUBLE.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    return float(match[1] + (match[2] or match[3]))
+
+
+def parse_boolean(text: str) -> bool:
+    lowered = text.lower()
+    if lowered not in ("true", "false"):
+        raise ValueError(text)
+    return lowered == "true"
+
+
+def parse_decimal(text: str, precision: int, scale: int) -> Decimal:
+    """``new BigDecimal(text)``, rounded half up to the column's scale."""
+    if not _DECIMAL.fullmatch(text):
+        raise ValueError(text)
+    return fit_decimal(Decimal(text), precision, scale)
+
+
+def fit_decimal(value: Decimal, precision: int, scale: int) -> Decimal:
+    if value and value.adjusted() > precision:
+        raise ValueError(str(value))  # before quantize: it would write out every digit of 1e999999
+    rounded = value.quantize(Decimal(1).scaleb(-scale), context=_UNLIMITED) if value else Decimal(0)
+    if abs(rounded) >= Decimal(10) ** (precision - scale):
+        raise ValueError(str(value))
+    return rounded
+
+
+def parse_date(text: str, strict: bool) -> int:
+    """Days since 1970-01-01; lenient is Spark's cast."""
+    match = _STRICT_DATE.fullmatch(text) if strict else _DATE.fullmatch(text.strip(_BLANKS))
+    if match is None:
+        raise ValueError(text)
+    return _days(int(match[1]), int(match[2] or 1), int(match[3] or 1))
+
+
+def parse_timestamp(text: str, time_zone: str, strict: bool) -> int:
+    """Microseconds since the epoch; a text without a zone is in ``time_zone``. Lenient is Spark's cast."""
+    days, micros, zone = _local(text, strict)
+    return _instant(days, micros, zone or time_zone)
+
+
+def parse_timestamp_ntz(text: str) -> int:
+    days, micros, zone = _local(text, strict=False)
+    if zone:
+        raise ValueError(text)
+    return days * _MICROS_PER_DAY + micros
+
+
+def _local(text: str, strict: bool) -> tuple[int, int, str]:
+    """Day, microsecond of the day, and the text of the zone. A time without a date, which Spark takes as today's, is
+    refused: the same file would give other rows tomorrow.
+    """
+    match = _STRICT_TIMESTAMP.fullmatch(text) if strict else _TIMESTAMP.fullmatch(text.strip(_BLANKS))
+    if match is None:
+        raise ValueError(text)
+    year, month, day, hour, minute, second, fraction, zone = match.groups()
+    clock = [int(hour or 0), int(minute or 0), int(second or 0)]
+    if clock[0] > 23 or clock[1] > 59 or clock[2] > 59:
+        raise ValueError(text)
+    micros = (clock[0] * 3600 + clock[1] * 60 + clock[2]) * 1_000_000 + int(f"{fraction or '':0<6}"[:6])
+    return _days(int(year), int(month or 1), int(day or 1)), micros, (zone or "").strip()
+
+
+def _days(year: int, month: int, day: int) -> int:
+    """Days since 1970-01-01 in the proleptic Gregorian calendar, for any year."""
+    cycles = (year - 2000) // 400  # Python's calendar ends at 9999; 400 years are always 146,097 days
+    return dt.date(year - cycles * 400, month, day).toordinal() - 719_163 + cycles * 146_097
+
+
+def _instant(days: int, micros: int, zone: str) -> int:
+    local = days * _MICROS_PER_DAY + micros
+    offset = _fixed_offset_s(zone)
+    if offset is not None:
+        return local - offset * 1_000_000
+    naive = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=local)
+    # fold=0: the earlier of two, and across a gap the offset before it, as java.time resolves them.
+    shift = naive.replace(tzinfo=_region(zone)).utcoffset()
+    assert shift is not None
+    return local - int(shift.total_seconds() * 1_000_000)
+
+
+@lru_cache(maxsize=256)
+def _fixed_offset_s(zone: str) -> int | None:
+    if zone in ("Z", "UTC", "GMT", "UT"):
+        return 0
+    match = _OFFSET.fullmatch(zone)
+    if match is None:
+        return None
+    hours, minutes, seconds = int(match[2]), int(match[3] or 0), int(match[4] or 0)
+    total = hours * 3600 + minutes * 60 + seconds
+    if minutes > 59 or seconds > 59 or total > 18 * 3600:
+        raise ValueError(zone)
+    return -total if match[1] == "-" else total
+
+
+@lru_cache(maxsize=256)
+def _region(zone: str) -> ZoneInfo:
+    if zone not in available_timezones():
+        raise ValueError(zone)
+    return ZoneInfo(zone)
