@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.frontend import expressions_core, expressions_logic, expressions_math
+from penstock.frontend import (
+    expressions_casts,
+    expressions_core,
+    expressions_logic,
+    expressions_math,
+    expressions_times,
+)
 from penstock.frontend.catalyst import JavaTree
 from penstock.frontend.expressions_registry import REGISTRY, Translation
 from penstock.operators.expressions import Expression, SessionConf
 
-AREAS = (expressions_core, expressions_logic, expressions_math)
+AREAS = (expressions_core, expressions_logic, expressions_math, expressions_casts, expressions_times)
 """The modules that fill the registry, in the order of the documentation."""
 
 

@@ -11,6 +11,7 @@ from penstock.frontend.expressions_registry import Translation, catalyst, eval_m
 from penstock.operators.expressions import Expression
 from penstock.operators.expressions import arithmetic as kernels
 from penstock.operators.expressions.arithmetic import EvalMode
+from penstock.operators.expressions.decimals import DecimalArithmetic, DecimalSign
 
 AREA = "Arithmetic"
 
@@ -24,6 +25,8 @@ def is_number(data_type: pa.DataType) -> bool:
 @catalyst("Add", "Subtract", "Multiply", area=AREA, forms="`+` `-` `*`, `try_add`...", limits="numbers")
 def arithmetic(tree: JavaTree, translation: Translation) -> Expression:
     left, right = translation.children(tree)
+    if pa.types.is_decimal(left.data_type):
+        return DecimalArithmetic(_SYMBOLS[kind(tree)], left, right, arrow_type(tree), eval_mode(tree))
     if not is_number(left.data_type):
         refuse(tree, "only numbers can be added, subtracted and multiplied")
     return kernels.Arithmetic(_SYMBOLS[kind(tree)], left, right, eval_mode(tree), bool(tree.nullable()))
@@ -37,17 +40,19 @@ _DIVISIONS: dict[str, Callable[[Expression, Expression, pa.DataType, EvalMode], 
 }
 
 
-@catalyst(*_DIVISIONS, area=AREA, forms="`/` `div` `%` `pmod`, `try_divide`, `try_mod`", limits="numbers")
+@catalyst(*_DIVISIONS, area=AREA, forms="`/` `div` `%` `pmod`, `try_divide`, `try_mod`", limits="not decimals")
 def division(tree: JavaTree, translation: Translation) -> Expression:
     left, right = translation.children(tree)
     if not is_number(left.data_type):
-        refuse(tree, "only numbers can be divided")
+        refuse(tree, "decimals cannot be divided here; cast them to double")
     return _DIVISIONS[kind(tree)](left, right, arrow_type(tree), eval_mode(tree))
 
 
 @catalyst("UnaryMinus", area=AREA, forms="`-x`", limits="numbers")
 def negate(tree: JavaTree, translation: Translation) -> Expression:
     child = translation(tree.child())
+    if pa.types.is_decimal(child.data_type):
+        return DecimalSign("-", child, bool(tree.nullable()))
     if not is_number(child.data_type):
         refuse(tree, "only numbers can be negated")
     return kernels.Negate(child, bool(tree.failOnError()), bool(tree.nullable()))
@@ -56,6 +61,8 @@ def negate(tree: JavaTree, translation: Translation) -> Expression:
 @catalyst("Abs", area=AREA, forms="`abs`", limits="numbers")
 def absolute(tree: JavaTree, translation: Translation) -> Expression:
     child = translation(tree.child())
+    if pa.types.is_decimal(child.data_type):
+        return DecimalSign("abs", child, bool(tree.nullable()))
     if not is_number(child.data_type):
         refuse(tree, "only numbers have an absolute value")
     return kernels.Absolute(child, bool(tree.failOnError()), bool(tree.nullable()))

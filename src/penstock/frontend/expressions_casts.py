@@ -1,0 +1,174 @@
+"""Casts: which kernel for which pair of types, under which mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pyarrow as pa
+
+from penstock.errors import EvaluationError, NotSupported
+from penstock.frontend.catalyst import JavaTree, arrow_type, option
+from penstock.frontend.expressions_registry import Translation, catalyst, eval_mode, refuse
+from penstock.operators.expressions import Expression, decimals, failures
+from penstock.operators.expressions import text_numbers as texts
+from penstock.operators.expressions.arithmetic import EvalMode
+from penstock.operators.expressions.cast_numbers import NumberToTimestamp, NumericCast, TimestampToNumber
+from penstock.operators.expressions.cast_times import DateText, TimestampText
+from penstock.operators.expressions.nested import Reinterpret
+from penstock.operators.expressions.strict import Fallible, Mapped
+from penstock.operators.expressions.temporal import DateToTimestamp, ShiftZone, TimestampToDate
+from penstock.operators.expressions.text_times import parse_date, parse_timestamp
+from penstock.operators.expressions.zones import Zone
+
+Types = pa.types
+
+
+def zone_of(tree: JavaTree, translation: Translation) -> Zone:
+    """The time zone that an expression carries, else the session's.
+
+    Raises:
+        NotSupported: Java's name of it is unknown here.
+    """
+    given = option(tree.timeZoneId())
+    name = translation.conf.time_zone if given is None else str(given)
+    try:
+        return Zone(name)
+    except ValueError:
+        raise NotSupported(f"time zone {name} is not known; set spark.sql.session.timeZone to a region id") from None
+
+
+@catalyst(
+    "Cast", area="Casts", forms="`cast`, `try_cast`, `to_date`, `to_timestamp`",
+    limits="between booleans, integers, floats, decimals, strings, dates and timestamps; not float or double to "
+    "string or decimal, whose digits depend on the JVM's version; not binary to string",
+)  # fmt: skip
+def cast(tree: JavaTree, translation: Translation) -> Expression:
+    child = translation(tree.child())
+    target = arrow_type(tree)
+    if child.data_type == target:
+        return child
+    for build in (_to_temporal, _from_temporal, _decimal, _number, _text):
+        kernel = build(tree, child, target, translation)
+        if kernel is not None:
+            return kernel
+    refuse(tree, f"there is no cast from {child.data_type} to {target} here")
+
+
+def _is_plain(data_type: pa.DataType) -> bool:
+    return bool(Types.is_boolean(data_type) or Types.is_integer(data_type) or Types.is_floating(data_type))
+
+
+def _is_temporal(data_type: pa.DataType) -> bool:
+    return bool(Types.is_date(data_type) or Types.is_timestamp(data_type))
+
+
+Failure = Callable[[object], EvaluationError]
+
+
+def _malformed(mode: EvalMode, source: pa.DataType, target: pa.DataType) -> Failure | None:
+    return partial(_failure, failures.malformed, source, target) if mode is EvalMode.ANSI else None
+
+
+def _overflow(mode: EvalMode, source: pa.DataType, target: pa.DataType) -> Failure | None:
+    return partial(_failure, failures.cast_overflow, source, target) if mode is EvalMode.ANSI else None
+
+
+def _failure(
+    make: Callable[[object, pa.DataType, pa.DataType], EvaluationError],
+    source: pa.DataType,
+    target: pa.DataType,
+    value: object,
+) -> EvaluationError:
+    return make(value, source, target)
+
+
+def _to_temporal(tree: JavaTree, child: Expression, target: pa.DataType, translation: Translation) -> Expression | None:
+    if not _is_temporal(target):
+        return None
+    source, mode = child.data_type, eval_mode(tree)
+    zone = zone_of(tree, translation)
+    if Types.is_string(source):
+        if Types.is_date(target):
+            return Reinterpret((Fallible(parse_date, child, pa.int32(), _malformed(mode, source, target)),), target)
+        parse = partial(parse_timestamp, zone if target.tz else None)
+        return Reinterpret((Fallible(parse, child, pa.int64(), _malformed(mode, source, target)),), target)
+    if Types.is_date(target):
+        return TimestampToDate(child, zone, bool(tree.nullable())) if Types.is_timestamp(source) else None
+    if Types.is_date(source):
+        return DateToTimestamp(child, target, zone)
+    if Types.is_timestamp(source):
+        return ShiftZone(child, target, zone)
+    if target.tz and (Types.is_integer(source) or Types.is_floating(source)):
+        return NumberToTimestamp(child, target, mode)
+    return None
+
+
+def _from_temporal(
+    tree: JavaTree, child: Expression, target: pa.DataType, translation: Translation
+) -> Expression | None:
+    source = child.data_type
+    if not _is_temporal(source):
+        return None
+    if Types.is_string(target):
+        if Types.is_date(source):
+            return DateText((child,), target, bool(tree.nullable()))
+        return TimestampText(child, zone_of(tree, translation), bool(tree.nullable()))
+    if Types.is_timestamp(source) and source.tz and (Types.is_integer(target) or Types.is_floating(target)):
+        return TimestampToNumber(child, target, eval_mode(tree))
+    return None
+
+
+def _decimal(tree: JavaTree, child: Expression, target: pa.DataType, translation: Translation) -> Expression | None:
+    source, mode = child.data_type, eval_mode(tree)
+    if Types.is_decimal(target):
+        if Types.is_string(source):
+            return _text_to_decimal(child, target, mode)
+        if not (Types.is_decimal(source) or Types.is_integer(source) or Types.is_boolean(source)):
+            return None
+        if decimals.widens(source, target):
+            return decimals.WidenToDecimal((child,), target, bool(tree.nullable()))
+        convert = partial(decimals.number_to_decimal, target.precision, target.scale)
+        error = partial(decimals.out_of_range, target) if mode is EvalMode.ANSI else None
+        return Fallible(convert, child, target, error)
+    if not Types.is_decimal(source):
+        return None
+    if Types.is_float32(target):
+        return Mapped(texts.decimal_to_float, (child,), target, bool(tree.nullable()))
+    if Types.is_float64(target) or Types.is_string(target) or Types.is_boolean(target) or Types.is_integer(target):
+        convert_from = decimals.decimal_converter(target, source, mode is not EvalMode.LEGACY)
+        return Fallible(convert_from, child, target, _overflow(mode, source, target))
+    return None
+
+
+def _text_to_decimal(child: Expression, target: pa.DataType, mode: EvalMode) -> Expression:
+    parsed = partial(decimals.text_to_decimal, target, mode is EvalMode.ANSI)
+    return Fallible(parsed, child, target, _malformed(mode, child.data_type, target))
+
+
+def _number(tree: JavaTree, child: Expression, target: pa.DataType, translation: Translation) -> Expression | None:
+    if _is_plain(child.data_type) and _is_plain(target):
+        return NumericCast(child, target, eval_mode(tree), bool(tree.nullable()))
+    return None
+
+
+def _text(tree: JavaTree, child: Expression, target: pa.DataType, translation: Translation) -> Expression | None:
+    source, mode = child.data_type, eval_mode(tree)
+    if Types.is_string(target):
+        if Types.is_boolean(source):
+            return Mapped(texts.boolean_text, (child,), target, bool(tree.nullable()))
+        return Mapped(str, (child,), target, bool(tree.nullable())) if Types.is_integer(source) else None
+    if not Types.is_string(source):
+        return None
+    if Types.is_binary(target):
+        return Reinterpret((child,), target, bool(tree.nullable()))
+    parse: Callable[..., object]
+    if Types.is_integer(target):
+        parse = partial(texts.parse_integer, target.bit_width, mode is EvalMode.ANSI)
+    elif Types.is_boolean(target):
+        parse = texts.parse_boolean
+    elif Types.is_floating(target):
+        parse = texts.parse_double if Types.is_float64(target) else texts.parse_float
+    else:
+        return None
+    return Fallible(parse, child, target, _malformed(mode, source, target))

@@ -1,0 +1,144 @@
+"""Dates and timestamps."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from penstock.frontend.catalyst import JavaTree, arrow_type, kind
+from penstock.frontend.expressions_casts import zone_of
+from penstock.frontend.expressions_registry import Translation, catalyst, refuse
+from penstock.operators.expressions import Expression, Literal, temporal
+from penstock.operators.expressions.nested import Reinterpret
+
+AREA = "Dates and timestamps"
+
+_DATE_PARTS = {
+    "Year": "year", "Month": "month", "DayOfMonth": "day", "Quarter": "quarter", "DayOfYear": "dayofyear",
+    "DayOfWeek": "dayofweek", "WeekDay": "weekday", "WeekOfYear": "weekofyear",
+}  # fmt: skip
+
+
+@catalyst(*_DATE_PARTS, area=AREA, forms="`year`, `month`, `day`, `dayofweek`..., `extract`")
+def date_part(tree: JavaTree, translation: Translation) -> Expression:
+    return temporal.DatePart(_DATE_PARTS[kind(tree)], translation(tree.child()), bool(tree.nullable()))
+
+
+@catalyst("Hour", "Minute", "Second", area=AREA, forms="`hour`, `minute`, `second`", limits="of timestamps")
+def time_part(tree: JavaTree, translation: Translation) -> Expression:
+    child = translation(tree.child())
+    return temporal.TimePart(kind(tree).lower(), child, zone_of(tree, translation), bool(tree.nullable()))
+
+
+@catalyst("DateAdd", "DateSub", area=AREA, forms="`date_add`, `date_sub`, date + interval of days")
+def date_add(tree: JavaTree, translation: Translation) -> Expression:
+    start, days = translation.children(tree)
+    sign = 1 if kind(tree) == "DateAdd" else -1
+    return temporal.AddDays(sign, start, days, pa.date32(), bool(tree.nullable()))
+
+
+@catalyst("DateDiff", area=AREA, forms="`datediff`")
+def date_diff(tree: JavaTree, translation: Translation) -> Expression:
+    end, start = translation.children(tree)
+    return temporal.AddDays(-1, end, start, pa.int32(), bool(tree.nullable()))
+
+
+@catalyst("AddMonths", area=AREA, forms="`add_months`")
+def add_months(tree: JavaTree, translation: Translation) -> Expression:
+    start, months = translation.children(tree)
+    return temporal.AddMonths(start, months, zone_of_date())
+
+
+def zone_of_date() -> temporal.Zone:
+    """Dates have no zone; kernels that also take timestamps are given UTC."""
+    return temporal.Zone("UTC")
+
+
+@catalyst("LastDay", area=AREA, forms="`last_day`")
+def last_day(tree: JavaTree, translation: Translation) -> Expression:
+    return temporal.LastDay(translation.children(tree), pa.date32(), bool(tree.nullable()))
+
+
+@catalyst("DateFromUnixDate", "UnixDate", "UnixMicros", "MicrosToTimestamp", area=AREA,
+          forms="`date_from_unix_date`, `unix_date`, `unix_micros`, `timestamp_micros`")  # fmt: skip
+def reinterpret(tree: JavaTree, translation: Translation) -> Expression:
+    child = translation(tree.child())
+    target = arrow_type(tree)
+    if child.data_type.bit_width != target.bit_width:
+        refuse(tree, "cast its argument to bigint first")
+    return Reinterpret((child,), target, bool(tree.nullable()))
+
+
+@catalyst("UnixSeconds", "UnixMillis", area=AREA, forms="`unix_seconds`, `unix_millis`")
+def unix_time(tree: JavaTree, translation: Translation) -> Expression:
+    unit = 1_000_000 if kind(tree) == "UnixSeconds" else 1_000
+    return temporal.UnixTime(unit, translation(tree.child()), bool(tree.nullable()))
+
+
+@catalyst("UnixTimestamp", "ToUnixTimestamp", area=AREA, forms="`unix_timestamp`, `to_unix_timestamp`",
+          limits="of timestamps and dates; cast a string first")  # fmt: skip
+def to_unix_timestamp(tree: JavaTree, translation: Translation) -> Expression:
+    child = translation(tree.timeExp())
+    if pa.types.is_date(child.data_type):
+        child = temporal.DateToTimestamp(child, pa.timestamp("us", tz="UTC"), zone_of(tree, translation))
+    if not pa.types.is_timestamp(child.data_type):
+        refuse(tree, "cast the string to a timestamp first")
+    return temporal.UnixTime(1_000_000, child, bool(tree.nullable()))
+
+
+@catalyst("SecondsToTimestamp", "MillisToTimestamp", area=AREA, forms="`timestamp_seconds`, `timestamp_millis`",
+          limits="not of decimals")  # fmt: skip
+def from_unix_time(tree: JavaTree, translation: Translation) -> Expression:
+    children = translation.children(tree)
+    if pa.types.is_decimal(children[0].data_type):
+        refuse(tree, "cast the decimal to double first")
+    return temporal.FromUnixTime(1_000_000 if kind(tree) == "SecondsToTimestamp" else 1_000, children)
+
+
+@catalyst("TimestampAddInterval", area=AREA, forms="timestamp + or - a day-time interval")
+def add_interval(tree: JavaTree, translation: Translation) -> Expression:
+    start, interval = translation.children(tree)
+    if not pa.types.is_duration(interval.data_type) or not pa.types.is_timestamp(start.data_type):
+        refuse(tree, "write the interval in days, hours, minutes and seconds")
+    return temporal.AddDayTime(start, interval, zone_of(tree, translation))
+
+
+@catalyst("SubtractTimestamps", "SubtractDates", area=AREA, forms="timestamp - timestamp, date - date")
+def subtract(tree: JavaTree, translation: Translation) -> Expression:
+    left, right = translation.children(tree)
+    if not pa.types.is_duration(arrow_type(tree)):
+        refuse(tree, "calendar intervals are not supported; unset spark.sql.legacy.interval.enabled")
+    zone = zone_of(tree, translation) if kind(tree) == "SubtractTimestamps" else zone_of_date()
+    return temporal.SubtractTimes(left, right, zone)
+
+
+_LEVELS = {
+    "WEEK": "week", "MON": "month", "MONTH": "month", "MM": "month", "QUARTER": "quarter", "YEAR": "year",
+    "YYYY": "year", "YY": "year",
+}  # fmt: skip
+_FINE_LEVELS = {
+    "MICROSECOND": "microsecond", "MILLISECOND": "millisecond", "SECOND": "second", "MINUTE": "minute",
+    "HOUR": "hour", "DAY": "day", "DD": "day",
+}  # fmt: skip
+
+
+def _level(tree: JavaTree, translation: Translation) -> str:
+    level = translation(tree.format())
+    if not isinstance(level, Literal) or not level.scalar.is_valid:
+        refuse(tree, "the unit must be a constant")
+    return str(level.scalar.as_py()).upper()
+
+
+@catalyst("TruncTimestamp", area=AREA, forms="`date_trunc`", limits="the unit is a constant")
+def truncate_timestamp(tree: JavaTree, translation: Translation) -> Expression:
+    level = (_LEVELS | _FINE_LEVELS).get(_level(tree, translation))
+    if level is None:
+        return Literal(None, arrow_type(tree))
+    return temporal.TruncateTimestamp(level, translation(tree.timestamp()), zone_of(tree, translation))
+
+
+@catalyst("TruncDate", area=AREA, forms="`trunc`", limits="the unit is a constant")
+def truncate_date(tree: JavaTree, translation: Translation) -> Expression:
+    level = _LEVELS.get(_level(tree, translation))
+    if level is None:
+        return Literal(None, arrow_type(tree))
+    return temporal.TruncateDate(level, translation(tree.date()))

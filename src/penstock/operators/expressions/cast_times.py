@@ -1,0 +1,31 @@
+"""Casts between texts and dates or timestamps."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from penstock.operators.expressions.base import Expression, Mask
+from penstock.operators.expressions.strict import Strict
+from penstock.operators.expressions.temporal import zone_of
+from penstock.operators.expressions.text_times import date_text, wall_time_text
+from penstock.operators.expressions.vectors import from_vector, map_distinct, to_vector
+from penstock.operators.expressions.zones import Zone
+
+
+class DateText(Strict):
+    """A date as text."""
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        return map_distinct(date_text, [arrays[0].view(pa.int32())], self.data_type, rows)
+
+
+class TimestampText(Strict):
+    """A timestamp as text, by the session's clock."""
+
+    def __init__(self, child: Expression, zone: Zone, nullable: bool = True) -> None:
+        super().__init__((child,), pa.string(), nullable)
+        self.zone = zone_of(child, zone)
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        local = from_vector(self.zone.to_local(to_vector(arrays[0])), pa.int64(), rows)
+        return map_distinct(wall_time_text, [local], self.data_type, rows)

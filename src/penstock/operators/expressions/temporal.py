@@ -1,0 +1,250 @@
+"""Dates and timestamps: parts, truncation, arithmetic, and casts among them, in a session time zone with its DST.
+
+Timestamps without time zone (``timestamp[us]``) are wall times already: they take UTC for a zone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.operators.expressions import calendar, failures
+from penstock.operators.expressions.arithmetic import add, multiply, subtract
+from penstock.operators.expressions.base import Expression, Mask
+from penstock.operators.expressions.calendar import MICROS_PER_DAY
+from penstock.operators.expressions.cast_numbers import jvm_truncate
+from penstock.operators.expressions.strict import Strict
+from penstock.operators.expressions.vectors import Vector, first, from_vector, select, to_vector
+from penstock.operators.expressions.zones import Zone
+
+_MICROS = 1_000_000
+_UNITS = {
+    "millisecond": 1_000,
+    "second": _MICROS,
+    "minute": 60 * _MICROS,
+    "hour": 3600 * _MICROS,
+    "day": MICROS_PER_DAY,
+}
+_PARTS = {"hour": (3600 * _MICROS, 24), "minute": (60 * _MICROS, 60), "second": (_MICROS, 60)}
+
+
+def checked(
+    operation: Callable[[Vector, Vector], tuple[Vector, Mask]], a: Vector, b: Vector, rows: Mask | None, name: str
+) -> Vector:
+    """``Math.addExact`` and its kin on selected rows; they raise in legacy mode too."""
+    with np.errstate(over="ignore"):
+        result, wrapped = operation(a, b)
+    wrapped = select(rows, wrapped)
+    if wrapped.any():
+        raise failures.time_overflow(name, a[first(wrapped)])
+    return result
+
+
+def zone_of(child: Expression, zone: Zone) -> Zone:
+    """The zone by which a timestamp expression is read."""
+    return zone if child.data_type.tz is not None else Zone("UTC")
+
+
+class DatePart(Strict):
+    """``year``, ``month``, ``dayofmonth``... of a date."""
+
+    def __init__(self, part: str, child: Expression, nullable: bool = True) -> None:
+        super().__init__((child,), pa.int32(), nullable)
+        self.part = part
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        return from_vector(calendar.date_part(self.part, to_vector(arrays[0])), self.data_type, rows)
+
+
+class TimePart(Strict):
+    """``hour``, ``minute``, ``second`` of a timestamp."""
+
+    def __init__(self, part: str, child: Expression, zone: Zone, nullable: bool = True) -> None:
+        super().__init__((child,), pa.int32(), nullable)
+        self.part = part
+        self.zone = zone_of(child, zone)
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        unit, modulus = _PARTS[self.part]
+        local = self.zone.to_local(to_vector(arrays[0]))
+        return from_vector(local // unit % modulus, self.data_type, rows)
+
+
+class TimestampToDate(Strict):
+    """The local day of a timestamp."""
+
+    def __init__(self, child: Expression, zone: Zone, nullable: bool = True) -> None:
+        super().__init__((child,), pa.date32(), nullable)
+        self.zone = zone_of(child, zone)
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        return from_vector(self.zone.to_local(to_vector(arrays[0])) // MICROS_PER_DAY, self.data_type, rows)
+
+
+class DateToTimestamp(Strict):
+    """The first instant of a local day, or midnight as a wall time."""
+
+    def __init__(self, child: Expression, data_type: pa.DataType, zone: Zone) -> None:
+        super().__init__((child,), data_type)
+        self.zone = zone if data_type.tz is not None else Zone("UTC")
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        days = to_vector(arrays[0]).astype(np.int64)
+        beyond = select(rows, np.abs(days) > 2**63 // MICROS_PER_DAY)
+        if beyond.any():
+            raise failures.time_overflow("cast to timestamp", days[first(beyond)])
+        return from_vector(self.zone.starts_of_days(days), self.data_type, rows)
+
+
+class ShiftZone(Strict):
+    """Between instants and wall times."""
+
+    def __init__(self, child: Expression, data_type: pa.DataType, zone: Zone) -> None:
+        super().__init__((child,), data_type)
+        self.zone = zone
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        shift = self.zone.to_local if self.data_type.tz is None else self.zone.to_instants
+        return from_vector(shift(to_vector(arrays[0])), self.data_type, rows)
+
+
+class AddDays(Strict):
+    """``date_add`` (sign 1), ``date_sub`` (-1), ``datediff`` (of two dates): 32 bits that wrap, as in Spark."""
+
+    def __init__(self, sign: int, left: Expression, right: Expression, data_type: pa.DataType, nullable: bool) -> None:
+        super().__init__((left, right), data_type, nullable)
+        self.sign = np.int64(sign)
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        left, right = (to_vector(array).astype(np.int64) for array in arrays)
+        return from_vector((left + self.sign * right).astype(np.int32), self.data_type, rows)
+
+
+class AddMonths(Strict):
+    """``add_months``, and a date or timestamp plus a year-month interval (months as an int)."""
+
+    def __init__(self, start: Expression, months: Expression, zone: Zone) -> None:
+        super().__init__((start, months), start.data_type)
+        self.zone = Zone("UTC") if pa.types.is_date(start.data_type) else zone_of(start, zone)
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        start, months = to_vector(arrays[0]), to_vector(arrays[1]).astype(np.int64)
+        if pa.types.is_date(self.data_type):
+            days = calendar.add_months(start, months)
+            out_of_range = select(rows, days != days.astype(np.int32))
+            if out_of_range.any():
+                raise failures.time_overflow("add months", start[first(out_of_range)])
+            return from_vector(days, self.data_type, rows)
+        offsets = self.zone.offsets(start)
+        local = start + offsets
+        day, time = local // MICROS_PER_DAY, local % MICROS_PER_DAY
+        days = calendar.add_months(day, months)
+        moved = checked(multiply, days, np.full_like(days, MICROS_PER_DAY), rows, "add months") + time
+        return from_vector(self.zone.resolve(moved, offsets), self.data_type, rows)
+
+
+class AddDayTime(Strict):
+    """A timestamp plus a day-time interval: its days on the local calendar, the rest as elapsed time."""
+
+    def __init__(self, start: Expression, interval: Expression, zone: Zone) -> None:
+        super().__init__((start, interval), start.data_type)
+        self.zone = zone_of(start, zone)
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        start, interval = map(to_vector, arrays)
+        if self.zone.is_utc:
+            return from_vector(checked(add, start, interval, rows, "add interval"), self.data_type, rows)
+        rest = np.fmod(interval, MICROS_PER_DAY)
+        offsets = self.zone.offsets(start)
+        moved = checked(add, start + offsets, interval - rest, rows, "add interval")
+        result = checked(add, self.zone.resolve(moved, offsets), rest, rows, "add interval")
+        return from_vector(result, self.data_type, rows)
+
+
+class SubtractTimes(Strict):
+    """The day-time interval between two timestamps (of wall times, as Spark has it) or two dates."""
+
+    def __init__(self, left: Expression, right: Expression, zone: Zone) -> None:
+        super().__init__((left, right), pa.duration("us"))
+        self.zone = Zone("UTC") if pa.types.is_date(left.data_type) else zone_of(left, zone)
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        left, right = (self.zone.to_local(to_vector(array)).astype(np.int64) for array in arrays)
+        difference = checked(subtract, left, right, rows, "difference")
+        if pa.types.is_date(arrays[0].type):
+            difference = checked(multiply, difference, np.full_like(difference, MICROS_PER_DAY), rows, "difference")
+        return from_vector(difference, self.data_type, rows)
+
+
+class TruncateDate(Strict):
+    """``trunc``: the first day of its week, month, quarter or year."""
+
+    def __init__(self, level: str, child: Expression) -> None:
+        super().__init__((child,), pa.date32())
+        self.level = level
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        return from_vector(calendar.truncate_date(self.level, to_vector(arrays[0])), self.data_type, rows)
+
+
+class TruncateTimestamp(Strict):
+    """``date_trunc``, on the local calendar and clock."""
+
+    def __init__(self, level: str, child: Expression, zone: Zone) -> None:
+        super().__init__((child,), child.data_type)
+        self.level = level
+        self.zone = zone_of(child, zone)
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        micros = to_vector(arrays[0])
+        return from_vector(self._truncate(micros), self.data_type, rows)
+
+    def _truncate(self, micros: Vector) -> Vector:
+        if self.level == "microsecond":
+            return micros
+        if self.level in ("millisecond", "second"):
+            return micros - micros % _UNITS[self.level]
+        offsets = self.zone.offsets(micros)
+        local = micros + offsets
+        if self.level in _UNITS:
+            return self.zone.resolve(local - local % _UNITS[self.level], offsets)
+        return self.zone.starts_of_days(calendar.truncate_date(self.level, local // MICROS_PER_DAY))
+
+
+class LastDay(Strict):
+    """``last_day`` of a date's month."""
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        return from_vector(calendar.last_day(to_vector(arrays[0])), self.data_type, rows)
+
+
+class UnixTime(Strict):
+    """``unix_seconds``, ``unix_millis`` of a timestamp: floored."""
+
+    def __init__(self, micros_per_unit: int, child: Expression, nullable: bool = True) -> None:
+        super().__init__((child,), pa.int64(), nullable)
+        self.micros_per_unit = micros_per_unit
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        return from_vector(to_vector(arrays[0]) // self.micros_per_unit, self.data_type, rows)
+
+
+class FromUnixTime(Strict):
+    """``timestamp_seconds``, ``timestamp_millis``: integers that overflow raise; NaN and infinities give null."""
+
+    def __init__(self, micros_per_unit: int, children: Sequence[Expression]) -> None:
+        super().__init__(children, pa.timestamp("us", tz="UTC"))
+        self.micros_per_unit = micros_per_unit
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        values = to_vector(arrays[0])
+        if values.dtype.kind == "f":
+            wide = values.astype(np.float64)
+            with np.errstate(all="ignore"):
+                micros = jvm_truncate(wide * self.micros_per_unit, np.dtype(np.int64))
+            return from_vector(micros, self.data_type, select(rows, np.isfinite(wide)))
+        wide = values.astype(np.int64)
+        micros = checked(multiply, wide, np.full_like(wide, self.micros_per_unit), rows, "from unix time")
+        return from_vector(micros, self.data_type, rows)

@@ -1,0 +1,91 @@
+"""Between texts and dates or timestamps, by Spark's rules (``SparkDateTimeUtils``): ISO 8601 with its shorter forms."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from penstock.errors import EvaluationError
+from penstock.operators.expressions import calendar
+from penstock.operators.expressions.text_numbers import BLANKS
+from penstock.operators.expressions.zones import Zone
+
+_MICROS = 1_000_000
+_LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
+_DATE = re.compile(r"([+-]?)([0-9]{4,7})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[ T].*)?)?)?", re.DOTALL)
+_TIME = r"([0-9]{1,2})(?::([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]*))?([^0-9.].*)?)?)?"
+_TIMESTAMP = re.compile(rf"([+-]?)([0-9]{{4,6}})(?:-([0-9]{{1,2}})(?:-([0-9]{{1,2}})(?:[ T]{_TIME})?)?)?", re.DOTALL)
+_TIME_ONLY = re.compile(rf"(?:T{_TIME}|[0-9]{{1,2}}:.*)", re.DOTALL)
+
+
+def _days(year: int, month: int, day: int) -> int | None:
+    """Days since 1970, or None if there is no such day."""
+    if not 1 <= month <= 12:
+        return None
+    y, m, d = np.array([year]), np.array([month]), np.array([day])
+    if not 1 <= day <= int(calendar.month_length(y, m)[0]):
+        return None
+    return int(calendar.days_from_civil(y, m, d)[0])
+
+
+def parse_date(text: str) -> int | None:
+    """Days since 1970; what follows a full date after a blank or ``T`` is not read."""
+    match = _DATE.fullmatch(text.strip(BLANKS))
+    if match is None:
+        return None
+    year = int(match[2]) * (-1 if match[1] == "-" else 1)
+    days = _days(year, int(match[3] or 1), int(match[4] or 1))
+    return days if days is not None and -(2**31) <= days < 2**31 else None
+
+
+def parse_timestamp(zone: Zone | None, text: str) -> int | None:
+    """Microseconds since 1970: an instant, or a wall time if ``zone`` is None (a zone in the text is then ignored).
+
+    Raises:
+        EvaluationError: the text is a time of day, which Spark places on the day on which it happens to run.
+    """
+    body = text.strip(BLANKS)
+    match = _TIMESTAMP.fullmatch(body)
+    if match is None:
+        if zone is not None and _TIME_ONLY.fullmatch(body):
+            raise EvaluationError(f"the text {text!r} is a time without a date, which would depend on the current day")
+        return None
+    year = int(match[2]) * (-1 if match[1] == "-" else 1)
+    days = _days(year, int(match[3] or 1), int(match[4] or 1))
+    hour, minute, second = (int(match[i] or 0) for i in (5, 6, 7))
+    if days is None or hour > 23 or minute > 59 or second > 59:
+        return None
+    micros = int((match[8] or "")[:6].ljust(6, "0"))
+    local = ((days * 24 + hour) * 60 + minute) * 60 * _MICROS + second * _MICROS + micros
+    if match[9]:
+        try:
+            given = Zone(match[9].strip("".join(map(chr, range(0x21)))))
+        except ValueError:
+            return None
+        zone = zone and given
+    if not _LONG_MIN <= local <= _LONG_MAX:
+        return None
+    if zone is None or zone.is_utc:
+        return local
+    instant = int(zone.to_instants(np.array([local]))[0])
+    return instant if abs(instant - local) <= 86_400 * _MICROS else None
+
+
+def _year_text(year: int) -> str:
+    return f"+{year}" if year > 9999 else f"-{-year:04}" if year < 0 else f"{year:04}"
+
+
+def date_text(days: int) -> str:
+    """``2020-01-31``; years beyond four digits carry a sign."""
+    year, month, day = (int(part[0]) for part in calendar.civil(np.array([days])))
+    return f"{_year_text(year)}-{month:02}-{day:02}"
+
+
+def wall_time_text(micros: int) -> str:
+    """``2020-01-31 12:34:56.789``, without trailing zeros of the fraction."""
+    days, rest = divmod(micros, calendar.MICROS_PER_DAY)
+    seconds, fraction = divmod(rest, _MICROS)
+    text = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    text = f"{date_text(days)} {text}"
+    return f"{text}.{fraction:06}".rstrip("0") if fraction else text

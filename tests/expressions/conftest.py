@@ -1,0 +1,54 @@
+"""The relations of edge values, written once per run, and each group's comparison, made once per run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+from expression_groups import GROUPS
+from expression_oracle import Relation, check
+
+from penstock.operators.expressions import SessionConf
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Compare = Callable[..., list[str]]
+
+
+@pytest.fixture(scope="session")
+def relation(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Relation]:
+    """``relation(group)``: the edge values that a group's cases read."""
+    made: dict[str, Relation] = {}
+
+    def make(group: str) -> Relation:
+        build = GROUPS[group].relation
+        if build.__name__ not in made:
+            path = str(tmp_path_factory.mktemp("edges") / build.__name__)
+            made[build.__name__] = Relation(spark, spark.createDataFrame(build()), path)
+        return made[build.__name__]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def compare(spark: SparkSession, relation: Callable[[str], Relation]) -> Compare:
+    """``compare(group, ansi, time_zone)``: the differences between Spark's answers and ours."""
+    done: dict[tuple[str, bool, str], list[str]] = {}
+
+    def run(group: str, ansi: bool, time_zone: str = "UTC") -> list[str]:
+        key = (group, ansi, time_zone)
+        if key not in done:
+            edges = relation(group)
+            spark.conf.set("spark.sql.ansi.enabled", str(ansi).lower())
+            spark.conf.set("spark.sql.session.timeZone", time_zone)
+            try:
+                texts = [text for text in GROUPS[group].cases if ansi or text not in GROUPS[group].ansi_only]
+                done[key] = check(edges, texts, SessionConf(ansi, time_zone))
+            finally:
+                spark.conf.set("spark.sql.ansi.enabled", "true")
+                spark.conf.set("spark.sql.session.timeZone", "UTC")
+        return done[key]
+
+    return run

@@ -1,0 +1,182 @@
+"""Spark's own answer to an expression, row by row, and the comparison with ours.
+
+A case is SQL text over the columns of one of the edge-value relations. Which rows raise is asked of Catalyst's
+interpreter (``Expression.eval``), one row at a time; the values of all other rows come from one generated-code job for
+all cases of a relation, in which the raising rows are hidden behind ``case when``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from py4j.protocol import Py4JJavaError
+from pyspark.errors.exceptions.base import PySparkException
+
+from penstock.errors import EvaluationError
+from penstock.frontend.catalyst import arrow_type, children, elements, expr_id, kind
+from penstock.frontend.expressions import translate
+from penstock.operators.expressions import Expression, SessionConf
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_CONDITION = re.compile(r"\[([A-Z_]+)(?:\.[A-Z_]+)*\]")
+
+
+@dataclass
+class Compiled:
+    """One case: its optimised Catalyst expression, ours, and the condition that each raising row raises."""
+
+    sql: str
+    tree: Any
+    ours: Expression
+    raising: dict[int, str] = field(default_factory=dict)
+
+
+class Relation:
+    """A parquet file of edge values: never folded away by the optimizer, read in order by one task."""
+
+    def __init__(self, spark: SparkSession, frame: DataFrame, path: str) -> None:
+        frame.coalesce(1).write.mode("overwrite").parquet(path)
+        self.spark = spark
+        self.frame = spark.read.parquet(path)
+        self.batch = normalized(self.frame.toArrow())
+        self.rows = self.frame._jdf.queryExecution().executedPlan().executeCollect()
+        self.classes: set[str] = set()
+
+    def compile(self, sql: str, conf: SessionConf) -> Compiled:
+        """Optimise ``sql`` as Spark does, translate it, and ship it as a slot would get it."""
+        tree, attributes = self.optimized(sql)
+        self.classes |= classes_of(tree)
+        ordinals = {expr_id(attribute): i for i, attribute in enumerate(attributes)}
+        ours = cloudpickle.loads(cloudpickle.dumps(translate(tree, ordinals, conf)))
+        assert ours.data_type == arrow_type(tree), sql
+        return Compiled(sql, tree, ours)
+
+    def optimized(self, sql: str) -> tuple[Any, list[Any]]:
+        """The optimised expression and the attributes of the relation that it reads."""
+        analyzed = self.frame.selectExpr(f"{sql} as r")._jdf.queryExecution().analyzed()
+        plan = self.spark._jsparkSession.sessionState().optimizer().execute(analyzed)
+        assert kind(plan) == "Project", f"{sql}: {plan.toString()}"
+        return elements(plan.expressions())[0], elements(children(analyzed)[0].output())
+
+    def answers(self, cases: Sequence[Compiled]) -> list[pa.Array]:
+        """Spark's values, null at raising rows."""
+        try:
+            return self._values(cases)
+        except (Py4JJavaError, PySparkException):
+            for case in cases:
+                case.raising = self._raising(case)
+            return self._values(cases)
+
+    def _values(self, cases: Sequence[Compiled]) -> list[pa.Array]:
+        columns = []
+        for i, case in enumerate(cases):
+            rows = ",".join(map(str, case.raising))
+            guarded = f"case when id in ({rows}) then null else {case.sql} end" if rows else case.sql
+            columns.append(f"{guarded} as r{i}")
+        table = normalized(self.frame.selectExpr(*columns).toArrow())
+        return [table.column(i) for i in range(len(cases))]
+
+    def _raising(self, case: Compiled) -> dict[int, str]:
+        jvm = self.spark._jvm
+        execution = self.frame._jdf.queryExecution()
+        attributes = jvm.org.apache.spark.sql.catalyst.expressions.package.AttributeSeq(execution.analyzed().output())
+        bind = jvm.org.apache.spark.sql.catalyst.expressions.BindReferences.bindReference
+        bound = bind(case.tree.child(), attributes, False)
+        raising = {}
+        for i, row in enumerate(self.rows):
+            try:
+                bound.eval(row)
+            except (Py4JJavaError, PySparkException) as error:
+                raising[i] = condition(str(error))
+        return raising
+
+
+def condition(message: str) -> str:
+    """The error condition's name; ``JAVA`` where Spark lets a bare Java exception through."""
+    match = _CONDITION.search(message)
+    return match[1] if match else "JAVA"
+
+
+def classes_of(tree: Any) -> set[str]:
+    """The simple names of all classes in an expression."""
+    return {kind(tree)}.union(*(classes_of(child) for child in children(tree)))
+
+
+def normalized(table: pa.Table) -> pa.RecordBatch:
+    """One batch with Penstock's column types (Spark hands timestamps over in the session time zone)."""
+    columns = [column.combine_chunks() for column in table.columns]
+    columns = [c.cast(_utc(c.type)) for c in columns]
+    return pa.RecordBatch.from_arrays(columns, names=[f"{i}" for i in range(len(columns))])
+
+
+def _utc(data_type: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(data_type) and data_type.tz is not None:
+        return pa.timestamp("us", tz="UTC")
+    if pa.types.is_struct(data_type):
+        return pa.struct([pa.field(f.name, _utc(f.type), f.nullable) for f in data_type])
+    return data_type
+
+
+def check(relation: Relation, texts: Sequence[str], conf: SessionConf) -> list[str]:
+    """Compare every case on every row; one line per difference."""
+    cases = [relation.compile(text, conf) for text in texts]
+    differences = []
+    for case, expected in zip(cases, relation.answers(cases), strict=True):
+        differences += [f"{case.sql}: {line}" for line in _differences(relation, case, expected)]
+    return differences
+
+
+def _differences(relation: Relation, case: Compiled, expected: pa.Array) -> list[str]:
+    batch = relation.batch
+    lines = []
+    mask = np.ones(batch.num_rows, np.bool_)
+    mask[list(case.raising)] = False
+    try:
+        ours = case.ours.evaluate(batch, None if mask.all() else mask)
+    except EvaluationError as error:
+        return [f"raised {error}"]
+    if len(ours) != batch.num_rows or ours.type != case.ours.data_type:
+        return [f"gave {len(ours)} rows of {ours.type}"]
+    expected_bits, our_bits = bits(expected), bits(ours)
+    for i in range(batch.num_rows):
+        where = f"row {batch.slice(i, 1).to_pylist()[0]}"
+        if i in case.raising:
+            raised = _raised(case.ours, batch.slice(i, 1))
+            if raised != case.raising[i] and (raised is None or case.raising[i] != "JAVA"):
+                lines.append(f"{where}: Spark raises {case.raising[i]}, ours {raised}")
+        elif expected_bits[i] != our_bits[i]:
+            lines.append(f"{where}: Spark gives {expected_bits[i]!r}, ours {our_bits[i]!r}")
+    if not case.ours.nullable and pc.filter(ours, pa.array(mask)).null_count:
+        lines.append("is declared not nullable and gave null")
+    return lines
+
+
+def _raised(ours: Expression, row: pa.RecordBatch) -> str | None:
+    try:
+        ours.evaluate(row)
+    except EvaluationError as error:
+        return condition(str(error))
+    return None
+
+
+def bits(array: pa.Array) -> list[Any]:
+    """Values that are equal only if bit-equal: NaN equals NaN, and -0.0 does not equal 0.0."""
+    data_type = array.type
+    if pa.types.is_floating(data_type):
+        return [None if v is None else repr(v) for v in array.to_pylist()]
+    if pa.types.is_struct(data_type):
+        columns = [bits(pc.struct_field(array, [i])) for i in range(data_type.num_fields)]
+        rows = list(zip(*columns, strict=True)) if columns else [()] * len(array)
+        return [row if valid else None for row, valid in zip(rows, array.is_valid().to_pylist(), strict=True)]
+    if pa.types.is_timestamp(data_type) or pa.types.is_duration(data_type):
+        return array.view(pa.int64()).to_pylist()
+    return array.view(pa.int32()).to_pylist() if pa.types.is_date32(data_type) else array.to_pylist()
