@@ -23,7 +23,9 @@ def parse_line_options(options: OptionTexts) -> None:
 
 
 def read_lines(path: str) -> Iterator[tuple[int, str]]:
-    """Number (from 1) and text of each line, without its end (``\\n``, ``\\r`` or ``\\r\\n``) and byte order mark. Bytes that are not UTF-8 become U+FFFD. ``.gz`` and ``.bz2`` files are uncompressed, as Spark does by name.
+    """Number (from 1) and text of each line, without its end (newline, carriage return or both) and byte order mark.
+
+    Bytes that are not UTF-8 become U+FFFD. ``.gz`` and ``.bz2`` files are uncompressed, as Spark does by name.
 
     Raises:
         DataError: another compression.

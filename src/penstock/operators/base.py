@@ -15,10 +15,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
-Plain = None | bool | int | float | str | list["Plain"] | dict[str, "Plain"]
+if TYPE_CHECKING:
+    Plain: TypeAlias = bool | int | float | str | list["Plain"] | dict[str, "Plain"] | None
+else:
+    Plain = Any  # msgspec, which decodes the structs that hold it, cannot resolve a recursive alias
 """What JSON can hold: the only thing besides Arrow that is ever read back from storage."""
 
 KEY_GROUP_COLUMN = "__key_group"
