@@ -234,7 +234,7 @@ class Coordinator:
                 pending.checkpoint,
                 pending.generation,
                 pending.alignment,
-                requested=request is not None,
+                requested=request is not None and request.kept,
                 label=request.label if request else "",
                 slots=tuple(pending.acks[slot] for slot in sorted(pending.acks)),
             )

@@ -70,12 +70,16 @@ class GenerationEnded:
 
 @dataclass(frozen=True)
 class SnapshotRequested:
-    """A user asks for a snapshot; exactly one of SnapshotSucceeded and SnapshotFailed answers the ticket."""
+    """A user asks for a snapshot; exactly one of SnapshotSucceeded and SnapshotFailed answers the ticket.
+
+    ``kept``: it is never collected; False for one that the driver itself wants now.
+    """
 
     ticket: int
     alignment: Alignment
     label: str = ""
     timeout_ms: int | None = None
+    kept: bool = True
 
 
 @dataclass(frozen=True)

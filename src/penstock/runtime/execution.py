@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import time
+import uuid
 from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
 
 from penstock.config import Options
-from penstock.errors import PenstockError
+from penstock.errors import CheckpointFailed, PenstockError, QueryFailed
 from penstock.graph.model import JobGraph
 from penstock.protocol.elements import Alignment
+from penstock.runtime.attempt import AttemptPlan
+from penstock.runtime.coordinator_service import CoordinatorService
+from penstock.runtime.figures import Figures
 from penstock.runtime.launching import SlotLauncher
 from penstock.runtime.view import EpochProgress, ExecutionView
+from penstock.snapshot.location import claim_identity, identity_of, open_location
 from penstock.snapshot.model import SnapshotMetadata
+
+_POLL_S = 0.2
+_T = TypeVar("_T")
 
 
 class QueryExecution:
@@ -26,7 +38,8 @@ class QueryExecution:
         options: parsed options.
         launcher: starts slots.
         on_progress: called on a service thread after each committed epoch; must not raise or block for long.
-        on_end: called once on a service thread when the query ended, with its error if it failed.
+        on_end: called once on a service thread when the query ended, with its error if it failed; not if ``start``
+            raised.
     """
 
     def __init__(
@@ -41,12 +54,22 @@ class QueryExecution:
         on_progress: Callable[[EpochProgress], None] = lambda progress: None,
         on_end: Callable[[PenstockError | None], None] = lambda error: None,
     ) -> None:
-        raise NotImplementedError
+        self._graph = graph
+        self._name = name
+        self._run_id = run_id
+        self._location = location
+        self._options = options
+        self._launcher = launcher
+        self._on_progress = on_progress
+        self._on_end = on_end
+        self._query_id = ""
+        self._service: CoordinatorService | None = None
+        self._figures = Figures(graph, "", run_id, name)
 
     @property
     def query_id(self) -> str:
         """The location's id, the same over restarts; known after ``start``."""
-        raise NotImplementedError
+        return self._query_id
 
     def start(self) -> None:
         """Open the location, recover, launch the first Generation. Returns when slots were asked for.
@@ -54,35 +77,60 @@ class QueryExecution:
         Raises:
             LocationError: missing rights, a foreign location, a changed plan, corrupt snapshots.
             ResourceError: too few slots.
+            SinkError: the sink's target cannot be written exactly once.
         """
-        raise NotImplementedError
+        if self._service is not None:
+            raise QueryFailed("an execution is started once; make a new one")
+        store = open_location(self._location)
+        self._query_id = claim_identity(store, identity_of(self._graph, str(uuid.uuid4()))).query_id
+        self._figures = Figures(self._graph, self._query_id, self._run_id, self._name)
+        plan = AttemptPlan(self._query_id, self._name or "", self._graph, self._options, store.root)
+        self._service = CoordinatorService(plan, store, self._launcher, self._figures, self._on_progress, self._on_end)
+        self._service.start()
 
     @property
     def is_active(self) -> bool:
-        raise NotImplementedError
+        return self._service is not None and not self._service.ended.is_set()
 
     @property
     def error(self) -> PenstockError | None:
         """Why the query failed; None while it is active and after an orderly stop."""
-        raise NotImplementedError
+        return None if self._service is None else self._service.error
 
     def stop(self, timeout_s: float = 30.0) -> None:
-        """Stop without a final checkpoint: what is not committed is read again at the next start. Idempotent."""
-        raise NotImplementedError
+        """Stop without a final checkpoint: what is not committed is read again at the next start. Idempotent.
+
+        Returns when everything has ended, or after ``timeout_s``; in a callback at once.
+        """
+        if self._service is None or self._service.ended.is_set():
+            return
+        self._service.stop()
+        if not self._service.owns_current_thread():
+            self._service.ended.wait(timeout_s)
+            self._service.thread.join(_POLL_S)
 
     def await_termination(self, timeout_s: float | None = None) -> bool:
         """Block until the query ended; False on time-out. Does not raise: look at ``error``."""
-        raise NotImplementedError
+        return self._service is not None and self._service.ended.wait(timeout_s)
 
     def request_snapshot(
         self, label: str = "", alignment: Alignment | None = None, timeout_s: float | None = None
     ) -> SnapshotMetadata:
         """Take a snapshot now and wait until it is complete. It is never collected.
 
+        Args:
+            timeout_s: for all of it; by default ``checkpoint.timeout``, from the moment it is triggered.
+
         Raises:
             CheckpointFailed: declined, timed out or the query ended; the query itself goes on.
         """
-        raise NotImplementedError
+        service = self._active()
+        timeout_ms = None if timeout_s is None else max(1, int(timeout_s * 1000))
+        future = service.request_snapshot(label, alignment, timeout_ms)
+        result = self._await(service, future, timeout_s)
+        if result is None:
+            raise CheckpointFailed(f"the snapshot was not complete within {timeout_s} s, or the query has ended")
+        return result
 
     def process_all_available(self, timeout_s: float | None = None) -> None:
         """Block until everything that sources could find when this was called is committed.
@@ -91,8 +139,30 @@ class QueryExecution:
             QueryFailed: the query ended before.
             TimeoutError: after ``timeout_s``.
         """
-        raise NotImplementedError
+        service = self._active()
+        future = service.process_all_available()
+        self._await(service, future, timeout_s)
+        if not future.done():
+            if service.ended.is_set():
+                raise QueryFailed("the query ended before all available data was committed") from service.error
+            raise TimeoutError(f"not everything available was committed within {timeout_s} s")
 
     def view(self) -> ExecutionView:
         """The newest figures; never blocks."""
-        raise NotImplementedError
+        return self._figures.view()
+
+    def _active(self) -> CoordinatorService:
+        if self._service is None or self._service.ended.is_set():
+            raise QueryFailed("the query is not running")
+        return self._service
+
+    @staticmethod
+    def _await(service: CoordinatorService, future: Future[_T], timeout_s: float | None) -> _T | None:
+        """The future's result, or None at the time-out or if the query ended without an answer."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not future.done():
+            left = _POLL_S if deadline is None else min(_POLL_S, deadline - time.monotonic())
+            if left <= 0 or (service.ended.is_set() and not future.done()):
+                return None
+            concurrent.futures.wait([future], timeout=left)
+        return future.result()

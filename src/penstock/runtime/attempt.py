@@ -1,0 +1,171 @@
+"""One Generation's slots as the driver sees them: launched, gathered, spoken to, ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.config import Options
+from penstock.graph.model import JobGraph
+from penstock.runtime.launching import SlotJob, SlotLauncher, SlotTask
+from penstock.runtime.messages import Deploy, Register, Stop, ToSlot
+from penstock.runtime.rendezvous import ControlServer, SlotLost, SlotSaid
+from penstock.runtime.secret import Secret
+from penstock.runtime.transport import IoLoop
+from penstock.snapshot.work import GenerationReady
+
+REGISTER_TIMEOUT_S = 30.0
+"""All slots are there by then, or the Generation is cancelled: a gang is started as a whole or not at all."""
+HEARTBEAT_TIMEOUT_S = 120.0
+"""A dead slot shows by the end of its link. This is for a frozen one, and longer than any call that holds the GIL."""
+JOB_GRACE_S = 0.5
+"""Slots end this soon after their links; later the job is cancelled, which takes Spark seconds."""
+
+
+@dataclass(frozen=True)
+class AttemptPlan:
+    """What is the same for all Generations of a query."""
+
+    query_id: str
+    name: str
+    graph: JobGraph
+    options: Options
+    location: str
+
+
+class Attempt:
+    """Owned by the coordinator thread. The constructor launches.
+
+    Args:
+        ready: the opened Generation.
+        now_s: the monotonic clock, here and in all methods.
+
+    Raises:
+        ResourceError: too few free slots.
+    """
+
+    def __init__(
+        self,
+        ready: GenerationReady,
+        plan: AttemptPlan,
+        launcher: SlotLauncher,
+        loop: IoLoop,
+        on_event: Callable[[SlotSaid | SlotLost], None],
+        now_s: float,
+    ) -> None:
+        self.generation = ready.generation
+        self._ready = ready
+        self._parallelism = plan.graph.parallelism
+        self._launched_s = now_s
+        self._closed_s: float | None = None
+        self._cancelled = False
+        self._heard_s: dict[int, float] = {}
+        self.registered: dict[int, Register] = {}
+        self.running: set[int] = set()
+        self._gone: set[int] = set()
+        secret = Secret.generate()
+        host = launcher.control_address()
+        self._server = ControlServer(loop, host, secret, ready.generation, self._parallelism, on_event)
+        task = SlotTask(
+            plan.query_id,
+            plan.name,
+            ready.generation,
+            plan.graph,
+            plan.options,
+            plan.location,
+            host,
+            self._server.port,
+            secret,
+        )
+        try:
+            self._job: SlotJob = launcher.launch(task, self._parallelism)
+        except BaseException:
+            self._server.close()
+            raise
+
+    # -- what slots say -------------------------------------------------------------------------------------------
+
+    def heard(self, slot: int, now_s: float) -> None:
+        self._heard_s[slot] = now_s
+
+    def register(self, slot: int, message: Register) -> None:
+        """When the last one is here, all are told where the others are and what to restore."""
+        self.registered[slot] = message
+        if len(self.registered) == self._parallelism:
+            peers = [(r.data_host, r.data_port) for _, r in sorted(self.registered.items())]
+            for index in range(self._parallelism):
+                self.send(index, Deploy(peers, self._ready.slots[index]))
+
+    def run(self, slot: int) -> bool:
+        """A slot runs; True when all do."""
+        self.running.add(slot)
+        return len(self.running) == self._parallelism
+
+    def gone(self, slot: int) -> None:
+        """A slot said goodbye or lost its link."""
+        self._gone.add(slot)
+
+    @property
+    def inflight_rows(self) -> int:
+        """Restored rows that are replayed."""
+        return self._ready.inflight_rows
+
+    @property
+    def all_gone(self) -> bool:
+        """All that ever registered."""
+        return self._gone >= set(self.registered)
+
+    def describe(self, slot: int) -> str:
+        known = self.registered.get(slot)
+        return f"slot {slot}" if known is None else f"slot {slot} (pid {known.pid} on {known.data_host})"
+
+    def overdue(self, now_s: float) -> str | None:
+        """Why this Generation must be given up although no link broke, or None."""
+        if self._job.done:
+            error = self._job.error
+            return "the slots ended" if error is None else str(error)
+        if len(self.registered) < self._parallelism and now_s - self._launched_s > REGISTER_TIMEOUT_S:
+            return (
+                f"only {len(self.registered)} of {self._parallelism} slots started within {REGISTER_TIMEOUT_S:.0f} s; "
+                "other jobs may hold the cluster's cores"
+            )
+        for slot, heard_s in sorted(self._heard_s.items()):
+            if now_s - heard_s > HEARTBEAT_TIMEOUT_S:
+                return f"{self.describe(slot)} was not heard of for {HEARTBEAT_TIMEOUT_S:.0f} s"
+        return None
+
+    # -- what slots are told --------------------------------------------------------------------------------------
+
+    def send(self, slot: int, message: ToSlot) -> None:
+        self._server.send(slot, message)
+
+    def broadcast(self, message: ToSlot) -> None:
+        for slot in range(self._parallelism):
+            self._server.send(slot, message)
+
+    def stop(self) -> None:
+        """Ask for an orderly end; ``Stopped`` follows from each slot."""
+        self.broadcast(Stop())
+
+    def close(self, now_s: float) -> None:
+        """Close all links: slots end at once, whatever they do. Idempotent."""
+        if self._closed_s is None:
+            self._closed_s = now_s
+            self._server.close()
+
+    def ended(self, now_s: float) -> bool:
+        """After ``close``: whether the slots are gone. Cancels the job when they take too long."""
+        if self._job.done:
+            return True
+        assert self._closed_s is not None
+        if not self._cancelled and now_s - self._closed_s > JOB_GRACE_S:
+            self._cancelled = True
+            self._job.cancel()
+        return False
+
+    def wait(self, timeout_s: float) -> bool:
+        """Block until the job is over."""
+        return self._job.wait(timeout_s)
+
+    def cancel(self) -> None:
+        self._job.cancel()

@@ -1,0 +1,44 @@
+"""The control link: MessagePack frames between a slot and its driver, FIFO both ways."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from penstock.errors import GenerationFailed
+from penstock.runtime.messages import ToDriver, ToSlot
+from penstock.runtime.transport import Link
+from penstock.runtime.wire import Message, MessageKind
+
+_encoder = msgspec.msgpack.Encoder()
+_from_slot = msgspec.msgpack.Decoder(ToDriver)
+_from_driver = msgspec.msgpack.Decoder(ToSlot)
+
+
+def send(link: Link, message: ToDriver | ToSlot) -> None:
+    """From any thread; never blocks."""
+    link.send(MessageKind.CONTROL, 0, [_encoder.encode(message)])
+
+
+def read_from_slot(message: Message) -> ToDriver:
+    """Raises GenerationFailed if this is no control message of a slot."""
+    decoded: ToDriver = _decode(_from_slot, message)
+    return decoded
+
+
+def read_from_driver(message: Message) -> ToSlot:
+    """Raises GenerationFailed if this is no control message of a driver."""
+    decoded: ToSlot = _decode(_from_driver, message)
+    return decoded
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[Any], message: Message) -> Any:
+    if message.kind is not MessageKind.CONTROL:
+        raise GenerationFailed(f"a {message.kind.name} message on a control link")
+    body: pa.Buffer = message.body
+    try:
+        return decoder.decode(body)
+    except msgspec.MsgspecError as problem:
+        raise GenerationFailed(f"damaged control message: {problem}") from problem

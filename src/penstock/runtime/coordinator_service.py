@@ -1,0 +1,563 @@
+"""The coordinator thread: it owns the driver's brain and turns its outputs into messages, works and news.
+
+Everything that happens - slots speaking, works ending, users asking - is put into one queue and taken from it by this
+thread alone. Restarting is its own affair: when a Generation fails, its links are closed (slots die at once), the
+restart strategy decides, and the next Generation is opened once the back-off is over and the old slots are gone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import queue
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from penstock.config import Options
+from penstock.connectors.base import SinkCommitter
+from penstock.errors import (
+    CheckpointFailed,
+    Fenced,
+    LocationError,
+    PenstockError,
+    QueryFailed,
+    ResourceError,
+    SinkError,
+)
+from penstock.protocol import coordinator_types as ct
+from penstock.protocol import splits as sp
+from penstock.protocol.elements import Alignment
+from penstock.protocol.restarts import Failure, GiveUp, RestartPolicy, Restarts
+from penstock.runtime.attempt import Attempt, AttemptPlan
+from penstock.runtime.demands import Demands
+from penstock.runtime.failures import error_of, failure_of, gave_up
+from penstock.runtime.figures import Figures
+from penstock.runtime.lanes import Lanes
+from penstock.runtime.launching import SlotLauncher
+from penstock.runtime.messages import (
+    AssignSplits,
+    CheckpointAbort,
+    CheckpointAck,
+    CheckpointComplete,
+    CheckpointDecline,
+    Register,
+    Running,
+    SlotFailed,
+    SlotMetrics,
+    SourcesDryAt,
+    SplitRequest,
+    Stopped,
+    TriggerCheckpoint,
+)
+from penstock.runtime.rendezvous import SlotLost, SlotSaid
+from penstock.runtime.transport import IoLoop
+from penstock.runtime.view import EpochProgress
+from penstock.snapshot import work as w
+from penstock.snapshot.driver import DriverCore
+from penstock.snapshot.effects import DriverEffects
+from penstock.snapshot.model import SnapshotMetadata
+from penstock.snapshot.store import Store
+
+log = logging.getLogger(__name__)
+
+TICK_MS = 100.0
+"""How often jobs, heartbeats and back-offs are looked at when nothing happens."""
+MIN_TICK_MS = 5.0
+LINK_GRACE_MS = 50.0
+"""A slot that reports a broken link waits this long for a better cause: the loss of the slot at its other end."""
+STOP_TIMEOUT_S = 5.0
+"""Slots end within about a second of ``Stop``, or they exit."""
+JOB_END_TIMEOUT_S = 10.0
+LANE_TIMEOUT_S = 30.0
+"""A commit that runs is waited for: its outcome matters more than a quick end."""
+NEWS_LANE = "news"
+
+
+@dataclass(frozen=True)
+class _Done:
+    """A work was executed."""
+
+    work: w.Work
+    event: w.DriverEvent | None
+
+
+@dataclass(frozen=True)
+class _Raised:
+    """A work raised beyond its contract."""
+
+    work: w.Work
+    error: Exception
+
+
+@dataclass(frozen=True)
+class _Call:
+    """Something a user wants done on the coordinator thread."""
+
+    function: Callable[[], None]
+
+
+_Event = _Done | _Raised | _Call | SlotSaid | SlotLost
+
+
+class _End(Exception):
+    """Leave the loop; ``error`` is None for an orderly stop."""
+
+    def __init__(self, error: PenstockError | None) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def now_ms() -> float:
+    return time.monotonic() * 1000
+
+
+def policy_of(options: Options) -> ct.Policy:
+    """The coordinator's policy in a query's options."""
+    return ct.Policy(
+        interval_ms=options.checkpoint_interval_ms,
+        timeout_ms=options.checkpoint_timeout_ms,
+        alignment=options.checkpoint_alignment,
+        min_pause_ms=options.checkpoint_min_pause_ms,
+    )
+
+
+class CoordinatorService:
+    """See the module's text.
+
+    Args:
+        plan: what to run.
+        store: the opened location.
+        launcher: starts slots.
+        figures: is kept up to date.
+        on_progress, on_end: see ``QueryExecution``.
+    """
+
+    def __init__(
+        self,
+        plan: AttemptPlan,
+        store: Store,
+        launcher: SlotLauncher,
+        figures: Figures,
+        on_progress: Callable[[EpochProgress], None],
+        on_end: Callable[[PenstockError | None], None],
+    ) -> None:
+        self._plan = plan
+        self._launcher = launcher
+        self._figures = figures
+        self._on_progress = on_progress
+        self._on_end = on_end
+        options = plan.options
+        graph = plan.graph
+        self._core = DriverCore(graph, plan.query_id, policy_of(options))
+        sinks = [vertex.sink for vertex in graph.vertices if vertex.sink is not None]
+        self._committers: dict[str, SinkCommitter] = {s.operator_id: s.sink.create_committer() for s in sinks}
+        self._effects = DriverEffects(
+            graph,
+            plan.query_id,
+            store,
+            committers=self._committers,
+            sources={v.id: v.source.source for v in graph.vertices if v.source is not None},
+            token=lambda: secrets.token_hex(16),
+            wall_ms=lambda: int(time.time() * 1000),
+            retained=options.snapshots_retained,
+            allow_older=options.allow_older_snapshot,
+        )
+        restarts = RestartPolicy(options.restart_attempts, options.restart_delay_ms, options.restart_max_delay_ms)
+        self._restarts = Restarts(restarts)
+        self._causes: dict[Failure, PenstockError] = {}
+        self._queue: queue.SimpleQueue[_Event] = queue.SimpleQueue()
+        self._loop = IoLoop("penstock-driver-io", self._io_crashed)
+        self._lanes = Lanes("penstock-driver")
+        self._attempt: Attempt | None = None
+        self._old: Attempt | None = None
+        self._reopen_at_ms: float | None = None
+        self._link_failure: tuple[float, Failure] | None = None
+        self._ticked_ms = 0.0
+        self._verify = True
+        self._tickets: dict[int, Future[SnapshotMetadata]] = {}
+        self._ticket_numbers = itertools.count(1)
+        self._snapshots: dict[int, SnapshotMetadata] = {}
+        self._demands = Demands([v.id for v in graph.vertices if v.source is not None])
+        self._started: Future[None] = Future()
+        self.error: PenstockError | None = None
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self._run, name="penstock-coordinator", daemon=True)
+
+    # -- from any thread ------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the thread; returns when the first Generation's slots were asked for, or raises why they were not."""
+        self._loop.start()
+        self.thread.start()
+        self._started.result()
+
+    def stop(self) -> None:
+        """Ask for an orderly end; ``ended`` is set when it has come."""
+        self._queue.put(_Call(self._stop))
+
+    def owns_current_thread(self) -> bool:
+        """Whether the caller is a callback: it must not wait for the end of this service."""
+        return (
+            threading.current_thread().name.startswith("penstock-driver-") or threading.current_thread() is self.thread
+        )
+
+    def request_snapshot(
+        self, label: str, alignment: Alignment | None, timeout_ms: int | None
+    ) -> Future[SnapshotMetadata]:
+        future: Future[SnapshotMetadata] = Future()
+        chosen = alignment or self._plan.options.checkpoint_alignment
+        self._queue.put(_Call(lambda: self._snapshot(future, chosen, label, timeout_ms)))
+        return future
+
+    def process_all_available(self) -> Future[None]:
+        future: Future[None] = Future()
+        self._queue.put(_Call(lambda: self._demands.add(future)))
+        return future
+
+    # -- the thread -----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        error: PenstockError | None = None
+        try:
+            self._carry_out(self._core.open())
+            while True:
+                self._turn()
+        except _End as end:
+            error = end.error
+        except PenstockError as problem:
+            error = problem
+        except Exception as problem:  # noqa: BLE001 - a bug must end the query with its cause, not silently
+            error = QueryFailed(f"the coordinator failed: {type(problem).__name__}: {problem}")
+            error.__cause__ = problem
+        self._shut_down(error)
+
+    def _turn(self) -> None:
+        wait_s = (self._due_ms() - now_ms()) / 1000
+        try:
+            event = self._queue.get(timeout=wait_s) if wait_s > 0 else self._queue.get_nowait()
+        except queue.Empty:
+            log.debug("nothing happened")
+        else:
+            self._handle(event)
+        if now_ms() >= self._due_ms():
+            self._tick()
+        self._figures.sources_dry(self._core.dry)
+        self._pursue_demands()
+
+    def _due_ms(self) -> float:
+        """When to tick next: not more often than ``MIN_TICK_MS``, whatever is overdue."""
+        wakes = [self._ticked_ms + TICK_MS]
+        wake_ms = self._core.next_wake_ms()
+        wakes += [] if wake_ms is None else [wake_ms]
+        wakes += [] if self._reopen_at_ms is None else [self._reopen_at_ms]
+        return max(min(wakes), self._ticked_ms + MIN_TICK_MS)
+
+    def _tick(self) -> None:
+        self._ticked_ms = now_ms()
+        self._feed(ct.Tick())
+        now_s = time.monotonic()
+        if self._attempt is not None and self._queue.empty():
+            link = self._link_failure
+            reason = self._attempt.overdue(now_s)
+            if link is not None and now_ms() >= link[0]:
+                self._generation_failed(link[1], None)
+            elif reason is not None:
+                self._generation_failed(Failure("lost", "", reason), None)
+        if self._old is not None and self._old.ended(now_s):
+            self._old = None
+        if self._reopen_at_ms is not None and self._old is None and now_ms() >= self._reopen_at_ms:
+            self._reopen_at_ms = None
+            self._carry_out(self._core.open(checksums=self._verify))
+
+    def _handle(self, event: _Event) -> None:
+        match event:
+            case SlotSaid() if self._attempt is not None and event.generation == self._attempt.generation:
+                self._slot_said(self._attempt, event)
+            case SlotLost() if self._attempt is not None and event.generation == self._attempt.generation:
+                text = f"{self._attempt.describe(event.slot)} was lost: {event.reason}"
+                self._generation_failed(Failure("lost", "", text), None)
+            case SlotSaid() | SlotLost():
+                log.debug("%s is of a Generation that is over", event)
+            case _Done(work, answer):
+                self._demands.executed(work)
+                if answer is not None:
+                    self._feed(answer)
+            case _Raised(work, error):
+                self._work_raised(work, error)
+            case _Call(function):
+                function()
+
+    def _feed(self, event: w.DriverEvent) -> None:
+        self._carry_out(self._core.handle(event, now_ms()))
+
+    # -- what slots say -------------------------------------------------------------------------------------------
+
+    def _slot_said(self, attempt: Attempt, said: SlotSaid) -> None:
+        slot, generation, message = said.slot, said.generation, said.message
+        attempt.heard(slot, time.monotonic())
+        match message:
+            case Register():
+                self._figures.registered(message)
+                attempt.register(slot, message)
+            case Running():
+                self._figures.slot_runs(slot)
+                if attempt.run(slot):
+                    self._figures.all_run(attempt.inflight_rows)
+                self._feed(w.SlotRunning(generation, slot))
+            case CheckpointAck(checkpoint, manifest):
+                self._figures.acknowledged(checkpoint)
+                self._feed(ct.Ack(generation, checkpoint, manifest))
+            case CheckpointDecline(_, checkpoint, reason):
+                self._feed(ct.Decline(generation, checkpoint, slot, reason))
+            case SplitRequest(vertex, index, holding, watermark_us):
+                self._feed(w.SplitRequested(generation, vertex, sp.Requested(index, holding, watermark_us)))
+            case SlotMetrics():
+                self._figures.metrics(message)
+            case SlotFailed(kind="link"):
+                self._link_failure = self._link_failure or (now_ms() + LINK_GRACE_MS, failure_of(message))
+            case SlotFailed():
+                self._generation_failed(failure_of(message), error_of(message))
+            case Stopped():
+                attempt.gone(slot)
+
+    # -- outputs of the brain -------------------------------------------------------------------------------------
+
+    def _carry_out(self, outputs: list[w.Output]) -> None:
+        for output in outputs:
+            if isinstance(output, w.WORKS):
+                self._demands.issued(output)
+                self._lanes.put(output.lane, lambda work=output: self._execute(work))  # type: ignore[misc]
+            else:
+                self._tell(output)
+
+    def _tell(self, output: w.Output) -> None:
+        match output:
+            case w.Deploy(ready):
+                self._launch(ready)
+            case w.SnapshotExists(metadata):
+                self._figures.complete(metadata)
+                self._restarts.progressed()
+                self._snapshots = {metadata.checkpoint: metadata}
+            case w.EpochsCommitted(epoch):
+                self._committed(epoch)
+            case ct.SnapshotSucceeded(ticket, checkpoint):
+                self._tickets.pop(ticket).set_result(self._snapshots[checkpoint])
+            case ct.SnapshotFailed(ticket, _, reason):
+                self._tickets.pop(ticket).set_exception(CheckpointFailed(f"the snapshot failed: {reason}"))
+            case ct.FailQuery(reason):
+                error = QueryFailed(f"the sink cannot be committed: {reason}")
+                error.__cause__ = SinkError(reason)
+                raise _End(error)
+            case ct.Ignored():
+                log.debug("ignored: %s", output)
+            case _:
+                self._tell_slots(output)
+
+    def _tell_slots(self, output: w.Output) -> None:
+        attempt = self._attempt
+        if attempt is None:
+            if isinstance(output, ct.Abort):
+                self._figures.aborted(output.checkpoint, output.reason)
+            return
+        match output:
+            case ct.Trigger(checkpoint, alignment):
+                self._figures.triggered(checkpoint, alignment.value)
+                attempt.broadcast(TriggerCheckpoint(checkpoint, alignment.value))
+            case ct.NotifyComplete(checkpoint, committed_epoch):
+                attempt.broadcast(CheckpointComplete(checkpoint, committed_epoch))
+            case ct.Abort(checkpoint, reason, tell_slots):
+                self._figures.aborted(checkpoint, reason)
+                if tell_slots:
+                    attempt.broadcast(CheckpointAbort(checkpoint))
+            case sp.Assign(vertex, index, splits):
+                attempt.send(index, AssignSplits(vertex, index, list(splits)))
+            case sp.Dry(vertex, watermark_us):
+                attempt.broadcast(SourcesDryAt(vertex, watermark_us))
+
+    def _execute(self, work: w.Work) -> None:
+        """On the lane's thread."""
+        try:
+            self._queue.put(_Done(work, self._effects.execute(work)))
+        except Exception as problem:  # noqa: BLE001 - handed to the coordinator thread
+            self._queue.put(_Raised(work, problem))
+
+    def _committed(self, epoch: int) -> None:
+        progress = self._figures.committed(epoch)
+        self._demands.committed(epoch)
+        if progress is not None:
+            self._lanes.put(NEWS_LANE, lambda: self._publish(progress))
+
+    def _publish(self, progress: EpochProgress) -> None:
+        try:
+            self._on_progress(progress)
+        except Exception:
+            log.exception("a listener raised on the progress of epoch %d", progress.epoch)
+
+    # -- Generations ----------------------------------------------------------------------------------------------
+
+    def _launch(self, ready: w.GenerationReady) -> None:
+        self._figures.opened(ready.generation, ready.restored, ready.committed_epoch)
+        for reason in ready.skipped:
+            log.warning("a newer snapshot was passed over: %s", reason)
+        try:
+            self._attempt = Attempt(ready, self._plan, self._launcher, self._loop, self._queue.put, time.monotonic())
+        except ResourceError as problem:
+            if not self._started.done():
+                raise
+            self._generation_failed(Failure("resources", "", str(problem)), problem)
+            return
+        if not self._started.done():
+            self._started.set_result(None)
+
+    def _generation_failed(self, failure: Failure, error: PenstockError | None) -> None:
+        """``error``: what the user sees if this was the first cause; None to make it of the failure."""
+        generation = self._core.generation
+        log.warning("Generation %d failed: %s", generation, failure.message)
+        self._figures.failed(generation, failure.message)
+        if self._attempt is not None:
+            self._attempt.close(time.monotonic())
+            self._old, self._attempt = self._attempt, None
+        self._link_failure = None
+        self._demands.generation_failed()
+        self._feed(ct.GenerationEnded(generation, failure.message))
+        if error is not None:
+            self._causes[failure] = error
+        decision = self._restarts.failed(failure, now_ms())
+        if isinstance(decision, GiveUp):
+            raise _End(gave_up(decision, self._causes.get(decision.first)))
+        self._verify = failure.kind not in ("lost", "link")  # else slots check what they read
+        self._reopen_at_ms = decision.at_ms
+
+    def _work_raised(self, work: w.Work, error: Exception) -> None:
+        match work:
+            case _ if isinstance(error, Fenced) or isinstance(work, w.OpenGeneration):
+                raise _End(error if isinstance(error, PenstockError) else _wrapped("recovery failed", error))
+            case w.Look(generation, vertex, _):
+                if generation == self._core.generation and self._attempt is not None:
+                    name = self._plan.graph.vertex(vertex).name
+                    text = f"looking for new data failed: {type(error).__name__}: {error}"
+                    cause = error if isinstance(error, PenstockError) else _wrapped(f"source {name}", error)
+                    self._generation_failed(Failure("source", name, text), cause)
+            case w.Commit(command):
+                reason = f"{type(error).__name__}: {error}"
+                self._feed(ct.CommitFailed(command.epoch, command.operator_id, reason, unknown=True))
+            case w.TellSource() | w.Abandon():
+                log.warning("%s failed: %s; nothing is lost but space", type(work).__name__, error)
+                self._demands.executed(work)
+            case _:
+                raise _End(_wrapped(f"{type(work).__name__} failed", error))
+
+    def _io_crashed(self, problem: BaseException) -> None:
+        self._queue.put(_Call(lambda: self._raise_end(_wrapped("the driver's I/O thread failed", problem))))
+
+    def _raise_end(self, error: PenstockError | None) -> None:
+        raise _End(error)
+
+    # -- wishes ---------------------------------------------------------------------------------------------------
+
+    def _stop(self) -> None:
+        raise _End(None)
+
+    def _snapshot(
+        self,
+        future: Future[SnapshotMetadata],
+        alignment: Alignment,
+        label: str,
+        timeout_ms: int | None,
+        kept: bool = True,
+    ) -> None:
+        ticket = next(self._ticket_numbers)
+        self._tickets[ticket] = future
+        self._feed(ct.SnapshotRequested(ticket, alignment, label, timeout_ms, kept))
+
+    def _pursue_demands(self) -> None:
+        """Once a demand's sources are dry, a strictly aligned checkpoint goes behind their last rows."""
+        if self._attempt is not None and self._demands.wants_checkpoint(self._core.dry):
+            future: Future[SnapshotMetadata] = Future()
+            future.add_done_callback(self._demands.checkpoint_ended)
+            self._snapshot(future, Alignment.ALIGNED, "", None, kept=False)
+
+    # -- the end --------------------------------------------------------------------------------------------------
+
+    def _shut_down(self, error: PenstockError | None) -> None:
+        try:
+            self._end_slots(orderly=error is None)
+            self._lanes.stop(LANE_TIMEOUT_S, finish=NEWS_LANE)
+            self._log_the_end()
+            for committer in self._committers.values():
+                committer.close()
+        except Exception as problem:  # noqa: BLE001 - the query ends anyway; the first error is kept
+            error = error or _wrapped("the query could not be ended orderly", problem)
+        finally:
+            self._loop.stop()
+            self._finish(error)
+
+    def _finish(self, error: PenstockError | None) -> None:
+        self.error = error
+        self._figures.ended(error is not None)
+        reason = "the query was stopped" if error is None else f"the query failed: {error}"
+        for ticket in self._tickets.values():
+            if not ticket.done():
+                ticket.set_exception(CheckpointFailed(reason))
+        self._demands.query_ended(error)
+        if not self._started.done():
+            self._started.set_exception(error or QueryFailed(reason))
+            self.ended.set()
+            return
+        try:
+            self._on_end(error)
+        except Exception:
+            log.exception("a listener raised on the end of the query")
+        self.ended.set()
+
+    def _end_slots(self, orderly: bool) -> None:
+        attempt = self._attempt
+        if attempt is not None and orderly:
+            attempt.stop()
+            self._await_goodbyes(attempt)
+        for one in (attempt, self._old):
+            if one is not None:
+                one.close(time.monotonic())
+                if not one.wait(STOP_TIMEOUT_S):
+                    one.cancel()
+                    one.wait(JOB_END_TIMEOUT_S)
+        if attempt is not None:
+            self._attempt = None
+            self._core.handle(ct.GenerationEnded(attempt.generation, "the query ends"), now_ms())
+
+    def _await_goodbyes(self, attempt: Attempt) -> None:
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        while not attempt.all_gone and time.monotonic() < deadline:
+            try:
+                event = self._queue.get(timeout=TICK_MS / 1000)
+            except queue.Empty:
+                continue
+            match event:
+                case SlotSaid(_, slot, Stopped()) | SlotLost(_, slot, _):
+                    attempt.gone(slot)
+                case _Done(_, answer) if answer is not None:
+                    self._core.handle(answer, now_ms())
+                case _:
+                    log.debug("not handled any more: %s", event)
+
+    def _log_the_end(self) -> None:
+        """What was committed, and which ids were not used. If it fails the next driver commits again, harmlessly."""
+        while not self._queue.empty():
+            event = self._queue.get()
+            if isinstance(event, _Done) and event.event is not None:
+                self._core.handle(event.event, now_ms())
+        coordinator = self._core.coordinator
+        try:
+            self._effects.close(coordinator.committed_epoch, coordinator.next_checkpoint)
+        except (Fenced, LocationError, OSError) as problem:
+            log.warning("the end of the query could not be logged: %s", problem)
+
+
+def _wrapped(what: str, cause: BaseException) -> PenstockError:
+    error = QueryFailed(f"{what}: {type(cause).__name__}: {cause}")
+    error.__cause__ = cause
+    return error

@@ -1,0 +1,99 @@
+"""``processAllAvailable``: what has to happen until everything that could be found is committed.
+
+A demand waits until each source has been looked at by a look that began after it and all are dry; then a strictly
+aligned checkpoint follows the last rows, and the demand is met when that checkpoint's epoch is committed. All demands
+that wait share one checkpoint. A failure in between starts it over: what is read again may not be committed yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from penstock.errors import PenstockError, QueryFailed
+from penstock.snapshot import work as w
+from penstock.snapshot.model import SnapshotMetadata
+
+
+@dataclass
+class _Demand:
+    future: Future[None]
+    looks: dict[int, int]
+
+
+class Demands:
+    """Owned by the coordinator thread.
+
+    Args:
+        sources: vertices with a source.
+    """
+
+    def __init__(self, sources: Sequence[int]) -> None:
+        self._issued = dict.fromkeys(sources, 0)
+        self._executed = dict.fromkeys(sources, 0)
+        self._waiting: list[_Demand] = []
+        self._covered: list[Future[None]] = []
+        self._out = False
+        self._void = False
+        self._epoch: int | None = None
+
+    def add(self, future: Future[None]) -> None:
+        self._waiting.append(_Demand(future, self._next_looks()))
+
+    def issued(self, work: w.Work) -> None:
+        if isinstance(work, w.Look):
+            self._issued[work.vertex] += 1
+
+    def executed(self, work: w.Work) -> None:
+        if isinstance(work, w.Look):
+            self._executed[work.vertex] += 1
+
+    def wants_checkpoint(self, dry: bool) -> bool:
+        """Whether one is to be triggered now; then it counts as triggered."""
+        if self._out or not dry:
+            return False
+        ready = [d for d in self._waiting if all(self._executed[v] >= n for v, n in d.looks.items())]
+        if not ready:
+            return False
+        self._waiting = [demand for demand in self._waiting if demand not in ready]
+        self._covered = [demand.future for demand in ready]
+        self._out = True
+        return True
+
+    def checkpoint_ended(self, future: Future[SnapshotMetadata]) -> None:
+        """On the coordinator thread: the checkpoint is complete, or failed and another is needed."""
+        if future.exception() is None and not self._void:
+            self._epoch = future.result().checkpoint
+        else:
+            self._again()
+
+    def committed(self, epoch: int) -> None:
+        """Every epoch up to this one is visible."""
+        if self._epoch is not None and epoch >= self._epoch:
+            for future in self._covered:
+                future.set_result(None)
+            self._covered, self._out, self._epoch = [], False, None
+
+    def generation_failed(self) -> None:
+        """A checkpoint that is still wanted would be taken of the next Generation, before it has read everything."""
+        self._void = self._out and self._epoch is None
+        for demand in self._waiting:
+            demand.looks = self._next_looks()
+
+    def query_ended(self, error: PenstockError | None) -> None:
+        text = "the query was stopped before all available data was committed"
+        for future in [*self._covered, *(demand.future for demand in self._waiting)]:
+            failure = QueryFailed(text if error is None else f"{text}: {error}")
+            failure.__cause__ = error
+            future.set_exception(failure)
+        self._covered, self._waiting = [], []
+
+    def _again(self) -> None:
+        looks = self._next_looks()
+        self._waiting += [_Demand(future, looks) for future in self._covered]
+        self._covered, self._out, self._epoch, self._void = [], False, None, False
+
+    def _next_looks(self) -> dict[int, int]:
+        """The first look of each source that begins from now on."""
+        return {vertex: issued + 1 for vertex, issued in self._issued.items()}

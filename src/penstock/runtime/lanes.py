@@ -1,0 +1,55 @@
+"""Threads for what may block on the driver: one per lane, work in order. Created when first needed."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+
+log = logging.getLogger(__name__)
+
+Job = Callable[[], None]
+
+
+class Lanes:
+    """Jobs of one lane run one at a time in the order they were put; lanes are independent of each other.
+
+    ``put`` and ``stop`` belong to one thread. A job must not raise: whoever puts it takes care of its errors.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._queues: dict[str, queue.SimpleQueue[Job | None]] = {}
+        self._threads: dict[str, threading.Thread] = {}
+        self._dropping = False
+        self._finish = ""
+
+    def put(self, lane: str, job: Job) -> None:
+        if lane not in self._threads:
+            jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+            self._queues[lane] = jobs
+            thread = threading.Thread(target=self._run, args=(lane, jobs), name=f"{self._name}-{lane}", daemon=True)
+            self._threads[lane] = thread
+            thread.start()
+        self._queues[lane].put(job)
+
+    def stop(self, timeout_s: float, finish: str = "") -> None:
+        """Let the jobs that run come to their end; those that wait are dropped, but for the lane ``finish``."""
+        self._finish = finish
+        self._dropping = True
+        for jobs in self._queues.values():
+            jobs.put(None)
+        deadline = time.monotonic() + timeout_s
+        for lane, thread in self._threads.items():
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
+                if thread.is_alive():
+                    log.error("the %s lane did not come to its end within %.0f s", lane, timeout_s)
+
+    def _run(self, lane: str, jobs: queue.SimpleQueue[Job | None]) -> None:
+        while (job := jobs.get()) is not None:
+            if not self._dropping or lane == self._finish:
+                job()
+            del job

@@ -1,0 +1,52 @@
+"""Reads in-flight data of a snapshot for the subtasks of a slot, on a thread of its own."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+
+from penstock.ids import SubtaskId
+from penstock.runtime.host import RecoveredLoaded
+from penstock.snapshot.capture import load_inflight
+from penstock.snapshot.model import InflightEntry
+from penstock.snapshot.store import Store
+
+
+class Loader:
+    """Answers ``load`` in the order of the calls.
+
+    Args:
+        deliver: takes what was read, for the subtask that asked.
+        on_crash: a section cannot be read: the slot must end, nothing may be skipped.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        slot: int,
+        deliver: Callable[[SubtaskId, RecoveredLoaded], None],
+        on_crash: Callable[[BaseException], None],
+    ) -> None:
+        self._store = store
+        self._deliver = deliver
+        self._on_crash = on_crash
+        self._work: queue.SimpleQueue[tuple[SubtaskId, InflightEntry] | None] = queue.SimpleQueue()
+        self.thread = threading.Thread(target=self._run, name=f"penstock-load-{slot}", daemon=True)
+
+    def load(self, subtask: SubtaskId, entry: InflightEntry) -> None:
+        """From any thread."""
+        self._work.put((subtask, entry))
+
+    def stop(self) -> None:
+        self._work.put(None)
+
+    def _run(self) -> None:
+        try:
+            while (item := self._work.get()) is not None:
+                subtask, entry = item
+                batches = load_inflight(self._store, entry)
+                self._deliver(subtask, RecoveredLoaded(entry, batches))
+                del item, batches
+        except Exception as problem:  # noqa: BLE001 - handed on, whatever it is
+            self._on_crash(problem)

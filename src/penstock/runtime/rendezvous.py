@@ -1,0 +1,113 @@
+"""The driver's side of the control links of one Generation: slots come, speak and go."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.errors import GenerationFailed, PenstockError
+from penstock.runtime.control import read_from_slot, send
+from penstock.runtime.handshake import Identity, ServerHandshake
+from penstock.runtime.messages import Register, ToDriver, ToSlot
+from penstock.runtime.secret import Secret, nonce
+from penstock.runtime.transport import IoLoop, Link, Listener
+from penstock.runtime.wire import Message
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SlotSaid:
+    """A registered slot sent a message; its ``Register`` is the first."""
+
+    generation: int
+    slot: int
+    message: ToDriver
+
+
+@dataclass(frozen=True)
+class SlotLost:
+    """The link of a registered slot is gone."""
+
+    generation: int
+    slot: int
+    reason: str
+
+
+@dataclass
+class _Slot:
+    link: Link
+    registered: bool = False
+
+
+class ControlServer:
+    """Listens on a free port from its creation on.
+
+    Args:
+        on_event: called on the loop's thread, in order per slot; not called any more once ``close`` has returned from
+            the loop's point of view (a few events may still come meanwhile: they carry their Generation).
+    """
+
+    def __init__(
+        self,
+        loop: IoLoop,
+        host: str,
+        secret: Secret,
+        generation: int,
+        parallelism: int,
+        on_event: Callable[[SlotSaid | SlotLost], None],
+    ) -> None:
+        self._loop = loop
+        self._secret = secret
+        self._generation = generation
+        self._parallelism = parallelism
+        self._on_event = on_event
+        self._slots: dict[int, _Slot] = {}
+        self._closed = False
+        self._listener = Listener(loop, host)
+        self.port = self._listener.port
+        self._listener.accept(self._accept)
+
+    def send(self, slot: int, message: ToSlot) -> None:
+        """From any thread; lost silently if the slot is gone (``SlotLost`` tells)."""
+        known = self._slots.get(slot)
+        if known is not None:
+            send(known.link, message)
+
+    def close(self) -> None:
+        """Close the port and all links: slots that still run end at once. From any thread."""
+        self._loop.call(self._close)
+
+    def _close(self) -> None:
+        self._closed = True
+        self._listener.close()
+        for slot in self._slots.values():
+            slot.link.close()
+
+    def _accept(self, sock: socket.socket) -> Link:
+        def opened(link: Link, identity: Identity) -> None:
+            if not 0 <= identity.slot < self._parallelism or identity.slot in self._slots:
+                raise GenerationFailed(f"slot {identity.slot} is registered already, or does not exist")
+            self._slots[identity.slot] = _Slot(link)
+            link.on_message = lambda message: self._message(identity.slot, message)
+
+        handshake = ServerHandshake(self._secret, "control", self._generation, nonce())
+        return Link(self._loop, sock, handshake, opened, lambda message: None, self._link_closed)
+
+    def _message(self, slot: int, message: Message) -> None:
+        decoded = read_from_slot(message)
+        known = self._slots[slot]
+        if not known.registered and not isinstance(decoded, Register):
+            raise GenerationFailed(f"slot {slot} sent {type(decoded).__name__} before it registered")
+        known.registered = True
+        if not self._closed:
+            self._on_event(SlotSaid(self._generation, slot, decoded))
+
+    def _link_closed(self, link: Link, error: PenstockError | None) -> None:
+        slot = next((index for index, known in self._slots.items() if known.link is link), None)
+        if slot is None:
+            log.warning("a connection to the control port of Generation %d was refused: %s", self._generation, error)
+        elif not self._closed:
+            self._on_event(SlotLost(self._generation, slot, str(error)))

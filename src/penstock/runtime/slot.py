@@ -1,0 +1,392 @@
+"""One slot: what runs inside a Spark task. It hosts one subtask of every vertex until the driver ends it.
+
+::
+
+    connect to the driver -> register -> Deploy -> build subtasks -> open links -> Running -> Stop
+                                                                                 \\-> failure, lost link
+
+Threads: this one (waits, reports), one per subtask, one for all sockets, one for uploads, one for loads. All of them
+and every port are gone when ``slot_main`` returns, because Spark uses the Python worker again.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import queue
+import secrets
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+import pyarrow as pa
+
+from penstock.connectors.base import SinkContext
+from penstock.errors import DataError, FunctionError, GenerationFailed, PenstockError
+from penstock.graph.model import Vertex
+from penstock.ids import SubtaskId
+from penstock.runtime.control import read_from_driver, send
+from penstock.runtime.handshake import ClientHandshake, Identity, ServerHandshake
+from penstock.runtime.launching import SlotTask
+from penstock.runtime.loads import Loader
+from penstock.runtime.messages import (
+    CheckpointAck,
+    CheckpointDecline,
+    Deploy,
+    Register,
+    Running,
+    SlotFailed,
+    SlotMetrics,
+    Stop,
+    Stopped,
+    SubtaskMetrics,
+)
+from penstock.runtime.secret import nonce
+from penstock.runtime.slot_host import SlotHost
+from penstock.runtime.subtask import Subtask
+from penstock.runtime.subtask_thread import SubtaskThread
+from penstock.runtime.transport import IoLoop, Link, Listener, connect
+from penstock.runtime.uploads import Uploader
+from penstock.runtime.wire import PROTOCOL_VERSION, Message
+from penstock.snapshot.capture import load_restore
+from penstock.snapshot.model import SubtaskManifest
+from penstock.snapshot.store import LocalStore
+
+log = logging.getLogger(__name__)
+
+SWITCH_INTERVAL_S = 0.0005
+"""The I/O thread gets the GIL this soon beside subtasks that compute (default: 5 ms)."""
+METRICS_EVERY_S = 0.5
+CONNECT_TIMEOUT_S = 10.0
+DEPLOY_TIMEOUT_S = 60.0
+"""The driver cancels a Generation that does not come together earlier than this."""
+JOIN_TIMEOUT_S = 1.0
+"""Threads that are not through by then sit in user code or a dead disk: the process is given up."""
+FAREWELL_TIMEOUT_S = 2.0
+"""After its last message a slot keeps its links open until the driver closes, so that peers do not report them lost."""
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A link is authenticated. ``peer`` is None for the driver's."""
+
+    peer: int | None
+
+
+@dataclass(frozen=True)
+class _Lost:
+    """A link broke. ``peer`` is None for the driver's."""
+
+    peer: int | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class _Built:
+    subtask: Subtask
+
+
+@dataclass(frozen=True)
+class _Failed:
+    failure: SlotFailed
+
+
+_Event = _Opened | _Lost | _Built | _Failed | Deploy | Stop
+_E = TypeVar("_E")
+
+
+class _Ended(Exception):
+    """The slot is over; ``farewell`` is the last message to the driver, None if it is gone."""
+
+    def __init__(self, farewell: SlotFailed | Stopped | None) -> None:
+        super().__init__(farewell)
+        self.farewell = farewell
+
+
+def slot_main(index: int, task: SlotTask, *, own_process: bool) -> None:
+    """Run slot ``index`` until the driver stops it, its links break or a subtask fails. Failures are reported to the
+    driver, not raised.
+
+    Args:
+        own_process: threads that do not stop end the process by ``os._exit``; otherwise they are only logged.
+
+    Raises:
+        GenerationFailed: the driver cannot be reached or refuses this slot.
+    """
+    with _switch_interval():
+        Slot(index, task, own_process).run()
+    gc.collect()  # what the subtasks held is not kept by a worker that is used again
+    pa.default_memory_pool().release_unused()
+
+
+@contextmanager
+def _switch_interval() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+class Slot:
+    """See the module's text."""
+
+    def __init__(self, index: int, task: SlotTask, own_process: bool) -> None:
+        self._index = index
+        self._task = task
+        self._own_process = own_process
+        self._store = LocalStore(task.location)
+        self._token = secrets.token_hex(8)
+        self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
+        self._loop = IoLoop(f"penstock-io-{index}", self._crashed)
+        self._subtasks: list[Subtask] = []
+        self._subtask_threads: list[SubtaskThread] = []
+        self._links: list[Link] = []
+        self._metrics_at = 0.0
+
+    def run(self) -> None:
+        sock = connect(self._task.control_host, self._task.control_port, CONNECT_TIMEOUT_S)
+        host = sock.getsockname()[0]  # the address of this machine that the driver reaches, so peers do too
+        listener = Listener(self._loop, host)
+        self._loop.start()
+        self._control = self._open_control(sock)
+        self._host = SlotHost(self._task.graph, self._index, self._control)
+        self._uploader = Uploader(
+            self._store, self._task.graph, self._task.generation, self._index, self._answer, self._crashed
+        )
+        self._loader = Loader(self._store, self._index, self._host.loaded, self._crashed)
+        self._host.uploader, self._host.loader = self._uploader, self._loader
+        farewell: SlotFailed | Stopped | None = None
+        try:
+            self._live(listener, host)
+        except _Ended as end:
+            farewell = end.farewell
+        except PenstockError as problem:
+            farewell = _failure(self._index, "", problem)
+        finally:
+            self._end(listener, farewell)
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    def _live(self, listener: Listener, host: str) -> None:
+        deadline = time.monotonic() + DEPLOY_TIMEOUT_S
+        self._await(_Opened, deadline, "the driver's answer")
+        registered = Register(self._index, self._task.generation, PROTOCOL_VERSION, os.getpid(), host, listener.port)
+        send(self._control, registered)
+        deploy = self._await(Deploy, deadline, "the deployment")
+        inflight_rows = self._build(deploy, time.monotonic() + DEPLOY_TIMEOUT_S)
+        listener.accept(self._accept)
+        self._connect(deploy)
+        for _ in self._host.peers:
+            self._await(_Opened, time.monotonic() + DEPLOY_TIMEOUT_S, "its peers")
+        for thread in self._subtask_threads:
+            thread.go()
+        send(self._control, Running(self._index, inflight_rows))
+        while True:
+            self._next_event(time.monotonic() + METRICS_EVERY_S)
+            self._report()
+
+    def _await(self, kind: type[_E], deadline: float, what: str) -> _E:
+        while time.monotonic() < deadline:
+            event = self._next_event(deadline)
+            if isinstance(event, kind):
+                return event
+        raise GenerationFailed(f"slot {self._index} waited in vain for {what}")
+
+    def _next_event(self, deadline: float) -> _Event | None:
+        """The next event that does not end the slot, or None at the deadline."""
+        try:
+            event = self._events.get(timeout=max(0.001, deadline - time.monotonic()))
+        except queue.Empty:
+            return None
+        match event:
+            case Stop():
+                raise _Ended(Stopped(self._index))
+            case _Failed(failure):
+                raise _Ended(failure)
+            case _Lost(None, reason):
+                log.info("slot %d ends: the link to the driver: %s", self._index, reason)
+                raise _Ended(None)
+            case _Lost(peer, reason):
+                text = f"the link between slots {self._index} and {peer} broke: {reason}"
+                raise _Ended(SlotFailed(self._index, "link", "", text, "", ""))
+        return event
+
+    # -- building -------------------------------------------------------------------------------------------------
+
+    def _build(self, deploy: Deploy, deadline: float) -> int:
+        self._uploader.thread.start()
+        self._loader.thread.start()
+        manifests = {(m.vertex, m.index): m for m in deploy.subtasks}
+        for vertex in self._task.graph.vertices:
+            manifest = manifests.get((vertex.id, self._index))
+            thread = self._subtask_thread(vertex, manifest)
+            self._subtask_threads.append(thread)
+            thread.start()
+        for _ in self._subtask_threads:
+            built = self._await(_Built, deadline, "its subtasks")
+            self._subtasks.append(built.subtask)
+            self._host.add(built.subtask.subtask, built.subtask.inbox)
+        return sum(entry.rows for m in deploy.subtasks for entry in m.inflight)
+
+    def _subtask_thread(self, vertex: Vertex, manifest: SubtaskManifest | None) -> SubtaskThread:
+        subtask_id = SubtaskId(vertex.id, self._index)
+        task = self._task
+
+        def build() -> Subtask:
+            restore = None if manifest is None else load_restore(manifest, self._store)
+            context = SinkContext(task.query_id, task.generation, self._index, task.graph.parallelism, self._token)
+            return Subtask(vertex, task.graph, subtask_id, task.generation, task.options, self._host, restore, context)
+
+        return SubtaskThread(subtask_id, build, lambda subtask: self._events.put(_Built(subtask)), self._subtask_failed)
+
+    # -- links ----------------------------------------------------------------------------------------------------
+
+    def _open_control(self, sock: socket.socket) -> Link:
+        identity = Identity("control", self._task.generation, self._index)
+        link = Link(
+            self._loop,
+            sock,
+            ClientHandshake(self._task.secret, identity, nonce()),
+            on_open=lambda link, peer: self._events.put(_Opened(None)),
+            on_message=self._from_driver,
+            on_close=lambda link, error: self._events.put(_Lost(None, str(error))),
+        )
+        self._links.append(link)
+        return link
+
+    def _connect(self, deploy: Deploy) -> None:
+        """Of each pair the higher slot connects."""
+        for peer in range(self._index):
+            sock = connect(*deploy.peers[peer], CONNECT_TIMEOUT_S)
+            identity = Identity("data", self._task.generation, self._index)
+            self._data_link(sock, ClientHandshake(self._task.secret, identity, nonce()), peer)
+
+    def _accept(self, sock: socket.socket) -> Link:
+        handshake = ServerHandshake(self._task.secret, "data", self._task.generation, nonce())
+        return self._data_link(sock, handshake, None)
+
+    def _data_link(self, sock: socket.socket, handshake: ServerHandshake | ClientHandshake, peer: int | None) -> Link:
+        """``peer`` is known when we connect; whoever connects to us says who it is."""
+
+        def opened(link: Link, identity: Identity) -> None:
+            slot = identity.slot if peer is None else peer
+            known = self._host.peers.get(slot)
+            if known is None or known.link is not None:
+                raise GenerationFailed(f"slot {slot} has a link already, or does not exist")
+            known.link = link
+            link.on_message = lambda message: self._host.from_peer(slot, message)
+            self._events.put(_Opened(slot))
+
+        def closed(link: Link, error: PenstockError | None) -> None:
+            slot = next((s for s, known in self._host.peers.items() if known.link is link), peer)
+            if slot is None:
+                log.warning("slot %d refused a connection: %s", self._index, error)
+            else:
+                self._events.put(_Lost(slot, str(error)))
+
+        link = Link(self._loop, sock, handshake, opened, lambda message: None, closed)
+        self._links.append(link)
+        return link
+
+    def _from_driver(self, message: Message) -> None:
+        decoded = read_from_driver(message)
+        if not self._host.from_driver(decoded):
+            assert isinstance(decoded, Deploy | Stop)
+            self._events.put(decoded)
+
+    def _answer(self, answer: CheckpointAck | CheckpointDecline) -> None:
+        """On the upload thread. The figures go first, so that an epoch's progress is told with its own."""
+        self._send_metrics()
+        send(self._control, answer)
+
+    # -- reports --------------------------------------------------------------------------------------------------
+
+    def _report(self) -> None:
+        now = time.monotonic()
+        if now - self._metrics_at >= METRICS_EVERY_S * 0.9:
+            self._metrics_at = now
+            self._send_metrics()
+
+    def _send_metrics(self) -> None:
+        send(self._control, SlotMetrics(self._index, [_metrics(subtask) for subtask in self._subtasks]))
+
+    def _subtask_failed(self, subtask: SubtaskId, problem: BaseException) -> None:
+        vertex = self._task.graph.vertex(subtask.vertex)
+        self._events.put(_Failed(_failure(self._index, vertex.name, problem)))
+
+    def _crashed(self, problem: BaseException) -> None:
+        self._events.put(_Failed(_failure(self._index, "", problem)))
+
+    # -- the end --------------------------------------------------------------------------------------------------
+
+    def _end(self, listener: Listener, farewell: SlotFailed | Stopped | None) -> None:
+        """Nothing is left behind. ``Stopped`` is said when all threads are through; a failure is said at once."""
+        if isinstance(farewell, SlotFailed):
+            send(self._control, farewell)
+        stuck = self._stop_threads()
+        if isinstance(farewell, Stopped):
+            send(self._control, farewell)
+        if farewell is not None:
+            self._await_farewell()
+        listener.close()
+        for link in self._links:
+            link.abort()
+        self._loop.stop()
+        if stuck:
+            log.error("slot %d: threads %s did not stop within %.0f s", self._index, stuck, JOIN_TIMEOUT_S)
+            if self._own_process:
+                os._exit(1)
+
+    def _stop_threads(self) -> list[str]:
+        for subtask in self._subtask_threads:
+            subtask.stop()
+        self._uploader.stop()
+        self._loader.stop()
+        threads = [subtask.thread for subtask in self._subtask_threads]
+        threads += [t for t in (self._uploader.thread, self._loader.thread) if t.ident is not None]
+        deadline = time.monotonic() + JOIN_TIMEOUT_S
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return [thread.name for thread in threads if thread.is_alive()]
+
+    def _await_farewell(self) -> None:
+        deadline = time.monotonic() + FAREWELL_TIMEOUT_S
+        while not self._control.closed and time.monotonic() < deadline:
+            try:
+                self._events.get(timeout=max(0.001, deadline - time.monotonic()))
+            except queue.Empty:
+                return
+
+
+def _metrics(subtask: Subtask) -> SubtaskMetrics:
+    status = subtask.status
+    return SubtaskMetrics(
+        subtask.subtask.vertex,
+        subtask.subtask.index,
+        status.rows_in,
+        status.rows_out,
+        status.busy_ms,
+        status.backpressured_ms,
+        status.idle_ms,
+        status.input_queued_bytes,
+        status.output_queued_bytes,
+        status.recovered_rows_left,
+        status.watermark_us,
+        dict(status.counters),
+    )
+
+
+def _failure(slot: int, operator: str, problem: BaseException) -> SlotFailed:
+    trace = "".join(traceback.format_exception(problem))
+    if isinstance(problem, FunctionError):
+        return SlotFailed(slot, "function", problem.operator, problem.message, problem.user_traceback, problem.position)
+    kind = "data" if isinstance(problem, DataError) else "internal"
+    return SlotFailed(slot, kind, operator, f"{type(problem).__name__}: {problem}", trace, "")

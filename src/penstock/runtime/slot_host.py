@@ -1,0 +1,145 @@
+"""Routes what the subtasks of a slot ask for: to the subtask next door, to a peer, to the driver, to the disk."""
+
+from __future__ import annotations
+
+from penstock.errors import GenerationFailed
+from penstock.graph.model import JobGraph
+from penstock.ids import ChannelId, CheckpointId, SubtaskId
+from penstock.protocol.elements import Alignment, Element
+from penstock.runtime.codec import DataDecoder, DataEncoder, ReceivedElement, ReceivedGrant
+from penstock.runtime.control import send
+from penstock.runtime.host import (
+    Aborted,
+    Arrived,
+    Completed,
+    Granted,
+    InboxEvent,
+    RecoveredLoaded,
+    SourcesDry,
+    SplitsAssigned,
+    SubtaskCapture,
+    Triggered,
+)
+from penstock.runtime.inbox import Inbox
+from penstock.runtime.loads import Loader
+from penstock.runtime.messages import (
+    AssignSplits,
+    CheckpointAbort,
+    CheckpointComplete,
+    SourcesDryAt,
+    SplitRequest,
+    ToSlot,
+    TriggerCheckpoint,
+)
+from penstock.runtime.transport import Link
+from penstock.runtime.uploads import Uploader
+from penstock.runtime.wire import Message
+from penstock.snapshot.model import InflightEntry
+
+
+class Peer:
+    """The data link to another slot. Each edge is sent by one thread only: its producing subtask's."""
+
+    def __init__(self, me: int, peer: int) -> None:
+        self.link: Link | None = None
+        self.encoder = DataEncoder()
+        self.decoder = DataDecoder(me, peer)
+
+    def element(self, edge: int, element: Element) -> None:
+        assert self.link is not None
+        for kind, parts in self.encoder.element(edge, element):
+            self.link.send(kind, edge, parts)
+
+    def grant(self, edge: int, credit: int) -> None:
+        assert self.link is not None
+        kind, parts = self.encoder.grant(credit)
+        self.link.send(kind, edge, parts)
+
+
+class SlotHost:
+    """The ``SubtaskHost`` of all subtasks of one slot, and the way in for what peers and the driver send.
+
+    ``add`` every subtask's inbox, and open every peer's link, before the first subtask is stepped.
+    """
+
+    def __init__(self, graph: JobGraph, slot: int, control: Link) -> None:
+        self._slot = slot
+        self._control = control
+        self._consumers = {edge.id: SubtaskId(edge.consumer, slot) for edge in graph.edges}
+        self._producers = {edge.id: SubtaskId(edge.producer, slot) for edge in graph.edges}
+        self._sources = [SubtaskId(v.id, slot) for v in graph.vertices if v.source is not None]
+        self._inboxes: dict[SubtaskId, Inbox[InboxEvent]] = {}
+        self.peers = {peer: Peer(slot, peer) for peer in range(graph.parallelism) if peer != slot}
+        self.uploader: Uploader | None = None
+        self.loader: Loader | None = None
+
+    def add(self, subtask: SubtaskId, inbox: Inbox[InboxEvent]) -> None:
+        self._inboxes[subtask] = inbox
+
+    # -- SubtaskHost: called by subtasks, each on its thread ------------------------------------------------------
+
+    def send(self, channel: ChannelId, element: Element) -> None:
+        if channel.consumer == self._slot:
+            self._inboxes[self._consumers[channel.edge]].append(Arrived(channel, element))
+        else:
+            self.peers[channel.consumer].element(channel.edge, element)
+
+    def grant(self, channel: ChannelId, credit: int) -> None:
+        if channel.producer == self._slot:
+            self._inboxes[self._producers[channel.edge]].append(Granted(channel, credit))
+        else:
+            self.peers[channel.producer].grant(channel.edge, credit)
+
+    def captured(self, capture: SubtaskCapture) -> None:
+        assert self.uploader is not None
+        self.uploader.captured(capture)
+
+    def declined(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: str) -> None:
+        assert self.uploader is not None
+        self.uploader.declined(checkpoint, f"{subtask}: {reason}")
+
+    def request_split(self, subtask: SubtaskId, holding: int, watermark_us: int | None) -> None:
+        send(self._control, SplitRequest(subtask.vertex, subtask.index, holding, watermark_us))
+
+    def load(self, subtask: SubtaskId, entry: InflightEntry) -> None:
+        assert self.loader is not None
+        self.loader.load(subtask, entry)
+
+    # -- the way in: called on the I/O thread and the load thread -------------------------------------------------
+
+    def loaded(self, subtask: SubtaskId, event: RecoveredLoaded) -> None:
+        self._inboxes[subtask].append(event)
+
+    def from_peer(self, peer: int, message: Message) -> None:
+        """Raises GenerationFailed if the message is damaged or for an edge that does not exist."""
+        received = self.peers[peer].decoder.decode(message)
+        if message.stream not in self._consumers:
+            raise GenerationFailed(f"slot {peer} sent something on edge {message.stream}, which does not exist")
+        if isinstance(received, ReceivedElement):
+            self._inboxes[self._consumers[received.channel.edge]].append(Arrived(received.channel, received.element))
+        elif isinstance(received, ReceivedGrant):
+            self._inboxes[self._producers[received.channel.edge]].append(Granted(received.channel, received.credit))
+
+    def from_driver(self, message: ToSlot) -> bool:
+        """Hand a message to the subtasks concerned; False if it is not for them."""
+        match message:
+            case TriggerCheckpoint(checkpoint, alignment):
+                for source in self._sources:
+                    self._inboxes[source].append(Triggered(checkpoint, Alignment(alignment)))
+            case CheckpointComplete(checkpoint, committed_epoch):
+                self._to_all(Completed(checkpoint, committed_epoch))
+            case CheckpointAbort(checkpoint):
+                self._to_all(Aborted(checkpoint))
+                if self.uploader is not None:
+                    self.uploader.aborted(checkpoint)
+            case AssignSplits(vertex, index, splits):
+                self._inboxes[SubtaskId(vertex, index)].append(SplitsAssigned(splits))
+            case SourcesDryAt(vertex, watermark_us):
+                self._inboxes[SubtaskId(vertex, self._slot)].append(SourcesDry(watermark_us))
+            case _:
+                return False
+        return True
+
+    def _to_all(self, event: InboxEvent) -> None:
+        for inbox in self._inboxes.values():
+            inbox.append(event)

@@ -1,0 +1,74 @@
+"""The one thread that owns a subtask: it builds it, steps it, and closes it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from penstock.ids import SubtaskId
+from penstock.runtime.subtask import Subtask
+
+
+class SubtaskThread:
+    """Builds at ``start``, waits for ``go``, then steps until ``stop``.
+
+    Args:
+        build: makes the subtask, on this thread (operators may be bound to it).
+        on_built: called on this thread when the subtask waits for ``go``.
+        on_failure: called on this thread with whatever ended it early; nothing follows.
+    """
+
+    def __init__(
+        self,
+        subtask: SubtaskId,
+        build: Callable[[], Subtask],
+        on_built: Callable[[Subtask], None],
+        on_failure: Callable[[SubtaskId, BaseException], None],
+    ) -> None:
+        self.id = subtask
+        self._build = build
+        self._on_built = on_built
+        self._on_failure = on_failure
+        self._wake = threading.Event()
+        self._go = threading.Event()
+        self._stopping = False
+        self.thread = threading.Thread(target=self._run, name=f"penstock-{subtask}", daemon=True)
+
+    def start(self) -> None:
+        self.thread.start()
+
+    def go(self) -> None:
+        """All links are open: begin to step."""
+        self._go.set()
+
+    def stop(self) -> None:
+        """Ask for the end; the step that runs is finished first."""
+        self._stopping = True
+        self._go.set()
+        self._wake.set()
+
+    def _run(self) -> None:
+        try:
+            subtask = self._build()
+            try:
+                subtask.inbox.wake = self._wake.set
+                self._on_built(subtask)
+                self._go.wait()
+                self._loop(subtask)
+            finally:
+                subtask.close()
+        except BaseException as problem:  # noqa: BLE001 - user code may raise anything, SystemExit too; it is reported
+            if not self._stopping:
+                self._on_failure(self.id, problem)
+
+    def _loop(self, subtask: Subtask) -> None:
+        while not self._stopping:
+            self._wake.clear()  # before the step: what is appended from here on sets it again
+            result = subtask.step(time.time() * 1000)
+            if not result.worked and not self._stopping:
+                self._wake.wait(_seconds_until(result.wake_at_ms))
+
+
+def _seconds_until(wake_at_ms: float | None) -> float | None:
+    return None if wake_at_ms is None else max(0.0, wake_at_ms / 1000 - time.time())

@@ -1,0 +1,78 @@
+"""Slots as plain processes, forked from a server that has everything imported: 20 ms to start, real to kill."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+import time
+from multiprocessing.context import ForkServerProcess
+
+from pyspark.serializers import CloudPickleSerializer
+
+from penstock.errors import GenerationFailed, ResourceError
+from penstock.runtime.launching import SlotTask
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["penstock.runtime.slot", "penstock.state.hashing", "pyspark.serializers"])
+
+
+def _run_slot(index: int, pickled: bytes) -> None:
+    from penstock.runtime.slot import slot_main
+
+    before = threading.active_count()
+    slot_main(index, CloudPickleSerializer().loads(pickled), own_process=True)
+    if threading.active_count() != before:
+        os._exit(3)  # something was left behind: shown by the exit code
+
+
+class ProcessJob:
+    """One Generation; ``processes`` by slot."""
+
+    def __init__(self, task: SlotTask, parallelism: int) -> None:
+        pickled = CloudPickleSerializer().dumps(task)
+        self.processes: list[ForkServerProcess] = [
+            _context.Process(target=_run_slot, args=(index, pickled), daemon=True) for index in range(parallelism)
+        ]
+        for process in self.processes:
+            process.start()
+
+    @property
+    def done(self) -> bool:
+        return all(process.exitcode is not None for process in self.processes)
+
+    @property
+    def error(self) -> BaseException | None:
+        codes = [process.exitcode for process in self.processes]
+        return GenerationFailed(f"slots ended with {codes}") if any(codes) else None
+
+    def cancel(self) -> None:
+        for process in self.processes:
+            process.kill()
+
+    def wait(self, timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
+        for process in self.processes:
+            process.join(max(0.0, deadline - time.monotonic()))
+        return self.done
+
+
+class ProcessLauncher:
+    """``slots`` may run at once. Remembers its jobs."""
+
+    def __init__(self, slots: int = 8) -> None:
+        self._slots = slots
+        self.jobs: list[ProcessJob] = []
+
+    def control_address(self) -> str:
+        return "127.0.0.1"
+
+    def free_slots(self) -> int:
+        return self._slots - sum(len(job.processes) for job in self.jobs if not job.done)
+
+    def launch(self, task: SlotTask, parallelism: int) -> ProcessJob:
+        if parallelism > self.free_slots():
+            raise ResourceError(f"the query needs {parallelism} slots, {self.free_slots()} are free")
+        job = ProcessJob(task, parallelism)
+        self.jobs.append(job)
+        return job
