@@ -180,7 +180,11 @@ class DriverEffects:
     def _write(self, metadata: SnapshotMetadata) -> w.DriverEvent:
         metadata = msgspec.structs.replace(metadata, created_ms=self._wall_ms())
         try:
+            # The new owner may have collected this driver's files: that is no failed checkpoint, it is the end.
+            self._log.check_owned()
             ref = self._catalog.write(metadata)
+        except Fenced:
+            raise
         except (OSError, LocationError) as error:
             return ct.MetadataFailed(metadata.checkpoint, f"its metadata cannot be written: {error}")
         self._written[metadata.checkpoint] = (metadata, ref)

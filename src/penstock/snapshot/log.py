@@ -254,9 +254,18 @@ class SnapshotLog:
                 raise
             created = False
         if not created and self._read(seq).token != body.token:
-            raise Fenced(f"another driver has taken over this checkpoint location (log entry {seq} is not ours)")
+            raise self._fenced(seq)
         self._view = after
         return after
+
+    def check_owned(self) -> None:
+        """Nobody has appended behind this object's back.
+
+        Raises:
+            Fenced: another driver has: this one must stop.
+        """
+        if self._store.exists(entry_path(self._view.next_seq)):
+            raise self._fenced(self._view.next_seq)
 
     def summarise(self) -> LogView:
         """Append a summary if the last one is far behind; the caller owns the log."""
@@ -294,6 +303,10 @@ class SnapshotLog:
         if body.seq != seq:
             raise CorruptSnapshot(f"{path} holds entry {body.seq}: it was copied or renamed")
         return body
+
+    @staticmethod
+    def _fenced(seq: int) -> Fenced:
+        return Fenced(f"another driver has taken over this checkpoint location (log entry {seq} is not ours)")
 
     @staticmethod
     def _number(path: str) -> int:

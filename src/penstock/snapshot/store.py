@@ -289,7 +289,8 @@ class _MemoryFile(DataFile):
 
     def write(self, data: bytes) -> None:
         self._store._effect("write", self._path, "before")
-        self._store.files[self._path] += bytes(data)
+        if self._path in self._store.files:  # else it was deleted meanwhile: as on a disk, the bytes go nowhere
+            self._store.files[self._path] += bytes(data)
 
     def close(self) -> None:
         self._store._effect("close", self._path, "before")

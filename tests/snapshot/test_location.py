@@ -1,0 +1,127 @@
+"""Whose folder it is, and whether the plan fits what is stored there."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pytest
+from snapshot_kit import COUNT, SINK, SOURCE, STATE, CountSpec, graph
+
+from penstock.errors import CorruptSnapshot, LocationError, NotYet, PlanChanged
+from penstock.graph.model import EdgeKind
+from penstock.snapshot.location import claim_identity, compare_identity, differences, identity_of, open_location
+from penstock.snapshot.store import LocalStore, MemoryStore
+
+
+def test_absent_and_empty_folders_become_locations(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for location in (str(tmp_path / "a" / "b"), str(tmp_path / "empty"), f"file:{tmp_path}/c", f"file://{tmp_path}/d"):
+        store = open_location(location)
+        assert isinstance(store, LocalStore)
+        assert os.listdir(store.root) == []
+    assert {p.name for p in tmp_path.iterdir()} == {"a", "empty", "c", "d"}
+
+
+def test_a_location_opens_again(tmp_path: Path) -> None:
+    store = open_location(str(tmp_path))
+    identity = identity_of(graph(), "q-1")
+    assert claim_identity(store, identity) == identity
+    (tmp_path / ".query.json.1234.tmp").write_bytes(b"of a crash")
+    again = open_location(str(tmp_path))
+    assert claim_identity(again, identity_of(graph(), "q-2")).query_id == "q-1", "the location's id stays"
+
+
+def test_a_spark_checkpoint_is_named_as_such(tmp_path: Path) -> None:
+    (tmp_path / "metadata").write_text('{"id":"x"}')
+    for name in ("offsets", "commits", "sources"):
+        (tmp_path / name).mkdir()
+    with pytest.raises(LocationError, match=r"Spark's own Structured Streaming.*empty folder"):
+        open_location(str(tmp_path))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["commits", "metadata", "offsets", "sources"], "untouched"
+
+
+def test_somebody_elses_files_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.docx").write_text("x")
+    with pytest.raises(LocationError, match=r"thesis\.docx"):
+        open_location(str(tmp_path))
+    with pytest.raises(LocationError, match="is a file"):
+        open_location(str(tmp_path / "thesis.docx"))
+    with pytest.raises(LocationError, match=r"thesis\.docx.*cannot be used"):
+        open_location(str(tmp_path / "thesis.docx" / "inside"))
+
+
+def test_other_schemes_and_nothing_are_refused() -> None:
+    with pytest.raises(LocationError, match="s3a is not supported yet"):
+        open_location("s3a://bucket/x")
+    with pytest.raises(LocationError, match="empty"):
+        open_location("")
+
+
+def test_an_unwritable_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise PermissionError(13, "Permission denied", str(tmp_path))
+
+    monkeypatch.setattr(os, "open", refuse)  # root may write anywhere, so the refusal is played
+    with pytest.raises(LocationError, match=r"cannot be used.*Permission denied.*writable folder"):
+        open_location(str(tmp_path))
+
+
+def test_the_identity_holds_ids_schemas_and_keys_and_nothing_else() -> None:
+    identity = identity_of(graph(), "q")
+    assert list(identity.operators) == [SOURCE, COUNT, SINK]
+    assert identity.operators[COUNT]["states"] == {"counts": ["__key_group int16", "key int64", "count int64"]}
+    assert identity.edges == {
+        "0": {"kind": "hash", "keys": ["key"], "schema": ["key int64", "value string"]},
+    }
+
+
+def test_names_and_user_code_may_change() -> None:
+    old, new = graph(), graph(spec=CountSpec(name="Count (other body)"))
+    compare_identity(identity_of(old, "a"), identity_of(new, "b"))
+
+
+def test_what_changed_is_listed() -> None:
+    old = graph()
+    states = {"counts": STATE.remove(2).append(pa.field("count", pa.float64())), "more": STATE}
+    new = graph(spec=CountSpec(states=states))
+    edge = replace(new.edges[0], kind=EdgeKind.REBALANCE, schema=new.edges[0].schema.remove(1), key_columns=())
+    new = replace(new, edges=(edge,), max_parallelism=256)
+    changed = differences(identity_of(old, "q"), identity_of(new, "q"))
+    assert [line.what for line in changed] == [
+        "state of count-1, counts",
+        "state of count-1, more",
+        "exchange 0, kind",
+        "exchange 0, keys",
+        "exchange 0, schema",
+        "maxParallelism",
+    ]
+    with pytest.raises(PlanChanged, match=r"count double.*\n.*more: stored absent") as caught:
+        compare_identity(identity_of(old, "q"), identity_of(new, "q"))
+    assert "empty checkpointLocation" in str(caught.value)
+
+
+def test_added_and_missing_operators_are_listed() -> None:
+    changed = differences(identity_of(graph(), "q"), identity_of(graph(spec=CountSpec("count-2", "Sum")), "q"))
+    assert changed == [("operator count-1", "Count", "absent"), ("operator count-2", "absent", "Sum")]
+
+
+def test_another_parallelism_comes_later() -> None:
+    with pytest.raises(NotYet, match=r"parallelism=2"):
+        compare_identity(identity_of(graph(2), "q"), identity_of(graph(3), "q"))
+
+
+def test_a_damaged_or_newer_identity_is_refused() -> None:
+    store = MemoryStore()
+    identity = identity_of(graph(), "q")
+    claim_identity(store, identity)
+    store.files["query.json"] = store.files["query.json"].replace(b"int64", b"int32", 1)
+    with pytest.raises(CorruptSnapshot, match=r"query\.json"):
+        claim_identity(store, identity)
+    newer = MemoryStore()
+    claim_identity(newer, msgspec.structs.replace(identity, format_version=9))
+    with pytest.raises(LocationError, match="format version 9"):
+        claim_identity(newer, identity)
