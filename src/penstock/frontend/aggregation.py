@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -43,10 +44,11 @@ def add_aggregate(scope: Scope, node: JavaTree) -> None:
     grouping, functions, results = elements(planned._1()), elements(planned._2()), elements(planned._3())
     inputs = _Inputs()
     for named in grouping:
-        inputs.add(str(named.name()), _key(scope, node, named))
-    calls = tuple(_call(scope, inputs, node, function) for function in functions)
-    inputs.project(scope)
-    _add_operators(scope, node, len(grouping), calls, _event_time_key(grouping, node))
+        inputs.add(str(named.name()), _key(scope, named))
+    calls = tuple(_call(scope, inputs, function) for function in functions)
+    positions = inputs.project(scope)
+    calls = tuple(call if call.ordinal < 0 else replace(call, ordinal=positions[call.ordinal]) for call in calls)
+    _add_operators(scope, node, tuple(positions[: len(grouping)]), calls, _event_time_key(grouping))
     scope.bind([*map(expr_id, grouping), *(int(function.resultId().id()) for function in functions)])
     scope.project(results, "Project (aggregation result)")
 
@@ -74,16 +76,18 @@ class _Inputs:
                     return position
         return self.add(name, expression)
 
-    def project(self, scope: Scope) -> None:
-        """Compute the columns; nothing is added where they are the input as it is."""
-        here = [item.ordinal if isinstance(item, BoundReference) else -1 for item in self._expressions]
-        if here != list(range(len(scope.builder.schema))) or scope.builder.schema.names != [
-            f.name for f in self._fields
-        ]:
-            scope.add_project("Project (aggregation input)", self._fields, self._expressions)
+    def project(self, scope: Scope) -> list[int]:
+        """Where the columns are from now on: they are computed by a projection, unless all of them are there already
+        under names of their own."""
+        present = [item.ordinal for item in self._expressions if isinstance(item, BoundReference)]
+        names = [scope.builder.schema.field(ordinal).name for ordinal in present]
+        if len(present) == len(self._expressions) and len({*names}) == len(names):
+            return present
+        scope.add_project("Project (aggregation input)", self._fields, self._expressions)
+        return list(range(len(self._fields)))
 
 
-def _key(scope: Scope, node: JavaTree, named: JavaTree) -> Expression:
+def _key(scope: Scope, named: JavaTree) -> Expression:
     expression = scope.translate(unaliased(named))
     if not _is_key_type(expression.data_type):
         raise refusals.NESTED_KEY.error(f"grouping by {named.toString()}")
@@ -96,7 +100,7 @@ def _is_key_type(data_type: pa.DataType) -> bool:
     return not pa.types.is_nested(data_type)
 
 
-def _call(scope: Scope, inputs: _Inputs, node: JavaTree, aggregate: JavaTree) -> AggregateCall:
+def _call(scope: Scope, inputs: _Inputs, aggregate: JavaTree) -> AggregateCall:
     """One aggregate function; its argument becomes a column of the input."""
     function = aggregate.aggregateFunction()
     name = FUNCTIONS.get(kind(function))
@@ -111,19 +115,19 @@ def _call(scope: Scope, inputs: _Inputs, node: JavaTree, aggregate: JavaTree) ->
     if name == "count" and kind(arguments[0]) == "Literal" and not arguments[0].nullable():
         return AggregateCall("count_star", -1, pa.null(), result_type)
     argument = scope.translate(arguments[0])
-    ansi = name in ("sum", "avg") and _is_ansi(function, node)
+    ansi = name in ("sum", "avg") and _is_ansi(function)
     ordinal = inputs.find_or_add("__argument", argument)
     return AggregateCall(name, ordinal, argument.data_type, result_type, ansi)
 
 
-def _is_ansi(function: JavaTree, node: JavaTree) -> bool:
+def _is_ansi(function: JavaTree) -> bool:
     mode = eval_mode(function)
     if mode is EvalMode.TRY:
         raise refusals.TRY_AGGREGATE.error(function.toString())
     return mode is EvalMode.ANSI
 
 
-def _event_time_key(grouping: Sequence[JavaTree], node: JavaTree) -> EventTimeKey | None:
+def _event_time_key(grouping: Sequence[JavaTree]) -> EventTimeKey | None:
     """The key that the watermark closes: a window, or the event time itself."""
     found = [EventTimeKey(position) for position, named in enumerate(grouping) if is_event_time(named)]
     if len(found) > 1:
@@ -132,11 +136,14 @@ def _event_time_key(grouping: Sequence[JavaTree], node: JavaTree) -> EventTimeKe
 
 
 def _add_operators(
-    scope: Scope, node: JavaTree, key_count: int, calls: tuple[AggregateCall, ...], event_time: EventTimeKey | None
+    scope: Scope,
+    node: JavaTree,
+    key_columns: tuple[int, ...],
+    calls: tuple[AggregateCall, ...],
+    event_time: EventTimeKey | None,
 ) -> None:
     builder = scope.builder
-    key_columns = tuple(range(key_count))
-    keys = list(builder.schema)[:key_count]
+    key_count = len(key_columns)
     builder.add(
         PartialAggregateSpec(
             operator_id=builder.operator_id("partial-aggregate"),
@@ -146,13 +153,13 @@ def _add_operators(
             calls=calls,
         )
     )
-    builder.exchange(EdgeKind.HASH, key_columns)
+    builder.exchange(EdgeKind.HASH, tuple(range(key_count)))
     results = [pa.field(f"__result{position}", call.result_type) for position, call in enumerate(calls)]
     builder.add(
         FinalAggregateSpec(
             operator_id=builder.operator_id("aggregate"),
             name=label(node),
-            output_schema=pa.schema([*keys, *results]),
+            output_schema=pa.schema([*list(builder.schema)[:key_count], *results]),
             input_schema=builder.schema,
             key_count=key_count,
             calls=calls,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 
@@ -20,9 +21,14 @@ class Pipeline:
 
     def graph(self, sink: SinkSpec, parallelism: int, max_parallelism: int) -> JobGraph:
         *earlier, last = self.vertices
-        parts = [last.name, sink.name] if last.operators or last.source else [sink.name]
-        ended = Vertex(last.id, " -> ".join(parts), last.source, last.operators, sink)
+        name = " -> ".join(filter(None, (last.name, _chain_name([sink.name]))))
+        ended = Vertex(last.id, name, last.source, last.operators, sink)
         return JobGraph((*earlier, ended), self.edges, parallelism, max_parallelism)
+
+
+def _chain_name(names: list[str]) -> str:
+    """``Source -> Filter -> Project``: what stands before the details in brackets."""
+    return " -> ".join(re.split(r"[(\[]", name, maxsplit=1)[0].strip() or name for name in names)
 
 
 class PipelineBuilder:
@@ -64,7 +70,7 @@ class PipelineBuilder:
     def _end_vertex(self) -> Vertex:
         parts = [self._source.name] if self._source else []
         parts += [operator.name for operator in self._operators]
-        vertex = Vertex(len(self._vertices), " -> ".join(parts), self._source, tuple(self._operators), None)
+        vertex = Vertex(len(self._vertices), _chain_name(parts), self._source, tuple(self._operators), None)
         self._vertices.append(vertex)
         self._source, self._operators = None, []
         return vertex

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -70,6 +70,11 @@ def expr_id(attribute: JavaTree) -> int:
     return int(attribute.exprId().id())
 
 
+def attributes_in(expression: JavaTree) -> list[JavaTree]:
+    """The attributes that an expression reads, in order."""
+    return [tree for tree in preorder(expression) if kind(tree) == "AttributeReference"]
+
+
 def unaliased(expression: JavaTree) -> JavaTree:
     """The expression under its ``Alias``, if it has one."""
     return expression.child() if kind(expression) == "Alias" else expression
@@ -107,7 +112,7 @@ def arrow_field(named: JavaTree) -> pa.Field:
     return pa.field(str(named.name()), arrow_type(named))
 
 
-def arrow_schema(attributes: list[JavaTree]) -> pa.Schema:
+def arrow_schema(attributes: Sequence[JavaTree]) -> pa.Schema:
     return pa.schema([arrow_field(attribute) for attribute in attributes])
 
 

@@ -20,6 +20,7 @@ from penstock.frontend.builder import Pipeline
 from penstock.frontend.catalyst import (
     SESSION_KEY,
     JavaTree,
+    arrow_field,
     arrow_schema,
     children,
     elements,
@@ -34,7 +35,7 @@ from penstock.frontend.conf import optimize, python_settings, session_conf
 from penstock.frontend.exchange import add_repartition, add_repartition_by_expression
 from penstock.frontend.functions import load_function, udf_call
 from penstock.frontend.scope import Scope
-from penstock.frontend.sources import create_source
+from penstock.frontend.sources import columns_to_read, create_source
 from penstock.graph.model import JobGraph, SinkSpec, SourceSpec
 from penstock.operators.expand import ExpandSpec
 from penstock.operators.filter import FilterSpec
@@ -44,6 +45,7 @@ from penstock.operators.watermark import WatermarkSpec
 
 SINK_ID = "sink-0"
 
+_RELATIONS = ("StreamingRelation", "StreamingRelationV2")
 _ONCE = {"EventTimeWatermark": refusals.SECOND_WATERMARK, "Aggregate": refusals.SECOND_AGGREGATION}
 _MICROS_PER_MILLI = 1_000
 
@@ -88,7 +90,10 @@ def compile_plan(df: DataFrame, output_mode: str) -> CompiledPlan:
     check_by_spark(spark, analyzed, mode)
     optimized = optimize(spark, analyzed)
     scope = Scope(spark, session_conf(spark), python_settings(spark), mode)
-    for node in reversed(_line(optimized)):
+    *above, relation = _line(optimized)
+    with refusals.at_node(relation):
+        _add_source(scope, relation, above[::-1])
+    for node in reversed(above):
         with refusals.at_node(node):
             _ADD[kind(node)](scope, node)
     return CompiledPlan(scope.builder.build(), mode, str(analyzed.treeString()), str(optimized.treeString()))
@@ -112,7 +117,7 @@ def _line(root: JavaTree) -> list[JavaTree]:
     for node in nodes:
         name = kind(node)
         with refusals.at_node(node):
-            if name not in _ADD or len(children(node)) > 1:
+            if name not in (_ADD if children(node) else _RELATIONS) or len(children(node)) > 1:
                 raise refusals.refuse_node(node)
             if name in seen and name in _ONCE:
                 raise _ONCE[name].error(name)
@@ -124,10 +129,11 @@ def _line(root: JavaTree) -> list[JavaTree]:
     return nodes
 
 
-def _add_source(scope: Scope, node: JavaTree) -> None:
-    source = create_source(scope.spark, node)
+def _add_source(scope: Scope, node: JavaTree, above: list[JavaTree]) -> None:
+    columns = columns_to_read(node, above)
+    source = create_source(scope.spark, node, columns)
     scope.builder.source(SourceSpec(scope.builder.operator_id("source"), source.describe(), source))
-    scope.bind_output(elements(node.output()))
+    scope.bind_output(columns)
 
 
 def _add_project(scope: Scope, node: JavaTree) -> None:
@@ -174,23 +180,22 @@ def _add_watermark(scope: Scope, node: JavaTree) -> None:
             delay_us=delay_ms * _MICROS_PER_MILLI,
         )
     )
-    scope.bind_output(elements(node.output()))
 
 
 def _add_udfs(scope: Scope, node: JavaTree) -> None:
     """Appends one column per call, as Spark's own node does."""
     calls = tuple(udf_call(udf, scope.ordinals, scope.conf) for udf in elements(node.udfs()))
-    output = elements(node.output())
+    results = elements(node.resultAttrs())
     scope.builder.add(
         ScalarUdfSpec(
             operator_id=scope.builder.operator_id("udf"),
             name=f"Udf ({', '.join(call.name for call in calls)})",
-            output_schema=arrow_schema(output),
+            output_schema=pa.schema([*scope.builder.schema, *map(arrow_field, results)]),
             calls=calls,
             settings=scope.python_settings,
         )
     )
-    scope.bind_output(output)
+    scope.bind_more(results)
 
 
 def _add_map(scope: Scope, node: JavaTree) -> None:
@@ -214,8 +219,6 @@ def _add_map(scope: Scope, node: JavaTree) -> None:
 
 
 _ADD: dict[str, Callable[[Scope, JavaTree], None]] = {
-    "StreamingRelation": _add_source,
-    "StreamingRelationV2": _add_source,
     "Project": _add_project,
     "Filter": _add_filter,
     "Expand": _add_expand,

@@ -34,12 +34,18 @@ class Scope:
         self.mode = mode
         self.builder = PipelineBuilder()
         self.ordinals: dict[int, int] = {}
+        self._expr_ids: list[int] = []
 
     def bind(self, expr_ids: Sequence[int]) -> None:
         """The current columns are these attributes, in order."""
+        self._expr_ids = list(expr_ids)
         self.ordinals = {}
         for position, identity in enumerate(expr_ids):
             self.ordinals.setdefault(identity, position)
+
+    def bind_more(self, attributes: Sequence[JavaTree]) -> None:
+        """Columns for these attributes were appended."""
+        self.bind([*self._expr_ids, *map(expr_id, attributes)])
 
     def bind_output(self, attributes: Sequence[JavaTree]) -> None:
         self.bind([expr_id(attribute) for attribute in attributes])

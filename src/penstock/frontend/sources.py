@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.config import whole_number
@@ -13,7 +13,17 @@ from penstock.connectors.python_source import PythonSource
 from penstock.connectors.rate import RateSource
 from penstock.errors import ConfigError
 from penstock.frontend import refusals
-from penstock.frontend.catalyst import JavaTree, arrow_schema, data_type_json, elements, kind, option
+from penstock.frontend.catalyst import (
+    JavaTree,
+    arrow_schema,
+    attributes_in,
+    data_type_json,
+    elements,
+    expr_id,
+    kind,
+    option,
+)
+from penstock.frontend.conf import session_conf
 from penstock.frontend.functions import load_python
 
 if TYPE_CHECKING:
@@ -23,19 +33,33 @@ FILE_FORMATS = ("parquet", "csv", "json")
 
 _PYTHON_SOURCE = "PythonDataSourceV2"
 _PATH = "path"
+_NARROWING = ("Project", "Aggregate")
+_PASSING = (
+    "Filter",
+    "EventTimeWatermark",
+    "ArrowEvalPython",
+    "BatchEvalPython",
+    "Repartition",
+    "RepartitionByExpression",
+)
+"""Nodes that yield the columns they name only, and nodes that hand all their columns on."""
 _RATE_NUMBERS = {"rowspersecond": "rows_per_second", "numpartitions": "num_partitions"}
 _RATE_OPTIONS = "rowsPerSecond, rampUpTime, numPartitions"
 
 
-def create_source(spark: SparkSession, node: JavaTree) -> Source:
+def create_source(spark: SparkSession, node: JavaTree, columns: Sequence[JavaTree]) -> Source:
     """The source of a ``StreamingRelation`` or ``StreamingRelationV2``.
+
+    Args:
+        node: the relation.
+        columns: those of its attributes that the source has to read, from ``columns_to_read``.
 
     Raises:
         NotSupported: no connector reads this format.
         ConfigError: the connector does not know an option.
     """
     if kind(node) == "StreamingRelation":
-        return _file_source(spark, node)
+        return _file_source(spark, node, columns)
     provider = kind(option(node.source())) if node.source().isDefined() else ""
     options = dict(node.extraOptions().asCaseSensitiveMap())
     if provider == _PYTHON_SOURCE:
@@ -45,18 +69,41 @@ def create_source(spark: SparkSession, node: JavaTree) -> Source:
     raise refusals.SOURCE_FORMAT.error(f"source format {node.sourceName()}")
 
 
-def _file_source(spark: SparkSession, node: JavaTree) -> FileSource:
+def columns_to_read(relation: JavaTree, above: Sequence[JavaTree]) -> list[JavaTree]:
+    """Which attributes of the relation are read: of parquet only those that the plan needs.
+
+    Text formats are read whole, because what is malformed depends on the columns. One column is always read, so that
+    rows can be counted.
+
+    Args:
+        relation: the plan's leaf.
+        above: the nodes over it, nearest first.
+    """
+    output: list[JavaTree] = elements(relation.output())
+    if kind(relation) != "StreamingRelation" or str(relation.dataSource().className()).lower() != "parquet":
+        return output
+    needed: set[int] = set()
+    for node in above:
+        expressions = elements(node.expressions())
+        needed.update(expr_id(attribute) for item in expressions for attribute in attributes_in(item))
+        if kind(node) in _NARROWING:
+            return [attribute for attribute in output if expr_id(attribute) in needed] or output[:1]
+        if kind(node) not in _PASSING:
+            break
+    return output
+
+
+def _file_source(spark: SparkSession, node: JavaTree, columns: Sequence[JavaTree]) -> FileSource:
     relation = node.dataSource()
     name = str(relation.className()).lower()
     if name not in FILE_FORMATS:
         raise refusals.SOURCE_FORMAT.error(f"source format {relation.className()}")
-    attributes = elements(node.output())
-    if any(str(attribute.name()) == "_metadata" for attribute in attributes):
+    if any(str(attribute.name()) == "_metadata" for attribute in elements(node.output())):
         raise refusals.FILE_METADATA.error("_metadata")
     options = {str(pair._1()): str(pair._2()) for pair in elements(relation.options().toSeq())}
     path = next(value for key, value in options.items() if key.lower() == _PATH)
     rest = {key: value for key, value in options.items() if key.lower() != _PATH}
-    return FileSource(name, path, arrow_schema(attributes), rest)
+    return FileSource(name, path, arrow_schema(columns), rest, session_conf(spark).time_zone)
 
 
 def _rate_source(spark: SparkSession, options: Mapping[str, str]) -> RateSource:
