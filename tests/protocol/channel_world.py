@@ -1,0 +1,242 @@
+"""Two producers and two consumers with real channel and checkpoint machines, wires driven by hand, and a model.
+
+The model knows what every producer put on every channel before each of its barriers, and what every consumer had
+consumed when its epoch ended. Rows are numbered per channel.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from penstock.ids import ChannelId, CheckpointId
+from penstock.protocol.alignment import CaptureReady, Command, Declined, EndEpoch, SubtaskCheckpoints
+from penstock.protocol.credit import Payloads
+from penstock.protocol.elements import Alignment, Barrier, Captured, Element, Side
+from penstock.protocol.gate import BarrierReached, ChannelEnded, InputGate
+from penstock.protocol.input import InputChannel, RowRange
+from penstock.protocol.output import OutputChannel, Outputs
+from penstock.protocol.recovered import RecoveredRows
+
+WINDOW = 40
+BUDGET = 200
+FLUSH_MS = 5.0
+GENERATION = 3
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A payload: each row is (number, bytes)."""
+
+    rows: tuple[tuple[int, int], ...]
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.rows)
+
+    def slice(self, offset: int = 0, length: int | None = None) -> Rows:
+        return Rows(self.rows[offset : None if length is None else offset + length])
+
+    @property
+    def numbers(self) -> list[int]:
+        return [number for number, _ in self.rows]
+
+
+def row_bytes(payload: Rows) -> int:
+    return max(1, sum(size for _, size in payload.rows))
+
+
+def join(payloads: Sequence[Rows]) -> Rows:
+    return Rows(tuple(row for payload in payloads for row in payload.rows))
+
+
+PAYLOADS = Payloads(measure=row_bytes, concat=join)  # type: ignore[arg-type]
+
+
+def rows_of(count: int, size: int = 4, start: int = 0) -> Rows:
+    return Rows(tuple((start + i, size) for i in range(count)))
+
+
+def output_channel(channel: ChannelId, window: int = WINDOW) -> OutputChannel:
+    return OutputChannel(channel, GENERATION, window, FLUSH_MS, PAYLOADS)
+
+
+def nothing_recovered() -> RecoveredRows:
+    return RecoveredRows((), row_bytes)  # type: ignore[arg-type]
+
+
+def gate_of(channels: Sequence[ChannelId], budget: int = BUDGET, recovered: RecoveredRows | None = None) -> InputGate:
+    inputs = [InputChannel(c, GENERATION, WINDOW) for c in channels]
+    return InputGate("gate", inputs, budget, WINDOW, recovered or nothing_recovered())
+
+
+def numbers_of(captured: Sequence[Captured]) -> list[int]:
+    return [n for c in captured for n in c.buffer.payload.slice(c.offset, c.rows).numbers]  # type: ignore[attr-defined]
+
+
+@dataclass
+class Node:
+    """One subtask: machines and what the model knows of it."""
+
+    gate: InputGate
+    outputs: Outputs
+    checkpoints: SubtaskCheckpoints
+    consumed: dict[ChannelId, list[int]] = field(default_factory=dict)
+    consumed_at: dict[CheckpointId, dict[ChannelId, int]] = field(default_factory=dict)
+    captures: dict[CheckpointId, CaptureReady] = field(default_factory=dict)
+    declined: list[CheckpointId] = field(default_factory=list)
+    last_ended: CheckpointId = 0
+    barriers_seen: dict[ChannelId, list[CheckpointId]] = field(default_factory=dict)
+
+
+class World:
+    def __init__(self) -> None:
+        self.channels = [ChannelId(0, p, c) for p in range(2) for c in range(2)]
+        self.now_ms = 0.0
+        self.producers = [self._producer(p) for p in range(2)]
+        self.consumers = [self._consumer(c) for c in range(2)]
+        self.wires: dict[ChannelId, deque[Element]] = {c: deque() for c in self.channels}
+        self.grants: dict[ChannelId, deque[int]] = {c: deque() for c in self.channels}
+        self.produced: dict[ChannelId, list[int]] = {c: [] for c in self.channels}
+        self.cuts: dict[tuple[ChannelId, CheckpointId], int] = {}
+        self.aborted: set[CheckpointId] = set()
+
+    @staticmethod
+    def _node(gate: InputGate, outputs: Outputs) -> Node:
+        return Node(gate, outputs, SubtaskCheckpoints("checkpoints", gate, outputs, max_recorded_bytes=10_000))
+
+    def _producer(self, index: int) -> Node:
+        outputs = Outputs([output_channel(c) for c in self.channels if c.producer == index], limit_bytes=10_000)
+        return self._node(gate_of([]), outputs)
+
+    def _consumer(self, index: int) -> Node:
+        return self._node(gate_of([c for c in self.channels if c.consumer == index]), Outputs([], 1))
+
+    # -- what happens ---------------------------------------------------------------------------------------------
+
+    def produce(self, channel: ChannelId, sizes: Sequence[int]) -> None:
+        start = len(self.produced[channel])
+        payload = Rows(tuple((start + i, size) for i, size in enumerate(sizes)))
+        self.produced[channel] += payload.numbers
+        self.producers[channel.producer].outputs.add(channel, payload, self.now_ms)
+
+    def trigger(self, producer: int, checkpoint: CheckpointId, alignment: Alignment) -> None:
+        node = self.producers[producer]
+        self.run(node, node.checkpoints.triggered(checkpoint, alignment, self.now_ms))
+
+    def pump(self, producer: int) -> None:
+        node = self.producers[producer]
+        for channel, element in node.outputs.pump(self.now_ms):
+            self.wires[channel].append(element)
+        self.run(node, node.checkpoints.ready())
+
+    def deliver(self, channel: ChannelId) -> None:
+        """One element and one grant, if there are any."""
+        if self.wires[channel]:
+            element = self.wires[channel].popleft()
+            node = self.consumers[channel.consumer]
+            if isinstance(element, Barrier):
+                node.barriers_seen.setdefault(channel, []).append(element.checkpoint)
+            self.run(node, node.checkpoints.arrived(channel, element, self.now_ms))
+            self._collect_grants(node)
+        if self.grants[channel]:
+            self.producers[channel.producer].outputs.grant(channel, self.grants[channel].popleft())
+
+    def consume(self, consumer: int, max_rows: int) -> bool:
+        node = self.consumers[consumer]
+        consumed = node.gate.poll(max_rows)
+        match consumed:
+            case RowRange(channel, payload, rows, _):
+                assert payload.num_rows == rows <= max_rows
+                node.consumed.setdefault(channel, []).extend(payload.numbers)  # type: ignore[attr-defined]
+            case BarrierReached(channel, barrier):
+                self.run(node, node.checkpoints.reached(channel, barrier, self.now_ms))
+            case ChannelEnded(channel):
+                self.run(node, node.checkpoints.channel_ended(channel, self.now_ms))
+        self._collect_grants(node)
+        return consumed is not None
+
+    def abort(self, checkpoint: CheckpointId, node: Node) -> None:
+        self.aborted.add(checkpoint)
+        node.checkpoints.abort(checkpoint)
+
+    def run(self, node: Node, commands: Sequence[Command]) -> None:
+        waiting = deque(commands)
+        while waiting:
+            match waiting.popleft():
+                case EndEpoch(barrier):
+                    assert barrier.checkpoint > node.last_ended, "epochs end in order"
+                    node.last_ended = barrier.checkpoint
+                    for channel in node.outputs.channels:
+                        self.cuts[channel, barrier.checkpoint] = len(self.produced[channel])
+                    node.consumed_at[barrier.checkpoint] = {c: len(rows) for c, rows in node.consumed.items()}
+                    waiting.extend(node.checkpoints.ended(barrier))
+                case CaptureReady() as ready:
+                    assert ready.checkpoint not in node.captures
+                    node.captures[ready.checkpoint] = ready
+                    self.check(ready.checkpoint)
+                case Declined(checkpoint, _):
+                    node.declined.append(checkpoint)
+                    self.aborted.add(checkpoint)
+
+    def settle(self) -> None:
+        """Let everything flow until nothing moves."""
+        self.now_ms += FLUSH_MS + 1
+        for _ in range(500):
+            before = self._movement()
+            for producer in range(2):
+                self.pump(producer)
+            for channel in self.channels:
+                self.deliver(channel)
+            progressed = sum(self.consume(c, 1_000) for c in range(2)) > 0
+            if not progressed and before == self._movement() and not self._on_the_way():
+                return
+            self.now_ms += FLUSH_MS + 1
+        raise AssertionError("the world does not come to rest")
+
+    # -- what must hold -------------------------------------------------------------------------------------------
+
+    def check(self, checkpoint: CheckpointId) -> None:
+        """Consumed + captured is exactly what was produced before the barrier, on channels whose both ends are done."""
+        for channel in self.channels:
+            producer, consumer = self.producers[channel.producer], self.consumers[channel.consumer]
+            if checkpoint in producer.captures and checkpoint in consumer.captures:
+                count = consumer.consumed_at[checkpoint].get(channel, 0)
+                total = consumer.consumed.get(channel, [])[:count]
+                for node, side in ((consumer, Side.CONSUMER), (producer, Side.PRODUCER)):
+                    mine = [c for c in node.captures[checkpoint].inflight if c.channel == channel]
+                    assert all(c.side is side for c in mine)
+                    total = total + numbers_of(mine)
+                assert total == self.produced[channel][: self.cuts[channel, checkpoint]], f"{channel} at {checkpoint}"
+
+    def check_invariants(self) -> None:
+        for node in [*self.producers, *self.consumers]:
+            node.gate.check_invariants()
+            node.outputs.check_invariants()
+            node.checkpoints.check_invariants()
+            for seen in node.barriers_seen.values():
+                assert seen == sorted(set(seen))
+
+    def check_at_rest(self) -> None:
+        """All rows consumed in order, every byte of credit accounted for, nothing blocked, no barrier left."""
+        for channel in self.channels:
+            producer, consumer = self.producers[channel.producer], self.consumers[channel.consumer]
+            assert consumer.consumed.get(channel, []) == self.produced[channel]
+            output, input_ = producer.outputs.channels[channel], consumer.gate.channels[channel]
+            assert output.credit == input_.granted >= WINDOW
+            assert output.queued_bytes == input_.queued_bytes == 0
+            assert input_.blocked_by is None
+
+    def _collect_grants(self, node: Node) -> None:
+        for channel, credit in node.gate.take_grants():
+            self.grants[channel].append(credit)
+
+    def _movement(self) -> tuple[int, int]:
+        return sum(len(r) for c in self.consumers for r in c.consumed.values()), sum(
+            len(w) for w in self.wires.values()
+        )
+
+    def _on_the_way(self) -> bool:
+        queued = any(n.outputs.queued_bytes for n in self.producers)
+        return queued or any(self.wires.values()) or any(self.grants.values())
