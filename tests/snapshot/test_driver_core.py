@@ -12,6 +12,7 @@ from penstock.protocol import splits as sp
 from penstock.protocol.elements import Alignment
 from penstock.snapshot import work as w
 from penstock.snapshot.capture import load_restore
+from penstock.snapshot.catalog import Catalog
 from penstock.snapshot.store import MemoryStore
 
 
@@ -193,6 +194,8 @@ def test_user_snapshots_carry_their_label_and_are_answered() -> None:
         "aligned",
         True,
     )
+    assert exists.metadata == Catalog(player.store).read(record), "the owner sees what was written"
+    assert exists.metadata.created_ms > 0
 
 
 def test_a_roll_back_past_a_corrupt_snapshot_happens_only_when_allowed_and_starts_a_new_lineage() -> None:

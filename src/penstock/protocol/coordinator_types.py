@@ -99,7 +99,10 @@ class Decline:
 
 @dataclass(frozen=True)
 class MetadataWritten:
+    """``created_ms``: the wall-clock time that was written."""
+
     checkpoint: CheckpointId
+    created_ms: int = 0
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from penstock.connectors.base import Split
 from penstock.errors import ProtocolViolation
 from penstock.graph.model import JobGraph
@@ -114,6 +116,10 @@ class DriverCore:
                 outputs += self._coordinate(event, now_ms)
                 self._assigners.clear()
                 self._running.clear()
+            case ct.MetadataWritten() if event.checkpoint in self._metadata:
+                written = self._metadata[event.checkpoint]
+                self._metadata[event.checkpoint] = msgspec.structs.replace(written, created_ms=event.created_ms)
+                outputs += self._coordinate(event, now_ms)
             case ct.Tick():
                 outputs += self._coordinate(event, now_ms)
                 for vertex in sorted(self._assigners):

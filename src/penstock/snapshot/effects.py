@@ -188,7 +188,7 @@ class DriverEffects:
         except (OSError, LocationError) as error:
             return ct.MetadataFailed(metadata.checkpoint, f"its metadata cannot be written: {error}")
         self._written[metadata.checkpoint] = (metadata, ref)
-        return ct.MetadataWritten(metadata.checkpoint)
+        return ct.MetadataWritten(metadata.checkpoint, metadata.created_ms)
 
     def _log_complete(self, work: w.LogComplete) -> w.DriverEvent:
         command = work.command

@@ -1,0 +1,158 @@
+"""A reader written from docs/snapshot-format.md alone: nothing here imports Penstock's own code to read a location."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import xxhash
+from snapshot_kit import SINK, Driver, NoSource, Target, captured, rows
+
+from penstock.ids import ChannelId
+from penstock.protocol import coordinator_types as ct
+from penstock.protocol.elements import Alignment, Side
+from penstock.snapshot.location import claim_identity, identity_of, open_location
+
+
+class ForeignReader:
+    """Everything a stranger needs."""
+
+    def __init__(self, location: Path) -> None:
+        self.location = location
+        self.query = self.envelope("query.json")
+        assert self.query["format_version"] == 1
+        self.owner, self.committed, self.snapshots = 0, 0, {}
+        for number, path in enumerate(sorted((location / "log").glob("*.json")), start=1):
+            body = self.envelope(f"log/{number:020d}.json")
+            assert path.name == f"{number:020d}.json"
+            assert body["seq"] == number
+            self.fold(body["entry"])
+
+    def envelope(self, path: str) -> Any:
+        envelope = json.loads((self.location / path).read_bytes())
+        body = envelope["body"]
+        canonical = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+        assert xxhash.xxh3_128(canonical).hexdigest() == envelope["checksum"], path
+        return body
+
+    def fold(self, entry: dict[str, Any]) -> None:
+        kind = entry["type"]
+        self.committed = max(self.committed, entry.get("committed_epoch", 0), entry.get("epoch", 0))
+        if kind == "generation-opened":
+            self.owner = entry["generation"]
+            for checkpoint, snapshot in self.snapshots.items():
+                snapshot["in_lineage"] &= checkpoint <= entry["restored"]
+        assert entry["generation"] == self.owner
+        if kind == "snapshot-complete":
+            self.snapshots[entry["checkpoint"]] = {**entry, "in_lineage": True}
+        elif kind == "snapshot-deleted":
+            del self.snapshots[entry["checkpoint"]]
+        elif kind == "summary":
+            assert {s["checkpoint"] for s in entry["snapshots"]} == set(self.snapshots)
+
+    def newest(self) -> dict[str, Any]:
+        checkpoint = max(c for c, snapshot in self.snapshots.items() if snapshot["in_lineage"])
+        return self.metadata(checkpoint)
+
+    def metadata(self, checkpoint: int) -> dict[str, Any]:
+        ref = self.snapshots[checkpoint]["metadata"]
+        data = (self.location / ref["path"]).read_bytes()
+        assert (len(data), xxhash.xxh3_128(data).hexdigest()) == (ref["length"], ref["checksum"])
+        metadata: dict[str, Any] = json.loads(data)
+        assert metadata["id"] == f"chk-{checkpoint}"
+        return metadata
+
+    def section(self, ref: dict[str, Any]) -> list[tuple[pa.RecordBatch, dict[str, str]]]:
+        assert not ref["path"].startswith("/")
+        assert ".." not in ref["path"].split("/")
+        with (self.location / ref["path"]).open("rb") as file:
+            file.seek(ref["offset"])
+            data = file.read(ref["length"])
+        assert xxhash.xxh3_128(ref["identity"].encode() + b"\0" + data).hexdigest() == ref["checksum"]
+        reader = pa.ipc.open_stream(data)
+        found = []
+        while True:
+            try:
+                batch, custom = reader.read_next_batch_with_custom_metadata()
+            except StopIteration:
+                return found
+            found.append((batch, {k.decode(): v.decode() for k, v in (custom or {}).items()}))
+
+    def in_flight(self, metadata: dict[str, Any], edge: int, consumer: int) -> list[dict[str, Any]]:
+        """The rows that one consumer replays, in order."""
+        subtasks = [s for slot in sorted(metadata["slots"], key=lambda s: s["slot"]) for s in slot["subtasks"]]
+        found = [
+            entry
+            for subtask in subtasks
+            for entry in subtask.get("inflight", [])
+            if (entry["edge"], entry["consumer"]) == (edge, consumer)
+        ]
+        found.sort(key=lambda entry: (entry["layer"], entry["side"] != "consumer"))
+        replayed: list[dict[str, Any]] = []
+        for entry in found:
+            all_rows = [row for batch, _ in self.section(entry["section"]) for row in batch.to_pylist()]
+            replayed += all_rows[entry["row_start"] : entry["row_start"] + entry["rows"]]
+        return replayed
+
+
+def test_a_stranger_can_read_a_location(tmp_path: Path) -> None:
+    store = open_location(str(tmp_path))
+    target, source = Target(), NoSource(limit=1)
+    player = Driver(store, target, "A", retained=2, source=source, parallelism=2)
+    claim_identity(store, identity_of(player.graph, "query-1"))
+    player.start()
+    player.now = 200
+    player.feed(ct.Tick())
+    player.work()
+    zero = ChannelId(0, 0, 0)
+    first = player.trigger()
+    player.acknowledge(first, inflight=[captured(zero, Side.CONSUMER, 2, rows(1, 2, 3), offset=1)])
+    player.work()
+    player.checkpoint()
+    player.feed(ct.SnapshotRequested(1, Alignment.UNALIGNED, "mine, für später"))
+    requested = player.core.coordinator.in_flight[0]
+    player.acknowledge(requested, inflight=[captured(zero, Side.CONSUMER, 7, rows(8, 9))])
+    for _ in range(3):  # metadata written, logged, and not yet committed
+        event = player.effects.execute(player.works.pop(0))
+        if event is not None:
+            player.feed(event)
+
+    reader = ForeignReader(tmp_path)
+    assert (reader.query["query_id"], reader.query["parallelism"]) == ("query-1", 2)
+    assert reader.owner == 1
+    assert sorted(reader.snapshots) == [1, 2, requested]
+    assert reader.snapshots[requested]["label"] == "mine, für später"
+    newest = reader.newest()
+    assert newest["checkpoint"] == requested
+    assert [split["split_id"] for split in newest["sources"][0]["pending"]] == ["s0"]
+    (table_zero, table_one) = [
+        state for slot in newest["slots"] for subtask in slot["subtasks"] for state in subtask["states"]
+    ]
+    columns = reader.query["operators"][table_zero["operator_id"]]["states"][table_zero["table"]]
+    ((batch, _),) = reader.section(table_one["section"])
+    assert [f"{field.name} {field.type}" for field in batch.schema] == columns
+    assert batch.to_pydict() == {"__key_group": [1, 2], "key": [10, 20], "count": [100, 200]}
+    assert (table_one["key_group_first"], table_one["key_group_last"], table_one["rows"]) == (1, 2, 2)
+    assert (
+        reader.in_flight(reader.metadata(1), 0, 0)
+        == [
+            {"key": 2, "value": "v2"},
+            {"key": 3, "value": "v3"},
+        ]
+        * 2
+    ), "each of the two slots had captured the same rows in this test"
+    entry = newest["slots"][0]["subtasks"][1]["inflight"][0]
+    ((_, custom),) = reader.section(entry["section"])
+    assert custom == {"buffer": "g1/e0:0->0#7", "offset": "0"}
+    assert entry["key_group_last"] == 63
+    messages = {
+        int(epoch): base64.b64decode(message)
+        for epoch, message in newest["slots"][1]["subtasks"][1]["pending_messages"].items()
+        if int(epoch) > reader.committed
+    }
+    assert messages == {requested: b"g1 c3 s1"}
+    assert SINK in reader.query["operators"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["data", "log", "query.json", "snapshots"]
