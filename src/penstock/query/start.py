@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -48,16 +49,13 @@ def start_query(df: DataFrame, request: StartRequest) -> StreamingQuery:
     options = parse_options({**session_options(spark), **request.engine_options})
     see_to_workers_python(spark)
     output = choose_sink(df, replace(request.sink, output_mode=plan.output_mode), plan.schema)
-    location, remove_location = _checkpoint_location(spark, request)
-    release_name = _take_name(spark, request.sink.query_name)
-
-    def clean_up() -> None:
-        release_name()
-        remove_location()
-
+    undo = ExitStack()
     try:
+        _take_name(spark, request.sink.query_name, undo)
+        location = _checkpoint_location(spark, request, undo)
         launcher = SparkLauncher(spark)
         parallelism = options.parallelism or _stored_parallelism(location) or max(1, launcher.free_slots() - 1)
+        launcher.require(parallelism)
         query = StreamingQuery(
             plan.graph(SinkSpec(SINK_ID, output.sink.describe(), output.sink), parallelism, options.max_parallelism),
             name=request.sink.query_name,
@@ -66,11 +64,11 @@ def start_query(df: DataFrame, request: StartRequest) -> StreamingQuery:
             launcher=launcher,
             bus=ListenerBus(spark),
             on_commit=output.on_commit,
-            on_end=clean_up,
+            on_end=undo.close,
         )
         query._start()
     except BaseException:
-        clean_up()
+        undo.close()
         raise
     output.on_commit()
     return query
@@ -85,20 +83,21 @@ def session_options(spark: SparkSession) -> dict[str, str]:
     }
 
 
-def _checkpoint_location(spark: SparkSession, request: StartRequest) -> tuple[str, Callable[[], None]]:
-    """The location and how to remove it if it is a temporary one.
+def _checkpoint_location(spark: SparkSession, request: StartRequest, undo: ExitStack) -> str:
+    """The location; a temporary one is removed by ``undo``.
 
     Raises:
         LocationError: none was given and the sink keeps its rows.
     """
     if request.checkpoint_location:
-        return local_path(request.checkpoint_location), lambda: None
+        return local_path(request.checkpoint_location)
     base = spark.conf.get(LOCATION_CONF, None)
     if base:
-        return str(Path(local_path(base)) / (request.sink.query_name or str(uuid.uuid4()))), lambda: None
+        return str(Path(local_path(base)) / (request.sink.query_name or str(uuid.uuid4())))
     if request.sink.format in TEMPORARY_LOCATION_FORMATS:
         directory = tempfile.mkdtemp(prefix="penstock-checkpoint-")
-        return directory, lambda: shutil.rmtree(directory, ignore_errors=True)
+        undo.callback(shutil.rmtree, directory, ignore_errors=True)
+        return directory
     raise LocationError(
         f'checkpointLocation must be specified either through option("checkpointLocation", ...) '
         f'or spark.conf.set("{LOCATION_CONF}", ...)'
@@ -113,9 +112,8 @@ def _stored_parallelism(location: str) -> int | None:
         return None
 
 
-def _take_name(spark: SparkSession, name: str | None) -> Callable[[], None]:
-    if name is None:
-        return lambda: None
-    application = spark.sparkContext.applicationId
-    ACTIVE_NAMES.take(application, name)
-    return lambda: ACTIVE_NAMES.release(application, name)
+def _take_name(spark: SparkSession, name: str | None, undo: ExitStack) -> None:
+    if name is not None:
+        application = spark.sparkContext.applicationId
+        ACTIVE_NAMES.take(application, name)
+        undo.callback(ACTIVE_NAMES.release, application, name)

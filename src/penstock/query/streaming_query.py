@@ -13,7 +13,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from penstock.config import Options
 from penstock.config import alignment as parse_alignment
-from penstock.errors import GenerationFailed, PenstockError, QueryFailed
+from penstock.errors import CheckpointFailed, GenerationFailed, PenstockError, QueryFailed
 from penstock.graph.model import JobGraph
 from penstock.query.listeners import EventBus, QueryEvents
 from penstock.query.plan_text import explain_graph
@@ -199,7 +199,10 @@ class StreamingQuery:
             CheckpointFailed: declined, timed out or the query ended; the query itself goes on.
         """
         chosen = None if alignment is None else parse_alignment("alignment", alignment)
-        return self._execution.request_snapshot(label or "", chosen, timeout)
+        try:
+            return self._execution.request_snapshot(label or "", chosen, timeout)
+        except QueryFailed as error:
+            raise CheckpointFailed(f"no snapshot was taken: {error}") from error
 
     def view(self) -> ExecutionView:
         """The newest figures of slots, subtasks, checkpoints and recoveries; never blocks."""

@@ -111,6 +111,11 @@ class SparkLauncher:
         return max(0, self._total_slots() - held)
 
     def launch(self, task: SlotTask, parallelism: int) -> SparkJob:
+        self.require(parallelism)
+        return SparkJob(self._spark, task, parallelism)
+
+    def require(self, parallelism: int) -> None:
+        """Raises: ResourceError: fewer slots are free; says what to do."""
         free = self.free_slots()
         if parallelism > free:
             total = self._total_slots()
@@ -119,7 +124,6 @@ class SparkLauncher:
                 f"the query needs {parallelism} task slots, {free} of {total} are free: start the session with {more}, "
                 f"stop another query, or set spark.penstock.parallelism to {max(free, 1)}"
             )
-        return SparkJob(self._spark, task, parallelism)
 
     def _is_local(self) -> bool:
         return str(self._spark.sparkContext.master).startswith("local")

@@ -1,7 +1,7 @@
 """Spark's own streaming listener bus: registered listeners, the Structured Streaming tab and the event log hear us.
 
-The events of a query's life are built from Spark's JSON (``fromJson`` of the event's companion object) and
-posted to the session's ``StreamingQueryManager``. Python and JVM listeners, and the UI, take them from there.
+The events of a query's life are made in the JVM (progress from Spark's own JSON) and posted to the session's
+``StreamingQueryManager``. Python and JVM listeners, the UI and the event log take them from there.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-_EVENTS = "org.apache.spark.sql.streaming.StreamingQueryListener$"
+_LISTENER = "org.apache.spark.sql.streaming.StreamingQueryListener"
 
 
 class ListenerBus:
@@ -26,23 +26,34 @@ class ListenerBus:
 
     def started(self, query_id: str, run_id: str, name: str | None, timestamp: str) -> None:
         """Post ``QueryStartedEvent``; ``timestamp`` as in Spark's progress, ISO 8601 in UTC with milliseconds."""
-        event: dict[str, Any] = {"id": query_id, "runId": run_id, "name": name, "timestamp": timestamp, "jobTags": []}
-        self._post("QueryStartedEvent", event)
+        self._post(self._events.QueryStartedEvent(self._uuid(query_id), self._uuid(run_id), name, timestamp))
 
     def progressed(self, progress: Mapping[str, Any]) -> None:
         """Post ``QueryProgressEvent``; ``progress`` is the JSON object of a ``StreamingQueryProgress``."""
-        self._post("QueryProgressEvent", {"progress": progress})
+        companion = getattr(self._jvm, f"{_LISTENER}$QueryProgressEvent$")
+        read = getattr(companion, "MODULE$").fromJson
+        self._post(read(json.dumps({"progress": progress})))
 
     def idle(self, query_id: str, run_id: str, timestamp: str) -> None:
         """Post ``QueryIdleEvent``: running, with nothing to do."""
-        self._post("QueryIdleEvent", {"id": query_id, "runId": run_id, "timestamp": timestamp})
+        self._post(self._events.QueryIdleEvent(self._uuid(query_id), self._uuid(run_id), timestamp))
 
     def terminated(self, query_id: str, run_id: str, exception: str | None) -> None:
         """Post ``QueryTerminatedEvent``; ``exception`` is the text that listeners and the UI show."""
-        event = {"id": query_id, "runId": run_id, "exception": exception, "errorClassOnException": None}
-        self._post("QueryTerminatedEvent", event)
+        option = self._jvm.scala.Option.apply
+        ids = self._uuid(query_id), self._uuid(run_id)
+        self._post(self._events.QueryTerminatedEvent(*ids, option(exception), option(None)))
 
-    def _post(self, event_class: str, event: Mapping[str, Any]) -> None:
-        companion = getattr(self._spark._jvm, f"{_EVENTS}{event_class}$")
-        built = getattr(companion, "MODULE$").fromJson(json.dumps(event))
-        self._spark._jsparkSession.streams().postListenerEvent(built)
+    @property
+    def _jvm(self) -> Any:
+        return self._spark._jvm
+
+    @property
+    def _events(self) -> Any:
+        return getattr(self._jvm, _LISTENER)
+
+    def _uuid(self, text: str) -> Any:
+        return self._jvm.java.util.UUID.fromString(text)
+
+    def _post(self, event: Any) -> None:
+        self._spark._jsparkSession.streams().postListenerEvent(event)

@@ -12,8 +12,8 @@ from penstock.cli.demo.data import load_flights, write_files
 from penstock.cli.demo.facts import Facts
 from penstock.cli.demo.job_file import load_job
 from penstock.cli.demo.judge import judge
+from penstock.cli.demo.quiet_session import quiet_session
 from penstock.cli.demo.screen import Screen
-from penstock.query.sessions import session
 
 
 def run_on_spark(console: Console, out: Path, small: bool, job_path: Path | None) -> bool:
@@ -23,8 +23,7 @@ def run_on_spark(console: Console, out: Path, small: bool, job_path: Path | None
     screen = Screen(console)
     flights = write_files(load_flights(small), run / "input")
     facts = Facts(rows=flights.rows, run=run, job=job.path, source=job.source)
-    settings = {"spark.sql.session.timeZone": "UTC", "spark.log.level": "ERROR", "spark.sql.shuffle.partitions": "2"}
-    spark = session("penstock demo on Structured Streaming", settings)
+    spark = quiet_session("penstock demo on Structured Streaming", run)
     screen.step(
         "The job on Structured Streaming", f"the same DataFrame, started with df.writeStream; {flights.rows:,} flights"
     )

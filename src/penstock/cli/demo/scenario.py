@@ -19,12 +19,12 @@ from penstock.cli.demo.facts import Facts
 from penstock.cli.demo.feeder import Feeder
 from penstock.cli.demo.job_file import Job, load_job
 from penstock.cli.demo.judge import judge
+from penstock.cli.demo.quiet_session import quiet_session
 from penstock.cli.demo.report import write_report
 from penstock.cli.demo.sampling import OutputWatch, Sample, vertex_samples
 from penstock.cli.demo.screen import Screen, megabytes
 from penstock.errors import CheckpointFailed, PenstockError, QueryFailed
 from penstock.protocol.elements import Alignment
-from penstock.query.sessions import session
 from penstock.query.streaming_query import StreamingQuery
 from penstock.query.writer import writeStream
 from penstock.runtime.view import ExecutionView
@@ -243,7 +243,7 @@ def run_demo(console: Console, out: Path, small: bool, keep: bool, job_path: Pat
     flights = write_files(load_flights(small), run / "staging")
     facts = Facts(rows=flights.rows, run=run, job=job.path, source=job.source)
     shutil.copy(job.path, run / "job.py")
-    spark = session("penstock demo", {"spark.sql.session.timeZone": "UTC", "spark.log.level": "ERROR"})
+    spark = quiet_session("penstock demo", run)
     facts.ui = spark.sparkContext.uiWebUrl or ""
     screen.step("The job", f"an ordinary streaming DataFrame; Spark UI: {facts.ui}/StreamingQuery/")
     screen.code(job.source)

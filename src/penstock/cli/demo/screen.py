@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -86,8 +87,17 @@ def _table(sample: Sample) -> Table:
     table.add_column("busy, backpressured, idle")
     table.add_column("queued", justify="right")
     for vertex in sample.vertices:
-        table.add_row(f"   {vertex.name}", f"{vertex.rows_per_s:,.0f}", _bar(vertex), megabytes(vertex.queued_bytes))
+        table.add_row(
+            f"   {short_name(vertex.name)}", f"{vertex.rows_per_s:,.0f}", _bar(vertex), megabytes(vertex.queued_bytes)
+        )
     return table
+
+
+def short_name(vertex: str) -> str:
+    """``Watermark (at, 1 hour) -> Project [a, b] -> Filter x`` as ``Watermark > Filter``: the screen is narrow."""
+    words = [re.split(r"[ \[(]", operator.strip(), maxsplit=1)[0] for operator in vertex.split(" -> ")]
+    telling = [word for word in words if word != "Project"]
+    return " > ".join(telling or words)
 
 
 def _bar(vertex: VertexSample) -> Text:

@@ -1,0 +1,43 @@
+"""Fixtures of the end-to-end tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+from query_running import Inbox
+
+import penstock
+from penstock.query.streaming_query import StreamingQuery
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> Inbox:
+    return Inbox(tmp_path / "in")
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def start(tmp_path: Path, out: Path) -> Iterator[Callable[..., StreamingQuery]]:
+    """``start(df, **options)`` starts a Parquet query with quick checkpoints; all are stopped at the end."""
+    queries: list[StreamingQuery] = []
+
+    def start_query(df: DataFrame, **options: Any) -> StreamingQuery:
+        settings = {"format": "parquet", "checkpointLocation": str(tmp_path / "checkpoint"), "parallelism": 1}
+        settings |= {"checkpoint.interval": "200ms", "restart.attempts": 2, "restart.delay": "10ms"} | options
+        if settings["format"] == "parquet":
+            settings.setdefault("path", str(out))
+        query = penstock.writeStream(df).start(**settings)
+        queries.append(query)
+        return query
+
+    yield start_query
+    for query in queries:
+        query.stop()

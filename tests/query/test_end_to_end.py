@@ -1,0 +1,237 @@
+"""Whole queries on Spark: exactly once over restarts and kills, modes, failures, and the query's own methods."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import defaultdict
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, count, sum, udf, window  # noqa: A004 - as Spark calls them
+from query_running import Inbox, Start, eventually, rows_of
+
+import penstock
+from penstock.errors import CheckpointFailed, ConfigError, FunctionError, PlanChanged
+
+pytestmark = pytest.mark.spark
+
+
+def sums(df: DataFrame) -> DataFrame:
+    """Ten-second windows by key."""
+    grouped = df.withWatermark("at", "5 seconds").groupBy(window("at", "10 seconds"), "key")
+    return grouped.agg(count("*").alias("n"), sum("value").alias("total")).select("window.start", "key", "n", "total")
+
+
+def expected_sums(rows: list[tuple[int, int, float]], before_s: float) -> list[tuple[object, ...]]:
+    """Of the windows that end at or before ``before_s``."""
+    groups: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for key, value, seconds in rows:
+        groups[int(seconds // 10) * 10, key].append(value)
+    found = [
+        (datetime.fromtimestamp(start, tz=UTC), key, len(values), sum_of(values))
+        for (start, key), values in groups.items()
+        if start + 10 <= before_s
+    ]
+    return sorted(found, key=repr)
+
+
+def sum_of(values: list[int]) -> int:
+    total = 0
+    for value in values:
+        total += value
+    return total
+
+
+def flow(first_s: int, last_s: int) -> list[tuple[int, int, float]]:
+    return [(second % 3, second, float(second)) for second in range(first_s, last_s)]
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_windows_come_out_exactly_once_over_a_stop_and_a_kill(
+    spark: SparkSession, inbox: Inbox, out: Path, start: Start, parallelism: int
+) -> None:
+    inbox.add(flow(0, 40))
+    query = start(sums(inbox.stream(spark)), parallelism=parallelism)
+    query.processAllAvailable()
+    assert rows_of(out) == expected_sums(flow(0, 40), before_s=34)
+    first_id, first_run = query.id, query.runId
+    query.stop()
+    assert not query.isActive
+    assert query.awaitTermination(0) is True
+
+    inbox.add(flow(40, 70))
+    query = start(sums(inbox.stream(spark)), parallelism=parallelism)
+    query.processAllAvailable()
+    assert (query.id, query.runId == first_run) == (first_id, False)
+    assert query.generation == 2
+    assert rows_of(out) == expected_sums(flow(0, 70), before_s=64)
+
+    os.kill(query.view().slots[-1].pid, signal.SIGKILL)
+    inbox.add(flow(70, 100))
+    eventually(lambda: query.generation == 3, "the next Generation")
+    query.processAllAvailable()
+    assert query.isActive
+    assert query.exception() is None
+    assert rows_of(out) == expected_sums(flow(0, 100), before_s=94)
+
+
+def test_without_aggregation_every_row_comes_out_once(
+    spark: SparkSession, inbox: Inbox, out: Path, start: Start
+) -> None:
+    query = start(inbox.stream(spark).where("value % 2 = 0").select("key", (col("value") * 10).alias("v")))
+    for part in range(3):
+        inbox.add(flow(part * 10, part * 10 + 10))
+        query.processAllAvailable()
+        expected = [(second % 3, second * 10) for second in range(part * 10 + 10) if second % 2 == 0]
+        assert rows_of(out) == sorted(expected, key=repr)
+    assert [row.v for row in spark.read.parquet(str(out)).orderBy("v").collect()] == [s * 10 for s in range(0, 30, 2)]
+
+
+def test_update_mode_gives_each_changed_key_with_its_latest_value(
+    spark: SparkSession, inbox: Inbox, start: Start
+) -> None:
+    totals = inbox.stream(spark).groupBy("key").agg(sum("value").alias("total"))
+    query = start(totals, format="memory", queryName="totals", outputMode="update")
+    assert spark.table("totals").count() == 0
+    inbox.add([(1, 10, 0.0), (2, 20, 0.0)])
+    query.processAllAvailable()
+    assert sorted(spark.table("totals").collect()) == [(1, 10), (2, 20)]
+    inbox.add([(1, 5, 0.0)])
+    query.processAllAvailable()
+    assert sorted(spark.table("totals").collect()) == [(1, 10), (1, 15), (2, 20)]
+
+
+def plus(amount: int) -> Callable[[int], int]:
+    return lambda value: value + amount
+
+
+def test_an_edited_function_resumes_from_the_checkpoint(
+    spark: SparkSession, inbox: Inbox, out: Path, start: Start
+) -> None:
+    def job(amount: int) -> DataFrame:
+        return inbox.stream(spark).select("key", udf(plus(amount), "bigint")("value").alias("v"))
+
+    inbox.add([(1, 1, 0.0)])
+    query = start(job(100))
+    query.processAllAvailable()
+    query.stop()
+    inbox.add([(2, 2, 0.0)])
+    query = start(job(1000))
+    query.processAllAvailable()
+    assert rows_of(out) == [(1, 101), (2, 1002)]
+
+
+def test_another_plan_is_refused(spark: SparkSession, inbox: Inbox, start: Start) -> None:
+    inbox.add(flow(0, 5))
+    query = start(inbox.stream(spark).groupBy("key").count(), format="noop", outputMode="update")
+    query.processAllAvailable()
+    query.stop()
+    with pytest.raises(PlanChanged):
+        start(inbox.stream(spark).groupBy("value").count(), format="noop", outputMode="update")
+
+
+def test_a_function_that_raises_ends_the_query_with_its_traceback(
+    spark: SparkSession, inbox: Inbox, out: Path, start: Start
+) -> None:
+    @udf("bigint")
+    def broken_on_three(value):
+        if value == 3:
+            raise ValueError("three is not to be borne")
+        return value
+
+    inbox.add([(1, 1, 0.0)])
+    query = start(inbox.stream(spark).select(broken_on_three("value").alias("v")))
+    query.processAllAvailable()
+    inbox.add([(1, 3, 0.0)])
+    with pytest.raises(StreamingQueryException, match="three is not to be borne") as caught:
+        query.awaitTermination(60)
+    text = str(caught.value)
+    assert "udf-0" in text
+    assert "broken_on_three" in text
+    assert "Traceback" in text
+    assert query.id in text
+    assert isinstance(caught.value.__cause__, FunctionError)
+    assert caught.value.__cause__.operator.startswith("udf-0")
+    assert not query.isActive
+    assert str(query.exception()) == text
+    assert "three" in query.status["message"]
+    with pytest.raises(StreamingQueryException, match="three"):
+        query.processAllAvailable()
+    assert rows_of(out) == [(1,)], "what was committed stays"
+
+
+def test_status_progress_and_await_termination(spark: SparkSession, inbox: Inbox, start: Start) -> None:
+    query = start(sums(inbox.stream(spark)), queryName="told")
+    assert query.isActive
+    assert (query.name, query.lastProgress, query.exception()) == ("told", None, None)
+    assert query.awaitTermination(0) is False
+    inbox.add(flow(0, 40))
+    query.processAllAvailable()
+    inbox.add(flow(40, 60))
+    query.processAllAvailable()
+    eventually(lambda: query.status["message"] == "Waiting for data to arrive", "an idle query")
+    progresses = query.recentProgress
+    assert sum_of([progress.numInputRows for progress in progresses]) == 60
+    assert [p.batchId for p in progresses] == sorted({p.batchId for p in progresses})
+    last = query.lastProgress
+    assert last is not None
+    assert last.eventTime["watermark"] == "1970-01-01T00:00:54.000Z"
+    assert last.name == "told"
+    assert str(last.id) == query.id
+    assert "FileStreamSource" in last.sources[0].description
+    assert last.sink.description.startswith("FileSink[")
+    assert last.stateOperators[0].numRowsDroppedByWatermark == 0
+    query.stop()
+    query.stop()
+    assert query.awaitTermination() is None
+    assert query.status["message"] == "Stopped"
+
+
+def test_a_snapshot_on_request(spark: SparkSession, inbox: Inbox, start: Start) -> None:
+    inbox.add(flow(0, 40))
+    query = start(sums(inbox.stream(spark)), **{"checkpoint.interval": "1h"})
+    metadata = query.snapshot(label="mine", alignment="aligned", timeout=30)
+    assert (metadata.label, metadata.requested, metadata.alignment) == ("mine", True, "aligned")
+    with pytest.raises(ConfigError, match="choose aligned or unaligned"):
+        query.snapshot(alignment="sideways")
+    query.stop()
+    with pytest.raises(CheckpointFailed):
+        query.snapshot()
+
+
+def test_two_active_queries_cannot_have_one_name(spark: SparkSession, inbox: Inbox, start: Start) -> None:
+    query = start(inbox.stream(spark), format="noop", queryName="taken")
+    with pytest.raises(ConfigError, match="'taken' is active"):
+        start(inbox.stream(spark), format="noop", queryName="taken", checkpointLocation=None)
+    query.stop()
+
+
+def test_a_temporary_location_is_removed_at_the_end(
+    spark: SparkSession, inbox: Inbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    query = penstock.writeStream(inbox.stream(spark)).format("noop").option("parallelism", 1).start()
+    [directory] = tmp_path.glob("penstock-checkpoint-*")
+    inbox.add(flow(0, 3))
+    query.processAllAvailable()
+    assert (directory / "query.json").exists()
+    query.stop()
+    eventually(lambda: not directory.exists(), "the location to be removed", 10)
+
+
+def test_explain_shows_vertices_and_edges(
+    spark: SparkSession, inbox: Inbox, start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    query = start(sums(inbox.stream(spark)))
+    query.explain(extended=True)
+    text = capsys.readouterr().out
+    assert "2 vertices x 1 slots" in text
+    assert "--hash(" in text
+    assert "FileStreamSource" in text
+    assert "FileSink[" in text
+    assert "state" in text

@@ -1,0 +1,132 @@
+"""What the writer does with options, triggers and PySpark's methods that are refused; no query is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import penstock
+from penstock.errors import ConfigError, LocationError, NotSupported, NotYet, ResourceError
+from penstock.query import writer as writer_module
+from penstock.query.start import StartRequest, session_options
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def rate(spark: SparkSession) -> DataFrame:
+    return spark.readStream.format("rate").load()
+
+
+@pytest.fixture
+def requested(monkeypatch: pytest.MonkeyPatch) -> list[StartRequest]:
+    """Catches what ``start`` asks for."""
+    caught: list[StartRequest] = []
+    monkeypatch.setattr(writer_module, "start_query", lambda df, request: caught.append(request))
+    return caught
+
+
+def test_public_names() -> None:
+    assert sorted(penstock.__all__) == ["DataStreamWriter", "StreamingQuery", "__version__", "session", "writeStream"]
+    assert all(hasattr(penstock, name) for name in penstock.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'writestream'"):
+        _ = penstock.writestream  # type: ignore[attr-defined]
+
+
+def test_options_go_to_penstock_the_location_or_the_sink(rate: DataFrame, requested: list[StartRequest]) -> None:
+    writer = penstock.writeStream(rate).format("parquet").outputMode("append").queryName("q")
+    writer.option("spark.penstock.checkpoint.interval", "2s").option("Exchange.MemoryPerGate", "1m")
+    writer.option("CheckpointLocation", "/c").options(compression="zstd", parallelism=2, ignored=None)
+    writer.start("/out", exact=True)
+    [request] = requested
+    assert request.engine_options == {
+        "checkpoint.interval": "2s",
+        "exchange.memorypergate": "1m",
+        "parallelism": "2",
+    }
+    assert request.checkpoint_location == "/c"
+    assert request.sink.options == {"compression": "zstd", "exact": "true", "path": "/out"}
+    assert (request.sink.format, request.sink.output_mode, request.sink.query_name) == ("parquet", "append", "q")
+
+
+def test_starts_arguments_win(rate: DataFrame, requested: list[StartRequest]) -> None:
+    penstock.writeStream(rate).format("parquet").start(format="memory", outputMode="update", queryName="other")
+    [request] = requested
+    assert (request.sink.format, request.sink.output_mode, request.sink.query_name) == ("memory", "update", "other")
+
+
+@pytest.mark.parametrize(
+    ("text", "interval"),
+    [("5 seconds", "5s"), ("1 minute", "1m"), ("200 milliseconds", "200ms"), ("0 seconds", "1ms"), ("10s", "10s")],
+)
+def test_processing_time_is_the_checkpoint_interval(
+    rate: DataFrame, requested: list[StartRequest], text: str, interval: str
+) -> None:
+    penstock.writeStream(rate).trigger(processingTime=text).start()
+    assert requested[0].engine_options == {"checkpoint.interval": interval}
+
+
+@pytest.mark.parametrize("name", ["once", "continuous", "availableNow", "realTime"])
+def test_other_triggers_are_not_yet(rate: DataFrame, name: str) -> None:
+    with pytest.raises(NotYet, match=rf"trigger\({name}"):
+        penstock.writeStream(rate).trigger(**{name: True})
+
+
+@pytest.mark.parametrize("triggers", [{}, {"processingTime": "1 second", "once": True}, {"never": True}])
+def test_exactly_one_known_trigger(rate: DataFrame, triggers: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="exactly one trigger"):
+        penstock.writeStream(rate).trigger(**triggers)
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [("foreach", [print]), ("foreachBatch", [print]), ("toTable", ["t"]), ("partitionBy", ["a"]), ("clusterBy", ["a"])],
+)
+def test_what_is_not_yet_is_refused_by_name(rate: DataFrame, method: str, arguments: list[Any]) -> None:
+    with pytest.raises(NotYet, match=method):
+        getattr(penstock.writeStream(rate), method)(*arguments)
+
+
+def refusal(df: DataFrame, error: type[Exception], tmp_path: Path, **changes: Any) -> str:
+    writer = penstock.writeStream(df).option("checkpointLocation", str(tmp_path / "c"))
+    with pytest.raises(error) as caught:
+        writer.start(**{"format": "noop", **changes})
+    assert not (tmp_path / "c").exists(), "a refusal leaves nothing behind"
+    return str(caught.value)
+
+
+def test_bad_input_is_named(spark: SparkSession, rate: DataFrame, tmp_path: Path) -> None:
+    assert "spark.penstock.checkpoint.intervall" in refusal(
+        rate, ConfigError, tmp_path, **{"spark.penstock.checkpoint.intervall": "1s"}
+    )
+    assert "checkpoint.interval='soon'" in refusal(rate, ConfigError, tmp_path, **{"checkpoint.interval": "soon"})
+    assert "option wrong of the noop sink" in refusal(rate, ConfigError, tmp_path, wrong="1")
+    assert "option numrow of the console sink" in refusal(rate, ConfigError, tmp_path, format="console", numRow="1")
+    assert "format 'nothing' is unknown" in refusal(rate, ConfigError, tmp_path, format="nothing")
+    assert "format 'kafka' is not written yet" in refusal(rate, NotYet, tmp_path, format="kafka")
+    assert "needs a directory" in refusal(rate, ConfigError, tmp_path, format="parquet")
+    assert "give a name with queryName" in refusal(rate, ConfigError, tmp_path, format="memory")
+    assert "update" in refusal(rate, NotSupported, tmp_path, format="parquet", path="/out", outputMode="update")
+    assert "complete" in refusal(rate, NotYet, tmp_path, outputMode="complete")
+    assert "batch" in refusal(spark.range(3), ConfigError, tmp_path)
+    assert "free" in refusal(rate, ResourceError, tmp_path, parallelism=100)
+
+
+def test_a_sink_that_keeps_rows_needs_a_location(rate: DataFrame, tmp_path: Path) -> None:
+    with pytest.raises(LocationError, match="checkpointLocation must be specified"):
+        penstock.writeStream(rate).start(str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_session_settings_lie_below_the_writers(spark: SparkSession, spark_conf: Any) -> None:
+    spark_conf("spark.penstock.checkpoint.Interval", "7s")
+    assert session_options(spark) == {"checkpoint.interval": "7s"}
+
+
+def test_spark_connect_is_refused() -> None:
+    connect = type("DataFrame", (), {"__module__": "pyspark.sql.connect.dataframe"})
+    with pytest.raises(NotSupported, match="Spark Connect"):
+        penstock.writeStream(connect()).format("noop").start()
