@@ -37,8 +37,19 @@ LOGIC += ["case when x_b then x_dec when y_b then y_dec else 1.50 end", "1", "nu
 LOGIC += ["named_struct('a', x_i32, 'b', x_f64)", "if(x_b, named_struct('a', x_i32), named_struct('a', y_i32)).a"]
 LOGIC += ["double('NaN')", "float('-Infinity')", "'text'", "X'00ff'", "cast(null as string)", "7S", "9L"]
 
-DECIMALS_CASES = [f"{x} {op} {y}" for op in "+-*" for x, y in (("x_dec", "y_dec"), ("x_big", "y_big"), ("x_dec", "y_big"))]
-DECIMALS_CASES += ["-x_big", "abs(x_dec)", "x_dec * 2", "x_dec + x_i32", "try_add(x_big, y_big)", "x_i64 * x_dec"]
+DECIMALS_CASES = [
+    f"{x} {op} {y}" for op in "+-*" for x, y in (("x_dec", "y_dec"), ("x_big", "y_big"), ("x_dec", "y_big"))
+]
+DECIMALS_CASES += [
+    "-x_dec",
+    "abs(x_dec)",
+    "-cast(x_i64 as decimal(34,4))",
+    "abs(cast(x_i64 as decimal(34,4)))",
+    "x_dec * 2",
+    "x_dec + x_i32",
+    "try_add(x_big, y_big)",
+    "x_i64 * x_dec",
+]
 
 INTEGRAL = {"i8": "tinyint", "i16": "smallint", "i32": "int", "i64": "bigint"}
 PLAIN = {"b": "boolean", **INTEGRAL, "f32": "float", "f64": "double"}
@@ -49,7 +60,12 @@ CASTS += [f"cast(x_{t} as {name})" for t in DECIMALS for name in PLAIN.values()]
 CASTS += [f"cast(x_{t} as decimal({p}))" for t in ("b", *INTEGRAL, *DECIMALS) for p in ("3,1", "12,4", "20,0", "38,18")]
 CASTS += ["try_cast(x_big as decimal(5,2))", "try_cast(x_big as int)", "cast(x_big as decimal(38,2))"]
 CASTS += [f"cast(x_{t} as timestamp)" for t in (*INTEGRAL, *FLOATS)]
-CASTS += ["timestamp_seconds(x_i64)", "timestamp_seconds(x_i32)", "timestamp_seconds(x_f64)", "timestamp_seconds(x_f32)"]
+CASTS += [
+    "timestamp_seconds(x_i64)",
+    "timestamp_seconds(x_i32)",
+    "timestamp_seconds(x_f64)",
+    "timestamp_seconds(x_f32)",
+]
 CASTS += ["timestamp_millis(x_i64)", "timestamp_micros(x_i64)", "timestamp_millis(x_i16)", "date_from_unix_date(x_i32)"]
 
 GUARDS = [

@@ -6,8 +6,10 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import expression_cases_numbers as numbers
+import expression_cases_texts as texts
+import expression_cases_times as times
+import expression_relations as edges
 import pyarrow as pa
-from expression_relations import numbers as number_edges
 
 
 @dataclass(frozen=True)
@@ -20,10 +22,20 @@ class Group:
 
 
 GROUPS = {
-    "arithmetic": Group(number_edges, numbers.ARITHMETIC),
-    "comparisons": Group(number_edges, numbers.COMPARISONS),
-    "logic": Group(number_edges, numbers.LOGIC),
-    "decimals": Group(number_edges, numbers.DECIMALS_CASES),
-    "number casts": Group(number_edges, numbers.CASTS),
-    "guards": Group(number_edges, numbers.GUARDS),
+    "arithmetic": Group(edges.numbers, numbers.ARITHMETIC),
+    "comparisons": Group(edges.numbers, numbers.COMPARISONS),
+    "logic": Group(edges.numbers, numbers.LOGIC),
+    "decimals": Group(edges.numbers, numbers.DECIMALS_CASES),
+    "number casts": Group(edges.numbers, numbers.CASTS),
+    "guards": Group(edges.numbers, numbers.GUARDS),
+    "strings": Group(edges.texts, texts.STRINGS),
+    "patterns": Group(edges.texts, texts.PATTERNS),
+    "string arrays and hashes": Group(edges.texts, texts.OTHERS),
+    "numerals": Group(edges.numerals, texts.NUMERALS),
+    "letters": Group(edges.letters, texts.LETTERS),
+    "time parts": Group(edges.instants, times.PARTS),
+    "time casts": Group(edges.instants, times.CASTS),
+    "time sums": Group(edges.instants, times.SUMS),
+    "windows": Group(edges.known_instants, times.WINDOWS),
+    "moments": Group(edges.moments, times.MOMENTS),
 }

@@ -9,13 +9,21 @@ from penstock.frontend import (
     expressions_core,
     expressions_logic,
     expressions_math,
+    expressions_strings,
     expressions_times,
 )
 from penstock.frontend.catalyst import JavaTree
 from penstock.frontend.expressions_registry import REGISTRY, Translation
 from penstock.operators.expressions import Expression, SessionConf
 
-AREAS = (expressions_core, expressions_logic, expressions_math, expressions_casts, expressions_times)
+AREAS = (
+    expressions_core,
+    expressions_logic,
+    expressions_math,
+    expressions_casts,
+    expressions_strings,
+    expressions_times,
+)
 """The modules that fill the registry, in the order of the documentation."""
 
 

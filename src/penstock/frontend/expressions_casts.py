@@ -52,7 +52,7 @@ def cast(tree: JavaTree, translation: Translation) -> Expression:
         kernel = build(tree, child, target, translation)
         if kernel is not None:
             return kernel
-    refuse(tree, f"there is no cast from {child.data_type} to {target} here")
+    return refuse(tree, f"there is no cast from {child.data_type} to {target} here")
 
 
 def _is_plain(data_type: pa.DataType) -> bool:
@@ -164,7 +164,7 @@ def _text(tree: JavaTree, child: Expression, target: pa.DataType, translation: T
         return Reinterpret((child,), target, bool(tree.nullable()))
     parse: Callable[..., object]
     if Types.is_integer(target):
-        parse = partial(texts.parse_integer, target.bit_width, mode is EvalMode.ANSI)
+        parse = partial(texts.parse_integer, target.bit_width, mode is not EvalMode.LEGACY)
     elif Types.is_boolean(target):
         parse = texts.parse_boolean
     elif Types.is_floating(target):

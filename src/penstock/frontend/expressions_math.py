@@ -14,6 +14,7 @@ from penstock.operators.expressions.arithmetic import EvalMode
 from penstock.operators.expressions.decimals import DecimalArithmetic, DecimalSign
 
 AREA = "Arithmetic"
+MAX_NEGATED_PRECISION = 34
 
 _SYMBOLS = {"Add": "+", "Subtract": "-", "Multiply": "*", "BitwiseAnd": "&", "BitwiseOr": "|", "BitwiseXor": "^"}
 
@@ -48,11 +49,18 @@ def division(tree: JavaTree, translation: Translation) -> Expression:
     return _DIVISIONS[kind(tree)](left, right, arrow_type(tree), eval_mode(tree))
 
 
+def decimal_sign(tree: JavaTree, operation: str, child: Expression) -> Expression:
+    """Spark negates longer decimals in a context of 34 digits, and so rounds them: refused rather than copied."""
+    if child.data_type.precision > MAX_NEGATED_PRECISION:
+        refuse(tree, f"decimals of more than {MAX_NEGATED_PRECISION} digits cannot be negated; cast to fewer")
+    return DecimalSign(operation, child, bool(tree.nullable()))
+
+
 @catalyst("UnaryMinus", area=AREA, forms="`-x`", limits="numbers")
 def negate(tree: JavaTree, translation: Translation) -> Expression:
     child = translation(tree.child())
     if pa.types.is_decimal(child.data_type):
-        return DecimalSign("-", child, bool(tree.nullable()))
+        return decimal_sign(tree, "-", child)
     if not is_number(child.data_type):
         refuse(tree, "only numbers can be negated")
     return kernels.Negate(child, bool(tree.failOnError()), bool(tree.nullable()))
@@ -62,7 +70,7 @@ def negate(tree: JavaTree, translation: Translation) -> Expression:
 def absolute(tree: JavaTree, translation: Translation) -> Expression:
     child = translation(tree.child())
     if pa.types.is_decimal(child.data_type):
-        return DecimalSign("abs", child, bool(tree.nullable()))
+        return decimal_sign(tree, "abs", child)
     if not is_number(child.data_type):
         refuse(tree, "only numbers have an absolute value")
     return kernels.Absolute(child, bool(tree.failOnError()), bool(tree.nullable()))

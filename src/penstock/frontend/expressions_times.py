@@ -9,6 +9,7 @@ from penstock.frontend.expressions_casts import zone_of
 from penstock.frontend.expressions_registry import Translation, catalyst, refuse
 from penstock.operators.expressions import Expression, Literal, temporal
 from penstock.operators.expressions.nested import Reinterpret
+from penstock.operators.expressions.zones import Zone
 
 AREA = "Dates and timestamps"
 
@@ -48,9 +49,9 @@ def add_months(tree: JavaTree, translation: Translation) -> Expression:
     return temporal.AddMonths(start, months, zone_of_date())
 
 
-def zone_of_date() -> temporal.Zone:
+def zone_of_date() -> Zone:
     """Dates have no zone; kernels that also take timestamps are given UTC."""
-    return temporal.Zone("UTC")
+    return Zone("UTC")
 
 
 @catalyst("LastDay", area=AREA, forms="`last_day`")
@@ -71,7 +72,7 @@ def reinterpret(tree: JavaTree, translation: Translation) -> Expression:
 @catalyst("UnixSeconds", "UnixMillis", area=AREA, forms="`unix_seconds`, `unix_millis`")
 def unix_time(tree: JavaTree, translation: Translation) -> Expression:
     unit = 1_000_000 if kind(tree) == "UnixSeconds" else 1_000
-    return temporal.UnixTime(unit, translation(tree.child()), bool(tree.nullable()))
+    return temporal.UnixTime(unit, translation(tree.child()), False, bool(tree.nullable()))
 
 
 @catalyst("UnixTimestamp", "ToUnixTimestamp", area=AREA, forms="`unix_timestamp`, `to_unix_timestamp`",
@@ -82,7 +83,7 @@ def to_unix_timestamp(tree: JavaTree, translation: Translation) -> Expression:
         child = temporal.DateToTimestamp(child, pa.timestamp("us", tz="UTC"), zone_of(tree, translation))
     if not pa.types.is_timestamp(child.data_type):
         refuse(tree, "cast the string to a timestamp first")
-    return temporal.UnixTime(1_000_000, child, bool(tree.nullable()))
+    return temporal.UnixTime(1_000_000, child, True, bool(tree.nullable()))
 
 
 @catalyst("SecondsToTimestamp", "MillisToTimestamp", area=AREA, forms="`timestamp_seconds`, `timestamp_millis`",

@@ -35,18 +35,21 @@ def days_from_civil(year: Vector, month: Vector, day: Vector) -> Vector:
     year_of_era = shifted - era * 400
     day_of_year = (153 * np.where(month > 2, month - 3, month + 9) + 2) // 5 + day - 1
     day_of_era = year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year
-    return era * _DAYS_PER_ERA + day_of_era - _MARCH_0000
+    days: Vector = era * _DAYS_PER_ERA + day_of_era - _MARCH_0000
+    return days
 
 
 def is_leap(year: Vector) -> Vector:
-    return (year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0))
+    leap: Vector = (year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0))
+    return leap
 
 
 _LENGTHS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 
 
 def month_length(year: Vector, month: Vector) -> Vector:
-    return _LENGTHS[month] + ((month == 2) & is_leap(year))
+    lengths: Vector = _LENGTHS[month] + ((month == 2) & is_leap(year))
+    return lengths
 
 
 def add_months(days: Vector, months: Vector) -> Vector:

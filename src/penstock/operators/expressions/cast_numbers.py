@@ -9,6 +9,7 @@ from penstock.operators.expressions import failures
 from penstock.operators.expressions.arithmetic import EvalMode
 from penstock.operators.expressions.base import Expression, Mask
 from penstock.operators.expressions.strict import Strict
+from penstock.operators.expressions.text_times import wall_time_text
 from penstock.operators.expressions.vectors import Vector, first, from_vector, select, storage_type, to_vector
 
 MICROS_PER_SECOND = 1_000_000
@@ -57,7 +58,7 @@ class NumericCast(Strict):
 
 
 class TimestampToNumber(Strict):
-    """Seconds since 1970: floored for integers, with the fraction for floats."""
+    """Seconds since 1970: floored for integers, null if out of range in legacy mode; with the fraction for floats."""
 
     def __init__(self, child: Expression, data_type: pa.DataType, mode: EvalMode) -> None:
         super().__init__((child,), data_type)
@@ -71,10 +72,10 @@ class TimestampToNumber(Strict):
         whole = micros // MICROS_PER_SECOND
         out = whole.astype(storage_type(self.data_type))
         lost = select(rows, out != whole)
-        if self.mode is EvalMode.LEGACY or not lost.any():
+        if not lost.any():
             return from_vector(out, self.data_type, rows)
         if self.mode is EvalMode.ANSI:
-            raise failures.cast_overflow(arrays[0][first(lost)], arrays[0].type, self.data_type)
+            raise failures.cast_overflow(wall_time_text(int(micros[first(lost)])), arrays[0].type, self.data_type)
         return from_vector(out, self.data_type, select(rows, ~lost))
 
 
@@ -97,10 +98,15 @@ class NumberToTimestamp(Strict):
         values = to_vector(arrays[0])
         if values.dtype.kind == "i":
             return from_vector(saturating_micros(values, MICROS_PER_SECOND), self.data_type, rows)
-        wide = values.astype(np.float64)
         with np.errstate(all="ignore"):
-            micros = jvm_truncate(wide * MICROS_PER_SECOND, np.dtype(np.int64))
-        lost = select(rows, ~np.isfinite(wide))
-        if lost.any() and self.mode is EvalMode.ANSI:
+            wide = values.astype(np.float64) * MICROS_PER_SECOND
+            micros = jvm_truncate(wide, np.dtype(np.int64))
+        lost = select(rows, ~np.isfinite(values))
+        if self.mode is EvalMode.LEGACY:
+            return from_vector(micros, self.data_type, select(rows, ~lost) if lost.any() else rows)
+        beyond = select(rows, ~((np.floor(wide) <= float(_LONG_MAX)) & (np.ceil(wide) >= float(_LONG_MIN))))
+        if self.mode is EvalMode.ANSI and lost.any():
             raise failures.malformed(values[first(lost)], arrays[0].type, self.data_type)
-        return from_vector(micros, self.data_type, select(rows, ~lost) if lost.any() else rows)
+        if self.mode is EvalMode.ANSI and beyond.any():
+            raise failures.cast_overflow(wide[first(beyond)], pa.float64(), pa.int64())
+        return from_vector(micros, self.data_type, select(rows, ~(lost | beyond)))

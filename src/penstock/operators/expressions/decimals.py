@@ -20,6 +20,7 @@ from penstock.operators.expressions.vectors import map_distinct
 # Enough for the product of two 38-digit numbers, and for a dividend shifted by 76 places.
 _EXACT = Context(prec=200, rounding=ROUND_HALF_UP, Emax=999_999, Emin=-999_999)
 _MAX_COMPACT_PRECISION = 18
+_MAX_PRECISION = 38
 
 
 def rounded(value: Decimal, scale: int) -> Decimal:
@@ -29,10 +30,10 @@ def rounded(value: Decimal, scale: int) -> Decimal:
 
 def to_precision(value: Decimal, precision: int, scale: int) -> Decimal | None:
     """``value`` as ``decimal(precision, scale)``, or None if it needs more digits."""
-    if value.adjusted() > 100:
+    if value.adjusted() > 2 * _MAX_PRECISION:
         return None
     cut = rounded(value, scale)
-    return cut if abs(cut.scaleb(scale, context=_EXACT)) < Decimal(10) ** precision else None
+    return cut if cut.scaleb(scale, context=_EXACT).copy_abs() < Decimal(10) ** precision else None
 
 
 class DecimalArithmetic(Strict):
@@ -151,6 +152,10 @@ def text_to_decimal(target: pa.DataType, ansi: bool, text: str) -> Decimal | Non
     """A text as a decimal: malformed is None; too large raises under ANSI, as a range error."""
     value = parse_decimal(text)
     if value is None:
+        return None
+    if value.adjusted() >= _MAX_PRECISION:
+        if ansi:
+            raise failures.decimal_unsupported(text)
         return None
     result = to_precision(value, target.precision, target.scale)
     if result is None and ansi:

@@ -93,6 +93,14 @@ def decimal_out_of_range(value: Decimal, target: pa.DataType) -> EvaluationError
     )
 
 
+def decimal_unsupported(text: str) -> EvaluationError:
+    """A text holds a number of more digits before the point than any decimal has."""
+    return EvaluationError(
+        f"[NUMERIC_OUT_OF_SUPPORTED_RANGE] The value {text} cannot be interpreted as a numeric since it has more than "
+        "38 digits."
+    )
+
+
 def array_index(index: object, size: object) -> EvaluationError:
     return EvaluationError(
         f"[INVALID_ARRAY_INDEX] The index {index} is out of bounds. The array has {size} elements. "

@@ -27,6 +27,7 @@ _UNITS = {
     "hour": 3600 * _MICROS,
     "day": MICROS_PER_DAY,
 }
+_MAX_DAYS = 2**63 // MICROS_PER_DAY
 _PARTS = {"hour": (3600 * _MICROS, 24), "minute": (60 * _MICROS, 60), "second": (_MICROS, 60)}
 
 
@@ -45,6 +46,14 @@ def checked(
 def zone_of(child: Expression, zone: Zone) -> Zone:
     """The zone by which a timestamp expression is read."""
     return zone if child.data_type.tz is not None else Zone("UTC")
+
+
+def starts_of_days(zone: Zone, days: Vector, rows: Mask | None) -> Vector:
+    """The first instants of local days; days too far away for a timestamp raise."""
+    beyond = select(rows, np.abs(days.astype(np.int64)) > _MAX_DAYS)
+    if beyond.any():
+        raise failures.time_overflow("start of day", days[first(beyond)])
+    return zone.starts_of_days(np.clip(days.astype(np.int64), -_MAX_DAYS, _MAX_DAYS))
 
 
 class DatePart(Strict):
@@ -91,11 +100,7 @@ class DateToTimestamp(Strict):
         self.zone = zone if data_type.tz is not None else Zone("UTC")
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
-        days = to_vector(arrays[0]).astype(np.int64)
-        beyond = select(rows, np.abs(days) > 2**63 // MICROS_PER_DAY)
-        if beyond.any():
-            raise failures.time_overflow("cast to timestamp", days[first(beyond)])
-        return from_vector(self.zone.starts_of_days(days), self.data_type, rows)
+        return from_vector(starts_of_days(self.zone, to_vector(arrays[0]), rows), self.data_type, rows)
 
 
 class ShiftZone(Strict):
@@ -135,7 +140,8 @@ class AddMonths(Strict):
             days = calendar.add_months(start, months)
             out_of_range = select(rows, days != days.astype(np.int32))
             if out_of_range.any():
-                raise failures.time_overflow("add months", start[first(out_of_range)])
+                row = first(out_of_range)
+                raise failures.overflow(pa.int32(), "+ months", start[row], months[row])
             return from_vector(days, self.data_type, rows)
         offsets = self.zone.offsets(start)
         local = start + offsets
@@ -199,18 +205,19 @@ class TruncateTimestamp(Strict):
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         micros = to_vector(arrays[0])
-        return from_vector(self._truncate(micros), self.data_type, rows)
+        return from_vector(self._truncate(micros, rows), self.data_type, rows)
 
-    def _truncate(self, micros: Vector) -> Vector:
+    def _truncate(self, micros: Vector, rows: Mask | None) -> Vector:
         if self.level == "microsecond":
             return micros
         if self.level in ("millisecond", "second"):
-            return micros - micros % _UNITS[self.level]
+            floored: Vector = micros - micros % _UNITS[self.level]
+            return floored
         offsets = self.zone.offsets(micros)
         local = micros + offsets
         if self.level in _UNITS:
             return self.zone.resolve(local - local % _UNITS[self.level], offsets)
-        return self.zone.starts_of_days(calendar.truncate_date(self.level, local // MICROS_PER_DAY))
+        return starts_of_days(self.zone, calendar.truncate_date(self.level, local // MICROS_PER_DAY), rows)
 
 
 class LastDay(Strict):
@@ -221,14 +228,18 @@ class LastDay(Strict):
 
 
 class UnixTime(Strict):
-    """``unix_seconds``, ``unix_millis`` of a timestamp: floored."""
+    """``unix_seconds``, ``unix_millis`` of a timestamp: floored; ``unix_timestamp``: towards zero."""
 
-    def __init__(self, micros_per_unit: int, child: Expression, nullable: bool = True) -> None:
+    def __init__(self, micros_per_unit: int, child: Expression, truncated: bool, nullable: bool = True) -> None:
         super().__init__((child,), pa.int64(), nullable)
         self.micros_per_unit = micros_per_unit
+        self.truncated = truncated
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
-        return from_vector(to_vector(arrays[0]) // self.micros_per_unit, self.data_type, rows)
+        micros = to_vector(arrays[0])
+        if self.truncated:
+            micros = micros - np.fmod(micros, self.micros_per_unit)
+        return from_vector(micros // self.micros_per_unit, self.data_type, rows)
 
 
 class FromUnixTime(Strict):

@@ -27,7 +27,6 @@ _SPECIAL = {
 _JAVA_SPECIAL = {"NaN": float("nan"), "+NaN": float("nan"), "-NaN": float("nan")}
 _TRUE = frozenset(("t", "true", "y", "yes", "1"))
 _FALSE = frozenset(("f", "false", "n", "no", "0"))
-_MAX_DIGITS = 38
 _EXPONENT_LIMIT = 10_000
 
 
@@ -114,14 +113,12 @@ def parse_boolean(text: str) -> bool | None:
 
 
 def parse_decimal(text: str) -> Decimal | None:
-    """``new BigDecimal(text.trim())``; more than 38 integral digits are no decimal of Spark's."""
+    """``new BigDecimal(text.trim())``, whatever its size."""
     body = text.strip(JAVA_BLANKS)
     if not _DECIMAL.fullmatch(body):
         return None
     value = Decimal(body)
-    if abs(value.adjusted()) > _EXPONENT_LIMIT:
-        return None if value else Decimal(0)
-    return value if value.adjusted() < _MAX_DIGITS else None
+    return value if value.adjusted() > -_EXPONENT_LIMIT else Decimal(0)
 
 
 def boolean_text(value: bool) -> str:

@@ -79,7 +79,7 @@ class Zone:
         return micros if self.is_utc else micros + self.offsets(micros)
 
     def to_instants(self, local: Vector) -> Vector:
-        """``ZonedDateTime.of``: wall times in a gap move later by its length, ambiguous ones take the earlier offset."""
+        """``ZonedDateTime.of``: wall times in a gap move later by its length, ambiguous ones take the first offset."""
         if self.is_utc:
             return local
         table = _table(self.name)

@@ -1,0 +1,220 @@
+"""Strings, patterns, arrays of strings and hashes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pyarrow as pa
+
+from penstock.frontend.catalyst import JavaTree, arrow_type, kind
+from penstock.frontend.expressions_registry import Translation, catalyst, refuse
+from penstock.operators.expressions import Expression, Literal, lists, patterns, strings
+from penstock.operators.expressions.hashes import XxHash64
+from penstock.operators.expressions.strict import Mapped
+
+AREA = "Strings"
+PATTERNS = "Patterns"
+OTHERS = "Arrays of strings, hashes"
+
+
+def constant(expression: Expression) -> object:
+    """A literal's value; None for anything else and for null."""
+    return expression.scalar.as_py() if isinstance(expression, Literal) else None
+
+
+def of_strings(tree: JavaTree, operands: list[Expression]) -> list[Expression]:
+    """The operands, refused if one is binary: Spark's byte-wise variants are not implemented."""
+    if any(pa.types.is_binary(operand.data_type) for operand in operands):
+        refuse(tree, "only strings are supported; cast the binary column to string first")
+    return operands
+
+
+_LENGTHS = {"Length": "character", "OctetLength": "octet", "BitLength": "bit"}
+
+
+@catalyst(*_LENGTHS, area=AREA, forms="`length`, `octet_length`, `bit_length`")
+def length(tree: JavaTree, translation: Translation) -> Expression:
+    return strings.StringLength(_LENGTHS[kind(tree)], translation(tree.child()), bool(tree.nullable()))
+
+
+_FUNCTIONS: dict[str, tuple[Callable[..., object], str]] = {
+    "Upper": (str.upper, "`upper`"),
+    "Lower": (str.lower, "`lower`, `ilike`"),
+    "Substring": (strings.substring, "`substring`, `left`, `right`"),
+    "StringReplace": (strings.replace, "`replace`"),
+    "StringInstr": (strings.instr, "`instr`"),
+    "StringLPad": (partial(strings.pad, True), "`lpad`"),
+    "StringRPad": (partial(strings.pad, False), "`rpad`"),
+    "Reverse": (strings.reverse, "`reverse`"),
+    "StringRepeat": (strings.repeat, "`repeat`"),
+    "StringTranslate": (strings.translate, "`translate`"),
+    "SubstringIndex": (strings.substring_index, "`substring_index`"),
+    "Ascii": (strings.ascii_code, "`ascii`"),
+}
+
+
+def mapped(tree: JavaTree, translation: Translation) -> Expression:
+    operands = of_strings(tree, translation.children(tree))
+    if any(pa.types.is_nested(operand.data_type) for operand in operands):
+        refuse(tree, "only strings are supported")
+    function, _ = _FUNCTIONS[kind(tree)]
+    return Mapped(function, operands, arrow_type(tree), bool(tree.nullable()))
+
+
+for _name, (_, _forms) in _FUNCTIONS.items():
+    catalyst(_name, area=AREA, forms=_forms)(mapped)
+
+_SIDES = {"StringTrim": "both", "StringTrimLeft": "left", "StringTrimRight": "right"}
+
+
+@catalyst(*_SIDES, area=AREA, forms="`trim`, `btrim`, `ltrim`, `rtrim`, with or without characters")
+def trim(tree: JavaTree, translation: Translation) -> Expression:
+    side = _SIDES[kind(tree)]
+    operands = translation.children(tree)
+    if len(operands) == 1:
+        return strings.TrimSpaces(side, operands[0], bool(tree.nullable()))
+    return Mapped(partial(strings.trim_characters, side), operands, pa.string(), bool(tree.nullable()))
+
+
+_TESTS: dict[str, Callable[..., object]] = {
+    "Contains": strings.contains,
+    "StartsWith": str.startswith,
+    "EndsWith": str.endswith,
+}
+
+
+@catalyst(*_TESTS, area=AREA, forms="`contains`, `startswith`, `endswith`, simple `like`")
+def match(tree: JavaTree, translation: Translation) -> Expression:
+    operands = of_strings(tree, translation.children(tree))
+    pattern = constant(operands[1])
+    if isinstance(pattern, str):
+        return strings.MatchConstant(kind(tree), operands[0], pattern, bool(tree.nullable()))
+    return Mapped(_TESTS[kind(tree)], operands, pa.bool_(), bool(tree.nullable()))
+
+
+@catalyst("Concat", area=AREA, forms="`concat`, `||`", limits="not of arrays")
+def concat(tree: JavaTree, translation: Translation) -> Expression:
+    if pa.types.is_nested(arrow_type(tree)):
+        refuse(tree, "only strings and binaries can be concatenated")
+    return strings.Concat(translation.children(tree), arrow_type(tree), bool(tree.nullable()))
+
+
+@catalyst("ConcatWs", area=AREA, forms="`concat_ws`", limits="not of arrays")
+def concat_ws(tree: JavaTree, translation: Translation) -> Expression:
+    separator, *parts = translation.children(tree)
+    if any(not pa.types.is_string(part.data_type) for part in parts):
+        refuse(tree, "only strings are supported")
+    return strings.ConcatWithSeparator(separator, parts)
+
+
+@catalyst("StringLocate", area=AREA, forms="`locate`, `position`", limits="the start is a constant")
+def locate(tree: JavaTree, translation: Translation) -> Expression:
+    part, text, start = translation.children(tree)
+    place = constant(start)
+    if not isinstance(place, int):
+        refuse(tree, "the start must be a constant")
+    return Mapped(partial(strings.locate, place), (part, text), pa.int32(), bool(tree.nullable()))
+
+
+def pattern_of(tree: JavaTree, expression: Expression) -> str:
+    """A pattern must be known now: whether it is safe cannot be decided per row."""
+    pattern = constant(expression)
+    if not isinstance(pattern, str):
+        refuse(tree, "the pattern must be a constant")
+    return pattern
+
+
+@catalyst("Like", area=PATTERNS, forms="`like`, with `escape`", limits="the pattern is a constant")
+def like(tree: JavaTree, translation: Translation) -> Expression:
+    text, pattern_expression = translation.children(tree)
+    pattern, escape = pattern_of(tree, pattern_expression), str(tree.escapeChar())
+    try:
+        patterns.like_to_python(pattern, escape)
+    except patterns.UnsafePattern as error:
+        refuse(tree, str(error))
+    return Mapped(partial(patterns.like, pattern, escape), (text,), pa.bool_(), bool(tree.nullable()))
+
+
+SAFE = "constant patterns of literals, classes, `.`, `^`, `$`, alternatives, groups, quantifiers of single characters"
+
+
+def safe_pattern(tree: JavaTree, expression: Expression) -> str:
+    """A regular expression that means the same in Java and Python."""
+    pattern = pattern_of(tree, expression)
+    try:
+        patterns.to_python(pattern)
+    except patterns.UnsafePattern as error:
+        refuse(tree, f"the pattern may mean something else outside Java, from {error} on; use a pandas_udf")
+    return pattern
+
+
+@catalyst("RLike", area=PATTERNS, forms="`rlike`, `regexp_like`", limits=SAFE)
+def rlike(tree: JavaTree, translation: Translation) -> Expression:
+    text, pattern = translation.children(tree)
+    function = partial(patterns.rlike, safe_pattern(tree, pattern))
+    return Mapped(function, (text,), pa.bool_(), bool(tree.nullable()))
+
+
+@catalyst("RegExpExtract", area=PATTERNS, forms="`regexp_extract`", limits=SAFE)
+def regexp_extract(tree: JavaTree, translation: Translation) -> Expression:
+    text, pattern_expression, group_expression = translation.children(tree)
+    pattern, group = safe_pattern(tree, pattern_expression), constant(group_expression)
+    if not isinstance(group, int) or not 0 <= group <= patterns.compiled(pattern).groups:
+        refuse(tree, "the group must be a constant and exist")
+    function = partial(patterns.regexp_extract, pattern, group)
+    return Mapped(function, (text,), pa.string(), bool(tree.nullable()))
+
+
+@catalyst("RegExpReplace", area=PATTERNS, forms="`regexp_replace`",
+          limits=SAFE + "; a constant replacement without `$` and backslash")  # fmt: skip
+def regexp_replace(tree: JavaTree, translation: Translation) -> Expression:
+    text, pattern_expression, replacement_expression, position = translation.children(tree)
+    pattern, replacement = safe_pattern(tree, pattern_expression), constant(replacement_expression)
+    if not isinstance(replacement, str) or "$" in replacement or "\\" in replacement or constant(position) != 1:
+        refuse(tree, "the replacement must be a constant without $ and backslash, and the position 1")
+    if patterns.rlike(pattern, ""):
+        refuse(tree, "the pattern may match the empty text, where Java splits characters beyond U+FFFF")
+    function = partial(patterns.regexp_replace, pattern, replacement)
+    return Mapped(function, (text,), pa.string(), bool(tree.nullable()))
+
+
+@catalyst("StringSplit", area=OTHERS, forms="`split`", limits="the pattern is a constant text without operators")
+def split(tree: JavaTree, translation: Translation) -> Expression:
+    text, pattern_expression, limit = translation.children(tree)
+    separator, count = patterns.literal_of(pattern_of(tree, pattern_expression)), constant(limit)
+    if not separator or not isinstance(count, int):
+        refuse(tree, "the separator must be a constant text without operators, and the limit a constant")
+    return Mapped(partial(patterns.split, separator, count), (text,), arrow_type(tree), bool(tree.nullable()))
+
+
+@catalyst("GetArrayItem", area=OTHERS, forms="`array[i]`", limits="zero-based")
+def get_item(tree: JavaTree, translation: Translation) -> Expression:
+    array, index = translation.children(tree)
+    return lists.GetItem(array, index, bool(tree.failOnError()))
+
+
+@catalyst("Size", area=OTHERS, forms="`size`", limits="of arrays")
+def size(tree: JavaTree, translation: Translation) -> Expression:
+    child = translation(tree.child())
+    if not pa.types.is_list(child.data_type):
+        refuse(tree, "only arrays are supported")
+    return lists.Size(child, bool(tree.legacySizeOfNull()))
+
+
+@catalyst("Md5", area=OTHERS, forms="`md5`")
+def md5(tree: JavaTree, translation: Translation) -> Expression:
+    return Mapped(strings.md5, translation.children(tree), pa.string(), bool(tree.nullable()))
+
+
+@catalyst("Sha2", area=OTHERS, forms="`sha2`")
+def sha2(tree: JavaTree, translation: Translation) -> Expression:
+    return Mapped(strings.sha2, translation.children(tree), pa.string(), bool(tree.nullable()))
+
+
+@catalyst("XxHash64", area=OTHERS, forms="`xxhash64`", limits="atomic types")
+def xxhash64(tree: JavaTree, translation: Translation) -> Expression:
+    operands = translation.children(tree)
+    if int(tree.seed()) != 42 or any(pa.types.is_nested(operand.data_type) for operand in operands):
+        refuse(tree, "only atomic types and the default seed are supported")
+    return XxHash64(operands)
