@@ -8,7 +8,7 @@ from coordinator_kit import ALIGNED, SINK, UNALIGNED, acknowledge, complete, man
 from penstock.errors import ProtocolViolation
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol.commits import CommitLedger, PendingCommit
-from penstock.protocol.coordinator import ID_BLOCK, MAX_COMMIT_ATTEMPTS, Coordinator
+from penstock.protocol.coordinator import ID_BLOCK, MAX_COMMIT_ATTEMPTS, MAX_REQUESTS, Coordinator
 
 TICK = ct.Tick()
 
@@ -256,3 +256,14 @@ def test_the_interval_can_be_changed_while_the_query_runs() -> None:
     machine = started(interval_ms=1_000_000)
     machine.handle(ct.PolicyChanged(policy(interval_ms=50, alignment=ALIGNED)), 10)
     assert machine.handle(TICK, 60) == [ct.Trigger(1, ALIGNED)]
+
+
+def test_requests_wait_over_a_restart_but_not_without_bound() -> None:
+    machine = started()
+    machine.handle(ct.GenerationEnded(1, "lost"), 10)
+    for ticket in range(MAX_REQUESTS):
+        assert machine.handle(ct.SnapshotRequested(ticket, UNALIGNED), 11) == []
+    (refused,) = machine.handle(ct.SnapshotRequested(99, UNALIGNED), 12)
+    assert isinstance(refused, ct.SnapshotFailed)
+    machine.handle(ct.GenerationOpened(2, 0, 1, 65, 0), 13)
+    assert machine.handle(ct.AllRunning(2), 14) == [ct.Trigger(1, UNALIGNED), ct.Trigger(2, UNALIGNED)]

@@ -64,6 +64,8 @@ MAX_COMMIT_ATTEMPTS = 8
 """A sink that fails this often in a row, backing off between, is down: the query gives up."""
 COMMIT_RETRY_MS = 100
 """First pause before a failed commit is repeated; doubles each time (25 s in all)."""
+MAX_REQUESTS = 64
+"""Users' requests that may wait for their turn; more are refused."""
 HISTORY = 32
 
 
@@ -213,6 +215,8 @@ class Coordinator:
     def _on_requested(self, event: SnapshotRequested, now_ms: float) -> list[Command]:
         if self._gave_up:
             return [SnapshotFailed(event.ticket, 0, "the query has failed")]
+        if len(self._requests) >= MAX_REQUESTS:
+            return [SnapshotFailed(event.ticket, 0, f"{MAX_REQUESTS} requests are waiting already")]
         self._requests.append(event)
         return []
 
