@@ -14,7 +14,7 @@ from penstock.errors import GenerationFailed, ResourceError
 from penstock.runtime.launching import SlotTask
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["penstock.runtime.slot", "penstock.state.hashing", "pyspark.serializers"])
+_context.set_forkserver_preload(["penstock.runtime.slot", "penstock.state.hashing", "pyspark.serializers", "pandas"])
 
 
 def _run_slot(index: int, pickled: bytes) -> None:
@@ -39,7 +39,9 @@ class ProcessJob:
 
     @property
     def done(self) -> bool:
-        return all(process.exitcode is not None for process in self.processes)
+        """As a barrier job, it is over when one task has failed, though others may still be ending."""
+        codes = [process.exitcode for process in self.processes]
+        return any(codes) or None not in codes
 
     @property
     def error(self) -> BaseException | None:
@@ -54,7 +56,7 @@ class ProcessJob:
         deadline = time.monotonic() + timeout_s
         for process in self.processes:
             process.join(max(0.0, deadline - time.monotonic()))
-        return self.done
+        return all(process.exitcode is not None for process in self.processes)
 
 
 class ProcessLauncher:

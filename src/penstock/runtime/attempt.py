@@ -18,6 +18,8 @@ REGISTER_TIMEOUT_S = 30.0
 """All slots are there by then, or the Generation is cancelled: a gang is started as a whole or not at all."""
 HEARTBEAT_TIMEOUT_S = 120.0
 """A dead slot shows by the end of its link. This is for a frozen one, and longer than any call that holds the GIL."""
+CAUSE_GRACE_S = 0.2
+"""A job that is over waits this long for what its slots say: that names the cause."""
 JOB_GRACE_S = 0.5
 """Slots end this soon after their links; later the job is cancelled, which takes Spark seconds."""
 
@@ -58,6 +60,7 @@ class Attempt:
         self._parallelism = plan.graph.parallelism
         self._launched_s = now_s
         self._closed_s: float | None = None
+        self._job_done_s: float | None = None
         self._cancelled = False
         self._heard_s: dict[int, float] = {}
         self.registered: dict[int, Register] = {}
@@ -122,8 +125,10 @@ class Attempt:
     def overdue(self, now_s: float) -> str | None:
         """Why this Generation must be given up although no link broke, or None."""
         if self._job.done:
-            error = self._job.error
-            return "the slots ended" if error is None else str(error)
+            self._job_done_s = self._job_done_s or now_s
+            if now_s - self._job_done_s > CAUSE_GRACE_S:
+                error = self._job.error
+                return "the slots ended" if error is None else str(error)
         if len(self.registered) < self._parallelism and now_s - self._launched_s > REGISTER_TIMEOUT_S:
             return (
                 f"only {len(self.registered)} of {self._parallelism} slots started within {REGISTER_TIMEOUT_S:.0f} s; "

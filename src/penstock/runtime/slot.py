@@ -18,6 +18,7 @@ import queue
 import secrets
 import socket
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Iterator
@@ -341,11 +342,17 @@ class Slot:
             link.abort()
         self._loop.stop()
         if stuck:
-            log.error("slot %d: threads %s did not stop within %.0f s", self._index, stuck, JOIN_TIMEOUT_S)
+            for thread in stuck:
+                log.error("slot %d: %s did not stop within %.0f s; it is at\n%s", *self._whereabouts(thread))
             if self._own_process:
                 os._exit(1)
 
-    def _stop_threads(self) -> list[str]:
+    def _whereabouts(self, thread: threading.Thread) -> tuple[int, str, float, str]:
+        frame = sys._current_frames().get(thread.ident or 0)
+        where = "".join(traceback.format_stack(frame)) if frame is not None else "its end"
+        return self._index, thread.name, JOIN_TIMEOUT_S, where
+
+    def _stop_threads(self) -> list[threading.Thread]:
         for subtask in self._subtask_threads:
             subtask.stop()
         self._uploader.stop()
@@ -355,7 +362,7 @@ class Slot:
         deadline = time.monotonic() + JOIN_TIMEOUT_S
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-        return [thread.name for thread in threads if thread.is_alive()]
+        return [thread for thread in threads if thread.is_alive()]
 
     def _await_farewell(self) -> None:
         deadline = time.monotonic() + FAREWELL_TIMEOUT_S

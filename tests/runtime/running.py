@@ -1,0 +1,78 @@
+"""Small helpers around a running QueryExecution."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from penstock.config import Options
+from penstock.errors import PenstockError
+from penstock.graph.model import JobGraph
+from penstock.protocol.elements import Alignment
+from penstock.runtime.execution import QueryExecution
+from penstock.runtime.launching import SlotLauncher
+from penstock.runtime.view import EpochProgress, ExecutionView
+
+EXECUTIONS: list[QueryExecution] = []
+"""Started by the test that runs; stopped after it."""
+
+FAST = {"checkpoint_interval_ms": 150, "restart_delay_ms": 10, "restart_attempts": 10}
+
+
+@dataclass
+class Running:
+    """A query with what it told."""
+
+    execution: QueryExecution
+    progress: list[EpochProgress] = field(default_factory=list)
+    ends: list[PenstockError | None] = field(default_factory=list)
+
+    @property
+    def view(self) -> ExecutionView:
+        return self.execution.view()
+
+    def until(self, condition: Callable[[ExecutionView], bool], timeout_s: float = 30, what: str = "") -> ExecutionView:
+        """Wait for a view; fails if it does not come or the query ends."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            view = self.view
+            if condition(view):
+                return view
+            if not self.execution.is_active:
+                raise AssertionError(f"the query ended while waiting for {what}: {self.execution.error}")
+            time.sleep(0.005)
+        raise AssertionError(f"waited in vain for {what}: {self.view}")
+
+    def until_running(self, generation: int) -> ExecutionView:
+        return self.until(
+            lambda v: v.generation == generation and len(v.slots) == v.parallelism and all(s.running for s in v.slots),
+            what=f"Generation {generation} to run",
+        )
+
+
+def run(
+    graph: JobGraph,
+    location: Path,
+    launcher: SlotLauncher,
+    alignment: Alignment = Alignment.UNALIGNED,
+    **options: int,
+) -> Running:
+    """Start a query with quick checkpoints and restarts."""
+    progress: list[EpochProgress] = []
+    ends: list[PenstockError | None] = []
+    execution = QueryExecution(
+        graph,
+        name="tiny",
+        run_id=str(uuid.uuid4()),
+        location=str(location),
+        options=Options(checkpoint_alignment=alignment, **{**FAST, **options}),
+        launcher=launcher,
+        on_progress=progress.append,
+        on_end=ends.append,
+    )
+    EXECUTIONS.append(execution)
+    execution.start()
+    return Running(execution, progress, ends)

@@ -1,0 +1,172 @@
+"""Slots as tasks of a Spark barrier job: start, stop, kill -9 of Python workers, too few slots, cancelling."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import statistics
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+import tiny
+from running import EXECUTIONS, Running, run
+from tiny import CountSpec, Numbers, assert_exact, tiny_graph
+
+from penstock.errors import NotSupported, NotYet, ResourceError
+from penstock.protocol.elements import Alignment
+from penstock.spark.launcher import SparkLauncher
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+pytestmark = pytest.mark.spark
+
+KILLS = 3
+
+
+@pytest.fixture
+def spark_launcher(spark: SparkSession) -> Iterator[SparkLauncher]:
+    """At the end of the test all slots are free again."""
+    spark.sparkContext.addPyFile(tiny.__file__)
+    made = SparkLauncher(spark)
+    total = made.free_slots()
+    yield made
+    while EXECUTIONS:
+        EXECUTIONS.pop().stop()
+    deadline = time.monotonic() + 5
+    while made.free_slots() < total and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert made.free_slots() == total
+
+
+def kill_worker(query: Running, slot: int) -> float:
+    before = query.view
+    pid = before.slots[slot].pid
+    os.kill(pid, signal.SIGKILL)
+    restart = query.until_running(before.generation + 1).restarts[-1]
+    assert restart.duration_ms is not None
+    log.warning(
+        "killed the worker of slot %d, pid %d: Generation %d -> %d after %.0f ms, %d in-flight rows restored",
+        slot,
+        pid,
+        restart.failed_generation,
+        restart.generation,
+        restart.duration_ms,
+        restart.restored_inflight_rows,
+    )
+    assert f"pid {pid}" in restart.cause
+    return restart.duration_ms
+
+
+def test_workers_are_killed_and_nothing_is_lost(tmp_path: Path, spark_launcher: SparkLauncher) -> None:
+    slow = tmp_path / "slow"
+    slow.write_text("200")
+    graph = tiny_graph(tmp_path / "out", 2, Numbers(40_000), CountSpec(slow_file=str(slow)))
+    query = run(graph, tmp_path / "chk", spark_launcher, memory_per_gate=1 << 20)
+    query.until(lambda v: any(c.inflight_rows for c in v.checkpoints) and v.committed_epoch > 0, what="in-flight data")
+    times = [kill_worker(query, number % 2) for number in range(KILLS)]
+    assert max(r.restored_inflight_rows for r in query.view.restarts) > 0
+    slow.unlink()
+    query.execution.process_all_available(60)
+    query.execution.stop()
+    assert query.execution.error is None
+    assert_exact(tmp_path / "out", 40_000)
+    assert statistics.median(times) < 1500
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_query_runs_and_its_workers_can_be_used_again(
+    tmp_path: Path, spark_launcher: SparkLauncher, spark: SparkSession, parallelism: int
+) -> None:
+    query = run(tiny_graph(tmp_path / "out", parallelism, Numbers(20_000)), tmp_path / "chk", spark_launcher)
+    assert spark_launcher.free_slots() == 4 - parallelism
+    query.execution.process_all_available(60)
+    workers = {slot.pid for slot in query.view.slots}
+    query.execution.stop()
+    assert_exact(tmp_path / "out", 20_000)
+
+    def look_around(batches):  # type: ignore[no-untyped-def]
+        import os
+        import sys
+        import threading
+
+        import pyarrow as pa
+
+        for _ in batches:
+            continue
+        ours = [t for t in threading.enumerate() if t.name.startswith("penstock")]
+        yield pa.RecordBatch.from_pydict(
+            {"pid": [os.getpid()], "threads": [len(ours)], "interval": [sys.getswitchinterval()]}
+        )
+
+    left = spark.range(0, 4, 1, 4).mapInArrow(look_around, "pid long, threads long, interval double")
+    for row in left.collect():
+        assert row.interval == pytest.approx(0.005)
+        if row.pid in workers:
+            assert row.threads == 0
+            kinds = [c.status for c in psutil.Process(row.pid).net_connections(kind="tcp")]
+            assert "LISTEN" not in kinds
+
+
+def test_too_few_slots_are_refused_before_submitting(tmp_path: Path, spark_launcher: SparkLauncher) -> None:
+    began = time.monotonic()
+    with pytest.raises(ResourceError, match=r"needs 5 task slots, 4 of 4 are free: .*local\[6\]"):
+        run(tiny_graph(tmp_path / "out", 5, Numbers(10)), tmp_path / "chk", spark_launcher)
+    assert time.monotonic() - began < 5
+
+
+def test_two_queries_do_not_take_each_others_slots(tmp_path: Path, spark_launcher: SparkLauncher) -> None:
+    first = run(tiny_graph(tmp_path / "a", 2, Numbers(10**9, rate=1000)), tmp_path / "chk-a", spark_launcher)
+    second = run(tiny_graph(tmp_path / "b", 1, Numbers(5000)), tmp_path / "chk-b", spark_launcher)
+    assert spark_launcher.free_slots() == 1
+    with pytest.raises(ResourceError, match="1 of 4 are free"):
+        run(tiny_graph(tmp_path / "c", 2, Numbers(10)), tmp_path / "chk-c", spark_launcher)
+    second.execution.process_all_available(60)
+    first.until(lambda v: v.committed_epoch > 0, what="a commit")
+    assert_exact(tmp_path / "b", 5000)
+
+
+def test_a_slot_that_holds_the_gil_is_given_up_and_replaced(tmp_path: Path, spark_launcher: SparkLauncher) -> None:
+    """The worker is stopped with SIGSTOP: it does not even see its links close. Its sister is killed."""
+    graph = tiny_graph(tmp_path / "out", 2, Numbers(20_000, rate=8000))
+    query = run(graph, tmp_path / "chk", spark_launcher, Alignment.ALIGNED)
+    view = query.until(lambda v: v.committed_epoch > 0, what="a commit")
+    frozen = view.slots[0].pid
+    os.kill(frozen, signal.SIGSTOP)
+    try:
+        os.kill(view.slots[1].pid, signal.SIGKILL)
+        query.until_running(2)
+    finally:
+        if psutil.pid_exists(frozen):
+            os.kill(frozen, signal.SIGCONT)
+    query.execution.process_all_available(60)
+    query.execution.stop()
+    assert_exact(tmp_path / "out", 20_000)
+
+
+class _Conf:
+    """A session of which only the settings matter."""
+
+    def __init__(self, **settings: str) -> None:
+        self._settings = {name.replace("_", "."): value for name, value in settings.items()}
+        self.sparkContext = self
+
+    def getConf(self) -> _Conf:  # noqa: N802 - Spark's name
+        return self
+
+    def get(self, name: str, default: str) -> str:
+        return self._settings.get(name, default)
+
+
+def test_settings_that_cannot_work_are_refused() -> None:
+    with pytest.raises(NotYet, match=r"dynamicAllocation.*switch it off"):
+        SparkLauncher(_Conf(spark_dynamicAllocation_enabled="true"))  # type: ignore[arg-type]
+    with pytest.raises(NotSupported, match="speculation"):
+        SparkLauncher(_Conf(spark_speculation="true"))  # type: ignore[arg-type]
