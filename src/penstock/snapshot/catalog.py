@@ -133,6 +133,8 @@ class Catalog:
     def newest(self, view: LogView, *, checksums: bool = True, allow_older: bool = False) -> Chosen:
         """The newest whole snapshot of the lineage.
 
+        Whoever does not own the log must look at it again after an error: the owner may have deleted the snapshot.
+
         Args:
             checksums: verify every byte (see ``check``).
             allow_older: pass over a corrupt one to an older one. What was committed since is then produced again.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from penstock.connectors.base import EpochCommit, SinkCommitter, Source
-from penstock.errors import CommitUnknown, Fenced, LocationError, SinkError
+from penstock.errors import CommitUnknown, CorruptSnapshot, Fenced, LocationError, SinkError
 from penstock.graph.model import JobGraph
 from penstock.ids import CheckpointId, GenerationId
 from penstock.protocol import coordinator_types as ct
@@ -131,7 +131,13 @@ class DriverEffects:
             view = self._log.refresh()
             if self._generation and view.owner != self._generation:
                 raise Fenced(f"Generation {view.owner} of another driver has taken over this checkpoint location")
-            chosen = self._catalog.newest(view, checksums=work.checksums, allow_older=self._allow_older)
+            try:
+                chosen = self._catalog.newest(view, checksums=work.checksums, allow_older=self._allow_older)
+            except CorruptSnapshot:
+                # Until this driver owns the log, the owner may delete what is being read here.
+                if self._log.refresh() == view:
+                    raise
+                continue
             entry = self._opening_entry(work, view, chosen.metadata)
             try:
                 self._log.append(entry)
