@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from penstock.connectors.json_text import JsonArray, JsonObject, JsonValue, parse_json
-from penstock.connectors.json_values import Misfit, Partial, json_reader
+from penstock.connectors.json_values import Misfit, Partial, Reader, json_reader
 from penstock.connectors.malformed import Record, RecordRules, parse_record_rules
 from penstock.connectors.option_texts import OptionTexts
 from penstock.connectors.text_lines import parse_line_options, read_lines
@@ -55,22 +55,25 @@ class JsonFormat:
             if not line.strip():
                 continue
             try:
-                rows = _rows(parse_json(line))
+                results = [_read(read_row, value) for value in _rows(parse_json(line))]
             except (ValueError, RecursionError) as error:
                 yield Record(nothing, line, number, str(error))
                 continue
-            for row in rows:
-                problem = ""
-                try:
-                    values = read_row(row)
-                except Partial as partial:
-                    values, problem = partial.value, partial.problem
-                except Misfit as misfit:
-                    values, problem = None, f"{misfit} is no object"
-                if not isinstance(values, dict):
-                    yield Record(nothing, line, number, problem or "null is no object")
-                else:
-                    yield Record([values[name] for name in names], line, number, problem)
+            # One malformed object of an array makes the whole line malformed.
+            problem = next((problem for _, problem in results if problem), "")
+            for row, _ in results:
+                yield Record(nothing if row is None else [row[name] for name in names], line, number, problem)
+
+
+def _read(read_row: Reader, value: JsonValue) -> tuple[dict[str, object] | None, str]:
+    """The row by column names, as far as it can be read, and what is wrong with it."""
+    try:
+        row, problem = read_row(value), ""
+    except Partial as partial:
+        row, problem = partial.value, partial.problem
+    except Misfit as misfit:
+        row, problem = None, f"{misfit} is no object"
+    return (row, problem) if isinstance(row, dict) else (None, problem or "null is no object")
 
 
 def _rows(value: JsonValue) -> list[JsonValue]:

@@ -1,6 +1,6 @@
 """JSON texts as Spark's parser (Jackson, with Spark's settings) reads them.
 
-Beyond the standard it takes texts in single quotes and the numbers NaN, Infinity and INF, and it reads one value from
+Beyond the standard it takes texts in single quotes and the numbers NaN, Infinity and -INF, and it reads one value from
 the start of a text and ignores what follows. Values keep their source text, which a string column gets unchanged.
 """
 
@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
-_SPECIAL = re.compile(r"NaN|[+-]?(?:INF|Infinity)")
+_SPECIAL = re.compile(r"NaN|Infinity|[+-](?:INF|Infinity)")
 _WORD_END = re.compile(r"(?![A-Za-z0-9_$])")
 _SINGLE_QUOTED = re.compile(r"'((?:[^'\\\x00-\x1f]|\\.)*)'")
 _DECODER = json.JSONDecoder()

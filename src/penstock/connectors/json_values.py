@@ -12,7 +12,6 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import TypeVar
 
-import numpy as np
 import pyarrow as pa
 
 from penstock.connectors.json_text import JsonArray, JsonNumber, JsonObject, JsonValue
@@ -25,6 +24,7 @@ from penstock.connectors.text_values import (
     parse_timestamp_ntz,
 )
 from penstock.errors import ConfigError
+from penstock.operators.expressions.text_numbers import parse_float
 
 _SPECIAL_DOUBLES = {
     "NaN": float("nan"), "Infinity": float("inf"), "+INF": float("inf"), "INF": float("inf"),
@@ -129,7 +129,13 @@ def _double(value: JsonValue, bits: int) -> float:
         return _SPECIAL_DOUBLES[text]
     if not isinstance(value, JsonNumber):
         raise _misfit(value)
-    return float(text) if bits == 64 else float(np.float32(text))
+    return float(text) if bits == 64 else _single(text)
+
+
+def _single(text: str) -> float:
+    value = parse_float(text)
+    assert value is not None, f"{text} is a JSON number"
+    return value
 
 
 def _decimal(value: JsonValue, precision: int, scale: int) -> Decimal:

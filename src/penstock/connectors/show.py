@@ -24,7 +24,7 @@ def render_table(table: pa.Table, num_rows: int, truncate: int, time_zone: str) 
     lines = [_line(row, widths, left=truncate == 0) for row in rows]
     text = rule + lines[0] + rule + "".join(lines[1:]) + rule
     if table.num_rows > num_rows:
-        text += f"only showing top {num_rows} row{'s' if num_rows > 1 else ''}\n"
+        text += f"only showing top {num_rows} row{'s' if num_rows > 1 else ''}"
     return text
 
 
@@ -66,7 +66,7 @@ def _plain_text(scalar: pa.Scalar, kind: pa.DataType, zone: ZoneInfo) -> str:
 
 
 def _java_double(value: float, single: bool) -> str:
-    """``Double.toString``: plain between 1e-3 and 1e7, otherwise computerised scientific notation."""
+    """``Double.toString`` (with the shortest digits, as Java has them since 19): plain between 1e-3 and 1e7, otherwise computerised scientific notation."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):

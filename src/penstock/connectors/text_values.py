@@ -14,11 +14,12 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from functools import lru_cache
 from zoneinfo import ZoneInfo, available_timezones
 
-import numpy as np
 import pyarrow as pa
 
 from penstock.connectors.option_texts import OptionTexts
 from penstock.errors import ConfigError
+from penstock.operators.expressions.text_numbers import parse_double as java_double
+from penstock.operators.expressions.text_numbers import parse_float as java_float
 
 Converter = Callable[[str], object]
 
@@ -30,18 +31,28 @@ _BLANKS = "".join(map(chr, range(0x21))) + "\x7f"
 _DATE = re.compile(r"([+-]?\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", re.ASCII | re.DOTALL)
 _STRICT_DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})", re.ASCII)
 _TIMESTAMP = re.compile(
-    r"([+-]?\d{4,6})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?)?(\D.*)?)?)?)?",
+    r"([+-]?\d{4,6})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T](\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?(\D.*)?)?)?)?)?)?",
     re.ASCII,
 )
 _STRICT_TIMESTAMP = re.compile(
-    r"(\d{4})-(\d{2})-(\d{2})T(\d{2}):(\d{2}):(\d{2})(?:\.(\d{3}))?(Z|[+-]\d{2}:\d{2})?", re.ASCII
+    r"(\d{4})-(\d{2})-(\d{2})T(\d{2}):(\d{2}):(\d{2})(?:\.(\d{1,3}))?(Z|[+-]\d{2}:\d{2})?", re.ASCII
 )
-_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::(\d{1,2}))?(?::(\d{1,2}))?", re.ASCII)
+_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(?:(\d{1,2})(?::(\d{1,2}))?(?::(\d{1,2}))?|(\d\d)(\d\d)(\d\d)?)", re.ASCII)
+# ``java.time.ZoneId.SHORT_IDS``
+_SHORT_ZONES = {
+    "EST": "-05:00", "HST": "-10:00", "MST": "-07:00", "ACT": "Australia/Darwin", "AET": "Australia/Sydney",
+    "AGT": "America/Argentina/Buenos_Aires", "ART": "Africa/Cairo", "AST": "America/Anchorage",
+    "BET": "America/Sao_Paulo", "BST": "Asia/Dhaka", "CAT": "Africa/Harare", "CNT": "America/St_Johns",
+    "CST": "America/Chicago", "CTT": "Asia/Shanghai", "EAT": "Africa/Addis_Ababa", "ECT": "Europe/Paris",
+    "IET": "America/Indiana/Indianapolis", "IST": "Asia/Kolkata", "JST": "Asia/Tokyo", "MIT": "Pacific/Apia",
+    "NET": "Asia/Yerevan", "NST": "Pacific/Auckland", "PLT": "Asia/Karachi", "PNT": "America/Phoenix",
+    "PRT": "America/Puerto_Rico", "PST": "America/Los_Angeles", "SST": "Pacific/Guadalcanal",
+    "VST": "Asia/Ho_Chi_Minh",
+}  # fmt: skip
 _INTEGER = re.compile(r"[+-]?\d+")
 _DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
-_JAVA_DOUBLE = re.compile(
-    r"[\x00-\x20]*([+-]?)(?:(NaN|Infinity)|((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)[fFdD]?)[\x00-\x20]*", re.ASCII
-)
+# Names of infinity and NaN that Spark's casts know and Java does not.
+_NAMED = re.compile(r"\s*[+-]?(?!NaN|Infinity)(?i:inf|infinity|nan)\s*")
 _MICROS_PER_DAY = 86_400_000_000
 _UNLIMITED = Context(prec=1000, rounding=ROUND_HALF_UP)
 
@@ -85,9 +96,9 @@ def text_converter(name: str, kind: pa.DataType, rules: TextRules) -> Converter:
     if types.is_integer(kind):
         return lambda text: parse_integer(text, kind.bit_width)
     if types.is_float64(kind):
-        return lambda text: parse_double(text, rules)
+        return lambda text: _floating(text, rules, java_double)
     if types.is_float32(kind):
-        return lambda text: float(np.float32(parse_double(text, rules)))
+        return lambda text: _floating(text, rules, java_float)
     if types.is_boolean(kind):
         return parse_boolean
     if types.is_decimal(kind):
@@ -113,7 +124,7 @@ def parse_integer(text: str, bits: int) -> int:
     return value
 
 
-def parse_double(text: str, rules: TextRules) -> float:
+def _floating(text: str, rules: TextRules, parse: Callable[[str], float | None]) -> float:
     """The names of the options, else ``Double.parseDouble``."""
     if text == rules.nan:
         return float("nan")
@@ -121,10 +132,10 @@ def parse_double(text: str, rules: TextRules) -> float:
         return float("inf")
     if text == rules.negative_infinity:
         return float("-inf")
-    match = _JAVA_DOUBLE.fullmatch(text)
-    if match is None:
+    value = None if _NAMED.fullmatch(text) else parse(text)
+    if value is None:
         raise ValueError(text)
-    return float(match[1] + (match[2] or match[3]))
+    return value
 
 
 def parse_boolean(text: str) -> bool:
@@ -194,6 +205,7 @@ def _days(year: int, month: int, day: int) -> int:
 
 def _instant(days: int, micros: int, zone: str) -> int:
     local = days * _MICROS_PER_DAY + micros
+    zone = _SHORT_ZONES.get(zone, zone)
     offset = _fixed_offset_s(zone)
     if offset is not None:
         return local - offset * 1_000_000
@@ -211,7 +223,7 @@ def _fixed_offset_s(zone: str) -> int | None:
     match = _OFFSET.fullmatch(zone)
     if match is None:
         return None
-    hours, minutes, seconds = int(match[2]), int(match[3] or 0), int(match[4] or 0)
+    hours, minutes, seconds = (int(match[i] or match[i + 3] or 0) for i in (2, 3, 4))
     total = hours * 3600 + minutes * 60 + seconds
     if minutes > 59 or seconds > 59 or total > 18 * 3600:
         raise ValueError(zone)

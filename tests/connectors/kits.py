@@ -1,0 +1,130 @@
+"""Checks that every source and every sink must pass; tests call them with a connector of their own."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import cloudpickle
+import msgspec
+import pyarrow as pa
+
+from penstock.connectors.base import EpochCommit, Sink, SinkContext, Source, SourceReader, Split
+
+PATIENCE_S = 20.0
+QUERY_ID = "9f1f5d3e-0000-4000-8000-000000000001"
+
+
+def stored(split: Split) -> Split:
+    """As it comes back from a snapshot: through JSON."""
+    return msgspec.json.decode(msgspec.json.encode(split), type=Split)
+
+
+def discover_all(source: Source, parallelism: int = 2) -> list[Split]:
+    """Every split there is now; the state goes through JSON between two looks."""
+    splits: list[Split] = []
+    state: Any = None
+    while True:
+        discovery = source.discover(state, parallelism)
+        state = json.loads(json.dumps(discovery.state))
+        splits += [stored(split) for split in discovery.splits]
+        if not discovery.splits:
+            return splits
+
+
+def new_reader(source: Source) -> SourceReader:
+    """A reader as a slot gets it: the source went through cloudpickle."""
+    reader = cloudpickle.loads(cloudpickle.dumps(source)).create_reader()
+    reader.open(0, 1)
+    return reader
+
+
+def read_rows(reader: SourceReader, max_rows: int = 1000, limit: int | None = None) -> list[tuple[Any, ...]]:
+    """Rows until the splits are finished, or until ``limit`` rows; ``limit`` is never exceeded."""
+    rows: list[tuple[Any, ...]] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while limit is None or len(rows) < limit:
+        wanted = max_rows if limit is None else min(max_rows, limit - len(rows))
+        batch = reader.poll(wanted, int(time.time() * 1000))
+        if batch is not None:
+            assert 0 < batch.num_rows <= wanted
+            rows += rows_of(batch)
+        elif not reader.snapshot() or reader.caught_up():
+            break
+        else:
+            assert time.monotonic() < deadline, "the reader yields nothing and does not finish"
+            time.sleep(0.001)
+    return rows
+
+
+def rows_of(batch: pa.RecordBatch | pa.Table) -> list[tuple[Any, ...]]:
+    columns = [_values(column) for column in batch.columns]
+    return list(zip(*columns, strict=True)) if columns else [()] * batch.num_rows
+
+
+def _values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Dates and timestamps as numbers: Python's calendar is shorter than Arrow's."""
+    if pa.types.is_date32(column.type):
+        column = column.cast(pa.int32())
+    elif pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    return list(column.to_pylist())
+
+
+def check_replay(source: Source, steps: int = 1, max_rows: int = 1000) -> list[tuple[Any, ...]]:
+    """From every position: what was read before plus what a new reader reads after is the full read, in order.
+
+    Returns:
+        The rows of the full read.
+    """
+    splits = discover_all(source)
+    reader = new_reader(source)
+    for split in splits:
+        reader.add_split(split)
+    expected = read_rows(reader, max_rows)
+    reader.close()
+    for cut in range(0, len(expected) + 1, steps):
+        first = new_reader(source)
+        for split in splits:
+            first.add_split(split)
+        before = read_rows(first, max_rows, limit=cut)
+        unfinished = [stored(split) for split in first.snapshot()]
+        first.close()
+        second = new_reader(source)
+        for split in unfinished:
+            second.add_split(split)
+        after = read_rows(second, max_rows)
+        second.close()
+        assert repr(before + after) == repr(expected), f"cut after {cut} rows"
+    return expected
+
+
+def stage(
+    sink: Sink, rows: Mapping[int, pa.RecordBatch], epoch: int, generation: int = 1, query_id: str = QUERY_ID
+) -> EpochCommit:
+    """One epoch with one batch per subtask, staged by writers that went through cloudpickle."""
+    messages: dict[int, bytes] = {}
+    for subtask, batch in rows.items():
+        writer = cloudpickle.loads(cloudpickle.dumps(sink)).create_writer()
+        writer.open(SinkContext(query_id, generation, subtask, max(rows) + 1, f"{generation:02x}{subtask:02x}"))
+        writer.write(batch)
+        message = writer.prepare(epoch)
+        writer.close()
+        assert message is not None
+        messages[subtask] = message
+    return EpochCommit(query_id, epoch, messages)
+
+
+def check_commits_once(sink: Sink, permit: EpochCommit, visible: Callable[[], int], rows: int) -> None:
+    """Invisible before its commit, visible once after it, and not twice after the same commit by a new driver."""
+    before = visible()
+    for _ in range(3):
+        committer = sink.create_committer()
+        committer.open(permit.query_id)
+        if _ == 0:
+            assert visible() == before
+        committer.commit(permit)
+        committer.close()
+        assert visible() == before + rows

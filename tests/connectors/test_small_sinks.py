@@ -1,0 +1,86 @@
+"""The memory, console and noop sinks."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from zoneinfo import ZoneInfo
+
+import cloudpickle
+import pyarrow as pa
+import pytest
+from kits import QUERY_ID, check_commits_once, rows_of, stage
+
+from penstock.connectors.base import EpochCommit, SinkContext
+from penstock.connectors.console import ConsoleSink
+from penstock.connectors.memory import MemorySink
+from penstock.connectors.noop import NoopSink
+from penstock.connectors.show import render_table
+from penstock.errors import ConfigError
+
+SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string())])
+
+
+def batch(*values: int) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(values, pa.int64()), pa.array([str(v) for v in values])], schema=SCHEMA)
+
+
+def test_memory_keeps_each_epoch_once_and_in_subtask_order() -> None:
+    sink = MemorySink("t", SCHEMA)
+    assert sink.table().schema == SCHEMA
+    first = stage(sink, {1: batch(3), 0: batch(1, 2)}, 1)
+    check_commits_once(sink, first, lambda: sink.table().num_rows, 3)
+    check_commits_once(sink, stage(sink, {0: batch(4)}, 2), lambda: sink.table().num_rows, 1)
+    assert [row[0] for row in rows_of(sink.table())] == [1, 2, 3, 4]
+    assert cloudpickle.loads(cloudpickle.dumps(sink)).table().num_rows == 0
+
+
+def test_memory_renames_columns_by_position() -> None:
+    sink = MemorySink("t", SCHEMA)
+    other = pa.record_batch([pa.array([1]), pa.array(["x"])], names=["x#1", "y#2"])
+    sink.create_committer().commit(stage(sink, {0: other}, 1))
+    assert sink.table().schema == SCHEMA
+
+
+def test_noop_stages_nothing() -> None:
+    sink = NoopSink()
+    writer = sink.create_writer()
+    writer.open(SinkContext(QUERY_ID, 1, 0, 1, "aa"))
+    writer.write(batch(1))
+    assert writer.prepare(1) is None
+    sink.create_committer().commit(EpochCommit(QUERY_ID, 1, {}))
+
+
+def test_console_prints_the_first_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    sink = ConsoleSink(SCHEMA, num_rows=2)
+    permit = stage(sink, {0: batch(1, 2, 3, 4, 5), 1: batch(6)}, 7)
+    assert sum(pa.ipc.open_stream(m).read_all().num_rows for m in permit.messages.values()) == 4, "bounded"
+    sink.create_committer().commit(permit)
+    sink.create_committer().commit(EpochCommit(QUERY_ID, 8, {}))
+    rule = "-" * 43
+    assert capsys.readouterr().out == (
+        f"{rule}\nBatch: 7\n{rule}\n+---+---+\n|  a|  b|\n+---+---+\n|  1|  1|\n|  2|  2|\n+---+---+\n"
+        "only showing top 2 rows\n"
+    )
+    with pytest.raises(ConfigError, match="numRows=0"):
+        ConsoleSink(SCHEMA, 0)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("truncate", [20, 0, 3])
+def test_rows_look_as_spark_shows_them(spark, capsys: pytest.CaptureFixture[str], truncate: int) -> None:
+    moment = dt.datetime(2020, 1, 2, 3, 4, 5, 120000, tzinfo=ZoneInfo("UTC"))
+    ddl = (
+        "b BOOLEAN, i INT, d DOUBLE, f FLOAT, s STRING, n BINARY, t DATE, ts TIMESTAMP, z TIMESTAMP_NTZ, "
+        "c DECIMAL(20,3), a ARRAY<STRING>, st STRUCT<p: INT, q: DOUBLE>, m MAP<STRING, INT>"
+    )
+    doubles = [1.0, 0.1, 1e7, 123456784.0, 1e-3, 1.5e-5, -0.0, float("nan"), float("-inf"), 1e300, 9999999.5]
+    rows = [
+        (True, i, d, d if abs(d) < 1e30 else 0.1, "a longer text than twenty", b"\x01\xff", moment.date(), moment,
+         moment.replace(tzinfo=None, microsecond=0), Decimal("12.5"), ["x", None], (i, d), {"k": i})
+        for i, d in enumerate(doubles)
+    ]  # fmt: skip
+    frame = spark.createDataFrame([*rows, (None,) * 13, *[(None, 1, None, None, "tab\tnl\n", *(None,) * 8)]], ddl)
+    frame.show(12, truncate)
+    shown = capsys.readouterr().out
+    assert render_table(frame.toArrow(), 12, truncate, "UTC") + "\n" == shown
