@@ -27,8 +27,8 @@ class Pipeline:
 
 
 def _chain_name(names: list[str]) -> str:
-    """``Source -> Filter -> Project``: what stands before the details in brackets."""
-    return " -> ".join(re.split(r"[(\[]", name, maxsplit=1)[0].strip() or name for name in names)
+    """``Source -> Filter -> Project``: each operator's first word."""
+    return " -> ".join(re.split(r"\W", name, maxsplit=1)[0] or name for name in names)
 
 
 class PipelineBuilder:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 
 from penstock.errors import ConfigError, NotSupported
 from penstock.frontend import refusals
-from penstock.frontend.catalyst import JavaTree, children, elements, kind, preorder
+from penstock.frontend.catalyst import JavaTree, children, elements, kind, plan_line, preorder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,9 +66,13 @@ def check_by_spark(spark: SparkSession, analyzed: JavaTree, output_mode: str) ->
     checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
     try:
         checker.checkForStreaming(analyzed, mode)
-    except (AnalysisException, Py4JJavaError) as error:
-        text = " ".join(str(error).split(";\n")[0].split())
-        raise NotSupported(f"Spark itself refuses to stream this plan in {output_mode} mode: {text}") from None
+    except AnalysisException as error:
+        reason, _, plan = str(error).partition(";\n")
+        text = f"Spark itself refuses to stream this plan in {output_mode} mode: {' '.join(reason.split())}"
+        if "STREAMING_OUTPUT_MODE" in reason:
+            text += "; group by the watermark's column or a window over it, or use output mode update"
+        line = plan.splitlines()[0] if plan else plan_line(analyzed)
+        raise NotSupported(f"{text}\n  in the plan: {line}") from None
 
 
 def check_expressions(analyzed: JavaTree) -> None:

@@ -43,7 +43,6 @@ _LIMIT = _planned("a limit over a stream is not run yet", "filter instead, or li
 
 NODES: dict[str, Refusal] = {
     "Join": _planned("joins are not run yet", "join where the output is read"),
-    "AsOfJoin": _planned("joins are not run yet", "join where the output is read"),
     "Union": _planned("union is not run yet", "run one query per input, or point one file source at both directories"),
     "Deduplicate": _planned("dropDuplicates is not run yet", "group by the key columns and take min() of the others"),
     "DeduplicateWithinWatermark": _planned("dropDuplicatesWithinWatermark is not run yet"),
@@ -54,20 +53,10 @@ NODES: dict[str, Refusal] = {
     "FlatMapCoGroupsInArrow": _GROUP_FUNCTION,
     "FlatMapGroupsInPandasWithState": _planned("applyInPandasWithState is not run yet"),
     "TransformWithStateInPySpark": _planned("transformWithState is not run yet"),
-    "TransformWithState": _planned("transformWithState is not run yet"),
     "GlobalLimit": _LIMIT,
     "LocalLimit": _LIMIT,
-    "Offset": _LIMIT,
-    "Tail": _LIMIT,
-    "Window": _planned("over (partition by ...) is not run yet", "use groupBy(window(...)) with aggregates"),
-    "WindowGroupLimit": _planned("top-N by row_number is not run yet"),
     "RebalancePartitions": Refusal("the rebalance hint is not used", "write df.repartition(n)"),
-    "LocalRelation": Refusal("Spark optimised the query to constant rows; nothing is left to stream"),
-    "OneRowRelation": Refusal("the query has no streaming source", "start from spark.readStream"),
     "CollectMetrics": _planned("observe() is not run yet", "read query.lastProgress"),
-    "AggregateInPandas": _GROUP_FUNCTION,
-    "DeserializeToObject": Refusal("typed Dataset functions run JVM code per row", "write a Python function or SQL"),
-    "ScriptTransformation": Refusal("TRANSFORM scripts are not run", "use mapInArrow"),
 }
 
 UNKNOWN_NODE = Refusal("this plan node is not supported")
@@ -110,6 +99,15 @@ NOT_DETERMINISTIC = Refusal(
     "its result differs from run to run, so a restart could not repeat it",
     "derive the value from columns, for example by xxhash64, or compute it inside a udf",
 )
+
+
+def documentation() -> str:
+    """The table of refused plan nodes, as Markdown."""
+    lines = ["| Plan node | Why | Instead | Planned |", "|---|---|---|---|"]
+    for name, refusal in NODES.items():
+        cells = (f"`{name}`", refusal.reason, refusal.way_round, "yes" if refusal.planned else "no")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 def refuse_node(node: JavaTree) -> NotSupported:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from penstock.frontend.builder import PipelineBuilder
 from penstock.frontend.catalyst import JavaTree, arrow_field, expr_id, unaliased
 from penstock.frontend.expressions import translate
-from penstock.operators.expressions import Expression, SessionConf
+from penstock.operators.expressions import BoundReference, Expression, SessionConf
 from penstock.operators.project import ProjectSpec
 from penstock.operators.user_code import PythonSettings
 
@@ -54,9 +54,12 @@ class Scope:
         return translate(expression, self.ordinals, self.conf)
 
     def project(self, named: Sequence[JavaTree], name: str) -> None:
-        """Yield these named expressions and nothing else."""
-        expressions = tuple(self.translate(unaliased(item)) for item in named)
-        self.add_project(name, [arrow_field(item) for item in named], expressions)
+        """Yield these named expressions and nothing else; no operator is added where the columns are these already."""
+        expressions = [self.translate(unaliased(item)) for item in named]
+        fields = [arrow_field(item) for item in named]
+        ordinals = [item.ordinal if isinstance(item, BoundReference) else -1 for item in expressions]
+        if ordinals != list(range(len(self.builder.schema))) or fields != list(self.builder.schema):
+            self.add_project(name, fields, expressions)
         self.bind_output(named)
 
     def add_project(self, name: str, fields: Sequence[pa.Field], expressions: Sequence[Expression]) -> None:
