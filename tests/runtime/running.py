@@ -44,7 +44,11 @@ class Running:
             if not self.execution.is_active:
                 raise AssertionError(f"the query ended while waiting for {what}: {self.execution.error}")
             time.sleep(0.005)
-        raise AssertionError(f"waited in vain for {what}: {self.view}")
+        view = self.view
+        raise AssertionError(
+            f"waited in vain for {what}: Generation {view.generation} {view.state}, epoch {view.committed_epoch}, "
+            f"slots {view.slots}, restarts {view.restarts}, newest checkpoints {view.checkpoints[-2:]}"
+        )
 
     def until_running(self, generation: int) -> ExecutionView:
         return self.until(

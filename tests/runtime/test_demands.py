@@ -1,0 +1,113 @@
+"""When everything available is committed: the order of looks, the checkpoint and the commit."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+import pytest
+
+from penstock.errors import CheckpointFailed, FunctionError, QueryFailed
+from penstock.runtime.demands import Demands
+from penstock.snapshot import work as w
+from penstock.snapshot.model import SnapshotMetadata
+
+
+def look(demands: Demands, vertex: int = 0) -> None:
+    """One look at a source, from its command to its end."""
+    demands.issued(w.Look(1, vertex, None))
+    demands.executed(w.Look(1, vertex, None))
+
+
+def completed(checkpoint: int) -> Future[SnapshotMetadata]:
+    future: Future[SnapshotMetadata] = Future()
+    future.set_result(
+        SnapshotMetadata(1, f"chk-{checkpoint}", "q", 1, checkpoint, "aligned", False, "", 0, 1, 128, [], [])
+    )
+    return future
+
+
+def refused() -> Future[SnapshotMetadata]:
+    future: Future[SnapshotMetadata] = Future()
+    future.set_exception(CheckpointFailed("the disk is full"))
+    return future
+
+
+def demanded(demands: Demands) -> Future[None]:
+    future: Future[None] = Future()
+    demands.add(future)
+    return future
+
+
+def test_a_look_that_began_before_the_demand_does_not_count() -> None:
+    demands = Demands([0])
+    demands.issued(w.Look(1, 0, None))
+    future = demanded(demands)
+    demands.executed(w.Look(1, 0, None))
+    assert not demands.wants_checkpoint(dry=True)
+    look(demands)
+    assert not demands.wants_checkpoint(dry=False)
+    assert demands.wants_checkpoint(dry=True)
+    assert not demands.wants_checkpoint(dry=True)
+    demands.checkpoint_ended(completed(5))
+    demands.committed(4)
+    assert not future.done()
+    demands.committed(5)
+    assert future.result() is None
+
+
+def test_every_source_has_to_be_looked_at() -> None:
+    demands = Demands([0, 3])
+    demanded(demands)
+    look(demands, 0)
+    assert not demands.wants_checkpoint(dry=True)
+    look(demands, 3)
+    assert demands.wants_checkpoint(dry=True)
+
+
+def test_a_demand_made_while_a_checkpoint_is_out_waits_for_the_next() -> None:
+    demands = Demands([0])
+    first = demanded(demands)
+    look(demands)
+    assert demands.wants_checkpoint(dry=True)
+    second = demanded(demands)
+    look(demands)
+    assert not demands.wants_checkpoint(dry=True)
+    demands.checkpoint_ended(completed(1))
+    demands.committed(1)
+    assert first.done()
+    assert not second.done()
+    assert demands.wants_checkpoint(dry=True)
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_checkpoint_that_fails_or_crosses_a_failure_does_not_meet_the_demand(lost: bool) -> None:
+    demands = Demands([0])
+    future = demanded(demands)
+    look(demands)
+    assert demands.wants_checkpoint(dry=True)
+    if lost:
+        demands.generation_failed()  # the request waits for the next Generation, which has not read anything yet
+        demands.checkpoint_ended(completed(7))
+    else:
+        demands.checkpoint_ended(refused())
+    demands.committed(7)
+    assert not future.done()
+    assert not demands.wants_checkpoint(dry=True)
+    look(demands)
+    assert demands.wants_checkpoint(dry=True)
+    demands.checkpoint_ended(completed(8))
+    demands.committed(8)
+    assert future.done()
+
+
+def test_the_end_of_the_query_answers_all_demands() -> None:
+    demands = Demands([0])
+    covered, waiting = demanded(demands), demanded(demands)
+    look(demands)
+    demands.wants_checkpoint(dry=True)
+    cause = FunctionError("count", "ValueError: 3")
+    demands.query_ended(cause)
+    for future in (covered, waiting):
+        with pytest.raises(QueryFailed, match="ValueError: 3") as raised:
+            future.result()
+        assert raised.value.__cause__ is cause
