@@ -40,6 +40,11 @@ class Sample:
         """The share of the worst vertex."""
         return max((vertex.backpressured for vertex in self.vertices), default=0.0)
 
+    @property
+    def inflight_rows_left(self) -> int:
+        """Of the in-flight rows that the last recovery restored: not yet processed."""
+        return sum(subtask.metrics.recovered_rows_left for subtask in self.view.subtasks)
+
 
 def vertex_samples(before: ExecutionView | None, now: ExecutionView) -> tuple[VertexSample, ...]:
     """Per vertex in graph order; empty after a new Generation began, until there are two looks at it."""

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -30,21 +31,29 @@ from penstock.query.writer import writeStream
 from penstock.runtime.view import ExecutionView
 
 SLOTS = 2
-MICROSECONDS_PER_ROW = 1000
-"""How slow the slowed stage is, told through the control file."""
 ALIGNED_PATIENCE_S = 5.0
 LOOK_EVERY_S = 0.25
 
 
+@dataclass(frozen=True)
 class Pace:
-    """How fast files arrive and what is enough, for the whole year or for the small run."""
+    """How fast files arrive and how much is enough.
 
-    def __init__(self, small: bool) -> None:
-        self.seconds_per_file = 0.3 if small else 0.15
-        self.first_share = 0.4
-        self.backlog_share = 0.85
-        self.backlog_bytes = 200_000 if small else 4_000_000
-        self.memory_per_gate = "1m" if small else "6m"
+    ``slow_us`` per row goes into the control file. Gates are small, so that the pressure reaches the source while
+    there is still input to come.
+    """
+
+    seconds_per_file: float
+    slow_us: int
+    backlog_bytes: int
+    memory_per_gate: str
+    exclusive_window: str
+    first_share: float = 0.4
+    backlog_share: float = 0.85
+
+
+WHOLE_YEAR = Pace(0.15, slow_us=1000, backlog_bytes=3_000_000, memory_per_gate="2m", exclusive_window="256k")
+TWO_MONTHS = Pace(0.3, slow_us=3000, backlog_bytes=300_000, memory_per_gate="256k", exclusive_window="32k")
 
 
 class Demo:
@@ -76,6 +85,7 @@ class Demo:
             .option("checkpointLocation", str(self._facts.run / "checkpoint"))
             .option("parallelism", SLOTS)
             .option("exchange.memoryPerGate", self._pace.memory_per_gate)
+            .option("exchange.exclusiveWindow", self._pace.exclusive_window)
             .start()
         )
 
@@ -100,11 +110,11 @@ class Demo:
     def _slow_down(self) -> None:
         shows = "a control file outside the job: its queues fill and the pressure runs up to the source"
         self._screen.step("One stage is slowed", shows)
-        self._control.write_text(str(MICROSECONDS_PER_ROW))
+        self._control.write_text(str(self._pace.slow_us))
         self._feeder.feed_until(self._pace.backlog_share)
         enough = self._pace.backlog_bytes
         last = self._watch(
-            f"[red]slowed to {MICROSECONDS_PER_ROW / 1000:g} ms per row[/]",
+            f"[red]slowed to {self._pace.slow_us / 1000:g} ms per row[/]",
             lambda sample: sample.view.inflight_bytes >= enough and sample.backpressured >= 0.5,
             60,
         )
@@ -175,7 +185,18 @@ class Demo:
         self._screen.step("Full speed again", "the queues drain, the last files arrive, windows keep committing")
         self._control.unlink()
         little = self._pace.backlog_bytes // 20
-        self._watch("[green]draining[/]", lambda sample: sample.view.inflight_bytes < little, 60)
+        epoch = self._query.view().committed_epoch
+        drained = self._watch(
+            "[green]draining[/]",
+            # A newer epoch: the figures are those of slots that run again.
+            lambda sample: (
+                sample.inflight_rows_left == 0
+                and sample.view.inflight_bytes < little
+                and sample.view.committed_epoch > epoch
+            ),
+            60,
+        )
+        self._note(f"drained: {drained.windows} windows committed from {drained.files} files")
         self._feeder.feed_until(1.0)
         last = self._watch("the last files", lambda sample: self._feeder.arrived, 60)
         self._facts.windows_before_end = last.windows
@@ -248,7 +269,7 @@ def run_demo(console: Console, out: Path, small: bool, keep: bool, job_path: Pat
     screen.step("The job", f"an ordinary streaming DataFrame; Spark UI: {facts.ui}/StreamingQuery/")
     screen.code(job.source)
     screen.say(f"input: {flights.rows:,} flights in {len(flights.files)} files")
-    pace = Pace(small)
+    pace = TWO_MONTHS if small else WHOLE_YEAR
     feeder = Feeder(flights.files, run / "input", pace.seconds_per_file)
     Demo(spark, job, screen, facts, feeder, pace).run()
     judge(spark, job, facts, screen, flights.max_event_time_us)

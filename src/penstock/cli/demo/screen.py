@@ -66,10 +66,11 @@ class Screen:
 
 def _summary(sample: Sample) -> str:
     rows_per_s = sample.vertices[0].rows_per_s if sample.vertices else 0.0
+    left = sample.inflight_rows_left
     return (
         f"files {sample.files}  read {rows_per_s:,.0f} rows/s  windows committed {sample.windows}  "
         f"in flight {megabytes(sample.view.inflight_bytes)}  epoch {sample.view.committed_epoch}  "
-        f"generation {sample.view.generation}"
+        f"generation {sample.view.generation}" + (f"  restored rows left {left:,}" if left else "")
     )
 
 
