@@ -23,7 +23,7 @@ from penstock.graph.model import JobGraph, Vertex
 from penstock.ids import ChannelId, CheckpointId, GenerationId, SubtaskId
 from penstock.operators.base import OperatorContext, OperatorState
 from penstock.protocol.alignment import CaptureReady, Command, Declined, EndEpoch, SubtaskCheckpoints
-from penstock.protocol.elements import Barrier, Captured
+from penstock.protocol.elements import Alignment, Barrier, Captured
 from penstock.protocol.gate import BarrierReached, ChannelEnded, WatermarkRose
 from penstock.protocol.input import RowRange
 from penstock.protocol.recovered import RecoveredRows
@@ -210,6 +210,8 @@ class Subtask:
             case Granted(channel, credit):
                 self._outputs.grant(channel, credit)
             case Triggered(checkpoint, alignment, elapsed_ms):
+                if alignment is Alignment.ALIGNED:
+                    self._finish_advancing()
                 self._run(self._checkpoints.triggered(checkpoint, alignment, self._clock_ms()), elapsed_ms)
             case Completed(_, committed_epoch):
                 self._committed(committed_epoch)
@@ -240,6 +242,13 @@ class Subtask:
                     self._host.declined(self.subtask, checkpoint, reason)
                 case _:
                     assert_never(command)
+
+    def _finish_advancing(self) -> None:
+        """A watermark that this source already rose to goes before an aligned barrier, as an arrived one would: the
+        checkpoint behind ``SourcesDry`` is to hold every window that it closes.
+        """
+        while self._chain.advancing:
+            self._chain.advance()
 
     def _end_epoch(self, barrier: Barrier, elapsed_ms: float) -> Sequence[Command]:
         """Everything that belongs before the barrier goes out, the state is taken, the barrier follows."""
