@@ -74,7 +74,7 @@ def test_rows_look_as_spark_shows_them(spark, capsys: pytest.CaptureFixture[str]
         "b BOOLEAN, i INT, d DOUBLE, f FLOAT, s STRING, n BINARY, t DATE, ts TIMESTAMP, z TIMESTAMP_NTZ, "
         "c DECIMAL(20,3), a ARRAY<STRING>, st STRUCT<p: INT, q: DOUBLE>, m MAP<STRING, INT>"
     )
-    doubles = [1.0, 0.1, 1e7, 123456784.0, 1e-3, 1.5e-5, -0.0, float("nan"), float("-inf"), 1e300, 9999999.5]
+    doubles = [1.0, 0.1, 1e7, 16777216.0, 1e-3, 1.5e-5, -0.0, float("nan"), float("-inf"), 1e300, 9999999.5]
     rows = [
         (True, i, d, d if abs(d) < 1e30 else 0.1, "a longer text than twenty", b"\x01\xff", moment.date(), moment,
          moment.replace(tzinfo=None, microsecond=0), Decimal("12.5"), ["x", None], (i, d), {"k": i})

@@ -47,7 +47,10 @@ def decode_message(data: bytes, key: bytes, query_id: str, epoch: int) -> Writer
             f"the commit message of epoch {epoch} does not carry this user's signature and was not opened: it was "
             f"changed, or written under another key (see {KEY_FILE_VARIABLE})"
         )
-    return cast("WriterCommitMessage", pickle.loads(blob))  # verified above
+    message = pickle.loads(blob)  # verified above
+    if not isinstance(message, WriterCommitMessage):
+        raise SinkError(f"the commit message of epoch {epoch} is a {type(message).__name__}, no WriterCommitMessage")
+    return message
 
 
 def _purpose(query_id: str, epoch: int) -> str:

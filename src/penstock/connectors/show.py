@@ -66,7 +66,10 @@ def _plain_text(scalar: pa.Scalar, kind: pa.DataType, zone: ZoneInfo) -> str:
 
 
 def _java_double(value: float, single: bool) -> str:
-    """``Double.toString`` (with the shortest digits, as Java has them since 19): plain between 1e-3 and 1e7, otherwise computerised scientific notation."""
+    """``Double.toString``: plain between 1e-3 and 1e7, otherwise computerised scientific notation.
+
+    With the shortest digits, as Java has them since 19.
+    """
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
