@@ -36,7 +36,5 @@ class FilterOperator(Operator):
         kept = selected.true_count
         if kept == batch.num_rows:
             yield batch
-        elif kept and batch.num_columns == 0:
-            yield batch.slice(0, kept)
         elif kept:
             yield batch.filter(selected)
