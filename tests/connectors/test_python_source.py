@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from pathlib import Path
@@ -143,17 +142,13 @@ def test_the_queue_is_bounded_and_threads_end() -> None:
     assert not any(thread.name.startswith("penstock-read-counter") for thread in threading.enumerate())
 
 
-def test_commit_waits_for_unfinished_ranges() -> None:
+def test_the_user_is_told_what_is_done_with() -> None:
     counter = source(user_sources.Counter, end="30")
-    splits, state = [], None
-    for _ in range(3):
-        discovery = counter.discover(state, 2)
-        state = discovery.state
-        splits += discovery.splits
+    state = None
+    for _ in range(2):
+        state = counter.discover(state, 2).state
     counter.committed(state)
-    counter.committed(state, [splits[3], splits[5]])
-    counter.committed(state, [])
-    assert counter._driver_reader.commits == [{"n": 10}, {"n": 30}]
+    assert counter._driver_reader.commits == [{"n": 20}]
     assert new_reader(counter) is not None, "the driver's reader does not travel"
 
 
@@ -172,10 +167,7 @@ def test_simple_reader_moves_along_and_replays(tmp_path: Path) -> None:
         batch = reader.poll(10, 0)
         time.sleep(0.01)
     assert rows_of(batch) == [(8, "8"), (9, "9")]
-    position = reader.snapshot()[0]
     reader.close()
-    simple.committed({"offset": {"at": 0}, "range": 1}, [position])
-    assert simple._driver_reader.commits == [json.loads(json.dumps(position.position["start"]))]
 
 
 def test_checksums_do_not_depend_on_batches() -> None:

@@ -59,10 +59,8 @@ class Source(ABC):
     def create_reader(self) -> SourceReader:
         """A reader for one subtask, in its slot."""
 
-    def committed(self, state: Plain, unfinished: Sequence[Split] | None = None) -> None:  # noqa: B027
-        """A snapshot holding ``state`` is complete: what lies before it will not be read again, but for the splits that
-        the same snapshot holds as pending or partly read. None: these are not known, so nothing may be let go.
-        """
+    def committed(self, state: Plain) -> None:  # noqa: B027
+        """In a complete snapshot every split found up to ``state`` is wholly read: nothing before it is read again."""
 
     def close(self) -> None:  # noqa: B027
         """Called once when the query ends, on the driver."""

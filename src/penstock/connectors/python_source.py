@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import json
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import pyarrow as pa
@@ -71,14 +71,12 @@ class PythonSource(Source):
         except Exception as error:
             raise self._failure(error) from error
 
-    def committed(self, state: Plain, unfinished: Sequence[Split] | None = None) -> None:
-        if state is None or unfinished is None:
+    def committed(self, state: Plain) -> None:
+        # A simple reader's one split never ends, so that its user is never told: nothing may be let go.
+        if state is None:
             return
-        # Ranges are numbered in order: everything before the first unfinished one's start is done with.
-        first = min(unfinished, key=lambda split: cast("int", split.spec["range"]), default=None)
-        offset = _field(state, "offset") if first is None else first.position.get("start", first.spec["start"])
         try:
-            self._on_driver().commit(offset)
+            self._on_driver().commit(_field(state, "offset"))
         except Exception as error:
             raise self._failure(error) from error
 
