@@ -26,7 +26,10 @@ def relation(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> C
         build = GROUPS[group].relation
         if build.__name__ not in made:
             path = str(tmp_path_factory.mktemp("edges") / build.__name__)
-            made[build.__name__] = Relation(spark, spark.createDataFrame(build()), path)
+            frame = spark.createDataFrame(build())
+            if "ntz" in frame.columns:  # PySpark reads Arrow's timestamps without zone as instants
+                frame = frame.withColumn("ntz", frame.ntz.cast("timestamp_ntz"))
+            made[build.__name__] = Relation(spark, frame, path)
         return made[build.__name__]
 
     return make

@@ -36,6 +36,9 @@ GROUPS = {
     "time parts": Group(edges.instants, times.PARTS),
     "time casts": Group(edges.instants, times.CASTS),
     "time sums": Group(edges.instants, times.SUMS),
+    "local time parts": Group(edges.inner_instants, times.PARTS),
+    "local time casts": Group(edges.inner_instants, times.CASTS),
+    "local time sums": Group(edges.inner_instants, times.SUMS),
     "windows": Group(edges.known_instants, times.WINDOWS),
     "moments": Group(edges.moments, times.MOMENTS),
 }

@@ -65,21 +65,24 @@ class Relation:
         self.evaluator = row_evaluator(spark)
         self.classes: set[str] = set()
 
-    def compile(self, sql: str, conf: SessionConf) -> Compiled:
-        """Optimise ``sql`` as Spark does, translate it, and ship it as a slot would get it."""
-        tree, attributes = self.optimized(sql)
-        self.classes |= classes_of(tree)
-        ordinals = {expr_id(attribute): i for i, attribute in enumerate(attributes)}
-        ours = cloudpickle.loads(cloudpickle.dumps(translate(tree, ordinals, conf)))
-        assert ours.data_type == arrow_type(tree), sql
-        return Compiled(sql, tree, ours)
-
-    def optimized(self, sql: str) -> tuple[Any, list[Any]]:
-        """The optimised expression and the attributes of the relation that it reads."""
-        analyzed = self.frame.selectExpr(f"{sql} as r")._jdf.queryExecution().analyzed()
+    def compile(self, texts: Sequence[str], conf: SessionConf) -> list[Compiled]:
+        """Optimise the cases as Spark does, translate them, and ship them as a slot would get them."""
+        if len(texts) > 1 and any("window(" in text for text in texts):  # Spark takes one per query
+            return [self.compile([text], conf)[0] for text in texts]
+        analyzed = self.frame.selectExpr(*(f"{text} as r" for text in texts))._jdf.queryExecution().analyzed()
         plan = self.spark._jsparkSession.sessionState().optimizer().execute(analyzed)
-        assert kind(plan) == "Project", f"{sql}: {plan.toString()}"
-        return elements(plan.expressions())[0], elements(self.frame._jdf.queryExecution().analyzed().output())
+        trees = elements(plan.expressions())
+        assert kind(plan) == "Project", plan.toString()
+        assert len(trees) == len(texts)
+        attributes = elements(self.frame._jdf.queryExecution().analyzed().output())
+        ordinals = {expr_id(attribute): i for i, attribute in enumerate(attributes)}
+        cases = []
+        for text, tree in zip(texts, trees, strict=True):
+            self.classes |= classes_of(tree)
+            ours = cloudpickle.loads(cloudpickle.dumps(translate(tree, ordinals, conf)))
+            assert ours.data_type == arrow_type(tree), text
+            cases.append(Compiled(text, tree, ours))
+        return cases
 
     def answers(self, cases: Sequence[Compiled]) -> list[pa.Array]:
         """Spark's values, null at raising rows."""
@@ -156,7 +159,7 @@ def _utc(data_type: pa.DataType) -> pa.DataType:
 
 def check(relation: Relation, texts: Sequence[str], conf: SessionConf) -> list[str]:
     """Compare every case on every row; one line per difference."""
-    cases = [relation.compile(text, conf) for text in texts]
+    cases = relation.compile(texts, conf)
     differences = []
     for case, expected in zip(cases, relation.answers(cases), strict=True):
         differences += [f"{case.sql}: {line}" for line in _differences(relation, case, expected)]

@@ -9,6 +9,7 @@ from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 INF = float("inf")
 NAN = float("nan")
@@ -91,8 +92,8 @@ def numerals() -> pa.Table:
 
 
 def letters() -> pa.Table:
-    """Column ``s``: every code point that Unicode 14 assigns, alone, after and before a letter."""
-    points = [chr(i) for i in range(0x20000) if unicodedata.category(chr(i)) not in ("Cn", "Cs", "Co")]
+    """Column ``s``: every code point that may have case, assigned yet or not, alone, after and before a letter."""
+    points = [chr(i) for i in range(0x20000) if unicodedata.category(chr(i)) not in ("Lo", "Cs", "Co", "So")]
     words = points + [f"a{point}" for point in points] + [f"{point}b" for point in points]
     return pa.table({"id": pa.array(range(len(words)), pa.int32()), "s": pa.array(words, pa.string())})
 
@@ -141,6 +142,18 @@ def instants() -> pa.Table:
             "n": pa.array([SHIFTS[i % len(SHIFTS)] for i in range(n)], pa.int32()),
         }
     )
+
+
+def inner_instants() -> pa.Table:
+    """``instants`` less the two days at each end of Spark's range, where local time is refused."""
+    table = instants()
+    far = pa.scalar(2**63 - 3 * _DAY)
+    keep = [pc.and_(pc.less(c.cast(pa.int64()), far), pc.greater(c.cast(pa.int64()), pc.negate(far)))
+            for c in (table["ts"], table["ts2"])]  # fmt: skip
+    inner = table.filter(pc.and_(*(pc.fill_null(k, True) for k in keep)))
+    days = [pc.if_else(pc.less(pc.abs(inner[d].cast(pa.int32())), 106_751_980), inner[d], None) for d in ("dt", "dt2")]
+    inner = inner.set_column(4, "dt", days[0]).set_column(5, "dt2", days[1])
+    return inner.set_column(0, "id", pa.array(range(len(inner)), pa.int32()))
 
 
 def known_instants() -> pa.Table:

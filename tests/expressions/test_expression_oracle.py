@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+from zoneinfo import available_timezones
 
 import pytest
 from expression_groups import GROUPS
 
+from penstock.frontend.expressions_registry import REGISTRY
+
 if TYPE_CHECKING:
-    pass
+    from expression_oracle import Relation
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -19,3 +23,37 @@ pytestmark = pytest.mark.spark
 def test_equal_to_catalyst(compare: Callable[..., list[str]], group: str, ansi: bool) -> None:
     differences = compare(group, ansi)
     assert not differences, f"{len(differences)} differences\n" + "\n".join(differences[:40])
+
+
+@pytest.mark.parametrize(
+    "zone", ["America/New_York", "Europe/Paris", "Pacific/Apia", "America/Sao_Paulo", "+05:30", "Africa/Casablanca"]
+)
+def test_equal_to_catalyst_in_time_zone(compare: Callable[..., list[str]], zone: str) -> None:
+    groups = ("local time parts", "local time casts", "local time sums", "moments")
+    differences = [line for group in groups for line in compare(group, False, zone)]
+    assert not differences, f"{len(differences)} differences\n" + "\n".join(differences[:40])
+
+
+def test_java_zones_are_known(spark: SparkSession) -> None:
+    names = spark._jvm.java.time.ZoneId.getAvailableZoneIds().toArray()
+    assert unknown_zones(sorted(str(name) for name in names)) == []
+
+
+def unknown_zones(names: list[str]) -> list[str]:
+    """Java's zone ids that this machine's time zone database lacks (``SystemV`` is Java's own and obsolete)."""
+    known = available_timezones()
+    return [name for name in names if name not in known and not name.startswith("SystemV/")]
+
+
+def test_every_registered_class_is_compared(
+    compare: Callable[..., list[str]], relation: Callable[..., Relation]
+) -> None:
+    seen: set[str] = set()
+    for group in GROUPS:
+        compare(group, True)
+        seen |= relation(group).classes
+    assert sorted(set(REGISTRY) - seen - set(CATALYST_INTERNAL)) == []
+
+
+CATALYST_INTERNAL = ("NormalizeNaNAndZero", "KnownFloatingPointNormalized", "KnownNotNull")
+"""Classes that only the optimizer makes, around keys; ``test_expression_marks`` compares them."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.frontend.catalyst import JavaTree, arrow_type, kind
 from penstock.frontend.expressions_registry import Translation, catalyst, refuse
-from penstock.operators.expressions import Expression, Literal, lists, patterns, strings
+from penstock.operators.expressions import Expression, Literal, letter_case, lists, patterns, strings
 from penstock.operators.expressions.hashes import XxHash64
 from penstock.operators.expressions.strict import Mapped
 
@@ -39,8 +39,8 @@ def length(tree: JavaTree, translation: Translation) -> Expression:
 
 
 _FUNCTIONS: dict[str, tuple[Callable[..., object], str]] = {
-    "Upper": (str.upper, "`upper`"),
-    "Lower": (str.lower, "`lower`, `ilike`"),
+    "Upper": (letter_case.upper, "`upper`"),
+    "Lower": (letter_case.lower, "`lower`, `ilike`"),
     "Substring": (strings.substring, "`substring`, `left`, `right`"),
     "StringReplace": (strings.replace, "`replace`"),
     "StringInstr": (strings.instr, "`instr`"),

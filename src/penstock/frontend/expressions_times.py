@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from penstock.frontend.catalyst import JavaTree, arrow_type, kind
+from penstock.frontend.catalyst import JavaTree, arrow_type, children, kind
 from penstock.frontend.expressions_casts import zone_of
 from penstock.frontend.expressions_registry import Translation, catalyst, refuse
 from penstock.operators.expressions import Expression, Literal, temporal
@@ -49,6 +49,16 @@ def add_months(tree: JavaTree, translation: Translation) -> Expression:
     return temporal.AddMonths(start, months, zone_of_date())
 
 
+@catalyst("TimestampAddYMInterval", "DateAddYMInterval", area=AREA, forms="date or timestamp +- a year-month interval",
+          limits="the interval is a constant")  # fmt: skip
+def add_year_month(tree: JavaTree, translation: Translation) -> Expression:
+    if kind(tree.interval()) != "Literal" or tree.interval().value() is None:
+        refuse(tree, "the interval must be a constant")
+    start = translation(children(tree)[0])
+    zone = zone_of(tree, translation) if pa.types.is_timestamp(start.data_type) else zone_of_date()
+    return temporal.AddMonths(start, Literal(int(tree.interval().value()), pa.int32()), zone)
+
+
 def zone_of_date() -> Zone:
     """Dates have no zone; kernels that also take timestamps are given UTC."""
     return Zone("UTC")
@@ -89,10 +99,10 @@ def to_unix_timestamp(tree: JavaTree, translation: Translation) -> Expression:
 @catalyst("SecondsToTimestamp", "MillisToTimestamp", area=AREA, forms="`timestamp_seconds`, `timestamp_millis`",
           limits="not of decimals")  # fmt: skip
 def from_unix_time(tree: JavaTree, translation: Translation) -> Expression:
-    children = translation.children(tree)
-    if pa.types.is_decimal(children[0].data_type):
+    child = translation(tree.child())
+    if pa.types.is_decimal(child.data_type):
         refuse(tree, "cast the decimal to double first")
-    return temporal.FromUnixTime(1_000_000 if kind(tree) == "SecondsToTimestamp" else 1_000, children)
+    return temporal.FromUnixTime(1_000_000 if kind(tree) == "SecondsToTimestamp" else 1_000, child)
 
 
 @catalyst("TimestampAddInterval", area=AREA, forms="timestamp + or - a day-time interval")

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from penstock.operators.expressions.base import Expression, Mask
 from penstock.operators.expressions.strict import Strict
-from penstock.operators.expressions.temporal import zone_of
+from penstock.operators.expressions.temporal import near, zone_of
 from penstock.operators.expressions.text_times import date_text, wall_time_text
 from penstock.operators.expressions.vectors import from_vector, map_distinct, to_vector
 from penstock.operators.expressions.zones import Zone
@@ -27,5 +27,5 @@ class TimestampText(Strict):
         self.zone = zone_of(child, zone)
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
-        local = from_vector(self.zone.to_local(to_vector(arrays[0])), pa.int64(), rows)
+        local = from_vector(self.zone.to_local(near(self.zone, to_vector(arrays[0]), rows)), pa.int64(), rows)
         return map_distinct(wall_time_text, [local], self.data_type, rows)

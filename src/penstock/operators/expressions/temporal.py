@@ -5,7 +5,7 @@ Timestamps without time zone (``timestamp[us]``) are wall times already: they ta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,7 @@ _UNITS = {
     "day": MICROS_PER_DAY,
 }
 _MAX_DAYS = 2**63 // MICROS_PER_DAY
+_FAR = 2**63 - 2 * MICROS_PER_DAY
 _PARTS = {"hour": (3600 * _MICROS, 24), "minute": (60 * _MICROS, 60), "second": (_MICROS, 60)}
 
 
@@ -48,12 +49,22 @@ def zone_of(child: Expression, zone: Zone) -> Zone:
     return zone if child.data_type.tz is not None else Zone("UTC")
 
 
+def near(zone: Zone, micros: Vector, rows: Mask | None) -> Vector:
+    """``micros`` itself; raises where adding an offset might leave 64 bits: two days from the ends of Spark's range."""
+    if not zone.is_utc:
+        far = select(rows, (micros > _FAR) | (micros < -_FAR))
+        if far.any():
+            raise failures.time_overflow(f"local time in {zone.name}", micros[first(far)])
+    return micros
+
+
 def starts_of_days(zone: Zone, days: Vector, rows: Mask | None) -> Vector:
     """The first instants of local days; days too far away for a timestamp raise."""
-    beyond = select(rows, np.abs(days.astype(np.int64)) > _MAX_DAYS)
+    limit = _MAX_DAYS if zone.is_utc else _MAX_DAYS - 2
+    beyond = select(rows, np.abs(days.astype(np.int64)) > limit)
     if beyond.any():
         raise failures.time_overflow("start of day", days[first(beyond)])
-    return zone.starts_of_days(np.clip(days.astype(np.int64), -_MAX_DAYS, _MAX_DAYS))
+    return zone.starts_of_days(np.clip(days.astype(np.int64), -limit, limit))
 
 
 class DatePart(Strict):
@@ -77,7 +88,7 @@ class TimePart(Strict):
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         unit, modulus = _PARTS[self.part]
-        local = self.zone.to_local(to_vector(arrays[0]))
+        local = self.zone.to_local(near(self.zone, to_vector(arrays[0]), rows))
         return from_vector(local // unit % modulus, self.data_type, rows)
 
 
@@ -89,7 +100,8 @@ class TimestampToDate(Strict):
         self.zone = zone_of(child, zone)
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
-        return from_vector(self.zone.to_local(to_vector(arrays[0])) // MICROS_PER_DAY, self.data_type, rows)
+        micros = near(self.zone, to_vector(arrays[0]), rows)
+        return from_vector(self.zone.to_local(micros) // MICROS_PER_DAY, self.data_type, rows)
 
 
 class DateToTimestamp(Strict):
@@ -112,7 +124,7 @@ class ShiftZone(Strict):
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         shift = self.zone.to_local if self.data_type.tz is None else self.zone.to_instants
-        return from_vector(shift(to_vector(arrays[0])), self.data_type, rows)
+        return from_vector(shift(near(self.zone, to_vector(arrays[0]), rows)), self.data_type, rows)
 
 
 class AddDays(Strict):
@@ -143,12 +155,12 @@ class AddMonths(Strict):
                 row = first(out_of_range)
                 raise failures.overflow(pa.int32(), "+ months", start[row], months[row])
             return from_vector(days, self.data_type, rows)
-        offsets = self.zone.offsets(start)
+        offsets = self.zone.offsets(near(self.zone, start, rows))
         local = start + offsets
         day, time = local // MICROS_PER_DAY, local % MICROS_PER_DAY
         days = calendar.add_months(day, months)
         moved = checked(multiply, days, np.full_like(days, MICROS_PER_DAY), rows, "add months") + time
-        return from_vector(self.zone.resolve(moved, offsets), self.data_type, rows)
+        return from_vector(self.zone.resolve(near(self.zone, moved, rows), offsets), self.data_type, rows)
 
 
 class AddDayTime(Strict):
@@ -163,8 +175,8 @@ class AddDayTime(Strict):
         if self.zone.is_utc:
             return from_vector(checked(add, start, interval, rows, "add interval"), self.data_type, rows)
         rest = np.fmod(interval, MICROS_PER_DAY)
-        offsets = self.zone.offsets(start)
-        moved = checked(add, start + offsets, interval - rest, rows, "add interval")
+        offsets = self.zone.offsets(near(self.zone, start, rows))
+        moved = near(self.zone, checked(add, start + offsets, interval - rest, rows, "add interval"), rows)
         result = checked(add, self.zone.resolve(moved, offsets), rest, rows, "add interval")
         return from_vector(result, self.data_type, rows)
 
@@ -177,7 +189,8 @@ class SubtractTimes(Strict):
         self.zone = Zone("UTC") if pa.types.is_date(left.data_type) else zone_of(left, zone)
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
-        left, right = (self.zone.to_local(to_vector(array)).astype(np.int64) for array in arrays)
+        left, right = (to_vector(array).astype(np.int64) for array in arrays)
+        left, right = (self.zone.to_local(near(self.zone, side, rows)) for side in (left, right))
         difference = checked(subtract, left, right, rows, "difference")
         if pa.types.is_date(arrays[0].type):
             difference = checked(multiply, difference, np.full_like(difference, MICROS_PER_DAY), rows, "difference")
@@ -213,7 +226,7 @@ class TruncateTimestamp(Strict):
         if self.level in ("millisecond", "second"):
             floored: Vector = micros - micros % _UNITS[self.level]
             return floored
-        offsets = self.zone.offsets(micros)
+        offsets = self.zone.offsets(near(self.zone, micros, rows))
         local = micros + offsets
         if self.level in _UNITS:
             return self.zone.resolve(local - local % _UNITS[self.level], offsets)
@@ -245,8 +258,8 @@ class UnixTime(Strict):
 class FromUnixTime(Strict):
     """``timestamp_seconds``, ``timestamp_millis``: integers that overflow raise; NaN and infinities give null."""
 
-    def __init__(self, micros_per_unit: int, children: Sequence[Expression]) -> None:
-        super().__init__(children, pa.timestamp("us", tz="UTC"))
+    def __init__(self, micros_per_unit: int, child: Expression) -> None:
+        super().__init__((child,), pa.timestamp("us", tz="UTC"))
         self.micros_per_unit = micros_per_unit
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:

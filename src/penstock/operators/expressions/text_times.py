@@ -9,7 +9,7 @@ import numpy as np
 from penstock.errors import EvaluationError
 from penstock.operators.expressions import calendar
 from penstock.operators.expressions.text_numbers import BLANKS
-from penstock.operators.expressions.zones import Zone
+from penstock.operators.expressions.zones import GREGORIAN_CYCLE, Zone
 
 _MICROS = 1_000_000
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
@@ -64,12 +64,16 @@ def parse_timestamp(zone: Zone | None, text: str) -> int | None:
         except ValueError:
             return None
         zone = zone and given
-    if not _LONG_MIN <= local <= _LONG_MAX:
-        return None
-    if zone is None or zone.is_utc:
-        return local
-    instant = int(zone.to_instants(np.array([local]))[0])
-    return instant if abs(instant - local) <= 86_400 * _MICROS else None
+    instant = local if zone is None or zone.is_utc else _to_instant(zone, local)
+    return instant if _LONG_MIN <= instant <= _LONG_MAX else None
+
+
+def _to_instant(zone: Zone, local: int) -> int:
+    """As ``Zone.to_instants``, for wall times that may be just outside 64 bits."""
+    # Before 1800 a zone's offset is constant, and long after its last rule the calendar repeats: stay well inside.
+    sign = (local > 2**62) - (local < -(2**62))
+    cycles = sign * (2**61 // GREGORIAN_CYCLE)
+    return int(zone.to_instants(np.array([local - cycles * GREGORIAN_CYCLE]))[0]) + cycles * GREGORIAN_CYCLE
 
 
 def _year_text(year: int) -> str:

@@ -20,7 +20,7 @@ from penstock.operators.expressions.vectors import Vector
 
 _MICROS = 1_000_000
 _EPOCH = datetime(1970, 1, 1)
-_CYCLE = 146_097 * MICROS_PER_DAY
+GREGORIAN_CYCLE = 146_097 * MICROS_PER_DAY
 _TABLE_YEARS = (1800, 2501)
 _FOLD_TO = int((datetime(2101, 1, 1) - _EPOCH).total_seconds()) * _MICROS
 _FOLD_FROM = int((datetime(2501, 1, 1) - _EPOCH).total_seconds()) * _MICROS
@@ -111,7 +111,7 @@ def _folded(micros: Vector) -> Vector:
     beyond = micros >= _FOLD_FROM
     if not beyond.any():
         return micros
-    return np.where(beyond, _FOLD_TO + (micros - _FOLD_TO) % _CYCLE, micros)
+    return np.where(beyond, _FOLD_TO + (micros - _FOLD_TO) % GREGORIAN_CYCLE, micros)
 
 
 def _canonical(name: str) -> str:
