@@ -183,7 +183,7 @@ class World:
     def settle(self) -> None:
         """Let everything flow until nothing moves."""
         self.now_ms += FLUSH_MS + 1
-        for _ in range(500):
+        for _ in range(5_000):
             before = self._movement()
             for producer in range(2):
                 self.pump(producer)

@@ -130,9 +130,9 @@ def test_the_first_aligned_barrier_blocks_its_channel_until_the_last_has_come() 
     job.step(0, 0)  # only the first source passes its barrier on
     job.deliver(0)
     job.step(1)
-    assert [c.blocked_by for c in job.at(1, 0)._gate.channels.values()] == [1, None]
+    assert [c.blocked_by for c in job.at(1, 0).gate.channels.values()] == [1, None]
     job.run()
-    assert [c.blocked_by for c in job.at(1, 0)._gate.channels.values()] == [None, None]
+    assert [c.blocked_by for c in job.at(1, 0).gate.channels.values()] == [None, None]
     assert all_captured(job, 1)
 
 

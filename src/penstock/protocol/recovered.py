@@ -102,5 +102,5 @@ class RecoveredRows:
         return entries
 
     def check_invariants(self) -> None:
-        assert self.rows_left == sum(e.rows for e in self.carried())
+        assert self.rows_left == sum(e.rows for e in self._entries) - self._read_in_first
         assert len(self._loaded) <= self._asked <= 2

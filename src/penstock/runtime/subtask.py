@@ -85,6 +85,11 @@ class Subtask:
         sink_context: for the sink writer; needed if the vertex has a sink.
         clock: seconds on a monotonic clock, to measure durations with; virtual in the simulator.
 
+    Attributes:
+        inbox: where the host puts events, from any thread.
+        status: the newest figures, for any thread.
+        gate, outputs: the owner thread's; others may look at them only while no step runs.
+
     Raises:
         FunctionError: user code failed while it was opened.
     """
@@ -108,10 +113,10 @@ class Subtask:
         self._clock = clock
         self._now_ms = 0.0
         recovered = RecoveredRows(restore.inflight, measure)
-        self._gate = build_gate(graph, subtask, generation, options, restore.channel_watermarks, recovered)
-        self._outputs = build_outputs(graph, subtask, generation, options)
+        self.gate = build_gate(graph, subtask, generation, options, restore.channel_watermarks, recovered)
+        self.outputs = build_outputs(graph, subtask, generation, options)
         self._checkpoints = SubtaskCheckpoints(
-            f"checkpoints {subtask}", self._gate, self._outputs, max_recorded_bytes=4 * options.memory_per_gate
+            f"checkpoints {subtask}", self.gate, self.outputs, max_recorded_bytes=4 * options.memory_per_gate
         )
         self._partitioners = [(e.id, partitioner(e, subtask.index, graph)) for e in graph.outputs(vertex.id)]
         self._sizer = SliceSizer(max(1, output_limit(options) // 4))
@@ -146,7 +151,7 @@ class Subtask:
         worked = self._work()
         self._release()
         busy = controlled or worked
-        self._activity.step_ends(busy, self._outputs.has_room)
+        self._activity.step_ends(busy, self.outputs.has_room)
         self._refresh_status(busy)
         return StepResult(busy or len(self.inbox) > 0, None if busy else self._wake_at_ms())
 
@@ -156,9 +161,9 @@ class Subtask:
 
     def check_invariants(self) -> None:
         """Raise AssertionError if a machine of this subtask is inconsistent."""
-        self._gate.check_invariants()
-        self._gate.recovered.check_invariants()
-        self._outputs.check_invariants()
+        self.gate.check_invariants()
+        self.gate.recovered.check_invariants()
+        self.outputs.check_invariants()
         self._checkpoints.check_invariants()
         assert set(self._epoch_ends) <= set(self._checkpoints.active), "a dead checkpoint holds state"
 
@@ -189,9 +194,9 @@ class Subtask:
             self._writer = vertex.sink.sink.create_writer()
             closing.callback(self._writer.close)
             self._writer.open(sink_context)
-        chain = Chain(stages, self._emit, self._outputs.watermark)
-        if self._gate.watermark_us is not None:
-            chain.watermark(self._gate.watermark_us)
+        chain = Chain(stages, self._emit, self.outputs.watermark)
+        if self.gate.watermark_us is not None:
+            chain.watermark(self.gate.watermark_us)
         return chain
 
     # -- control ------------------------------------------------------------------------------------------------------
@@ -208,7 +213,7 @@ class Subtask:
             case Arrived(channel, element):
                 self._run(self._checkpoints.arrived(channel, element, self._clock_ms()))
             case Granted(channel, credit):
-                self._outputs.grant(channel, credit)
+                self.outputs.grant(channel, credit)
             case Triggered(checkpoint, alignment, elapsed_ms):
                 if alignment is Alignment.ALIGNED:
                     self._finish_advancing()
@@ -224,7 +229,7 @@ class Subtask:
                 if watermark_us is not None:
                     self._chain.advance_generated(watermark_us)
             case RecoveredLoaded(entry, batches):
-                self._gate.loaded(entry, batches)  # type: ignore[arg-type]
+                self.gate.loaded(entry, batches)  # type: ignore[arg-type]
             case _:
                 assert_never(event)
 
@@ -263,8 +268,8 @@ class Subtask:
         self._epoch_ends[barrier.checkpoint] = _EpochEnd(
             operators,
             self._feed.snapshot() if self._feed is not None else (),
-            self._gate.recovered.carried(),
-            {c.channel: c.watermark_us for c in self._gate.channels.values() if c.watermark_us is not None},
+            self.gate.recovered.carried(),
+            {c.channel: c.watermark_us for c in self.gate.channels.values() if c.watermark_us is not None},
             self._rows_in,
             elapsed_ms,
             (self._clock() - began) * 1000,
@@ -315,7 +320,7 @@ class Subtask:
         """Watermarks and input, until the time is up, there is no room, or control has come."""
         deadline = self._clock() + TARGET_MS / 1000
         worked = False
-        while self._outputs.has_room:
+        while self.outputs.has_room:
             if self._chain.advancing:
                 self._chain.advance()
             elif not self._consume():
@@ -329,7 +334,7 @@ class Subtask:
     def _consume(self) -> bool:
         if self._feed is not None:
             return self._read_source(self._feed)
-        consumed = self._gate.poll(self._sizer.rows)
+        consumed = self.gate.poll(self._sizer.rows)
         match consumed:
             case None:
                 return False
@@ -366,7 +371,7 @@ class Subtask:
 
     def _channel_ended(self, channel: ChannelId) -> None:
         self._run(self._checkpoints.channel_ended(channel, self._clock_ms()))
-        risen = self._gate.risen()
+        risen = self.gate.risen()
         if risen is not None:
             self._chain.watermark(risen.timestamp_us)
 
@@ -377,29 +382,29 @@ class Subtask:
         for edge, split in self._partitioners:
             for consumer, rows in split.split(batch):
                 self._bytes_out += measure(rows)
-                self._outputs.add(ChannelId(edge, self.subtask.index, consumer), rows, self._now_ms)
+                self.outputs.add(ChannelId(edge, self.subtask.index, consumer), rows, self._now_ms)
 
     # -- to the world -------------------------------------------------------------------------------------------------
 
     def _release(self) -> None:
         """Let go of everything the world may have now."""
         self._pump()
-        for entry in self._gate.recovered.to_load():
+        for entry in self.gate.recovered.to_load():
             self._host.load(self.subtask, entry)
         if self._feed is not None and not self._chain.advancing:
             self._feed.ask(self._chain.generated_watermark())
 
     def _pump(self) -> None:
-        for channel, element in self._outputs.pump(self._now_ms):
+        for channel, element in self.outputs.pump(self._now_ms):
             self._host.send(channel, element)
-        for channel, credit in self._gate.take_grants():
+        for channel, credit in self.gate.take_grants():
             self._host.grant(channel, credit)
         if self._checkpoints.active:
             self._run(self._checkpoints.ready())
 
     def _wake_at_ms(self) -> float | None:
-        poll_at = self._feed.wake_at_ms if self._feed is not None and self._outputs.has_room else None
-        return min((at for at in (self._outputs.flush_at_ms(), poll_at) if at is not None), default=None)
+        poll_at = self._feed.wake_at_ms if self._feed is not None and self.outputs.has_room else None
+        return min((at for at in (self.outputs.flush_at_ms(), poll_at) if at is not None), default=None)
 
     def _source(self) -> SourceFeed:
         if self._feed is None:
@@ -425,10 +430,10 @@ class Subtask:
             busy_ms=self._activity.busy_ms,
             backpressured_ms=self._activity.backpressured_ms,
             idle_ms=self._activity.idle_ms,
-            input_queued_bytes=self._gate.queued_bytes,
-            output_queued_bytes=self._outputs.queued_bytes,
-            recovered_rows_left=self._gate.recovered.rows_left,
-            watermark_us=self._gate.watermark_us if watermark is None else watermark,
+            input_queued_bytes=self.gate.queued_bytes,
+            output_queued_bytes=self.outputs.queued_bytes,
+            recovered_rows_left=self.gate.recovered.rows_left,
+            watermark_us=self.gate.watermark_us if watermark is None else watermark,
             counters=self._chain.counters(),
         )
 
