@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ class FeedPartition(InputPartition):
 class FeedReader(DataSourceStreamReader):
     """``batches`` batches of ``batchRows`` rows in each of ``partitions`` partitions, all there from the start."""
 
-    def __init__(self, options: dict[str, str]) -> None:
+    def __init__(self, options: Mapping[str, str]) -> None:
         self.batches = int(options.get("batches", "1000000"))
         self.batch_rows = int(options.get("batchRows", "65536"))
         self.keys = int(options.get("keys", "10000"))
@@ -66,4 +66,4 @@ class FeedSource(DataSource):
         return f"key bigint, value bigint{payload}"
 
     def streamReader(self, schema: object) -> DataSourceStreamReader:  # noqa: N802 - PySpark's name
-        return FeedReader(dict(self.options))
+        return FeedReader(self.options)

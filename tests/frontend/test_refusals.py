@@ -100,6 +100,11 @@ CASES: dict[str, Case] = {
         ("repartitionByRange", "use repartition(n, columns)"),
     ),
     "sample": (lambda df: df.sample(0.5, seed=1), NotSupported, ("Sampling is not supported",)),
+    "watermark behind an exchange": (
+        lambda df: watermarked(df.repartition("k")).groupBy(F.window("ts", "1 minute")).count(),
+        NotYet,
+        ("withWatermark before repartition",),
+    ),
     "two watermarks": (
         lambda df: watermarked(df).withColumn("t2", F.col("ts")).withWatermark("t2", "5 seconds"),
         NotSupported,

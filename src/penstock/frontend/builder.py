@@ -42,6 +42,11 @@ class PipelineBuilder:
         self._edges: list[Edge] = []
         self._ids: Counter[str] = Counter()
 
+    @property
+    def behind_exchange(self) -> bool:
+        """Whether what is added now no longer runs with the source."""
+        return bool(self._vertices)
+
     def operator_id(self, kind: str) -> str:
         """``filter-0``, ``filter-1``...: counted per kind from the source on, so that adding or removing an operator
         renames only later ones of its own kind."""

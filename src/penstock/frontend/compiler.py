@@ -171,6 +171,8 @@ def _add_watermark(scope: Scope, node: JavaTree) -> None:
     logical = scope.spark._jvm.org.apache.spark.sql.catalyst.plans.logical
     delay_ms = int(logical.EventTimeWatermark.getDelayMs(node.delay()))
     builder = scope.builder
+    if builder.behind_exchange:
+        raise refusals.WATERMARK_BEHIND_EXCHANGE.error("withWatermark")
     builder.add(
         WatermarkSpec(
             operator_id=builder.operator_id("watermark"),

@@ -79,6 +79,10 @@ SUBQUERY = _planned(
 )
 SECOND_AGGREGATION = _planned("one aggregation per query is run so far", "write the first result and stream from it")
 SECOND_WATERMARK = Refusal("a query has one watermark", "keep one withWatermark call")
+WATERMARK_BEHIND_EXCHANGE = _planned(
+    "a watermark is generated where its source is read, since a subtask behind an exchange may get no rows",
+    "call withWatermark before repartition",
+)
 COALESCE = Refusal(
     "coalesce(n) merges partitions, and Penstock's parallelism is the query's",
     "set option parallelism, or repartition(n) to rebalance rows",

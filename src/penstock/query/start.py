@@ -57,7 +57,9 @@ def start_query(df: DataFrame, request: StartRequest) -> StreamingQuery:
         parallelism = options.parallelism or _stored_parallelism(location) or max(1, launcher.free_slots() - 1)
         launcher.require(parallelism)
         query = StreamingQuery(
-            plan.graph(SinkSpec(SINK_ID, output.sink.describe(), output.sink), parallelism, options.max_parallelism),
+            plan.graph(
+                SinkSpec(SINK_ID, f"Sink ({output.sink.describe()})", output.sink), parallelism, options.max_parallelism
+            ),
             name=request.sink.query_name,
             location=location,
             options=replace(options, parallelism=parallelism),

@@ -2,7 +2,8 @@
 
 A split is asked for when none is left, after the rows of the last one have gone through the chain. So every request
 is made by an idle reader, is answered at most once, and its watermark is final: the assigner may conclude from the
-requests alone that all sources are dry, with no split in flight towards a reader that looks idle.
+requests alone that all sources are dry, with no split in flight towards a reader that looks idle. A reader whose only
+splits are endless ones that have nothing now is idle as well; it says so when that changes, either way.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class SourceFeed:
         self._subtask = subtask
         self._host = host
         self._asked = False
+        self._told_idle = False
         self._poll_at_ms: float | None = None
         self._unfinished: tuple[Split, ...] = ()
         for split in splits:
@@ -49,6 +51,7 @@ class SourceFeed:
         if not self._asked:
             raise ProtocolViolation(f"source {self._subtask}", "nothing asked for", f"{len(splits)} splits")
         self._asked = False
+        self._told_idle = False
         for split in splits:
             self._reader.add_split(split)
         self._unfinished = tuple(self._reader.snapshot())
@@ -67,11 +70,16 @@ class SourceFeed:
         return batch
 
     def ask(self, watermark_us: int | None) -> None:
-        """Ask for a split if none is left; to be called when all rows polled have been processed."""
-        if self._asked or self._unfinished:
+        """Ask for a split if there is nothing to read; to be called when all rows polled have been processed.
+
+        An idle reader of an endless split that found rows again takes its being idle back; its request stays.
+        """
+        idle = not self._unfinished or self._reader.caught_up()
+        if idle == self._told_idle:
             return
+        self._told_idle = idle
         self._asked = True
-        self._host.request_split(self._subtask, 0, watermark_us)
+        self._host.request_split(self._subtask, 0 if idle else len(self._unfinished), watermark_us)
 
     def snapshot(self) -> Sequence[Split]:
         return self._reader.snapshot()

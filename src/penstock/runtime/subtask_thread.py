@@ -52,7 +52,7 @@ class SubtaskThread:
         try:
             subtask = self._build()
             try:
-                subtask.inbox.wake = self._wake.set
+                subtask.inbox.wake = self._wake_up
                 self._on_built(subtask)
                 self._go.wait()
                 self._loop(subtask)
@@ -61,6 +61,11 @@ class SubtaskThread:
         except BaseException as problem:  # noqa: BLE001 - user code may raise anything, SystemExit too; it is reported
             if not self._stopping:
                 self._on_failure(self.id, problem)
+
+    def _wake_up(self) -> None:
+        # Setting takes a lock and a notification; while the flag is up, the owner has a step ahead of it anyway.
+        if not self._wake.is_set():
+            self._wake.set()
 
     def _loop(self, subtask: Subtask) -> None:
         while not self._stopping:
