@@ -47,7 +47,8 @@ def haul_of(control: str):
 
 
 def main(source: str, target: str, on_spark: bool) -> None:
-    spark = penstock.session("delays", {"spark.sql.session.timeZone": "UTC"})
+    settings = {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "2"}
+    spark = penstock.session("delays", settings)
     df = delays(spark.readStream.schema(SCHEMA).parquet(source), control="")
     writer = df.writeStream if on_spark else penstock.writeStream(df)
     query = (

@@ -30,6 +30,7 @@ def test_the_small_demo_passes(tmp_path: Path) -> None:
         "job.py",
         "log4j2.properties",
         "output",
+        "penstock.log",
         "report.html",
         "spark.log",
     ]

@@ -80,6 +80,17 @@ def test_windows_come_out_exactly_once_over_a_stop_and_a_kill(
     assert rows_of(out) == expected_sums(flow(0, 100), before_s=94)
 
 
+def test_process_all_available_leaves_no_closed_window_behind(
+    spark: SparkSession, inbox: Inbox, out: Path, start: Start
+) -> None:
+    """The checkpoint that it waits for lies behind the watermark of the last rows, every time."""
+    query = start(sums(inbox.stream(spark)), parallelism=2, **{"checkpoint.interval": "1h"})
+    for part in range(1, 9):
+        inbox.add(flow(part * 20 - 20, part * 20))
+        query.processAllAvailable()
+        assert rows_of(out) == expected_sums(flow(0, part * 20), before_s=part * 20 - 6)
+
+
 def test_without_aggregation_every_row_comes_out_once(
     spark: SparkSession, inbox: Inbox, out: Path, start: Start
 ) -> None:

@@ -60,7 +60,8 @@ def _purpose(query_id: str, epoch: int) -> str:
 def _plain_fields(message: WriterCommitMessage) -> dict[str, Plain] | None:
     """The fields, if the constructor restores the message from them exactly; else None."""
     cls = type(message)
-    if not dataclasses.is_dataclass(cls) or "<locals>" in cls.__qualname__:
+    # A class that came to the slot by value (local, or of a notebook) is not found under its name by the next program.
+    if not dataclasses.is_dataclass(cls) or _loaded(cls.__module__, cls.__qualname__) is not cls:
         return None
     names = [field.name for field in dataclasses.fields(cls) if field.init]
     if sorted(vars(message)) != sorted(names):
@@ -80,10 +81,15 @@ def _is_plain(value: Any) -> bool:
     return value is None or type(value) in (bool, int, str)
 
 
-def _dataclass(content: dict[str, Any]) -> WriterCommitMessage:
-    found: Any = sys.modules.get(content["module"])
-    for part in content["name"].split("."):
+def _loaded(module: str, qualified_name: str) -> Any:
+    found: Any = sys.modules.get(module)
+    for part in qualified_name.split("."):
         found = getattr(found, part, None)
+    return found
+
+
+def _dataclass(content: dict[str, Any]) -> WriterCommitMessage:
+    found = _loaded(content["module"], content["name"])
     if not (isinstance(found, type) and issubclass(found, WriterCommitMessage) and dataclasses.is_dataclass(found)):
         raise SinkError(
             f"commit messages of class {content['module']}.{content['name']} are stored, but this program has no such "
