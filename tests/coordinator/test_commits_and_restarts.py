@@ -122,7 +122,28 @@ def test_the_same_user_error_at_the_same_position_twice_is_deterministic() -> No
     assert "row 17" in again.reason
 
 
-def test_user_errors_at_different_positions_are_retried() -> None:
+def user_error(row: int, message: str = "ValueError: x") -> Failure:
+    return Failure("function", "udf-1", message, f"row {row}")
+
+
+def test_different_user_errors_are_retried() -> None:
     restarts = Restarts(POLICY)
     for row in range(3):
-        assert isinstance(restarts.failed(Failure("function", "udf-1", "E", f"row {row}"), 0.0), RestartAt)
+        assert isinstance(restarts.failed(user_error(row, f"ValueError: {row}"), 0.0), RestartAt)
+
+
+def test_the_same_user_error_is_not_retried_for_ever_from_one_snapshot() -> None:
+    restarts = Restarts(POLICY)
+    answers = [restarts.failed(user_error(row), 0.0) for row in range(3)]
+    assert [type(answer) for answer in answers] == [RestartAt, RestartAt, GiveUp]
+    assert answers[2] == GiveUp(user_error(2), "the same error 3 times from the same snapshot is deterministic")
+
+
+def test_the_same_user_error_is_not_retried_for_ever_although_checkpoints_complete_in_between() -> None:
+    restarts = Restarts(POLICY)
+    for row in range(POLICY.attempts):
+        assert isinstance(restarts.failed(user_error(row), 0.0), RestartAt)
+        restarts.progressed()
+    last = restarts.failed(user_error(99), 0.0)
+    assert isinstance(last, GiveUp)
+    assert "whatever completed in between" in last.reason

@@ -1,7 +1,9 @@
 """When a lost Generation is started again, and when the query gives up.
 
-Restarts are bounded and back off exponentially; a completed checkpoint is progress and resets both. The same user
-error at the same position twice is deterministic: starting again would only fail again.
+Restarts are bounded and back off exponentially; a completed checkpoint is progress and resets both. A user error is
+deterministic, so that starting again would only fail again, if it came at the same position twice, or if it came
+``IDENTICAL_ERRORS`` times from the same snapshot: slices and readers differ between Generations, so that the position
+of one bad row may differ too, but the input behind a snapshot does not.
 """
 
 from __future__ import annotations
@@ -10,6 +12,9 @@ from dataclasses import dataclass
 
 BACKOFF_FACTOR = 2
 """Each further attempt without progress waits twice as long."""
+
+IDENTICAL_ERRORS = 3
+"""The same user error so often without progress is taken to be in the input; twice may be a service that was away."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,8 @@ class Restarts:
         self._policy = policy
         self._failures: list[Failure] = []
         self._user_error: Failure | None = None
+        self._identical = 0
+        self._since_change = 0
 
     @property
     def attempts(self) -> int:
@@ -65,23 +72,36 @@ class Restarts:
     def progressed(self) -> None:
         """A checkpoint of the current Generation completed."""
         self._failures.clear()
+        self._identical = 0
 
     def failed(self, failure: Failure, now_ms: float) -> RestartAt | GiveUp:
         """A Generation ended; what now?"""
         first = self._failures[0] if self._failures else failure
-        if failure.position and self._is_repeated(failure):
-            return GiveUp(failure, f"the same error at the same position ({failure.position}) twice is deterministic")
         if failure.position:
-            self._user_error = failure
+            reason = self._deterministic(failure)
+            if reason:
+                return GiveUp(failure, reason)
         if len(self._failures) >= self._policy.attempts:
             return GiveUp(first, f"{self._policy.attempts} restarts without a completed checkpoint between them")
         delay_ms = min(self._policy.delay_ms * BACKOFF_FACTOR ** len(self._failures), self._policy.max_delay_ms)
         self._failures.append(failure)
         return RestartAt(now_ms + delay_ms, len(self._failures))
 
-    def _is_repeated(self, failure: Failure) -> bool:
-        last = self._user_error
-        return last is not None and (last.operator, last.position) == (failure.operator, failure.position)
+    def _deterministic(self, failure: Failure) -> str:
+        """Why this user error would come again; empty if it may not. Remembers it."""
+        last, self._user_error = self._user_error, failure
+        if last is None or (last.operator, last.message) != (failure.operator, failure.message):
+            self._identical = self._since_change = 1
+            return ""
+        self._identical += 1
+        self._since_change += 1
+        if last.position == failure.position:
+            return f"the same error at the same position ({failure.position}) twice is deterministic"
+        if self._identical >= IDENTICAL_ERRORS:
+            return f"the same error {self._identical} times from the same snapshot is deterministic"
+        if self._since_change > self._policy.attempts:
+            return f"the same error {self._since_change} times in a row, whatever completed in between"
+        return ""
 
     def check_invariants(self) -> None:
         assert len(self._failures) <= self._policy.attempts, "restarts are bounded"
