@@ -88,10 +88,10 @@ class Extreme(Accumulator):
                 held = data[group]
                 if held is None or (value > held if self._max else value < held):
                     data[group] = value
-        elif self._max:
-            np.maximum.at(data, groups, raw)
         else:
-            (np.fmin if data.dtype.kind == "f" else np.minimum).at(data, groups, raw)
+            smaller = np.fmin if data.dtype.kind == "f" else np.minimum
+            with np.errstate(invalid="ignore"):  # NaN is a value like others
+                (np.maximum if self._max else smaller).at(data, groups, raw)
         valid[groups] = True
 
     def merge(self, buffers: Sequence[Vector], groups: Rows, partials: Sequence[pa.Array]) -> None:

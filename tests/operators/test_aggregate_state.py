@@ -1,0 +1,225 @@
+"""Final aggregation over time: lateness, closing, update mode, and state that is consistent at every yield."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from harness import UTC_STAMP, WINDOW, aggregation, opened, rows_of
+
+from penstock.errors import NotSupported
+from penstock.operators import final_aggregate
+from penstock.operators.aggregate_calls import AggregateCall
+from penstock.operators.base import Operator, OperatorState
+from penstock.operators.final_aggregate import TABLE
+
+SECOND = 1_000_000
+CALLS = (
+    AggregateCall("count_star", 0, pa.null(), pa.int64()),
+    AggregateCall("sum", 1, pa.int64(), pa.int64()),
+    AggregateCall("max", 2, pa.string(), pa.string()),
+)
+WINDOWED = pa.schema([("w", WINDOW), ("v", pa.int64()), ("t", pa.string())])
+PLAIN = pa.schema([("at", UTC_STAMP), ("v", pa.int64()), ("t", pa.string())])
+KEYED = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("t", pa.string())])
+
+
+def windowed(*rows: tuple[int | None, int]) -> pa.RecordBatch:
+    """Rows of (window end in seconds, value); windows are ten seconds long."""
+    return pa.RecordBatch.from_pylist(
+        [
+            {
+                "w": None if end is None else {"start": (end - 10) * SECOND, "end": end * SECOND},
+                "v": value,
+                "t": f"t{value}",
+            }
+            for end, value in rows
+        ],
+        schema=WINDOWED,
+    )
+
+
+def keyed(*rows: tuple[int, int]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{"k": k, "v": v, "t": f"t{v}"} for k, v in rows], schema=KEYED)
+
+
+class Pair:
+    """A partial and a final aggregation as one."""
+
+    def __init__(self, schema: pa.Schema, mode: str, event_time: int | None = None) -> None:
+        self.specs = aggregation(schema, (0,), CALLS, mode, event_time)
+        self.partial, self.final = (opened(spec) for spec in self.specs)
+
+    def feed(self, batch: pa.RecordBatch) -> None:
+        for partial in self.partial.process(batch):
+            assert list(self.final.process(partial)) == []
+
+    def restored(self, state: OperatorState) -> Operator:
+        final = opened(self.specs[1])
+        final.restore(state)
+        return final
+
+
+def sums(batches: Iterator[pa.RecordBatch]) -> dict[int, int]:
+    """Window end in seconds -> sum; a window that appears twice fails."""
+    found: dict[int, int] = {}
+    for row in rows_of(batches):
+        end = int(row["w"]["end"].timestamp())
+        assert end not in found
+        found[end] = row["r1"]
+    return found
+
+
+def held(final: Operator) -> dict[int, int]:
+    rows = final.snapshot().tables[TABLE].to_pylist()
+    return {int(row["w"]["end"].timestamp()): row["__a1_sum"] for row in rows}
+
+
+def test_append_emits_a_window_once_when_its_end_is_reached() -> None:
+    pair = Pair(WINDOWED, "append", event_time=0)
+    pair.feed(windowed((10, 1), (20, 2), (30, 4), (20, 8)))
+    assert list(pair.final.finish_epoch()) == []
+    assert list(pair.final.advance(10 * SECOND - 1)) == []
+    assert sums(pair.final.advance(10 * SECOND)) == {10: 1}
+    assert sums(pair.final.advance(29 * SECOND)) == {20: 10}
+    assert sums(pair.final.advance(29 * SECOND)) == {}
+    assert held(pair.final) == {30: 4}
+    assert sums(pair.final.advance(2**60)) == {30: 4}
+    assert pair.final.counters()["state_rows"] == 0
+
+
+def test_rows_of_closed_windows_are_dropped_and_counted() -> None:
+    pair = Pair(WINDOWED, "append", event_time=0)
+    list(pair.final.advance(20 * SECOND))
+    pair.feed(windowed((10, 1), (20, 2), (30, 4), (10, 8), (None, 16)))
+    assert pair.final.counters()["rows_dropped_late"] == 2, "partial rows count, as Spark counts them"
+    assert sums(pair.final.advance(2**60)) == {30: 4}
+    assert pair.final.counters()["state_rows"] == 1, "a null window is never closed and never late"
+
+
+def test_a_plain_timestamp_key_closes_at_the_watermark() -> None:
+    pair = Pair(PLAIN, "append", event_time=0)
+    pair.feed(pa.RecordBatch.from_pydict({"at": [1, 2, None], "v": [1, 2, 3], "t": ["a", "b", "c"]}, schema=PLAIN))
+    assert [row["r1"] for row in rows_of(pair.final.advance(1))] == [1]
+    assert [row["r2"] for row in rows_of(pair.final.advance(2))] == ["b"]
+
+
+def test_windows_come_out_by_time_in_bounded_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(final_aggregate, "_EMIT_ROWS", 3)
+    ends = list(range(10, 130, 10))
+    random.Random(1).shuffle(ends)
+    pair = Pair(WINDOWED, "append", event_time=0)
+    pair.feed(windowed(*[(end, end) for end in ends]))
+    batches = list(pair.final.advance(2**60))
+    assert [batch.num_rows for batch in batches] == [3, 3, 3, 3]
+    assert list(sums(iter(batches))) == sorted(ends)
+
+
+@pytest.mark.parametrize("mode", ["append", "update"])
+def test_a_snapshot_between_two_yields_holds_exactly_what_was_not_yielded(
+    monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    monkeypatch.setattr(final_aggregate, "_EMIT_ROWS", 2)
+    expected = {end: end for end in range(10, 90, 10)}
+    for stop in range(5):
+        pair = Pair(WINDOWED, mode, event_time=0)
+        pair.feed(windowed(*expected.items()))
+        output = pair.final.advance(2**60)
+        before = sums(next(output) for _ in range(stop)) if stop else {}
+        state = pair.final.snapshot()
+        rest = sums(output)
+        assert before | rest == expected
+        assert not before.keys() & rest.keys()
+        again = pair.restored(state)
+        assert sums(again.advance(2**60)) == rest
+
+
+def test_update_emits_the_latest_value_of_what_changed_once_per_epoch() -> None:
+    pair = Pair(KEYED, "update")
+    pair.feed(keyed((1, 1), (2, 2), (1, 10)))
+    pair.feed(keyed((1, 100)))
+    assert [(row["k"], row["r0"], row["r1"], row["r2"]) for row in rows_of(pair.final.finish_epoch())] == [
+        (1, 3, 111, "t100"),
+        (2, 1, 2, "t2"),
+    ]
+    assert rows_of(pair.final.finish_epoch()) == []
+    pair.feed(keyed((2, 5)))
+    assert [(row["k"], row["r1"]) for row in rows_of(pair.final.finish_epoch())] == [(2, 7)]
+
+
+def test_update_results_not_yet_yielded_are_yielded_after_a_restore(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(final_aggregate, "_EMIT_ROWS", 1)
+    pair = Pair(KEYED, "update")
+    pair.feed(keyed((1, 1), (2, 2), (3, 3)))
+    output = pair.final.finish_epoch()
+    first = rows_of([next(output)])
+    again = pair.restored(pair.final.snapshot())
+    assert sorted(row["k"] for row in [*first, *rows_of(again.finish_epoch())]) == [1, 2, 3]
+
+
+def test_update_with_a_watermark_emits_what_changed_and_forgets_the_rest() -> None:
+    pair = Pair(WINDOWED, "update", event_time=0)
+    pair.feed(windowed((10, 1), (20, 2)))
+    assert sums(pair.final.finish_epoch()) == {10: 1, 20: 2}
+    pair.feed(windowed((20, 5), (30, 3)))
+    assert sums(pair.final.advance(20 * SECOND)) == {20: 7}
+    assert sums(pair.final.finish_epoch()) == {30: 3}
+    assert pair.final.counters()["state_rows"] == 1
+
+
+def test_a_restore_in_the_middle_changes_no_result() -> None:
+    chance = random.Random(7)
+    whole, broken = Pair(WINDOWED, "append", event_time=0), Pair(WINDOWED, "append", event_time=0)
+    seen: list[dict[int, int]] = [{}, {}]
+    for step in range(30):
+        batch = windowed(*[(10 * chance.randint(step, step + 5), chance.randint(-9, 9)) for _ in range(8)])
+        for pair, results in zip((whole, broken), seen, strict=True):
+            pair.feed(batch)
+            for end, total in sums(pair.final.advance(step * 10 * SECOND)).items():
+                assert end not in results
+                results[end] = total
+        if step % 4 == 0:
+            broken.final = broken.restored(broken.final.snapshot())
+            assert sums(broken.final.advance(step * 10 * SECOND)) == {}
+    assert seen[0] == seen[1]
+    assert len(seen[0]) > 20
+
+
+def test_a_snapshot_is_not_changed_by_later_rows() -> None:
+    pair = Pair(WINDOWED, "append", event_time=0)
+    pair.feed(windowed((10, 1), (20, 2)))
+    state = pair.final.snapshot()
+    pair.feed(windowed((10, 100), (30, 3)))
+    list(pair.final.advance(10 * SECOND))
+    assert sums(pair.restored(state).advance(2**60)) == {10: 1, 20: 2}
+
+
+def test_the_stored_schema_is_the_declared_one() -> None:
+    pair = Pair(WINDOWED, "append", event_time=0)
+    pair.feed(windowed((10, 1)))
+    assert pair.final.snapshot().tables[TABLE].schema == pair.specs[1].state_schemas[TABLE]
+
+
+@pytest.mark.parametrize(("mode", "message"), [("append", "needs a watermark"), ("complete", "complete")])
+def test_modes_that_cannot_run_are_refused(mode: str, message: str) -> None:
+    with pytest.raises(NotSupported, match=message):
+        aggregation(KEYED, (0,), CALLS, mode)
+
+
+@pytest.mark.parametrize(
+    ("function", "kind"), [("sum", pa.string()), ("min", pa.list_(pa.int64())), ("median", pa.int64())]
+)
+def test_calls_that_cannot_run_are_refused(function: str, kind: Any) -> None:
+    with pytest.raises(NotSupported, match=function):
+        AggregateCall(function, 0, kind, kind)
+
+
+def test_input_without_columns_is_counted() -> None:
+    batch = pa.record_batch([pa.nulls(5)], names=["_"]).select([])
+    partial, final = (opened(spec) for spec in aggregation(batch.schema, (), CALLS[:1]))
+    for out in partial.process(batch):
+        assert list(final.process(out)) == []
+    assert rows_of(final.finish_epoch()) == [{"r0": 5}]
