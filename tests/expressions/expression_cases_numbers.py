@@ -55,9 +55,9 @@ INTEGRAL = {"i8": "tinyint", "i16": "smallint", "i32": "int", "i64": "bigint"}
 PLAIN = {"b": "boolean", **INTEGRAL, "f32": "float", "f64": "double"}
 CASTS = [f"cast(x_{t} as {name})" for t in PLAIN for name in PLAIN.values() if PLAIN[t] != name]
 CASTS += [f"try_cast(x_{t} as {name})" for t in ("i64", "f32", "f64") for name in INTEGRAL.values() if PLAIN[t] != name]
-CASTS += [f"cast(x_{t} as string)" for t in ("b", *INTEGRAL, *DECIMALS)]
+CASTS += [f"cast(x_{t} as string)" for t in ("b", *NUMBERS, *DECIMALS)]
 CASTS += [f"cast(x_{t} as {name})" for t in DECIMALS for name in PLAIN.values()]
-CASTS += [f"cast(x_{t} as decimal({p}))" for t in ("b", *INTEGRAL, *DECIMALS) for p in ("3,1", "12,4", "20,0", "38,18")]
+CASTS += [f"cast(x_{t} as decimal({p}))" for t in ("b", *NUMBERS, *DECIMALS) for p in ("3,1", "12,4", "20,0", "38,18")]
 CASTS += ["try_cast(x_big as decimal(5,2))", "try_cast(x_big as int)", "cast(x_big as decimal(38,2))"]
 CASTS += [f"cast(x_{t} as timestamp)" for t in (*INTEGRAL, *FLOATS)]
 CASTS += [
@@ -67,6 +67,9 @@ CASTS += [
     "timestamp_seconds(x_f32)",
 ]
 CASTS += ["timestamp_millis(x_i64)", "timestamp_micros(x_i64)", "timestamp_millis(x_i16)", "date_from_unix_date(x_i32)"]
+
+CASTS += ["cast(x_f64 * y_f32 as string)", "cast(try_divide(x_f32, 3) as string)", "try_cast(x_f64 as decimal(4,3))"]
+CASTS += ["cast(try_divide(x_f64, 3) as decimal(38,20))"]
 
 GUARDS = [
     "case when y_i32 != 0 then x_i32 / y_i32 end",

@@ -54,7 +54,7 @@ def ordinals(frame: Any) -> dict[int, int]:
         ("s like s", "Like"),
         ("split(s, '[ab]')", "StringSplit"),
         ("regexp_replace(s, 'b*', '-')", "RegExpReplace"),
-        ("cast(d as string)", "Cast"),
+        ("unhex(s)", "Unhex"),
         ("array(i, i)", "CreateArray"),
         ("named_struct('a', i) = named_struct('a', i + 1)", "EqualTo"),
         ("s collate UTF8_LCASE = 'a'", "Collate"),

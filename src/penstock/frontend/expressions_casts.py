@@ -6,11 +6,12 @@ from collections.abc import Callable
 from functools import partial
 
 import pyarrow as pa
+from pyspark import SparkContext
 
 from penstock.errors import EvaluationError, NotSupported
 from penstock.frontend.catalyst import JavaTree, arrow_type, option
 from penstock.frontend.expressions_registry import Translation, catalyst, eval_mode, refuse
-from penstock.operators.expressions import Expression, decimals, failures
+from penstock.operators.expressions import Expression, decimals, failures, java_digits
 from penstock.operators.expressions import text_numbers as texts
 from penstock.operators.expressions.arithmetic import EvalMode
 from penstock.operators.expressions.cast_numbers import NumberToTimestamp, NumericCast, TimestampToNumber
@@ -22,6 +23,7 @@ from penstock.operators.expressions.text_times import parse_date, parse_timestam
 from penstock.operators.expressions.zones import Zone
 
 Types = pa.types
+LAST_COMPARED_JAVA = 18
 
 
 def zone_of(tree: JavaTree, translation: Translation) -> Zone:
@@ -40,8 +42,8 @@ def zone_of(tree: JavaTree, translation: Translation) -> Zone:
 
 @catalyst(
     "Cast", area="Casts", forms="`cast`, `try_cast`, `to_date`, `to_timestamp`",
-    limits="between booleans, integers, floats, decimals, strings, dates and timestamps; not float or double to "
-    "string or decimal, whose digits depend on the JVM's version; not binary to string",
+    limits="between booleans, integers, floats, decimals, strings, dates and timestamps; float or double to string or "
+    "decimal on Java 17 and 18 only, as their digits differ in later versions; not binary to string",
 )  # fmt: skip
 def cast(tree: JavaTree, translation: Translation) -> Expression:
     child = translation(tree.child())
@@ -53,6 +55,15 @@ def cast(tree: JavaTree, translation: Translation) -> Expression:
         if kernel is not None:
             return kernel
     return refuse(tree, f"there is no cast from {child.data_type} to {target} here")
+
+
+def require_known_digits(tree: JavaTree) -> None:
+    """Refuse to write a float's digits for a JVM whose algorithm is not the one that was compared."""
+    context = SparkContext._active_spark_context
+    assert context is not None
+    version = str(context._jvm.java.lang.System.getProperty("java.specification.version"))
+    if int(version) > LAST_COMPARED_JAVA:
+        refuse(tree, f"Java {version} writes other digits than Java 17; round it and cast it to decimal in the source")
 
 
 def _is_plain(data_type: pa.DataType) -> bool:
@@ -124,6 +135,10 @@ def _decimal(tree: JavaTree, child: Expression, target: pa.DataType, translation
     if Types.is_decimal(target):
         if Types.is_string(source):
             return _text_to_decimal(child, target, mode)
+        if Types.is_floating(source):
+            require_known_digits(tree)
+            convert = partial(decimals.float_to_decimal, target, mode is EvalMode.ANSI)
+            return Fallible(convert, child, target, None)
         if not (Types.is_decimal(source) or Types.is_integer(source) or Types.is_boolean(source)):
             return None
         if decimals.widens(source, target):
@@ -157,6 +172,10 @@ def _text(tree: JavaTree, child: Expression, target: pa.DataType, translation: T
     if Types.is_string(target):
         if Types.is_boolean(source):
             return Mapped(texts.boolean_text, (child,), target, bool(tree.nullable()))
+        if Types.is_floating(source):
+            require_known_digits(tree)
+            digits = java_digits.double_text if Types.is_float64(source) else java_digits.float_text
+            return Mapped(digits, (child,), target, bool(tree.nullable()))
         return Mapped(str, (child,), target, bool(tree.nullable())) if Types.is_integer(source) else None
     if not Types.is_string(source):
         return None

@@ -13,6 +13,7 @@ from penstock.errors import EvaluationError
 from penstock.operators.expressions import failures
 from penstock.operators.expressions.arithmetic import EvalMode
 from penstock.operators.expressions.base import Expression, Mask
+from penstock.operators.expressions.java_digits import decimal_of
 from penstock.operators.expressions.strict import Strict
 from penstock.operators.expressions.text_numbers import parse_decimal
 from penstock.operators.expressions.vectors import map_distinct
@@ -141,6 +142,17 @@ def decimal_converter(data_type: pa.DataType, child: pa.DataType, ansi: bool) ->
     if pa.types.is_string(data_type):
         return partial(decimal_text, ansi)
     return float
+
+
+def float_to_decimal(target: pa.DataType, ansi: bool, value: float) -> Decimal | None:
+    """By the digits that Java writes; NaN and infinities are null under ANSI too."""
+    exact = decimal_of(value)
+    if exact is None:
+        return None
+    result = to_precision(exact, target.precision, target.scale)
+    if result is None and ansi:
+        raise failures.decimal_out_of_range(exact, target)
+    return result
 
 
 def out_of_range(target: pa.DataType, value: object) -> EvaluationError:
