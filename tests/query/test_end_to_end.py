@@ -183,6 +183,8 @@ def test_status_progress_and_await_termination(spark: SparkSession, inbox: Inbox
     assert query.awaitTermination(0) is False
     inbox.add(flow(0, 40))
     query.processAllAvailable()
+    assert query.lastProgress is not None, "progress is there when processAllAvailable returns"
+    assert query.lastProgress.numInputRows == 40
     inbox.add(flow(40, 60))
     query.processAllAvailable()
     eventually(lambda: query.status["message"] == "Waiting for data to arrive", "an idle query")

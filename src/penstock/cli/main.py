@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from pyspark.errors import PySparkException
 from rich.console import Console
 
 from penstock.errors import PenstockError
@@ -49,7 +50,7 @@ def demo(
             from penstock.cli.demo.scenario import run_demo
 
             passed = run_demo(console, out, small, keep, job)
-    except PenstockError as error:
+    except (PenstockError, PySparkException) as error:
         console.print(f"[bold red]penstock:[/] {error}", highlight=False)
         raise typer.Exit(1) from None
     if not passed:

@@ -68,11 +68,11 @@ def start_query(df: DataFrame, request: StartRequest) -> StreamingQuery:
             on_commit=output.on_commit,
             on_end=undo.close,
         )
+        output.on_commit()
         query._start()
     except BaseException:
         undo.close()
         raise
-    output.on_commit()
     return query
 
 

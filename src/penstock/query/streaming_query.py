@@ -23,6 +23,8 @@ from penstock.runtime.launching import SlotLauncher
 from penstock.runtime.view import EpochProgress, ExecutionState, ExecutionView
 from penstock.snapshot.model import SnapshotMetadata
 
+PROGRESS_FOLLOWS_S = 5.0
+"""How long ``processAllAvailable`` waits for the progress of what was committed, which follows on another thread."""
 LISTENERS_HEAR_THE_END_S = 5.0
 """How long ``stop`` and ``awaitTermination`` wait for slow listeners to hear that the query ended."""
 
@@ -64,6 +66,8 @@ class StreamingQuery:
         self._on_commit = on_commit
         self._on_end = on_end
         self._ended = threading.Event()
+        self._reported = threading.Condition()
+        self._reported_epoch = 0
         self._execution = QueryExecution(
             graph,
             name=name,
@@ -142,7 +146,7 @@ class StreamingQuery:
         if error is None:
             return None
         cause = _first_cause(error)
-        head = f"Query {self._name or ''} [id = {self.id}, runId = {self._run_id}] terminated with exception: "
+        head = f"[STREAM_FAILED] Query [id = {self.id}, runId = {self._run_id}] terminated with exception: "
         exception = StreamingQueryException(message=f"{head}{type(cause).__name__}: {cause}")
         exception.__cause__ = cause
         return exception
@@ -164,7 +168,8 @@ class StreamingQuery:
     def processAllAvailable(self) -> None:  # noqa: N802
         """Block until everything that the sources could find now is committed. Meant for tests, as in Spark.
 
-        The watermark then stands at the newest event time less the delay; windows behind it are out.
+        ``lastProgress`` and a memory sink's table tell of it, too. The watermark then stands at the newest event time
+        less the delay; windows behind it are out.
 
         Raises:
             StreamingQueryException: the query failed meanwhile.
@@ -174,7 +179,9 @@ class StreamingQuery:
         except QueryFailed:
             self._raise_if_failed()
             raise
-        self._on_commit()
+        committed_epoch = self._execution.view().committed_epoch
+        with self._reported:
+            self._reported.wait_for(lambda: self._reported_epoch >= committed_epoch, PROGRESS_FOLLOWS_S)
 
     def stop(self) -> None:
         """Stop without a final checkpoint: what is not committed is read again at the next start. Idempotent."""
@@ -217,7 +224,15 @@ class StreamingQuery:
             raise exception from exception.__cause__
 
     def _progressed(self, epoch: EpochProgress) -> None:
-        self._on_commit()
+        try:
+            self._report(epoch)
+            self._on_commit()
+        finally:
+            with self._reported:
+                self._reported_epoch = epoch.epoch
+                self._reported.notify_all()
+
+    def _report(self, epoch: EpochProgress) -> None:
         if self._history.is_idle(epoch):
             self._events.idle(iso_timestamp(epoch.started_ms))
             return
