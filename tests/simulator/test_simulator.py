@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from penstock.errors import ProtocolViolation
+from penstock.errors import CorruptSnapshot, ProtocolViolation
 from penstock.testing.figures import Figures
 from penstock.testing.mutants import MUTANTS, mutated
 from penstock.testing.outside import SimulationFailure
@@ -55,7 +55,7 @@ def test_broken_code_is_caught(name: str) -> None:
         for seed in range(SEEDS):
             run(seed)
 
-    with mutated(name), pytest.raises((SimulationFailure, ProtocolViolation)):
+    with mutated(name), pytest.raises((SimulationFailure, ProtocolViolation, CorruptSnapshot)):
         run_all()
 
 

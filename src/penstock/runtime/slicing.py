@@ -1,7 +1,10 @@
 """How many rows a step takes at once, so that it lasts about 20 ms.
 
-The cost of a call is modelled as fixed + per row, both learned from what was measured, recent calls counting more.
-Without the fixed part, a function that takes a second whatever it is given would be handed single rows.
+The cost per row is an average over the last few slices, weighted by their size, so that one pause of the process does
+not count for much and a function that became slower does at once. A function may also cost a fixed time per call,
+whatever it is given; handing it single rows would be ruin. That is assumed only on evidence: a slice of at most half
+the rows took nearly as long. No call that was quicker can leave the assumption standing, and now and then a smaller
+slice asks again.
 """
 
 from __future__ import annotations
@@ -16,8 +19,11 @@ MAX_ROWS = 65_536
 GROWTH = 4
 """At most this factor from one slice to the next: an estimate from few rows is a guess."""
 
-_DECAY = 0.8
-_LEARNABLE_SPREAD = 0.02
+PROBE_EVERY = 32
+"""After so many slices of a call with a fixed cost, one with fewer rows: 3 % for noticing that it has become cheap."""
+
+_DECAY = 0.5
+_NEARLY = 0.75
 
 
 class SliceSizer:
@@ -30,8 +36,10 @@ class SliceSizer:
     def __init__(self, max_output_bytes: int) -> None:
         self._max_output_bytes = max_output_bytes
         self._limit = FIRST_ROWS
+        self._weight = self._rows = self._ms = 0.0
         self._fixed_ms = 0.0
-        self._weight = self._rows = self._ms = self._rows_rows = self._rows_ms = 0.0
+        self._last = (0, 0.0)
+        self._until_probe = PROBE_EVERY
 
     @property
     def rows(self) -> int:
@@ -40,30 +48,32 @@ class SliceSizer:
 
     def observe(self, rows: int, elapsed_ms: float, output_bytes: int) -> None:
         """A slice of ``rows`` rows took ``elapsed_ms`` and produced ``output_bytes``."""
-        self._learn(rows, max(0.0, elapsed_ms))
-        fixed, per_row = self._model()
-        # A fixed part larger than the target is paid anyway: rows may then cost as much again.
-        room_ms = max(TARGET_MS - fixed, fixed)
-        wanted = room_ms / per_row if per_row > 0 else float(MAX_ROWS)
+        self._weight = self._weight * _DECAY + 1
+        self._rows = self._rows * _DECAY + rows
+        self._ms = self._ms * _DECAY + elapsed_ms
+        self._judge_fixed(rows, elapsed_ms)
+        per_row_ms = (self._ms - self._fixed_ms * self._weight) / self._rows
+        # A fixed cost beyond the target is paid anyway: rows may then cost as much again.
+        room_ms = max(TARGET_MS - self._fixed_ms, self._fixed_ms)
+        wanted = room_ms / per_row_ms if per_row_ms * MAX_ROWS > room_ms else float(MAX_ROWS)
         if output_bytes > 0:
             wanted = min(wanted, rows * self._max_output_bytes / output_bytes)
         if wanted > self._limit and rows < self._limit:
             return  # there were no more rows: nothing is known about larger slices
-        self._limit = int(max(1, min(wanted, self._limit * GROWTH, MAX_ROWS)))
+        self._limit = int(max(1, min(wanted, self._limit * GROWTH)))
+        self._probe()
 
-    def _learn(self, rows: int, elapsed_ms: float) -> None:
-        self._weight = self._weight * _DECAY + 1
-        self._rows = self._rows * _DECAY + rows
-        self._ms = self._ms * _DECAY + elapsed_ms
-        self._rows_rows = self._rows_rows * _DECAY + rows * rows
-        self._rows_ms = self._rows_ms * _DECAY + rows * elapsed_ms
+    def _judge_fixed(self, rows: int, elapsed_ms: float) -> None:
+        last_rows, last_ms = self._last
+        self._last = rows, elapsed_ms
+        if elapsed_ms > TARGET_MS and rows * 2 <= last_rows and elapsed_ms > _NEARLY * last_ms:
+            self._fixed_ms = elapsed_ms
+        self._fixed_ms = min(self._fixed_ms, elapsed_ms)
 
-    def _model(self) -> tuple[float, float]:
-        """(fixed ms, ms per row) by weighted least squares; the fixed part is kept while sizes do not vary enough."""
-        spread = self._weight * self._rows_rows - self._rows * self._rows
-        if spread > _LEARNABLE_SPREAD * self._rows * self._rows:
-            slope = (self._weight * self._rows_ms - self._rows * self._ms) / spread
-            slope = min(max(slope, 0.0), self._ms / self._rows)
-            self._fixed_ms = (self._ms - slope * self._rows) / self._weight
-        per_row = max(0.0, self._ms - self._fixed_ms * self._weight) / self._rows
-        return self._fixed_ms, per_row
+    def _probe(self) -> None:
+        if self._fixed_ms * 2 <= TARGET_MS:
+            return
+        self._until_probe -= 1
+        if self._until_probe == 0:
+            self._until_probe = PROBE_EVERY
+            self._limit = max(1, self._limit // (GROWTH * GROWTH))

@@ -1,0 +1,153 @@
+"""The operator chain: order of rows, watermarks and the end of an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from penstock.operators.base import Operator, OperatorState
+from penstock.runtime.chain import Chain, Stage
+
+Event = tuple[str, object]
+
+
+def batch(*values: int) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(values, pa.int64())], names=["v"])
+
+
+class Noting(Operator):
+    """Writes down what it sees; fires ``due`` batches per watermark; yields ``last`` at the end of an epoch."""
+
+    def __init__(self, name: str, story: list[Event], due: int = 0, last: int | None = None) -> None:
+        self.name, self.story, self.due, self.last = name, story, due, last
+        self.largest: int | None = None
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        self.story.append((self.name, batch.column(0).to_pylist()))
+        for row in range(batch.num_rows):
+            yield batch.slice(row, 1)
+
+    def advance(self, watermark_us: int) -> Iterator[pa.RecordBatch]:
+        self.story.append((self.name, f"watermark {watermark_us}"))
+        for number in range(self.due):
+            yield batch(-number)
+
+    def finish_epoch(self) -> Iterator[pa.RecordBatch]:
+        if self.last is not None:
+            yield batch(self.last)
+
+    def snapshot(self) -> OperatorState:
+        return OperatorState(scalars={"due": self.due} if self.due else {})
+
+    def counters(self) -> dict[str, int]:
+        return {"seen": 1}
+
+
+class Generating(Noting):
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        self.advance_generated(max(batch.column(0).to_pylist()))
+        yield from super().process(batch)
+
+    def emitted_watermark(self) -> int | None:
+        return self.largest
+
+    def advance_generated(self, watermark_us: int) -> None:
+        self.largest = watermark_us if self.largest is None else max(self.largest, watermark_us)
+
+
+def chain_of(*operators: Operator) -> tuple[Chain, list[Event]]:
+    out: list[Event] = []
+    stages = [Stage(f"op{i}", operator) for i, operator in enumerate(operators)]
+    chain = Chain(
+        stages, lambda b: out.append(("out", b.column(0).to_pylist())), lambda w: out.append(("out", f"watermark {w}"))
+    )
+    return chain, out
+
+
+def drain(chain: Chain) -> None:
+    while chain.advancing:
+        chain.advance()
+
+
+def test_what_an_operator_yields_is_out_before_it_is_asked_for_more() -> None:
+    story: list[Event] = []
+    chain, out = chain_of(Noting("a", story), Noting("b", story))
+    chain.process(batch(1, 2))
+    assert story == [("a", [1, 2]), ("b", [1]), ("b", [2])]
+    assert out == [("out", [1]), ("out", [2])]
+    assert not chain.advancing
+
+
+def test_a_watermark_goes_on_only_after_the_last_batch_that_it_made_due() -> None:
+    story: list[Event] = []
+    chain, out = chain_of(Noting("a", story, due=2), Noting("b", story))
+    chain.watermark(7)
+    steps = 0
+    while chain.advancing:
+        chain.advance()
+        steps += 1
+        if ("b", "watermark 7") in story:
+            assert ("b", [-1]) in story
+    assert story == [("a", "watermark 7"), ("b", [0]), ("b", [-1]), ("b", "watermark 7")]
+    assert out == [("out", [0]), ("out", [-1]), ("out", "watermark 7")]
+    assert steps > 4, "it can be suspended after every batch"
+    chain.watermark(6)
+    assert not chain.advancing, "a watermark only rises"
+
+
+def test_a_generated_watermark_replaces_what_comes_from_before() -> None:
+    story: list[Event] = []
+    generating = Generating("g", story)
+    chain, out = chain_of(Noting("a", story), generating, Noting("b", story))
+    chain.watermark(3)
+    drain(chain)
+    assert out[-1] == ("out", "watermark 3"), "nothing was generated yet"
+    chain.process(batch(10, 12))
+    assert chain.advancing
+    drain(chain)
+    assert out[-1] == ("out", "watermark 12")
+    assert chain.generated_watermark() == 12
+    chain.watermark(50)
+    drain(chain)
+    assert out[-1] == ("out", "watermark 12")
+    assert ("g", "watermark 50") in story
+    assert ("b", "watermark 50") not in story
+    chain.advance_generated(99)
+    drain(chain)
+    assert out[-1] == ("out", "watermark 99")
+
+
+def test_a_restored_generator_sends_its_watermark_again() -> None:
+    generating = Generating("g", [])
+    generating.advance_generated(5)
+    chain, out = chain_of(generating, Noting("b", []))
+    drain(chain)
+    assert out == [("out", "watermark 5")]
+
+
+def test_the_epoch_ends_operator_by_operator_while_a_watermark_task_stays_open() -> None:
+    story: list[Event] = []
+    chain, out = chain_of(Noting("a", story, due=2, last=100), Noting("b", story, last=200))
+    chain.watermark(7)
+    chain.advance()
+    chain.advance()
+    assert out == [("out", [0])]
+    chain.finish_epoch()
+    assert out[1:] == [("out", [100]), ("out", [200])]
+    drain(chain)
+    assert out[3:] == [("out", [-1]), ("out", "watermark 7")]
+
+
+def test_states_are_kept_by_operator_id_and_counters_are_summed() -> None:
+    chain, _ = chain_of(Noting("a", [], due=3), Noting("b", []))
+    assert chain.snapshot() == {"op0": OperatorState(scalars={"due": 3})}
+    assert chain.counters() == {"seen": 2}
+
+
+def test_an_empty_chain_hands_everything_through() -> None:
+    chain, out = chain_of()
+    chain.process(batch(1))
+    chain.watermark(2)
+    drain(chain)
+    assert out == [("out", [1]), ("out", "watermark 2")]
