@@ -156,20 +156,18 @@ def test_close_ends_a_call_in_progress() -> None:
     assert story == ["closed"]
 
 
-def stretch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        yield pa.concat_batches([batch, batch.slice(0, 1)])
-
-
-def shift(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    for frame in frames:
-        later = frame["at"] + pd.Timedelta(hours=1)
-        yield pd.DataFrame({"s": frame["s"], "at": later, "k": frame["k"], "extra": 1})
-
-
 @pytest.mark.spark
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
 def test_spark_gives_the_same(spark: SparkSession, spark_conf: Callable[[str, str], None], zone: str) -> None:
+    def stretch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield pa.concat_batches([batch, batch.slice(0, 1)])
+
+    def shift(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        for frame in frames:
+            later = frame["at"] + pd.Timedelta(hours=1)
+            yield pd.DataFrame({"s": frame["s"], "at": later, "k": frame["k"], "extra": 1})
+
     spark_conf("spark.sql.session.timeZone", zone)
     frame = spark.createDataFrame(pa.table(BATCH)).coalesce(1)
     for make, function, theirs in (

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from harness import UTC_STAMP, multiset, opened, rows_of, run
 from pyspark.sql import functions as sf
-from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_type
 
 from penstock.operators.expressions import BoundReference
 from penstock.operators.scalar_udf import ScalarUdfSpec
@@ -20,7 +20,7 @@ from penstock.operators.udf_calls import UdfCall, UdfKind
 from penstock.operators.user_code import PythonSettings
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -39,7 +39,7 @@ SCHEMA = pa.schema(
         ("at", UTC_STAMP),
         ("ntz", pa.timestamp("us")),
         ("point", POINT),
-        ("many", pa.list_(pa.int64())),
+        ("many", pa.list_(pa.field("element", pa.int64()))),
         ("table", pa.map_(pa.string(), pa.int64())),
     ]
 )
@@ -64,10 +64,13 @@ KINDS = {100: UdfKind.PYTHON, 101: UdfKind.ARROW_PYTHON, 200: UdfKind.PANDAS, 20
          250: UdfKind.ARROW, 251: UdfKind.ARROW_ITERATOR}  # fmt: skip
 
 
+def source(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame(pa.table(BATCH), from_arrow_schema(SCHEMA, prefer_timestamp_ntz=True)).coalesce(1)
+
+
 def both(spark: SparkSession, function: Any, column: str, zone: str = "UTC") -> tuple[list[str], list[str]]:
     """The results of a Spark UDF object over one column: ours and Spark's, with the ids."""
-    frame = spark.createDataFrame(pa.table(BATCH)).coalesce(1)
-    theirs = frame.select("id", function(column).alias("u0")).toArrow()
+    theirs = source(spark).select("id", function(column).alias("u0")).toArrow()
     position = SCHEMA.get_field_index(column)
     unwrapped = getattr(function, "_unwrapped", function)
     return_type = to_arrow_type(unwrapped.returnType, timezone="UTC")
@@ -99,7 +102,7 @@ def test_python_functions_see_sparks_objects(spark: SparkSession, use_arrow: boo
 @pytest.mark.parametrize("use_arrow", [False, True], ids=["pickled", "arrow"])
 @pytest.mark.parametrize("column", SCHEMA.names)
 def test_python_functions_return_every_type_unchanged(spark: SparkSession, use_arrow: bool, column: str) -> None:
-    kind = spark.createDataFrame(pa.table(BATCH)).schema[column].dataType
+    kind = source(spark).schema[column].dataType
     ours, theirs = both(spark, sf.udf(lambda value: value, kind, useArrow=use_arrow), column)
     assert ours == theirs
 
@@ -124,14 +127,14 @@ def test_results_of_another_type_than_declared_become_what_spark_makes_of_them(
     assert ours == theirs
 
 
-PLAIN = ("b", "i", "l", "g", "dec", "s", "day", "at", "ntz")
+PLAIN = ("id", "b", "i", "g", "dec", "s", "day", "at", "ntz")
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
 def test_pandas_functions(spark: SparkSession, spark_conf: Callable[[str, str], None], zone: str) -> None:
     spark_conf("spark.sql.session.timeZone", zone)
     for column in PLAIN:
-        kind = spark.createDataFrame(pa.table(BATCH)).schema[column].dataType
+        kind = source(spark).schema[column].dataType
 
         @sf.pandas_udf(kind)  # type: ignore[call-overload]
         def same(values: pd.Series) -> pd.Series:
@@ -161,7 +164,7 @@ def test_pandas_functions_get_and_give_frames_for_structs(spark: SparkSession) -
 
 def test_arrow_functions(spark: SparkSession) -> None:
     for column in SCHEMA.names:
-        kind = spark.createDataFrame(pa.table(BATCH)).schema[column].dataType
+        kind = source(spark).schema[column].dataType
 
         @sf.arrow_udf(kind)
         def same(values: pa.Array) -> pa.Array:
