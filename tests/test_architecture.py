@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import penstock
+
 SOURCE = Path(__file__).parent.parent / "src" / "penstock"
 FILES = sorted(SOURCE.rglob("*.py"))
 PYTHON_FILES = FILES + sorted(Path(__file__).parent.rglob("*.py"))
@@ -129,3 +131,15 @@ def test_no_swallowed_errors_and_no_open_ends(path: Path) -> None:
         if isinstance(node, ast.ExceptHandler):
             assert not (len(node.body) == 1 and isinstance(node.body[0], ast.Pass)), f"{path}:{node.lineno}"
             assert node.type is not None, f"{path}:{node.lineno}: bare except"
+
+
+def test_public_names() -> None:
+    assert sorted(penstock.__all__) == [
+        "DataStreamWriter",
+        "StreamingQuery",
+        "__version__",
+        "session",
+        "writeStream",
+    ]
+    for name in penstock.__all__:
+        assert getattr(penstock, name) is not None
