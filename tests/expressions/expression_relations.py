@@ -92,9 +92,10 @@ def numerals() -> pa.Table:
 
 
 def letters() -> pa.Table:
-    """Column ``s``: every code point that may have case, assigned yet or not, alone, after and before a letter."""
+    """Column ``s``: every code point that may have case, assigned yet or not, and the known ones next to a letter."""
     points = [chr(i) for i in range(0x20000) if unicodedata.category(chr(i)) not in ("Lo", "Cs", "Co", "So")]
-    words = points + [f"a{point}" for point in points] + [f"{point}b" for point in points]
+    cased = [point for point in points if point.swapcase() != point]
+    words = points + [f"a{point}" for point in cased] + [f"{point}b" for point in cased]
     return pa.table({"id": pa.array(range(len(words)), pa.int32()), "s": pa.array(words, pa.string())})
 
 

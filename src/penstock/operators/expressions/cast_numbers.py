@@ -9,7 +9,7 @@ from penstock.operators.expressions import failures
 from penstock.operators.expressions.arithmetic import EvalMode
 from penstock.operators.expressions.base import Expression, Mask
 from penstock.operators.expressions.strict import Strict
-from penstock.operators.expressions.text_times import wall_time_text
+from penstock.operators.expressions.text_times import wall_time_texts
 from penstock.operators.expressions.vectors import Vector, first, from_vector, select, storage_type, to_vector
 
 MICROS_PER_SECOND = 1_000_000
@@ -75,7 +75,9 @@ class TimestampToNumber(Strict):
         if not lost.any():
             return from_vector(out, self.data_type, rows)
         if self.mode is EvalMode.ANSI:
-            raise failures.cast_overflow(wall_time_text(int(micros[first(lost)])), arrays[0].type, self.data_type)
+            raise failures.cast_overflow(
+                wall_time_texts(pa.array(micros[first(lost)][None]))[0], arrays[0].type, self.data_type
+            )
         return from_vector(out, self.data_type, select(rows, ~lost))
 
 

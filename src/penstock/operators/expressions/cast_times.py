@@ -7,8 +7,8 @@ import pyarrow as pa
 from penstock.operators.expressions.base import Expression, Mask
 from penstock.operators.expressions.strict import Strict
 from penstock.operators.expressions.temporal import near, zone_of
-from penstock.operators.expressions.text_times import date_text, wall_time_text
-from penstock.operators.expressions.vectors import from_vector, map_distinct, to_vector
+from penstock.operators.expressions.text_times import date_texts, wall_time_texts
+from penstock.operators.expressions.vectors import from_vector, map_dictionary, to_vector
 from penstock.operators.expressions.zones import Zone
 
 
@@ -16,7 +16,7 @@ class DateText(Strict):
     """A date as text."""
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
-        return map_distinct(date_text, [arrays[0].view(pa.int32())], self.data_type, rows)
+        return map_dictionary(date_texts, arrays[0].view(pa.int32()), rows)
 
 
 class TimestampText(Strict):
@@ -28,4 +28,4 @@ class TimestampText(Strict):
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         local = from_vector(self.zone.to_local(near(self.zone, to_vector(arrays[0]), rows)), pa.int64(), rows)
-        return map_distinct(wall_time_text, [local], self.data_type, rows)
+        return map_dictionary(wall_time_texts, local, rows)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+from datetime import date
 
 import numpy as np
+import pyarrow as pa
 
 from penstock.errors import EvaluationError
 from penstock.operators.expressions import calendar
 from penstock.operators.expressions.text_numbers import BLANKS
+from penstock.operators.expressions.vectors import Vector, to_vector
 from penstock.operators.expressions.zones import GREGORIAN_CYCLE, Zone
 
 _MICROS = 1_000_000
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
+_MAX_PYTHON_YEAR, _SHORTEST_MONTH, _ORDINAL_1970 = 9999, 28, 719_163
 _DATE = re.compile(r"([+-]?)([0-9]{4,7})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[ T].*)?)?)?", re.DOTALL)
 _TIME = r"([0-9]{1,2})(?::([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]*))?([^0-9.].*)?)?)?"
 _TIMESTAMP = re.compile(rf"([+-]?)([0-9]{{4,6}})(?:-([0-9]{{1,2}})(?:-([0-9]{{1,2}})(?:[ T]{_TIME})?)?)?", re.DOTALL)
@@ -23,6 +27,8 @@ def _days(year: int, month: int, day: int) -> int | None:
     """Days since 1970, or None if there is no such day."""
     if not 1 <= month <= 12:
         return None
+    if 1 <= year <= _MAX_PYTHON_YEAR and 1 <= day <= _SHORTEST_MONTH:
+        return date(year, month, day).toordinal() - _ORDINAL_1970
     y, m, d = np.array([year]), np.array([month]), np.array([day])
     if not 1 <= day <= int(calendar.month_length(y, m)[0]):
         return None
@@ -80,16 +86,24 @@ def _year_text(year: int) -> str:
     return f"+{year}" if year > 9999 else f"-{-year:04}" if year < 0 else f"{year:04}"
 
 
-def date_text(days: int) -> str:
-    """``2020-01-31``; years beyond four digits carry a sign."""
-    year, month, day = (int(part[0]) for part in calendar.civil(np.array([days])))
-    return f"{_year_text(year)}-{month:02}-{day:02}"
+def _date_texts(days: Vector) -> list[str]:
+    parts = zip(*(part.tolist() for part in calendar.civil(days)), strict=True)
+    return [f"{_year_text(year)}-{month:02}-{day:02}" for year, month, day in parts]
 
 
-def wall_time_text(micros: int) -> str:
-    """``2020-01-31 12:34:56.789``, without trailing zeros of the fraction."""
-    days, rest = divmod(micros, calendar.MICROS_PER_DAY)
-    seconds, fraction = divmod(rest, _MICROS)
-    text = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-    text = f"{date_text(days)} {text}"
-    return f"{text}.{fraction:06}".rstrip("0") if fraction else text
+def date_texts(days: pa.Array) -> pa.Array:
+    """``2020-01-31``; years beyond four digits carry a sign. Takes days since 1970 without nulls."""
+    return pa.array(_date_texts(to_vector(days)), pa.string())
+
+
+def wall_time_texts(micros: pa.Array) -> pa.Array:
+    """``2020-01-31 12:34:56.789``, without trailing zeros of the fraction. Takes wall times without nulls."""
+    values = to_vector(micros)
+    days, rest = values // calendar.MICROS_PER_DAY, values % calendar.MICROS_PER_DAY
+    out = [
+        f"{day} {clock // 3600:02}:{clock // 60 % 60:02}:{clock % 60:02}"
+        for day, clock in zip(_date_texts(days), (rest // _MICROS).tolist(), strict=True)
+    ]
+    for i in np.flatnonzero(rest % _MICROS):
+        out[i] = f"{out[i]}.{rest[i] % _MICROS:06}".rstrip("0")
+    return pa.array(out, pa.string())

@@ -95,6 +95,12 @@ def only(array: pa.Array, rows: Mask | None) -> pa.Array:
     return pa.compute.if_else(pa.array(rows), array, pa.scalar(None, array.type))
 
 
+def map_dictionary(function: Callable[[pa.Array], pa.Array], array: pa.Array, rows: Mask | None) -> pa.Array:
+    """Apply a function of arrays to the distinct non-null values within ``rows``; null elsewhere."""
+    encoded = only(array, rows).dictionary_encode()
+    return function(encoded.dictionary).take(encoded.indices)
+
+
 def map_distinct(
     function: Callable[..., object], arrays: Sequence[pa.Array], data_type: pa.DataType, rows: Mask | None
 ) -> pa.Array:
