@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 from rich.console import Console
+from rich.markup import escape
 
 from penstock.cli.demo.data import load_flights, write_files
 from penstock.cli.demo.facts import Facts
@@ -275,7 +276,7 @@ def run_demo(console: Console, out: Path, small: bool, keep: bool, job_path: Pat
     judge(spark, job, facts, screen, flights.max_event_time_us)
     facts.total_s = time.monotonic() - began_s
     write_report(facts)
-    if not keep:
+    if not keep and not facts.shortcomings():
         for directory in ("staging", "input", "checkpoint"):
             shutil.rmtree(run / directory, ignore_errors=True)
     return _conclude(screen, facts)
@@ -284,7 +285,7 @@ def run_demo(console: Console, out: Path, small: bool, keep: bool, job_path: Pat
 def _conclude(screen: Screen, facts: Facts) -> bool:
     shortcomings = facts.shortcomings()
     for shortcoming in shortcomings:
-        screen.say(f"[bold red]FAILED[/] {shortcoming}")
+        screen.say(f"[bold red]FAILED[/] {escape(shortcoming)}")
     screen.say(f"windows committed before the end of input: {facts.windows_before_end_share:.0%} of {facts.windows}")
     screen.say(f"output  {facts.output}")
     screen.say(f"job     {facts.run / 'job.py'}  (edit {facts.job})")
