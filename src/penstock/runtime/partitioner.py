@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.graph.model import Edge, EdgeKind, JobGraph
@@ -13,6 +15,13 @@ from penstock.state.hashing import key_groups
 
 REBALANCE_CUT_ROWS = 4_096
 """Batches of at least this many rows per consumer are dealt out in pieces; smaller ones whole, in turns."""
+
+HASHED_AT_ONCE = 16_384
+"""Rows of fixed-width keys that are hashed together: numpy's temporaries stay in the cache and are not mapped anew each
+time (64k rows: 0.4 ms instead of 1.5). Variable-width keys are hashed once per distinct value, so all together."""
+
+SCANNED_CONSUMERS = 3
+"""Up to here one scan per consumer finds its rows quicker than a stable sort."""
 
 
 class Partitioner(ABC):
@@ -27,8 +36,9 @@ class Partitioner(ABC):
 class HashPartitioner(Partitioner):
     """By the owner of each row's key group (the rule of ``graph.keygroups.owner``)."""
 
-    def __init__(self, key_columns: tuple[int, ...], parallelism: int, max_parallelism: int) -> None:
-        self._key_columns = key_columns
+    def __init__(self, edge: Edge, parallelism: int, max_parallelism: int) -> None:
+        self._key_columns = edge.key_columns
+        self._fixed_width = all(pa.types.is_primitive(edge.schema.field(k).type) for k in edge.key_columns)
         self._parallelism = parallelism
         self._max_parallelism = max_parallelism
         groups = np.arange(max_parallelism, dtype=np.int64)
@@ -37,18 +47,26 @@ class HashPartitioner(Partitioner):
     def split(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
         if self._parallelism == 1:
             return [(0, compact(batch))]
-        owners = self._owner[key_groups(batch, self._key_columns, self._max_parallelism)]
-        counts = np.bincount(owners, minlength=self._parallelism)
-        if counts.max() == batch.num_rows:
-            return [(int(counts.argmax()), compact(batch))]
-        # A stable sort of small integers is a radix sort. Taking each part by itself makes it compact at once.
-        order = np.argsort(owners, kind="stable")
-        ends = np.cumsum(counts)
-        return [
-            (consumer, batch.take(pa.array(order[end - count : end])))
-            for consumer, (count, end) in enumerate(zip(counts, ends, strict=True))
-            if count
+        parts = [(consumer, rows) for consumer, rows in enumerate(self._rows(self._owners(batch))) if len(rows)]
+        if len(parts) == 1:
+            return [(parts[0][0], compact(batch))]
+        # Taking each part by itself makes it compact at once.
+        return [(consumer, batch.take(pa.array(rows))) for consumer, rows in parts]
+
+    def _owners(self, batch: pa.RecordBatch) -> npt.NDArray[np.integer[Any]]:
+        size = HASHED_AT_ONCE if self._fixed_width else max(1, batch.num_rows)
+        pieces = [
+            self._owner[key_groups(batch.slice(start, size), self._key_columns, self._max_parallelism)]
+            for start in range(0, batch.num_rows, size)
         ]
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+    def _rows(self, owners: npt.NDArray[np.integer[Any]]) -> list[npt.NDArray[np.intp]]:
+        """The row numbers of each consumer, ascending."""
+        if self._parallelism <= SCANNED_CONSUMERS:
+            return [np.flatnonzero(owners == consumer) for consumer in range(self._parallelism)]
+        ends = np.cumsum(np.bincount(owners, minlength=self._parallelism))
+        return np.split(np.argsort(owners, kind="stable"), ends[:-1])  # of small integers: a radix sort
 
 
 class RebalancePartitioner(Partitioner):
@@ -82,7 +100,7 @@ def partitioner(edge: Edge, producer: int, graph: JobGraph) -> Partitioner:
     """The partitioner of one producer subtask on an edge."""
     match edge.kind:
         case EdgeKind.HASH:
-            return HashPartitioner(edge.key_columns, graph.parallelism, graph.max_parallelism)
+            return HashPartitioner(edge, graph.parallelism, graph.max_parallelism)
         case EdgeKind.REBALANCE:
             return RebalancePartitioner(graph.parallelism, producer)
         case EdgeKind.BROADCAST:
