@@ -36,6 +36,7 @@ def session() -> Iterator[SparkSession]:
         .config("spark.ui.enabled", "false")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.log.level", "ERROR")
+        .config("spark.python.daemon.module", "penstock.spark.daemon")
         .getOrCreate()
     )
     spark.dataSource.register(FeedSource)

@@ -6,6 +6,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from penstock.errors import ResourceError
 from penstock.query.sessions import check_java
@@ -48,3 +49,9 @@ def test_without_java_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ResourceError, match=r"found: none"):
         check_java()
+
+
+@pytest.mark.spark
+def test_a_workers_imports_are_done_before_it_is_forked(spark: SparkSession) -> None:
+    loaded = spark.sparkContext.parallelize([0], 1).map(lambda _: "penstock.runtime.slot" in __import__("sys").modules)
+    assert loaded.collect() == [True]

@@ -40,6 +40,7 @@ def session(app_name: str = "penstock", conf: Mapping[str, str] | None = None) -
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName(app_name).master(f"local[{2 * (os.cpu_count() or 1) + 2}]")
     builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.ui.showConsoleProgress", "false")
+    builder = builder.config("spark.python.daemon.module", "penstock.spark.daemon")
     for name, value in (conf or {}).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
