@@ -16,6 +16,10 @@ from penstock.ids import BufferId, ChannelId, CheckpointId, GenerationId
 from penstock.protocol.credit import Payloads, cut
 from penstock.protocol.elements import Barrier, Buffer, Captured, Element, EndOfPartition, Payload, Side, Watermark
 
+SEAL_BYTES = 64 << 10
+"""A tail of this size is worth a buffer of its own: coalescing copies, and a buffer's overhead is spent on few bytes
+only below."""
+
 
 class OutputChannel:
     """One channel at its producer.
@@ -59,7 +63,7 @@ class OutputChannel:
             self._tail.append(piece)
             self._tail_cost += cost
             self.queued_bytes += cost
-            if self._tail_cost * 2 >= self._window:
+            if self._tail_cost >= min(SEAL_BYTES, self._window // 2):
                 self._seal()
 
     def watermark(self, watermark: Watermark) -> None:
