@@ -82,6 +82,12 @@ def collecting(values: Iterator[pd.Series]) -> Iterator[pd.Series]:
     yield pd.concat(list(values)) * 2
 
 
+def row_by_row(values: Iterator[pa.Array]) -> Iterator[pa.Array]:
+    """Reads everything, then yields one row at a time."""
+    for item in [item for value in values for item in value.to_pylist()]:
+        yield pa.array([item * 2])
+
+
 def rechunking(values: Iterator[pa.Array]) -> Iterator[pa.Array]:
     """Yields in chunks of two, whatever it is given."""
     held: list[int] = []
@@ -93,7 +99,13 @@ def rechunking(values: Iterator[pa.Array]) -> Iterator[pa.Array]:
 
 
 @pytest.mark.parametrize(
-    "lagging", [call(UdfKind.PANDAS_ITERATOR, collecting, 0), call(UdfKind.ARROW_ITERATOR, rechunking, 0)], ids=str
+    "lagging",
+    [
+        call(UdfKind.PANDAS_ITERATOR, collecting, 0),
+        call(UdfKind.ARROW_ITERATOR, rechunking, 0),
+        call(UdfKind.ARROW_ITERATOR, row_by_row, 0),
+    ],
+    ids=["collecting", "rechunking", "row by row"],
 )
 def test_rows_wait_for_a_lagging_iterator_until_the_epoch_ends(lagging: UdfCall) -> None:
     operator = opened(spec(lagging, call(UdfKind.PYTHON, lambda u: u + 1, 1)))
