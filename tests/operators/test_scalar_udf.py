@@ -114,6 +114,17 @@ def test_rows_wait_for_a_lagging_iterator_until_the_epoch_ends(lagging: UdfCall)
         assert [(row["v"], row["u0"], row["u1"]) for row in out] == [(v, 2 * v, 2 * v + 1) for v in range(1, 8)]
 
 
+def test_an_operator_lags_while_an_iterator_owes_results() -> None:
+    prompt = opened(spec(call(UdfKind.ARROW_ITERATOR, each(lambda v: v), 0)))
+    list(prompt.process(BATCH))
+    assert not prompt.lags()
+    lagging = opened(spec(call(UdfKind.PYTHON, lambda v: v, 0), call(UdfKind.PANDAS_ITERATOR, collecting, 0)))
+    list(lagging.process(BATCH))
+    assert lagging.lags()
+    list(lagging.finish_epoch())
+    assert not lagging.lags()
+
+
 def test_arguments_by_name_and_none_at_all() -> None:
     by_name = call(UdfKind.PYTHON, lambda a, *, b: a - 10 * b, 0, 0, names=("b",))
     constant = call(UdfKind.ARROW_PYTHON, lambda: 7)
@@ -125,9 +136,15 @@ def boom(value: Any) -> Any:
     raise LookupError("no such thing")
 
 
+def leave(value: Any) -> Any:
+    raise SystemExit(3)
+
+
 @pytest.mark.parametrize(
     ("failing", "message"),
     [
+        (call(UdfKind.PYTHON, leave, 0), "SystemExit: 3"),
+        (call(UdfKind.ARROW_ITERATOR, leave, 0), "SystemExit: 3"),
         (call(UdfKind.PYTHON, boom, 0), "LookupError: no such thing"),
         (call(UdfKind.PANDAS, boom, 0), "LookupError: no such thing"),
         (call(UdfKind.ARROW_ITERATOR, boom, 0), "LookupError: no such thing"),

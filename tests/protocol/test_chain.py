@@ -56,6 +56,26 @@ class Generating(Noting):
         self.largest = watermark_us if self.largest is None else max(self.largest, watermark_us)
 
 
+class Lagging(Noting):
+    """Yields a batch when the next one comes, and the last one at the end of the epoch."""
+
+    def __init__(self, name: str, story: list[Event]) -> None:
+        super().__init__(name, story)
+        self.kept: list[pa.RecordBatch] = []
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        self.kept.append(batch)
+        if len(self.kept) > 1:
+            yield self.kept.pop(0)
+
+    def finish_epoch(self) -> Iterator[pa.RecordBatch]:
+        while self.kept:
+            yield self.kept.pop(0)
+
+    def lags(self) -> bool:
+        return bool(self.kept)
+
+
 def chain_of(*operators: Operator) -> tuple[Chain, list[Event]]:
     out: list[Event] = []
     stages = [Stage(f"op{i}", operator) for i, operator in enumerate(operators)]
@@ -137,6 +157,19 @@ def test_the_epoch_ends_operator_by_operator_while_a_watermark_task_stays_open()
     assert out[1:] == [("out", [100]), ("out", [200])]
     drain(chain)
     assert out[3:] == [("out", [-1]), ("out", "watermark 7")]
+
+
+def test_a_watermark_stays_behind_the_rows_that_a_lagging_operator_keeps() -> None:
+    chain, out = chain_of(Generating("g", []), Lagging("l", []), Noting("b", []))
+    for value in (10, 20):
+        chain.process(batch(value))
+        drain(chain)
+    chain.advance_generated(30)
+    drain(chain)
+    assert out == [("out", [10])], "row 20 would be late behind any of these watermarks"
+    chain.finish_epoch()
+    drain(chain)
+    assert out == [("out", [10]), ("out", [20]), ("out", "watermark 30")]
 
 
 def test_states_are_kept_by_operator_id_and_counters_are_summed() -> None:

@@ -281,6 +281,42 @@ def test_the_watermark_is_the_minimum_over_channels_until_all_sources_run_dry() 
     assert sorted(job.operator(1, 0).fired) == list(range(0, 100, 10))  # type: ignore[attr-defined]
 
 
+class LaggingStamp(Stamp):
+    """Yields its rows at the end of the epoch only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[pa.RecordBatch] = []
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        self.kept += super().process(batch)
+        yield from ()
+
+    def finish_epoch(self) -> Iterator[pa.RecordBatch]:
+        while self.kept:
+            yield self.kept.pop(0)
+
+    def lags(self) -> bool:
+        return bool(self.kept)
+
+
+def test_what_a_lagging_function_kept_and_its_watermark_go_before_an_aligned_barrier() -> None:
+    job = HandDriven(graph_of(first=LaggingStamp, middle=Windows))
+    job.step(0)
+    job.assign(0, 0, 31)
+    job.assign(1, 90, 101)
+    job.run()
+    job.tell(SourcesDry(100), 0)
+    job.run()
+    assert [job.operator(1, i).watermark for i in range(2)] == [None, None]  # type: ignore[attr-defined]
+    job.trigger(1, Alignment.ALIGNED)
+    job.run()
+    fired = [job.captures[1, SubtaskId(1, i)].operators["middle"].scalars["fired"] for i in range(2)]
+    assert fired == [list(range(0, 100, 10))] * 2, "the checkpoint behind the last row holds every window it closes"
+    values = [v for i in range(2) for v in seen(job.captures[1, SubtaskId(1, i)])]
+    assert sorted(values) == [*range(31), *range(90, 101)]
+
+
 def test_a_snapshot_between_two_fired_timers_restores_to_the_rest_of_them() -> None:
     job = HandDriven(graph_of(first=Stamp, middle=Windows))
     job.step(0)

@@ -73,6 +73,13 @@ class Operator(ABC):
         """
         return iter(())
 
+    def lags(self) -> bool:
+        """Whether rows wait inside until a user function yields them, at the latest at the end of the epoch.
+
+        No watermark goes past them: they would be late behind it.
+        """
+        return False
+
     def emitted_watermark(self) -> int | None:
         """The watermark this operator generates itself, or None if it only passes its input's on."""
         return None

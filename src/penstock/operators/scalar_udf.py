@@ -53,6 +53,9 @@ class ScalarUdfOperator(Operator):
         for position, stage in enumerate(self._stages):
             yield from self._through(self._stages[position + 1 :], stage.finish())
 
+    def lags(self) -> bool:
+        return any(stage.lags() for stage in self._stages)
+
     @staticmethod
     def _through(stages: list[_Stage], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for stage in stages:
@@ -81,6 +84,10 @@ class _Stage(ABC):
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         return iter(())
+
+    def lags(self) -> bool:
+        """Whether rows wait for their results."""
+        return False
 
     def close(self) -> None:  # noqa: B027
         """Release what the call holds."""
@@ -119,6 +126,9 @@ class _IteratorStage(_Stage):
             missing = sum(batch.num_rows for batch in self._waiting)
             with user_errors(self.label):
                 raise ValueError(f"the function's iterator ended {missing} rows short of its input")
+
+    def lags(self) -> bool:
+        return bool(self._waiting)
 
     def _matched(self, results: Iterator[pa.Array]) -> Iterator[pa.RecordBatch]:
         while True:

@@ -4,6 +4,7 @@ Rows are pushed through at once: what a call yields is with the next operator, o
 watermark is a task that can be suspended after every batch: operator k's ``advance`` is run to its end, each batch
 pushed through k+1 and on, before the watermark goes to k+1. While such a task is open there may be snapshots, but no
 input; operators are consistent at every yield, and the stored input watermark is advanced to again after a restore.
+In front of k+1 a watermark waits, without holding up input, for as long as k lags behind its own.
 """
 
 from __future__ import annotations
@@ -148,9 +149,12 @@ class Chain:
     def _next_due(self) -> int | None:
         for index, due in enumerate(self._due):
             done = self._done[index]
-            if due is not None and (done is None or due > done):
+            if due is not None and (done is None or due > done) and not self._lags_before(index):
                 return index
         return None
+
+    def _lags_before(self, index: int) -> bool:
+        return index > 0 and self._stages[index - 1].operator.lags()
 
     def _raise_due(self, index: int, timestamp_us: int) -> None:
         due = self._due[index]

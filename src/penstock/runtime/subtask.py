@@ -255,10 +255,19 @@ class Subtask:
         while self._chain.advancing:
             self._chain.advance()
 
+    def _finish_epoch(self, alignment: Alignment) -> None:
+        """What user functions still yield belongs before the barrier; before an aligned one, the watermark that waited
+        for it does too, with what that makes due.
+        """
+        self._chain.finish_epoch()
+        while alignment is Alignment.ALIGNED and self._chain.advancing:
+            self._finish_advancing()
+            self._chain.finish_epoch()
+
     def _end_epoch(self, barrier: Barrier, elapsed_ms: float) -> Sequence[Command]:
         """Everything that belongs before the barrier goes out, the state is taken, the barrier follows."""
         began = self._clock()
-        self._chain.finish_epoch()
+        self._finish_epoch(barrier.alignment)
         operators = self._chain.snapshot()
         if self._writer is not None:
             message = self._writer.prepare(barrier.checkpoint)
