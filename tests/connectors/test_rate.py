@@ -35,8 +35,8 @@ def test_ramp_up_is_sparks() -> None:
 
 
 def test_a_replay_yields_the_same_rows() -> None:
-    source = RateSource(1000, num_partitions=3)
-    splits = discover_all(source)
+    source = RateSource(1000)
+    splits = discover_all(source, 3)
     now_ms = int(str(splits[0].spec["start_ms"])) + 500
 
     def read(from_splits: list, polls: int) -> tuple[list, list]:
@@ -59,6 +59,23 @@ def test_splits_are_found_once() -> None:
     first = source.discover(None, 4)
     assert len(first.splits) == 4
     assert source.discover(first.state, 8).splits == ()
+
+
+@pytest.mark.parametrize("asked", [1, 8])
+def test_each_reader_gets_one_split_whatever_was_asked_for(asked: int) -> None:
+    # A split never ends, so its reader never asks for another: one more would not be read by anybody, and a reader
+    # without any would hold the watermark back for ever.
+    splits = RateSource(10, num_partitions=asked).discover(None, 2).splits
+    assert [split.spec["partition"] for split in splits] == [0, 1]
+    start_ms = int(str(splits[0].spec["start_ms"]))
+    values = []
+    for split in splits:
+        reader = new_reader(RateSource(10, num_partitions=asked))
+        reader.add_split(stored(split))
+        batch = reader.poll(100, start_ms + 1_000)
+        assert batch is not None
+        values += [value for _, value in rows_of(batch)]
+    assert sorted(values) == list(range(11))
 
 
 def test_impossible_rates_are_refused() -> None:

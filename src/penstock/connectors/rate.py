@@ -36,7 +36,9 @@ class RateSource(Source):
     Args:
         rows_per_second: at least 1.
         ramp_up_s: seconds until that speed is reached.
-        num_partitions: how many splits; None takes the parallelism of the first start, for ever.
+        num_partitions: shown, without effect: rows are dealt out by row number to as many splits as there were readers
+            at the first start. A split never ends, so a reader takes one; one more would never be read, and a reader
+            without any would hold the watermark back.
     """
 
     schema = SCHEMA
@@ -60,12 +62,11 @@ class RateSource(Source):
     def discover(self, state: Plain, parallelism: int) -> Discovery:
         if state is not None:
             return Discovery((), state)
-        partitions = self._num_partitions or parallelism
         start_ms = int(time.time() * 1000)
         splits = [
-            Split(str(p), {"partition": p, "partitions": partitions, "start_ms": start_ms}) for p in range(partitions)
+            Split(str(p), {"partition": p, "partitions": parallelism, "start_ms": start_ms}) for p in range(parallelism)
         ]
-        return Discovery(splits, {"start_ms": start_ms, "partitions": partitions})
+        return Discovery(splits, {"start_ms": start_ms, "partitions": parallelism})
 
     def create_reader(self) -> SourceReader:
         return RateReader(self._rows_per_second, self._ramp_up_s)
