@@ -13,10 +13,13 @@ from penstock.protocol.splits import (
     EMPTY_LOOK_PAUSE_MS,
     PENDING_PER_READER,
     Assign,
+    Command,
     Discover,
     Discovered,
     Dry,
+    Lift,
     LookAround,
+    Progressed,
     Requested,
     SplitAssigner,
     last_settled,
@@ -82,6 +85,26 @@ def test_a_new_split_makes_dry_possible_again() -> None:
     assert machine.handle(Discovered([], 1), 401) == [], "the reader is busy"
     machine.handle(Requested(0, 0, 77), 600)
     assert machine.handle(Discovered([], 1), 601) == [Dry(VERTEX, 77)]
+
+
+def test_an_idle_reader_is_lifted_to_the_least_watermark_of_those_that_read() -> None:
+    machine = assigner(parallelism=3)
+    machine.handle(LookAround(), 0)
+    machine.handle(Discovered([split(0), split(1)], 1), 0)
+    for index in range(3):
+        machine.handle(Requested(index, 0, None), 1)
+    assert lifts(machine.handle(Progressed(0, 500), 2)) == [], "reader 1 has shown nothing yet"
+    assert lifts(machine.handle(Progressed(1, 300), 3)) == [Lift(VERTEX, 2, 300)]
+    assert lifts(machine.handle(Progressed(2, 900), 4)) == [], "an idle reader's own watermark does not count"
+    assert lifts(machine.handle(Progressed(1, 300), 5)) == [], "said once"
+    assert lifts(machine.handle(Progressed(1, 400), 6)) == [Lift(VERTEX, 2, 400)]
+    assert lifts(machine.handle(Requested(1, 0, 450), 7)) == []
+    assert lifts(machine.handle(Progressed(0, 600), 8)) == [Lift(VERTEX, 1, 600), Lift(VERTEX, 2, 600)]
+    machine.check_invariants()
+
+
+def lifts(commands: list[Command]) -> list[Lift]:
+    return [command for command in commands if isinstance(command, Lift)]
 
 
 def test_a_request_that_crossed_an_assignment_is_no_sign_of_idleness() -> None:

@@ -8,6 +8,10 @@ discovery order, so a restored assigner hands out the same splits.
 readers are idle, nothing is pending and a discovery that *started after that* found nothing, the source is dry: event
 time may rise to the largest watermark any reader has generated. Dry is said once; only a new split makes it possible
 again, so further looks that find nothing send nothing.
+
+*Lifting*: while some readers are idle and others still read, an idle one would hold event time back for as long as the
+others go on, for ever if their splits never end. It is lifted to the least watermark of those that read: whatever it
+is given later is compared with no more than that.
 """
 
 from __future__ import annotations
@@ -59,7 +63,15 @@ class Requested:
     received: int | None = None
 
 
-Event = LookAround | Discovered | Requested
+@dataclass(frozen=True)
+class Progressed:
+    """Reader ``index`` has generated this watermark so far (None: no row yet). May be stale, never ahead."""
+
+    index: int
+    watermark_us: int | None
+
+
+Event = LookAround | Discovered | Requested | Progressed
 
 # -- commands ---------------------------------------------------------------------------------------------------------
 
@@ -87,13 +99,28 @@ class Dry:
     watermark_us: int | None
 
 
-Command = Discover | Assign | Dry
+@dataclass(frozen=True)
+class Lift:
+    """To the idle reader ``index``: event time may rise to ``watermark_us``, where every busy reader is already."""
+
+    vertex: int
+    index: int
+    watermark_us: int
+
+
+Command = Discover | Assign | Dry | Lift
 
 
 @dataclass
 class _Reader:
     assigned: int = 0
     request: Requested | None = None
+    watermark_us: int | None = None
+    lifted_us: int | None = None
+
+    @property
+    def idle(self) -> bool:
+        return self.request is not None and self.holding == 0
 
     @property
     def holding(self) -> int:
@@ -185,7 +212,7 @@ class SplitAssigner:
     @property
     def all_idle(self) -> bool:
         """Every reader has asked for more and holds nothing, and there is nothing to give."""
-        return not self._pending and all(r.request is not None and r.holding == 0 for r in self._readers)
+        return not self._pending and all(reader.idle for reader in self._readers)
 
     def next_wake_ms(self) -> float | None:
         """When ``LookAround`` has something to do; None while a look is out or enough is pending."""
@@ -198,6 +225,8 @@ class SplitAssigner:
             commands = self._on_requested(event)
         elif isinstance(event, Discovered):
             commands = self._on_discovered(event, now_ms)
+        elif isinstance(event, Progressed):
+            commands = self._on_progressed(event)
         return commands + self._look(now_ms)
 
     def capture(self) -> SourceCapture:
@@ -219,6 +248,21 @@ class SplitAssigner:
         if event.holding:
             self._dry = False
         return self._assign()
+
+    def _on_progressed(self, event: Progressed) -> list[Command]:
+        reader = self._readers[event.index]
+        if event.watermark_us is not None:
+            reader.watermark_us = max(event.watermark_us, reader.watermark_us or event.watermark_us)
+        busy = [reader.watermark_us for reader in self._readers if not reader.idle]
+        known = [watermark_us for watermark_us in busy if watermark_us is not None]
+        if not busy or len(known) < len(busy):
+            return []
+        commands: list[Command] = []
+        for index, idle in enumerate(self._readers):
+            if idle.idle and (idle.lifted_us is None or idle.lifted_us < min(known)):
+                idle.lifted_us = min(known)
+                commands.append(Lift(self.vertex, index, idle.lifted_us))
+        return commands
 
     def _on_discovered(self, event: Discovered, now_ms: float) -> list[Command]:
         if not self._looking:

@@ -177,11 +177,13 @@ class CoordinatorService:
         self._reopen_at_ms: float | None = None
         self._link_failure: tuple[float, Failure] | None = None
         self._ticked_ms = 0.0
+        self._checkpoints_fail = False
         self._verify = True
         self._tickets: dict[int, Future[SnapshotMetadata]] = {}
         self._ticket_numbers = itertools.count(1)
         self._snapshots: dict[int, SnapshotMetadata] = {}
-        self._demands = Demands([v.id for v in graph.vertices if v.source is not None])
+        self._source_vertices = [v.id for v in graph.vertices if v.source is not None]
+        self._demands = Demands(self._source_vertices)
         self._started: Future[None] = Future()
         self.error: PenstockError | None = None
         self.ended = threading.Event()
@@ -317,6 +319,10 @@ class CoordinatorService:
                 self._feed(w.SplitRequested(generation, vertex, sp.Requested(index, holding, watermark_us)))
             case SlotMetrics():
                 self._figures.metrics(message)
+                for subtask in message.subtasks:
+                    if subtask.vertex in self._source_vertices:
+                        progress = sp.Progressed(subtask.index, subtask.watermark_us)
+                        self._feed(w.ReaderProgressed(generation, subtask.vertex, progress))
             case SlotFailed(kind="link"):
                 self._link_failure = self._link_failure or (now_ms() + LINK_GRACE_MS, failure_of(message))
             case SlotFailed():
@@ -341,6 +347,7 @@ class CoordinatorService:
             case w.SnapshotExists(metadata):
                 self._figures.complete(metadata)
                 self._restarts.progressed()
+                self._checkpoints_fail = False
                 self._snapshots = {metadata.checkpoint: metadata}
             case w.EpochsCommitted(epoch):
                 self._committed(epoch)
@@ -371,12 +378,21 @@ class CoordinatorService:
                 attempt.broadcast(CheckpointComplete(checkpoint, committed_epoch))
             case ct.Abort(checkpoint, reason, tell_slots):
                 self._figures.aborted(checkpoint, reason)
+                self._warn_of_failed_checkpoint(f"checkpoint {checkpoint} failed: {reason}; the query goes on")
                 if tell_slots:
                     attempt.broadcast(CheckpointAbort(checkpoint))
             case sp.Assign(vertex, index, splits):
                 attempt.send(index, AssignSplits(vertex, index, list(splits)))
             case sp.Dry(vertex, watermark_us):
                 attempt.broadcast(SourcesDryAt(vertex, watermark_us))
+            case sp.Lift(vertex, index, watermark_us):
+                attempt.send(index, SourcesDryAt(vertex, watermark_us))
+
+    def _warn_of_failed_checkpoint(self, text: str) -> None:
+        """Once per row of failures: nothing is committed until one completes, and nothing else would tell."""
+        if not self._checkpoints_fail:
+            log.warning("%s", text)
+        self._checkpoints_fail = True
 
     def _execute(self, work: w.Work) -> None:
         """On the lane's thread."""

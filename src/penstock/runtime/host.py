@@ -67,7 +67,8 @@ class SplitsAssigned:
 
 @dataclass(frozen=True, slots=True)
 class SourcesDry:
-    """To a source subtask: every reader of this source is idle and nothing is pending; event time may rise to this."""
+    """To an idle source subtask: event time may rise to this. Either every reader of its source is idle and nothing is
+    pending (the largest watermark generated), or all that still read are there already (the least one)."""
 
     watermark_us: int | None
 

@@ -110,7 +110,9 @@ class DriverCore:
             case w.SplitsFound() if event.generation == self.generation and event.vertex in self._assigners:
                 found = sp.Discovered(event.discovery.splits, event.discovery.state)
                 outputs += self._assign(event.vertex, found, now_ms)
-            case w.SplitRequested() | w.SplitsFound() | w.CollectionFailed():
+            case w.ReaderProgressed() if event.generation == self.generation and event.vertex in self._assigners:
+                outputs += self._assign(event.vertex, event.progress, now_ms)
+            case w.SplitRequested() | w.ReaderProgressed() | w.SplitsFound() | w.CollectionFailed():
                 return []  # of a Generation that has ended; or nothing but space is lost
             case ct.GenerationEnded() if event.generation == self.generation:
                 outputs += self._coordinate(event, now_ms)

@@ -142,6 +142,15 @@ class SplitRequested:
 
 
 @dataclass(frozen=True)
+class ReaderProgressed:
+    """From a reader's slot, now and then; see ``splits.Progressed``."""
+
+    generation: GenerationId
+    vertex: int
+    progress: sp.Progressed
+
+
+@dataclass(frozen=True)
 class SplitsFound:
     generation: GenerationId
     vertex: int
@@ -155,7 +164,9 @@ class CollectionFailed:
     reason: str
 
 
-DriverEvent = ct.Event | GenerationReady | SlotRunning | SplitRequested | SplitsFound | CollectionFailed
+DriverEvent = (
+    ct.Event | GenerationReady | SlotRunning | SplitRequested | ReaderProgressed | SplitsFound | CollectionFailed
+)
 
 # -- outputs that are not works --------------------
 
@@ -195,8 +206,10 @@ Output = (
     | ct.Ignored
     | sp.Assign
     | sp.Dry
+    | sp.Lift
 )
-"""For every slot: Trigger, NotifyComplete, Abort (if ``tell_slots``), Dry; for one: Assign. The rest is the owner's."""
+"""For every slot: Trigger, NotifyComplete, Abort (if ``tell_slots``), Dry; for one: Assign, Lift. The rest is the
+owner's."""
 
 WORKS = (OpenGeneration, WriteSnapshot, LogComplete, ReserveIds, CollectGarbage, Commit, Abandon, Look, TellSource)
 """For ``isinstance``."""

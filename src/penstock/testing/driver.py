@@ -179,7 +179,7 @@ class SimulatedDriver:
                 case ct.Abort(_, _, tell_slots):
                     if tell_slots:
                         self._broadcast(output)
-                case sp.Assign():
+                case sp.Assign() | sp.Lift():
                     if self.current is not None:
                         self.current.slots[output.index].from_driver.append(output)
                 case ct.FailQuery(reason):

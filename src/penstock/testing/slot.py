@@ -69,7 +69,7 @@ class SimulatedSlot:
         self.generation = generation
         self.alive = True
         self.orphaned = False
-        self.from_driver: deque[ct.Trigger | ct.NotifyComplete | ct.Abort | sp.Assign | sp.Dry] = deque()
+        self.from_driver: deque[ct.Trigger | ct.NotifyComplete | ct.Abort | sp.Assign | sp.Dry | sp.Lift] = deque()
         self.to_driver: deque[w.DriverEvent] = deque()
         self.subtasks: list[Subtask] = []
         self._graph = graph
@@ -214,7 +214,7 @@ class SimulatedSlot:
                 self._to_all(Aborted(checkpoint))
             case sp.Assign(vertex_id, _, splits):
                 self._at(vertex_id).append(SplitsAssigned(splits))
-            case sp.Dry(vertex_id, watermark_us):
+            case sp.Dry(vertex_id, watermark_us) | sp.Lift(vertex_id, _, watermark_us):
                 self._at(vertex_id).append(SourcesDry(watermark_us))
 
     def _upload(self) -> None:
