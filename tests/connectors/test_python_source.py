@@ -11,12 +11,13 @@ import pyarrow as pa
 import pytest
 import user_sources
 from kits import check_replay, discover_all, new_reader, read_rows, rows_of, stored
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from penstock.connectors.python_reader import QUEUED_ROWS
 from penstock.connectors.python_source import PythonSource
 from penstock.connectors.row_checksum import RowChecksum
-from penstock.errors import DataError, FunctionError
+from penstock.errors import DataError, FunctionError, NotSupported
 
 SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string())])
 SPARK_SCHEMA = StructType().add("n", "long").add("s", "string").json()
@@ -110,6 +111,15 @@ def test_rows_that_do_not_fit_are_named(yields: str, message: str) -> None:
 def test_a_failing_driver_side_names_the_source() -> None:
     with pytest.raises(FunctionError, match="source counter raised KeyError"):
         source(user_sources.Counter).discover(None, 1)
+
+
+def test_a_source_of_batches_only_is_refused_by_name() -> None:
+    class Batches(DataSource):
+        def reader(self, schema: StructType) -> Any:
+            raise NotImplementedError
+
+    with pytest.raises(NotSupported, match=r"batches cannot be streamed: its class Batches has neither"):
+        source(Batches)
 
 
 def test_poll_never_blocks_and_rows_come_one_by_one() -> None:

@@ -112,7 +112,13 @@ def test_bad_input_is_named(spark: SparkSession, rate: DataFrame, tmp_path: Path
     assert "update" in refusal(rate, NotSupported, tmp_path, format="parquet", path="/out", outputMode="update")
     assert "complete" in refusal(rate, NotYet, tmp_path, outputMode="complete")
     assert "batch" in refusal(spark.range(3), ConfigError, tmp_path)
+    assert "above maxParallelism 1" in refusal(rate, ConfigError, tmp_path, parallelism=2, maxParallelism=1)
     assert "free" in refusal(rate, ResourceError, tmp_path, parallelism=100)
+
+
+def test_a_trigger_that_is_no_text_is_refused(rate: DataFrame) -> None:
+    with pytest.raises(ConfigError, match="processingTime=5 is not a text"):
+        penstock.writeStream(rate).trigger(processingTime=5)  # type: ignore[arg-type]
 
 
 def test_a_sink_that_keeps_rows_needs_a_location(rate: DataFrame, tmp_path: Path) -> None:

@@ -16,9 +16,20 @@ from process_launcher import ProcessLauncher
 from running import run
 from tiny import CountSpec, Numbers, assert_exact, committed, tiny_graph
 
-from penstock.errors import CheckpointFailed, DataError, FunctionError, LocationError, QueryFailed, ResourceError
+from penstock.config import Options
+from penstock.errors import (
+    CheckpointFailed,
+    DataError,
+    FunctionError,
+    LocationError,
+    PenstockError,
+    QueryFailed,
+    ResourceError,
+)
 from penstock.protocol.elements import Alignment
 from penstock.runtime.launching import SlotTask
+from penstock.runtime.secret import Secret
+from penstock.runtime.slot import slot_main
 from penstock.runtime.view import CheckpointState, ExecutionState
 
 
@@ -106,6 +117,24 @@ def test_a_foreign_location_is_told_by_start(tmp_path: Path, launcher: ProcessLa
     (tmp_path / "chk" / "something.txt").write_text("mine")
     with pytest.raises(LocationError, match=r"something\.txt"):
         run(tiny_graph(tmp_path / "out", 1, Numbers(10)), tmp_path / "chk", launcher)
+
+
+def test_a_refused_output_leaves_the_location_to_another_plan(tmp_path: Path, launcher: ProcessLauncher) -> None:
+    (tmp_path / "file").write_text("mine")
+    for graph in (tiny_graph(tmp_path / "file", 1, Numbers(10)), tiny_graph(tmp_path / "file", 2, Numbers(10))):
+        with pytest.raises(PenstockError, match="file"):
+            run(graph, tmp_path / "chk", launcher)
+        assert list((tmp_path / "chk").iterdir()) == []
+
+
+def test_a_slot_that_starts_too_late_ends_silently(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed_at_once:
+        port = closed_at_once.getsockname()[1]
+    graph = tiny_graph(tmp_path / "out", 1, Numbers(10))
+    task = SlotTask("q", "", 1, graph, Options(), str(tmp_path), "127.0.0.1", port, Secret.generate())
+    slot_main(0, task, own_process=False)
+    assert not [t for t in threading.enumerate() if t.name.startswith("penstock")]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_source_that_cannot_be_listed_ends_the_query_with_its_cause(

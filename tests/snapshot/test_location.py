@@ -13,7 +13,15 @@ from snapshot_kit import COUNT, SINK, SOURCE, STATE, CountSpec, graph
 
 from penstock.errors import CorruptSnapshot, LocationError, NotYet, PlanChanged
 from penstock.graph.model import EdgeKind
-from penstock.snapshot.location import claim_identity, compare_identity, differences, identity_of, open_location
+from penstock.snapshot.location import (
+    claim_identity,
+    compare_identity,
+    differences,
+    identity_of,
+    open_location,
+    read_identity,
+    release_identity,
+)
 from penstock.snapshot.store import LocalStore, MemoryStore
 
 
@@ -33,6 +41,16 @@ def test_a_location_opens_again(tmp_path: Path) -> None:
     (tmp_path / ".query.json.1234.tmp").write_bytes(b"of a crash")
     again = open_location(str(tmp_path))
     assert claim_identity(again, identity_of(graph(), "q-2")).query_id == "q-1", "the location's id stays"
+
+
+def test_a_claim_from_which_nothing_came_is_taken_back(tmp_path: Path) -> None:
+    store = open_location(str(tmp_path))
+    claim_identity(store, identity_of(graph(), "q-1"))
+    release_identity(store)
+    assert claim_identity(store, identity_of(graph(), "q-2")).query_id == "q-2"
+    store.create_if_absent("log/00000000000000000001.json", b"{}")
+    release_identity(store)
+    assert read_identity(store).query_id == "q-2", "a Generation was opened under it"
 
 
 def test_a_spark_checkpoint_is_named_as_such(tmp_path: Path) -> None:

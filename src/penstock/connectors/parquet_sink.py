@@ -212,8 +212,10 @@ class ParquetSinkCommitter(SinkCommitter):
         """Take the directory for this query.
 
         Raises:
-            SinkError: another query's, Spark's own sink's, or not writable.
+            SinkError: a file, another query's, Spark's own sink's, or not writable.
         """
+        if self._directory.exists() and not self._directory.is_dir():
+            raise SinkError(f"output path {self._directory} is a file; give a directory")
         if (self._directory / SPARK_METADATA).exists():
             raise SinkError(
                 f"{self._directory} holds {SPARK_METADATA}: Spark's readers would see only what Spark's own sink "
@@ -229,7 +231,7 @@ class ParquetSinkCommitter(SinkCommitter):
                     f"output directory: write to another one, or delete {owner} if that query is gone for good"
                 )
         except OSError as error:
-            raise SinkError(f"cannot write to {self._directory}: {error}") from error
+            raise SinkError(f"cannot write to {self._directory}: {error}; give a writable directory") from error
 
     def commit(self, permit: EpochCommit) -> None:
         published = 0

@@ -178,5 +178,5 @@ class _PythonSinkCommitter(SinkCommitter):
         except Exception as error:
             raise CommitUnknown(
                 f"sink {self._sink.name}: commit of batch {permit.epoch} raised {type(error).__name__}: {error}; it "
-                "will be called again with the same batchId and messages"
+                "will be called again with the same batchId and messages when the query is started again"
             ) from error

@@ -25,10 +25,12 @@ from pyspark.sql.types import StructType
 
 from penstock.connectors.base import Discovery, Source, SourceReader, Split
 from penstock.connectors.python_reader import PythonSourceReader
-from penstock.errors import DataError, FunctionError, PenstockError
+from penstock.errors import DataError, FunctionError, NotSupported, PenstockError
 from penstock.operators.base import Plain
 
 DataSourceFactory = type[DataSource] | Callable[[], DataSource]
+
+_STREAM_READERS = ("streamReader", "simpleStreamReader")
 
 
 class PythonSource(Source):
@@ -40,6 +42,9 @@ class PythonSource(Source):
         options: of the reader; keys are case-insensitive for the user, as in Spark.
         schema: the Arrow schema of the rows, timestamps in UTC.
         spark_schema_json: the same as ``StructType.json()``.
+
+    Raises:
+        NotSupported: the class reads batches only.
     """
 
     def __init__(
@@ -50,6 +55,11 @@ class PythonSource(Source):
         schema: pa.Schema,
         spark_schema_json: str,
     ) -> None:
+        if isinstance(factory, type) and not any(_overrides(factory, method) for method in _STREAM_READERS):
+            raise NotSupported(
+                f"data source {name} cannot be streamed: its class {factory.__name__} has neither a streamReader nor a "
+                "simpleStreamReader; write one of them"
+            )
         self.schema = schema
         self._name = name
         self._factory = factory
@@ -114,6 +124,10 @@ class PythonSource(Source):
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_driver_reader": None}
+
+
+def _overrides(source: type, method: str) -> bool:
+    return getattr(source, method, None) is not getattr(DataSource, method)
 
 
 def _discover_simple(reader: SimpleDataSourceStreamReader, state: Plain) -> Discovery:

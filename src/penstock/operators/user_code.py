@@ -37,13 +37,14 @@ class PythonSettings:
 def user_errors(operator: str) -> Iterator[None]:
     """Turn whatever user code raises into ``FunctionError``; Penstock's own errors pass.
 
-    ``StopIteration`` is an error too, as in Spark's workers: silently it would end the loop around the call.
+    ``StopIteration`` is an error too, as in Spark's workers: silently it would end the loop around the call. So is
+    ``SystemExit``: a function ends its own call, not the worker.
     """
     try:
         yield
     except PenstockError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise function_error(operator, error) from error
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.config import CONF_PREFIX, parse_options
+from penstock.config import CONF_PREFIX, Options, parse_options
 from penstock.connectors.local_files import local_path
-from penstock.errors import LocationError
+from penstock.errors import ConfigError, LocationError
 from penstock.frontend.compiler import SINK_ID, compile_plan
 from penstock.graph.model import SinkSpec
 from penstock.query.active_names import ACTIVE_NAMES
@@ -54,7 +54,12 @@ def start_query(df: DataFrame, request: StartRequest) -> StreamingQuery:
         _take_name(spark, request.sink.query_name, undo)
         location = _checkpoint_location(spark, request, undo)
         launcher = SparkLauncher(spark)
-        parallelism = options.parallelism or _stored_parallelism(location) or max(1, launcher.free_slots() - 1)
+        parallelism = options.parallelism or _stored_parallelism(location) or _default_parallelism(launcher, options)
+        if parallelism > options.max_parallelism:
+            raise ConfigError(
+                f"parallelism {parallelism} is above maxParallelism {options.max_parallelism}: keys are divided among "
+                "at most so many subtasks; lower the one, or raise the other at a new checkpointLocation"
+            )
         launcher.require(parallelism)
         query = StreamingQuery(
             plan.graph(
@@ -104,6 +109,11 @@ def _checkpoint_location(spark: SparkSession, request: StartRequest, undo: ExitS
         f'checkpointLocation must be specified either through option("checkpointLocation", ...) '
         f'or spark.conf.set("{LOCATION_CONF}", ...)'
     )
+
+
+def _default_parallelism(launcher: SparkLauncher, options: Options) -> int:
+    """One slot is left to the session's other jobs."""
+    return max(1, min(launcher.free_slots() - 1, options.max_parallelism))
 
 
 def _stored_parallelism(location: str) -> int | None:

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from penstock.config import Options
 from penstock.config import alignment as parse_alignment
-from penstock.errors import CheckpointFailed, GenerationFailed, PenstockError, QueryFailed
+from penstock.errors import CheckpointFailed, ConfigError, GenerationFailed, PenstockError, QueryFailed
 from penstock.graph.model import JobGraph
 from penstock.query.listeners import EventBus, QueryEvents
 from penstock.query.plan_text import explain_graph
@@ -147,7 +147,8 @@ class StreamingQuery:
             return None
         cause = _first_cause(error)
         head = f"[STREAM_FAILED] Query [id = {self.id}, runId = {self._run_id}] terminated with exception: "
-        exception = StreamingQueryException(message=f"{head}{type(cause).__name__}: {cause}")
+        whole = str(error) if str(error).startswith(str(cause)) else str(cause)  # the reason for giving up follows
+        exception = StreamingQueryException(message=f"{head}{type(cause).__name__}: {whole}")
         exception.__cause__ = cause
         return exception
 
@@ -206,6 +207,8 @@ class StreamingQuery:
             CheckpointFailed: declined, timed out or the query ended; the query itself goes on.
         """
         chosen = None if alignment is None else parse_alignment("alignment", alignment)
+        if timeout is not None and timeout <= 0:
+            raise ConfigError(f"timeout={timeout!r} is not a positive number of seconds")
         try:
             return self._execution.request_snapshot(label or "", chosen, timeout)
         except QueryFailed as error:

@@ -87,6 +87,8 @@ class DataStreamWriter:
         unknown = [name for name in given if name not in _OTHER_TRIGGERS]
         if unknown or len(given) + (processingTime is not None) != 1:
             raise ConfigError(f"give exactly one trigger of processingTime, {', '.join(_OTHER_TRIGGERS)}")
+        if not given and not isinstance(processingTime, str):
+            raise ConfigError(f"processingTime={processingTime!r} is not a text; write for example '5 seconds'")
         if given:
             raise NotYet(f"trigger({given[0]}=...) is not run yet; use trigger(processingTime='1 second') and stop()")
         self._engine_options["checkpoint.interval"] = _spark_interval(str(processingTime))

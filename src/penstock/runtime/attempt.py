@@ -69,6 +69,7 @@ class Attempt:
         secret = Secret.generate()
         host = launcher.control_address()
         self._server = ControlServer(loop, host, secret, ready.generation, self._parallelism, on_event)
+        self._address = f"{host}:{self._server.port}"
         task = SlotTask(
             plan.query_id,
             plan.name,
@@ -128,7 +129,7 @@ class Attempt:
             self._job_done_s = self._job_done_s or now_s
             if now_s - self._job_done_s > CAUSE_GRACE_S:
                 error = self._job.error
-                return "the slots ended" if error is None else str(error)
+                return self._why_they_ended() if error is None else str(error)
         if len(self.registered) < self._parallelism and now_s - self._launched_s > REGISTER_TIMEOUT_S:
             return (
                 f"only {len(self.registered)} of {self._parallelism} slots started within {REGISTER_TIMEOUT_S:.0f} s; "
@@ -138,6 +139,11 @@ class Attempt:
             if now_s - heard_s > HEARTBEAT_TIMEOUT_S:
                 return f"{self.describe(slot)} was not heard of for {HEARTBEAT_TIMEOUT_S:.0f} s"
         return None
+
+    def _why_they_ended(self) -> str:
+        if self.registered:
+            return "the slots ended"
+        return f"no slot reached the driver at {self._address}: the executors must be able to connect to it"
 
     # -- what slots are told --------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from penstock.runtime.coordinator_service import CoordinatorService
 from penstock.runtime.figures import Figures
 from penstock.runtime.launching import SlotLauncher
 from penstock.runtime.view import EpochProgress, ExecutionView
-from penstock.snapshot.location import claim_identity, identity_of, open_location
+from penstock.snapshot.location import claim_identity, identity_of, open_location, release_identity
 from penstock.snapshot.model import SnapshotMetadata
 
 _POLL_S = 0.2
@@ -82,11 +82,20 @@ class QueryExecution:
         if self._service is not None:
             raise QueryFailed("an execution is started once; make a new one")
         store = open_location(self._location)
-        self._query_id = claim_identity(store, identity_of(self._graph, str(uuid.uuid4()))).query_id
+        proposed = identity_of(self._graph, str(uuid.uuid4()))
+        identity = claim_identity(store, proposed)
+        self._query_id = identity.query_id
         self._figures = Figures(self._graph, self._query_id, self._run_id, self._name)
         plan = AttemptPlan(self._query_id, self._name or "", self._graph, self._options, store.root)
-        self._service = CoordinatorService(plan, store, self._launcher, self._figures, self._on_progress, self._on_end)
-        self._service.start()
+        try:
+            self._service = CoordinatorService(
+                plan, store, self._launcher, self._figures, self._on_progress, self._on_end
+            )
+            self._service.start()
+        except PenstockError:
+            if identity is proposed:
+                release_identity(store)
+            raise
 
     @property
     def is_active(self) -> bool:

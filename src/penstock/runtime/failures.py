@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from penstock.errors import DataError, FunctionError, GenerationFailed, PenstockError, QueryFailed
+from penstock.errors import (
+    CorruptSnapshot,
+    DataError,
+    EvaluationError,
+    FunctionError,
+    GenerationFailed,
+    PenstockError,
+    QueryFailed,
+    SinkError,
+)
 from penstock.protocol.restarts import Failure, GiveUp
 from penstock.runtime.messages import SlotFailed
 
+_TOLD_BY_MESSAGE = {error.__name__: error for error in (CorruptSnapshot, DataError, EvaluationError, SinkError)}
+"""Errors whose message says all: they keep their type, and need no traceback of Penstock's own code."""
+
+_IN_THE_INPUT = "the input that cannot be read"
+"""The position of a data error: its message names the place, and rows behind it are never reached."""
+
+_DYING_WORKERS = "; a worker dies if user code ends it, if memory runs out or if it is killed: see the executors' logs"
+
 
 def failure_of(message: SlotFailed) -> Failure:
-    return Failure(message.kind, message.operator, message.message, message.position)
+    position = _IN_THE_INPUT if message.kind == "data" else message.position
+    return Failure(message.kind, message.operator, message.message, position)
 
 
 def error_of(message: SlotFailed) -> PenstockError:
@@ -16,8 +34,9 @@ def error_of(message: SlotFailed) -> PenstockError:
     if message.kind == "function":
         return FunctionError(message.operator, message.message, message.traceback, message.position)
     where = f"{message.operator}: " if message.operator else ""
-    if message.kind == "data":
-        return DataError(f"{where}{message.message}")
+    name, _, text = message.message.partition(": ")
+    if name in _TOLD_BY_MESSAGE:
+        return _TOLD_BY_MESSAGE[name](f"{where}{text}")
     trace = f"\n{message.traceback}" if message.traceback else ""
     return GenerationFailed(f"slot {message.slot}: {where}{message.message}{trace}")
 
@@ -25,6 +44,7 @@ def error_of(message: SlotFailed) -> PenstockError:
 def gave_up(decision: GiveUp, cause: PenstockError | None) -> QueryFailed:
     """The query's error; its cause is the first one."""
     first = cause or GenerationFailed(decision.first.message)
-    error = QueryFailed(f"{first}\nThe query gave up: {decision.reason}")
+    hint = _DYING_WORKERS if decision.first.kind == "lost" else ""
+    error = QueryFailed(f"{first}\nThe query gave up: {decision.reason}{hint}")
     error.__cause__ = first
     return error

@@ -120,8 +120,16 @@ def slot_main(index: int, task: SlotTask, *, own_process: bool) -> None:
     Raises:
         GenerationFailed: the driver cannot be reached or refuses this slot.
     """
+    try:
+        sock = connect(task.control_host, task.control_port, CONNECT_TIMEOUT_S)
+    except GenerationFailed as problem:
+        if not isinstance(problem.__cause__, ConnectionRefusedError):
+            raise
+        # The port is open for as long as the Generation lives, and Spark may start a task after that.
+        log.info("slot %d: Generation %d ended before this slot began", index, task.generation)
+        return
     with _switch_interval():
-        Slot(index, task, own_process).run()
+        Slot(index, task, own_process).run(sock)
     gc.collect()  # what the subtasks held is not kept by a worker that is used again
     pa.default_memory_pool().release_unused()
 
@@ -152,8 +160,8 @@ class Slot:
         self._links: list[Link] = []
         self._metrics_at = 0.0
 
-    def run(self) -> None:
-        sock = connect(self._task.control_host, self._task.control_port, CONNECT_TIMEOUT_S)
+    def run(self, sock: socket.socket) -> None:
+        """``sock``: connected to the driver."""
         host = sock.getsockname()[0]  # the address of this machine that the driver reaches, so peers do too
         listener = Listener(self._loop, host)
         self._loop.start()

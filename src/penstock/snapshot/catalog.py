@@ -156,7 +156,7 @@ class Catalog:
             return Chosen(metadata, tuple(skipped))
         if not lineage:
             return Chosen(None)
-        way_out = ""
+        way_out = "; restore the files from a copy, or start anew with an empty checkpointLocation"
         if not allow_older and len(lineage) > 1:
             way_out = (
                 "; spark.penstock.snapshots.allowOlder=true starts from an older snapshot instead"

@@ -17,6 +17,9 @@ def canonical_json(body: object) -> bytes:
     return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
+_WAY_OUT = "restore this file of the checkpoint location from a copy, or start anew with an empty checkpointLocation"
+
+
 def digest(data: bytes) -> str:
     """The xxh3-128 hex digest."""
     return str(xxhash.xxh3_128_hexdigest(data))
@@ -36,9 +39,9 @@ def open_envelope(data: bytes, path: str) -> object:
     try:
         envelope = json.loads(data)
     except ValueError as error:
-        raise CorruptSnapshot(f"{path} is not JSON: {error}") from error
+        raise CorruptSnapshot(f"{path} is not JSON ({error}); {_WAY_OUT}") from error
     if not isinstance(envelope, dict) or set(envelope) != {"body", "checksum"}:
-        raise CorruptSnapshot(f"{path} is not a file of Penstock")
+        raise CorruptSnapshot(f"{path} is not a file of Penstock; {_WAY_OUT}")
     if digest(canonical_json(envelope["body"])) != envelope["checksum"]:
-        raise CorruptSnapshot(f"{path} does not match its checksum")
+        raise CorruptSnapshot(f"{path} does not match its checksum; {_WAY_OUT}")
     return envelope["body"]

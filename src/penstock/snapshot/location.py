@@ -16,6 +16,7 @@ from penstock.errors import CorruptSnapshot, LocationError, NotYet, PlanChanged
 from penstock.graph.model import JobGraph
 from penstock.operators.base import Plain
 from penstock.snapshot.envelope import open_envelope, seal_envelope
+from penstock.snapshot.log import FOLDER as LOG_FOLDER
 from penstock.snapshot.model import FORMAT_VERSION, QueryIdentity
 from penstock.snapshot.store import LocalStore, Store
 
@@ -178,6 +179,12 @@ def claim_identity(store: Store, identity: QueryIdentity) -> QueryIdentity:
     stored = read_identity(store)
     compare_identity(stored, identity)
     return stored
+
+
+def release_identity(store: Store) -> None:
+    """Take back a claim from which nothing came, so that another plan may be started here: no Generation was opened."""
+    if not store.list(LOG_FOLDER):
+        store.delete(IDENTITY_PATH)
 
 
 def read_identity(store: Store) -> QueryIdentity:
