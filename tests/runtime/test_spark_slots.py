@@ -16,7 +16,7 @@ import tiny
 from running import EXECUTIONS, Running, run
 from tiny import CountSpec, Numbers, assert_exact, tiny_graph
 
-from penstock.errors import NotSupported, NotYet, ResourceError
+from penstock.errors import NotSupported, NotYet, QueryFailed, ResourceError
 from penstock.protocol.elements import Alignment
 from penstock.spark.launcher import SparkLauncher
 
@@ -170,3 +170,12 @@ def test_settings_that_cannot_work_are_refused() -> None:
         SparkLauncher(_Conf(spark_dynamicAllocation_enabled="true"))  # type: ignore[arg-type]
     with pytest.raises(NotSupported, match="speculation"):
         SparkLauncher(_Conf(spark_speculation="true"))  # type: ignore[arg-type]
+
+
+def test_a_stopped_session_is_told_by_name(
+    spark: SparkSession, spark_launcher: SparkLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(spark.sparkContext, "_jsc", None)
+        with pytest.raises(QueryFailed, match="session was stopped"):
+            spark_launcher.require(1)

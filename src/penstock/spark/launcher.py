@@ -24,7 +24,7 @@ import pyarrow as pa
 from pyspark import InheritableThread
 from pyspark.serializers import CloudPickleSerializer
 
-from penstock.errors import GenerationFailed, NotSupported, NotYet, ResourceError
+from penstock.errors import GenerationFailed, NotSupported, NotYet, QueryFailed, ResourceError
 from penstock.runtime.launching import SlotTask
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class SparkJob:
             rows = self._spark.range(0, self._parallelism, 1, self._parallelism)
             rows.mapInArrow(self._function, "ended boolean", barrier=True).collect()
         except Exception as problem:  # noqa: BLE001 - Py4J, Spark and socket errors alike mean that the job is over
-            self._error = GenerationFailed(f"Spark ended the job: {_first_line(problem)}")
+            self._error = GenerationFailed(f"Spark ended the job: {_reason(problem)}")
         finally:
             with _held_lock:
                 _held[self._application] -= self._parallelism
@@ -98,6 +98,7 @@ class SparkLauncher:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
+        self._application = spark.sparkContext.applicationId
         _refuse_unfit(spark)
 
     def control_address(self) -> str:
@@ -107,7 +108,7 @@ class SparkLauncher:
 
     def free_slots(self) -> int:
         with _held_lock:
-            held = _held.get(self._spark.sparkContext.applicationId, 0)
+            held = _held.get(self._application, 0)
         return max(0, self._total_slots() - held)
 
     def launch(self, task: SlotTask, parallelism: int) -> SparkJob:
@@ -129,6 +130,8 @@ class SparkLauncher:
         return str(self._spark.sparkContext.master).startswith("local")
 
     def _total_slots(self) -> int:
+        if self._spark.sparkContext._jsc is None:
+            raise QueryFailed("the Spark session was stopped, and the query with it; start it again in a new session")
         context = self._spark.sparkContext._jsc.sc()
         profile = context.resourceProfileManager().defaultResourceProfile()
         return int(context.maxNumConcurrentTasks(profile))
@@ -177,3 +180,10 @@ def _refuse_without_penstock(python: str) -> None:
 
 def _first_line(problem: BaseException) -> str:
     return str(problem).strip().split("\n", 1)[0] or type(problem).__name__
+
+
+def _reason(problem: BaseException) -> str:
+    """Why a job failed, as one line: Spark says it last, before the first Java frame (a worker's Python error, too)."""
+    lines = [line.strip() for line in str(problem).split("\n\tat ", 1)[0].splitlines()]
+    told = [line for line in lines if line and not line.startswith("SQLSTATE")]
+    return told[-1].removeprefix(": ") if told else type(problem).__name__

@@ -1,0 +1,56 @@
+"""What users read when a slot or Spark's job failed."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.errors import DataError, EvaluationError, GenerationFailed, PenstockError, SinkError
+from penstock.protocol.restarts import GiveUp, RestartAt, RestartPolicy, Restarts
+from penstock.runtime.failures import error_of, failure_of, gave_up
+from penstock.runtime.messages import SlotFailed
+from penstock.spark.launcher import _reason
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "error", "text"),
+    [
+        ("data", "DataError: in.csv, line 2: malformed", DataError, "Read: in.csv, line 2: malformed"),
+        ("data", "EvaluationError: [DIVIDE_BY_ZERO] no", EvaluationError, "Read: [DIVIDE_BY_ZERO] no"),
+        ("internal", "SinkError: cannot write /out", SinkError, "Read: cannot write /out"),
+        ("internal", "KeyError: 3", GenerationFailed, "slot 0: Read: KeyError: 3\nTraceback of Penstock"),
+    ],
+)
+def test_errors_keep_their_type_and_say_their_name_once(
+    kind: str, message: str, error: type[PenstockError], text: str
+) -> None:
+    told = error_of(SlotFailed(0, kind, "Read", message, "Traceback of Penstock", ""))
+    assert type(told) is error
+    assert str(told) == text
+
+
+def test_input_that_cannot_be_read_is_tried_twice() -> None:
+    restarts = Restarts(RestartPolicy(attempts=10, delay_ms=100, max_delay_ms=10_000))
+    failure = failure_of(SlotFailed(0, "data", "Read", "DataError: in.csv, line 2: malformed", "", ""))
+    assert isinstance(restarts.failed(failure, 0), RestartAt)
+    decision = restarts.failed(failure, 200)
+    assert isinstance(decision, GiveUp)
+    assert str(gave_up(decision, DataError("in.csv"))).startswith("in.csv\nThe query gave up: the same error")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            "An error occurred while calling o8.\n: org.apache.spark.SparkException: Job aborted\n"
+            "Traceback (most recent call last):\nModuleNotFoundError: No module named 'x'\n SQLSTATE: 3\n\tat a.b(C:1)",
+            "ModuleNotFoundError: No module named 'x'",
+        ),
+        (
+            "An error occurred while calling o8.\n: org.SparkException: Job 3 cancelled SQLSTATE: X\n\tat a.b",
+            "org.SparkException: Job 3 cancelled SQLSTATE: X",
+        ),
+        ("", "RuntimeError"),
+    ],
+)
+def test_a_job_that_spark_ended_says_why(text: str, reason: str) -> None:
+    assert _reason(RuntimeError(text)) == reason
