@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 import pytest
@@ -224,6 +224,32 @@ def test_what_an_ended_iterator_still_yields_lies_before_the_barrier(alignment: 
     captures = all_captured(job, 1)
     delivered = sum(v for c in captures if c.subtask.vertex == 2 for v in seen(c))
     assert delivered + sum(rows_in([_only_edge(c, 1) for c in captures])) == sum(range(ROWS))
+
+
+class Unread(Mapping[str, pa.RecordBatch]):
+    """Tables that are costly to put together: only the upload thread may."""
+
+    def __getitem__(self, name: str) -> pa.RecordBatch:
+        raise AssertionError("put together on the subtask's thread")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["table"])
+
+    def __len__(self) -> int:
+        return 1
+
+
+class Large(Log):
+    def snapshot(self) -> OperatorState:
+        return OperatorState(tables=Unread())
+
+
+def test_state_tables_are_put_together_off_the_subtasks_thread() -> None:
+    job = HandDriven(graph_of(middle=Large))
+    job.step(0)
+    job.trigger(1, Alignment.UNALIGNED)
+    job.run()
+    assert len(all_captured(job, 1)) == 6
 
 
 class Windows(Log):

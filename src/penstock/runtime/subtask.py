@@ -296,7 +296,6 @@ class Subtask:
             sync_ms=end.sync_ms,
             inflight_bytes=sum(_bytes_of(c) for c in ready.inflight) + sum(_bytes_of_entry(e) for e in end.carried),
             inflight_rows=sum(c.rows for c in ready.inflight) + sum(e.rows for e in end.carried),
-            state_bytes=sum(t.nbytes for s in end.operators.values() for t in s.tables.values()),
         )
         messages = {
             epoch: message
