@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from penstock.config import Options
-from penstock.connectors.base import SinkCommitter
+from penstock.connectors.base import SinkCommitter, Source
 from penstock.errors import (
     CheckpointFailed,
     Fenced,
@@ -155,12 +155,13 @@ class CoordinatorService:
         self._core = DriverCore(graph, plan.query_id, policy_of(options))
         sinks = [vertex.sink for vertex in graph.vertices if vertex.sink is not None]
         self._committers: dict[str, SinkCommitter] = {s.operator_id: s.sink.create_committer() for s in sinks}
+        self._sources = {v.id: v.source.source for v in graph.vertices if v.source is not None}
         self._effects = DriverEffects(
             graph,
             plan.query_id,
             store,
             committers=self._committers,
-            sources={v.id: v.source.source for v in graph.vertices if v.source is not None},
+            sources=self._sources,
             token=lambda: secrets.token_hex(16),
             wall_ms=lambda: int(time.time() * 1000),
             retained=options.snapshots_retained,
@@ -504,13 +505,21 @@ class CoordinatorService:
             self._end_slots(orderly=error is None)
             self._lanes.stop(LANE_TIMEOUT_S, finish=NEWS_LANE)
             self._log_the_end()
-            for committer in self._committers.values():
-                committer.close()
         except Exception as problem:  # noqa: BLE001 - the query ends anyway; the first error is kept
             error = error or _wrapped("the query could not be ended orderly", problem)
         finally:
+            self._close_connectors()
             self._loop.stop()
             self._finish(error)
+
+    def _close_connectors(self) -> None:
+        """Each, whatever the others do. What was committed stays so: the query does not fail by it."""
+        connectors: list[Source | SinkCommitter] = [*self._sources.values(), *self._committers.values()]
+        for connector in connectors:
+            try:
+                connector.close()
+            except Exception:
+                log.exception("%s could not be closed", type(connector).__name__)
 
     def _finish(self, error: PenstockError | None) -> None:
         self.error = error
