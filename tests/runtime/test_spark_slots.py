@@ -18,7 +18,7 @@ from tiny import CountSpec, Numbers, assert_exact, tiny_graph
 
 from penstock.errors import NotSupported, NotYet, QueryFailed, ResourceError
 from penstock.protocol.elements import Alignment
-from penstock.spark.launcher import SparkLauncher
+from penstock.spark.launcher import SparkLauncher, _JobThread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -179,3 +179,15 @@ def test_a_stopped_session_is_told_by_name(
         patch.setattr(spark.sparkContext, "_jsc", None)
         with pytest.raises(QueryFailed, match="session was stopped"):
             spark_launcher.require(1)
+
+
+def test_a_job_of_a_stopped_session_is_over(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Spark itself does at the begin of the job's thread raises then."""
+    told: list[Exception | None] = []
+    thread = _JobThread(lambda: None, told.append, "job")
+    thread._props = None
+    with monkeypatch.context() as patch:
+        patch.setattr(spark.sparkContext, "_jsc", None)
+        thread.run()
+    assert len(told) == 1
+    assert isinstance(told[0], AttributeError)

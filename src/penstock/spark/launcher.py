@@ -37,6 +37,22 @@ _held: dict[str, int] = {}
 _held_lock = threading.Lock()
 
 
+class _JobThread(InheritableThread):  # type: ignore[misc]  # untyped in PySpark
+    """Tells how it ended, also where Spark's own part of it raises: the session may have been stopped."""
+
+    def __init__(self, target: Callable[[], None], on_end: Callable[[Exception | None], None], name: str) -> None:
+        super().__init__(target=target, name=name, daemon=True)
+        self._on_end = on_end
+
+    def run(self) -> None:
+        problem: Exception | None = None
+        try:
+            super().run()
+        except Exception as error:  # noqa: BLE001 - Py4J, Spark and socket errors alike mean that the job is over
+            problem = error
+        self._on_end(problem)
+
+
 class SparkJob:
     """One barrier job, watched by a daemon thread of its own (Spark's job group belongs to a thread)."""
 
@@ -49,22 +65,25 @@ class SparkJob:
         self._error: BaseException | None = None
         self._ended = threading.Event()
         self._application = spark.sparkContext.applicationId
+        thread = _JobThread(self._run, self._over, f"penstock-job-{task.generation}")
         with _held_lock:
             _held[self._application] = _held.get(self._application, 0) + parallelism
-        self._thread = InheritableThread(target=self._run, name=f"penstock-job-{task.generation}", daemon=True)
-        self._thread.start()
+        try:
+            thread.start()  # Spark reads the session's properties here
+        except Exception as problem:  # noqa: BLE001 - a stopped session: the job is over before it began
+            self._over(problem)
 
     def _run(self) -> None:
-        try:
-            self._spark.sparkContext.setJobGroup(self._group, self._description, False)
-            rows = self._spark.range(0, self._parallelism, 1, self._parallelism)
-            rows.mapInArrow(self._function, "ended boolean", barrier=True).collect()
-        except Exception as problem:  # noqa: BLE001 - Py4J, Spark and socket errors alike mean that the job is over
+        self._spark.sparkContext.setJobGroup(self._group, self._description, False)
+        rows = self._spark.range(0, self._parallelism, 1, self._parallelism)
+        rows.mapInArrow(self._function, "ended boolean", barrier=True).collect()
+
+    def _over(self, problem: Exception | None) -> None:
+        if problem is not None:
             self._error = GenerationFailed(f"Spark ended the job: {_reason(problem)}")
-        finally:
-            with _held_lock:
-                _held[self._application] -= self._parallelism
-            self._ended.set()
+        with _held_lock:
+            _held[self._application] -= self._parallelism
+        self._ended.set()
 
     @property
     def done(self) -> bool:
@@ -98,8 +117,8 @@ class SparkLauncher:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._application = spark.sparkContext.applicationId
         _refuse_unfit(spark)
+        self._application = spark.sparkContext.applicationId
 
     def control_address(self) -> str:
         if self._is_local():
