@@ -27,7 +27,7 @@ from penstock.errors import (
     ResourceError,
 )
 from penstock.protocol.elements import Alignment
-from penstock.runtime.launching import SlotTask
+from penstock.runtime.launching import SlotJob, SlotTask
 from penstock.runtime.secret import Secret
 from penstock.runtime.slot import slot_main
 from penstock.runtime.view import CheckpointState, ExecutionState
@@ -218,3 +218,22 @@ def test_a_location_without_rights_is_told_by_start(tmp_path: Path, launcher: Pr
     with pytest.raises(LocationError):
         run(tiny_graph(tmp_path / "out", 1, Numbers(10)), tmp_path / "chk", launcher)
     assert committed(tmp_path / "out") == []
+
+
+class TakesTheClaimBack(ProcessLauncher):
+    """Stands for the driver that made the claim and then failed."""
+
+    claim: Path
+
+    def launch(self, task: SlotTask, parallelism: int) -> SlotJob:
+        self.claim.unlink()
+        return super().launch(task, parallelism)
+
+
+def test_a_claim_that_its_maker_took_back_is_made_anew(tmp_path: Path) -> None:
+    launcher = TakesTheClaimBack()
+    launcher.claim = tmp_path / "chk" / "query.json"
+    query = run(tiny_graph(tmp_path / "out", 1, Numbers(100)), tmp_path / "chk", launcher)
+    assert query.execution.query_id in launcher.claim.read_text()
+    query.execution.process_all_available(30)
+    assert_exact(tmp_path / "out", 100)

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from penstock.config import Options
-from penstock.errors import CheckpointFailed, PenstockError, QueryFailed
+from penstock.errors import CheckpointFailed, Fenced, PenstockError, QueryFailed
 from penstock.graph.model import JobGraph
 from penstock.protocol.elements import Alignment
 from penstock.runtime.attempt import AttemptPlan
@@ -19,7 +19,8 @@ from penstock.runtime.figures import Figures
 from penstock.runtime.launching import SlotLauncher
 from penstock.runtime.view import EpochProgress, ExecutionView
 from penstock.snapshot.location import claim_identity, identity_of, open_location, release_identity
-from penstock.snapshot.model import SnapshotMetadata
+from penstock.snapshot.model import QueryIdentity, SnapshotMetadata
+from penstock.snapshot.store import Store
 
 _POLL_S = 0.2
 _T = TypeVar("_T")
@@ -95,6 +96,16 @@ class QueryExecution:
         except PenstockError:
             if identity is proposed:
                 release_identity(store)
+            raise
+        self._confirm(store, identity)
+
+    def _confirm(self, store: Store, identity: QueryIdentity) -> None:
+        """The driver whose claim this was may have failed, and taken it back before our first log entry."""
+        try:
+            if claim_identity(store, identity).query_id != identity.query_id:
+                raise Fenced(f"another query was started at {self._location} at the same time; choose another location")
+        except PenstockError:
+            self.stop()
             raise
 
     @property
