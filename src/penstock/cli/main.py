@@ -42,6 +42,9 @@ def demo(
     console = Console()
     try:
         # Imported here: the other commands must not wait for Spark.
+        from penstock.query.sessions import check_java
+
+        check_java()  # before anything is written
         if spark:
             from penstock.cli.demo.compared import run_on_spark
 
