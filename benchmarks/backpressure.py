@@ -7,7 +7,9 @@ as it captured. Aligned ones wait for the queues and are stopped at a limit.
 
 from __future__ import annotations
 
+import functools
 import os
+import random
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -22,8 +24,9 @@ from penstock.query.streaming_query import StreamingQuery
 
 GATES = {"2 MB": 2 << 20, "20 MB": 20 << 20}
 ROW_MS = 1.0
-ALIGNED_LIMIT_S = 60.0
+ALIGNED_LIMIT_S = 30.0
 PAYLOAD_BYTES = 100
+NUMBERS = 4_000_000
 FILL_LIMIT_S = 60.0
 
 
@@ -41,10 +44,16 @@ def burning(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield batch
 
 
+@functools.cache
+def shuffled() -> list[float]:
+    """As many numbers as take about a second to sort, in one C call that holds the GIL."""
+    chance = random.Random(7)
+    return [chance.random() for _ in range(NUMBERS)]
+
+
 def holding(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    numbers = [(n * 7_919) % 1_000_003 for n in range(1_000_000)]
     for batch in batches:
-        sorted(numbers)
+        sorted(shuffled())
         yield batch
 
 
@@ -68,7 +77,7 @@ def job(spark: SparkSession, stage: str) -> DataFrame:
 
 def call_seconds() -> float:
     """How long the GIL-holding call takes here, on an idle interpreter."""
-    numbers = [(n * 7_919) % 1_000_003 for n in range(1_000_000)]
+    numbers = shuffled()
     started = time.perf_counter()
     sorted(numbers)
     return time.perf_counter() - started

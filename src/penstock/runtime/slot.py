@@ -254,7 +254,13 @@ class Slot:
             context = SinkContext(task.query_id, task.generation, self._index, task.graph.parallelism, self._token)
             return Subtask(vertex, task.graph, subtask_id, task.generation, task.options, self._host, restore, context)
 
-        return SubtaskThread(subtask_id, build, lambda subtask: self._events.put(_Built(subtask)), self._subtask_failed)
+        return SubtaskThread(
+            subtask_id,
+            build,
+            lambda subtask: self._events.put(_Built(subtask)),
+            self._subtask_failed,
+            self._host.underway,
+        )
 
     # -- links ----------------------------------------------------------------------------------------------------
 
@@ -315,6 +321,7 @@ class Slot:
         """On the upload thread. The figures go first, so that an epoch's progress is told with its own."""
         self._send_metrics()
         send(self._control, answer)
+        self._host.underway.ended(answer.checkpoint)
 
     # -- reports --------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from penstock.errors import GenerationFailed
 from penstock.graph.model import JobGraph
 from penstock.ids import ChannelId, CheckpointId, SubtaskId
 from penstock.protocol.elements import Alignment, Element
+from penstock.runtime.breather import Underway
 from penstock.runtime.codec import DataDecoder, DataEncoder, ReceivedElement, ReceivedGrant
 from penstock.runtime.control import send
 from penstock.runtime.host import (
@@ -70,6 +71,7 @@ class SlotHost:
         self._sources = [SubtaskId(v.id, slot) for v in graph.vertices if v.source is not None]
         self._inboxes: dict[SubtaskId, Inbox[InboxEvent]] = {}
         self.peers = {peer: Peer(slot, peer) for peer in range(graph.parallelism) if peer != slot}
+        self.underway = Underway()
         self.uploader: Uploader | None = None
         self.loader: Loader | None = None
 
@@ -124,11 +126,14 @@ class SlotHost:
         """Hand a message to the subtasks concerned; False if it is not for them."""
         match message:
             case TriggerCheckpoint(checkpoint, alignment):
+                if alignment == Alignment.UNALIGNED.value:
+                    self.underway.began(checkpoint)
                 for source in self._sources:
                     self._inboxes[source].append(Triggered(checkpoint, Alignment(alignment)))
             case CheckpointComplete(checkpoint, committed_epoch):
                 self._to_all(Completed(checkpoint, committed_epoch))
             case CheckpointAbort(checkpoint):
+                self.underway.ended(checkpoint)
                 self._to_all(Aborted(checkpoint))
                 if self.uploader is not None:
                     self.uploader.aborted(checkpoint)

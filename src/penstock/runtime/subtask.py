@@ -135,11 +135,12 @@ class Subtask:
             self._closing = closing.pop_all()
         self.status = self._read_status()
 
-    def step(self, now_ms: float) -> StepResult:
+    def step(self, now_ms: float, take_input: bool = True) -> StepResult:
         """Handle everything in the inbox, then work for about 20 ms. Never blocks.
 
         Args:
             now_ms: wall-clock time in milliseconds; timers and ``StepResult.wake_at_ms`` are in it.
+            take_input: False for control only: barriers, credit, what may leave.
 
         Raises:
             FunctionError: user code raised; ``position`` says on which input.
@@ -148,7 +149,7 @@ class Subtask:
         self._now_ms = now_ms
         self._activity.step_begins()
         controlled = self._control()
-        worked = self._work()
+        worked = take_input and self._work()
         self._release()
         busy = controlled or worked
         self._activity.step_ends(busy, self.outputs.has_room)

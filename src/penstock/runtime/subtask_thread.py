@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from penstock.ids import SubtaskId
+from penstock.runtime.breather import POLL_S, Breather, Underway
 from penstock.runtime.subtask import Subtask
 
 
@@ -17,6 +18,7 @@ class SubtaskThread:
         build: makes the subtask, on this thread (operators may be bound to it).
         on_built: called on this thread when the subtask waits for ``go``.
         on_failure: called on this thread with whatever ended it early; nothing follows.
+        underway: the slot's unaligned checkpoints.
     """
 
     def __init__(
@@ -25,11 +27,13 @@ class SubtaskThread:
         build: Callable[[], Subtask],
         on_built: Callable[[Subtask], None],
         on_failure: Callable[[SubtaskId, BaseException], None],
+        underway: Underway,
     ) -> None:
         self.id = subtask
         self._build = build
         self._on_built = on_built
         self._on_failure = on_failure
+        self._breather = Breather(underway)
         self._wake = threading.Event()
         self._go = threading.Event()
         self._stopping = False
@@ -70,8 +74,16 @@ class SubtaskThread:
     def _loop(self, subtask: Subtask) -> None:
         while not self._stopping:
             self._wake.clear()  # before the step: what is appended from here on sets it again
-            result = subtask.step(time.time() * 1000)
-            if not result.worked and not self._stopping:
+            resting = self._breather.resting()
+            began = time.monotonic()
+            result = subtask.step(time.time() * 1000, take_input=not resting)
+            if self._stopping:
+                return
+            if resting:
+                self._wake.wait(POLL_S)
+            elif result.worked:
+                self._breather.stepped(time.monotonic() - began)
+            else:
                 self._wake.wait(_seconds_until(result.wake_at_ms))
 
 
