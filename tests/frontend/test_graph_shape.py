@@ -12,7 +12,7 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 
 from penstock.connectors.base import Sink, SinkCommitter, SinkWriter
 from penstock.frontend.compiler import compile_plan, compile_query
@@ -117,6 +117,9 @@ def test_python_data_source_is_the_users_own_class(spark: SparkSession) -> None:
 
         def schema(self) -> str:
             return "a int, at timestamp"
+
+        def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802 - PySpark's name
+            raise AssertionError("the driver only looks whether there is one")
 
     spark.dataSource.register(Countdown)
     graph = graph_of(spark.readStream.format("countdown").option("From", "3").load())
