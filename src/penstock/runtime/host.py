@@ -36,7 +36,7 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Triggered:
-    """To source vertices only: begin checkpoint now. ``elapsed_ms``: already spent since the coordinator's trigger."""
+    """To source vertices only: begin checkpoint now. ``elapsed_ms``: spent since the trigger, where known."""
 
     checkpoint: CheckpointId
     alignment: Alignment

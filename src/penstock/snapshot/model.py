@@ -80,7 +80,10 @@ class SubtaskManifest(msgspec.Struct, frozen=True):
 
 
 class CaptureMetrics(msgspec.Struct, frozen=True):
-    """Per subtask, milliseconds: trigger to first barrier, first to last barrier, pause of the subtask, write."""
+    """Per subtask, milliseconds: first to last barrier, pause of the subtask, write.
+
+    ``start_delay_ms`` (trigger to first barrier) is not measured yet: it is 0, which does not mean that there was none.
+    """
 
     vertex: int
     index: int

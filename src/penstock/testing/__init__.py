@@ -1,1 +1,1 @@
-"""Shipped test tools: the deterministic simulator, fault injection, operator harness."""
+"""Shipped test tools: the deterministic simulator, with its faults and mutants."""
