@@ -196,6 +196,7 @@ UPDATE: dict[str, Plan] = {
     "double keys": lambda df: df.groupBy("v").agg(F.count("*"), F.sum("n")),
     "struct keys": lambda df: df.groupBy(F.struct("k", "f").alias("s")).agg(F.max("v"), F.min("v")),
     "computed keys": lambda df: df.groupBy((F.col("n") % 3).alias("r"), F.col("n") % 2).agg(F.max("ts"), F.min("f")),
+    "where the groups are already": lambda df: df.repartition("k", "v").filter("n > 0").groupBy("k", "v").count(),
     "no keys": lambda df: df.agg(F.count("*"), F.count("k"), F.sum("d"), F.avg("d"), F.max("ts")),
     "no aggregates": lambda df: df.groupBy("k", "f").agg(F.lit(1).alias("one")),
     "expressions over aggregates": lambda df: df.groupBy("k").agg(

@@ -349,3 +349,39 @@ def test_the_graph_travels_to_the_slots(stream: DataFrame) -> None:
     copy = cloudpickle.loads(cloudpickle.dumps(graph))
     assert chains(copy) == chains(graph)
     assert copy.edges == graph.edges
+
+
+@pytest.mark.parametrize(
+    ("prepare", "group"),
+    [
+        (lambda df: df.repartition("k"), ["k"]),
+        (lambda df: df.repartition("k", "n"), ["k", "n"]),
+        (lambda df: df.repartition("k").filter("n > 0").select(F.col("v").alias("w"), "k", "n"), ["k"]),
+    ],
+)
+def test_rows_that_are_where_their_group_is_are_not_exchanged_again(
+    stream: DataFrame, prepare: Callable[[DataFrame], DataFrame], group: list[str]
+) -> None:
+    graph = graph_of(prepare(stream).groupBy(*group).agg(F.count("*")), "update")
+    assert len(graph.edges) == 1
+    assert [spec for spec in chains(graph)[1] if "aggregate" in spec] == ["partial-aggregate-0", "aggregate-0"]
+
+
+@pytest.mark.parametrize(
+    ("prepare", "group"),
+    [
+        (lambda df: df.repartition("n"), ["k"]),
+        (lambda df: df.repartition("k"), ["k", "n"]),
+        (lambda df: df.repartition("k", "n"), ["n", "k"]),  # another hash, so other key groups
+        (lambda df: df.repartition("k").select(F.upper("k").alias("k")), ["k"]),
+        (lambda df: df.repartition("k").repartition(2), ["k"]),
+        (lambda df: df.repartition(F.upper("k")), ["k"]),
+        (lambda df: df.repartition("k").mapInArrow(lambda batches: batches, SCHEMA), ["k"]),
+    ],
+)
+def test_rows_that_may_be_elsewhere_are_exchanged(
+    stream: DataFrame, prepare: Callable[[DataFrame], DataFrame], group: list[str]
+) -> None:
+    graph = graph_of(prepare(stream).groupBy(*group).agg(F.count("*")), "update")
+    assert graph.edges[-1].key_columns == tuple(range(len(group)))
+    assert chains(graph)[-1][0] == "aggregate-0"

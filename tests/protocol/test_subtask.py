@@ -22,6 +22,7 @@ from penstock.runtime.host import (
     SubtaskCapture,
     SubtaskRestore,
 )
+from penstock.runtime.slicing import FIRST_ROWS
 from penstock.snapshot.model import InflightEntry, SectionRef
 
 ROWS = 2_000
@@ -404,6 +405,31 @@ def test_recovered_rows_come_before_live_ones_and_a_checkpoint_meanwhile_carries
     values = job.operator(1, 0).seen  # type: ignore[attr-defined]
     assert values[:50] == [*range(1000, 1040), *range(2000, 2010)]
     assert len(values) > 50
+
+
+class Sizes(Log):
+    """Remembers how the rows came, not the rows."""
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        self.seen.append(batch.num_rows)
+        yield batch
+
+
+def test_small_buffers_of_all_channels_are_processed_as_one_slice() -> None:
+    job = HandDriven(graph_of(middle=Sizes))
+    for first in range(0, 80, 20):  # a step for each, so that they are not put together in the output queues
+        job.step(0)
+        job.assign((first // 20) % 2, first, first + 20)
+        job.step(0)
+    buffers = [e for c, link in job.links.items() for e in link if c.consumer == 0 and isinstance(e, Buffer)]
+    assert len(buffers) == 4
+    job.deliver(0)
+    job.step(1, 0)
+    rows = sum(buffer.rows for buffer in buffers)
+    assert job.operator(1, 0).seen == [FIRST_ROWS, rows - FIRST_ROWS]  # type: ignore[attr-defined]
+    assert max(buffer.rows for buffer in buffers) < FIRST_ROWS
+    job.run()
+    assert sorted(job.writer(0).rows + job.writer(1).rows) == list(range(80))
 
 
 class Fails(Log):

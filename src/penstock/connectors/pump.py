@@ -39,6 +39,7 @@ class Pump(Generic[T]):
         # Each counter has one writer, so that an item costs no lock while there is room.
         self._weight_in = 0
         self._weight_out = 0
+        self._waiting = False
         self._ended = False
         self._error: BaseException | None = None
         self.user_traceback = ""
@@ -50,9 +51,8 @@ class Pump(Generic[T]):
             for item in self._produce(self._stop):
                 self._items.append(item)
                 self._weight_in += self._weight(item)
-                if not self._has_room():
-                    with self._room:
-                        self._room.wait_for(lambda: self._stop.is_set() or self._has_room())
+                if self._ahead >= self._capacity:
+                    self._wait_for_room()
                 if self._stop.is_set():
                     return
         except BaseException as error:  # noqa: BLE001 - handed to the owner, whatever it is
@@ -61,8 +61,16 @@ class Pump(Generic[T]):
         finally:
             self._ended = True
 
-    def _has_room(self) -> bool:
-        return self._weight_in - self._weight_out < self._capacity
+    @property
+    def _ahead(self) -> int:
+        return self._weight_in - self._weight_out
+
+    def _wait_for_room(self) -> None:
+        """Until half of the queue is free: waking a thread costs far more than an item."""
+        with self._room:
+            self._waiting = True
+            self._room.wait_for(lambda: self._stop.is_set() or self._ahead * 2 <= self._capacity)
+            self._waiting = False
 
     def take(self, limit: int) -> list[T]:
         """Items that are there now, until they weigh ``limit`` or more."""
@@ -74,8 +82,9 @@ class Pump(Generic[T]):
             weight += self._weight(taken[-1])
         if taken:
             self._weight_out += weight
-            with self._room:
-                self._room.notify()
+            if self._ahead * 2 <= self._capacity and self._waiting:
+                with self._room:
+                    self._room.notify()
         elif ended and self._error is not None:
             raise self._error
         return taken

@@ -22,7 +22,9 @@ from penstock.errors import DataError, FunctionError, PenstockError
 from penstock.operators.base import Plain
 
 QUEUED_ROWS = 16_384
-"""Rows that user code may be ahead of the query. A larger RecordBatch waits alone."""
+"""Rows that user code may be ahead of the query. A RecordBatch counts by its bytes; a larger one waits alone."""
+ROW_BYTES = 256
+"""What a row of Python objects takes, roughly."""
 IDLE_PAUSE_S = 0.1
 """How long a simple reader that had nothing new is left alone."""
 
@@ -43,7 +45,7 @@ class _Idle:
 
 
 def _weight(item: Any) -> int:
-    return max(1, item.num_rows) if isinstance(item, pa.RecordBatch) else 1
+    return max(1, item.nbytes // ROW_BYTES) if isinstance(item, pa.RecordBatch) else 1
 
 
 class PythonSourceReader(SourceReader):

@@ -67,6 +67,8 @@ class RowConverter:
         return row
 
     def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if batch.schema.equals(self._schema, check_metadata=True):
+            return batch
         kinds = [(field.name, field.type) for field in batch.schema]
         wanted = [(field.name, field.type) for field in self._schema]
         if kinds != wanted:

@@ -144,6 +144,7 @@ def _add_operators(
 ) -> None:
     builder = scope.builder
     key_count = len(key_columns)
+    own_keys = tuple(range(key_count))
     builder.add(
         PartialAggregateSpec(
             operator_id=builder.operator_id("partial-aggregate"),
@@ -151,9 +152,11 @@ def _add_operators(
             output_schema=partial_schema(builder.schema, key_columns, calls),
             key_columns=key_columns,
             calls=calls,
-        )
+        ),
+        keeps={column: to for to, column in enumerate(key_columns)},
     )
-    builder.exchange(EdgeKind.HASH, tuple(range(key_count)))
+    if builder.partitioned_by != own_keys:  # as Spark's planner, which shuffles once for repartition(k).groupBy(k)
+        builder.exchange(EdgeKind.HASH, own_keys)
     results = [pa.field(f"__result{position}", call.result_type) for position, call in enumerate(calls)]
     builder.add(
         FinalAggregateSpec(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -32,10 +33,17 @@ def _chain_name(names: list[str]) -> str:
 
 
 class PipelineBuilder:
-    """Collects one chain after the other. ``schema`` is what the operators added so far yield."""
+    """Collects one chain after the other.
+
+    Attributes:
+        schema: what the operators added so far yield.
+        partitioned_by: the columns whose hash decided which subtask a row is in, None where nothing of the kind is
+            known.
+    """
 
     def __init__(self) -> None:
         self.schema: pa.Schema = pa.schema([])
+        self.partitioned_by: tuple[int, ...] | None = None
         self._source: SourceSpec | None = None
         self._operators: list[OperatorSpec] = []
         self._vertices: list[Vertex] = []
@@ -59,14 +67,22 @@ class PipelineBuilder:
         self._source = spec
         self.schema = spec.source.schema
 
-    def add(self, spec: OperatorSpec) -> None:
+    def add(self, spec: OperatorSpec, keeps: Mapping[int, int] | None = None) -> None:
+        """Append an operator. ``keeps`` says which input columns it passes on unchanged, and where to."""
         self._operators.append(spec)
         self.schema = spec.output_schema
+        kept = [(keeps or {}).get(column) for column in self.partitioned_by or ()]
+        self.partitioned_by = None if not kept or None in kept else tuple(c for c in kept if c is not None)
+
+    def unchanged(self) -> Mapping[int, int]:
+        """``keeps`` of an operator whose output begins with its input's columns as they are."""
+        return {column: column for column in range(len(self.schema))}
 
     def exchange(self, kind: EdgeKind, key_columns: tuple[int, ...] = ()) -> None:
         """End the vertex; what follows runs behind an edge of this kind."""
         vertex = self._end_vertex()
         self._edges.append(Edge(len(self._edges), vertex.id, vertex.id + 1, kind, self.schema, key_columns))
+        self.partitioned_by = key_columns if kind is EdgeKind.HASH else None
 
     def build(self) -> Pipeline:
         self._end_vertex()

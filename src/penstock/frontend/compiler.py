@@ -149,7 +149,8 @@ def _add_filter(scope: Scope, node: JavaTree) -> None:
             name=label(node),
             output_schema=builder.schema,
             condition=condition,
-        )
+        ),
+        keeps=builder.unchanged(),
     )
 
 
@@ -180,7 +181,8 @@ def _add_watermark(scope: Scope, node: JavaTree) -> None:
             output_schema=builder.schema,
             column=scope.ordinals[expr_id(node.eventTime())],
             delay_us=delay_ms * _MICROS_PER_MILLI,
-        )
+        ),
+        keeps=builder.unchanged(),
     )
 
 
@@ -195,7 +197,8 @@ def _add_udfs(scope: Scope, node: JavaTree) -> None:
             output_schema=pa.schema([*scope.builder.schema, *map(arrow_field, results)]),
             calls=calls,
             settings=scope.python_settings,
-        )
+        ),
+        keeps=scope.builder.unchanged(),
     )
     scope.bind_more(results)
 

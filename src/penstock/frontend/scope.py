@@ -70,5 +70,6 @@ class Scope:
                 name=name,
                 output_schema=pa.schema(fields),
                 expressions=tuple(expressions),
-            )
+            ),
+            keeps={item.ordinal: to for to, item in enumerate(expressions) if isinstance(item, BoundReference)},
         )

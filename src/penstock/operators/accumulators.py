@@ -114,25 +114,26 @@ class Sum(Accumulator):
         self._bound = 10**call.sum_type.precision if self._decimal else 0
 
     def add(self, buffers: Sequence[Vector], groups: Rows, values: pa.Array) -> None:
-        known = validity(values)
-        groups = groups[known]
         if self._decimal:
+            known = validity(values)
+            groups = groups[known]
             present, sums = _decimal_sums(groups, values, known)
             self._add_decimals(buffers, present, sums)
         else:
-            self._add_numbers(buffers[0], groups, raw_values(values)[known])
+            groups, numbers = _known(groups, values)
+            self._add_numbers(buffers[0], groups, numbers)
         self._note(buffers[1], groups, 1)
 
     def merge(self, buffers: Sequence[Vector], groups: Rows, partials: Sequence[pa.Array]) -> None:
         sums, companion = partials
         had = raw_values(companion)
-        known = validity(sums)
         if self._decimal:
+            known = validity(sums)
             exact: list[Any] = raw_values(sums).tolist()
             some = np.flatnonzero(had)
             self._add_decimals(buffers, groups[some], [exact[i] if known[i] else None for i in some.tolist()])
         else:
-            self._add_numbers(buffers[0], groups[known], raw_values(sums)[known])
+            self._add_numbers(buffers[0], *_known(groups, sums))
         self._note(buffers[1], groups, had)
 
     def _note(self, companion: Vector, groups: Rows, had: npt.NDArray[Any] | int) -> None:
@@ -140,13 +141,13 @@ class Sum(Accumulator):
             _count(companion, groups, had)
         else:
             data, valid = companion.write()
-            np.maximum.at(data, groups, np.int8(had) if isinstance(had, int) else had)
+            data[groups if isinstance(had, int) else groups[had != 0]] = 1
             valid[:] = True
 
     def _add_numbers(self, sums: Vector, groups: Rows, values: npt.NDArray[Any]) -> None:
         data, valid = sums.write()
         values = values.astype(data.dtype, copy=False)
-        if self.call.ansi and data.dtype.kind == "i" and not _cannot_overflow(data[groups], values):
+        if self.call.ansi and data.dtype.kind == "i" and not _cannot_overflow(data, groups, values):
             _add_exactly(data, groups, values)
         else:
             with np.errstate(all="ignore"):  # inf - inf is NaN and a long wraps, without a warning
@@ -216,11 +217,23 @@ def _count(counts: Vector, groups: Rows, amounts: npt.NDArray[Any] | int) -> Non
     valid[:] = True  # a count is never null: 0 is known as well
 
 
-def _cannot_overflow(held: npt.NDArray[np.int64], added: npt.NDArray[np.int64]) -> bool:
-    if len(added) == 0:
-        return True
-    largest_held = np.abs(held.astype(np.float64)).max()
-    return bool(largest_held + len(added) * np.abs(added.astype(np.float64)).max() < _SAFE_LONG)
+def _known(groups: Rows, values: pa.Array) -> tuple[Rows, npt.NDArray[Any]]:
+    """Groups and raw values where the value is not null."""
+    raw = raw_values(values)
+    if not values.null_count:
+        return groups, raw
+    known = validity(values)
+    return groups[known], raw[known]
+
+
+def _cannot_overflow(data: npt.NDArray[np.int64], groups: Rows, added: npt.NDArray[np.int64]) -> bool:
+    """Whether no order of adding to these elements of ``data`` can leave the range of a long."""
+    held = data if len(data) <= len(groups) else data[groups]
+    return _magnitude(held) + len(added) * _magnitude(added) < _SAFE_LONG
+
+
+def _magnitude(values: npt.NDArray[np.int64]) -> float:
+    return max(abs(float(values.max())), abs(float(values.min()))) if len(values) else 0.0
 
 
 def _add_exactly(data: npt.NDArray[np.int64], groups: Rows, values: npt.NDArray[np.int64]) -> None:

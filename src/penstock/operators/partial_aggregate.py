@@ -33,7 +33,7 @@ class PartialAggregateSpec(OperatorSpec):
 
 
 class PartialAggregateOperator(Operator):
-    """One output row per distinct key of each slice, keys in order of first appearance, floats in keys normalised."""
+    """One output row per distinct key of each slice, in no promised order, floats in keys normalised."""
 
     def __init__(self, spec: PartialAggregateSpec) -> None:
         self._spec = spec

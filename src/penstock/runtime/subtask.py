@@ -48,7 +48,7 @@ from penstock.runtime.host import (
 )
 from penstock.runtime.inbox import Inbox
 from penstock.runtime.partitioner import partitioner
-from penstock.runtime.payloads import measure
+from penstock.runtime.payloads import concat, measure
 from penstock.runtime.slicing import TARGET_MS, SliceSizer
 from penstock.runtime.wiring import build_gate, build_outputs, output_limit
 from penstock.snapshot.model import CaptureMetrics, InflightEntry
@@ -343,12 +343,12 @@ class Subtask:
     def _consume(self) -> bool:
         if self._feed is not None:
             return self._read_source(self._feed)
-        consumed = self.gate.poll(self._sizer.rows)
-        match consumed:
+        ranges, behind = self._gather()
+        if ranges:
+            self._process(self._joined(ranges), sum(r.rows for r in ranges), _position(ranges))
+        match behind:
             case None:
-                return False
-            case RowRange(_, payload, rows, position):
-                self._process(payload, rows, position)
+                return bool(ranges)
             case WatermarkRose(timestamp_us):
                 self._chain.watermark(timestamp_us)
             case BarrierReached(channel, barrier):
@@ -356,8 +356,25 @@ class Subtask:
             case ChannelEnded(channel):
                 self._channel_ended(channel)
             case _:
-                assert_never(consumed)
+                assert_never(behind)
         return True
+
+    def _gather(self) -> tuple[list[RowRange], WatermarkRose | BarrierReached | ChannelEnded | None]:
+        """Rows for one slice, of several buffers where one is not enough (operators cost per call what they cost), and
+        what came behind them: to be heeded once they are processed."""
+        ranges: list[RowRange] = []
+        left = self._sizer.rows
+        while left > 0:
+            consumed = self.gate.poll(left)
+            if not isinstance(consumed, RowRange):
+                return ranges, consumed
+            ranges.append(consumed)
+            left -= consumed.rows
+        return ranges, None
+
+    @staticmethod
+    def _joined(ranges: Sequence[RowRange]) -> object:
+        return ranges[0].payload if len(ranges) == 1 else concat([r.payload for r in ranges])
 
     def _read_source(self, feed: SourceFeed) -> bool:
         position = feed.position
@@ -445,6 +462,10 @@ class Subtask:
             watermark_us=self.gate.watermark_us if watermark is None else watermark,
             counters=self._chain.counters(),
         )
+
+
+def _position(ranges: Sequence[RowRange]) -> str:
+    return ranges[0].position if len(ranges) == 1 else f"{ranges[0].position} to {ranges[-1].position}"
 
 
 def _bytes_of(captured: Captured) -> int:

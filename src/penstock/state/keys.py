@@ -50,7 +50,7 @@ def normalize_floats(array: pa.Array) -> pa.Array:
 
 
 def group_rows(columns: Sequence[pa.Array], rows: int) -> tuple[Words, Words]:
-    """Number the distinct keys of a batch in order of first appearance.
+    """Number the distinct keys of a batch, in an order that depends on the rows alone.
 
     Args:
         columns: key columns with floats normalised.
@@ -78,12 +78,12 @@ def number_distinct(words: Sequence[Words], rows: int) -> tuple[Words, Words]:
 
 
 def _number(word: Words) -> tuple[Words, int]:
-    """Codes of the distinct values in order of first appearance, and how many there are."""
+    """Codes of the distinct values, and how many there are."""
     if len(word):
         low = int(word.min())
         span = int(word.max()) - low + 1
         if span <= _DENSE * len(word):
-            return _number_dense(word - low, span)
+            return _number_dense(word - low if low else word, span)
     encoded = pa.array(word).dictionary_encode()
     codes = fixed_values(encoded.indices)
     assert codes is not None
@@ -91,15 +91,12 @@ def _number(word: Words) -> tuple[Words, int]:
 
 
 def _number_dense(offsets: Words, span: int) -> tuple[Words, int]:
-    """By a table over the whole range, which for ids and codes is several times as quick as hashing them."""
-    rows = len(offsets)
-    first = np.full(span, rows, np.int64)
-    first[offsets[::-1]] = np.arange(rows - 1, -1, -1)  # of equal indices the last assignment stays: the first row
-    seen = first < rows
-    appeared = np.zeros(rows, np.bool_)
-    appeared[first[seen]] = True
-    codes: Words = (np.cumsum(appeared) - 1)[np.where(seen, first, 0)][offsets]
-    return codes, int(np.count_nonzero(appeared))
+    """By a table over the whole range, which for ids and codes is many times as quick as hashing them."""
+    seen = np.zeros(span, np.bool_)
+    seen[offsets] = True
+    numbers = np.cumsum(seen)
+    codes: Words = (numbers - 1)[offsets]
+    return codes, int(numbers[-1])
 
 
 def _batch_words(array: pa.Array) -> Iterator[Words]:

@@ -173,13 +173,12 @@ class KeyedTable:
 
     def _squeeze(self) -> None:
         """Move the live rows to the front of new arrays and forget interned values nobody uses any more."""
-        rows = self.rows()
+        rows, values = self.rows(), self.values
         keys = self.keys(rows)
-        values = [vector.select(rows) for vector in self.values]
         self.clear()
         if len(rows):
-            self.locate(keys, len(rows))
-            self.values = values
+            created = self.locate(keys, len(rows))
+            self.values = [vector.select(rows[np.argsort(created)]) for vector in values]
 
 
 @dataclass(frozen=True)
