@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from enum import Enum
 
 from penstock.errors import ConfigError
 from penstock.protocol.elements import Alignment
 
 CONF_PREFIX = "spark.penstock."
+MAX_CONCURRENT = 8
+"""Checkpoints in flight: each holds what it captured until that is durable."""
 
 _DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?\s*$")
 _DURATION_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, None: 1}
@@ -44,7 +47,30 @@ def alignment(name: str, text: str) -> Alignment:
     try:
         return Alignment(text.strip().lower())
     except ValueError:
-        raise ConfigError(f"option {name}={text!r}: choose aligned or unaligned") from None
+        raise ConfigError(f"option {name}={text!r}: choose auto, aligned or unaligned") from None
+
+
+def trigger_on(name: str, text: str) -> TriggerOn:
+    try:
+        return next(choice for choice in TriggerOn if choice.value.lower() == text.strip().lower())
+    except StopIteration:
+        raise ConfigError(f"option {name}={text!r}: choose firstBarrier or lastBarrier") from None
+
+
+def concurrency(name: str, text: str) -> int:
+    """1 to ``MAX_CONCURRENT``."""
+    if whole_number(name, text) > MAX_CONCURRENT:
+        raise ConfigError(f"option {name}={text!r}: at most {MAX_CONCURRENT} checkpoints may be in flight")
+    return int(text)
+
+
+def count_or_unlimited(name: str, text: str) -> int | None:
+    """A whole number from 0 on, or ``unlimited``."""
+    if text.strip().lower() == "unlimited":
+        return None
+    if not text.strip().isdigit():
+        raise ConfigError(f"option {name}={text!r} is neither a whole number nor unlimited")
+    return int(text)
 
 
 def boolean(name: str, text: str) -> bool:
@@ -54,21 +80,49 @@ def boolean(name: str, text: str) -> bool:
     return value == "true"
 
 
+class TriggerOn(Enum):
+    """When an unaligned checkpoint begins at a subtask: with its first barrier (nothing ever waits), or with its last
+    (less is in flight, but the channels whose barrier was read wait for it)."""
+
+    FIRST_BARRIER = "firstBarrier"
+    LAST_BARRIER = "lastBarrier"
+
+
 @dataclass(frozen=True)
 class Options:
-    """All options of a query. Sizes in bytes, times in milliseconds."""
+    """All options of a query. Sizes in bytes, times in milliseconds.
+
+    Attributes:
+        checkpoint_alignment: of periodic checkpoints and of snapshots that do not say otherwise.
+        checkpoint_alignment_timeout_ms: how long an AUTO checkpoint may stay aligned.
+        checkpoint_max_concurrent: periodic checkpoints in flight; those that users ask for come on top.
+        checkpoint_tolerable_failures: how many periodic checkpoints in a row may fail before the query restarts from
+            the last complete one; None: any number.
+        checkpoint_trigger_on: see ``TriggerOn``.
+        checkpoint_max_inflight_bytes: in-flight bytes of one checkpoint in one slot beyond which it is declined.
+        checkpoint_capture_memory: captured bytes of a slot that may await their write; beyond, it declines.
+        inflight_target_ms: how much work may lie in front of a consumer, in time at its present speed; None: as much as
+            fits into its memory.
+    """
 
     parallelism: int | None = None
     max_parallelism: int = 128
     checkpoint_interval_ms: int = 10_000
-    checkpoint_alignment: Alignment = Alignment.UNALIGNED
+    checkpoint_alignment: Alignment = Alignment.AUTO
+    checkpoint_alignment_timeout_ms: int = 200
     checkpoint_timeout_ms: int = 600_000
     checkpoint_min_pause_ms: int = 0
+    checkpoint_max_concurrent: int = 1
+    checkpoint_tolerable_failures: int | None = None
+    checkpoint_trigger_on: TriggerOn = TriggerOn.FIRST_BARRIER
+    checkpoint_max_inflight_bytes: int | None = None
+    checkpoint_capture_memory: int = 512 << 20
     snapshots_retained: int = 3
     allow_older_snapshot: bool = False
     memory_per_gate: int = 32 << 20
     exclusive_window: int = 1 << 20
     flush_interval_ms: int = 20
+    inflight_target_ms: int | None = None
     restart_attempts: int = 10
     restart_delay_ms: int = 100
     restart_max_delay_ms: int = 10_000
@@ -80,12 +134,19 @@ _PARSERS = {
     "maxParallelism": ("max_parallelism", whole_number),
     "checkpoint.interval": ("checkpoint_interval_ms", duration_ms),
     "checkpoint.alignment": ("checkpoint_alignment", alignment),
+    "checkpoint.alignmentTimeout": ("checkpoint_alignment_timeout_ms", duration_ms),
+    "checkpoint.maxConcurrent": ("checkpoint_max_concurrent", concurrency),
+    "checkpoint.tolerableFailures": ("checkpoint_tolerable_failures", count_or_unlimited),
+    "checkpoint.triggerOn": ("checkpoint_trigger_on", trigger_on),
+    "checkpoint.maxInflightBytes": ("checkpoint_max_inflight_bytes", size_bytes),
+    "checkpoint.captureMemory": ("checkpoint_capture_memory", size_bytes),
     "checkpoint.timeout": ("checkpoint_timeout_ms", duration_ms),
     "checkpoint.minPause": ("checkpoint_min_pause_ms", duration_ms),
     "snapshots.retained": ("snapshots_retained", whole_number),
     "snapshots.allowOlder": ("allow_older_snapshot", boolean),
     "exchange.memoryPerGate": ("memory_per_gate", size_bytes),
     "exchange.exclusiveWindow": ("exclusive_window", size_bytes),
+    "exchange.inflightTarget": ("inflight_target_ms", duration_ms),
     "exchange.flushInterval": ("flush_interval_ms", duration_ms),
     "restart.attempts": ("restart_attempts", whole_number),
     "restart.delay": ("restart_delay_ms", duration_ms),

@@ -34,10 +34,14 @@ class Split(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Discovery:
-    """What one look at the outside found: new splits in the order they are to be read, and the state after it."""
+    """What one look at the outside found: new splits in the order they are to be read, and the state after it.
+
+    ``finished``: no later look will ever find anything; the query ends once everything is read and committed.
+    """
 
     splits: Sequence[Split]
     state: Plain
+    finished: bool = False
 
 
 class Source(ABC):

@@ -65,6 +65,11 @@ class Operator(ABC):
         An exception raised by user code must be wrapped as ``FunctionError``.
         """
 
+    def process_input(self, number: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """As ``process``, for the first operator of a vertex with several inputs: which one the rows came by (edges of
+        the vertex in the graph's order, from 0). By default it makes no difference: a union."""
+        return self.process(batch)
+
     def advance(self, watermark_us: int) -> Iterator[pa.RecordBatch]:
         """The input watermark is now ``watermark_us`` (it only rises). Yield what became due, in bounded batches.
 

@@ -22,6 +22,7 @@ from penstock.errors import ProtocolViolation
 from penstock.ids import CheckpointId, GenerationId
 from penstock.protocol.commits import CommitLedger
 from penstock.protocol.coordinator_types import (
+    MAX_IN_FLIGHT,
     Abort,
     Ack,
     AllRunning,
@@ -348,7 +349,7 @@ class Coordinator:
 
     def _may_start(self, alignment: Alignment) -> bool:
         """Nothing may be triggered while a strictly aligned checkpoint is in flight: no barrier overtakes an older."""
-        if len(self._pending) >= self._policy.max_concurrent:
+        if len(self._pending) >= MAX_IN_FLIGHT:
             return False
         return all(p.alignment is not Alignment.ALIGNED for p in self._pending.values())
 
@@ -366,7 +367,14 @@ class Coordinator:
         self._pending[checkpoint] = Pending(
             checkpoint, self._generation, alignment, request, self._newest_complete, now_ms, now_ms + timeout_ms
         )
-        return Trigger(checkpoint, alignment)
+        return self._trigger_of(self._pending[checkpoint])
+
+    def _trigger_of(self, pending: Pending) -> Trigger:
+        if pending.alignment is Alignment.AUTO:
+            return Trigger(
+                pending.checkpoint, Alignment.ALIGNED, int(self._policy.alignment_timeout_ms), base=pending.base
+            )
+        return Trigger(pending.checkpoint, pending.alignment, base=pending.base)
 
     def _abort(self, pending: Pending, reason: str, now_ms: float) -> list[Command]:
         del self._pending[pending.checkpoint]
@@ -403,7 +411,7 @@ class Coordinator:
         assert ids == sorted(ids), "ids rise"
         assert all(c < self._next_checkpoint for c in ids), "no id is used twice"
         assert self._next_checkpoint <= max(self._reserved_until, 1), "only reserved ids are used"
-        assert len(ids) <= self._policy.max_concurrent, "checkpoints in flight are bounded"
+        assert len(ids) <= MAX_IN_FLIGHT, "checkpoints in flight are bounded"
         assert sum(p.request is None for p in self._pending.values()) <= 1, "one periodic checkpoint at a time"
         for p in self._pending.values():
             complete = len(p.acks) == self._parallelism

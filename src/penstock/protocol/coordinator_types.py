@@ -12,20 +12,30 @@ from penstock.snapshot.model import SlotManifest
 
 MAX_AWAITING_COMMIT = 8
 """Epochs that may await their commit; beyond, triggering pauses, so that a dead sink does not pile up snapshots."""
-MAX_CONCURRENT = 2
-"""One periodic checkpoint and one that a user asked for."""
+MAX_IN_FLIGHT = 8
+"""Checkpoints in flight, those that users asked for included."""
 
 
 @dataclass(frozen=True)
 class Policy:
-    """When checkpoints are triggered. Times in milliseconds."""
+    """When checkpoints are triggered. Times in milliseconds.
+
+    Attributes:
+        alignment_timeout_ms: the budget of AUTO checkpoints.
+        min_pause_ms: from the end of a periodic checkpoint to the next; if set, they do not overlap.
+        max_concurrent: periodic checkpoints in flight.
+        tolerable_failures: periodic checkpoints that may fail in a row before the Generation is failed; None: any
+            number.
+    """
 
     interval_ms: int
     timeout_ms: int
     alignment: Alignment
+    alignment_timeout_ms: int = 200
     min_pause_ms: int = 0
     max_awaiting_commit: int = MAX_AWAITING_COMMIT
-    max_concurrent: int = MAX_CONCURRENT
+    max_concurrent: int = 1
+    tolerable_failures: int | None = None
 
 
 # -- events -----------------------------------------------------------------------------------------------------------
@@ -177,10 +187,16 @@ Event = (
 
 @dataclass(frozen=True)
 class Trigger:
-    """Capture the sources' driver side and send the trigger to every slot, as one event on each link."""
+    """Capture the sources' driver side and send the trigger to every slot, as one event on each link.
+
+    ``alignment`` is ALIGNED or UNALIGNED; ``remaining_ms``: how long it may stay aligned (None: for ever). ``base``: a
+    complete checkpoint of this Generation that stays pinned until this one ends (0: none).
+    """
 
     checkpoint: CheckpointId
     alignment: Alignment
+    remaining_ms: int | None = None
+    base: CheckpointId = 0
 
 
 @dataclass(frozen=True)

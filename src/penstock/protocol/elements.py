@@ -50,24 +50,32 @@ class Watermark:
 
 
 class Alignment(Enum):
-    """How a barrier travels."""
+    """How a checkpoint is taken. ``AUTO`` is a choice of policy and on no barrier: such a checkpoint's barriers are
+    aligned ones with a budget, and turn unaligned where it is used up."""
 
     ALIGNED = "aligned"
     UNALIGNED = "unaligned"
+    AUTO = "auto"
 
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """Ends epoch ``checkpoint``. ``remaining_ms``: aligned budget left (None: no time-out); unused when unaligned."""
+    """Ends epoch ``checkpoint``.
+
+    ``remaining_ms``: what is left of the time it may be aligned, reduced at each hop by the time spent there, so that
+    no clocks need to agree (None: it stays aligned; unused when unaligned). ``elapsed_ms``: the time from the trigger
+    to its departure, without what it spent on the wire.
+    """
 
     checkpoint: CheckpointId
     alignment: Alignment
     remaining_ms: int | None = None
+    elapsed_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class EndOfPartition:
-    """The producer will send nothing more. Counts as every later barrier."""
+    """The producer will send no more rows and watermarks; barriers still pass."""
 
 
 Element = Buffer | Watermark | Barrier | EndOfPartition

@@ -372,9 +372,9 @@ class CoordinatorService:
                 self._figures.aborted(output.checkpoint, output.reason)
             return
         match output:
-            case ct.Trigger(checkpoint, alignment):
+            case ct.Trigger(checkpoint, alignment, remaining_ms, base):
                 self._figures.triggered(checkpoint, alignment.value)
-                attempt.broadcast(TriggerCheckpoint(checkpoint, alignment.value))
+                attempt.broadcast(TriggerCheckpoint(checkpoint, alignment.value, remaining_ms, base))
             case ct.NotifyComplete(checkpoint, committed_epoch):
                 attempt.broadcast(CheckpointComplete(checkpoint, committed_epoch))
             case ct.Abort(checkpoint, reason, tell_slots):

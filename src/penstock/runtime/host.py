@@ -12,7 +12,7 @@ from typing import Protocol
 
 from penstock.connectors.base import Split
 from penstock.ids import ChannelId, CheckpointId, SubtaskId
-from penstock.protocol.elements import Alignment, Element
+from penstock.protocol.elements import Alignment, Captured, Element
 from penstock.snapshot.handover import SubtaskCapture as SubtaskCapture
 from penstock.snapshot.handover import SubtaskRestore as SubtaskRestore
 from penstock.snapshot.model import InflightEntry
@@ -36,11 +36,16 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Triggered:
-    """To source vertices only: begin checkpoint now. ``elapsed_ms``: spent since the trigger, where known."""
+    """To source vertices only: begin checkpoint now.
+
+    ``alignment`` is ALIGNED or UNALIGNED; ``remaining_ms``: how long it may stay aligned (None: for ever).
+    ``elapsed_ms``: spent since the trigger, where known.
+    """
 
     checkpoint: CheckpointId
     alignment: Alignment
     elapsed_ms: float = 0.0
+    remaining_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,11 @@ class SourcesDry:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceEnded:
+    """To a source subtask: it has been given its last split. It ends when it has read what it holds."""
+
+
+@dataclass(frozen=True, slots=True)
 class RecoveredLoaded:
     """The batches of one in-flight entry, asked for with ``SubtaskHost.load``, in order; ``cost`` in bytes."""
 
@@ -81,7 +91,9 @@ class RecoveredLoaded:
     batches: Sequence[object]
 
 
-InboxEvent = Arrived | Granted | Triggered | Completed | Aborted | SplitsAssigned | SourcesDry | RecoveredLoaded
+InboxEvent = (
+    Arrived | Granted | Triggered | Completed | Aborted | SplitsAssigned | SourcesDry | SourceEnded | RecoveredLoaded
+)
 
 
 class SubtaskHost(Protocol):
@@ -93,6 +105,10 @@ class SubtaskHost(Protocol):
     def grant(self, channel: ChannelId, credit: int) -> None:
         """Carry credit to the producer: ``Granted`` there."""
 
+    def recorded(self, subtask: SubtaskId, checkpoint: CheckpointId, inflight: Sequence[Captured]) -> None:
+        """Begin to write in-flight data of a checkpoint that is still being recorded; never handed over again. Any
+        number of times before ``captured``; restore order is by the rule of ``Captured``, over all parts."""
+
     def captured(self, capture: SubtaskCapture) -> None:
         """Write the capture durably with the slot's others and acknowledge it."""
 
@@ -101,6 +117,9 @@ class SubtaskHost(Protocol):
 
     def request_split(self, subtask: SubtaskId, holding: int, watermark_us: int | None) -> None:
         """Ask for one more split. ``holding`` splits are still unread; 0 means idle at this generated watermark."""
+
+    def finished(self, subtask: SubtaskId) -> None:
+        """All input of this subtask has ended and its own end has gone out; it goes on passing barriers. Said once."""
 
     def load(self, subtask: SubtaskId, entry: InflightEntry) -> None:
         """Read an in-flight entry: ``RecoveredLoaded`` follows."""

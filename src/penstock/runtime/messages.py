@@ -44,6 +44,13 @@ class SplitRequest(msgspec.Struct, frozen=True, tag=True):
     watermark_us: int | None
 
 
+class SubtaskFinished(msgspec.Struct, frozen=True, tag=True):
+    """All input of a subtask has ended; it stays for barriers."""
+
+    vertex: int
+    index: int
+
+
 class SlotFailed(msgspec.Struct, frozen=True, tag=True):
     """``kind``: ``function`` (user code), ``data`` or ``internal``. The slot ends after sending it."""
 
@@ -91,8 +98,12 @@ class Deploy(msgspec.Struct, frozen=True, tag=True):
 
 
 class TriggerCheckpoint(msgspec.Struct, frozen=True, tag=True):
+    """``base``: a complete checkpoint whose sections may be referred to instead of written again (0: none)."""
+
     checkpoint: int
     alignment: str
+    remaining_ms: int | None = None
+    base: int = 0
 
 
 class CheckpointComplete(msgspec.Struct, frozen=True, tag=True):
@@ -115,9 +126,27 @@ class SourcesDryAt(msgspec.Struct, frozen=True, tag=True):
     watermark_us: int | None
 
 
+class SourceEnds(msgspec.Struct, frozen=True, tag=True):
+    """Driver -> slot: the source of this vertex hands out no more splits."""
+
+    vertex: int
+
+
 class Stop(msgspec.Struct, frozen=True, tag=True):
     """End orderly: threads, sockets, temporary files."""
 
 
-ToDriver = Register | Running | CheckpointAck | CheckpointDecline | SplitRequest | SlotFailed | SlotMetrics | Stopped
-ToSlot = Deploy | TriggerCheckpoint | CheckpointComplete | CheckpointAbort | AssignSplits | SourcesDryAt | Stop
+ToDriver = (
+    Register
+    | Running
+    | CheckpointAck
+    | CheckpointDecline
+    | SplitRequest
+    | SubtaskFinished
+    | SlotFailed
+    | SlotMetrics
+    | Stopped
+)
+ToSlot = (
+    Deploy | TriggerCheckpoint | CheckpointComplete | CheckpointAbort | AssignSplits | SourcesDryAt | SourceEnds | Stop
+)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from penstock.errors import GenerationFailed
 from penstock.graph.model import JobGraph
 from penstock.ids import ChannelId, CheckpointId, SubtaskId
-from penstock.protocol.elements import Alignment, Element
+from penstock.protocol.elements import Alignment, Captured, Element
 from penstock.runtime.breather import Underway
 from penstock.runtime.codec import DataDecoder, DataEncoder, ReceivedElement, ReceivedGrant
 from penstock.runtime.control import send
@@ -16,6 +18,7 @@ from penstock.runtime.host import (
     Granted,
     InboxEvent,
     RecoveredLoaded,
+    SourceEnded,
     SourcesDry,
     SplitsAssigned,
     SubtaskCapture,
@@ -27,8 +30,10 @@ from penstock.runtime.messages import (
     AssignSplits,
     CheckpointAbort,
     CheckpointComplete,
+    SourceEnds,
     SourcesDryAt,
     SplitRequest,
+    SubtaskFinished,
     ToSlot,
     TriggerCheckpoint,
 )
@@ -92,6 +97,10 @@ class SlotHost:
         else:
             self.peers[channel.producer].grant(channel.edge, credit)
 
+    def recorded(self, subtask: SubtaskId, checkpoint: CheckpointId, inflight: Sequence[Captured]) -> None:
+        assert self.uploader is not None
+        self.uploader.recorded(subtask, checkpoint, inflight)
+
     def captured(self, capture: SubtaskCapture) -> None:
         assert self.uploader is not None
         self.uploader.captured(capture)
@@ -102,6 +111,9 @@ class SlotHost:
 
     def request_split(self, subtask: SubtaskId, holding: int, watermark_us: int | None) -> None:
         send(self._control, SplitRequest(subtask.vertex, subtask.index, holding, watermark_us))
+
+    def finished(self, subtask: SubtaskId) -> None:
+        send(self._control, SubtaskFinished(subtask.vertex, subtask.index))
 
     def load(self, subtask: SubtaskId, entry: InflightEntry) -> None:
         assert self.loader is not None
@@ -125,11 +137,13 @@ class SlotHost:
     def from_driver(self, message: ToSlot) -> bool:
         """Hand a message to the subtasks concerned; False if it is not for them."""
         match message:
-            case TriggerCheckpoint(checkpoint, alignment):
+            case TriggerCheckpoint(checkpoint, alignment, remaining_ms, base):
+                if self.uploader is not None:
+                    self.uploader.triggered(checkpoint, base)
                 if alignment == Alignment.UNALIGNED.value:
                     self.underway.began(checkpoint)
                 for source in self._sources:
-                    self._inboxes[source].append(Triggered(checkpoint, Alignment(alignment)))
+                    self._inboxes[source].append(Triggered(checkpoint, Alignment(alignment), remaining_ms=remaining_ms))
             case CheckpointComplete(checkpoint, committed_epoch):
                 self._to_all(Completed(checkpoint, committed_epoch))
             case CheckpointAbort(checkpoint):
@@ -139,6 +153,8 @@ class SlotHost:
                     self.uploader.aborted(checkpoint)
             case AssignSplits(vertex, index, splits):
                 self._inboxes[SubtaskId(vertex, index)].append(SplitsAssigned(splits))
+            case SourceEnds(vertex):
+                self._inboxes[SubtaskId(vertex, self._slot)].append(SourceEnded())
             case SourcesDryAt(vertex, watermark_us):
                 self._inboxes[SubtaskId(vertex, self._slot)].append(SourcesDry(watermark_us))
             case _:

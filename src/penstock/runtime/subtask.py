@@ -37,6 +37,7 @@ from penstock.runtime.host import (
     Granted,
     InboxEvent,
     RecoveredLoaded,
+    SourceEnded,
     SourcesDry,
     SplitsAssigned,
     StepResult,
@@ -124,6 +125,7 @@ class Subtask:
         self._epoch_ends: dict[CheckpointId, _EpochEnd] = {}
         self._pending_messages = dict(restore.pending_messages)
         self._committed_epoch = 0
+        self._source_ended = False
         self._rows_in = restore.rows_in
         self._rows_out = 0
         self._bytes_out = 0
@@ -229,6 +231,8 @@ class Subtask:
             case SourcesDry(watermark_us):
                 if watermark_us is not None:
                     self._chain.advance_generated(watermark_us)
+            case SourceEnded():
+                self._source_ended = True
             case RecoveredLoaded(entry, batches):
                 self.gate.loaded(entry, batches)  # type: ignore[arg-type]
             case _:

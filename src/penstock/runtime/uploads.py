@@ -5,14 +5,15 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from penstock.errors import CheckpointFailed
 from penstock.graph.model import JobGraph
-from penstock.ids import CheckpointId
+from penstock.ids import CheckpointId, SubtaskId
+from penstock.protocol.elements import Captured
 from penstock.runtime.host import SubtaskCapture
 from penstock.runtime.messages import CheckpointAck, CheckpointDecline
 from penstock.snapshot.capture import write_captures
@@ -57,6 +58,13 @@ class Uploader:
         self.thread = threading.Thread(target=self._run, name=f"penstock-upload-{slot}", daemon=True)
 
     # -- from any thread ------------------------------------------------------------------------------------------
+
+    def triggered(self, checkpoint: CheckpointId, base: CheckpointId) -> None:
+        """``base``: the complete checkpoint whose sections may be referred to (0: none)."""
+
+    def recorded(self, subtask: SubtaskId, checkpoint: CheckpointId, inflight: Sequence[Captured]) -> None:
+        """A part of what is in flight, before ``captured`` of the same subtask."""
+        raise NotImplementedError
 
     def captured(self, capture: SubtaskCapture) -> None:
         self._work.put(capture)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from penstock.config import Options
@@ -13,7 +13,7 @@ from penstock.graph.model import JobGraph
 from penstock.ids import ChannelId, CheckpointId, GenerationId, SubtaskId
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol import splits as sp
-from penstock.protocol.elements import Element
+from penstock.protocol.elements import Captured, Element
 from penstock.runtime.host import (
     Aborted,
     Arrived,
@@ -109,6 +109,12 @@ class SimulatedSlot:
         else:
             self._links.credits.setdefault(channel, deque()).append(credit)
 
+    def recorded(self, subtask: SubtaskId, checkpoint: CheckpointId, inflight: Sequence[Captured]) -> None:
+        raise NotImplementedError
+
+    def finished(self, subtask: SubtaskId) -> None:
+        raise NotImplementedError
+
     def captured(self, capture: SubtaskCapture) -> None:
         if capture.checkpoint in self._over:
             return
@@ -203,10 +209,10 @@ class SimulatedSlot:
 
     def _hear(self) -> None:
         match self.from_driver.popleft():
-            case ct.Trigger(checkpoint, alignment):
+            case ct.Trigger(checkpoint, alignment, remaining_ms):
                 for vertex in self._graph.vertices:
                     if vertex.source is not None:
-                        self._at(vertex.id).append(Triggered(checkpoint, alignment))
+                        self._at(vertex.id).append(Triggered(checkpoint, alignment, remaining_ms=remaining_ms))
             case ct.NotifyComplete(checkpoint, committed_epoch):
                 self._to_all(Completed(checkpoint, committed_epoch))
             case ct.Abort(checkpoint):
