@@ -1,39 +1,42 @@
 """The checkpoints of one subtask: from the first barrier (or trigger) to the complete capture.
 
-Unaligned: with the first barrier's *arrival*, between two steps, the epoch ends: what waits in front of the barrier on
-each input is captured, channels whose barrier is missing record what arrives until it comes, and the barrier goes to
-the head of all outputs, capturing what it passes. Nothing blocks. Aligned: the barrier is consumed in order, its
+*Unaligned*: with the first barrier's *arrival*, between two steps, the epoch ends: what waits in front of the barrier
+on each input is captured, channels whose barrier is missing record what arrives until it comes, and the barrier goes
+to the head of all outputs, capturing what it passes. Nothing blocks. *Aligned*: the barrier is consumed in order, its
 channel blocks, and when all have arrived it goes to the tail of the outputs.
 
-Older checkpoints that are still aligning are turned unaligned before a newer unaligned one starts, oldest first: a
-barrier never overtakes an older one. A channel on which a newer barrier comes while an older is missing kills the
-older one: it was dropped upstream and can never complete.
+*Time-out*: an aligned barrier may carry a budget. When that is used up, what is still aligning here turns unaligned,
+and a barrier that still waits in an output queue moves to its head: input and output side each for themselves.
+
+*Last barrier*: with ``on_last`` an unaligned checkpoint begins when its last barrier has arrived. Until then channels
+whose barrier was read are blocked, and nothing has to be recorded.
+
+Older checkpoints that are still aligning are turned unaligned before a newer one overtakes, oldest first: a barrier
+never overtakes an older one. A channel on which a newer barrier comes while an older is missing kills the older one:
+it was dropped upstream and can never complete.
+
+Every channel carries every barrier, also behind its end.
 
 The machine owns no rows and calls nobody. It tells its owner what to do with commands, to be carried out in order::
 
     EndEpoch(barrier)   run finish_epoch through the chain, its rows into the outputs; snapshot operators, sink and
                         source; then call ``ended(barrier)``, before anything else
+    Record(...)         hand this part of the in-flight data over, to be written while the rest is still on its way
     CaptureReady(...)   all input barriers came and all output barriers left: hand the capture to the host
     Declined(...)       the checkpoint cannot complete here
-
-Lifecycle of one checkpoint::
-
-    (none) --aligned barrier--> ALIGNING --all reached--> ENDING --ended--> DRAINING --barriers left--> ready
-    (none) --unaligned barrier, trigger--> ENDING --ended--> DRAINING --all arrived, barriers left--> ready
-    ALIGNING --a newer unaligned one, or an unaligned barrier of its own--> ENDING
-    any --abort, killed--> dead
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from penstock.errors import ProtocolViolation
 from penstock.ids import ChannelId, CheckpointId
-from penstock.protocol.elements import Alignment, Barrier, Buffer, Captured, Element, EndOfPartition
+from penstock.protocol.elements import Alignment, Barrier, Buffer, Captured, Element
 from penstock.protocol.gate import InputGate
+from penstock.protocol.lifecycle import Lifecycle, Transition
 from penstock.protocol.output import Outputs
 
 MAX_DEAD = 128
@@ -43,11 +46,35 @@ far fewer checkpoints in flight."""
 MAX_ACTIVE = 32
 """Checkpoints in flight at one subtask; the coordinator allows far fewer."""
 
+PART_BYTES = 1 << 20
+"""In-flight data is handed over in parts of about this size: less is not worth a write of its own, and more would be
+held here while the disk is idle."""
+
 
 class Phase(Enum):
+    NONE = "none"
     ALIGNING = "aligning"
     ENDING = "ending"
     DRAINING = "draining"
+    READY = "ready"
+    DEAD = "dead"
+
+
+LIFECYCLE = Lifecycle(
+    "the checkpoint at a subtask",
+    Phase.NONE,
+    (
+        Transition(Phase.NONE, "trigger", Phase.ENDING),
+        Transition(Phase.NONE, "first barrier", Phase.ALIGNING),
+        Transition(Phase.ALIGNING, "last barrier read", Phase.ENDING),
+        Transition(Phase.ALIGNING, "turned unaligned", Phase.ENDING),
+        Transition(Phase.ENDING, "epoch ended", Phase.DRAINING),
+        Transition(Phase.DRAINING, "barriers in and out", Phase.READY),
+        Transition(Phase.ALIGNING, "abort", Phase.DEAD),
+        Transition(Phase.ENDING, "abort", Phase.DEAD),
+        Transition(Phase.DRAINING, "abort", Phase.DEAD),
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +83,23 @@ class EndEpoch:
 
 
 @dataclass(frozen=True, slots=True)
-class CaptureReady:
-    """``inflight`` in restore order per channel; times in the caller's clock."""
+class Record:
+    """Captured data that is complete as it is; never handed over again."""
 
     checkpoint: CheckpointId
     inflight: Sequence[Captured]
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureReady:
+    """``inflight``: what was not recorded before. The sums are over all of it; times in the caller's clock."""
+
+    checkpoint: CheckpointId
+    inflight: Sequence[Captured]
+    inflight_rows: int
+    inflight_bytes: int
+    unaligned: bool
+    start_delay_ms: float
     first_barrier_ms: float
     last_barrier_ms: float
 
@@ -71,21 +110,54 @@ class Declined:
     reason: str
 
 
-Command = EndEpoch | CaptureReady | Declined
+Command = EndEpoch | Record | CaptureReady | Declined
 
 
 @dataclass
 class _Progress:
-    """One checkpoint in flight. ``awaited``: channels whose barrier has not come (aligned: not been consumed)."""
+    """One checkpoint in flight.
+
+    ``barrier``: as it goes out. ``awaited``: channels whose barrier has not come (while aligning: not been read).
+    ``deadline_ms``: when it stops being aligned. ``captured``: not handed over yet.
+    """
 
     barrier: Barrier
-    phase: Phase
     awaited: list[ChannelId]
     first_barrier_ms: float
     last_barrier_ms: float
-    consumer_side: list[Captured] = field(default_factory=list)
-    producer_side: list[Captured] = field(default_factory=list)
-    recorded_bytes: int = 0
+    deadline_ms: float | None
+    began_aligned: bool = False
+    phase: Phase = Phase.NONE
+    captured: list[Captured] = field(default_factory=list)
+    captured_bytes: int = 0
+    inflight_rows: int = 0
+    inflight_bytes: int = 0
+
+    @property
+    def checkpoint(self) -> CheckpointId:
+        return self.barrier.checkpoint
+
+    @property
+    def aligned(self) -> bool:
+        return self.barrier.alignment is Alignment.ALIGNED
+
+    def move(self, event: str) -> None:
+        self.phase = LIFECYCLE.after(self.phase, event, f"checkpoint {self.checkpoint}")
+
+    def capture(self, captured: Iterable[Captured]) -> None:
+        for part in captured:
+            cost = part.buffer.cost * part.rows // max(1, part.buffer.rows)
+            self.captured.append(part)
+            self.captured_bytes += cost
+            self.inflight_bytes += cost
+            self.inflight_rows += part.rows
+
+    def record(self) -> list[Command]:
+        """What was captured, once it is worth handing over."""
+        if self.captured_bytes < PART_BYTES:
+            return []
+        part, self.captured, self.captured_bytes = self.captured, [], 0
+        return [Record(self.checkpoint, part)]
 
 
 class SubtaskCheckpoints:
@@ -95,33 +167,45 @@ class SubtaskCheckpoints:
         subject: names the machine in errors.
         gate: the subtask's inputs; without channels for a source.
         outputs: the subtask's outputs; without channels for a sink.
-        max_recorded_bytes: a checkpoint whose recording exceeds this is declined.
+        on_last: begin unaligned checkpoints with their last barrier instead of their first.
+
+    Attributes:
+        turned_at_input, turned_at_output: how often an aligned checkpoint was turned unaligned there.
     """
 
-    def __init__(self, subject: str, gate: InputGate, outputs: Outputs, max_recorded_bytes: int) -> None:
+    def __init__(self, subject: str, gate: InputGate, outputs: Outputs, on_last: bool = False) -> None:
         self._subject = subject
         self._gate = gate
         self._outputs = outputs
-        self._max_recorded_bytes = max_recorded_bytes
+        self._on_last = on_last
         self._active: dict[CheckpointId, _Progress] = {}
         self._dead: dict[CheckpointId, None] = {}
         self._newest: CheckpointId = 0
+        self.turned_at_input = 0
+        self.turned_at_output = 0
 
     @property
     def active(self) -> tuple[CheckpointId, ...]:
         return tuple(self._active)
 
-    def triggered(self, checkpoint: CheckpointId, alignment: Alignment, now_ms: float) -> list[Command]:
+    def phase(self, checkpoint: CheckpointId) -> Phase:
+        """NONE for one that is over, too."""
+        return self._active[checkpoint].phase if checkpoint in self._active else Phase.NONE
+
+    # -- what happens ---------------------------------------------------------------------------------------------
+
+    def triggered(self, barrier: Barrier, now_ms: float) -> list[Command]:
         """The coordinator's trigger, at a source: as a barrier that arrives everywhere at once."""
+        checkpoint = barrier.checkpoint
         if self._gate.channels:
             raise ProtocolViolation(self._subject, "has inputs", f"trigger of checkpoint {checkpoint}")
         if checkpoint in self._dead:
             return []
         if checkpoint <= self._newest:
             raise ProtocolViolation(self._subject, f"after checkpoint {self._newest}", f"trigger of {checkpoint}")
-        barrier = Barrier(checkpoint, alignment)
-        commands = self._turn_older(checkpoint) if alignment is Alignment.UNALIGNED else []
-        self._begin(barrier, Phase.ENDING, now_ms)
+        commands = self._turn_older(checkpoint) if barrier.alignment is Alignment.UNALIGNED else []
+        progress = self._begin(barrier, now_ms)
+        progress.move("trigger")
         return [*commands, EndEpoch(barrier)]
 
     def arrived(self, channel: ChannelId, element: Element, now_ms: float) -> list[Command]:
@@ -129,62 +213,75 @@ class SubtaskCheckpoints:
         if isinstance(element, Barrier):
             return self._barrier_arrived(channel, element, now_ms)
         self._gate.arrive(channel, element)
-        if isinstance(element, Buffer):
-            return self._record(channel, element)
-        if isinstance(element, EndOfPartition):
-            return self._end_arrived(channel, now_ms)
-        return []
+        return self._record(channel, element) if isinstance(element, Buffer) else []
 
     def reached(self, channel: ChannelId, barrier: Barrier, now_ms: float) -> list[Command]:
-        """The gate consumed an aligned barrier in order and blocked its channel."""
+        """The gate consumed a barrier in order and blocked its channel."""
         progress = self._active.get(barrier.checkpoint)
         if progress is None or progress.phase is not Phase.ALIGNING or channel not in progress.awaited:
             raise ProtocolViolation(self._subject, f"{self._active}", f"{barrier} reached on {channel}")
         progress.awaited.remove(channel)
-        progress.last_barrier_ms = now_ms
-        return self._aligned_end(progress)
+        progress.last_barrier_ms = max(progress.last_barrier_ms, now_ms)
+        if progress.awaited:
+            return []
+        commands = [] if progress.aligned else self._turn_older(progress.checkpoint)
+        progress.move("last barrier read")
+        self._gate.unblock(progress.checkpoint)
+        return [*commands, EndEpoch(progress.barrier)]
 
-    def channel_ended(self, channel: ChannelId, now_ms: float) -> list[Command]:
-        """The gate consumed the end of a channel: it counts as reached by every checkpoint that still aligns."""
+    def timed_out(self, now_ms: float) -> list[Command]:
+        """Time has passed: what has been aligned for too long turns unaligned, after everything older."""
         commands: list[Command] = []
         for progress in list(self._active.values()):
-            if progress.phase is Phase.ALIGNING and channel in progress.awaited:
-                progress.awaited.remove(channel)
-                progress.last_barrier_ms = now_ms
-                commands += self._aligned_end(progress)
+            if progress.aligned and progress.deadline_ms is not None and now_ms >= progress.deadline_ms:
+                commands += self._turn_with_older(progress)
         return commands
+
+    def deadline_ms(self) -> float | None:
+        """When ``timed_out`` has something to do."""
+        deadlines = [p.deadline_ms for p in self._active.values() if p.aligned and p.deadline_ms is not None]
+        return min(deadlines, default=None)
 
     def ended(self, barrier: Barrier) -> list[Command]:
         """The owner carried out ``EndEpoch``: the barrier goes into the outputs."""
         progress = self._active.get(barrier.checkpoint)
         if progress is None or progress.phase is not Phase.ENDING or progress.barrier != barrier:
             raise ProtocolViolation(self._subject, f"{self._active}", f"end of epoch {barrier}")
-        if barrier.alignment is Alignment.UNALIGNED:
-            progress.producer_side += self._outputs.overtake(barrier)
-        else:
+        if progress.aligned:
             self._outputs.append(barrier)
-        progress.phase = Phase.DRAINING
-        return self.ready()
+        else:
+            progress.capture(self._outputs.overtake(barrier))
+        progress.move("epoch ended")
+        return [*progress.record(), *self.ready()]
+
+    def leaving(self, barrier: Barrier, now_ms: float) -> Barrier:
+        """The barrier as it is sent: with the time that was spent here. To be asked before ``ready``."""
+        progress = self._active[barrier.checkpoint]
+        spent_ms = max(0.0, now_ms - progress.first_barrier_ms)
+        remaining_ms = None
+        if barrier.alignment is Alignment.ALIGNED and progress.deadline_ms is not None:
+            remaining_ms = max(0, int(progress.deadline_ms - now_ms))
+        return Barrier(
+            barrier.checkpoint, barrier.alignment, remaining_ms, progress.barrier.elapsed_ms + round(spent_ms)
+        )
 
     def ready(self) -> list[Command]:
         """The captures that are complete now; to be asked for whenever barriers may have left the outputs."""
         done = [
             p
             for p in self._active.values()
-            if p.phase is Phase.DRAINING and not p.awaited and not self._outputs.waits(p.barrier.checkpoint)
+            if p.phase is Phase.DRAINING and not p.awaited and not self._outputs.waits(p.checkpoint)
         ]
         for progress in done:
-            del self._active[progress.barrier.checkpoint]
-        return [
-            CaptureReady(
-                p.barrier.checkpoint, [*p.consumer_side, *p.producer_side], p.first_barrier_ms, p.last_barrier_ms
-            )
-            for p in done
-        ]
+            progress.move("barriers in and out")
+            del self._active[progress.checkpoint]
+        return [_capture_of(progress) for progress in done]
 
     def abort(self, checkpoint: CheckpointId) -> None:
         """The checkpoint is dead: nothing of it stays, and its barriers are dropped when they come."""
-        self._active.pop(checkpoint, None)
+        progress = self._active.pop(checkpoint, None)
+        if progress is not None:
+            progress.move("abort")
         self._gate.drop(checkpoint)
         self._outputs.drop(checkpoint)
         self._dead[checkpoint] = None
@@ -201,11 +298,13 @@ class SubtaskCheckpoints:
         assert list(self._active) == sorted(self._active), f"{self._subject}: {list(self._active)}"
         for checkpoint, progress in self._active.items():
             assert checkpoint not in self._dead
-            aligned = progress.barrier.alignment is Alignment.ALIGNED
-            assert aligned or progress.phase is not Phase.ALIGNING
+            assert progress.aligned or self._on_last or progress.phase is not Phase.ALIGNING
+            assert progress.phase is not Phase.ALIGNING or not progress.inflight_rows
         for channel in self._gate.channels.values():
             blocker = channel.blocked_by
-            assert blocker is None or self._active[blocker].phase is Phase.ALIGNING, f"{channel.channel} blocked"
+            assert blocker is None or self.phase(blocker) is Phase.ALIGNING, f"{channel.channel} blocked by {blocker}"
+
+    # -- barriers -------------------------------------------------------------------------------------------------
 
     def _barrier_arrived(self, channel: ChannelId, barrier: Barrier, now_ms: float) -> list[Command]:
         checkpoint = barrier.checkpoint
@@ -218,100 +317,125 @@ class SubtaskCheckpoints:
         input_channel.arrive(barrier)
         commands = self._kill_missing_before(channel, checkpoint)
         progress = self._active.get(checkpoint)
-        unaligned = barrier.alignment is Alignment.UNALIGNED
         if progress is not None and progress.phase is not Phase.ALIGNING:
             # Already ended here, unaligned: this barrier ends the recording of its channel and goes no further.
             input_channel.drop(checkpoint)
             progress.awaited.remove(channel)
-            progress.last_barrier_ms = now_ms
+            progress.last_barrier_ms = max(progress.last_barrier_ms, now_ms)
             return [*commands, *self.ready()]
-        if unaligned:
-            commands += self._turn_older(checkpoint)
         if progress is None:
-            progress = self._begin(barrier, Phase.ALIGNING, now_ms)
-        progress.last_barrier_ms = now_ms
-        if unaligned:
-            commands += self._turn(progress)
+            progress = self._begin(barrier, now_ms)
+            progress.move("first barrier")
+        self._take_over(progress, barrier, now_ms)
+        if not progress.aligned and self._may_turn(progress):
+            commands += self._turn_with_older(progress)
         return commands
 
-    def _begin(self, barrier: Barrier, phase: Phase, now_ms: float) -> _Progress:
+    def _begin(self, barrier: Barrier, now_ms: float) -> _Progress:
         if len(self._active) >= MAX_ACTIVE:
             raise ProtocolViolation(self._subject, f"{len(self._active)} checkpoints in flight", str(barrier))
-        awaited = [c.channel for c in self._gate.channels.values() if not c.ended]
-        progress = _Progress(barrier, phase, awaited, now_ms, now_ms)
+        aligned = barrier.alignment is Alignment.ALIGNED
+        progress = _Progress(
+            barrier, list(self._gate.channels), now_ms, now_ms, _deadline_ms(barrier, now_ms), began_aligned=aligned
+        )
         self._active[barrier.checkpoint] = progress
         self._newest = barrier.checkpoint
         return progress
 
+    def _take_over(self, progress: _Progress, barrier: Barrier, now_ms: float) -> None:
+        """A further barrier of a checkpoint that aligns here: the shortest budget counts, and unaligned is catching."""
+        progress.last_barrier_ms = max(progress.last_barrier_ms, now_ms)
+        if barrier.alignment is Alignment.UNALIGNED:
+            progress.barrier = _unaligned(progress.barrier)
+            return
+        deadline_ms = _deadline_ms(barrier, now_ms)
+        if deadline_ms is not None and progress.deadline_ms is not None:
+            progress.deadline_ms = min(progress.deadline_ms, deadline_ms)
+
+    def _may_turn(self, progress: _Progress) -> bool:
+        """Whether an unaligned checkpoint begins now: with the first barrier, or when the last one has arrived."""
+        if not self._on_last:
+            return True
+        return all(self._gate.channels[c].holds_barrier(progress.checkpoint) for c in progress.awaited)
+
+    # -- turning unaligned ----------------------------------------------------------------------------------------
+
+    def _turn_with_older(self, progress: _Progress) -> list[Command]:
+        progress.barrier = _unaligned(progress.barrier) if progress.phase is Phase.ALIGNING else progress.barrier
+        if progress.phase is Phase.ALIGNING and not self._may_turn(progress):
+            return []
+        return [*self._turn_older(progress.checkpoint), *self._turn(progress)]
+
     def _turn_older(self, checkpoint: CheckpointId) -> list[Command]:
-        return [
-            c
-            for older in list(self._active.values())
-            if older.barrier.checkpoint < checkpoint
-            for c in self._turn(older)
-        ]
+        older = [progress for id_, progress in self._active.items() if id_ < checkpoint]
+        return [command for progress in older for command in self._turn(progress)]
 
     def _turn(self, progress: _Progress) -> list[Command]:
-        """Make a checkpoint unaligned from here on: its inputs and, if it got that far, its outputs."""
-        checkpoint = progress.barrier.checkpoint
-        barrier = Barrier(checkpoint, Alignment.UNALIGNED)
-        if progress.phase is not Phase.ALIGNING:
-            if progress.barrier.alignment is Alignment.ALIGNED:
-                progress.barrier = barrier
-                progress.producer_side += self._outputs.overtake_waiting(barrier)
-            return []
-        progress.barrier = barrier
-        progress.phase = Phase.ENDING
+        """Make a checkpoint unaligned from here on: its inputs or, if it got that far, its outputs."""
+        if progress.phase is Phase.ALIGNING:
+            return self._turn_inputs(progress)
+        if progress.phase is Phase.DRAINING and progress.aligned:
+            progress.barrier = _unaligned(progress.barrier)
+            progress.capture(self._outputs.overtake_waiting(progress.barrier))
+            self.turned_at_output += 1
+            return progress.record()
+        return []
+
+    def _turn_inputs(self, progress: _Progress) -> list[Command]:
+        checkpoint = progress.checkpoint
+        progress.barrier = _unaligned(progress.barrier)
         missing = []
         for channel in progress.awaited:
             input_channel = self._gate.channels[channel]
             arrived = input_channel.holds_barrier(checkpoint)
-            progress.consumer_side += input_channel.capture(checkpoint if arrived else None)
+            progress.capture(input_channel.capture(checkpoint if arrived else None))
             input_channel.drop(checkpoint)
-            if not arrived and not input_channel.end_arrived:
+            if not arrived:
                 missing.append(channel)
         progress.awaited = missing
+        progress.move("turned unaligned")
         self._gate.unblock(checkpoint)
-        return [EndEpoch(barrier)]
-
-    def _aligned_end(self, progress: _Progress) -> list[Command]:
-        if progress.awaited:
-            return []
-        progress.phase = Phase.ENDING
-        self._gate.unblock(progress.barrier.checkpoint)
-        return [EndEpoch(progress.barrier)]
+        self.turned_at_input += progress.began_aligned
+        return [*progress.record(), EndEpoch(progress.barrier)]
 
     def _record(self, channel: ChannelId, buffer: Buffer) -> list[Command]:
         commands: list[Command] = []
-        for progress in list(self._active.values()):
-            if progress.phase is Phase.ALIGNING or channel not in progress.awaited:
-                continue
-            progress.consumer_side.append(self._gate.channels[channel].reference(buffer))
-            progress.recorded_bytes += buffer.cost
-            if progress.recorded_bytes > self._max_recorded_bytes:
-                commands += self._kill(
-                    progress.barrier.checkpoint,
-                    f"recorded more than {self._max_recorded_bytes} bytes of in-flight data",
-                )
-        return commands
-
-    def _end_arrived(self, channel: ChannelId, now_ms: float) -> list[Command]:
         for progress in self._active.values():
             if progress.phase is not Phase.ALIGNING and channel in progress.awaited:
-                progress.awaited.remove(channel)
-                progress.last_barrier_ms = now_ms
-        return self.ready()
+                progress.capture([self._gate.channels[channel].reference(buffer)])
+                commands += progress.record()
+        return commands
+
+    # -- the dead -------------------------------------------------------------------------------------------------
 
     def _kill_missing_before(self, channel: ChannelId, checkpoint: CheckpointId) -> list[Command]:
         commands: list[Command] = []
-        for older in list(self._active.values()):
-            id_ = older.barrier.checkpoint
-            if id_ >= checkpoint or channel not in older.awaited:
-                continue
-            if not self._gate.channels[channel].holds_barrier(id_):
+        for id_, older in list(self._active.items()):
+            if id_ < checkpoint and channel in older.awaited and not self._gate.channels[channel].holds_barrier(id_):
                 commands += self._kill(id_, f"barrier {checkpoint} came on {channel} where {id_} never did")
         return commands
 
     def _kill(self, checkpoint: CheckpointId, reason: str) -> list[Command]:
         self.abort(checkpoint)
         return [Declined(checkpoint, reason)]
+
+
+def _unaligned(barrier: Barrier) -> Barrier:
+    return Barrier(barrier.checkpoint, Alignment.UNALIGNED, None, barrier.elapsed_ms)
+
+
+def _deadline_ms(barrier: Barrier, now_ms: float) -> float | None:
+    return None if barrier.remaining_ms is None else now_ms + barrier.remaining_ms
+
+
+def _capture_of(progress: _Progress) -> CaptureReady:
+    return CaptureReady(
+        progress.checkpoint,
+        progress.captured,
+        progress.inflight_rows,
+        progress.inflight_bytes,
+        unaligned=not progress.aligned,
+        start_delay_ms=progress.barrier.elapsed_ms,
+        first_barrier_ms=progress.first_barrier_ms,
+        last_barrier_ms=progress.last_barrier_ms,
+    )

@@ -74,12 +74,18 @@ class InputGate:
 
     @property
     def watermark_us(self) -> int | None:
-        """The minimum over the channels that have not ended, None until each has one. It only rises."""
+        """The minimum over the channels that have not ended, None until each has one. It only rises. When all have
+        ended, the largest of each edge counts, and the least of these."""
         return self._watermark_us
 
     @property
     def queued_bytes(self) -> int:
         return sum(c.queued_bytes for c in self._order) + self.recovered.loaded_bytes
+
+    @property
+    def ended(self) -> bool:
+        """Whether everything that will ever come was consumed, barriers aside; never for a source."""
+        return bool(self._order) and self.recovered.drained and all(c.ended for c in self._order)
 
     @property
     def readable(self) -> bool:
@@ -179,7 +185,23 @@ class InputGate:
         self._watermark_us = minimum
         return WatermarkRose(minimum)
 
+    def watermark_of(self, channel: InputChannel) -> int | None:
+        """What a snapshot keeps for a channel: one that ended does not hold the gate back, after a restore neither."""
+        known = [us for us in (channel.watermark_us, self._watermark_us) if us is not None]
+        return max(known, default=None)
+
+    def _final(self) -> int | None:
+        """All channels have ended: every edge stands at the largest watermark that came by it."""
+        by_edge: dict[int, int] = {}
+        for channel in self._order:
+            if channel.watermark_us is not None:
+                edge = channel.channel.edge
+                by_edge[edge] = max(channel.watermark_us, by_edge.get(edge, channel.watermark_us))
+        return min(by_edge.values(), default=None)
+
     def _minimum(self) -> int | None:
+        if self._order and all(c.ended for c in self._order):
+            return self._final()
         minimum: int | None = None
         for channel in self._order:
             if channel.ended:

@@ -61,11 +61,6 @@ class InputChannel:
         """The next element to consume, or None if there is none or the channel is blocked."""
         return self._queue[0] if self._queue and self.blocked_by is None else None
 
-    @property
-    def end_arrived(self) -> bool:
-        """Whether the end is here, consumed or not: no barrier will come any more."""
-        return self._end_arrived
-
     def arrive(self, element: Element) -> None:
         """Queue an element; illegal ones change nothing."""
         self._check_arrival(element)
@@ -151,7 +146,7 @@ class InputChannel:
 
     def _check_arrival(self, element: Element) -> None:
         problem = ""
-        if self._end_arrived:
+        if self._end_arrived and not isinstance(element, Barrier):
             problem = "ended"
         elif isinstance(element, Buffer):
             oversize = element.cost > self._window and self.granted >= self._window

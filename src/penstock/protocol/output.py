@@ -78,7 +78,7 @@ class OutputChannel:
         self._queue.append(watermark)
 
     def end(self) -> None:
-        """Queue the end; nothing follows it but barriers that overtake."""
+        """Queue the end; nothing follows it but barriers."""
         self._require_open("end")
         self._seal()
         self._queue.append(EndOfPartition())
@@ -89,8 +89,7 @@ class OutputChannel:
         self._require_rising(barrier)
         self._seal()
         self._last_barrier = barrier.checkpoint
-        if not self._ended:
-            self._queue.append(barrier)
+        self._queue.append(barrier)
 
     def overtake(self, barrier: Barrier) -> list[Captured]:
         """Put a barrier at the head, behind older barriers only; what it passes is captured, by reference.
@@ -102,8 +101,6 @@ class OutputChannel:
         if waiting is None:
             self._require_rising(barrier)
             self._last_barrier = barrier.checkpoint
-            if self._ended and not self._queue:
-                return []
         else:
             del self._queue[waiting]
         elements = list(self._queue)
@@ -247,6 +244,11 @@ class Outputs:
         """As ``overtake``, on those channels only whose barrier of this checkpoint has not left yet."""
         waiting = [c for c in self._channels.values() if c.waits(barrier.checkpoint)]
         return [captured for channel in waiting for captured in channel.overtake(barrier)]
+
+    def end(self) -> None:
+        """On every channel."""
+        for channel in self._channels.values():
+            channel.end()
 
     def drop(self, checkpoint: CheckpointId) -> None:
         for channel in self._channels.values():

@@ -72,9 +72,13 @@ class Chain:
         """Whether ``advance`` has something to do; until then no input may be processed."""
         return self._advancing is not None or self._next_due() is not None
 
-    def process(self, batch: pa.RecordBatch) -> None:
-        """Push one slice through all operators."""
-        self._push(0, batch)
+    def process(self, batch: pa.RecordBatch, number: int = 0) -> None:
+        """Push one slice through all operators; ``number``: which input of the vertex it came by."""
+        if not self._stages:
+            self._emit(batch)
+            return
+        for out in self._stages[0].operator.process_input(number, batch):
+            self._push(1, out)
         self._collect_generated()
 
     def watermark(self, timestamp_us: int) -> None:

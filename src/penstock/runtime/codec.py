@@ -32,6 +32,7 @@ class _Barrier(msgspec.Struct, frozen=True, tag=True):
     checkpoint: int
     alignment: str
     remaining_ms: int | None
+    elapsed_ms: int
 
 
 class _EndOfPartition(msgspec.Struct, frozen=True, tag=True):
@@ -121,8 +122,8 @@ def _plain(element: Watermark | Barrier | EndOfPartition) -> msgspec.Struct:
     match element:
         case Watermark(timestamp_us):
             return _Watermark(timestamp_us)
-        case Barrier(checkpoint, alignment, remaining_ms):
-            return _Barrier(checkpoint, alignment.value, remaining_ms)
+        case Barrier(checkpoint, alignment, remaining_ms, elapsed_ms):
+            return _Barrier(checkpoint, alignment.value, remaining_ms, elapsed_ms)
         case EndOfPartition():
             return _EndOfPartition()
 
@@ -132,5 +133,5 @@ def _element(body: pa.Buffer) -> Element:
     if isinstance(plain, _Watermark):
         return Watermark(plain.timestamp_us)
     if isinstance(plain, _Barrier):
-        return Barrier(plain.checkpoint, Alignment(plain.alignment), plain.remaining_ms)
+        return Barrier(plain.checkpoint, Alignment(plain.alignment), plain.remaining_ms, plain.elapsed_ms)
     return EndOfPartition()

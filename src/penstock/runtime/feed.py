@@ -39,6 +39,11 @@ class SourceFeed:
         return self._poll_at_ms
 
     @property
+    def finished(self) -> bool:
+        """Everything assigned so far was read."""
+        return not self._unfinished
+
+    @property
     def position(self) -> str:
         """Where the next batch starts, for errors."""
         if not self._unfinished:

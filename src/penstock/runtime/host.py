@@ -20,10 +20,14 @@ from penstock.snapshot.model import InflightEntry
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """An element reached this subtask on an input channel (in the channel's FIFO order)."""
+    """An element reached this subtask on an input channel (in the channel's FIFO order).
+
+    ``received_s``: when a barrier was received, on the subtask's clock, where known: it may wait for a long step.
+    """
 
     channel: ChannelId
     element: Element
+    received_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +43,14 @@ class Triggered:
     """To source vertices only: begin checkpoint now.
 
     ``alignment`` is ALIGNED or UNALIGNED; ``remaining_ms``: how long it may stay aligned (None: for ever).
-    ``elapsed_ms``: spent since the trigger, where known.
+    ``elapsed_ms``: spent since the trigger, where known. ``received_s``: as in ``Arrived``.
     """
 
     checkpoint: CheckpointId
     alignment: Alignment
     elapsed_ms: float = 0.0
     remaining_ms: int | None = None
+    received_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from penstock.errors import GenerationFailed
 from penstock.graph.model import JobGraph
 from penstock.ids import ChannelId, CheckpointId, SubtaskId
-from penstock.protocol.elements import Alignment, Captured, Element
+from penstock.protocol.elements import Alignment, Barrier, Captured, Element
 from penstock.runtime.breather import Underway
 from penstock.runtime.codec import DataDecoder, DataEncoder, ReceivedElement, ReceivedGrant
 from penstock.runtime.control import send
@@ -87,7 +88,7 @@ class SlotHost:
 
     def send(self, channel: ChannelId, element: Element) -> None:
         if channel.consumer == self._slot:
-            self._inboxes[self._consumers[channel.edge]].append(Arrived(channel, element))
+            self._inboxes[self._consumers[channel.edge]].append(_arrived(channel, element))
         else:
             self.peers[channel.consumer].element(channel.edge, element)
 
@@ -130,7 +131,7 @@ class SlotHost:
         if message.stream not in self._consumers:
             raise GenerationFailed(f"slot {peer} sent something on edge {message.stream}, which does not exist")
         if isinstance(received, ReceivedElement):
-            self._inboxes[self._consumers[received.channel.edge]].append(Arrived(received.channel, received.element))
+            self._inboxes[self._consumers[received.channel.edge]].append(_arrived(received.channel, received.element))
         elif isinstance(received, ReceivedGrant):
             self._inboxes[self._producers[received.channel.edge]].append(Granted(received.channel, received.credit))
 
@@ -142,8 +143,11 @@ class SlotHost:
                     self.uploader.triggered(checkpoint, base)
                 if alignment == Alignment.UNALIGNED.value:
                     self.underway.began(checkpoint)
+                trigger = Triggered(
+                    checkpoint, Alignment(alignment), remaining_ms=remaining_ms, received_s=time.monotonic()
+                )
                 for source in self._sources:
-                    self._inboxes[source].append(Triggered(checkpoint, Alignment(alignment), remaining_ms=remaining_ms))
+                    self._inboxes[source].append(trigger)
             case CheckpointComplete(checkpoint, committed_epoch):
                 self._to_all(Completed(checkpoint, committed_epoch))
             case CheckpointAbort(checkpoint):
@@ -164,3 +168,8 @@ class SlotHost:
     def _to_all(self, event: InboxEvent) -> None:
         for inbox in self._inboxes.values():
             inbox.append(event)
+
+
+def _arrived(channel: ChannelId, element: Element) -> Arrived:
+    """Barriers are stamped: their time counts from here on."""
+    return Arrived(channel, element, time.monotonic() if isinstance(element, Barrier) else None)

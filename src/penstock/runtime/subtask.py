@@ -7,6 +7,7 @@ learns comes through its inbox. The slot process and the simulator drive this sa
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -16,14 +17,14 @@ from typing import assert_never
 
 import pyarrow as pa
 
-from penstock.config import Options
+from penstock.config import Options, TriggerOn
 from penstock.connectors.base import SinkContext, SinkWriter, Split
 from penstock.errors import FunctionError, ProtocolViolation
 from penstock.graph.model import JobGraph, Vertex
 from penstock.ids import ChannelId, CheckpointId, GenerationId, SubtaskId
 from penstock.operators.base import OperatorContext, OperatorState
-from penstock.protocol.alignment import CaptureReady, Command, Declined, EndEpoch, SubtaskCheckpoints
-from penstock.protocol.elements import Alignment, Barrier, Captured
+from penstock.protocol.alignment import CaptureReady, Command, Declined, EndEpoch, Record, SubtaskCheckpoints
+from penstock.protocol.elements import Alignment, Barrier
 from penstock.protocol.gate import BarrierReached, ChannelEnded, WatermarkRose
 from penstock.protocol.input import RowRange
 from penstock.protocol.recovered import RecoveredRows
@@ -68,7 +69,6 @@ class _EpochEnd:
     carried: Sequence[InflightEntry]
     channel_watermarks: dict[ChannelId, int]
     rows_in: int
-    start_delay_ms: float
     sync_ms: float
 
 
@@ -89,6 +89,7 @@ class Subtask:
     Attributes:
         inbox: where the host puts events, from any thread.
         status: the newest figures, for any thread.
+        finished: all input has ended; only barriers still pass.
         gate, outputs: the owner thread's; others may look at them only while no step runs.
 
     Raises:
@@ -116,9 +117,9 @@ class Subtask:
         recovered = RecoveredRows(restore.inflight, measure)
         self.gate = build_gate(graph, subtask, generation, options, restore.channel_watermarks, recovered)
         self.outputs = build_outputs(graph, subtask, generation, options)
-        self._checkpoints = SubtaskCheckpoints(
-            f"checkpoints {subtask}", self.gate, self.outputs, max_recorded_bytes=4 * options.memory_per_gate
-        )
+        on_last = options.checkpoint_trigger_on is TriggerOn.LAST_BARRIER
+        self._checkpoints = SubtaskCheckpoints(f"checkpoints {subtask}", self.gate, self.outputs, on_last)
+        self._input_numbers = {edge.id: number for number, edge in enumerate(graph.inputs(vertex.id))}
         self._partitioners = [(e.id, partitioner(e, subtask.index, graph)) for e in graph.outputs(vertex.id)]
         self._sizer = SliceSizer(max(1, output_limit(options) // 4))
         self._activity = Activity(clock)
@@ -126,6 +127,7 @@ class Subtask:
         self._pending_messages = dict(restore.pending_messages)
         self._committed_epoch = 0
         self._source_ended = False
+        self.finished = False
         self._rows_in = restore.rows_in
         self._rows_out = 0
         self._bytes_out = 0
@@ -151,6 +153,7 @@ class Subtask:
         self._now_ms = now_ms
         self._activity.step_begins()
         controlled = self._control()
+        self._run(self._checkpoints.timed_out(self._clock_ms()))
         worked = take_input and self._work()
         self._release()
         busy = controlled or worked
@@ -213,14 +216,15 @@ class Subtask:
 
     def _handle(self, event: InboxEvent) -> None:
         match event:
-            case Arrived(channel, element):
-                self._run(self._checkpoints.arrived(channel, element, self._clock_ms()))
+            case Arrived(channel, element, received_s):
+                self._run(self._checkpoints.arrived(channel, element, self._since_ms(received_s)))
             case Granted(channel, credit):
                 self.outputs.grant(channel, credit)
-            case Triggered(checkpoint, alignment, elapsed_ms):
+            case Triggered(checkpoint, alignment, elapsed_ms, remaining_ms, received_s):
                 if alignment is Alignment.ALIGNED:
                     self._finish_advancing()
-                self._run(self._checkpoints.triggered(checkpoint, alignment, self._clock_ms()), elapsed_ms)
+                barrier = Barrier(checkpoint, alignment, remaining_ms, round(elapsed_ms))
+                self._run(self._checkpoints.triggered(barrier, self._since_ms(received_s)))
             case Completed(_, committed_epoch):
                 self._committed(committed_epoch)
             case Aborted(checkpoint):
@@ -229,7 +233,7 @@ class Subtask:
             case SplitsAssigned(splits):
                 self._source().assigned(splits)
             case SourcesDry(watermark_us):
-                if watermark_us is not None:
+                if watermark_us is not None and not self.finished:
                     self._chain.advance_generated(watermark_us)
             case SourceEnded():
                 self._source_ended = True
@@ -238,13 +242,15 @@ class Subtask:
             case _:
                 assert_never(event)
 
-    def _run(self, commands: Sequence[Command], elapsed_ms: float = 0.0) -> None:
+    def _run(self, commands: Sequence[Command]) -> None:
         waiting = deque(commands)
         while waiting:
             command = waiting.popleft()
             match command:
                 case EndEpoch(barrier):
-                    waiting.extend(self._end_epoch(barrier, elapsed_ms))
+                    waiting.extend(self._end_epoch(barrier))
+                case Record(checkpoint, inflight):
+                    self._host.recorded(self.subtask, checkpoint, inflight)
                 case CaptureReady():
                     self._hand_over(command)
                 case Declined(checkpoint, reason):
@@ -269,7 +275,7 @@ class Subtask:
             self._finish_advancing()
             self._chain.finish_epoch()
 
-    def _end_epoch(self, barrier: Barrier, elapsed_ms: float) -> Sequence[Command]:
+    def _end_epoch(self, barrier: Barrier) -> Sequence[Command]:
         """Everything that belongs before the barrier goes out, the state is taken, the barrier follows."""
         began = self._clock()
         self._finish_epoch(barrier.alignment)
@@ -283,9 +289,8 @@ class Subtask:
             operators,
             self._feed.snapshot() if self._feed is not None else (),
             self.gate.recovered.carried(),
-            {c.channel: c.watermark_us for c in self.gate.channels.values() if c.watermark_us is not None},
+            {id_: us for id_, c in self.gate.channels.items() if (us := self.gate.watermark_of(c)) is not None},
             self._rows_in,
-            elapsed_ms,
             (self._clock() - began) * 1000,
         )
         return commands
@@ -296,11 +301,12 @@ class Subtask:
         metrics = CaptureMetrics(
             self.subtask.vertex,
             self.subtask.index,
-            start_delay_ms=end.start_delay_ms,
+            start_delay_ms=ready.start_delay_ms,
             alignment_ms=ready.last_barrier_ms - ready.first_barrier_ms,
             sync_ms=end.sync_ms,
-            inflight_bytes=sum(_bytes_of(c) for c in ready.inflight) + sum(_bytes_of_entry(e) for e in end.carried),
-            inflight_rows=sum(c.rows for c in ready.inflight) + sum(e.rows for e in end.carried),
+            inflight_bytes=ready.inflight_bytes + sum(_bytes_of_entry(e) for e in end.carried),
+            inflight_rows=ready.inflight_rows + sum(e.rows for e in end.carried),
+            unaligned=ready.unaligned,
         )
         messages = {
             epoch: message
@@ -348,17 +354,17 @@ class Subtask:
         if self._feed is not None:
             return self._read_source(self._feed)
         ranges, behind = self._gather()
-        if ranges:
-            self._process(self._joined(ranges), sum(r.rows for r in ranges), _position(ranges))
+        for edge, group in itertools.groupby(ranges, key=lambda r: r.channel.edge):
+            self._process(self._input_numbers[edge], list(group))
         match behind:
             case None:
                 return bool(ranges)
-            case WatermarkRose(timestamp_us):
-                self._chain.watermark(timestamp_us)
+            case WatermarkRose():
+                self._raise_watermark(behind)
             case BarrierReached(channel, barrier):
                 self._run(self._checkpoints.reached(channel, barrier, self._clock_ms()))
-            case ChannelEnded(channel):
-                self._channel_ended(channel)
+            case ChannelEnded():
+                self._raise_watermark(self.gate.risen())
             case _:
                 assert_never(behind)
         return True
@@ -376,34 +382,48 @@ class Subtask:
             left -= consumed.rows
         return ranges, None
 
-    @staticmethod
-    def _joined(ranges: Sequence[RowRange]) -> object:
-        return ranges[0].payload if len(ranges) == 1 else concat([r.payload for r in ranges])
-
     def _read_source(self, feed: SourceFeed) -> bool:
         position = feed.position
         batch = feed.poll(self._sizer.rows, self._now_ms)
         if batch is None:
             return False
-        self._process(batch, batch.num_rows, position)
+        self._push(0, batch, position)
         return True
 
-    def _process(self, batch: object, rows: int, position: str) -> None:
+    def _process(self, number: int, ranges: Sequence[RowRange]) -> None:
+        first, last = ranges[0], ranges[-1]
+        if first is last:
+            self._push(number, first.payload, first.position)
+        else:
+            self._push(number, concat([r.payload for r in ranges]), f"{first.position} to {last.position}")
+
+    def _push(self, number: int, batch: pa.RecordBatch, position: str) -> None:
+        """One slice through the chain."""
         began, bytes_before = self._clock(), self._bytes_out
         try:
-            self._chain.process(batch)
+            self._chain.process(batch, number)
         except FunctionError as error:
             if error.position:
                 raise
             raise FunctionError(error.operator, error.message, error.user_traceback, position) from error
-        self._rows_in += rows
-        self._sizer.observe(rows, (self._clock() - began) * 1000, self._bytes_out - bytes_before)
+        self._rows_in += batch.num_rows
+        self._sizer.observe(batch.num_rows, (self._clock() - began) * 1000, self._bytes_out - bytes_before)
 
-    def _channel_ended(self, channel: ChannelId) -> None:
-        self._run(self._checkpoints.channel_ended(channel, self._clock_ms()))
-        risen = self.gate.risen()
+    def _raise_watermark(self, risen: WatermarkRose | None) -> None:
         if risen is not None:
             self._chain.watermark(risen.timestamp_us)
+
+    def _end_of_input(self) -> None:
+        """Nothing will come any more: what operators still keep goes out, then the end. Barriers still pass."""
+        self._finish_epoch(Alignment.ALIGNED)
+        self.outputs.end()
+        self.finished = True
+        self._host.finished(self.subtask)
+
+    def _input_ended(self) -> bool:
+        if self._feed is not None:
+            return self._source_ended and self._feed.finished
+        return self.gate.ended
 
     def _emit(self, batch: pa.RecordBatch) -> None:
         self._rows_out += batch.num_rows
@@ -418,6 +438,8 @@ class Subtask:
 
     def _release(self) -> None:
         """Let go of everything the world may have now."""
+        if not self.finished and self._input_ended() and not self._chain.advancing:
+            self._end_of_input()
         self._pump()
         for entry in self.gate.recovered.to_load():
             self._host.load(self.subtask, entry)
@@ -426,6 +448,8 @@ class Subtask:
 
     def _pump(self) -> None:
         for channel, element in self.outputs.pump(self._now_ms):
+            if isinstance(element, Barrier):
+                element = self._checkpoints.leaving(element, self._clock_ms())
             self._host.send(channel, element)
         for channel, credit in self.gate.take_grants():
             self._host.grant(channel, credit)
@@ -434,7 +458,9 @@ class Subtask:
 
     def _wake_at_ms(self) -> float | None:
         poll_at = self._feed.wake_at_ms if self._feed is not None and self.outputs.has_room else None
-        return min((at for at in (self.outputs.flush_at_ms(), poll_at) if at is not None), default=None)
+        deadline_ms = self._checkpoints.deadline_ms()
+        turn_at = None if deadline_ms is None else self._now_ms + max(0.0, deadline_ms - self._clock_ms())
+        return min((at for at in (self.outputs.flush_at_ms(), poll_at, turn_at) if at is not None), default=None)
 
     def _source(self) -> SourceFeed:
         if self._feed is None:
@@ -443,6 +469,10 @@ class Subtask:
 
     def _clock_ms(self) -> float:
         return self._clock() * 1000
+
+    def _since_ms(self, received_s: float | None) -> float:
+        """When something came in, on this subtask's clock: it may have waited for a step."""
+        return self._clock_ms() if received_s is None else received_s * 1000
 
     # -- status -------------------------------------------------------------------------------------------------------
 
@@ -466,14 +496,6 @@ class Subtask:
             watermark_us=self.gate.watermark_us if watermark is None else watermark,
             counters=self._chain.counters(),
         )
-
-
-def _position(ranges: Sequence[RowRange]) -> str:
-    return ranges[0].position if len(ranges) == 1 else f"{ranges[0].position} to {ranges[-1].position}"
-
-
-def _bytes_of(captured: Captured) -> int:
-    return captured.buffer.cost * captured.rows // max(1, captured.buffer.rows)
 
 
 def _bytes_of_entry(entry: InflightEntry) -> int:

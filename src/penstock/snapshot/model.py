@@ -80,10 +80,8 @@ class SubtaskManifest(msgspec.Struct, frozen=True):
 
 
 class CaptureMetrics(msgspec.Struct, frozen=True):
-    """Per subtask, milliseconds: first to last barrier, pause of the subtask, write.
-
-    ``start_delay_ms`` (trigger to first barrier) is not measured yet: it is 0, which does not mean that there was none.
-    """
+    """Per subtask, milliseconds: trigger to first barrier (without what it spent on the wire), first to last barrier,
+    pause of the subtask, write. ``unaligned``: whether it was when it ended here."""
 
     vertex: int
     index: int
@@ -94,6 +92,7 @@ class CaptureMetrics(msgspec.Struct, frozen=True):
     inflight_bytes: int = 0
     inflight_rows: int = 0
     state_bytes: int = 0
+    unaligned: bool = False
 
 
 class SlotManifest(msgspec.Struct, frozen=True):
