@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from penstock.ids import ChannelId, CheckpointId
-from penstock.protocol.alignment import CaptureReady, Command, Declined, EndEpoch, SubtaskCheckpoints
+from penstock.protocol.alignment import CaptureReady, Command, Declined, EndEpoch, Record, SubtaskCheckpoints
 from penstock.protocol.credit import Payloads
 from penstock.protocol.elements import Alignment, Barrier, Captured, Element, Side
-from penstock.protocol.gate import BarrierReached, ChannelEnded, InputGate
+from penstock.protocol.gate import BarrierReached, InputGate
 from penstock.protocol.input import InputChannel, RowRange
 from penstock.protocol.output import OutputChannel, Outputs
 from penstock.protocol.recovered import RecoveredRows
 
 WINDOW = 40
 BUDGET = 200
+BUDGET_MS = 3
+"""How long the AUTO checkpoints of these tests may stay aligned."""
 FLUSH_MS = 5.0
 GENERATION = 3
 
@@ -85,6 +87,7 @@ class Node:
     consumed: dict[ChannelId, list[int]] = field(default_factory=dict)
     consumed_at: dict[CheckpointId, dict[ChannelId, int]] = field(default_factory=dict)
     captures: dict[CheckpointId, CaptureReady] = field(default_factory=dict)
+    recorded: dict[CheckpointId, list[Captured]] = field(default_factory=dict)
     declined: list[CheckpointId] = field(default_factory=list)
     last_ended: CheckpointId = 0
     barriers_seen: dict[ChannelId, list[CheckpointId]] = field(default_factory=dict)
@@ -104,7 +107,7 @@ class World:
 
     @staticmethod
     def _node(gate: InputGate, outputs: Outputs) -> Node:
-        return Node(gate, outputs, SubtaskCheckpoints("checkpoints", gate, outputs, max_recorded_bytes=10_000))
+        return Node(gate, outputs, SubtaskCheckpoints("checkpoints", gate, outputs))
 
     def _producer(self, index: int) -> Node:
         outputs = Outputs([output_channel(c) for c in self.channels if c.producer == index], limit_bytes=10_000)
@@ -123,11 +126,21 @@ class World:
 
     def trigger(self, producer: int, checkpoint: CheckpointId, alignment: Alignment) -> None:
         node = self.producers[producer]
-        self.run(node, node.checkpoints.triggered(checkpoint, alignment, self.now_ms))
+        barrier = Barrier(checkpoint, alignment)
+        if alignment is Alignment.AUTO:
+            barrier = Barrier(checkpoint, Alignment.ALIGNED, BUDGET_MS)
+        self.run(node, node.checkpoints.triggered(barrier, self.now_ms))
+
+    def pass_time(self, ms: float) -> None:
+        self.now_ms += ms
+        for node in [*self.producers, *self.consumers]:
+            self.run(node, node.checkpoints.timed_out(self.now_ms))
 
     def pump(self, producer: int) -> None:
         node = self.producers[producer]
         for channel, element in node.outputs.pump(self.now_ms):
+            if isinstance(element, Barrier):
+                element = node.checkpoints.leaving(element, self.now_ms)
             self.wires[channel].append(element)
         self.run(node, node.checkpoints.ready())
 
@@ -152,8 +165,6 @@ class World:
                 node.consumed.setdefault(channel, []).extend(payload.numbers)  # type: ignore[attr-defined]
             case BarrierReached(channel, barrier):
                 self.run(node, node.checkpoints.reached(channel, barrier, self.now_ms))
-            case ChannelEnded(channel):
-                self.run(node, node.checkpoints.channel_ended(channel, self.now_ms))
         self._collect_grants(node)
         return consumed is not None
 
@@ -172,9 +183,12 @@ class World:
                         self.cuts[channel, barrier.checkpoint] = len(self.produced[channel])
                     node.consumed_at[barrier.checkpoint] = {c: len(rows) for c, rows in node.consumed.items()}
                     waiting.extend(node.checkpoints.ended(barrier))
+                case Record(checkpoint, inflight):
+                    node.recorded.setdefault(checkpoint, []).extend(inflight)
                 case CaptureReady() as ready:
                     assert ready.checkpoint not in node.captures
-                    node.captures[ready.checkpoint] = ready
+                    parts = [*node.recorded.pop(ready.checkpoint, []), *ready.inflight]
+                    node.captures[ready.checkpoint] = replace(ready, inflight=parts)
                     self.check(ready.checkpoint)
                 case Declined(checkpoint, _):
                     node.declined.append(checkpoint)

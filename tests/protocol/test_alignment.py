@@ -7,9 +7,17 @@ from channel_world import GENERATION, gate_of, numbers_of, output_channel, row_b
 
 from penstock.errors import ProtocolViolation
 from penstock.ids import BufferId, ChannelId
-from penstock.protocol.alignment import MAX_DEAD, CaptureReady, Command, Declined, EndEpoch, SubtaskCheckpoints
+from penstock.protocol.alignment import (
+    MAX_DEAD,
+    CaptureReady,
+    Command,
+    Declined,
+    EndEpoch,
+    Record,
+    SubtaskCheckpoints,
+)
 from penstock.protocol.elements import Alignment, Barrier, Buffer, Element, EndOfPartition
-from penstock.protocol.gate import BarrierReached, ChannelEnded
+from penstock.protocol.gate import BarrierReached
 from penstock.protocol.input import RowRange
 from penstock.protocol.output import Outputs
 
@@ -20,13 +28,15 @@ ALIGNED, UNALIGNED = Alignment.ALIGNED, Alignment.UNALIGNED
 class Middle:
     """A subtask in the middle of a job. ``epochs`` are the barriers whose epoch was ended, in order."""
 
-    def __init__(self, max_recorded_bytes: int = 10_000) -> None:
+    def __init__(self, on_last: bool = False) -> None:
         self.gate = gate_of([A, B])
         self.outputs = Outputs([output_channel(OUT)], 10_000)
-        self.machine = SubtaskCheckpoints("middle", self.gate, self.outputs, max_recorded_bytes)
+        self.machine = SubtaskCheckpoints("middle", self.gate, self.outputs, on_last)
         self.epochs: list[Barrier] = []
+        self.recorded: list[Record] = []
         self.ready: list[CaptureReady] = []
         self.declined: list[int] = []
+        self.left: list[Barrier] = []
         self.now_ms = 0.0
         self.seqs = {A: 0, B: 0}
 
@@ -48,16 +58,20 @@ class Middle:
         match consumed:
             case BarrierReached(channel, barrier):
                 self.run(self.machine.reached(channel, barrier, self.now_ms))
-            case ChannelEnded(channel):
-                self.run(self.machine.channel_ended(channel, self.now_ms))
             case RowRange(_, payload, _, _):
                 return payload.numbers  # type: ignore[attr-defined]
         return consumed
 
     def pump(self) -> list[Element]:
         elements = [element for _, element in self.outputs.pump(1e9)]
+        self.left = [self.machine.leaving(e, self.now_ms) for e in elements if isinstance(e, Barrier)]
         self.run(self.machine.ready())
         return elements
+
+    def wait_until(self, now_ms: float) -> None:
+        self.now_ms = now_ms
+        self.run(self.machine.timed_out(now_ms))
+        self.machine.check_invariants()
 
     def run(self, commands: list[Command]) -> None:
         waiting = list(commands)
@@ -66,6 +80,8 @@ class Middle:
                 case EndEpoch(barrier):
                     self.epochs.append(barrier)
                     waiting += self.machine.ended(barrier)
+                case Record() as record:
+                    self.recorded.append(record)
                 case CaptureReady() as ready:
                     self.ready.append(ready)
                 case Declined(checkpoint, _):
@@ -116,26 +132,23 @@ def test_aligned_blocks_until_all_are_reached_and_captures_nothing() -> None:
     assert m.ready[0].inflight == []
 
 
-def test_an_end_counts_as_every_later_barrier() -> None:
+def test_barriers_pass_behind_the_end_of_a_channel_too() -> None:
     m = Middle()
     m.rows(B, 100)
     m.arrive(B, EndOfPartition())
     m.arrive(A, Barrier(1, UNALIGNED))
     m.pump()
+    assert m.ready == [], "the end is no barrier: its producer is still there"
+    m.arrive(B, Barrier(1, UNALIGNED))
     assert numbers_of(m.ready[0].inflight) == [100, 101]
 
     m.arrive(A, Barrier(2, ALIGNED))
+    m.arrive(B, Barrier(2, ALIGNED))
     while m.consume() is not None:
         continue
     m.pump()
     assert [r.checkpoint for r in m.ready] == [1, 2]
-
-    other = Middle()
-    other.arrive(A, Barrier(1, UNALIGNED))
-    other.rows(B, 0)
-    other.arrive(B, EndOfPartition())
-    other.pump()
-    assert numbers_of(other.ready[0].inflight) == [0, 1]
+    assert m.gate.channels[B].ended
 
 
 def test_a_newer_unaligned_barrier_turns_the_older_aligned_ones_first_oldest_first() -> None:
@@ -176,7 +189,7 @@ def test_a_barrier_in_the_outputs_turns_with_its_checkpoint() -> None:
 
 
 def test_a_newer_barrier_kills_an_older_one_that_never_came_on_its_channel() -> None:
-    for alignment in Alignment:
+    for alignment in (ALIGNED, UNALIGNED):
         m = Middle()
         m.arrive(A, Barrier(1, alignment))
         m.consume()
@@ -203,7 +216,7 @@ def test_a_barrier_that_comes_behind_a_newer_checkpoint_is_declined_and_dropped(
 
 
 def test_a_dead_checkpoint_holds_nothing_and_its_late_barriers_are_dropped() -> None:
-    for alignment in Alignment:
+    for alignment in (ALIGNED, UNALIGNED):
         m = Middle()
         m.rows(A, 0)
         m.arrive(A, Barrier(1, alignment))
@@ -220,15 +233,117 @@ def test_a_dead_checkpoint_holds_nothing_and_its_late_barriers_are_dropped() -> 
         assert m.ready == []
 
 
-def test_recording_beyond_its_budget_declines_the_checkpoint_and_frees_it() -> None:
-    m = Middle(max_recorded_bytes=20)
+def test_what_is_recorded_is_handed_over_in_parts_and_never_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.protocol.alignment.PART_BYTES", 20)
+    m = Middle()
+    m.rows(A, 0)
     m.arrive(A, Barrier(1, UNALIGNED))
+    for start in range(10, 60, 10):
+        m.rows(B, start)
+    assert len(m.recorded) >= 2, "before the last barrier is here"
+    m.arrive(B, Barrier(1, UNALIGNED))
+    m.pump()
+    parts = [*(r.inflight for r in m.recorded), m.ready[0].inflight]
+    numbers = [number for part in parts for number in numbers_of(part)]
+    assert sorted(numbers) == [0, 1, 10, 11, 20, 21, 30, 31, 40, 41, 50, 51]
+    assert m.ready[0].inflight_rows == len(numbers)
+
+
+def test_an_aligned_checkpoint_turns_unaligned_when_its_budget_is_used_up_before_all_barriers_are_read() -> None:
+    m = Middle()
+    m.rows(A, 0)
+    m.rows(B, 100)
+    m.arrive(A, Barrier(1, ALIGNED, 50, elapsed_ms=7))
+    arrived_ms = m.now_ms
+    m.wait_until(arrived_ms + 49)
+    assert m.epochs == []
+    assert m.machine.deadline_ms() == arrived_ms + 50
+    m.wait_until(arrived_ms + 50)
+    assert m.epochs == [Barrier(1, UNALIGNED, None, 7)]
+    assert m.pump() == [Barrier(1, UNALIGNED, None, 7)]
+    assert m.left == [Barrier(1, UNALIGNED, None, 57)]
+    m.arrive(B, Barrier(1, ALIGNED, 3))
+    (ready,) = m.ready
+    assert sorted(numbers_of(ready.inflight)) == [0, 1, 100, 101]
+    assert ready.unaligned
+    assert ready.start_delay_ms == 7
+    assert m.machine.turned_at_input == 1
+    assert m.machine.deadline_ms() is None
+
+
+def test_the_shortest_budget_counts() -> None:
+    m = Middle()
+    m.arrive(A, Barrier(1, ALIGNED, 100))
     m.rows(B, 0)
-    m.rows(B, 10)
-    assert m.declined == []
-    m.rows(B, 20)
-    assert m.declined == [1]
-    assert m.machine.active == ()
+    m.arrive(B, Barrier(1, ALIGNED, 10))
+    m.wait_until(m.now_ms + 10)
+    assert m.epochs == [Barrier(1, UNALIGNED)]
+
+
+def test_an_aligned_barrier_that_waits_in_the_outputs_for_too_long_moves_to_their_head() -> None:
+    m = Middle()
+    m.outputs.add(OUT, rows_of(10, start=1_000), 0.0)
+    m.pump()  # the window is used up
+    m.outputs.add(OUT, rows_of(10), 0.0)
+    m.arrive(A, Barrier(1, ALIGNED, 50))
+    m.arrive(B, Barrier(1, ALIGNED, 50))
+    m.consume()
+    m.consume()
+    assert m.pump() == []
+    m.wait_until(m.now_ms + 60)
+    assert m.pump() == [Barrier(1, UNALIGNED)]
+    assert numbers_of(m.ready[0].inflight) == list(range(10))
+    assert (m.machine.turned_at_input, m.machine.turned_at_output) == (0, 1)
+
+
+def test_the_budget_shrinks_by_the_time_spent_here() -> None:
+    m = Middle()
+    m.arrive(A, Barrier(1, ALIGNED, 50, elapsed_ms=3))
+    m.now_ms += 20
+    m.arrive(B, Barrier(1, ALIGNED, 50, elapsed_ms=3))
+    m.consume()
+    m.consume()
+    spent = m.now_ms - 1
+    m.pump()
+    assert m.left == [Barrier(1, ALIGNED, 50 - int(spent), 3 + int(spent))]
+    assert not m.ready[0].unaligned
+
+
+def test_a_strictly_aligned_checkpoint_never_times_out() -> None:
+    m = Middle()
+    m.arrive(A, Barrier(1, ALIGNED))
+    m.wait_until(1e12)
+    assert m.epochs == []
+
+
+def test_a_timed_out_checkpoint_turns_the_older_ones_first() -> None:
+    m = Middle()
+    m.arrive(A, Barrier(1, ALIGNED, 1_000))
+    m.rows(A, 0)
+    m.arrive(A, Barrier(2, ALIGNED, 10))
+    m.wait_until(100)
+    assert m.epochs == [Barrier(1, UNALIGNED), Barrier(2, UNALIGNED)]
+
+
+def test_on_last_begins_when_the_last_barrier_has_arrived_and_blocks_channels_that_were_read_until_then() -> None:
+    m = Middle(on_last=True)
+    m.rows(A, 0)
+    m.arrive(A, Barrier(1, UNALIGNED))
+    m.rows(A, 10)
+    m.rows(B, 100)
+    m.rows(B, 110)
+    assert m.epochs == []
+    consumed = [m.consume() for _ in range(4)]
+    assert sorted(map(str, consumed[:3] + consumed[3:])) == sorted(
+        map(str, [[0, 1], [100, 101], BarrierReached(A, Barrier(1, UNALIGNED)), [110, 111]])
+    )
+    assert m.consume() is None, "A is blocked, B is read"
+    m.rows(B, 120)
+    m.arrive(B, Barrier(1, UNALIGNED))
+    assert m.epochs == [Barrier(1, UNALIGNED)]
+    m.pump()
+    assert numbers_of(m.ready[0].inflight) == [120, 121], "only what is before a barrier that was not read"
+    assert m.consume() == [10, 11] or m.consume() == [10, 11]
 
 
 def test_dead_ids_are_bounded() -> None:
@@ -243,7 +358,7 @@ def test_dead_ids_are_bounded() -> None:
 def test_illegal_events_raise() -> None:
     m = Middle()
     for illegal in (
-        lambda: m.machine.triggered(1, UNALIGNED, 0.0),
+        lambda: m.machine.triggered(Barrier(1, UNALIGNED), 0.0),
         lambda: m.machine.ended(Barrier(1, UNALIGNED)),
         lambda: m.machine.reached(A, Barrier(1, ALIGNED), 0.0),
         lambda: m.machine.arrived(ChannelId(9, 0, 0), Barrier(1, ALIGNED), 0.0),

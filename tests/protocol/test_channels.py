@@ -33,7 +33,7 @@ class Channels(RuleBasedStateMachine):
 
     @rule(producer=st.integers(0, 1), ms=st.sampled_from([0.0, 6.0]))
     def pump(self, producer: int, ms: float) -> None:
-        self.world.now_ms += ms
+        self.world.pass_time(ms)
         self.world.pump(producer)
 
     @rule(channel=CHANNEL, sizes=SIZES, max_rows=st.integers(1, 3))

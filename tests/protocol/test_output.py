@@ -157,14 +157,15 @@ def test_illegal_events_raise_and_change_nothing() -> None:
         Outputs([channel], 10).grant(ChannelId(9, 9, 9), 1)
 
 
-def test_a_barrier_after_the_end_is_not_sent_the_end_stands_for_it() -> None:
+def test_barriers_pass_behind_the_end_and_unaligned_ones_before_it() -> None:
     channel = output_channel(CHANNEL)
     channel.end()
-    assert channel.pump(0.0) == [EndOfPartition()]
-    assert channel.overtake(unaligned(1)) == []
-    channel.append(aligned(2))
-    assert not channel.waits(1)
-    assert not channel.waits(2)
+    channel.append(aligned(1))
+    assert channel.pump(0.0) == [EndOfPartition(), aligned(1)]
+    other = output_channel(CHANNEL)
+    other.end()
+    assert other.overtake(unaligned(1)) == []
+    assert other.pump(0.0) == [unaligned(1), EndOfPartition()]
 
 
 @given(st.lists(st.integers(1, 200), min_size=1, max_size=60), st.integers(1, 100))
