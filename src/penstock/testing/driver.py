@@ -16,6 +16,7 @@ from penstock.runtime.host import Arrived, Granted
 from penstock.snapshot import work as w
 from penstock.snapshot.driver import DriverCore
 from penstock.snapshot.effects import DriverEffects
+from penstock.snapshot.model import SnapshotMetadata
 from penstock.snapshot.store import MemoryStore
 from penstock.testing.chance import Action, Chance
 from penstock.testing.figures import Figures
@@ -101,6 +102,7 @@ class SimulatedDriver:
         self._lanes: dict[str, deque[w.Work]] = {}
         self.current: SimulatedGeneration | None = None
         self._tickets = 0
+        self._snapshots: dict[int, SnapshotMetadata] = {}
         self._carry_out(self.core.open())
 
     def die(self) -> None:
@@ -152,7 +154,7 @@ class SimulatedDriver:
             event = self._effects.execute(work)
         except Fenced:
             self._chance.note(f"{self.name} is fenced")
-            self._figures.fenced += 1
+            self._figures.count("fenced")
             self.die()
             return
         except LocationError as problem:
@@ -170,7 +172,7 @@ class SimulatedDriver:
 
     def _carry_out(self, outputs: list[w.Output]) -> None:
         for output in outputs:
-            self._figures.count(output)
+            self._count(output)
             match output:
                 case w.Deploy(ready):
                     self._deploy(ready)
@@ -187,6 +189,18 @@ class SimulatedDriver:
                 case _ if isinstance(output, w.WORKS):
                     self._lanes.setdefault(output.lane, deque()).append(output)
         self.core.check_invariants()
+
+    def _count(self, output: w.Output) -> None:
+        match output:
+            case w.Deploy(ready):
+                self._figures.count("generations")
+                self._figures.peak("newest generation", ready.generation)
+                self._figures.count("restored in-flight rows", ready.inflight_rows)
+            case ct.Abort():
+                self._figures.count("aborted")
+            case w.SnapshotExists(metadata):
+                self._figures.count(f"completed {metadata.alignment}")
+                self._snapshots[metadata.checkpoint] = metadata
 
     def _broadcast(self, message: ct.Trigger | ct.NotifyComplete | ct.Abort | sp.Dry) -> None:
         if self.current is not None:
@@ -208,7 +222,7 @@ class SimulatedDriver:
                 self._feed,
                 self._slow_weight,
                 self.slot_lost,
-                lambda: self._figures.newest_generation > ready.generation,
+                lambda: self._figures["newest generation"] > ready.generation,
             )
             for index in range(self._graph.parallelism)
         ]
@@ -218,7 +232,7 @@ class SimulatedDriver:
     def _check_references(self) -> None:
         """After a collection every section of every snapshot that can be restored is still there."""
         for record in self._effects.view.lineage:
-            metadata = self._figures.snapshots.get(record.checkpoint)
+            metadata = self._snapshots.get(record.checkpoint)
             for slot in metadata.slots if metadata is not None else ():
                 for subtask in slot.subtasks:
                     paths = [e.section.path for e in subtask.states] + [e.section.path for e in subtask.inflight]

@@ -14,7 +14,11 @@ Row = tuple[int, int, int, int]
 
 
 class SimulationFailure(AssertionError):
-    """The simulated job did something that it must never do."""
+    """The simulated job did something that it must never do. ``oracle``: what noticed it."""
+
+    def __init__(self, message: str, oracle: str = "output") -> None:
+        super().__init__(f"{oracle}: {message}")
+        self.oracle = oracle
 
 
 class Outside:

@@ -19,6 +19,7 @@ from penstock.testing.driver import SimulatedDriver, SimulatedGeneration
 from penstock.testing.figures import Figures
 from penstock.testing.job import Shape, build_job
 from penstock.testing.outside import Outside, SimulationFailure
+from penstock.testing.settings import Settings
 from penstock.testing.slot import SimulatedSlot
 
 MAX_STEPS = 30_000
@@ -45,16 +46,18 @@ class Simulation:
 
     Args:
         seed: decides the schedule, the policy and the faults.
-        shape: the input.
+        settings: the job and its faults; None: what the seed says.
     """
 
-    def __init__(self, seed: int, shape: Shape | None = None) -> None:
+    def __init__(self, seed: int, settings: Settings | None = None) -> None:
         self.seed = seed
-        self.shape = shape or Shape()
+        self.settings = settings or Settings.random(seed)
+        self.shape = Shape()
         self.chance = Chance(seed)
         self.store = MemoryStore()
         self.outside = Outside(self.store, self.shape.rows_per_split)
-        self.figures = Figures(runs=1)
+        self.figures = Figures()
+        self.figures.count("runs")
         random = self.chance.random
         self._graph = build_job(self.shape, self.outside, self._slow_work)
         self._policy = ct.Policy(
@@ -89,7 +92,7 @@ class Simulation:
                 done = self.outside.check(expected)
         self._settle()
         self.outside.check(expected)
-        self.figures.steps = self.chance.steps
+        self.figures.count("steps", self.chance.steps)
         return Outcome(self.seed, self.chance.digest, self.figures)
 
     # -- turns ----------------------------------------------------------------------------------------------------
@@ -155,10 +158,10 @@ class Simulation:
         driver = self.chance.random.choice(self._drivers) if self._drivers else None
         match kind:
             case "second driver":
-                self.figures.second_drivers += 1
+                self.figures.count("second drivers")
                 self._start_driver()
             case "driver" if driver is not None:
-                self.figures.driver_crashes += 1
+                self.figures.count("driver crashes")
                 driver.die()
             case "slot" if driver is not None and driver.current is not None:
                 self._kill_slot(driver, self.chance.random.choice(driver.current.slots))
@@ -189,7 +192,7 @@ class Simulation:
         )
 
     def _kill_slot(self, driver: SimulatedDriver, slot: SimulatedSlot) -> None:
-        self.figures.slot_crashes += 1
+        self.figures.count("slot crashes")
         slot.kill()
         driver.slot_lost(slot)
 
@@ -215,7 +218,7 @@ class Simulation:
         """The store fails while a slot writes; the log's own faults are the snapshot tests' business."""
         if effect.operation in ("create", "write", "close") and effect.path.startswith("data/"):
             self._armed = None
-            self.figures.store_faults += 1
+            self.figures.count("store faults")
             self.chance.note(f"{effect.operation} {effect.path} fails")
             raise OSError(28, "no space left on the simulated device")
 
@@ -223,7 +226,7 @@ class Simulation:
         if not driver.alive:
             self._armed = None
         elif driver.working:
-            self.figures.driver_crashes += 1
+            self.figures.count("driver crashes")
             self.chance.note(f"{driver.name} dies {effect.phase} {effect.operation} {effect.path}")
             driver.die()
             raise _Crash

@@ -1,0 +1,212 @@
+"""What one schedule is about: the job, its options and its faults; everything but the interleaving.
+
+``Settings.random(seed)`` draws them, a test may write them down, a shrinker makes them smaller: any smaller value is
+a legal one. They are plain data and survive JSON (``msgspec.json``).
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from penstock.config import Options, TriggerOn
+from penstock.protocol import coordinator_types as ct
+from penstock.protocol.elements import Alignment
+from penstock.testing.topology import KEYED, Node, draw_nodes
+
+ROW_BYTES = 48
+FAULT_STEPS = 1_500
+"""Faults come within so many steps, about as long as a schedule takes without any."""
+
+FAULT_KINDS = (
+    "slot crash",
+    "driver crash",
+    "slot and driver crash",
+    "second driver",
+    "slot crash in effect",
+    "driver crash in effect",
+    "slow subtask",
+    "blocked sinks",
+    "link delay",
+    "link disconnect",
+    "slow store",
+    "store fails",
+    "store lies",
+    "log fails",
+    "log lies",
+    "torn file",
+    "flipped byte",
+    "answer late",
+    "answer twice",
+    "answer lost",
+    "slot declines",
+    "user error",
+    "commit fails",
+    "commit unknown",
+)
+"""What may go wrong. An *answer*: a slot's acknowledgement or decline; *lies*: it happened, but is reported failed."""
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """Something goes wrong (one of ``FAULT_KINDS``) when the schedule has come to this step; chance says where."""
+
+    kind: str
+    step: int
+
+
+class UserSnapshot(msgspec.Struct, frozen=True):
+    """A user asks for a snapshot at this step; ``alignment`` by its value."""
+
+    alignment: str
+    step: int
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """One schedule. Times in (virtual) milliseconds, sizes in bytes; a row is 48 bytes.
+
+    Attributes:
+        nodes: in topological order; a node's position is its vertex id.
+        keys, skew: how many keys; ``skew`` of all rows have the first one.
+        window_ms: length of event-time windows; rows of a source are 1 ms apart.
+        pace_ms: how long an action takes.
+        bounded: the sources end, and with them the query; otherwise the run ends when all output is visible.
+        checks: the machines' expensive invariants are checked after every so many steps.
+        allow_older: a corrupt snapshot is passed over to an older one (and the sink truncated); otherwise the file is
+            restored from a copy.
+        cold: a completed snapshot is restored from a copy of the location and run to its end.
+    """
+
+    nodes: tuple[Node, ...]
+    parallelism: int = 2
+    max_parallelism: int = 8
+    keys: int = 5
+    skew: float = 0.0
+    window_ms: int = 16
+    exclusive_window: int = 1 << 20
+    memory_per_gate: int = 32 << 20
+    flush_interval_ms: int = 5
+    inflight_target_ms: int | None = None
+    max_inflight_bytes: int | None = None
+    capture_memory: int = 512 << 20
+    interval_ms: int = 200
+    timeout_ms: int = 60_000
+    alignment: str = "auto"
+    alignment_timeout_ms: int = 20
+    min_pause_ms: int = 0
+    max_concurrent: int = 1
+    tolerable_failures: int | None = None
+    trigger_on: str = "firstBarrier"
+    retained: int = 2
+    pace_ms: float = 0.1
+    bounded: bool = False
+    checks: int = 4
+    allow_older: bool = False
+    cold: bool = True
+    faults: tuple[Fault, ...] = ()
+    snapshots: tuple[UserSnapshot, ...] = ()
+
+    @staticmethod
+    def random(seed: int) -> Settings:
+        """What the seed says."""
+        return _draw(Random(f"settings {seed}"))
+
+    @staticmethod
+    def calm(seed: int) -> Settings:
+        """The same topology without faults, with instant operators and windows that nothing ever fills."""
+        drawn = Settings.random(seed)
+        return Settings(
+            nodes=tuple(msgspec.structs.replace(node, cost_ms=0.0) for node in drawn.nodes),
+            parallelism=drawn.parallelism,
+            max_parallelism=drawn.max_parallelism,
+            keys=drawn.keys,
+            skew=drawn.skew,
+            window_ms=drawn.window_ms,
+            alignment="aligned",
+            bounded=drawn.bounded,
+        )
+
+    @property
+    def rows(self) -> int:
+        """Rows that all sources hold."""
+        return sum(node.splits * node.rows_per_split for node in self.nodes)
+
+    def options(self) -> Options:
+        """As the slots get them."""
+        return Options(
+            max_parallelism=self.max_parallelism,
+            checkpoint_trigger_on=TriggerOn(self.trigger_on),
+            checkpoint_max_inflight_bytes=self.max_inflight_bytes,
+            checkpoint_capture_memory=self.capture_memory,
+            memory_per_gate=self.memory_per_gate,
+            exclusive_window=self.exclusive_window,
+            flush_interval_ms=self.flush_interval_ms,
+            inflight_target_ms=self.inflight_target_ms,
+        )
+
+    def policy(self) -> ct.Policy:
+        """As the coordinator gets it."""
+        return ct.Policy(
+            interval_ms=self.interval_ms,
+            timeout_ms=self.timeout_ms,
+            alignment=Alignment(self.alignment),
+            alignment_timeout_ms=self.alignment_timeout_ms,
+            min_pause_ms=self.min_pause_ms,
+            max_concurrent=self.max_concurrent,
+            tolerable_failures=self.tolerable_failures,
+        )
+
+
+def _draw(random: Random) -> Settings:
+    parallelism = random.choices((1, 2, 3, 4, 5, 6), (10, 45, 20, 12, 6, 7))[0]
+    window_rows = random.choices((1, 2, 8, 32, 10_000), (5, 10, 30, 30, 25))[0]
+    window = ROW_BYTES * window_rows
+    return Settings(
+        nodes=_with_costs(random, draw_nodes(random)),
+        parallelism=parallelism,
+        max_parallelism=random.choice((8, 16)),
+        keys=random.choice((1, 3, 7, 20, 50)),
+        skew=random.choice((0.0, 0.0, 0.3, 0.9)),
+        window_ms=random.choice((5, 16, 64)),
+        exclusive_window=window,
+        memory_per_gate=window * random.choice((2, 10, 40)),
+        flush_interval_ms=random.choice((1, 5, 20)),
+        inflight_target_ms=random.choice((None, None, None, 50)),
+        max_inflight_bytes=random.choice((None, None, None, None, 2_000)),
+        capture_memory=random.choice((512 << 20, 512 << 20, 512 << 20, 4_000)),
+        interval_ms=random.choice((50, 100, 200, 400)),
+        timeout_ms=random.choice((150, 5_000, 60_000, 60_000)),
+        alignment=random.choice(("auto", "auto", "unaligned", "unaligned", "aligned")),
+        alignment_timeout_ms=random.choice((0, 5, 20, 100)),
+        min_pause_ms=random.choice((0, 0, 0, 50)),
+        max_concurrent=random.choice((1, 1, 2, 4, 8)),
+        tolerable_failures=random.choice((None, None, None, 0, 2)),
+        trigger_on=random.choice(("firstBarrier",) * 5 + ("lastBarrier",)),
+        retained=random.choice((1, 2, 3)),
+        pace_ms=random.choice((0.05, 0.1, 0.3)),
+        bounded=random.random() < 0.4,
+        checks=random.choice((1, 4, 16)),
+        allow_older=random.random() < 0.5,
+        faults=_draw_faults(random),
+        snapshots=tuple(
+            UserSnapshot(random.choice(("auto", "aligned", "unaligned", "unaligned")), random.randrange(FAULT_STEPS))
+            for _ in range(random.choice((0, 0, 1, 2, 5)))
+        ),
+    )
+
+
+def _draw_faults(random: Random) -> tuple[Fault, ...]:
+    count = random.choices((0, 1, 2, 3, 5), (10, 30, 30, 20, 10))[0]
+    steps = sorted(random.randrange(20, FAULT_STEPS) for _ in range(count))
+    return tuple(Fault(random.choice(FAULT_KINDS), step) for step in steps)
+
+
+def _with_costs(random: Random, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Most nodes are quick; now and then one is slow, and keyed ones more often."""
+    costs = (0.0, 0.0, 0.02, 0.2, 2.0)
+    return tuple(
+        msgspec.structs.replace(
+            node, cost_ms=0.0 if node.kind == "source" else random.choice(costs if node.kind in KEYED else costs[:4])
+        )
+        for node in nodes
+    )

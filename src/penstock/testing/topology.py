@@ -1,0 +1,143 @@
+"""The shape of a simulated job: which nodes there are, how they are joined up, and how to draw one at random."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+KEYED = ("count", "window", "sort", "join")
+"""Kinds of nodes with state by key: their inputs are hashed (a join's first one may be broadcast instead)."""
+
+MAX_NODES = 9
+MAX_BROADCASTS = 1
+"""Each multiplies the rows behind it by the parallelism."""
+
+
+class Inlet(msgspec.Struct, frozen=True):
+    """An edge: from which node (its position), and ``hash``, ``rebalance`` or ``broadcast``."""
+
+    producer: int
+    kind: str
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A vertex; its position among the nodes is its id. ``cost_ms`` is per row.
+
+    ``kind``: ``source`` (``splits`` of ``rows_per_split``), ``relay`` (passes rows on; of several inputs: a union),
+    ``rekey`` (another key), ``count`` (how many rows of the key so far), ``window`` (rows per key and window, when the
+    watermark closes it), ``sort`` (rows in the order of event time, when the watermark has passed them) or ``join``
+    (pairs of rows with equal key and event time). A node that nobody reads from has a sink.
+    """
+
+    kind: str
+    inlets: tuple[Inlet, ...] = ()
+    cost_ms: float = 0.0
+    splits: int = 0
+    rows_per_split: int = 0
+
+
+def leaves(nodes: tuple[Node, ...]) -> list[int]:
+    """The nodes that nobody reads from."""
+    read = {inlet.producer for node in nodes for inlet in node.inlets}
+    return [position for position in range(len(nodes)) if position not in read]
+
+
+class _Drawing:
+    """Nodes drawn so far. ``open``: those that nobody reads from yet, with the keys their rows have."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self.nodes: list[Node] = []
+        self.open: list[int] = []
+        self._keys: list[str] = []
+        self._broadcasts = 0
+
+    def source(self) -> None:
+        splits = self._random.choice((2, 4, 6, 8, 12))
+        rows = self._random.choice((20, 40, 60, 100))
+        self._add(Node("source", (), 0.0, splits, rows), "plain")
+
+    def chain(self) -> None:
+        """One more node behind an open one."""
+        self._behind(self._random.choice(self.open))
+
+    def union(self) -> None:
+        some = sorted(self._random.sample(self.open, self._random.choice((2, 2, 3)) if len(self.open) > 2 else 2))
+        kind = self._random.choice(("relay", "relay", "count", "sort"))
+        self._join_up(kind, some, "mixed" if len({self._keys[n] for n in some}) > 1 else self._keys[some[0]])
+
+    def join(self) -> None:
+        """Two nodes whose rows have the same keys; else one of them gets other keys first."""
+        left, right = sorted(self._random.sample(self.open, 2))
+        if self._keys[left] != self._keys[right] or self._keys[left] == "mixed":
+            left, right = (n if self._keys[n] == "new" else self._rekey(n) for n in (left, right))
+        self._join_up("join", [left, right], self._keys[left])
+
+    def diamond(self) -> None:
+        """Two ways from one node that come together again."""
+        top = self._random.choice(self.open)
+        self.open.remove(top)
+        arms = [self._add(self._node(self._arm_kind(), [top]), self._keys[top]) for _ in range(2)]
+        if self._random.random() < 0.5 and self._keys[top] != "mixed":
+            self._join_up("join", arms, self._keys[top])
+        else:
+            self._join_up("relay", arms, self._keys[top])
+
+    def _arm_kind(self) -> str:
+        return self._random.choice(("relay", "count", "sort"))
+
+    def _behind(self, position: int) -> None:
+        kinds = ("relay", "count", "window", "sort", "rekey")
+        kind = self._random.choices(kinds, (3, 4, 2, 2, 2))[0]
+        keys = {"window": "mixed", "rekey": "new"}.get(kind, self._keys[position])
+        self._join_up(kind, [position], keys)
+
+    def _rekey(self, position: int) -> int:
+        self.open.remove(position)
+        return self._add(self._node("rekey", [position]), "new")
+
+    def _join_up(self, kind: str, producers: list[int], keys: str) -> None:
+        for producer in producers:
+            self.open.remove(producer)
+        self._add(self._node(kind, producers), keys)
+
+    def _node(self, kind: str, producers: list[int]) -> Node:
+        return Node(kind, tuple(Inlet(p, self._edge(kind, number)) for number, p in enumerate(producers)))
+
+    def _edge(self, kind: str, number: int) -> str:
+        kinds = ["hash", "hash", "rebalance", "broadcast"] if kind not in KEYED else ["hash"]
+        if kind == "join" and number == 0:
+            kinds = ["hash", "hash", "broadcast"]
+        chosen = self._random.choice(kinds)
+        if chosen == "broadcast":
+            if self._broadcasts == MAX_BROADCASTS:
+                return "hash"
+            self._broadcasts += 1
+        return chosen
+
+    def _add(self, node: Node, keys: str) -> int:
+        self.nodes.append(node)
+        self._keys.append(keys)
+        self.open.append(len(self.nodes) - 1)
+        return self.open[-1]
+
+
+def draw_nodes(random: Random) -> tuple[Node, ...]:
+    """1 to 4 sources, chains, unions, joins and diamonds; one sink, now and then two."""
+    drawing = _Drawing(random)
+    for _ in range(random.choices((1, 2, 3, 4), (50, 30, 12, 8))[0]):
+        drawing.source()
+    size = len(drawing.nodes) + random.choice((1, 2, 2, 3, 3, 4))
+    sinks = random.choices((1, 2), (5, 1))[0]
+    while len(drawing.open) > sinks or len(drawing.nodes) < size:
+        together = len(drawing.open) > 1 and (len(drawing.nodes) >= size or random.random() < 0.5)
+        if together:
+            random.choice((drawing.union, drawing.join))()
+        elif random.random() < 0.25 and len(drawing.nodes) + 3 <= MAX_NODES:
+            drawing.diamond()
+        else:
+            drawing.chain()
+        if any(drawing.nodes[position].kind == "source" for position in drawing.open) and len(drawing.open) <= sinks:
+            drawing.chain()
+    return tuple(drawing.nodes)
