@@ -13,7 +13,7 @@ from penstock.connectors.base import Sink, SinkCommitter, SinkContext, SinkWrite
 from penstock.graph.model import Edge, EdgeKind, JobGraph, OperatorSpec, SinkSpec, SourceSpec, Vertex
 from penstock.ids import ChannelId, CheckpointId, SubtaskId
 from penstock.operators.base import Operator, OperatorState
-from penstock.protocol.elements import Alignment, Barrier, Element, EndOfPartition
+from penstock.protocol.elements import Alignment, Barrier, Captured, Element, EndOfPartition
 from penstock.runtime.host import (
     Arrived,
     Granted,
@@ -156,6 +156,8 @@ class HandDriven:
     def __post_init__(self) -> None:
         self.links: dict[ChannelId, deque[Element]] = {}
         self.credits: dict[ChannelId, deque[int]] = {}
+        self.parts: dict[tuple[CheckpointId, SubtaskId], list[Captured]] = {}
+        self.ended: list[SubtaskId] = []
         self.captures: dict[tuple[CheckpointId, SubtaskId], SubtaskCapture] = {}
         self.declined_: list[tuple[SubtaskId, CheckpointId]] = []
         self.requests: list[tuple[SubtaskId, int, int | None]] = []
@@ -186,9 +188,17 @@ class HandDriven:
     def grant(self, channel: ChannelId, credit: int) -> None:
         self.credits.setdefault(channel, deque()).append(credit)
 
+    def recorded(self, subtask: SubtaskId, checkpoint: CheckpointId, inflight: Sequence[Captured]) -> None:
+        self.parts.setdefault((checkpoint, subtask), []).extend(inflight)
+
     def captured(self, capture: SubtaskCapture) -> None:
-        assert (capture.checkpoint, capture.subtask) not in self.captures
-        self.captures[capture.checkpoint, capture.subtask] = capture
+        key = capture.checkpoint, capture.subtask
+        assert key not in self.captures
+        self.captures[key] = replace(capture, inflight=[*self.parts.pop(key, []), *capture.inflight])
+
+    def finished(self, subtask: SubtaskId) -> None:
+        assert subtask not in self.ended
+        self.ended.append(subtask)
 
     def declined(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: str) -> None:
         self.declined_.append((subtask, checkpoint))
@@ -214,8 +224,10 @@ class HandDriven:
         for index in range(self.graph.parallelism):
             self.at(vertex, index).inbox.append(event)
 
-    def trigger(self, checkpoint: CheckpointId, alignment: Alignment) -> None:
-        self.tell(Triggered(checkpoint, alignment), 0)
+    def trigger(self, checkpoint: CheckpointId, alignment: Alignment, remaining_ms: int | None = None) -> None:
+        for vertex in self.graph.vertices:
+            if vertex.source is not None:
+                self.tell(Triggered(checkpoint, alignment, remaining_ms=remaining_ms), vertex.id)
 
     def assign(self, index: int, first: int, end: int) -> None:
         self.at(0, index).inbox.append(SplitsAssigned([Split(f"s{first}", {"first": first, "end": end})]))
