@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 import pytest
 
+from penstock.ids import SubtaskId
 from penstock.runtime.breather import LONG_STEP_S, MOMENT_S, Breather, Underway
+from penstock.runtime.host import StepResult
+from penstock.runtime.inbox import Inbox
+from penstock.runtime.subtask_thread import SubtaskThread
 
 
 class Slot:
@@ -58,3 +65,57 @@ def test_a_checkpoint_is_waited_for_once_and_no_longer_than_the_step_took() -> N
     slot.underway.began(8)
     slot.breather.stepped(0.5)
     assert slot.rest_s({0.1: 8}) == pytest.approx(0.1 + MOMENT_S, abs=0.003)
+
+
+def test_late_barriers_of_an_answered_checkpoint_do_not_bring_it_back() -> None:
+    underway = Underway()
+    underway.began(3)
+    underway.ended(3)
+    underway.began(3)
+    assert underway.newest() is None
+    underway.began(4)
+    assert underway.newest() == 4
+
+
+class Stub:
+    """A subtask whose steps with input take long; what each step was allowed is kept."""
+
+    def __init__(self) -> None:
+        self.inbox: Inbox[object] = Inbox()
+        self.allowed: list[bool] = []
+        self.closed = threading.Event()
+
+    def step(self, now_ms: float, take_input: bool = True) -> StepResult:
+        self.allowed.append(take_input)
+        if take_input:
+            time.sleep(1.5 * LONG_STEP_S)
+        return StepResult(worked=take_input)
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+def test_the_thread_of_a_subtask_leaves_its_input_alone_behind_a_long_step_while_a_checkpoint_is_under_way() -> None:
+    underway, stub, failures = Underway(), Stub(), []
+    thread = SubtaskThread(
+        SubtaskId(0, 0),
+        lambda: stub,  # type: ignore[arg-type,return-value]
+        lambda subtask: None,
+        lambda subtask, problem: failures.append(problem),
+        underway,
+    )
+    underway.began(1)
+    thread.start()
+    thread.go()
+    deadline = time.monotonic() + 5
+    while len(stub.allowed) < 10 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    underway.ended(1)
+    while stub.allowed.count(True) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    thread.stop()
+    thread.thread.join(5)
+    assert failures == []
+    assert stub.closed.is_set()
+    assert stub.allowed[:10] == [True] + [False] * 9
+    assert stub.allowed.count(True) >= 2, "input again once it is answered"

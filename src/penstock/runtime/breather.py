@@ -26,11 +26,15 @@ class Underway:
 
     def __init__(self) -> None:
         self._checkpoints: dict[CheckpointId, None] = {}
+        self._newest_ended: CheckpointId = 0
 
     def began(self, checkpoint: CheckpointId) -> None:
-        self._checkpoints[checkpoint] = None
+        """Said for every barrier; one that comes after the end, or behind a newer one's, is too late to matter."""
+        if checkpoint > self._newest_ended:
+            self._checkpoints[checkpoint] = None
 
     def ended(self, checkpoint: CheckpointId) -> None:
+        self._newest_ended = max(checkpoint, self._newest_ended)
         self._checkpoints.pop(checkpoint, None)
 
     def newest(self) -> CheckpointId | None:

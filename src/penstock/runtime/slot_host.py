@@ -88,7 +88,7 @@ class SlotHost:
 
     def send(self, channel: ChannelId, element: Element) -> None:
         if channel.consumer == self._slot:
-            self._inboxes[self._consumers[channel.edge]].append(_arrived(channel, element))
+            self._inboxes[self._consumers[channel.edge]].append(self._arrived(channel, element))
         else:
             self.peers[channel.consumer].element(channel.edge, element)
 
@@ -131,7 +131,7 @@ class SlotHost:
         if message.stream not in self._consumers:
             raise GenerationFailed(f"slot {peer} sent something on edge {message.stream}, which does not exist")
         if isinstance(received, ReceivedElement):
-            self._inboxes[self._consumers[received.channel.edge]].append(_arrived(received.channel, received.element))
+            self._inboxes[self._consumers[received.channel.edge]].append(self._arrived(received.channel, received.element))
         elif isinstance(received, ReceivedGrant):
             self._inboxes[self._producers[received.channel.edge]].append(Granted(received.channel, received.credit))
 
@@ -169,7 +169,11 @@ class SlotHost:
         for inbox in self._inboxes.values():
             inbox.append(event)
 
-
-def _arrived(channel: ChannelId, element: Element) -> Arrived:
-    """Barriers are stamped: their time counts from here on."""
-    return Arrived(channel, element, time.monotonic() if isinstance(element, Barrier) else None)
+    def _arrived(self, channel: ChannelId, element: Element) -> Arrived:
+        """Barriers are stamped: their time counts from here on. One that overtook makes its checkpoint unaligned here,
+        whatever it was triggered as."""
+        if not isinstance(element, Barrier):
+            return Arrived(channel, element)
+        if element.alignment is Alignment.UNALIGNED:
+            self.underway.began(element.checkpoint)
+        return Arrived(channel, element, time.monotonic())
