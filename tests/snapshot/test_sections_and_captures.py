@@ -181,7 +181,8 @@ def test_a_capture_comes_back_whole(tmp_path: object) -> None:
     ]
     metrics = slot.metrics[1]
     assert metrics.inflight_rows == 6
-    assert metrics.inflight_bytes == mine.section.length + other.section.length
+    assert metrics.inflight_bytes == rows(20, 21).nbytes + buffer.nbytes * 3 // 10 + rows(30).nbytes
+    assert metrics.inflight_persisted_bytes == mine.section.length + other.section.length
     assert metrics.state_bytes == entry_state.section.length
 
 

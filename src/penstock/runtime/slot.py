@@ -56,6 +56,7 @@ from penstock.runtime.transport import IoLoop, Link, Listener, connect
 from penstock.runtime.uploads import Uploader
 from penstock.runtime.wire import PROTOCOL_VERSION, Message
 from penstock.snapshot.capture import load_restore
+from penstock.snapshot.capture_queue import CaptureLimits
 from penstock.snapshot.model import SubtaskManifest
 from penstock.snapshot.store import LocalStore
 
@@ -167,8 +168,10 @@ class Slot:
         self._loop.start()
         self._control = self._open_control(sock)
         self._host = SlotHost(self._task.graph, self._index, self._control)
+        options = self._task.options
+        limits = CaptureLimits(options.checkpoint_max_inflight_bytes, options.checkpoint_capture_memory)
         self._uploader = Uploader(
-            self._store, self._task.graph, self._task.generation, self._index, self._answer, self._crashed
+            self._store, self._task.graph, self._task.generation, self._index, limits, self._answer, self._crashed
         )
         self._loader = Loader(self._store, self._index, self._host.loaded, self._crashed)
         self._host.uploader, self._host.loader = self._uploader, self._loader
@@ -318,7 +321,7 @@ class Slot:
             self._events.put(decoded)
 
     def _answer(self, answer: CheckpointAck | CheckpointDecline) -> None:
-        """On the upload thread. The figures go first, so that an epoch's progress is told with its own."""
+        """On any thread. The figures go first, so that an epoch's progress is told with its own."""
         self._send_metrics()
         send(self._control, answer)
         self._host.underway.ended(answer.checkpoint)

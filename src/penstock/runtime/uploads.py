@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import assert_never
 
 import msgspec
 
 from penstock.errors import CheckpointFailed
 from penstock.graph.model import JobGraph
-from penstock.ids import CheckpointId, SubtaskId
+from penstock.ids import CheckpointId, GenerationId, SubtaskId
 from penstock.protocol.elements import Captured
 from penstock.runtime.host import SubtaskCapture
 from penstock.runtime.messages import CheckpointAck, CheckpointDecline
-from penstock.snapshot.capture import write_captures
+from penstock.snapshot.capture_queue import Begun, CaptureLimits, CaptureQueue, Ended, Recorded, Work
+from penstock.snapshot.slot_writer import SlotWriter
 from penstock.snapshot.store import Store
-
-MAX_ENDED = 64
-"""Checkpoints whose end is remembered, so that a late capture of one is dropped; more are never in flight."""
-
-
-@dataclass(frozen=True)
-class _Ended:
-    checkpoint: CheckpointId
-    reason: str | None
 
 
 class Uploader:
-    """Collects one capture per subtask and checkpoint.
+    """Writes what subtasks hand over as it comes, and answers with one capture per subtask.
 
     Args:
-        answer: takes exactly one message per checkpoint that all subtasks captured or one declined.
+        limits: a checkpoint beyond them is declined at once, on the thread that handed something over.
+        answer: takes exactly one message per checkpoint that all subtasks captured, one declined or the store failed;
+            on any thread. None for a checkpoint that the driver aborted first.
         on_crash: an error that is not the store's: a bug; the slot must end.
     """
 
@@ -41,84 +34,116 @@ class Uploader:
         self,
         store: Store,
         graph: JobGraph,
-        generation: int,
+        generation: GenerationId,
         slot: int,
+        limits: CaptureLimits,
         answer: Callable[[CheckpointAck | CheckpointDecline], None],
         on_crash: Callable[[BaseException], None],
     ) -> None:
-        self._store = store
-        self._graph = graph
-        self._generation = generation
         self._slot = slot
         self._answer = answer
         self._on_crash = on_crash
-        self._work: queue.SimpleQueue[SubtaskCapture | _Ended | None] = queue.SimpleQueue()
-        self._parts: dict[CheckpointId, list[SubtaskCapture]] = {}
-        self._ended: dict[CheckpointId, None] = {}
+        self._queue = CaptureQueue(limits)
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._writer = SlotWriter(store, graph, generation, slot)
+        self._writing_ms: dict[CheckpointId, float] = {}
         self.thread = threading.Thread(target=self._run, name=f"penstock-upload-{slot}", daemon=True)
 
-    # -- from any thread ------------------------------------------------------------------------------------------
+    # -- from any thread; none of these waits for the store ---------------------------------------------------------
 
     def triggered(self, checkpoint: CheckpointId, base: CheckpointId) -> None:
         """``base``: the complete checkpoint whose sections may be referred to (0: none)."""
+        with self._changed:
+            self._queue.triggered(checkpoint, base)
+            self._changed.notify()
 
     def recorded(self, subtask: SubtaskId, checkpoint: CheckpointId, inflight: Sequence[Captured]) -> None:
         """A part of what is in flight, before ``captured`` of the same subtask."""
-        raise NotImplementedError
+        self._offer(Recorded(subtask, checkpoint, inflight))
 
     def captured(self, capture: SubtaskCapture) -> None:
-        self._work.put(capture)
+        self._offer(capture)
 
     def declined(self, checkpoint: CheckpointId, reason: str) -> None:
         """One subtask cannot take the checkpoint: what the others captured is of no use."""
-        self._work.put(_Ended(checkpoint, reason))
+        self._end(checkpoint, reason)
 
     def aborted(self, checkpoint: CheckpointId) -> None:
         """The driver gave the checkpoint up: hold nothing for it."""
-        self._work.put(_Ended(checkpoint, None))
+        self._end(checkpoint, None)
 
     def stop(self) -> None:
-        self._work.put(None)
+        """What waits is dropped and what is half written removed; a write that runs is waited for by nobody."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
 
-    # -- on the upload thread -------------------------------------------------------------------------------------
+    @property
+    def held_bytes(self) -> int:
+        """Of in-flight rows that are kept in memory to be written."""
+        with self._changed:
+            return self._queue.held_bytes
+
+    def _offer(self, work: Recorded | SubtaskCapture) -> None:
+        with self._changed:
+            reason = self._queue.offer(work)
+            self._changed.notify()
+        if reason is not None:
+            self._end(work.checkpoint, reason)
+
+    def _end(self, checkpoint: CheckpointId, reason: str | None) -> None:
+        with self._changed:
+            is_news = self._queue.end(checkpoint)
+            self._changed.notify()
+        if is_news and reason is not None:
+            self._answer(CheckpointDecline(self._slot, checkpoint, reason))
+
+    # -- on the upload thread ---------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
-            while (item := self._work.get()) is not None:
-                if isinstance(item, _Ended):
-                    self._end(item.checkpoint, item.reason)
-                elif item.checkpoint not in self._ended:
-                    self._add(item)
-                del item  # or its rows would be held until the next checkpoint
+            while (work := self._next()) is not None:
+                self._do(work)
+                del work  # or its rows would be held until the next
         except Exception as problem:  # noqa: BLE001 - handed on, whatever it is
             self._on_crash(problem)
+        finally:
+            self._writer.close()
 
-    def _add(self, capture: SubtaskCapture) -> None:
-        parts = self._parts.setdefault(capture.checkpoint, [])
-        parts.append(capture)
-        if len(parts) == len(self._graph.vertices):
-            del self._parts[capture.checkpoint]
-            self._write(capture.checkpoint, parts)
+    def _next(self) -> Work | None:
+        with self._changed:
+            self._queue.written()
+            self._changed.wait_for(lambda: self._stopping or len(self._queue))
+            return None if self._stopping else self._queue.take()
 
-    def _write(self, checkpoint: CheckpointId, parts: list[SubtaskCapture]) -> None:
-        started = time.monotonic()
+    def _do(self, work: Work) -> None:
+        match work:
+            case Begun(checkpoint, base):
+                self._writer.begin(checkpoint, base)
+            case Ended(checkpoint):
+                self._writing_ms.pop(checkpoint, None)
+                self._writer.abandon(checkpoint)
+            case Recorded() | SubtaskCapture():
+                self._write(work)
+            case _:
+                assert_never(work)
+
+    def _write(self, work: Recorded | SubtaskCapture) -> None:
+        checkpoint = work.checkpoint
+        began = time.monotonic()
         try:
-            manifest = write_captures(self._store, self._graph, self._generation, self._slot, parts)
+            manifest = self._writer.finish(checkpoint) if self._writer.write(work) else None
         except CheckpointFailed as problem:
             self._end(checkpoint, str(problem))
             return
-        written_ms = (time.monotonic() - started) * 1000
-        metrics = [msgspec.structs.replace(m, async_ms=written_ms) for m in manifest.metrics]
-        self._remember(checkpoint)
-        self._answer(CheckpointAck(checkpoint, msgspec.structs.replace(manifest, metrics=metrics)))
-
-    def _end(self, checkpoint: CheckpointId, reason: str | None) -> None:
-        self._parts.pop(checkpoint, None)
-        if reason is not None and checkpoint not in self._ended:
-            self._answer(CheckpointDecline(self._slot, checkpoint, reason))
-        self._remember(checkpoint)
-
-    def _remember(self, checkpoint: CheckpointId) -> None:
-        self._ended[checkpoint] = None
-        while len(self._ended) > MAX_ENDED:
-            del self._ended[next(iter(self._ended))]
+        written_ms = self._writing_ms.pop(checkpoint, 0.0) + (time.monotonic() - began) * 1000
+        if manifest is None:
+            self._writing_ms[checkpoint] = written_ms
+            return
+        with self._changed:
+            alive = self._queue.finish(checkpoint)
+        if alive:  # else it ended while it was made durable, and its abandonment is the next work
+            self._writer.confirm(checkpoint)
+            metrics = [msgspec.structs.replace(m, async_ms=written_ms) for m in manifest.metrics]
+            self._answer(CheckpointAck(checkpoint, msgspec.structs.replace(manifest, metrics=metrics)))

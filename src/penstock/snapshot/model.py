@@ -81,7 +81,13 @@ class SubtaskManifest(msgspec.Struct, frozen=True):
 
 class CaptureMetrics(msgspec.Struct, frozen=True):
     """Per subtask, milliseconds: trigger to first barrier (without what it spent on the wire), first to last barrier,
-    pause of the subtask, write. ``unaligned``: whether it was when it ended here."""
+    pause of the subtask, write. ``unaligned``: whether it was when it ended here.
+
+    Attributes:
+        inflight_bytes: of the in-flight rows captured, in memory; without recovered ones, which are only carried on.
+        inflight_persisted_bytes: what was written for them; rows that were durable already are only referred to.
+        inflight_rows: captured, written or not.
+    """
 
     vertex: int
     index: int
@@ -90,6 +96,7 @@ class CaptureMetrics(msgspec.Struct, frozen=True):
     sync_ms: float = 0.0
     async_ms: float = 0.0
     inflight_bytes: int = 0
+    inflight_persisted_bytes: int = 0
     inflight_rows: int = 0
     state_bytes: int = 0
     unaligned: bool = False
@@ -104,12 +111,14 @@ class SlotManifest(msgspec.Struct, frozen=True):
 
 
 class SourceManifest(msgspec.Struct, frozen=True):
-    """The driver's side of a source: discovery state and splits found but not yet assigned, in order."""
+    """The driver's side of a source: discovery state and splits found but not yet assigned, in order. ``finished``: no
+    later look will find anything."""
 
     operator_id: str
     vertex: int
     state: Plain
     pending: list[Split]
+    finished: bool = False
 
 
 class SnapshotMetadata(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ found out too. Nothing refers to a data file before ``SectionWriter.close`` has 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -53,8 +54,8 @@ class _Hashing:
 class SectionWriter:
     """Writes one data file, section by section; owned by one thread.
 
-    Use as a context manager: leaving it by an exception removes the file. The references from ``append`` are valid
-    once ``close`` has returned, and only then. Without sections there is no file.
+    The references from ``append`` are valid once ``close`` has returned, and only then. ``abandon`` removes the file,
+    and so does leaving it, as a context manager, by an exception. Without sections there is no file.
 
     Args:
         store: the location.
@@ -62,7 +63,7 @@ class SectionWriter:
         compression: ``lz4`` or None; readers need not be told.
 
     Raises:
-        CheckpointFailed: (every method) the store is full or fails; the file is named.
+        CheckpointFailed: (``append``, ``close``) the store is full or fails; the file is named, and gone.
     """
 
     def __init__(self, store: Store, path: str, compression: str | None = None) -> None:
@@ -71,6 +72,7 @@ class SectionWriter:
         self._offset = 0
         self._store = store
         self._file: DataFile | None = None
+        self._durable = False
 
     def append(
         self,
@@ -81,7 +83,7 @@ class SectionWriter:
         """Write one section: batches in order, each with its custom metadata. Only the rows of a slice are written."""
         try:
             if self._file is None:
-                self._file = self._store.create(self._path)
+                self._file = self._create()
             sink = _Hashing(self._file, identity)
             with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), schema, options=self._options) as writer:
                 for batch, metadata in batches:
@@ -105,10 +107,29 @@ class SectionWriter:
             self._file.close()
         except OSError as error:
             raise self._failed(error) from error
+        self._durable = True
+
+    def abandon(self) -> None:
+        """Remove the file, a durable one too: nothing may refer to it. Best effort; never raises OSError."""
+        if self._durable:
+            with contextlib.suppress(OSError):
+                self._store.delete(self._path)
+        elif self._file is not None:
+            self._file.abandon()
+
+    def _create(self) -> DataFile:
+        try:
+            return self._store.create(self._path)
+        except FileExistsError:
+            raise
+        except OSError:
+            # It may have been made all the same. The name is ours alone, and nothing refers to it yet.
+            with contextlib.suppress(OSError):
+                self._store.delete(self._path)
+            raise
 
     def _failed(self, error: OSError) -> CheckpointFailed:
-        if self._file is not None:
-            self._file.abandon()
+        self.abandon()
         return CheckpointFailed(f"cannot write {self._path}: {error}")
 
     def __enter__(self) -> SectionWriter:
@@ -117,8 +138,8 @@ class SectionWriter:
     def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
         if kind is None:
             self.close()
-        elif self._file is not None:
-            self._file.abandon()
+        else:
+            self.abandon()
 
 
 @dataclass(frozen=True)

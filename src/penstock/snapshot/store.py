@@ -93,6 +93,7 @@ class _LocalFile(DataFile):
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file = path.open("xb", buffering=0)
+        self._durable = False
 
     def write(self, data: bytes) -> None:
         view = memoryview(data)
@@ -105,9 +106,10 @@ class _LocalFile(DataFile):
         finally:
             self._file.close()
         _fsync_folder(self._path.parent)
+        self._durable = True
 
     def abandon(self) -> None:
-        if self._file.closed:
+        if self._durable:
             return
         with contextlib.suppress(OSError):
             self._file.close()
