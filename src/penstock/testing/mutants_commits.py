@@ -1,0 +1,153 @@
+"""Broken epochs: what is committed, when, under which id, and what is remembered of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.ids import CheckpointId
+from penstock.protocol import commits
+from penstock.protocol import coordinator_types as ct
+from penstock.protocol.commits import CommitLedger, PendingCommit
+from penstock.protocol.coordinator import Coordinator
+from penstock.runtime.host import Aborted, InboxEvent
+from penstock.runtime.subtask import Subtask
+from penstock.snapshot import effects as effects_module
+from penstock.snapshot import work as w
+from penstock.snapshot.driver import DriverCore
+from penstock.testing.mutation import mutant
+
+
+def _commit_on_last_ack(original: Any) -> Any:
+    def on_ack(self: Coordinator, event: ct.Ack, now_ms: float) -> list[ct.Command]:
+        commands: list[ct.Command] = original(self, event, now_ms)
+        for command in commands:
+            if isinstance(command, ct.WriteMetadata):
+                self._ledger.completed(command.checkpoint, command.slots)
+        return commands
+
+    return on_ack
+
+
+def _covered_stays(original: Any) -> Any:
+    def completed(self: CommitLedger, checkpoint: CheckpointId, slots: Any) -> None:
+        if checkpoint > self._covered:
+            original(self, checkpoint, slots)
+
+    return completed
+
+
+def _under_the_newest_id(original: Any) -> Any:
+    def pending_commits(slots: Any, sinks: Any, committed_epoch: int, checkpoint: CheckpointId) -> list[PendingCommit]:
+        found = original(slots, sinks, committed_epoch, checkpoint)
+        newest = max((entry.epoch for entry in found), default=0)
+        moved: dict[str, dict[int, bytes]] = {}
+        for entry in found:
+            moved.setdefault(entry.operator_id, {}).update(entry.messages)
+        return [PendingCommit(newest, operator_id, messages) for operator_id, messages in sorted(moved.items())]
+
+    return pending_commits
+
+
+def _only_own_message(original: Any) -> Any:
+    def end_epoch(self: Subtask, *arguments: Any, **options: Any) -> Any:
+        self._pending_messages.clear()
+        return original(self, *arguments, **options)
+
+    return end_epoch
+
+
+def _discard_on_abort(original: Any) -> Any:
+    def handle(self: Subtask, event: InboxEvent) -> None:
+        if isinstance(event, Aborted):
+            self._pending_messages.pop(event.checkpoint, None)
+        original(self, event)
+
+    return handle
+
+
+def _nothing_recommitted(original: Any) -> Any:
+    def recovered(self: CommitLedger, committed_epoch: int, pending: Any, checkpoint: CheckpointId) -> None:
+        original(self, committed_epoch, (), checkpoint)
+
+    return recovered
+
+
+def _logged_as_committed(original: Any) -> Any:
+    def on_metadata_written(self: Coordinator, event: ct.MetadataWritten, now_ms: float) -> list[ct.Command]:
+        commands = original(self, event, now_ms)
+        return [
+            ct.LogComplete(c.checkpoint, c.checkpoint, c.reserve) if isinstance(c, ct.LogComplete) else c
+            for c in commands
+        ]
+
+    return on_metadata_written
+
+
+def _abandon_at_once(original: Any) -> Any:
+    def on_ready(self: DriverCore, event: w.GenerationReady, now_ms: float) -> list[w.Output]:
+        outputs = original(self, event, now_ms)
+        if self._abandon is not None:
+            outputs.insert(0, w.Abandon(self._abandon[0]))
+            self._abandon = None
+        return outputs  # type: ignore[no-any-return]
+
+    return on_ready
+
+
+def _newest_first(original: Any) -> Any:
+    def take(self: CommitLedger) -> PendingCommit | None:
+        if self._out is None:
+            self._queue.reverse()
+        return original(self)  # type: ignore[no-any-return]
+
+    return take
+
+
+def _told_before_the_commit(original: Any) -> Any:
+    def notify(self: Coordinator) -> list[ct.Command]:
+        ready, self._to_notify = self._to_notify, []
+        return [ct.NotifyComplete(checkpoint, checkpoint) for checkpoint in ready]
+
+    return notify
+
+
+COMMITS = {
+    "commit-before-completeness": mutant(
+        "epochs are committed when all slots have acknowledged, before the snapshot is logged",
+        (Coordinator, "_on_ack", _commit_on_last_ack),
+        (CommitLedger, "completed", _covered_stays),
+    ),
+    "epoch-under-a-newer-id": mutant(
+        "messages of older epochs are committed under the id of the newest one",
+        (commits, "pending_commits", _under_the_newest_id),
+        (effects_module, "pending_commits", _under_the_newest_id),
+    ),
+    "messages-of-older-epochs-lost": mutant(
+        "a capture reports the commit message of its own epoch only",
+        (Subtask, "_end_epoch", _only_own_message),
+    ),
+    "abort-discards-staged-rows": mutant(
+        "an abort forgets the commit message of its epoch",
+        (Subtask, "_handle", _discard_on_abort),
+    ),
+    "pending-commits-not-recovered": mutant(
+        "a restored snapshot's uncommitted epochs are not committed",
+        (CommitLedger, "recovered", _nothing_recommitted),
+    ),
+    "logged-as-committed-too-early": mutant(
+        "the snapshot's log entry says that its epoch is committed",
+        (Coordinator, "_on_metadata_written", _logged_as_committed),
+    ),
+    "abandoned-before-the-commit": mutant(
+        "what older Generations staged is dropped before the restored epochs are committed",
+        (DriverCore, "_on_ready", _abandon_at_once),
+    ),
+    "newest-epoch-first": mutant(
+        "of several pending epochs the newest is committed first",
+        (CommitLedger, "take", _newest_first),
+    ),
+    "told-before-the-commit": mutant(
+        "slots forget an epoch's message when its snapshot is complete, before it is committed",
+        (Coordinator, "_notify", _told_before_the_commit),
+    ),
+}

@@ -1,0 +1,104 @@
+"""Broken sources: splits and positions that are in a snapshot twice or not at all, event time that runs ahead."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import msgspec
+
+from penstock.connectors.base import Split
+from penstock.protocol import coordinator_types as ct
+from penstock.protocol import splits as sp
+from penstock.protocol.alignment import CaptureReady
+from penstock.protocol.splits import SplitAssigner
+from penstock.runtime.subtask import Subtask
+from penstock.snapshot import work as w
+from penstock.snapshot.driver import DriverCore
+from penstock.testing.mutation import mutant
+
+
+def _captured_when_complete(original: Any) -> Any:
+    def carry_out(self: DriverCore, command: ct.Command) -> list[w.Output]:
+        if isinstance(command, ct.WriteMetadata):
+            self._captures[command.checkpoint] = [assigner.capture() for assigner in self.assigners]
+        return original(self, command)  # type: ignore[no-any-return]
+
+    return carry_out
+
+
+def _handed_out_but_kept(original: Any) -> Any:
+    """The driver's side keeps the split that it handed out last until the reader asks for the next one."""
+
+    def capture(self: SplitAssigner) -> sp.SourceCapture:
+        taken: sp.SourceCapture = original(self)
+        kept: list[Split] = [s for s in getattr(self, "mutant_handed_out", ()) if s not in taken.manifest.pending]
+        manifest = msgspec.structs.replace(taken.manifest, pending=[*kept, *taken.manifest.pending])
+        return dataclasses.replace(taken, manifest=manifest)
+
+    return capture
+
+
+def _remember_handed_out(original: Any) -> Any:
+    def handle(self: SplitAssigner, event: sp.Event, now_ms: float) -> list[sp.Command]:
+        commands: list[sp.Command] = original(self, event, now_ms)
+        for command in commands:
+            if isinstance(command, sp.Assign):
+                self.mutant_handed_out = command.splits  # type: ignore[attr-defined]
+        if isinstance(event, sp.Requested) and not any(isinstance(c, sp.Assign) for c in commands):
+            self.mutant_handed_out = ()  # type: ignore[attr-defined]
+        return commands
+
+    return handle
+
+
+def _position_at_the_end(original: Any) -> Any:
+    def hand_over(self: Subtask, ready: CaptureReady) -> None:
+        end = self._epoch_ends.get(ready.checkpoint)
+        if end is not None and self._feed is not None:
+            self._epoch_ends[ready.checkpoint] = dataclasses.replace(end, splits=self._feed.snapshot())
+        original(self, ready)
+
+    return hand_over
+
+
+def _pending_not_restored(original: Any) -> Any:
+    def restored(self: SplitAssigner) -> None:
+        original(self)
+        self._pending.clear()
+
+    return restored
+
+
+def _lift_to_the_fastest(original: Any) -> Any:
+    def on_progressed(self: SplitAssigner, event: sp.Progressed) -> list[sp.Command]:
+        commands = original(self, event)
+        known = [r.watermark_us for r in self._readers if r.watermark_us is not None]
+        return [dataclasses.replace(c, watermark_us=max(known)) if isinstance(c, sp.Lift) else c for c in commands]
+
+    return on_progressed
+
+
+SOURCES = {
+    "enumerator-captured-late": mutant(
+        "the driver's side of a source is captured when all slots have acknowledged, not at the trigger",
+        (DriverCore, "_carry_out", _captured_when_complete),
+    ),
+    "split-with-reader-and-enumerator": mutant(
+        "a split that was handed out stays in the driver's capture until its reader asks again",
+        (SplitAssigner, "capture", _handed_out_but_kept),
+        (SplitAssigner, "handle", _remember_handed_out),
+    ),
+    "source-position-taken-late": mutant(
+        "a source's position is taken when its capture is handed over, not when the epoch ends",
+        (Subtask, "_hand_over", _position_at_the_end),
+    ),
+    "pending-splits-not-restored": mutant(
+        "splits that were found but not handed out are not restored",
+        (SplitAssigner, "__post_init__", _pending_not_restored),
+    ),
+    "lifted-to-the-fastest-reader": mutant(
+        "an idle reader's event time rises to the fastest reader's instead of the slowest's",
+        (SplitAssigner, "_on_progressed", _lift_to_the_fastest),
+    ),
+}
