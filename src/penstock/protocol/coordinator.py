@@ -1,9 +1,9 @@
 """The checkpoint coordinator: when a checkpoint is triggered, when it is complete, and what becomes visible then.
 
-One checkpoint's life::
-
-    (trigger) -> RUNNING -> all slots acknowledged -> WRITING metadata -> LOGGING -> complete
-                    \\-- declined, timed out, slot lost --\\-- cannot be written --> aborted
+One checkpoint's life is the table in ``checkpoint_life``. Several are in flight at once: periodic ones up to
+``max_concurrent``, requested ones beside them and before them, ``MAX_IN_FLIGHT`` in all; but nothing is triggered while
+a strictly aligned one is in flight. They complete in any order. One that completes makes older periodic ones
+superfluous; a requested one that completes late changes nothing but that it exists.
 
 An aborted checkpoint loses nothing: subtasks repeat the messages of its epoch in the next. The machine lives as long
 as its driver, over many Generations; each event of a slot carries the Generation it comes from, and what comes from
@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass
 
 from penstock.errors import ProtocolViolation
 from penstock.ids import CheckpointId, GenerationId
+from penstock.protocol import checkpoint_life as life
+from penstock.protocol.checkpoint_life import Pending, Phase
 from penstock.protocol.commits import CommitLedger
 from penstock.protocol.coordinator_types import (
     MAX_IN_FLIGHT,
@@ -35,6 +36,7 @@ from penstock.protocol.coordinator_types import (
     Decline,
     EpochCommitted,
     Event,
+    FailGeneration,
     FailQuery,
     GenerationEnded,
     GenerationOpened,
@@ -57,7 +59,6 @@ from penstock.protocol.coordinator_types import (
     WriteMetadata,
 )
 from penstock.protocol.elements import Alignment
-from penstock.snapshot.model import SlotManifest
 
 ID_BLOCK = 64
 """Ids reserved ahead in the log: a driver that dies leaves a gap of at most this many, and no id is used twice."""
@@ -70,25 +71,13 @@ MAX_REQUESTS = 64
 HISTORY = 32
 
 
-class Phase(Enum):
-    RUNNING = "running"
-    WRITING = "writing"
-    LOGGING = "logging"
+@dataclass(frozen=True)
+class _Waiting:
+    """A request that was not triggered yet; ``deadline_ms`` is None without a time-out of its own."""
 
-
-@dataclass
-class Pending:
-    """One checkpoint in flight. ``ticket`` is set for a user's request; ``base``: newest complete at the trigger."""
-
-    checkpoint: CheckpointId
-    generation: GenerationId
-    alignment: Alignment
-    request: SnapshotRequested | None
-    base: CheckpointId
-    started_ms: float
-    deadline_ms: float
-    phase: Phase = Phase.RUNNING
-    acks: dict[int, SlotManifest] = field(default_factory=dict)
+    request: SnapshotRequested
+    since_ms: float
+    deadline_ms: float | None
 
 
 class Coordinator:
@@ -107,12 +96,16 @@ class Coordinator:
         self._generation: GenerationId = 0
         self._running = False
         self._pending: dict[CheckpointId, Pending] = {}
-        self._requests: deque[SnapshotRequested] = deque()
+        self._requests: deque[_Waiting] = deque()
         self._next_checkpoint: CheckpointId = 1
         self._reserved_until: CheckpointId = 1
         self._reserving = False
         self._newest_complete: CheckpointId = 0
+        self._newest_told: CheckpointId = 0
         self._to_notify: list[CheckpointId] = []
+        self._failed_in_row = 0
+        self._last_failure = ""
+        self._failing = False
         self._next_trigger_ms = 0.0
         self._commit_attempts = 0
         self._retry_at_ms = 0.0
@@ -147,10 +140,16 @@ class Coordinator:
     def awaiting_commit(self) -> int:
         return self._ledger.awaiting
 
+    @property
+    def serves_requests(self) -> bool:
+        """A request waits for its turn, or the checkpoint of one is in flight."""
+        return bool(self._requests) or any(not p.periodic for p in self._pending.values())
+
     def next_wake_ms(self) -> float | None:
         """When the next ``Tick`` has something to do, or None: only another event can change anything."""
         times = [p.deadline_ms for p in self._pending.values() if p.phase is Phase.RUNNING]
-        if self._running and not self._gave_up:
+        times += [w.deadline_ms for w in self._requests if w.deadline_ms is not None]
+        if self._may_trigger() and self._periodic_has_room() and not self._reserving:
             times.append(self._next_trigger_ms)
         if self._commit_attempts:
             times.append(self._retry_at_ms)
@@ -170,12 +169,19 @@ class Coordinator:
             self._history.append(repr(event)[:200])
         commands += self._next_commit(now_ms)
         commands += self._notify()
+        commands += self._fail_generation()
         commands += self._trigger(now_ms)
         return commands
 
     def _on_tick(self, event: Tick, now_ms: float) -> list[Command]:
         expired = [p for p in self._pending.values() if p.phase is Phase.RUNNING and now_ms >= p.deadline_ms]
-        return [command for p in expired for command in self._abort(p, self._timeout_text(p), now_ms)]
+        commands = [c for p in expired for c in self._abort(p, life.TIMED_OUT, self._timeout_text(p), now_ms)]
+        late = [w for w in self._requests if w.deadline_ms is not None and now_ms >= w.deadline_ms]
+        for waiting in late:
+            self._requests.remove(waiting)
+            waited_ms = int(now_ms - waiting.since_ms)
+            commands.append(SnapshotFailed(waiting.request.ticket, 0, f"not triggered within {waited_ms} ms"))
+        return commands
 
     def _on_policy(self, event: PolicyChanged, now_ms: float) -> list[Command]:
         self._policy = event.policy
@@ -194,7 +200,10 @@ class Coordinator:
         self._reserved_until = event.reserved_until
         self._reserving = False
         self._newest_complete = event.restored
+        self._newest_told = 0
         self._to_notify.clear()
+        self._failed_in_row = 0
+        self._failing = False
         return []
 
     def _on_running(self, event: AllRunning, now_ms: float) -> list[Command]:
@@ -208,17 +217,20 @@ class Coordinator:
         if event.generation != self._generation:
             return [Ignored(event, f"Generation {self._generation} is the current one")]
         self._running = False
+        self._newest_told = 0
         self._to_notify.clear()
         # What is being logged may already be true: its outcome is awaited, everything earlier is dead.
         dead = [p for p in self._pending.values() if p.phase is not Phase.LOGGING]
-        return [c for p in dead for c in self._abort(p, f"Generation {event.generation} ended: {event.reason}", now_ms)]
+        reason = f"Generation {event.generation} ended: {event.reason}"
+        return [command for p in dead for command in self._abort(p, life.ENDED, reason, now_ms)]
 
     def _on_requested(self, event: SnapshotRequested, now_ms: float) -> list[Command]:
         if self._gave_up:
             return [SnapshotFailed(event.ticket, 0, "the query has failed")]
         if len(self._requests) >= MAX_REQUESTS:
             return [SnapshotFailed(event.ticket, 0, f"{MAX_REQUESTS} requests are waiting already")]
-        self._requests.append(event)
+        deadline_ms = None if event.timeout_ms is None else now_ms + event.timeout_ms
+        self._requests.append(_Waiting(event, now_ms, deadline_ms))
         return []
 
     def _on_ack(self, event: Ack, now_ms: float) -> list[Command]:
@@ -232,7 +244,7 @@ class Coordinator:
         pending.acks[event.manifest.slot] = event.manifest
         if len(pending.acks) < self._parallelism:
             return []
-        pending.phase = Phase.WRITING
+        pending.step("all slots acknowledged")
         request = pending.request
         return [
             WriteMetadata(
@@ -249,7 +261,7 @@ class Coordinator:
         pending = self._pending.get(event.checkpoint)
         if event.generation != self._generation or pending is None or pending.phase is not Phase.RUNNING:
             return [Ignored(event, "the checkpoint is not in flight in this Generation")]
-        return self._abort(pending, f"slot {event.slot} declined: {event.reason}", now_ms)
+        return self._abort(pending, life.DECLINED, f"slot {event.slot} declined: {event.reason}", now_ms)
 
     def _on_metadata_written(self, event: MetadataWritten, now_ms: float) -> list[Command]:
         pending = self._pending.get(event.checkpoint)
@@ -257,7 +269,7 @@ class Coordinator:
             return [Ignored(event, "the checkpoint was aborted")]
         if pending.phase is not Phase.WRITING:
             raise self._violation(event)
-        pending.phase = Phase.LOGGING
+        pending.step("metadata written")
         return [LogComplete(pending.checkpoint, self.committed_epoch, self._next_checkpoint + ID_BLOCK)]
 
     def _on_metadata_failed(self, event: MetadataFailed, now_ms: float) -> list[Command]:
@@ -266,12 +278,14 @@ class Coordinator:
             return [Ignored(event, "the checkpoint was aborted")]
         if pending.phase is not Phase.WRITING:
             raise self._violation(event)
-        return self._abort(pending, event.reason, now_ms)
+        return self._abort(pending, life.NOT_WRITTEN, event.reason, now_ms)
 
     def _on_complete_logged(self, event: CompleteLogged, now_ms: float) -> list[Command]:
         pending = self._logging(event, event.checkpoint)
         self._ledger.completed(event.checkpoint, pending.acks.values())
+        pending.step("logged")
         del self._pending[event.checkpoint]
+        self._failed_in_row = 0
         self._newest_complete = max(self._newest_complete, event.checkpoint)
         self._reserved_until = max(self._reserved_until, event.reserved_until)
         self._ended(pending, now_ms)
@@ -280,12 +294,10 @@ class Coordinator:
         commands: list[Command] = [Completed(event.checkpoint)]
         if pending.request is not None:
             commands.append(SnapshotSucceeded(pending.request.ticket, event.checkpoint))
-        bases = {p.base for p in self._pending.values()}
-        commands.append(Collect(pinned=tuple(sorted(bases)), in_flight=self.in_flight))
-        return commands
+        return commands + self._subsume(event.checkpoint, now_ms)
 
     def _on_log_failed(self, event: LogFailed, now_ms: float) -> list[Command]:
-        return self._abort(self._logging(event, event.checkpoint), event.reason, now_ms)
+        return self._abort(self._logging(event, event.checkpoint), life.NOT_LOGGED, event.reason, now_ms)
 
     def _on_ids_reserved(self, event: IdsReserved, now_ms: float) -> list[Command]:
         self._reserving = False
@@ -295,10 +307,10 @@ class Coordinator:
     def _on_reserve_failed(self, event: ReserveFailed, now_ms: float) -> list[Command]:
         """The store is failing: as good as a failed checkpoint; try again at the next interval."""
         self._reserving = False
+        if now_ms >= self._next_trigger_ms:
+            self._count_failure(event.reason)
         self._next_trigger_ms = now_ms + self._policy.interval_ms
-        refused: list[Command] = [SnapshotFailed(r.ticket, 0, event.reason) for r in self._requests]
-        self._requests.clear()
-        return refused
+        return self._refuse_requests(event.reason)
 
     def _on_epoch_committed(self, event: EpochCommitted, now_ms: float) -> list[Command]:
         self._ledger.done(event.epoch, event.operator_id)
@@ -310,8 +322,7 @@ class Coordinator:
         self._commit_attempts += 1
         if event.unknown or self._commit_attempts >= MAX_COMMIT_ATTEMPTS:
             self._gave_up = True
-            refused = [SnapshotFailed(r.ticket, 0, "the query has failed") for r in self._requests]
-            self._requests.clear()
+            refused = self._refuse_requests("the query has failed")
             return [FailQuery(f"epoch {event.epoch} of sink {event.operator_id}: {event.reason}"), *refused]
         self._retry_at_ms = now_ms + COMMIT_RETRY_MS * 2 ** (self._commit_attempts - 1)
         return []
@@ -325,33 +336,52 @@ class Coordinator:
         return [] if entry is None else [CommitEpoch(entry.epoch, entry.operator_id, entry.messages)]
 
     def _notify(self) -> list[Command]:
-        """Slots hear of a complete checkpoint once its epochs are committed: then they may forget the messages."""
+        """Slots hear of a complete checkpoint once its epochs are committed: then they may forget the messages. It may
+        be the base of others from then on, and what it replaces in that may be collected."""
         committed = self.committed_epoch
         ready = [checkpoint for checkpoint in self._to_notify if checkpoint <= committed]
         self._to_notify = [checkpoint for checkpoint in self._to_notify if checkpoint > committed]
-        return [NotifyComplete(checkpoint, committed) for checkpoint in ready]
+        if not ready:
+            return []
+        self._newest_told = max(self._newest_told, *ready)
+        notices = [NotifyComplete(checkpoint, committed) for checkpoint in ready]
+        return [*notices, Collect(pinned=self._pinned(), in_flight=self.in_flight)]
+
+    def _fail_generation(self) -> list[Command]:
+        """A Generation in which nothing is committed any more is worth less than one that starts anew."""
+        tolerable, failed = self._policy.tolerable_failures, self._failed_in_row
+        if tolerable is None or failed <= tolerable or not self._running or self._failing:
+            return []
+        self._failing = True
+        text = f"{failed} periodic checkpoints failed in a row, more than checkpoint.tolerableFailures={tolerable}"
+        return [FailGeneration(self._generation, f"{text}; the last was {self._last_failure}")]
 
     def _trigger(self, now_ms: float) -> list[Command]:
-        if not self._running or self._gave_up or self._ledger.awaiting >= self._policy.max_awaiting_commit:
+        if not self._may_trigger():
             return []
         commands: list[Command] = []
-        while self._requests and self._may_start(self._requests[0].alignment):
+        while self._requests and self._has_room():
             if self._next_checkpoint >= self._reserved_until:
                 return commands + self._reserve()
             commands.append(self._start(self._requests.popleft(), now_ms))
-        periodic_in_flight = any(p.request is None for p in self._pending.values())
-        if now_ms >= self._next_trigger_ms and not periodic_in_flight and self._may_start(self._policy.alignment):
+        if now_ms >= self._next_trigger_ms and self._periodic_has_room():
             if self._next_checkpoint >= self._reserved_until:
                 return commands + self._reserve()
             commands.append(self._start(None, now_ms))
             self._next_trigger_ms = now_ms + self._policy.interval_ms
         return commands
 
-    def _may_start(self, alignment: Alignment) -> bool:
-        """Nothing may be triggered while a strictly aligned checkpoint is in flight: no barrier overtakes an older."""
-        if len(self._pending) >= MAX_IN_FLIGHT:
-            return False
-        return all(p.alignment is not Alignment.ALIGNED for p in self._pending.values())
+    def _may_trigger(self) -> bool:
+        awaiting = self._ledger.awaiting
+        return self._running and not (self._gave_up or self._failing or awaiting >= self._policy.max_awaiting_commit)
+
+    def _has_room(self) -> bool:
+        """Not while a strictly aligned one is in flight: a newer one would overtake it, or turn it unaligned."""
+        return len(self._pending) < MAX_IN_FLIGHT and not any(p.strict for p in self._pending.values())
+
+    def _periodic_has_room(self) -> bool:
+        most = 1 if self._policy.min_pause_ms else self._policy.max_concurrent
+        return self._has_room() and sum(p.periodic for p in self._pending.values()) < most
 
     def _reserve(self) -> list[Command]:
         if self._reserving:
@@ -359,15 +389,23 @@ class Coordinator:
         self._reserving = True
         return [ReserveIds(self._next_checkpoint + ID_BLOCK)]
 
-    def _start(self, request: SnapshotRequested | None, now_ms: float) -> Trigger:
+    def _start(self, waiting: _Waiting | None, now_ms: float) -> Trigger:
         checkpoint = self._next_checkpoint
         self._next_checkpoint += 1
-        alignment = self._policy.alignment if request is None else request.alignment
-        timeout_ms = self._policy.timeout_ms if request is None else request.timeout_ms or self._policy.timeout_ms
-        self._pending[checkpoint] = Pending(
-            checkpoint, self._generation, alignment, request, self._newest_complete, now_ms, now_ms + timeout_ms
+        deadline_ms = None if waiting is None else waiting.deadline_ms
+        pending = Pending(
+            checkpoint,
+            self._generation,
+            self._policy.alignment if waiting is None else waiting.request.alignment,
+            None if waiting is None else waiting.request,
+            base=self._newest_told,
+            origin=self._newest_complete,
+            started_ms=now_ms if waiting is None else waiting.since_ms,
+            deadline_ms=now_ms + self._policy.timeout_ms if deadline_ms is None else deadline_ms,
         )
-        return self._trigger_of(self._pending[checkpoint])
+        pending.step("triggered")
+        self._pending[checkpoint] = pending
+        return self._trigger_of(pending)
 
     def _trigger_of(self, pending: Pending) -> Trigger:
         if pending.alignment is Alignment.AUTO:
@@ -376,16 +414,48 @@ class Coordinator:
             )
         return Trigger(pending.checkpoint, pending.alignment, base=pending.base)
 
-    def _abort(self, pending: Pending, reason: str, now_ms: float) -> list[Command]:
+    def _abort(self, pending: Pending, cause: str, reason: str, now_ms: float) -> list[Command]:
+        pending.step(cause)
         del self._pending[pending.checkpoint]
         self._ended(pending, now_ms)
-        commands: list[Command] = [Abort(pending.checkpoint, reason, tell_slots=self._running)]
+        failed = cause in life.FAILURES
+        if pending.periodic and failed:
+            self._count_failure(f"checkpoint {pending.checkpoint}: {reason}")
+        commands: list[Command] = [Abort(pending.checkpoint, reason, self._running, failed)]
         if pending.request is not None:
             commands.append(SnapshotFailed(pending.request.ticket, pending.checkpoint, reason))
         return commands
 
+    def _count_failure(self, reason: str) -> None:
+        self._failed_in_row += 1
+        self._last_failure = reason
+
+    def _subsume(self, complete: CheckpointId, now_ms: float) -> list[Command]:
+        """Older periodic ones: what they would have made visible is, and recovery takes the newest."""
+        older = [p for p in self._pending.values() if p.periodic and p.checkpoint < complete]
+        reason = f"checkpoint {complete}, which is newer, is complete"
+        return [
+            command
+            for p in older
+            if p.phase is not Phase.LOGGING
+            for command in self._abort(p, life.SUBSUMED, reason, now_ms)
+        ]
+
+    def _pinned(self) -> tuple[CheckpointId, ...]:
+        """What those in flight may refer to, and every complete one that may become the base of one before the next
+        collection: those that slots were told of last, or will be, or that are being logged now."""
+        found = {self._newest_told, *self._to_notify, *self._pending}
+        for pending in self._pending.values():
+            found |= {pending.base, pending.origin}
+        return tuple(sorted(found - {0}))
+
+    def _refuse_requests(self, reason: str) -> list[Command]:
+        refused: list[Command] = [SnapshotFailed(w.request.ticket, 0, reason) for w in self._requests]
+        self._requests.clear()
+        return refused
+
     def _ended(self, pending: Pending, now_ms: float) -> None:
-        if pending.request is None:
+        if pending.periodic:
             self._next_trigger_ms = max(self._next_trigger_ms, now_ms + self._policy.min_pause_ms)
 
     def _logging(self, event: Event, checkpoint: CheckpointId) -> Pending:
@@ -396,7 +466,7 @@ class Coordinator:
 
     def _timeout_text(self, pending: Pending) -> str:
         missing = [slot for slot in range(self._parallelism) if slot not in pending.acks]
-        waited_ms = int(pending.deadline_ms - pending.started_ms)
+        waited_ms = round(pending.deadline_ms - pending.started_ms)
         return f"not acknowledged by slots {missing} within {waited_ms} ms"
 
     def _violation(self, event: Event) -> ProtocolViolation:
@@ -412,8 +482,10 @@ class Coordinator:
         assert all(c < self._next_checkpoint for c in ids), "no id is used twice"
         assert self._next_checkpoint <= max(self._reserved_until, 1), "only reserved ids are used"
         assert len(ids) <= MAX_IN_FLIGHT, "checkpoints in flight are bounded"
-        assert sum(p.request is None for p in self._pending.values()) <= 1, "one periodic checkpoint at a time"
+        assert not any(self._pending[c].strict for c in ids[:-1]), "nothing is triggered beside a strictly aligned one"
+        assert self._newest_told <= self._newest_complete, "slots hear of complete checkpoints only"
         for p in self._pending.values():
+            assert p.base <= p.origin < p.checkpoint, "a base is complete and older"
             complete = len(p.acks) == self._parallelism
             assert complete == (p.phase is not Phase.RUNNING), "written exactly when all have acknowledged"
             assert p.generation == self._generation or p.phase is Phase.LOGGING, "older Generations are dead"

@@ -82,7 +82,9 @@ class GenerationEnded:
 class SnapshotRequested:
     """A user asks for a snapshot; exactly one of SnapshotSucceeded and SnapshotFailed answers the ticket.
 
-    ``kept``: it is never collected; False for one that the driver itself wants now.
+    ``timeout_ms`` counts from the request; None: the policy's, from its trigger. So a strictly aligned one, which
+    keeps all others waiting, always has a time-out. ``kept``: it is never collected; False for one that the driver
+    itself wants now. Tickets of the driver's owner are positive; others are the driver's own.
     """
 
     ticket: int
@@ -189,8 +191,9 @@ Event = (
 class Trigger:
     """Capture the sources' driver side and send the trigger to every slot, as one event on each link.
 
-    ``alignment`` is ALIGNED or UNALIGNED; ``remaining_ms``: how long it may stay aligned (None: for ever). ``base``: a
-    complete checkpoint of this Generation that stays pinned until this one ends (0: none).
+    ``alignment`` is ALIGNED or UNALIGNED; ``remaining_ms``: how long it may stay aligned (None: for ever). ``base``:
+    the newest complete checkpoint of this Generation that every slot was told of with NotifyComplete, on the same link
+    before this; it stays pinned until this one ends (0: none).
     """
 
     checkpoint: CheckpointId
@@ -244,11 +247,13 @@ class NotifyComplete:
 
 @dataclass(frozen=True)
 class Abort:
-    """The checkpoint failed; the query goes on. ``tell_slots``: they are there to be told."""
+    """The checkpoint is given up; the query goes on. ``tell_slots``: they are there to be told. ``failed``: False if
+    nothing went wrong with it: a newer one made it superfluous, or its Generation ended."""
 
     checkpoint: CheckpointId
     reason: str
     tell_slots: bool
+    failed: bool = True
 
 
 @dataclass(frozen=True)
@@ -260,7 +265,8 @@ class Completed:
 
 @dataclass(frozen=True)
 class Collect:
-    """Apply retention and collect orphans. ``pinned`` snapshots are bases of checkpoints ``in_flight``."""
+    """Apply retention and collect orphans. ``pinned``: what checkpoints ``in_flight`` may refer to, and what may become
+    the base of one before the next collection."""
 
     pinned: tuple[CheckpointId, ...]
     in_flight: tuple[CheckpointId, ...]
@@ -289,6 +295,22 @@ class FailQuery:
 
 
 @dataclass(frozen=True)
+class FailGeneration:
+    """Too many checkpoints failed in a row: end the Generation as if a slot was lost (``GenerationEnded`` follows)."""
+
+    generation: GenerationId
+    reason: str
+
+
+@dataclass(frozen=True)
+class FailGeneration:
+    """Too many checkpoints failed in a row: end the Generation as if a slot was lost (``GenerationEnded`` follows)."""
+
+    generation: GenerationId
+    reason: str
+
+
+@dataclass(frozen=True)
 class Ignored:
     """The event changed nothing, and why."""
 
@@ -309,5 +331,6 @@ Command = (
     | SnapshotSucceeded
     | SnapshotFailed
     | FailQuery
+    | FailGeneration
     | Ignored
 )

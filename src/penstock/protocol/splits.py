@@ -9,6 +9,10 @@ readers are idle, nothing is pending and a discovery that *started after that* f
 time may rise to the largest watermark any reader has generated. Dry is said once; only a new split makes it possible
 again, so further looks that find nothing send nothing.
 
+*End*: a discovery may say that it is finished. Then nobody looks any more, and the source is dry as soon as everything
+was handed out and all readers are idle; with that it has ended, which is said once. Readers end behind the watermark
+that dryness lets them rise to: else the windows that are open at the end would depend on who read what.
+
 *Lifting*: while some readers are idle and others still read, an idle one would hold event time back for as long as the
 others go on, for ever if their splits never end. It is lifted to the least watermark of those that read: whatever it
 is given later is compared with no more than that.
@@ -47,6 +51,7 @@ class Discovered:
 
     splits: Sequence[Split]
     state: Plain
+    finished: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,7 +113,14 @@ class Lift:
     watermark_us: int
 
 
-Command = Discover | Assign | Dry | Lift
+@dataclass(frozen=True)
+class Ended:
+    """To every reader, once per Generation: no split will be handed out any more. It follows ``Dry``."""
+
+    vertex: int
+
+
+Command = Discover | Assign | Dry | Lift | Ended
 
 
 @dataclass
@@ -188,14 +200,18 @@ class SplitAssigner:
     _look_counts: bool = field(init=False, default=False)
     _next_look_ms: float = field(init=False, default=0.0)
     _dry: bool = field(init=False, default=False)
+    _finished: bool = field(init=False, default=False)
+    _ended: bool = field(init=False, default=False)
     _looks: list[Look] = field(init=False, default_factory=list)
     _serial: int = field(init=False, default=0)
+    _settled: int = field(init=False, default=-1)
     _watermark_us: int | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self._readers = [_Reader() for _ in range(self.parallelism)]
         if self.restored is not None:
             self._state = self.restored.state
+            self._finished = self.restored.finished
             self._pending.extend(self.restored.pending)
             ids = [split.split_id for split in self._pending] + list(self.restored_unread)
             self._looks.append(Look(0, self._state, frozenset(ids)))
@@ -204,6 +220,11 @@ class SplitAssigner:
     def dry(self) -> bool:
         """Dry was said and nothing was found since."""
         return self._dry
+
+    @property
+    def finished(self) -> bool:
+        """Nothing new will ever be found. What was found may not be handed out or read yet."""
+        return self._finished
 
     @property
     def pending(self) -> int:
@@ -215,8 +236,8 @@ class SplitAssigner:
         return not self._pending and all(reader.idle for reader in self._readers)
 
     def next_wake_ms(self) -> float | None:
-        """When ``LookAround`` has something to do; None while a look is out or enough is pending."""
-        return None if self._looking or self._is_stocked() else self._next_look_ms
+        """When ``LookAround`` has something to do; None while a look is out, enough is pending or no look is needed."""
+        return None if self._looking or self._finished or self._is_stocked() else self._next_look_ms
 
     def handle(self, event: Event, now_ms: float) -> list[Command]:
         """Take one event; the commands are to be executed in order."""
@@ -227,16 +248,20 @@ class SplitAssigner:
             commands = self._on_discovered(event, now_ms)
         elif isinstance(event, Progressed):
             commands = self._on_progressed(event)
-        return commands + self._look(now_ms)
+        return commands + self._end() + self._look(now_ms)
 
     def capture(self) -> SourceCapture:
         """The discovery state and what is pending, now. Triggers to all slots must follow before any other event."""
-        manifest = SourceManifest(self.operator_id, self.vertex, self._state, list(self._pending))
+        manifest = SourceManifest(self.operator_id, self.vertex, self._state, list(self._pending), self._finished)
         return SourceCapture(manifest, tuple(self._looks))
 
-    def settled(self, look: Look) -> None:
-        """``Source.committed`` was told of this look: it and older ones need not be remembered."""
-        self._looks = [known for known in self._looks if known.serial > look.serial]
+    def settled(self, look: Look) -> bool:
+        """Everything up to this look is read: it and older ones need not be remembered. False if that is no news: an
+        older snapshot may complete after a newer one."""
+        news = look.serial > self._settled
+        self._settled = max(self._settled, look.serial)
+        self._looks = [known for known in self._looks if known.serial > self._settled]
+        return news
 
     def _on_requested(self, event: Requested) -> list[Command]:
         if not 0 <= event.index < self.parallelism:
@@ -269,6 +294,7 @@ class SplitAssigner:
             raise ProtocolViolation(f"splits(vertex={self.vertex})", "no look is out", repr(event)[:200])
         self._looking = False
         self._state = event.state
+        self._finished = event.finished
         if event.splits:
             self._serial += 1
             self._looks.append(Look(self._serial, event.state, frozenset(s.split_id for s in event.splits)))
@@ -297,8 +323,20 @@ class SplitAssigner:
             commands.append(Assign(self.vertex, index, (self._pending.popleft(),)))
         return commands
 
+    def _end(self) -> list[Command]:
+        if not self._finished or not self.all_idle:
+            return []
+        commands: list[Command] = []
+        if not self._dry:
+            self._dry = True
+            commands.append(Dry(self.vertex, self._watermark_us))
+        if not self._ended:
+            self._ended = True
+            commands.append(Ended(self.vertex))
+        return commands
+
     def _look(self, now_ms: float) -> list[Command]:
-        if self._looking or now_ms < self._next_look_ms or self._is_stocked():
+        if self._looking or self._finished or now_ms < self._next_look_ms or self._is_stocked():
             return []
         self._looking = True
         self._look_counts = self.all_idle
@@ -313,3 +351,5 @@ class SplitAssigner:
         waiting = [index for index, reader in enumerate(self._readers) if reader.request is not None]
         assert not (self._pending and waiting), "no reader waits while splits are pending"
         assert not (self._dry and not self.all_idle), "a dry source has idle readers only"
+        assert not self._ended or (self._finished and not self._pending), "an ended source has given everything away"
+        assert not (self._finished and self.all_idle and not self._dry), "a finished source is dry when it is read"

@@ -200,8 +200,10 @@ class StreamingQuery:
 
         Args:
             label: a name to find it by.
-            alignment: ``aligned`` or ``unaligned``; the query's own by default.
-            timeout: seconds; the snapshot is given up then.
+            alignment: ``auto``, ``aligned`` (strictly: no other checkpoint is triggered meanwhile, and it waits behind
+                whatever is in flight) or ``unaligned``; the query's own by default.
+            timeout: seconds, for all of it; the snapshot is given up then. By default ``checkpoint.timeout`` counts,
+                from the moment it is triggered.
 
         Raises:
             CheckpointFailed: declined, timed out or the query ended; the query itself goes on.

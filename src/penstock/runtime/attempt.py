@@ -7,12 +7,25 @@ from dataclasses import dataclass
 
 from penstock.config import Options
 from penstock.graph.model import JobGraph
+from penstock.protocol import coordinator_types as ct
+from penstock.protocol import splits as sp
 from penstock.runtime.launching import SlotJob, SlotLauncher, SlotTask
-from penstock.runtime.messages import Deploy, Register, Stop, ToSlot
+from penstock.runtime.messages import (
+    AssignSplits,
+    CheckpointAbort,
+    CheckpointComplete,
+    Deploy,
+    Register,
+    SourceEnds,
+    SourcesDryAt,
+    Stop,
+    ToSlot,
+    TriggerCheckpoint,
+)
 from penstock.runtime.rendezvous import ControlServer, SlotLost, SlotSaid
 from penstock.runtime.secret import Secret
 from penstock.runtime.transport import IoLoop
-from penstock.snapshot.work import GenerationReady
+from penstock.snapshot import work as w
 
 REGISTER_TIMEOUT_S = 30.0
 """All slots are there by then, or the Generation is cancelled: a gang is started as a whole or not at all."""
@@ -48,7 +61,7 @@ class Attempt:
 
     def __init__(
         self,
-        ready: GenerationReady,
+        ready: w.GenerationReady,
         plan: AttemptPlan,
         launcher: SlotLauncher,
         loop: IoLoop,
@@ -153,6 +166,24 @@ class Attempt:
     def broadcast(self, message: ToSlot) -> None:
         for slot in range(self._parallelism):
             self._server.send(slot, message)
+
+    def tell(self, output: w.Output) -> None:
+        """What the brain has for slots, as messages; anything else is for nobody here."""
+        match output:
+            case ct.Trigger(checkpoint, alignment, remaining_ms, base):
+                self.broadcast(TriggerCheckpoint(checkpoint, alignment.value, remaining_ms, base))
+            case ct.NotifyComplete(checkpoint, committed_epoch):
+                self.broadcast(CheckpointComplete(checkpoint, committed_epoch))
+            case ct.Abort(checkpoint, _, tell_slots=True):
+                self.broadcast(CheckpointAbort(checkpoint))
+            case sp.Assign(vertex, index, splits):
+                self.send(index, AssignSplits(vertex, index, list(splits)))
+            case sp.Lift(vertex, index, watermark_us):
+                self.send(index, SourcesDryAt(vertex, watermark_us))
+            case sp.Dry(vertex, watermark_us):
+                self.broadcast(SourcesDryAt(vertex, watermark_us))
+            case sp.Ended(vertex):
+                self.broadcast(SourceEnds(vertex))
 
     def stop(self) -> None:
         """Ask for an orderly end; ``Stopped`` follows from each slot."""

@@ -28,6 +28,7 @@ from penstock.errors import (
     ResourceError,
     SinkError,
 )
+from penstock.ids import SubtaskId
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol import splits as sp
 from penstock.protocol.elements import Alignment
@@ -39,19 +40,15 @@ from penstock.runtime.figures import Figures
 from penstock.runtime.lanes import Lanes
 from penstock.runtime.launching import SlotLauncher
 from penstock.runtime.messages import (
-    AssignSplits,
-    CheckpointAbort,
     CheckpointAck,
-    CheckpointComplete,
     CheckpointDecline,
     Register,
     Running,
     SlotFailed,
     SlotMetrics,
-    SourcesDryAt,
     SplitRequest,
     Stopped,
-    TriggerCheckpoint,
+    SubtaskFinished,
 )
 from penstock.runtime.rendezvous import SlotLost, SlotSaid
 from penstock.runtime.transport import IoLoop
@@ -121,7 +118,10 @@ def policy_of(options: Options) -> ct.Policy:
         interval_ms=options.checkpoint_interval_ms,
         timeout_ms=options.checkpoint_timeout_ms,
         alignment=options.checkpoint_alignment,
+        alignment_timeout_ms=options.checkpoint_alignment_timeout_ms,
         min_pause_ms=options.checkpoint_min_pause_ms,
+        max_concurrent=options.checkpoint_max_concurrent,
+        tolerable_failures=options.checkpoint_tolerable_failures,
     )
 
 
@@ -187,6 +187,8 @@ class CoordinatorService:
         self._demands = Demands(self._source_vertices)
         self._started: Future[None] = Future()
         self.error: PenstockError | None = None
+        self.all_committed = False
+        """The query ended by itself: its input ended, and everything is committed."""
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self._run, name="penstock-coordinator", daemon=True)
 
@@ -318,6 +320,8 @@ class CoordinatorService:
                 self._feed(ct.Decline(generation, checkpoint, slot, reason))
             case SplitRequest(vertex, index, holding, watermark_us):
                 self._feed(w.SplitRequested(generation, vertex, sp.Requested(index, holding, watermark_us)))
+            case SubtaskFinished(vertex, index):
+                self._feed(w.SubtaskFinished(generation, SubtaskId(vertex, index)))
             case SlotMetrics():
                 self._figures.metrics(message)
                 for subtask in message.subtasks:
@@ -356,6 +360,12 @@ class CoordinatorService:
                 self._tickets.pop(ticket).set_result(self._snapshots[checkpoint])
             case ct.SnapshotFailed(ticket, _, reason):
                 self._tickets.pop(ticket).set_exception(CheckpointFailed(f"the snapshot failed: {reason}"))
+            case ct.FailGeneration(generation, reason):
+                if self._attempt is not None and generation == self._attempt.generation:
+                    self._generation_failed(Failure("checkpoints", "", reason), CheckpointFailed(reason))
+            case w.QueryEnded():
+                self.all_committed = True
+                raise _End(None)
             case ct.FailQuery(reason):
                 error = QueryFailed(f"the sink cannot be committed: {reason}")
                 error.__cause__ = SinkError(reason)
@@ -372,22 +382,14 @@ class CoordinatorService:
                 self._figures.aborted(output.checkpoint, output.reason)
             return
         match output:
-            case ct.Trigger(checkpoint, alignment, remaining_ms, base):
-                self._figures.triggered(checkpoint, alignment.value)
-                attempt.broadcast(TriggerCheckpoint(checkpoint, alignment.value, remaining_ms, base))
-            case ct.NotifyComplete(checkpoint, committed_epoch):
-                attempt.broadcast(CheckpointComplete(checkpoint, committed_epoch))
-            case ct.Abort(checkpoint, reason, tell_slots):
+            case ct.Trigger(checkpoint, alignment, remaining_ms, _):
+                asked_for = alignment if remaining_ms is None else Alignment.AUTO
+                self._figures.triggered(checkpoint, asked_for.value)
+            case ct.Abort(checkpoint, reason, _, failed):
                 self._figures.aborted(checkpoint, reason)
-                self._warn_of_failed_checkpoint(f"checkpoint {checkpoint} failed: {reason}; the query goes on")
-                if tell_slots:
-                    attempt.broadcast(CheckpointAbort(checkpoint))
-            case sp.Assign(vertex, index, splits):
-                attempt.send(index, AssignSplits(vertex, index, list(splits)))
-            case sp.Dry(vertex, watermark_us):
-                attempt.broadcast(SourcesDryAt(vertex, watermark_us))
-            case sp.Lift(vertex, index, watermark_us):
-                attempt.send(index, SourcesDryAt(vertex, watermark_us))
+                if failed:
+                    self._warn_of_failed_checkpoint(f"checkpoint {checkpoint} failed: {reason}; the query goes on")
+        attempt.tell(output)
 
     def _warn_of_failed_checkpoint(self, text: str) -> None:
         """Once per row of failures: nothing is committed until one completes, and nothing else would tell."""
@@ -493,7 +495,9 @@ class CoordinatorService:
 
     def _pursue_demands(self) -> None:
         """Once a demand's sources are dry, a strictly aligned checkpoint goes behind their last rows."""
-        if self._attempt is not None and self._demands.wants_checkpoint(self._core.dry):
+        if self._attempt is None:
+            return
+        if self._demands.wants_checkpoint(self._core.dry, self._core.finished_sources):
             future: Future[SnapshotMetadata] = Future()
             future.add_done_callback(self._demands.checkpoint_ended)
             self._snapshot(future, Alignment.ALIGNED, "", None, kept=False)
@@ -524,10 +528,12 @@ class CoordinatorService:
     def _finish(self, error: PenstockError | None) -> None:
         self.error = error
         self._figures.ended(error is not None)
-        reason = "the query was stopped" if error is None else f"the query failed: {error}"
+        reason = "the query has ended" if error is None else f"the query failed: {error}"
         for ticket in self._tickets.values():
             if not ticket.done():
                 ticket.set_exception(CheckpointFailed(reason))
+        if self.all_committed:
+            self._demands.all_committed()
         self._demands.query_ended(error)
         if not self._started.done():
             self._started.set_exception(error or QueryFailed(reason))

@@ -1,13 +1,14 @@
 """``processAllAvailable``: what has to happen until everything that could be found is committed.
 
-A demand waits until each source has been looked at by a look that began after it and all are dry; then a strictly
-aligned checkpoint follows the last rows, and the demand is met when that checkpoint's epoch is committed. All demands
-that wait share one checkpoint. A failure in between starts it over: what is read again may not be committed yet.
+A demand waits until all sources are dry and each has been looked at by a look that began after it, or is not looked at
+any more because its discovery is finished. Then a strictly aligned checkpoint follows the last rows, and the demand is
+met when that checkpoint's epoch is committed. All demands that wait share one checkpoint. A failure in between starts
+it over: what is read again may not be committed yet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -49,11 +50,16 @@ class Demands:
         if isinstance(work, w.Look):
             self._executed[work.vertex] += 1
 
-    def wants_checkpoint(self, dry: bool) -> bool:
-        """Whether one is to be triggered now; then it counts as triggered."""
+    def wants_checkpoint(self, dry: bool, finished: Collection[int] = ()) -> bool:
+        """Whether one is to be triggered now; then it counts as triggered. ``finished``: sources that are not looked at
+        any more."""
         if self._out or not dry:
             return False
-        ready = [d for d in self._waiting if all(self._executed[v] >= n for v, n in d.looks.items())]
+        ready = [
+            demand
+            for demand in self._waiting
+            if all(self._executed[v] >= n or v in finished for v, n in demand.looks.items())
+        ]
         if not ready:
             return False
         self._waiting = [demand for demand in self._waiting if demand not in ready]
@@ -80,6 +86,12 @@ class Demands:
         self._void = self._out and self._epoch is None
         for demand in self._waiting:
             demand.looks = self._next_looks()
+
+    def all_committed(self) -> None:
+        """Every source has ended and everything is committed: all demands are met."""
+        for future in [*self._covered, *(demand.future for demand in self._waiting)]:
+            future.set_result(None)
+        self._covered, self._waiting = [], []
 
     def query_ended(self, error: PenstockError | None) -> None:
         text = "the query was stopped before all available data was committed"

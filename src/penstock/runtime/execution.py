@@ -130,7 +130,8 @@ class QueryExecution:
             self._service.thread.join(_POLL_S)
 
     def await_termination(self, timeout_s: float | None = None) -> bool:
-        """Block until the query ended; False on time-out. Does not raise: look at ``error``."""
+        """Block until the query ended, by itself (all its input ended and is committed), by ``stop`` or by a failure;
+        False on time-out. Does not raise: look at ``error``."""
         return self._service is not None and self._service.ended.wait(timeout_s)
 
     def request_snapshot(
@@ -153,17 +154,22 @@ class QueryExecution:
         return result
 
     def process_all_available(self, timeout_s: float | None = None) -> None:
-        """Block until everything that sources could find when this was called is committed.
+        """Block until everything that sources could find when this was called is committed. It is, for ever, once the
+        query has ended by itself.
 
         Raises:
             QueryFailed: the query ended before.
             TimeoutError: after ``timeout_s``.
         """
+        if self._service is not None and self._service.all_committed:
+            return
         service = self._active()
         future = service.process_all_available()
         self._await(service, future, timeout_s)
         if not future.done():
             if service.ended.is_set():
+                if service.all_committed:  # the demand came when nobody took it any more
+                    return
                 raise QueryFailed("the query ended before all available data was committed") from service.error
             raise TimeoutError(f"not everything available was committed within {timeout_s} s")
 

@@ -150,8 +150,9 @@ class Figures:
 
     def complete(self, metadata: SnapshotMetadata) -> None:
         with self._lock:
-            self._newest = metadata
             checkpoint = metadata.checkpoint
+            if self._newest is None or checkpoint > self._newest.checkpoint:  # a user's may complete after a newer one
+                self._newest = metadata
             self._complete_s[checkpoint] = self._clock()
             self._amend_checkpoint(
                 checkpoint,

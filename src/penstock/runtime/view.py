@@ -50,12 +50,13 @@ class CheckpointView:
     """One checkpoint, pending or ended.
 
     Attributes:
+        alignment: as it was asked for: ``auto``, ``aligned`` (strictly) or ``unaligned``.
         snapshot_id: ``chk-<n>`` once it is complete, else empty.
         requested: asked for by a user.
         triggered_ms: wall clock.
         duration_ms: trigger to complete (or to now, while pending); the commit of its epochs comes after.
         acknowledged: slots that acknowledged.
-        reason: why it failed.
+        reason: why it was given up; also for one that a newer one made superfluous.
         subtasks: figures of each subtask, once complete.
     """
 

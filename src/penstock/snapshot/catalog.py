@@ -20,7 +20,7 @@ from penstock.snapshot.model import (
     SnapshotMetadata,
     SubtaskManifest,
 )
-from penstock.snapshot.sections import check_reference, read_verified
+from penstock.snapshot.sections import check_reference, data_path, read_verified
 from penstock.snapshot.store import Store, checked_path
 
 FOLDER = "snapshots"
@@ -72,7 +72,7 @@ class Catalog:
             LocationError: another file has this snapshot's name.
             OSError: the store is full or fails.
         """
-        for ref in sections_of(metadata):
+        for ref in dict.fromkeys(sections_of(metadata)):
             check_reference(self._store, ref)
         data = msgspec.json.encode(metadata)
         path = metadata_path(metadata.checkpoint)
@@ -80,6 +80,23 @@ class Catalog:
             raise LocationError(f"{path} exists already with other content")
         self._files[metadata.checkpoint] = frozenset(ref.path for ref in sections_of(metadata))
         return MetadataRef(path, len(data), digest(data))
+
+    def check_origins(self, metadata: SnapshotMetadata, view: LogView) -> None:
+        """Every section is the snapshot's own or in a data file of one that exists: what an aborted checkpoint wrote is
+        collected sooner or later, and was perhaps never durable.
+
+        Raises:
+            CorruptSnapshot: one is not; its file is named.
+        """
+        slots = range(metadata.parallelism)
+        own = {data_path(metadata.generation, metadata.checkpoint, slot) for slot in slots}
+        foreign = {ref.path for ref in sections_of(metadata)} - own
+        for record in reversed(view.snapshots):
+            if not foreign:
+                return
+            foreign -= self.files_of(record)
+        if foreign:
+            raise CorruptSnapshot(f"{metadata.id} refers to {min(foreign)}, which belongs to no complete snapshot")
 
     def read(self, record: SnapshotRecord) -> SnapshotMetadata:
         """The metadata of an existing snapshot, verified.

@@ -9,7 +9,8 @@ independent. The real driver gives each lane a thread, the simulator executes ea
     event = effects.execute(work)           # on the lane's thread; Fenced ends the driver
     outputs = core.handle(event, now_ms)    # on the owner's thread
 
-A Generation ends with the event ``GenerationEnded``; then ``open`` begins the next.
+A Generation ends with the event ``GenerationEnded``; then ``open`` begins the next. Tickets of ``SnapshotRequested``
+that the owner gives are positive.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from penstock.protocol import coordinator_types as ct
 from penstock.protocol import splits as sp
 from penstock.protocol.commits import CommitLedger
 from penstock.protocol.coordinator import Coordinator
+from penstock.protocol.elements import Alignment
+from penstock.protocol.ending import Ending
 from penstock.snapshot import work as w
 from penstock.snapshot.catalog import snapshot_id
 from penstock.snapshot.model import FORMAT_VERSION, SnapshotMetadata
@@ -46,6 +49,7 @@ class DriverCore:
         sinks = {v.id: v.sink.operator_id for v in graph.vertices if v.sink is not None}
         self._coordinator = Coordinator(policy, graph.parallelism, CommitLedger(sinks))
         self._assigners: dict[int, sp.SplitAssigner] = {}
+        self._ending = Ending(len(graph.vertices) * graph.parallelism)
         self._captures: dict[CheckpointId, list[sp.SourceCapture]] = {}
         self._metadata: dict[CheckpointId, SnapshotMetadata] = {}
         self._running: set[int] = set()
@@ -74,9 +78,20 @@ class DriverCore:
         """Every source said dry and has found nothing since."""
         return bool(self._assigners) and all(assigner.dry for assigner in self._assigners.values())
 
+    @property
+    def finished_sources(self) -> tuple[int, ...]:
+        """Source vertices whose discovery is finished, in order: nobody looks for more any more."""
+        return tuple(vertex for vertex in sorted(self._assigners) if self._assigners[vertex].finished)
+
+    @property
+    def finished_subtasks(self) -> int:
+        """How many of this Generation have said that their input has ended."""
+        return self._ending.finished
+
     def next_wake_ms(self) -> float | None:
         """When the next ``Tick`` has something to do; None: only another event can change anything."""
-        times = [self._coordinator.next_wake_ms(), *(a.next_wake_ms() for a in self._assigners.values())]
+        times = [self._coordinator.next_wake_ms(), self._ending.next_wake_ms()]
+        times += [assigner.next_wake_ms() for assigner in self._assigners.values()]
         return min((time for time in times if time is not None), default=None)
 
     # -- the brain -----------------------------------------------------------------------------------------------
@@ -108,16 +123,22 @@ class DriverCore:
             case w.SplitRequested() if event.generation == self.generation and event.vertex in self._assigners:
                 outputs += self._assign(event.vertex, event.request, now_ms)
             case w.SplitsFound() if event.generation == self.generation and event.vertex in self._assigners:
-                found = sp.Discovered(event.discovery.splits, event.discovery.state)
+                discovery = event.discovery
+                found = sp.Discovered(discovery.splits, discovery.state, discovery.finished)
                 outputs += self._assign(event.vertex, found, now_ms)
             case w.ReaderProgressed() if event.generation == self.generation and event.vertex in self._assigners:
                 outputs += self._assign(event.vertex, event.progress, now_ms)
-            case w.SplitRequested() | w.ReaderProgressed() | w.SplitsFound() | w.CollectionFailed():
-                return []  # of a Generation that has ended; or nothing but space is lost
+            case w.SubtaskFinished() if event.generation == self.generation and self._assigners:
+                self._ending.subtask_finished(event.subtask, self._coordinator.next_checkpoint, now_ms)
+            case w.SplitRequested() | w.ReaderProgressed() | w.SplitsFound() | w.SubtaskFinished():
+                return []  # of a Generation that has ended
+            case w.CollectionFailed():
+                return []  # nothing but space is lost
             case ct.GenerationEnded() if event.generation == self.generation:
                 outputs += self._coordinate(event, now_ms)
                 self._assigners.clear()
                 self._running.clear()
+                self._ending.generation_ended()
             case ct.MetadataWritten() if event.checkpoint in self._metadata:
                 written = self._metadata[event.checkpoint]
                 self._metadata[event.checkpoint] = msgspec.structs.replace(written, created_ms=event.created_ms)
@@ -128,7 +149,7 @@ class DriverCore:
                     outputs += self._assign(vertex, sp.LookAround(), now_ms)
             case _:
                 outputs += self._coordinate(event, now_ms)
-        return outputs + self._after()
+        return outputs + self._finish(now_ms) + self._after()
 
     def _on_ready(self, event: w.GenerationReady, now_ms: float) -> list[w.Output]:
         self._opening = False
@@ -173,9 +194,10 @@ class DriverCore:
         ]
 
     def _coordinate(self, event: ct.Event, now_ms: float) -> list[w.Output]:
-        return [output for command in self._coordinator.handle(event, now_ms) for output in self._carry_out(command)]
+        commands = self._coordinator.handle(event, now_ms)
+        return [output for command in commands for output in self._carry_out(command, now_ms)]
 
-    def _carry_out(self, command: ct.Command) -> list[w.Output]:
+    def _carry_out(self, command: ct.Command, now_ms: float) -> list[w.Output]:
         """A command of the coordinator as outputs."""
         match command:
             case ct.Trigger():
@@ -199,6 +221,11 @@ class DriverCore:
                 self._captures.pop(command.checkpoint, None)
                 self._metadata.pop(command.checkpoint, None)
                 return [command]
+            case ct.SnapshotSucceeded() if command.ticket < 0:
+                return []
+            case ct.SnapshotFailed() if command.ticket < 0:
+                self._ending.refused(command.ticket, now_ms)
+                return []
             case _:
                 return [command]
 
@@ -222,14 +249,23 @@ class DriverCore:
     def _on_completed(self, checkpoint: CheckpointId) -> list[w.Output]:
         """A snapshot exists: tell the owner, and each source how far everything is read."""
         metadata = self._metadata.pop(checkpoint)
+        if metadata.generation == self.generation:
+            self._ending.completed(checkpoint)
         outputs: list[w.Output] = [w.SnapshotExists(metadata)]
         for capture in self._captures.pop(checkpoint):
             vertex = capture.manifest.vertex
             look = sp.last_settled(capture, [split.split_id for split in unread_splits(metadata, vertex)])
-            if look is not None and vertex in self._assigners and metadata.generation == self.generation:
-                self._assigners[vertex].settled(look)
+            assigner = self._assigners.get(vertex) if metadata.generation == self.generation else None
+            if look is not None and assigner is not None and assigner.settled(look):
                 outputs.append(w.TellSource(vertex, look.state))
         return outputs
+
+    def _finish(self, now_ms: float) -> list[w.Output]:
+        """All input has ended: the final checkpoint. It need not wait for anything, and nobody has to keep it."""
+        ticket = self._ending.ask(now_ms)
+        if ticket is None:
+            return []
+        return self._coordinate(ct.SnapshotRequested(ticket, Alignment.UNALIGNED, kept=False), now_ms)
 
     def _after(self) -> list[w.Output]:
         outputs: list[w.Output] = []
@@ -240,10 +276,13 @@ class DriverCore:
         if self._abandon is not None and committed >= self._abandon[1]:
             outputs.append(w.Abandon(self._abandon[0]))
             self._abandon = None
+        if not self._coordinator.serves_requests and self._ending.over(committed):
+            outputs.append(w.QueryEnded(committed))
         return outputs
 
     def check_invariants(self) -> None:
         self._coordinator.check_invariants()
+        self._ending.check_invariants()
         for assigner in self._assigners.values():
             assigner.check_invariants()
         in_flight = self._coordinator.in_flight

@@ -188,6 +188,7 @@ class DriverEffects:
         try:
             # The new owner may have collected this driver's files: that is no failed checkpoint, it is the end.
             self._log.check_owned()
+            self._catalog.check_origins(metadata, self._log.view)
             ref = self._catalog.write(metadata)
         except Fenced:
             raise
@@ -222,6 +223,10 @@ class DriverEffects:
         return ct.IdsReserved(work.reserve)
 
     def _collect(self, command: ct.Collect) -> w.DriverEvent | None:
+        # Those that were aborted after they were written are never logged.
+        self._written = {
+            checkpoint: written for checkpoint, written in self._written.items() if checkpoint in command.in_flight
+        }
         try:
             collect(
                 self._store,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.connectors.base import Discovery
-from penstock.ids import CheckpointId, GenerationId
+from penstock.ids import CheckpointId, GenerationId, SubtaskId
 from penstock.operators.base import Plain
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol import splits as sp
@@ -151,6 +151,14 @@ class ReaderProgressed:
 
 
 @dataclass(frozen=True)
+class SubtaskFinished:
+    """From a slot: all input of this subtask has ended, and its own end has gone out."""
+
+    generation: GenerationId
+    subtask: SubtaskId
+
+
+@dataclass(frozen=True)
 class SplitsFound:
     generation: GenerationId
     vertex: int
@@ -165,7 +173,14 @@ class CollectionFailed:
 
 
 DriverEvent = (
-    ct.Event | GenerationReady | SlotRunning | SplitRequested | ReaderProgressed | SplitsFound | CollectionFailed
+    ct.Event
+    | GenerationReady
+    | SlotRunning
+    | SplitRequested
+    | ReaderProgressed
+    | SubtaskFinished
+    | SplitsFound
+    | CollectionFailed
 )
 
 # -- outputs that are not works --------------------
@@ -192,24 +207,35 @@ class EpochsCommitted:
     epoch: int
 
 
+@dataclass(frozen=True)
+class QueryEnded:
+    """To the owner, last of all: the input has ended and everything up to this checkpoint is committed. Stop orderly;
+    nothing more comes of it if the owner does not."""
+
+    checkpoint: CheckpointId
+
+
 Output = (
     Work
     | Deploy
     | SnapshotExists
     | EpochsCommitted
+    | QueryEnded
     | ct.Trigger
     | ct.NotifyComplete
     | ct.Abort
     | ct.SnapshotSucceeded
     | ct.SnapshotFailed
     | ct.FailQuery
+    | ct.FailGeneration
     | ct.Ignored
     | sp.Assign
     | sp.Dry
+    | sp.Ended
     | sp.Lift
 )
-"""For every slot: Trigger, NotifyComplete, Abort (if ``tell_slots``), Dry; for one: Assign, Lift. The rest is the
-owner's."""
+"""For every slot: Trigger, NotifyComplete, Abort (if ``tell_slots``), Dry, Ended; for one: Assign, Lift. The rest is
+the owner's. FailGeneration is answered with ``GenerationEnded``, as a lost slot is."""
 
 WORKS = (OpenGeneration, WriteSnapshot, LogComplete, ReserveIds, CollectGarbage, Commit, Abandon, Look, TellSource)
 """For ``isinstance``."""

@@ -1,0 +1,89 @@
+"""The life of one checkpoint on the driver: its phases, and the one table of what moves it between them.
+
+A checkpoint is RUNNING from its trigger until every slot has acknowledged it. Until its entry is being logged it may
+be given up at no cost; from then on the log alone decides. Complete and aborted checkpoints are forgotten.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from penstock.ids import CheckpointId, GenerationId
+from penstock.protocol.coordinator_types import SnapshotRequested
+from penstock.protocol.elements import Alignment
+from penstock.protocol.lifecycle import Lifecycle, Transition
+from penstock.snapshot.model import SlotManifest
+
+
+class Phase(Enum):
+    NONE = "none"
+    RUNNING = "running"
+    WRITING = "writing"
+    LOGGING = "logging"
+    COMPLETE = "complete"
+    ABORTED = "aborted"
+
+
+DECLINED = "a slot declined"
+TIMED_OUT = "timed out"
+NOT_WRITTEN = "metadata not written"
+NOT_LOGGED = "not logged"
+SUBSUMED = "a newer one completed"
+ENDED = "its Generation ended"
+
+FAILURES = (DECLINED, TIMED_OUT, NOT_WRITTEN, NOT_LOGGED)
+"""Ends that ``checkpoint.tolerableFailures`` counts. The others do not say that checkpoints cannot be taken."""
+
+TRANSITIONS = (
+    Transition(Phase.NONE, "triggered", Phase.RUNNING),
+    Transition(Phase.RUNNING, "all slots acknowledged", Phase.WRITING),
+    Transition(Phase.RUNNING, DECLINED, Phase.ABORTED),
+    Transition(Phase.RUNNING, TIMED_OUT, Phase.ABORTED),
+    Transition(Phase.RUNNING, SUBSUMED, Phase.ABORTED),
+    Transition(Phase.RUNNING, ENDED, Phase.ABORTED),
+    Transition(Phase.WRITING, "metadata written", Phase.LOGGING),
+    Transition(Phase.WRITING, NOT_WRITTEN, Phase.ABORTED),
+    Transition(Phase.WRITING, SUBSUMED, Phase.ABORTED),
+    Transition(Phase.WRITING, ENDED, Phase.ABORTED),
+    Transition(Phase.LOGGING, "logged", Phase.COMPLETE),
+    Transition(Phase.LOGGING, NOT_LOGGED, Phase.ABORTED),
+)
+
+LIFECYCLE = Lifecycle("the checkpoint at the coordinator", Phase.NONE, TRANSITIONS)
+
+
+@dataclass
+class Pending:
+    """One checkpoint in flight.
+
+    Attributes:
+        request: the user's (or the driver's own); None for a periodic one.
+        base: what its trigger named; 0 for none.
+        origin: the newest complete one at the trigger, which may be the restored one: what subtasks have not yet read
+            of their recovered channels is referred to in it.
+    """
+
+    checkpoint: CheckpointId
+    generation: GenerationId
+    alignment: Alignment
+    request: SnapshotRequested | None
+    base: CheckpointId
+    origin: CheckpointId
+    started_ms: float
+    deadline_ms: float
+    phase: Phase = Phase.NONE
+    acks: dict[int, SlotManifest] = field(default_factory=dict)
+
+    @property
+    def periodic(self) -> bool:
+        return self.request is None
+
+    @property
+    def strict(self) -> bool:
+        """Strictly aligned: nothing else may be triggered while it is in flight."""
+        return self.alignment is Alignment.ALIGNED
+
+    def step(self, event: str) -> None:
+        """Raises ProtocolViolation if the event is not allowed in this phase; nothing is changed then."""
+        self.phase = LIFECYCLE.after(self.phase, event, str(self.checkpoint))
