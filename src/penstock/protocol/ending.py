@@ -28,7 +28,7 @@ class Ending:
         self._complete: CheckpointId | None = None
         self._ticket = 0
         self._waits_for_answer = False
-        self._ask_at_ms = 0.0
+        self._ask_at_ms: float | None = None
         self._over = False
 
     @property
@@ -55,17 +55,21 @@ class Ending:
 
     def ask(self, now_ms: float) -> int | None:
         """The ticket of a checkpoint to ask for now, or None. Tickets are negative: users' are positive."""
-        if not self._wants_checkpoint or now_ms < self._ask_at_ms:
+        if not self._wants_checkpoint:
+            return None
+        if self._ask_at_ms is None:
+            self._ask_at_ms = now_ms + FINAL_RETRY_MS
+        if now_ms < self._ask_at_ms:
             return None
         self._waits_for_answer = True
         self._ticket -= 1
         return self._ticket
 
-    def refused(self, ticket: int, now_ms: float) -> None:
-        """The checkpoint of that ticket failed."""
+    def refused(self, ticket: int) -> None:
+        """The checkpoint of that ticket failed: the next ``ask`` begins the pause before another."""
         if ticket == self._ticket:
             self._waits_for_answer = False
-            self._ask_at_ms = now_ms + FINAL_RETRY_MS
+            self._ask_at_ms = None
 
     def completed(self, checkpoint: CheckpointId) -> None:
         """A checkpoint of this Generation, of whatever kind, is complete."""

@@ -195,9 +195,9 @@ class DriverCore:
 
     def _coordinate(self, event: ct.Event, now_ms: float) -> list[w.Output]:
         commands = self._coordinator.handle(event, now_ms)
-        return [output for command in commands for output in self._carry_out(command, now_ms)]
+        return [output for command in commands for output in self._carry_out(command)]
 
-    def _carry_out(self, command: ct.Command, now_ms: float) -> list[w.Output]:
+    def _carry_out(self, command: ct.Command) -> list[w.Output]:
         """A command of the coordinator as outputs."""
         match command:
             case ct.Trigger():
@@ -224,7 +224,7 @@ class DriverCore:
             case ct.SnapshotSucceeded() if command.ticket < 0:
                 return []
             case ct.SnapshotFailed() if command.ticket < 0:
-                self._ending.refused(command.ticket, now_ms)
+                self._ending.refused(command.ticket)
                 return []
             case _:
                 return [command]

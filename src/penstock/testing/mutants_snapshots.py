@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from penstock.errors import CheckpointFailed, Fenced
+from penstock.ids import CheckpointId
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol.coordinator import Coordinator
 from penstock.snapshot import collect as collect_module
@@ -84,11 +85,10 @@ def _never_fenced(original: Any) -> Any:
 
 
 def _nothing_pinned(original: Any) -> Any:
-    def on_complete_logged(self: Coordinator, event: ct.CompleteLogged, now_ms: float) -> list[ct.Command]:
-        commands = original(self, event, now_ms)
-        return [dataclasses.replace(c, pinned=()) if isinstance(c, ct.Collect) else c for c in commands]
+    def pinned(self: Coordinator) -> tuple[CheckpointId, ...]:
+        return ()
 
-    return on_complete_logged
+    return pinned
 
 
 def _in_flight_ignored(original: Any) -> Any:
@@ -142,7 +142,7 @@ SNAPSHOTS = {
     ),
     "base-not-pinned": mutant(
         "the base of a checkpoint in flight may be collected",
-        (Coordinator, "_on_complete_logged", _nothing_pinned),
+        (Coordinator, "_pinned", _nothing_pinned),
     ),
     "files-in-flight-collected": mutant(
         "files of checkpoints that are still in flight count as orphans",
