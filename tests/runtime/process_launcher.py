@@ -17,11 +17,13 @@ _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["penstock.runtime.slot", "penstock.state.hashing", "pyspark.serializers", "pandas"])
 
 
-def _run_slot(index: int, pickled: bytes) -> None:
-    from penstock.runtime.slot import slot_main
+def _run_slot(index: int, pickled: bytes, switch_interval_s: float | None) -> None:
+    from penstock.runtime import slot
 
+    if switch_interval_s is not None:
+        slot.SWITCH_INTERVAL_S = switch_interval_s
     before = threading.active_count()
-    slot_main(index, CloudPickleSerializer().loads(pickled), own_process=True)
+    slot.slot_main(index, CloudPickleSerializer().loads(pickled), own_process=True)
     if threading.active_count() != before:
         os._exit(3)  # something was left behind: shown by the exit code
 
@@ -29,10 +31,11 @@ def _run_slot(index: int, pickled: bytes) -> None:
 class ProcessJob:
     """One Generation; ``processes`` by slot."""
 
-    def __init__(self, task: SlotTask, parallelism: int) -> None:
+    def __init__(self, task: SlotTask, parallelism: int, switch_interval_s: float | None = None) -> None:
         pickled = CloudPickleSerializer().dumps(task)
         self.processes: list[ForkServerProcess] = [
-            _context.Process(target=_run_slot, args=(index, pickled), daemon=True) for index in range(parallelism)
+            _context.Process(target=_run_slot, args=(index, pickled, switch_interval_s), daemon=True)
+            for index in range(parallelism)
         ]
         for process in self.processes:
             process.start()
@@ -60,10 +63,11 @@ class ProcessJob:
 
 
 class ProcessLauncher:
-    """``slots`` may run at once. Remembers its jobs."""
+    """``slots`` may run at once. Remembers its jobs. ``switch_interval_s`` (None: a slot's own) may be set by tests."""
 
     def __init__(self, slots: int = 8) -> None:
         self._slots = slots
+        self.switch_interval_s: float | None = None
         self.jobs: list[ProcessJob] = []
 
     def control_address(self) -> str:
@@ -75,6 +79,6 @@ class ProcessLauncher:
     def launch(self, task: SlotTask, parallelism: int) -> ProcessJob:
         if parallelism > self.free_slots():
             raise ResourceError(f"the query needs {parallelism} slots, {self.free_slots()} are free")
-        job = ProcessJob(task, parallelism)
+        job = ProcessJob(task, parallelism, self.switch_interval_s)
         self.jobs.append(job)
         return job
