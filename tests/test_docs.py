@@ -1,0 +1,39 @@
+"""What is generated into the documentation is what the code says now."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import ConfigError
+from penstock.protocol.lifecycle import Lifecycle
+from penstock.testing.diagrams import LIFECYCLES, with_diagrams
+
+PAGE = Path(__file__).parent.parent / "docs" / "protocol.md"
+
+
+def test_the_diagrams_are_those_of_the_code() -> None:
+    page = PAGE.read_text()
+    assert with_diagrams(page) == page, f"run: python -m penstock.testing.diagrams docs/{PAGE.name}"
+    assert set(re.findall(r"<!-- diagram: (\w+) -->", page)) == set(LIFECYCLES)
+    assert page.count("```mermaid\nstateDiagram-v2\n    [*] --> none") == len(LIFECYCLES)
+
+
+def test_an_unknown_diagram_is_named() -> None:
+    with pytest.raises(ConfigError, match="there is no diagram 'moon'"):
+        with_diagrams("<!-- diagram: moon -->\n<!-- end -->")
+
+
+@pytest.mark.parametrize("name", sorted(LIFECYCLES))
+def test_every_state_of_a_lifecycle_is_reached_from_its_start(name: str) -> None:
+    lifecycle: Lifecycle[object] = LIFECYCLES[name]  # type: ignore[type-var]
+    reached, waiting = {lifecycle.start}, [lifecycle.start]
+    while waiting:
+        state = waiting.pop()
+        for transition in lifecycle.transitions:
+            if transition.source == state and transition.target not in reached:
+                reached.add(transition.target)
+                waiting.append(transition.target)
+    assert reached == set(type(lifecycle.start))  # type: ignore[call-overload]
