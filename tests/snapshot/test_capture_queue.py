@@ -1,0 +1,160 @@
+"""The two limits on what is captured, and what becomes of a checkpoint's queued parts when it ends."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from snapshot_kit import capture, captured, rows
+
+from penstock.config import OPTION_NAMES
+from penstock.ids import ChannelId, SubtaskId
+from penstock.protocol.elements import Captured, Side
+from penstock.snapshot.capture_queue import MAX_OVER, Begun, CaptureLimits, CaptureQueue, Ended, Recorded
+from penstock.snapshot.handover import SubtaskCapture
+from penstock.snapshot.inflight_index import cost_of
+
+CHANNEL = ChannelId(0, 0, 0)
+ONE = SubtaskId(1, 0)
+PART = rows(*range(10)).nbytes
+PLENTY = 1 << 30
+
+
+def inflight(seq: int = 0, offset: int = 0) -> list[Captured]:
+    return [captured(CHANNEL, Side.CONSUMER, seq, rows(*range(10)), offset=offset)]
+
+
+def part(checkpoint: int, seq: int = 0, offset: int = 0) -> Recorded:
+    return Recorded(ONE, checkpoint, inflight(seq, offset))
+
+
+@pytest.mark.parametrize("option", ["checkpoint.maxInflightBytes", "checkpoint.captureMemory"])
+def test_the_reason_names_an_option_that_exists(option: str) -> None:
+    assert option in OPTION_NAMES
+    bounded = CaptureLimits(PART, PLENTY) if option == "checkpoint.maxInflightBytes" else CaptureLimits(None, PART)
+    queue = CaptureQueue(bounded)
+    assert queue.offer(part(1)) is None, "the limit itself is allowed"
+    reason = queue.offer(part(1, seq=1, offset=9))
+    assert reason is not None
+    assert f"spark.penstock.{option}={PART}" in reason
+    assert len(queue) == 1, "what is refused is not kept"
+
+
+def test_one_limit_counts_all_of_a_checkpoint_the_other_what_waits_of_all() -> None:
+    queue = CaptureQueue(CaptureLimits(2 * PART, 2 * PART))
+    assert queue.offer(part(1)) is None
+    assert queue.offer(part(2)) is None
+    assert "captureMemory" in str(queue.offer(part(3)))
+    assert queue.take() == part(1)
+    assert queue.held_bytes == 2 * PART, "it is held while it is written"
+    queue.written()
+    assert queue.held_bytes == PART
+    assert queue.offer(capture(1, 0, 1, inflight=inflight(seq=1))) is None
+    queue.take()
+    queue.written()
+    assert "maxInflightBytes" in str(queue.offer(part(1, seq=2))), "what was written counts still"
+
+
+def test_an_ended_checkpoint_drops_what_waits_and_the_writer_hears_of_it_first() -> None:
+    queue = CaptureQueue(CaptureLimits(None, 3 * PART))
+    queue.triggered(1, 0)
+    for checkpoint in (1, 2, 1):
+        assert queue.offer(part(checkpoint, seq=checkpoint)) is None
+    assert queue.end(1)
+    assert queue.held_bytes == PART
+    assert not queue.end(1), "once is enough"
+    assert queue.offer(part(1)) is None, "late ones are dropped"
+    queue.triggered(1, 0)
+    assert [queue.take(), queue.take(), queue.take()] == [Ended(1), part(2, seq=2), None]
+
+
+def test_what_is_being_written_when_its_checkpoint_ends_is_held_until_it_is_written() -> None:
+    queue = CaptureQueue(CaptureLimits(None, PART))
+    queue.offer(part(1))
+    queue.take()
+    queue.end(1)
+    assert queue.held_bytes == PART
+    assert "captureMemory" in str(queue.offer(part(2)))
+    queue.written()
+    assert queue.offer(part(2)) is None
+
+
+def test_a_checkpoint_is_finished_or_ended_but_answered_once() -> None:
+    queue = CaptureQueue(CaptureLimits(None, PLENTY))
+    queue.triggered(1, 0)
+    assert queue.take() == Begun(1, 0)
+    assert queue.finish(1)
+    assert not queue.finish(1)
+    assert not queue.end(1), "no decline after the acknowledgement"
+    assert queue.take() == Ended(1), "but its index is of no use any more"
+    queue.end(2)
+    assert not queue.finish(2)
+
+
+def test_a_capture_counts_its_rows_and_not_its_state() -> None:
+    queue = CaptureQueue(CaptureLimits(None, PART))
+    assert queue.offer(capture(1, 0, 1, inflight=inflight(offset=5))) is None
+    assert queue.held_bytes == cost_of(inflight(offset=5)[0]) == PART // 2
+
+
+class QueueRules(RuleBasedStateMachine):
+    """Any order of calls: the ledger is right, and nothing of a dead checkpoint is kept or handed on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = CaptureQueue(CaptureLimits(6 * PART, 4 * PART))
+        self.over: set[int] = set()
+        self.seq = 0
+
+    @rule(checkpoint=st.integers(1, 5), offset=st.integers(0, 9), last=st.booleans())
+    def offer(self, checkpoint: int, offset: int, last: bool) -> None:
+        self.seq += 1
+        recorded = inflight(self.seq, offset)
+        before = (len(self.queue), self.queue.held_bytes)
+        work = capture(1, 0, checkpoint, inflight=recorded) if last else Recorded(ONE, checkpoint, recorded)
+        refused = self.queue.offer(work)
+        if refused is not None or checkpoint in self.over:
+            assert (len(self.queue), self.queue.held_bytes) == before
+        else:
+            assert self.queue.held_bytes == before[1] + cost_of(recorded[0])
+
+    @rule(checkpoint=st.integers(1, 5))
+    def trigger(self, checkpoint: int) -> None:
+        self.queue.triggered(checkpoint, 0)
+
+    @rule()
+    def write(self) -> None:
+        work = self.queue.take()
+        assert not isinstance(work, Recorded | SubtaskCapture | Begun) or work.checkpoint not in self.over
+        self.queue.written()
+
+    @rule(checkpoint=st.integers(1, 5))
+    def end(self, checkpoint: int) -> None:
+        assert self.queue.end(checkpoint) == (checkpoint not in self.over)
+        self.over.add(checkpoint)
+
+    @rule(checkpoint=st.integers(1, 5))
+    def finish(self, checkpoint: int) -> None:
+        if not self.queue_holds(checkpoint):
+            assert self.queue.finish(checkpoint) == (checkpoint not in self.over)
+            self.over.add(checkpoint)
+
+    def queue_holds(self, checkpoint: int) -> bool:
+        return any(work.checkpoint == checkpoint for work, _ in self.queue._works)
+
+    @invariant()
+    def holds(self) -> None:
+        self.queue.check_invariants()
+
+
+TestQueueRules = QueueRules.TestCase
+
+
+def test_the_memory_of_ends_is_bounded() -> None:
+    queue = CaptureQueue(CaptureLimits(None, PLENTY))
+    for checkpoint in range(3 * MAX_OVER):
+        queue.end(checkpoint)
+        queue.take()
+        queue.check_invariants()
+    assert queue.offer(part(3 * MAX_OVER - 1)) is None
+    assert len(queue) == 0

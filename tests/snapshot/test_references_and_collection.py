@@ -1,0 +1,147 @@
+"""References into older checkpoints' files, together with the driver that pins, verifies and collects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from snapshot_kit import Driver, Target, capture, captured, rows
+
+from penstock.ids import ChannelId
+from penstock.protocol import coordinator_types as ct
+from penstock.protocol.elements import Captured, Side
+from penstock.snapshot.capture import load_inflight
+from penstock.snapshot.catalog import Catalog, sections_of
+from penstock.snapshot.sections import check_reference, data_path
+from penstock.snapshot.slot_writer import SlotWriter
+from penstock.snapshot.store import MemoryStore
+
+CHANNEL = ChannelId(0, 0, 0)
+
+
+class Bench:
+    """A driver, one slot whose channel holds ``waiting``, and files that are collected as soon as they may be."""
+
+    def __init__(self, retained: int = 1) -> None:
+        self.store = MemoryStore()
+        self.driver = Driver(self.store, Target(), retained=retained)
+        self.driver.start()
+        self.slot = SlotWriter(self.store, self.driver.graph, self.driver.core.generation, 0)
+        self.waiting: list[Captured] = []
+        self._seq = 0
+
+    def arrive(self, *keys: int) -> None:
+        self.waiting.append(captured(CHANNEL, Side.CONSUMER, self._seq, rows(*keys)))
+        self._seq += 1
+
+    def trigger(self) -> ct.Trigger:
+        before = len(self.driver.others)
+        checkpoint = self.driver.trigger()
+        trigger = next(o for o in self.driver.others[before:] if isinstance(o, ct.Trigger))
+        assert trigger.checkpoint == checkpoint
+        return trigger
+
+    def acknowledge(self, trigger: ct.Trigger) -> None:
+        checkpoint = trigger.checkpoint
+        self.slot.begin(checkpoint, trigger.base)
+        self.slot.write(capture(0, 0, checkpoint))
+        assert self.slot.write(capture(1, 0, checkpoint, inflight=self.waiting, messages={checkpoint: b"m"}))
+        manifest = self.slot.finish(checkpoint)
+        self.slot.confirm(checkpoint)
+        self.driver.feed(ct.Ack(self.driver.core.generation, checkpoint, manifest))
+
+    def checkpoint(self) -> int:
+        trigger = self.trigger()
+        self.acknowledge(trigger)
+        self.driver.work()
+        self.check()
+        return trigger.checkpoint
+
+    def check(self) -> None:
+        """Every existing snapshot is whole."""
+        for record in self.driver.effects.view.snapshots:
+            for ref in sections_of(Catalog(self.store).read(record)):
+                check_reference(self.store, ref)
+
+    def data(self) -> Iterator[str]:
+        return (path for path in sorted(self.store.files) if path.startswith("data/"))
+
+
+def test_a_file_lives_as_long_as_a_snapshot_refers_to_it_and_no_longer() -> None:
+    bench = Bench()
+    bench.arrive(1, 2, 3)
+    first = data_path(1, bench.checkpoint(), 0)
+    for key in range(4, 8):
+        bench.arrive(key)
+        newest = bench.checkpoint()
+        assert first in bench.data()
+        assert len(bench.driver.effects.view.snapshots) <= 2
+    metadata = Catalog(bench.store).newest(bench.driver.effects.view).metadata
+    assert metadata is not None
+    assert metadata.checkpoint == newest
+    batches = [b for e in metadata.slots[0].subtasks[1].inflight for b in load_inflight(bench.store, e)]
+    assert [key for batch in batches for key in batch.column(0).to_pylist()] == [1, 2, 3, 4, 5, 6, 7]
+    bench.waiting.clear()
+    bench.checkpoint()
+    bench.checkpoint()
+    assert list(bench.data()) == []
+
+
+def test_a_snapshot_whose_referred_file_is_gone_is_not_completed() -> None:
+    bench = Bench()
+    bench.arrive(1)
+    first = bench.checkpoint()
+    trigger = bench.trigger()
+    del bench.store.files[data_path(1, first, 0)]
+    bench.acknowledge(trigger)
+    bench.driver.work()
+    aborts = [o for o in bench.driver.others if isinstance(o, ct.Abort)]
+    assert [abort.checkpoint for abort in aborts] == [trigger.checkpoint]
+
+
+@pytest.mark.parametrize("fate", ["declined", "acknowledged"])
+def test_the_base_stays_while_a_checkpoint_is_in_flight(fate: str) -> None:
+    bench = Bench()
+    bench.arrive(1)
+    base = bench.checkpoint()
+    trigger = bench.trigger()
+    assert trigger.base == base
+    bench.driver.work()
+    assert data_path(1, base, 0) in bench.data()
+    if fate == "declined":
+        bench.driver.feed(ct.Decline(1, trigger.checkpoint, 0, "no"))
+        bench.slot.abandon(trigger.checkpoint)
+    else:
+        bench.acknowledge(trigger)
+    bench.driver.work()
+    bench.check()
+    assert bench.trigger().base == (base if fate == "declined" else trigger.checkpoint)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans())))
+def test_no_collection_takes_what_a_snapshot_refers_to(steps: list[tuple[int, int, bool]]) -> None:
+    bench = Bench()
+    key = 0
+    for consumed, arrived, declined in steps:
+        del bench.waiting[:consumed]
+        for _ in range(arrived):
+            bench.arrive(key)
+            key += 1
+        trigger = bench.trigger()
+        if declined:
+            bench.driver.feed(ct.Decline(1, trigger.checkpoint, 0, "no"))
+            bench.slot.abandon(trigger.checkpoint)
+        else:
+            bench.acknowledge(trigger)
+        bench.driver.work()
+        bench.check()
+        if not declined:
+            metadata = Catalog(bench.store).newest(bench.driver.effects.view).metadata
+            assert metadata is not None
+            loaded = [b for e in metadata.slots[0].subtasks[1].inflight for b in load_inflight(bench.store, e)]
+            assert [k for b in loaded for k in b.column(0).to_pylist()] == [
+                k for c in bench.waiting for k in c.buffer.payload.column(0).to_pylist()  # type: ignore[attr-defined]
+            ]  # fmt: skip

@@ -1,0 +1,289 @@
+"""The upload thread beside a store that is slow, stuck or broken: what it holds, whom it answers, what it leaves."""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from snapshot_kit import COUNT, capture, captured, graph, rows, state
+
+from penstock.ids import ChannelId, SubtaskId
+from penstock.operators.base import OperatorState
+from penstock.protocol.elements import Captured, Side
+from penstock.runtime.messages import CheckpointAck, CheckpointDecline
+from penstock.runtime.uploads import Uploader
+from penstock.snapshot.capture import load_inflight
+from penstock.snapshot.capture_queue import CaptureLimits
+from penstock.snapshot.sections import data_path
+from penstock.snapshot.store import Effect, LocalStore, MemoryStore, Store
+
+CHANNEL = ChannelId(0, 0, 0)
+SOURCE, ONE = SubtaskId(0, 0), SubtaskId(1, 0)
+PART = rows(*range(10, 20)).nbytes
+PATIENCE_S = 10.0
+NO_LIMITS = CaptureLimits(None, 1 << 30)
+
+
+def part(seq: int) -> list[Captured]:
+    return [captured(CHANNEL, Side.CONSUMER, seq, rows(*range(10 * seq + 10, 10 * seq + 20)))]
+
+
+def file_of(checkpoint: int) -> str:
+    return data_path(1, checkpoint, 0)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.001)
+
+
+@dataclass
+class Gate:
+    """A store's hook: writes to files of these checkpoints (or their closing) wait until it is opened."""
+
+    operation: str = "write"
+    blocked: threading.Event = field(default_factory=threading.Event)
+    opened: threading.Event = field(default_factory=threading.Event)
+
+    def __call__(self, effect: Effect) -> None:
+        if effect.operation == self.operation and not self.opened.is_set():
+            self.blocked.set()
+            assert self.opened.wait(PATIENCE_S)
+
+
+class Bench:
+    """An uploader whose answers are kept."""
+
+    def __init__(self, store: Store, limits: CaptureLimits) -> None:
+        self.answers: list[CheckpointAck | CheckpointDecline] = []
+        self.crashes: list[BaseException] = []
+        self.uploader = Uploader(store, graph(), 1, 0, limits, self.answers.append, self.crashes.append)
+
+    def whole(self, checkpoint: int, *seqs: int, base: int = 0) -> None:
+        """All of a checkpoint, in as many parts as there are sequence numbers."""
+        self.uploader.triggered(checkpoint, base)
+        for seq in seqs:
+            self.uploader.recorded(ONE, checkpoint, part(seq))
+        self.uploader.captured(capture(0, 0, checkpoint))
+        self.uploader.captured(capture(1, 0, checkpoint))
+
+    def answer(self, number: int = 0) -> CheckpointAck | CheckpointDecline:
+        until(lambda: len(self.answers) > number)
+        return self.answers[number]
+
+
+@contextmanager
+def bench(store: Store, limits: CaptureLimits = NO_LIMITS) -> Iterator[Bench]:
+    made = Bench(store, limits)
+    made.uploader.thread.start()
+    try:
+        yield made
+    finally:
+        if isinstance(store, MemoryStore) and isinstance(store.hook, Gate):
+            store.hook.opened.set()
+        made.uploader.stop()
+        made.uploader.thread.join(PATIENCE_S)
+    assert not made.uploader.thread.is_alive()
+    assert made.crashes == []
+
+
+def test_parts_are_written_while_the_checkpoint_is_recorded(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    with bench(store) as made:
+        made.uploader.triggered(1, 0)
+        made.uploader.recorded(ONE, 1, part(0))
+        until(lambda: bool(store.size(file_of(1))) and made.uploader.held_bytes == 0)
+        made.uploader.recorded(ONE, 1, part(1))
+        made.uploader.captured(capture(0, 0, 1))
+        assert made.answers == []
+        made.uploader.captured(capture(1, 0, 1, inflight=part(2)))
+        answer = made.answer()
+    assert isinstance(answer, CheckpointAck)
+    entries = answer.manifest.subtasks[1].inflight
+    found = [key for e in entries for batch in load_inflight(store, e) for key in batch.column(0).to_pylist()]
+    assert found == list(range(10, 40))
+    assert answer.manifest.metrics[1].async_ms > 0
+    assert store.list("data") == [file_of(1)]
+
+
+def test_the_second_checkpoint_of_a_stuck_queue_writes_no_in_flight_rows() -> None:
+    store = MemoryStore()
+    with bench(store) as made:
+        made.whole(1, 0, 1, 2)
+        first = made.answer()
+        written = dict(store.files)
+        made.whole(2, 0, 1, 2, base=1)
+        second = made.answer(1)
+        made.whole(3, 0, 1, 2)
+        third = made.answer(2)
+    assert isinstance(first, CheckpointAck)
+    assert isinstance(second, CheckpointAck)
+    assert isinstance(third, CheckpointAck)
+    assert written == {path: data for path, data in store.files.items() if path != file_of(3)}
+    assert second.manifest.subtasks == first.manifest.subtasks
+    assert second.manifest.metrics[1].inflight_persisted_bytes == 0 < second.manifest.metrics[1].inflight_bytes
+    assert third.manifest.metrics[1].inflight_persisted_bytes > 0, "without a base everything is written"
+
+
+def test_the_decline_for_memory_comes_at_once_and_not_behind_a_stuck_store() -> None:
+    store, gate = MemoryStore(), Gate()
+    store.hook = gate
+    with bench(store, CaptureLimits(None, 3 * PART)) as made:
+        made.uploader.recorded(ONE, 1, part(0))
+        assert gate.blocked.wait(PATIENCE_S)
+        for seq in (1, 2):
+            made.uploader.recorded(ONE, 1, part(seq))
+        assert made.uploader.held_bytes == 3 * PART
+        assert made.answers == []
+        made.uploader.recorded(SOURCE, 2, part(3))
+        (decline,) = made.answers
+        assert isinstance(decline, CheckpointDecline)
+        assert (decline.slot, decline.checkpoint) == (0, 2)
+        assert f"spark.penstock.checkpoint.captureMemory={3 * PART}" in decline.reason
+        made.uploader.aborted(1)
+        assert made.uploader.held_bytes == PART, "only what the stuck store has in hand"
+        made.whole(3, 5)
+        gate.opened.set()
+        answer = made.answer(1)
+        assert isinstance(answer, CheckpointAck)
+        assert answer.checkpoint == 3
+        until(lambda: list(store.files) == [file_of(3)])
+        assert made.uploader.held_bytes == 0
+
+
+def test_more_in_flight_than_one_checkpoint_may_have_declines_it_alone() -> None:
+    store = MemoryStore()
+    with bench(store, CaptureLimits(2 * PART, 1 << 30)) as made:
+        made.whole(1, 0, 1)
+        assert isinstance(made.answer(), CheckpointAck)
+        made.whole(2, 0, 1, 2)  # what comes behind the refused part is dropped
+        made.whole(3, 0, 1)
+        decline, ack = made.answer(1), made.answer(2)
+        assert isinstance(decline, CheckpointDecline)
+        assert f"spark.penstock.checkpoint.maxInflightBytes={2 * PART}" in decline.reason
+        assert isinstance(ack, CheckpointAck)
+        assert ack.checkpoint == 3
+        until(lambda: sorted(store.files) == [file_of(1), file_of(3)])
+    assert len(made.answers) == 3
+
+
+@pytest.mark.parametrize("how", ["aborted", "declined"])
+def test_a_checkpoint_given_up_half_way_leaves_nothing(how: str) -> None:
+    store = MemoryStore()
+    with bench(store) as made:
+        made.uploader.recorded(ONE, 1, part(0))
+        made.uploader.captured(capture(1, 0, 1, operators={COUNT: OperatorState({"counts": state(1)})}))
+        until(lambda: made.uploader.held_bytes == 0)
+        assert list(store.files) == [file_of(1)]
+        if how == "aborted":
+            made.uploader.aborted(1)
+        else:
+            made.uploader.declined(1, "no")
+            made.uploader.declined(1, "twice")
+        until(lambda: store.files == {})
+        made.uploader.recorded(SOURCE, 1, part(1))
+        made.uploader.captured(capture(0, 0, 1))
+        made.whole(2, 7)
+        expected = [] if how == "aborted" else [CheckpointDecline(0, 1, "no")]
+        last = made.answer(len(expected))
+        assert made.answers == [*expected, last]
+        assert isinstance(last, CheckpointAck)
+        assert list(store.files) == [file_of(2)]
+
+
+def test_a_checkpoint_aborted_while_it_is_made_durable_is_not_acknowledged_and_removed() -> None:
+    store, gate = MemoryStore(), Gate("close")
+    store.hook = gate
+    with bench(store) as made:
+        made.whole(1, 0)
+        assert gate.blocked.wait(PATIENCE_S)
+        made.uploader.aborted(1)
+        gate.opened.set()
+        until(lambda: store.files == {})
+        made.whole(2, 0, base=1)
+        answer = made.answer()
+    assert isinstance(answer, CheckpointAck)
+    assert answer.checkpoint == 2
+    assert [entry.section.path for entry in answer.manifest.subtasks[1].inflight] == [file_of(2)]
+
+
+def test_a_full_store_declines_the_checkpoint_and_the_next_one_completes() -> None:
+    store, full = MemoryStore(), threading.Event()
+
+    def hook(effect: Effect) -> None:
+        if effect.operation == "write" and full.is_set():
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    store.hook = hook
+    with bench(store) as made:
+        made.whole(1, 0)
+        assert isinstance(made.answer(), CheckpointAck)
+        full.set()
+        made.whole(2, 0, 1, base=1)
+        decline = made.answer(1)
+        assert isinstance(decline, CheckpointDecline)
+        assert "No space left" in decline.reason
+        assert file_of(2) in decline.reason
+        until(lambda: list(store.files) == [file_of(1)])
+        full.clear()
+        made.whole(3, 0, 1, base=1)
+        answer = made.answer(2)
+    assert isinstance(answer, CheckpointAck)
+    assert [e.section.path for e in answer.manifest.subtasks[1].inflight] == [file_of(1), file_of(3)]
+
+
+def test_what_is_half_written_at_the_end_is_removed() -> None:
+    store = MemoryStore()
+    with bench(store) as made:
+        made.uploader.recorded(ONE, 1, part(0))
+        until(lambda: bool(store.files) and made.uploader.held_bytes == 0)
+    assert store.files == {}
+
+
+def test_an_error_that_is_not_the_stores_ends_the_slot_and_leaves_nothing() -> None:
+    store = MemoryStore()
+    made = Bench(store, NO_LIMITS)
+    made.uploader.thread.start()
+    for _ in range(2):
+        made.uploader.recorded(ONE, 1, part(0))
+    made.whole(1)
+    made.uploader.thread.join(PATIENCE_S)
+    assert [str(crash) for crash in made.crashes if "captured again" in str(crash)]
+    assert made.answers == []
+    assert store.files == {}
+
+
+def test_many_threads_hand_over_at_once() -> None:
+    """Four checkpoints in flight, each of them recorded by two threads in twenty parts: everything is there once."""
+    store = MemoryStore()
+    with bench(store) as made:
+        channels = {SOURCE: (CHANNEL, Side.PRODUCER), ONE: (ChannelId(0, 1, 0), Side.CONSUMER)}
+
+        def record(subtask: SubtaskId) -> None:
+            channel, side = channels[subtask]
+            for seq in range(20):
+                for checkpoint in range(1, 5):
+                    made.uploader.recorded(subtask, checkpoint, [captured(channel, side, seq, rows(seq))])
+            for checkpoint in range(1, 5):
+                made.uploader.captured(capture(subtask.vertex, 0, checkpoint))
+
+        threads = [threading.Thread(target=record, args=(subtask,)) for subtask in channels]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE_S)
+        until(lambda: len(made.answers) == 4)
+        assert made.uploader.held_bytes == 0
+    for answer in made.answers:
+        assert isinstance(answer, CheckpointAck)
+        for subtask in answer.manifest.subtasks:
+            batches = [batch for entry in subtask.inflight for batch in load_inflight(store, entry)]
+            assert [key for batch in batches for key in batch.column(0).to_pylist()] == list(range(20))
