@@ -84,6 +84,10 @@ class Coverage:
         """Over all schedules; 0 for none."""
         return median(self._each[name] or [0])
 
+    def problems_by_figure(self) -> list[str]:
+        """The required figures that were never seen."""
+        return [name for section in SECTIONS for name in section.names if not self.counts.get(name)]
+
     def problems(self) -> list[str]:
         """What was never seen, or by less than half of the schedules."""
         missing = [f"{s.title}: {name}" for s in SECTIONS for name in s.names if not self.counts.get(name)]

@@ -1,0 +1,91 @@
+"""Broken code is caught: every mutant passes calm schedules and is killed by a random one.
+
+The seeds that kill are recorded (``killing_seeds.json``); when the simulator or the protocol changes, schedules change
+with it and a recorded seed may pass. Then the first seeds are tried; to record anew:
+``python -m penstock.testing.simulate --mutants --write``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.testing.mutants import MUTANTS
+from penstock.testing.mutants_table import BEGIN, PAGE, WITHIN, read_kills, table
+from penstock.testing.mutation import mutant
+from penstock.testing.parallel import Workers
+from penstock.testing.schedule import Result, Task
+
+pytestmark = pytest.mark.simulation
+
+ROOT = Path(__file__).parents[2]
+KILLS = read_kills(ROOT)
+CALM = 2
+"""Calm schedules here; the long command runs more of them."""
+TRIED = 60
+"""Seeds that are tried if the recorded one does not kill any more."""
+
+
+@pytest.fixture(scope="module")
+def results(workers: Workers) -> dict[str, list[Result]]:
+    """Of every mutant the calm schedules and, last, the recorded killing one."""
+    tasks = []
+    for name in sorted(MUTANTS):
+        tasks += [Task(seed, calm=True, mutant=name) for seed in range(CALM)]
+        if name in KILLS:
+            tasks.append(Task(KILLS[name].seed, mutant=name))
+    found: dict[str, list[Result]] = {name: [] for name in MUTANTS}
+    for result in workers.run(tasks):
+        assert result.task.mutant is not None
+        found[result.task.mutant].append(result)
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(MUTANTS))
+def test_a_mutant_passes_calm_schedules(name: str, results: dict[str, list[Result]]) -> None:
+    calm = [result for result in results[name] if result.task.calm]
+    assert len(calm) == CALM
+    assert [result.failure for result in calm if result.failure is not None] == []
+
+
+@pytest.mark.parametrize("name", sorted(MUTANTS))
+def test_a_mutant_is_killed(name: str, results: dict[str, list[Result]], workers: Workers) -> None:
+    assert name in KILLS, "record its seed: python -m penstock.testing.simulate --mutants --write"
+    if any(result.failure is not None for result in results[name] if not result.task.calm):
+        return
+    tried = (Task(seed, mutant=name) for seed in range(TRIED))
+    assert any(result.failure is not None for result in workers.run(tried)), f"survives {TRIED} schedules"
+
+
+def test_there_are_enough_mutants_and_all_were_killed_in_time() -> None:
+    assert len(MUTANTS) >= 30
+    assert sorted(KILLS) == sorted(MUTANTS)
+    assert all(kill.seed < WITHIN for kill in KILLS.values())
+    assert len({kill.oracle for kill in KILLS.values()}) >= 5, "oracles other than the output have a use"
+
+
+def test_the_documentation_has_the_recorded_table() -> None:
+    page = (ROOT / PAGE).read_text(encoding="utf-8")
+    assert table(KILLS) in page.partition(BEGIN)[2]
+
+
+def test_a_mutant_is_gone_when_its_context_ends() -> None:
+    class Thing:
+        def number(self) -> int:
+            return 1
+
+    broken = mutant("one more", (Thing, "number", lambda original: lambda self: original(self) + 1))
+    with broken.applied():
+        assert Thing().number() == 2
+        with broken.applied():
+            assert Thing().number() == 3
+    assert Thing().number() == 1
+
+
+@pytest.mark.parametrize("name", sorted(MUTANTS))
+def test_a_mutant_can_be_applied_and_taken_back(name: str) -> None:
+    before = [vars(patch.owner)[patch.attribute] for patch in MUTANTS[name].patches]
+    with MUTANTS[name].applied():
+        assert all(vars(p.owner)[p.attribute] is not b for p, b in zip(MUTANTS[name].patches, before, strict=True))
+    assert [vars(patch.owner)[patch.attribute] for patch in MUTANTS[name].patches] == before

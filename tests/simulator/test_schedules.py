@@ -1,0 +1,62 @@
+"""A few hundred seeded schedules of whole jobs under faults, and that a seed says everything."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from penstock.testing.coverage import Coverage
+from penstock.testing.parallel import Workers
+from penstock.testing.schedule import Task, run_task
+
+pytestmark = pytest.mark.simulation
+
+SCHEDULES = 200
+CALM = 30
+REPLAYED = (3, 4, 5, 6)
+DIGESTS = f"""
+from penstock.testing.schedule import Task, run_task
+for seed in {REPLAYED}:
+    print(run_task(Task(seed)).digest)
+"""
+
+
+def test_no_schedule_loses_duplicates_or_reorders_anything(workers: Workers) -> None:
+    coverage, failed = Coverage(), []
+    for result in workers.run(Task(seed) for seed in range(SCHEDULES)):
+        if result.failure is None:
+            coverage.add(result.task.chosen_settings, result.figures)
+        else:
+            failed.append(f"{result.failure.text}\n  replay: {result.task.command}")
+    assert not failed, "\n".join(failed)
+    assert coverage.schedules == SCHEDULES
+    assert coverage.median("rows") >= 500
+    assert coverage.median("completed") >= 3
+    assert coverage.median("faults") >= 1
+    seen = [name for name in coverage.counts if name.startswith("fault: ")]
+    assert len(seen) >= 20, f"of the kinds of faults only {seen} were met"
+
+
+def test_schedules_without_faults_and_pressure_pass_too(workers: Workers) -> None:
+    results = list(workers.run(Task(seed, calm=True) for seed in range(CALM)))
+    assert [result.failure for result in results] == [None] * CALM
+    assert all(result.figures.get("faults", 0) == 0 for result in results)
+
+
+def test_a_seed_replays_identically_whatever_the_hash_seed() -> None:
+    digests = []
+    for hash_seed in ("1", "4242"):
+        done = subprocess.run(
+            [sys.executable, "-c", DIGESTS],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        )
+        digests.append(done.stdout.split())
+    assert digests[0] == digests[1] == [run_task(Task(seed)).digest for seed in REPLAYED]
+    assert len(set(digests[0])) == len(REPLAYED), "other seeds are other schedules"
