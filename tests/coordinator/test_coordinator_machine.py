@@ -2,52 +2,84 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+
 from coordinator_kit import SINK, manifest, policy
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from penstock.protocol import coordinator_types as ct
+from penstock.protocol.checkpoint_life import Phase
 from penstock.protocol.commits import CommitLedger, pending_commits
 from penstock.protocol.coordinator import ID_BLOCK, Coordinator
 from penstock.protocol.elements import Alignment
+from penstock.snapshot.collect import expired
+from penstock.snapshot.log import LogView, MetadataRef, SnapshotRecord
 
 PARALLELISM = 2
+PICKS = st.integers(0, 7)
+ALIGNMENTS = [Alignment.UNALIGNED, Alignment.UNALIGNED, Alignment.AUTO, Alignment.ALIGNED]
 
 
 class CoordinatorWorld(RuleBasedStateMachine):
-    """Slots that stage one message per epoch, an executor that may fail, and a sink that may be down."""
+    """Slots that stage one message per epoch, a slow executor that may fail, a store that keeps one periodic snapshot,
+    and a sink that may be down."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.machine = Coordinator(policy(timeout_ms=3000), PARALLELISM, CommitLedger({2: SINK}))
+    @initialize(
+        concurrent=st.integers(1, 4),
+        pause=st.sampled_from([0, 0, 300]),
+        tolerable=st.sampled_from([None, 0, 2]),
+        alignment=st.sampled_from(list(Alignment)),
+        interval=st.sampled_from([100, 1000]),
+    )
+    def choose(self, concurrent: int, pause: int, tolerable: int | None, alignment: Alignment, interval: int) -> None:
+        self.policy = policy(
+            interval_ms=interval,
+            timeout_ms=3000,
+            alignment=alignment,
+            min_pause_ms=pause,
+            max_concurrent=concurrent,
+            tolerable_failures=tolerable,
+        )
+        self.machine = Coordinator(self.policy, PARALLELISM, CommitLedger({2: SINK}))
         self.now = 0.0
         self.generation = 0
         self.tickets = 0
         self.answered: dict[int, int] = {}
         self.works: list[ct.Command] = []
+        self.replies: list[ct.Event] = []
+        self.store: dict[int, SnapshotRecord] = {}
+        self.strict: dict[int, bool] = {}
+        self.told = 0
+        self.first = 1
+        self.failing = False
         self.commit: ct.CommitEpoch | None = None
         self.triggered: list[int] = []
         self.dead: set[int] = set()
+        self.subsumed: set[int] = set()
         self.acked: dict[int, set[int]] = {}
         self.staged: dict[int, dict[int, bytes]] = {slot: {} for slot in range(PARALLELISM)}
         self.logged: list[ct.WriteMetadata] = []
         self.written: dict[int, ct.WriteMetadata] = {}
         self.visible: list[int] = []
         self.lost: set[int] = set()
+        self.open_generation()
 
     def feed(self, event: ct.Event) -> None:
         for command in self.machine.handle(event, self.now):
             match command:
                 case ct.Trigger():
-                    assert not self.triggered or command.checkpoint > self.triggered[-1], "ids rise"
+                    self.check_trigger(command)
                     self.triggered.append(command.checkpoint)
                     self.acked[command.checkpoint] = set()
                 case ct.WriteMetadata():
                     assert self.acked[command.checkpoint] == set(range(PARALLELISM))
                     self.written[command.checkpoint] = command
                     self.works.append(command)
-                case ct.LogComplete() | ct.ReserveIds():
+                case ct.LogComplete() | ct.ReserveIds() | ct.Collect():
                     self.works.append(command)
                 case ct.CommitEpoch():
                     assert self.commit is None, "one commit at a time"
@@ -56,7 +88,25 @@ class CoordinatorWorld(RuleBasedStateMachine):
                     self.commit = command
                 case ct.Abort():
                     self.dead.add(command.checkpoint)
+                    self.strict.pop(command.checkpoint)
+                    if command.reason.endswith("which is newer, is complete"):
+                        assert not command.failed
+                        assert command.checkpoint < self.machine.newest_complete
+                        self.subsumed.add(command.checkpoint)
+                case ct.SnapshotFailed() if command.checkpoint:
+                    assert command.checkpoint not in self.subsumed, "a user's snapshot is not superfluous"
+                    self.answered[command.ticket] = self.answered.get(command.ticket, 0) + 1
+                case ct.Completed():
+                    self.strict.pop(command.checkpoint)
+                    for left in self.machine._pending.values():
+                        older = left.periodic and left.checkpoint < command.checkpoint
+                        assert not older or left.phase is Phase.LOGGING, "superfluous"
+                case ct.FailGeneration():
+                    assert command.generation == self.generation
+                    assert not self.failing, "said once"
+                    self.failing = True
                 case ct.NotifyComplete():
+                    self.told = max(self.told, command.checkpoint)
                     assert command.checkpoint <= command.committed_epoch
                     for slot in self.staged:
                         self.staged[slot] = {e: m for e, m in self.staged[slot].items() if e > command.committed_epoch}
@@ -65,15 +115,28 @@ class CoordinatorWorld(RuleBasedStateMachine):
                 case _:
                     pass
 
+    def check_trigger(self, trigger: ct.Trigger) -> None:
+        assert not self.triggered or trigger.checkpoint > self.triggered[-1], "ids rise"
+        assert not self.failing, "the Generation is to end"
+        assert not any(self.strict.values()), "nothing beside a strictly aligned one"
+        assert len(self.strict) < ct.MAX_IN_FLIGHT
+        assert trigger.base == self.told, "the newest that the slots were told of"
+        strictly = trigger.alignment is Alignment.ALIGNED and trigger.remaining_ms is None
+        self.strict[trigger.checkpoint] = strictly
+
     def alive(self) -> bool:
         return self.machine._running
 
-    @rule(step=st.integers(1, 2000))
+    @staticmethod
+    def one_of(checkpoints: list[int], pick: int) -> int:
+        return checkpoints[pick % len(checkpoints)]
+
+    @rule(step=st.sampled_from([1, 20, 100, 300, 1000]))
     def time_passes(self, step: int) -> None:
         self.now += step
         self.feed(ct.Tick())
 
-    @precondition(lambda self: not self.alive() and not self.works)
+    @precondition(lambda self: not self.alive() and not self.works and not self.replies)
     @rule()
     def open_generation(self) -> None:
         newest = max(self.logged, key=lambda w: w.checkpoint, default=None)
@@ -86,56 +149,90 @@ class CoordinatorWorld(RuleBasedStateMachine):
             known = {} if newest is None else dict(newest.slots[slot].subtasks[0].pending_messages)
             self.lost |= {epoch for epoch in self.staged[slot] if epoch not in known and epoch > committed}
             self.staged[slot] = {epoch: m for epoch, m in known.items() if epoch > committed}
-        first = self.machine.next_checkpoint
+        first = self.first = self.machine.next_checkpoint
+        self.told, self.failing = 0, False
         self.feed(ct.GenerationOpened(self.generation, restored, first, first + ID_BLOCK, committed, pending))
         self.feed(ct.AllRunning(self.generation))
 
     @precondition(lambda self: self.alive())
-    @rule()
-    def generation_ends(self) -> None:
+    @rule(indeed=st.sampled_from([False, False, False, False, True]))
+    def generation_ends(self, indeed: bool) -> None:
+        if not (indeed or self.failing):
+            return
         self.feed(ct.GenerationEnded(self.generation, "slot lost"))
 
-    @rule(alignment=st.sampled_from(list(Alignment)))
-    def request_snapshot(self, alignment: Alignment) -> None:
+    @rule(alignment=st.sampled_from(list(Alignment)), timeout_ms=st.sampled_from([None, None, 500]))
+    def request_snapshot(self, alignment: Alignment, timeout_ms: int | None) -> None:
         self.tickets += 1
-        self.feed(ct.SnapshotRequested(self.tickets, alignment))
+        self.feed(ct.SnapshotRequested(self.tickets, alignment, timeout_ms=timeout_ms))
 
     @precondition(lambda self: self.alive() and self.triggered)
-    @rule(data=st.data(), slot=st.integers(0, PARALLELISM - 1), stale=st.booleans())
-    def slot_acknowledges(self, data: st.DataObject, slot: int, stale: bool) -> None:
-        checkpoint = data.draw(st.sampled_from(self.triggered[-3:]))
+    @rule(pick=PICKS, slot=st.integers(0, PARALLELISM - 1), stale=st.booleans())
+    def slot_acknowledges(self, pick: int, slot: int, stale: bool) -> None:
+        checkpoint = self.one_of(self.triggered[-6:], pick)
         if stale:
             self.feed(ct.Ack(self.generation - 1, checkpoint, manifest(slot, {checkpoint: b"stale"})))
-            return
+        else:
+            self.acknowledge(checkpoint, slot)
+
+    @precondition(lambda self: self.alive() and self.strict)
+    @rule(pick=PICKS)
+    def all_slots_acknowledge(self, pick: int) -> None:
+        checkpoint = self.one_of(sorted(self.strict), pick)
+        for slot in range(PARALLELISM):
+            self.acknowledge(checkpoint, slot)
+
+    def acknowledge(self, checkpoint: int, slot: int) -> None:
         fresh = checkpoint in self.machine.in_flight and slot not in self.acked[checkpoint]
         if fresh:  # barriers pass a slot in order, so its older epochs are staged by now
             for epoch in self.triggered:
-                if epoch <= checkpoint and epoch > max(self.staged[slot], default=self.machine.committed_epoch):
+                staged = max(self.staged[slot], default=self.machine.committed_epoch)
+                if max(self.first, staged + 1) <= epoch <= checkpoint and epoch % 3:  # some epochs are empty
                     self.staged[slot][epoch] = b"%d/%d" % (self.generation, epoch)
             self.acked[checkpoint].add(slot)
         reported = {epoch: m for epoch, m in self.staged[slot].items() if epoch <= checkpoint}
         self.feed(ct.Ack(self.generation, checkpoint, manifest(slot, reported)))
 
     @precondition(lambda self: self.alive() and self.triggered)
-    @rule(data=st.data())
-    def slot_declines(self, data: st.DataObject) -> None:
-        self.feed(ct.Decline(self.generation, data.draw(st.sampled_from(self.triggered[-3:])), 0, "no"))
+    @rule(pick=PICKS, indeed=st.sampled_from([False, False, True]))
+    def slot_declines(self, pick: int, indeed: bool) -> None:
+        if indeed:
+            self.feed(ct.Decline(self.generation, self.one_of(self.triggered[-3:], pick), 0, "no"))
 
     @precondition(lambda self: self.works)
-    @rule(fails=st.booleans())
-    def executor_works(self, fails: bool) -> None:
+    @rule(fails=st.lists(st.sampled_from([False] * 7 + [True]), min_size=1, max_size=4))
+    def executor_works(self, fails: list[bool]) -> None:
+        for one in fails[: len(self.works)]:
+            self.work(one)
+
+    def work(self, fails: bool) -> None:
         match self.works.pop(0):
             case ct.WriteMetadata() as write:
                 reply = ct.MetadataFailed(write.checkpoint, "full") if fails else ct.MetadataWritten(write.checkpoint)
-                self.feed(reply)
+                self.replies.append(reply)
             case ct.LogComplete() as log:
                 if fails:
-                    self.feed(ct.LogFailed(log.checkpoint, "full"))
+                    self.replies.append(ct.LogFailed(log.checkpoint, "full"))
                 else:
-                    self.logged.append(self.written[log.checkpoint])
-                    self.feed(ct.CompleteLogged(log.checkpoint, log.reserve))
+                    self.log(self.written[log.checkpoint])
+                    self.replies.append(ct.CompleteLogged(log.checkpoint, log.reserve))
             case ct.ReserveIds() as reserve:
-                self.feed(ct.ReserveFailed("full") if fails else ct.IdsReserved(reserve.reserve))
+                self.replies.append(ct.ReserveFailed("full") if fails else ct.IdsReserved(reserve.reserve))
+            case ct.Collect() as collect:
+                records = tuple(self.store[checkpoint] for checkpoint in sorted(self.store))
+                for gone in expired(LogView(owner=self.generation, snapshots=records), 1, collect.pinned):
+                    del self.store[gone]
+
+    def log(self, write: ct.WriteMetadata) -> None:
+        self.logged.append(write)
+        ref = MetadataRef("", 0, "")
+        self.store[write.checkpoint] = SnapshotRecord(write.checkpoint, write.generation, write.requested, ref)
+
+    @precondition(lambda self: self.replies)
+    @rule(number=st.integers(1, 3))
+    def the_coordinator_hears(self, number: int) -> None:
+        for _ in range(min(number, len(self.replies))):
+            self.feed(self.replies.pop(0))
 
     @precondition(lambda self: self.commit is not None)
     @rule(fails=st.sampled_from([False, False, False, True]))
@@ -149,6 +246,13 @@ class CoordinatorWorld(RuleBasedStateMachine):
         self.visible.append(commit.epoch)
         self.feed(ct.EpochCommitted(commit.epoch, commit.operator_id))
 
+    def check(self) -> None:
+        """All invariants, where hypothesis does not do it."""
+        self.machine_is_consistent()
+        self.what_may_be_referred_to_exists()
+        self.recovery_finds_the_newest()
+        self.nothing_waits_for_ever()
+
     @invariant()
     def machine_is_consistent(self) -> None:
         self.machine.check_invariants()
@@ -157,11 +261,78 @@ class CoordinatorWorld(RuleBasedStateMachine):
         assert not self.dead & set(self.machine.in_flight)
 
     @invariant()
+    def what_may_be_referred_to_exists(self) -> None:
+        for pending in self.machine._pending.values():
+            assert {pending.base, pending.origin} - {0} <= set(self.store)
+
+    @invariant()
+    def recovery_finds_the_newest(self) -> None:
+        newest = max((write.checkpoint for write in self.logged), default=0)
+        assert newest == 0 or newest in self.store
+
+    @invariant()
     def nothing_waits_for_ever(self) -> None:
         waiting = self.machine.in_flight or self.machine.awaiting_commit
-        if waiting and not self.works and self.commit is None and not self.machine._gave_up:
+        busy = self.works or self.replies or self.commit is not None
+        if waiting and not busy and not self.machine._gave_up:
             assert self.machine.next_wake_ms() is not None
 
 
-CoordinatorWorld.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+CoordinatorWorld.TestCase.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
 TestCoordinatorWorld = CoordinatorWorld.TestCase
+
+
+def walk(seed: int, steps: int) -> Counter[str]:
+    """The same world, mostly making progress, so that many checkpoints are in flight, logged and told at once."""
+    chance = Random(seed)
+    world = CoordinatorWorld()
+    world.choose(
+        concurrent=chance.choice([1, 3, 8]),
+        pause=chance.choice([0, 0, 0, 300]),
+        tolerable=chance.choice([None, 0, 2]),
+        alignment=chance.choice([Alignment.AUTO, Alignment.UNALIGNED, Alignment.UNALIGNED, Alignment.ALIGNED]),
+        interval=chance.choice([20, 100]),
+    )
+    seen: Counter[str] = Counter()
+    for _ in range(steps):
+        before, complete = set(world.machine.in_flight), world.machine.newest_complete
+        step(world, chance)
+        world.check()
+        logged = {write.checkpoint for write in world.logged}
+        for ended in before - set(world.machine.in_flight):
+            late = ended in logged and ended < complete
+            seen["late" if late else "complete" if ended in logged else "aborted"] += 1
+        seen[f"{len(world.machine.in_flight)} in flight"] += 1
+    seen["told"] += world.told > 0
+    seen["generations"] += world.generation
+    return seen
+
+
+def step(world: CoordinatorWorld, chance: Random) -> None:
+    actions: list[tuple[float, bool, Callable[[], None]]] = [
+        (3, True, lambda: world.time_passes(step=chance.choice([1, 20, 100, 300]))),
+        (2, True, lambda: world.request_snapshot(alignment=chance.choice(ALIGNMENTS), timeout_ms=None)),
+        (5, bool(world.strict), lambda: world.all_slots_acknowledge(pick=chance.randrange(8))),
+        (4, bool(world.works), lambda: world.executor_works(fails=[chance.random() < 0.05])),
+        (3, bool(world.replies), lambda: world.the_coordinator_hears(number=1)),
+        (2, world.commit is not None, lambda: world.sink_answers(fails=False)),
+        (0.3, bool(world.triggered), lambda: world.slot_declines(pick=chance.randrange(8), indeed=True)),
+        (9 if world.failing else 0.05, True, lambda: world.generation_ends(indeed=True)),
+    ]
+    if not world.alive():
+        actions = [(weight, possible, act) for weight, possible, act in actions if act is not actions[-1][2]]
+        actions.append((3, not world.works and not world.replies, world.open_generation))
+    possible = [(weight, act) for weight, possible, act in actions if possible]
+    (chosen,) = chance.choices([act for _, act in possible], [weight for weight, _ in possible])
+    chosen()
+
+
+def test_many_walks_with_much_in_flight() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(60):
+        seen += walk(seed, 250)
+    assert seen["late"] > 100, "completed out of order"
+    assert seen["complete"] > 500
+    assert seen["aborted"] > 300
+    assert seen["8 in flight"] > 200
+    assert seen["generations"] > 100

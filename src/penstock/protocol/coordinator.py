@@ -217,7 +217,6 @@ class Coordinator:
         if event.generation != self._generation:
             return [Ignored(event, f"Generation {self._generation} is the current one")]
         self._running = False
-        self._newest_told = 0
         self._to_notify.clear()
         # What is being logged may already be true: its outcome is awaited, everything earlier is dead.
         dead = [p for p in self._pending.values() if p.phase is not Phase.LOGGING]

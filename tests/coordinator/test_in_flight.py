@@ -1,0 +1,273 @@
+"""Several checkpoints at once: who may start, what makes what superfluous, what they may refer to."""
+
+from __future__ import annotations
+
+import pytest
+from coordinator_kit import ALIGNED, SINK, UNALIGNED, acknowledge, complete, manifest, started
+
+from penstock.errors import ProtocolViolation
+from penstock.protocol import checkpoint_life as life
+from penstock.protocol import coordinator_types as ct
+from penstock.protocol.checkpoint_life import Phase
+from penstock.protocol.coordinator import Coordinator
+from penstock.protocol.elements import Alignment
+
+TICK = ct.Tick()
+AUTO = Alignment.AUTO
+
+
+def ticking(machine: Coordinator, first_ms: int, last_ms: int, every_ms: int = 100) -> list[ct.Command]:
+    """All commands of ticks from ``first_ms`` to ``last_ms``."""
+    commands: list[ct.Command] = []
+    for now_ms in range(first_ms, last_ms + 1, every_ms):
+        commands += machine.handle(TICK, now_ms)
+        machine.check_invariants()
+    return commands
+
+
+def test_periodic_ones_overlap_up_to_their_bound() -> None:
+    machine = started(max_concurrent=3, timeout_ms=60_000)
+    assert ticking(machine, 0, 9000) == [ct.Trigger(n, UNALIGNED) for n in (1, 2, 3)]
+    assert machine.next_wake_ms() == 61_000, "nothing to do but to wait for the first time-out"
+    machine.handle(ct.Decline(1, 2, 0, "no"), 9001)
+    assert machine.in_flight == (1, 3, 4)
+
+
+def test_with_a_pause_periodic_ones_do_not_overlap() -> None:
+    machine = started(max_concurrent=3, min_pause_ms=500, timeout_ms=60_000)
+    assert ticking(machine, 0, 9000) == [ct.Trigger(1, UNALIGNED)]
+    complete(machine, 1, 9100)
+    assert ticking(machine, 9200, 9599) == []
+    assert ticking(machine, 9600, 9600) == [ct.Trigger(2, UNALIGNED, base=1)]
+
+
+def test_requested_ones_come_on_top_and_first_but_no_more_than_the_bound_of_all() -> None:
+    machine = started(max_concurrent=8, interval_ms=100, timeout_ms=60_000)
+    ticking(machine, 0, 500)
+    assert machine.in_flight == (1, 2, 3, 4, 5)
+    for ticket in range(1, 6):
+        machine.handle(ct.SnapshotRequested(ticket, UNALIGNED), 501)
+    assert machine.in_flight == (1, 2, 3, 4, 5, 6, 7, 8)
+    assert machine.serves_requests
+    assert ticking(machine, 600, 900) == [], "full"
+    machine.handle(ct.Decline(1, 1, 0, "no"), 901)
+    machine.handle(ct.Decline(1, 2, 0, "no"), 902)
+    assert machine.in_flight == (3, 4, 5, 6, 7, 8, 9, 10), "both are requested ones: those go first"
+    assert ct.SnapshotSucceeded(4, 9) in complete(machine, 9, 903)
+    assert ct.SnapshotSucceeded(5, 10) in complete(machine, 10, 904)
+
+
+def test_auto_ones_have_a_budget_and_overlap_with_everything() -> None:
+    machine = started(alignment=AUTO, alignment_timeout_ms=150, max_concurrent=2, timeout_ms=60_000)
+    assert ticking(machine, 1000, 2000) == [ct.Trigger(1, ALIGNED, 150), ct.Trigger(2, ALIGNED, 150)]
+    assert machine.handle(ct.SnapshotRequested(1, UNALIGNED), 2001) == [ct.Trigger(3, UNALIGNED)]
+    assert machine.handle(ct.SnapshotRequested(2, AUTO), 2002) == [ct.Trigger(4, ALIGNED, 150)]
+    assert machine.handle(ct.SnapshotRequested(3, ALIGNED), 2003) == [ct.Trigger(5, ALIGNED)], "strictly, behind them"
+    assert machine.handle(ct.SnapshotRequested(4, UNALIGNED), 2004) == []
+    for checkpoint in (1, 2, 3, 4):
+        machine.handle(ct.Decline(1, checkpoint, 0, "no"), 2005)
+    assert ticking(machine, 2100, 9000) == [], "nothing beside a strictly aligned one"
+    commands = complete(machine, 5, 9001)
+    assert [c for c in commands if isinstance(c, ct.Trigger)] == [
+        ct.Trigger(6, UNALIGNED, base=5),
+        ct.Trigger(7, ALIGNED, 150, base=5),
+    ]
+
+
+def test_strictly_aligned_periodic_ones_never_overlap() -> None:
+    machine = started(alignment=ALIGNED, max_concurrent=8, timeout_ms=60_000)
+    assert ticking(machine, 0, 9000) == [ct.Trigger(1, ALIGNED)]
+    assert machine.next_wake_ms() == 61_000
+
+
+def test_a_strictly_aligned_snapshot_without_a_time_out_has_the_query_s() -> None:
+    machine = started(interval_ms=100_000, timeout_ms=5000)
+    machine.handle(ct.SnapshotRequested(1, ALIGNED), 10)
+    assert machine.next_wake_ms() == 5010
+    text = "not acknowledged by slots [0, 1] within 5000 ms"
+    assert machine.handle(TICK, 5010) == [ct.Abort(1, text, tell_slots=True), ct.SnapshotFailed(1, 1, text)]
+
+
+def test_a_time_out_of_a_request_counts_while_it_waits() -> None:
+    machine = started(alignment=ALIGNED, timeout_ms=60_000)
+    machine.handle(TICK, 1000)
+    machine.handle(ct.SnapshotRequested(1, UNALIGNED, timeout_ms=300), 1100)
+    machine.handle(ct.SnapshotRequested(2, UNALIGNED), 1100)
+    assert machine.next_wake_ms() == 1400
+    assert machine.handle(TICK, 1400) == [ct.SnapshotFailed(1, 0, "not triggered within 300 ms")]
+    assert ct.Trigger(2, UNALIGNED, base=1) in complete(machine, 1, 1500)
+
+
+def test_one_that_completes_makes_older_periodic_ones_superfluous() -> None:
+    machine = started(max_concurrent=4, timeout_ms=60_000)
+    ticking(machine, 1000, 2000)
+    machine.handle(ct.SnapshotRequested(9, UNALIGNED), 2001)
+    ticking(machine, 3000, 4000)
+    assert machine.in_flight == (1, 2, 3, 4, 5)
+    acknowledge(machine, 1, 4001)
+    commands = complete(machine, 4, 4002)
+    reason = "checkpoint 4, which is newer, is complete"
+    assert [c for c in commands if isinstance(c, ct.Abort)] == [
+        ct.Abort(1, reason, tell_slots=True, failed=False),
+        ct.Abort(2, reason, tell_slots=True, failed=False),
+    ]
+    assert machine.in_flight == (3, 5), "a user's snapshot stays, and what is newer"
+    (ignored,) = machine.handle(ct.MetadataWritten(1), 4003)
+    assert isinstance(ignored, ct.Ignored), "its metadata was being written"
+
+
+def test_what_is_being_logged_is_not_given_up_and_completes_late() -> None:
+    machine = started(max_concurrent=2, timeout_ms=60_000)
+    ticking(machine, 1000, 2000)
+    acknowledge(machine, 1, 2001, {1: b"1"})
+    machine.handle(ct.MetadataWritten(1), 2002)
+    commands = complete(machine, 2, 2003, {1: b"1", 2: b"2"})
+    assert not any(isinstance(c, ct.Abort) for c in commands)
+    assert ct.CommitEpoch(1, SINK, {0: b"1", 1: b"1"}) in commands
+    machine.handle(ct.EpochCommitted(1, SINK), 2004)
+    machine.handle(ct.EpochCommitted(2, SINK), 2005)
+    commands = machine.handle(ct.CompleteLogged(1, 70), 2006)
+    assert commands == [
+        ct.Completed(1),
+        ct.NotifyComplete(1, 2),
+        ct.Collect(pinned=(2,), in_flight=()),
+    ], "its epochs were committed already: nothing is committed twice, and the newest told stays"
+    assert (machine.newest_complete, machine.committed_epoch) == (2, 2)
+    assert ct.Trigger(3, UNALIGNED, base=2) in machine.handle(TICK, 3000)
+
+
+def test_the_base_is_the_newest_that_slots_were_told_of_and_stays_pinned() -> None:
+    machine = started(max_concurrent=2, timeout_ms=60_000)
+    machine.handle(TICK, 1000)
+    complete(machine, 1, 1001, {1: b"1"})
+    assert machine.handle(TICK, 2000) == [ct.Trigger(2, UNALIGNED)], "1 is complete, but no slot was told"
+    assert machine.handle(ct.EpochCommitted(1, SINK), 2001) == [
+        ct.NotifyComplete(1, 1),
+        ct.Collect(pinned=(1, 2), in_flight=(2,)),
+    ]
+    assert machine.handle(ct.SnapshotRequested(1, UNALIGNED), 2002) == [ct.Trigger(3, UNALIGNED, base=1)]
+    commands = complete(machine, 2, 2003)
+    assert ct.Collect(pinned=(1, 2, 3), in_flight=(3,)) in commands, "3 refers to 1, the next one to 2"
+    assert machine.handle(ct.SnapshotRequested(2, UNALIGNED), 2004) == [ct.Trigger(4, UNALIGNED, base=2)]
+    machine.handle(ct.Decline(1, 3, 0, "no"), 2005)
+    assert ct.Collect(pinned=(4,), in_flight=()) in complete(machine, 4, 2006)
+
+
+def test_the_restored_snapshot_is_no_base_but_pinned_for_the_channels_that_are_still_read() -> None:
+    machine = started()
+    machine.handle(TICK, 1000)
+    complete(machine, 1, 1001)
+    machine.handle(ct.GenerationEnded(1, "lost"), 1002)
+    machine.handle(ct.GenerationOpened(2, 1, 2, 66, 1), 1003)
+    machine.handle(ct.AllRunning(2), 1004)
+    assert machine.handle(ct.SnapshotRequested(1, UNALIGNED), 1005) == [ct.Trigger(2, UNALIGNED)]
+    assert machine.handle(ct.SnapshotRequested(2, UNALIGNED), 1006) == [ct.Trigger(3, UNALIGNED)]
+    commands = complete(machine, 3, 1007, generation=2)
+    assert ct.Collect(pinned=(1, 2, 3), in_flight=(2,)) in commands
+
+
+# -- tolerable failures -----------------------------------------------------------------------------------------------
+
+
+def failures(machine: Coordinator, number: int, now_ms: float) -> list[ct.Command]:
+    """So many periodic checkpoints are triggered and declined."""
+    commands: list[ct.Command] = []
+    for _ in range(number):
+        now_ms += 1000
+        (trigger,) = machine.handle(TICK, now_ms)
+        assert isinstance(trigger, ct.Trigger)
+        commands += machine.handle(ct.Decline(1, trigger.checkpoint, 1, "disk full"), now_ms)
+    return [command for command in commands if isinstance(command, ct.FailGeneration)]
+
+
+def test_any_number_of_failures_is_tolerated_by_default() -> None:
+    assert failures(started(), 30, 0) == []
+
+
+def test_one_failure_too_many_in_a_row_fails_the_generation_once() -> None:
+    machine = started(tolerable_failures=2)
+    assert failures(machine, 3, 0) == [
+        ct.FailGeneration(
+            1,
+            "3 periodic checkpoints failed in a row, more than checkpoint.tolerableFailures=2; the last was "
+            "checkpoint 3: slot 1 declined: disk full",
+        )
+    ]
+    assert machine.handle(TICK, 9000) == [], "nothing is triggered any more"
+    machine.handle(ct.SnapshotRequested(1, UNALIGNED), 9001)
+    assert machine.in_flight == ()
+    machine.handle(ct.GenerationEnded(1, "checkpoints"), 9002)
+    machine.handle(ct.GenerationOpened(2, 0, 4, 68, 0), 9003)
+    assert machine.handle(ct.AllRunning(2), 9004) == [ct.Trigger(4, UNALIGNED)]
+
+
+def test_what_fails_the_store_fails_checkpoints() -> None:
+    machine = started(tolerable_failures=2)
+    machine.handle(TICK, 1000)
+    acknowledge(machine, 1, 1001)
+    machine.handle(ct.MetadataFailed(1, "full"), 1002)
+    machine.handle(TICK, 2000)
+    acknowledge(machine, 2, 2001)
+    machine.handle(ct.MetadataWritten(2), 2002)
+    machine.handle(ct.LogFailed(2, "full"), 2003)
+    machine.handle(TICK, 3000)
+    commands = machine.handle(TICK, 8000)
+    assert isinstance(commands[-1], ct.FailGeneration), "the third timed out"
+
+
+def test_a_complete_one_begins_the_count_anew_and_others_ends_do_not_count() -> None:
+    machine = started(tolerable_failures=1, max_concurrent=3)
+    assert failures(machine, 1, 0) == []
+    machine.handle(ct.SnapshotRequested(1, UNALIGNED), 1001)
+    assert machine.handle(ct.Decline(1, 2, 0, "no"), 1002)[-1] == ct.SnapshotFailed(1, 2, "slot 0 declined: no")
+    ticking(machine, 2000, 4000, 1000)
+    assert machine.in_flight == (3, 4, 5)
+    commands = complete(machine, 5, 4001)
+    assert sum(isinstance(c, ct.Abort) for c in commands) == 2
+    assert not any(isinstance(c, ct.FailGeneration) for c in commands)
+    assert failures(machine, 1, 4001) == []
+    assert len(failures(machine, 1, 5001)) == 1
+
+
+def test_the_end_of_a_generation_is_no_failure_of_its_checkpoints() -> None:
+    machine = started(tolerable_failures=0, max_concurrent=3)
+    ticking(machine, 1000, 3000)
+    commands = machine.handle(ct.GenerationEnded(1, "slot lost"), 3001)
+    assert [type(command) for command in commands] == [ct.Abort] * 3
+
+
+# -- the table --------------------------------------------------------------------------------------------------------
+
+
+def test_every_phase_of_a_checkpoint_is_reached_and_left_as_the_table_says() -> None:
+    assert {t.target for t in life.TRANSITIONS} == set(Phase) - {Phase.NONE}
+    assert {t.source for t in life.TRANSITIONS} == set(Phase) - {Phase.COMPLETE, Phase.ABORTED}
+    assert not [t for t in life.TRANSITIONS if t.source is Phase.LOGGING and t.event in (life.SUBSUMED, life.ENDED)]
+    assert {t.event for t in life.TRANSITIONS if t.target is Phase.ABORTED} == {
+        *life.FAILURES,
+        life.SUBSUMED,
+        life.ENDED,
+    }
+    assert "logging --> complete: logged" in life.LIFECYCLE.mermaid()
+
+
+def test_a_step_that_is_not_in_the_table_changes_nothing() -> None:
+    pending = life.Pending(1, 1, UNALIGNED, None, 0, 0, 0.0, 100.0)
+    with pytest.raises(ProtocolViolation):
+        pending.step("logged")
+    assert pending.phase is Phase.NONE
+    pending.step("triggered")
+    with pytest.raises(ProtocolViolation, match="metadata written"):
+        pending.step("metadata written")
+    assert pending.phase is Phase.RUNNING
+
+
+def test_a_decline_after_all_have_acknowledged_changes_nothing() -> None:
+    machine = started()
+    machine.handle(TICK, 1000)
+    acknowledge(machine, 1, 1001)
+    (ignored,) = machine.handle(ct.Decline(1, 1, 0, "late"), 1002)
+    assert isinstance(ignored, ct.Ignored)
+    (ignored,) = machine.handle(ct.Ack(1, 1, manifest(0)), 1003)
+    assert isinstance(ignored, ct.Ignored)
+    assert machine.in_flight == (1,)

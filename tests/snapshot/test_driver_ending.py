@@ -1,0 +1,224 @@
+"""The driver's brain and hands when all input ends; and which files a snapshot may refer to."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from snapshot_kit import Driver, NoSource, Target, driver
+
+from penstock.connectors.base import Discovery
+from penstock.ids import SubtaskId
+from penstock.operators.base import Plain
+from penstock.protocol import coordinator_types as ct
+from penstock.protocol import splits as sp
+from penstock.protocol.elements import Alignment
+from penstock.protocol.ending import FINAL_RETRY_MS
+from penstock.snapshot import work as w
+from penstock.snapshot.model import InflightEntry, SectionRef
+from penstock.snapshot.store import MemoryStore
+
+
+class Bounded(NoSource):
+    """Finished with its last split."""
+
+    def discover(self, state: Plain, parallelism: int) -> Discovery:
+        found = super().discover(state, parallelism)
+        return Discovery(found.splits, found.state, finished=found.state == self.limit)
+
+
+def read_everything(player: Driver) -> None:
+    """The only reader asks until nothing comes any more."""
+    for _ in range(10):
+        player.now += 200
+        player.feed(ct.Tick())
+        player.work()
+        player.feed(w.SplitRequested(player.core.generation, 0, sp.Requested(0, 0, None)))
+
+
+def finish(player: Driver) -> None:
+    for vertex in (0, 1):
+        player.feed(w.SubtaskFinished(player.core.generation, SubtaskId(vertex, 0)))
+
+
+def all_of(player: Driver, kind: type) -> list[object]:
+    return [output for output in player.others if isinstance(output, kind)]
+
+
+def test_the_query_ends_when_the_final_checkpoint_is_committed() -> None:
+    target = Target()
+    player = driver(target=target, source=Bounded(2))
+    player.start()
+    read_everything(player)
+    assert all_of(player, sp.Ended) == [sp.Ended(0)]
+    assert player.core.finished_sources == (0,)
+    assert player.core.dry
+    before = len(all_of(player, ct.Trigger))
+    finish(player)
+    (final,) = all_of(player, ct.Trigger)[before:]
+    assert isinstance(final, ct.Trigger)
+    assert final.alignment is Alignment.UNALIGNED
+    player.acknowledge(final.checkpoint)
+    while not any(isinstance(work, w.Commit) for work in player.works):
+        event = player.effects.execute(player.works.pop(0))
+        assert event is not None
+        player.feed(event)
+    assert all_of(player, w.QueryEnded) == [], "not before its epoch is visible"
+    player.work()
+    assert player.others[-1] == w.QueryEnded(final.checkpoint)
+    assert final.checkpoint in target.visible
+    assert not player.effects.view.snapshots[-1].requested, "retention may take it"
+    assert all_of(player, ct.SnapshotSucceeded) == [], "nobody asked for it"
+
+
+def test_a_final_checkpoint_that_is_declined_is_taken_again() -> None:
+    player = driver(source=Bounded(0))
+    player.start()
+    finish(player)
+    first = all_of(player, ct.Trigger)[-1]
+    assert isinstance(first, ct.Trigger)
+    player.feed(ct.Decline(1, first.checkpoint, 0, "disk full"))
+    assert all_of(player, ct.SnapshotFailed) == []
+    wake = player.core.next_wake_ms()
+    assert wake is not None
+    assert wake <= player.now + FINAL_RETRY_MS
+    player.now += FINAL_RETRY_MS
+    player.feed(ct.Tick())
+    second = all_of(player, ct.Trigger)[-1]
+    assert isinstance(second, ct.Trigger)
+    assert second.checkpoint > first.checkpoint
+    player.acknowledge(second.checkpoint)
+    player.work()
+    assert player.others[-1] == w.QueryEnded(second.checkpoint)
+
+
+def test_the_end_waits_for_a_snapshot_that_a_user_still_awaits() -> None:
+    player = driver(source=Bounded(0))
+    player.start()
+    player.feed(ct.SnapshotRequested(7, Alignment.UNALIGNED))
+    finish(player)
+    mine, final = (o.checkpoint for o in all_of(player, ct.Trigger) if isinstance(o, ct.Trigger))
+    player.acknowledge(final)
+    player.work()
+    assert all_of(player, w.QueryEnded) == []
+    player.acknowledge(mine)
+    player.work()
+    assert ct.SnapshotSucceeded(7, mine) in player.others
+    assert isinstance(player.others[-1], w.QueryEnded)
+
+
+def test_a_generation_lost_before_the_end_is_restored_and_ends_again() -> None:
+    player = driver(source=Bounded(2))
+    player.start()
+    read_everything(player)
+    (final,) = player.core.coordinator.in_flight
+    player.acknowledge(final)
+    player.work()
+    player.feed(w.SubtaskFinished(1, SubtaskId(0, 0)))
+    player.end_generation()
+    ready = player.start()
+    assert ready.restored is not None
+    assert ready.restored.checkpoint == final
+    assert ready.restored.sources[0].finished
+    player.feed(w.SubtaskFinished(1, SubtaskId(1, 0)))  # said by a slot of the lost Generation
+    assert player.core.finished_subtasks == 0
+    looks = sum(isinstance(work, w.Look) for work in player.works)
+    player.feed(w.SplitRequested(2, 0, sp.Requested(0, 0, None)))
+    assert all_of(player, sp.Ended) == [sp.Ended(0), sp.Ended(0)]
+    assert looks == 0
+    finish(player)
+    last = all_of(player, ct.Trigger)[-1]
+    assert isinstance(last, ct.Trigger)
+    player.acknowledge(last.checkpoint)
+    player.work()
+    assert player.others[-1] == w.QueryEnded(last.checkpoint)
+
+
+# -- references -------------------------------------------------------------------------------------------------------
+
+
+def with_reference(player: Driver, checkpoint: int, section: SectionRef) -> None:
+    """Acknowledge; the counting subtask refers to rows of an older section."""
+    entry = InflightEntry(0, 0, 0, 0, "consumer", 0, 1, 0, 127, section)
+    player.acknowledge(checkpoint, carried=[entry])
+
+
+def section_of(player: Driver) -> SectionRef:
+    """Of the snapshot that was complete last."""
+    exists = all_of(player, w.SnapshotExists)[-1]
+    assert isinstance(exists, w.SnapshotExists)
+    return exists.metadata.slots[0].subtasks[1].states[0].section
+
+
+def test_a_snapshot_may_refer_to_what_an_existing_one_holds_even_if_that_is_deleted_later() -> None:
+    player = driver(retained=1)
+    player.start()
+    player.checkpoint()
+    old = section_of(player)
+    with_reference(player, player.trigger(), old)
+    player.work()
+    assert [record.checkpoint for record in player.effects.view.snapshots] == [2]
+    assert old.path in player.store.files  # type: ignore[attr-defined]
+    with_reference(player, player.trigger(), old)
+    player.work()
+    assert [record.checkpoint for record in player.effects.view.snapshots] == [3]
+
+
+def test_a_reference_into_an_aborted_checkpoint_fails_the_snapshot_by_name() -> None:
+    store = MemoryStore()
+    player = driver(store)
+    player.start()
+    player.checkpoint()
+    aborted = player.trigger()
+    player.acknowledge(aborted)
+    player.feed(ct.GenerationEnded(1, "lost"))
+    player.work()
+    path = f"data/1-{aborted}-0.arrows"
+    section = msgspec.structs.replace(section_of(player), path=path)
+    assert path in store.files, "the file is there, and long enough"
+    player.start()
+    checkpoint = player.trigger()
+    with_reference(player, checkpoint, section)
+    player.work()
+    (abort,) = [o for o in all_of(player, ct.Abort) if isinstance(o, ct.Abort) and o.checkpoint == checkpoint]
+    assert f"refers to {path}, which belongs to no complete snapshot" in abort.reason
+    assert player.effects.view.snapshot(checkpoint) is None
+
+
+@pytest.mark.parametrize("damage", ["missing", "short"])
+def test_references_into_older_files_are_checked_before_the_entry_is_written(damage: str) -> None:
+    store = MemoryStore()
+    player = driver(store)
+    player.start()
+    player.checkpoint()
+    old = section_of(player)
+    if damage == "missing":
+        del store.files[old.path]
+    else:
+        store.files[old.path] = store.files[old.path][: old.offset + old.length - 1]
+    checkpoint = player.trigger()
+    with_reference(player, checkpoint, old)
+    player.work()
+    assert player.effects.view.snapshot(checkpoint) is None
+    (abort,) = all_of(player, ct.Abort)
+    assert isinstance(abort, ct.Abort)
+    assert old.path in abort.reason
+
+
+def test_metadata_of_a_superfluous_checkpoint_is_not_kept() -> None:
+    player = driver()
+    player.start()
+    player.feed(ct.PolicyChanged(ct.Policy(1000, 60_000, Alignment.UNALIGNED, max_concurrent=2)))
+    first, second = player.trigger(), player.trigger()
+    player.work()
+    player.acknowledge(second)
+    written = player.effects.execute(player.works.pop(0))
+    assert written is not None
+    player.feed(written)
+    player.acknowledge(first)
+    log, write = player.works
+    assert isinstance(log, w.LogComplete)
+    assert isinstance(write, w.WriteSnapshot)
+    player.work()
+    assert [o.checkpoint for o in all_of(player, ct.Abort) if isinstance(o, ct.Abort)] == [first]
+    assert [record.checkpoint for record in player.effects.view.snapshots] == [second]
+    assert player.effects._written == {}
