@@ -1,0 +1,75 @@
+"""Whole queries whose queues stand: rows in flight are written once; a limit on them declines and breaks nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from process_launcher import ProcessLauncher
+from running import run
+from tiny import CountSpec, Numbers, assert_exact, tiny_graph
+
+from penstock.runtime.view import CheckpointState, CheckpointView, ExecutionView
+
+ROWS = 400_000
+SLOW_US_PER_ROW = "300"
+
+
+def completed(view: ExecutionView) -> list[CheckpointView]:
+    return [c for c in view.checkpoints if c.state is CheckpointState.COMPLETE]
+
+
+def persisted(checkpoint: CheckpointView) -> int:
+    return sum(metrics.inflight_persisted_bytes for metrics in checkpoint.subtasks)
+
+
+def files_of_newest(location: Path) -> tuple[list[str], list[str]]:
+    """The data files in which the newest snapshot's in-flight rows lie: its own, and older ones."""
+    newest = max(int(path.name.removeprefix("chk-")) for path in (location / "snapshots").glob("chk-*"))
+    metadata = json.loads((location / "snapshots" / f"chk-{newest}" / "metadata.json").read_bytes())
+    subtasks = [subtask for slot in metadata["slots"] for subtask in slot["subtasks"]]
+    files = dict.fromkeys(entry["section"]["path"] for subtask in subtasks for entry in subtask["inflight"])
+    own = [path for path in files if path.split("-")[1] == str(newest)]
+    return own, [path for path in files if path not in own]
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_rows_that_wait_over_several_checkpoints_are_written_once(
+    tmp_path: Path, launcher: ProcessLauncher, parallelism: int
+) -> None:
+    slow = tmp_path / "slow"
+    slow.write_text(SLOW_US_PER_ROW)
+    graph = tiny_graph(tmp_path / "out", parallelism, Numbers(ROWS), CountSpec(str(slow)))
+    query = run(graph, tmp_path / "chk", launcher)
+    query.until(lambda v: len([c for c in completed(v) if c.inflight_rows > 10_000]) >= 6, what="queues that stand")
+    full = [c for c in completed(query.view) if c.inflight_rows > 10_000]
+    captured, written = sum(c.inflight_bytes for c in full[1:]), sum(persisted(c) for c in full[1:])
+    assert written < captured / 2, f"{written} of {captured} bytes were written"
+    query.execution.stop()
+    slow.write_text("0")
+    _, older = files_of_newest(tmp_path / "chk")
+    assert older, "what is restored lies in files of several checkpoints"
+    again = run(graph, tmp_path / "chk", launcher)
+    again.execution.process_all_available(60)
+    assert_exact(tmp_path / "out", ROWS)
+
+
+def test_more_in_flight_than_allowed_declines_the_checkpoint_with_the_options_name(
+    tmp_path: Path, launcher: ProcessLauncher
+) -> None:
+    slow = tmp_path / "slow"
+    slow.write_text(SLOW_US_PER_ROW)
+    graph = tiny_graph(tmp_path / "out", 2, Numbers(ROWS), CountSpec(str(slow)))
+    query = run(graph, tmp_path / "chk", launcher, checkpoint_max_inflight_bytes=100_000)
+    reason = "spark.penstock.checkpoint.maxInflightBytes=100000"
+    query.until(lambda v: any(reason in c.reason for c in v.checkpoints), what="a decline")
+    assert all(
+        sum(m.inflight_bytes for m in c.subtasks if m.index == slot) <= 100_000
+        for c in completed(query.view)
+        for slot in range(2)
+    )
+    slow.write_text("0")
+    query.execution.process_all_available(60)
+    assert_exact(tmp_path / "out", ROWS)
+    assert not query.view.restarts
