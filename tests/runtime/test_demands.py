@@ -64,6 +64,28 @@ def test_every_source_has_to_be_looked_at() -> None:
     assert demands.wants_checkpoint(dry=True)
 
 
+def test_a_source_whose_discovery_is_finished_is_not_looked_at_any_more() -> None:
+    demands = Demands([0, 3])
+    future = demanded(demands)
+    look(demands, 3)
+    assert not demands.wants_checkpoint(dry=True, finished=(3,))
+    assert demands.wants_checkpoint(dry=True, finished=(0,))
+    demands.checkpoint_ended(completed(2))
+    demands.committed(2)
+    assert future.done()
+
+
+def test_the_end_of_all_input_meets_every_demand() -> None:
+    demands = Demands([0])
+    covered, waiting = demanded(demands), demanded(demands)
+    look(demands)
+    assert demands.wants_checkpoint(dry=True)
+    late = demanded(demands)
+    demands.all_committed()
+    demands.query_ended(None)
+    assert [future.result() for future in (covered, waiting, late)] == [None] * 3
+
+
 def test_a_demand_made_while_a_checkpoint_is_out_waits_for_the_next() -> None:
     demands = Demands([0])
     first = demanded(demands)

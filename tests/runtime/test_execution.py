@@ -90,6 +90,34 @@ def test_a_requested_snapshot_is_labelled_kept_and_of_the_wanted_kind(
     assert len(kept) <= 3
 
 
+def test_checkpoints_wait_side_by_side_and_a_newer_snapshot_makes_them_superfluous(
+    tmp_path: Path, launcher: ProcessLauncher
+) -> None:
+    """Behind a slow operator aligned barriers wait; an unaligned snapshot overtakes and turns them unaligned."""
+    slow = tmp_path / "slow"
+    slow.write_text("2000")
+    graph = tiny_graph(tmp_path / "out", 2, Numbers(60_000), CountSpec(slow_file=str(slow)))
+    options = {"checkpoint_max_concurrent": 3, "checkpoint_alignment_timeout_ms": 600_000}
+    query = run(graph, tmp_path / "chk", launcher, Alignment.AUTO, **options)
+    waiting = query.until(
+        lambda v: sum(c.state is CheckpointState.PENDING for c in v.checkpoints) == 3, what="three in flight"
+    )
+    older = [c.checkpoint for c in waiting.checkpoints if c.state is CheckpointState.PENDING]
+    mine = query.execution.request_snapshot("mine", Alignment.UNALIGNED, 30)
+    assert mine.checkpoint > older[-1]
+    view = query.until(
+        lambda v: not [c for c in v.checkpoints if c.checkpoint in older and c.state is CheckpointState.PENDING],
+        what="the end of the older ones",
+    )
+    ended = [c for c in view.checkpoints if c.checkpoint in older]
+    assert all("is newer" in c.reason for c in ended if c.state is CheckpointState.FAILED)
+    slow.unlink()
+    query.execution.process_all_available(60)
+    assert query.view.generation == 1
+    query.execution.stop()
+    assert_exact(tmp_path / "out", 60_000)
+
+
 def test_user_code_that_raises_ends_the_query_with_its_traceback(tmp_path: Path, launcher: ProcessLauncher) -> None:
     graph = tiny_graph(tmp_path / "out", 2, Numbers(5000), CountSpec(fail_at=2600))
     query = run(graph, tmp_path / "chk", launcher, restart_attempts=2)

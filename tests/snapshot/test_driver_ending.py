@@ -73,14 +73,18 @@ def test_the_query_ends_when_the_final_checkpoint_is_committed() -> None:
 def test_a_final_checkpoint_that_is_declined_is_taken_again() -> None:
     player = driver(source=Bounded(0))
     player.start()
+    player.checkpoint()
+    player.feed(ct.PolicyChanged(ct.Policy(3_600_000, 60_000, Alignment.UNALIGNED)))
+    player.checkpoint()  # the next periodic one is an hour away
+    player.feed(w.SplitRequested(1, 0, sp.Requested(0, 0, None)))
+    player.work()
     finish(player)
     first = all_of(player, ct.Trigger)[-1]
     assert isinstance(first, ct.Trigger)
     player.feed(ct.Decline(1, first.checkpoint, 0, "disk full"))
     assert all_of(player, ct.SnapshotFailed) == []
-    wake = player.core.next_wake_ms()
-    assert wake is not None
-    assert wake <= player.now + FINAL_RETRY_MS
+    assert player.core.finished_sources == (0,)
+    assert player.core.next_wake_ms() == player.now + FINAL_RETRY_MS
     player.now += FINAL_RETRY_MS
     player.feed(ct.Tick())
     second = all_of(player, ct.Trigger)[-1]

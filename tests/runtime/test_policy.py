@@ -1,0 +1,64 @@
+"""From option texts to the coordinator's policy."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.config import MAX_CONCURRENT, Options, parse_options
+from penstock.errors import ConfigError
+from penstock.protocol import coordinator_types as ct
+from penstock.protocol.elements import Alignment
+from penstock.runtime.coordinator_service import policy_of
+
+
+def test_the_default_is_aligned_with_a_budget_one_at_a_time_and_any_number_of_failures() -> None:
+    assert policy_of(Options()) == ct.Policy(
+        interval_ms=10_000,
+        timeout_ms=600_000,
+        alignment=Alignment.AUTO,
+        alignment_timeout_ms=200,
+        min_pause_ms=0,
+        max_concurrent=1,
+        tolerable_failures=None,
+    )
+
+
+def test_every_option_of_checkpoints_reaches_the_policy() -> None:
+    texts = {
+        "checkpoint.interval": "1s",
+        "checkpoint.timeout": "2m",
+        "checkpoint.alignment": "Unaligned",
+        "checkpoint.alignmenttimeout": "50ms",
+        "checkpoint.minPause": "300",
+        "checkpoint.maxConcurrent": "4",
+        "checkpoint.tolerableFailures": "0",
+    }
+    assert policy_of(parse_options(texts)) == ct.Policy(
+        interval_ms=1000,
+        timeout_ms=120_000,
+        alignment=Alignment.UNALIGNED,
+        alignment_timeout_ms=50,
+        min_pause_ms=300,
+        max_concurrent=4,
+        tolerable_failures=0,
+    )
+    assert parse_options({"checkpoint.tolerableFailures": "unlimited"}).checkpoint_tolerable_failures is None
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("checkpoint.alignment", "sideways", "auto, aligned or unaligned"),
+        ("checkpoint.maxConcurrent", "0", "positive whole number"),
+        ("checkpoint.maxConcurrent", str(MAX_CONCURRENT + 1), "at most 8"),
+        ("checkpoint.tolerableFailures", "-1", "neither a whole number nor unlimited"),
+        ("checkpoint.alignmentTimeout", "soon", "is not a duration"),
+    ],
+)
+def test_a_bad_value_is_refused_with_what_is_possible(name: str, text: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        parse_options({name: text})
+
+
+def test_as_many_periodic_ones_as_can_be_in_flight_at_all() -> None:
+    assert MAX_CONCURRENT == ct.MAX_IN_FLIGHT
