@@ -67,6 +67,7 @@ class CommitLedger:
         self._queue: list[PendingCommit] = []
         self._covered = 0
         self._out: PendingCommit | None = None
+        self._done: tuple[int, str] = (0, "")
 
     @property
     def committed_epoch(self) -> int:
@@ -107,7 +108,7 @@ class CommitLedger:
     def done(self, epoch: int, operator_id: str) -> None:
         """The commit that was out has been made."""
         self._expect(epoch, operator_id, "done")
-        self._queue.pop(0)
+        self._done = self._queue.pop(0).key
         self._out = None
 
     def failed(self, epoch: int, operator_id: str) -> None:
@@ -123,7 +124,7 @@ class CommitLedger:
             known = queued.get(entry.key)
             if known is not None and dict(known.messages) != dict(entry.messages):
                 raise ProtocolViolation("commit ledger", f"queued {sorted(queued)}", f"other messages for {entry.key}")
-            if known is None and entry.epoch > floor:
+            if known is None and entry.epoch > floor and entry.key > self._done:
                 added.append(entry)
         if added and self._queue and min(e.key for e in added) < self._queue[-1].key:
             raise ProtocolViolation("commit ledger", f"queued {sorted(queued)}", f"late epoch {added[0].key}")

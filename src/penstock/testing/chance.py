@@ -2,61 +2,57 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import deque
+from hashlib import blake2b
 
-
-@dataclass(frozen=True)
-class Action:
-    """Something that may happen next. ``name`` identifies it in the story of a run."""
-
-    name: str
-    weight: float
-    run: Callable[[], None]
+STORY_LINES = 4_000
+PAUSE_MS = 25.0
+"""Longer than a subtask's step is meant to take: now and then the operating system takes a processor away."""
 
 
 class Chance:
-    """One seed's choices. Replays exactly: no set is iterated and nothing is hashed with ``hash``."""
+    """One seed's choices and its clock. Replays exactly: no set is iterated and nothing is hashed with ``hash``.
+
+    Attributes:
+        now_ms: virtual time, the same for everybody.
+        spent_ms: what the action that is going on has taken so far, on its own processor.
+        steps: actions so far.
+    """
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.now_ms = 1_000_000.0
+        self.spent_ms = 0.0
         self.steps = 0
-        self._digest = hashlib.sha256()
-        self.story: list[str] = []
+        self._digest = blake2b(digest_size=8)
+        self._story: deque[tuple[int, float, str]] = deque(maxlen=STORY_LINES)
 
-    def pick(self, actions: Sequence[Action]) -> Action:
-        """One of the actions, by weight; it becomes part of the story."""
-        point = self.random.random() * sum(action.weight for action in actions)
-        chosen = actions[-1]
-        for action in actions:
-            point -= action.weight
-            if point < 0:
-                chosen = action
-                break
-        self.note(chosen.name)
+    def acts(self, name: str) -> None:
+        """An action begins; it becomes part of the story."""
         self.steps += 1
-        return chosen
+        self.spent_ms = 0.0
+        self.note(name)
 
     def note(self, text: str) -> None:
         """Add a line to the story."""
-        line = f"{self.steps} {self.now_ms:.3f} {text}"
-        self._digest.update(line.encode())
-        self.story.append(line)
-        if len(self.story) > 4_000:
-            del self.story[:2_000]
+        self._digest.update(text.encode())
+        self._story.append((self.steps, self.now_ms, text))
 
     def clock_s(self) -> float:
-        """A monotonic clock on which every look costs something between nothing and a whole step."""
-        self.now_ms += 25.0 if self.random.random() < 0.04 else 0.02
-        return self.now_ms / 1000
+        """A monotonic clock on which every look costs something, and now and then a whole step."""
+        self.spent_ms += PAUSE_MS if self.random.random() < 0.01 else 0.01
+        return (self.now_ms + self.spent_ms) / 1000
 
     def token(self) -> str:
         return f"{self.random.getrandbits(64):016x}"
 
     @property
+    def story(self) -> list[str]:
+        """The last lines: step, time and what happened."""
+        return [f"{step} {now_ms:.3f} {text}" for step, now_ms, text in self._story]
+
+    @property
     def digest(self) -> str:
         """The story's fingerprint: equal for equal runs."""
-        return self._digest.hexdigest()[:16]
+        return f"{self._digest.hexdigest()}-{self.now_ms:.3f}"

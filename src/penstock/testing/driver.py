@@ -4,238 +4,314 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 
-from penstock.config import Options
-from penstock.errors import Fenced, LocationError
-from penstock.graph.model import JobGraph
-from penstock.ids import ChannelId
+from penstock.errors import CorruptSnapshot, Fenced, LocationError, ProtocolViolation
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol import splits as sp
 from penstock.protocol.elements import Alignment
-from penstock.runtime.host import Arrived, Granted
+from penstock.protocol.restarts import Failure, GiveUp, RestartPolicy, Restarts
 from penstock.snapshot import work as w
 from penstock.snapshot.driver import DriverCore
 from penstock.snapshot.effects import DriverEffects
 from penstock.snapshot.model import SnapshotMetadata
-from penstock.snapshot.store import MemoryStore
-from penstock.testing.chance import Action, Chance
-from penstock.testing.figures import Figures
-from penstock.testing.outside import SimulationFailure
-from penstock.testing.slot import Links, SimulatedSlot
+from penstock.testing.failure import SimulationFailure
+from penstock.testing.generation import SimulatedGeneration
+from penstock.testing.routine import Routine, call_of
+from penstock.testing.scheduler import Actor
+from penstock.testing.slot import FromDriver, SimulatedSlot, SlotFailed, ToDriver
+from penstock.testing.split_watch import SplitWatch
+from penstock.testing.store import Crash
+from penstock.testing.world import World
+
+RESTARTS = RestartPolicy(attempts=1_000, delay_ms=10, max_delay_ms=500)
+"""A schedule has more faults than a query should."""
+MANY_CHECKPOINTS = 12
+"""After so many complete ones the user lengthens the interval: a schedule is to be short."""
+REQUEST_TIMEOUT_MS = 2_000
 
 
-class SimulatedGeneration:
-    """The slots of one Generation and what is on its way between them."""
+class _Lane:
+    """Works of one lane, one at a time."""
 
-    def __init__(self, slots: list[SimulatedSlot], links: Links) -> None:
-        self.slots = slots
-        self.links = links
+    def __init__(self, driver: SimulatedDriver, name: str) -> None:
+        self.works: deque[w.Work] = deque()
+        self.routine: Routine | None = None
+        self.actor = Actor(f"{driver.name} {name}", self._act)
+        self._driver = driver
 
-    @property
-    def alive(self) -> bool:
-        return any(slot.alive for slot in self.slots)
-
-    def actions(self) -> list[Action]:
-        found = [action for slot in self.slots for action in slot.actions()]
-        for channel, elements in self.links.elements.items():
-            if elements and self._up(channel.consumer) and self.slots[channel.producer].alive:
-                found.append(Action(f"deliver {channel}", 1.5, lambda c=channel: self._deliver(c)))  # type: ignore[misc]
-        for channel, grants in self.links.credits.items():
-            if grants and self._up(channel.producer) and self.slots[channel.consumer].alive:
-                found.append(Action(f"credit {channel}", 1.5, lambda c=channel: self._credit(c)))  # type: ignore[misc]
-        return found
-
-    def _up(self, slot: int) -> bool:
-        return self.slots[slot].alive and len(self.slots[slot].subtasks) > 0
-
-    def _deliver(self, channel: ChannelId) -> None:
-        element = self.links.elements[channel].popleft()
-        self.slots[channel.consumer].receive(Arrived(channel, element))
-
-    def _credit(self, channel: ChannelId) -> None:
-        credit = self.links.credits[channel].popleft()
-        self.slots[channel.producer].receive(Granted(channel, credit))
+    def _act(self) -> bool:
+        driver = self._driver
+        if self.routine is None:
+            if not self.works:
+                return False
+            driver.world.chance.note(type(self.works[0]).__name__)
+            self.routine = call_of(driver.effects.execute, self.works[0])
+        routine = self.routine
+        try:
+            done = driver.world.run_as(driver, routine)
+        except Crash:
+            driver.die()
+            return False
+        except Exception as problem:  # noqa: BLE001 - judged as the coordinator service does
+            self.routine = None
+            driver.work_raised(self.works.popleft(), problem)
+            return driver.alive and bool(self.works)
+        if not done:
+            return True
+        self.routine = None
+        work = self.works.popleft()
+        if routine.result is not None:
+            driver.feed(routine.result)
+        driver.executed(work)
+        return driver.alive and bool(self.works)
 
 
 class SimulatedDriver:
     """One driver process; several may work on one location.
 
     Args:
-        name: in the story.
-        generations: where every Generation that is started is added; zombies stay there until they notice.
-        slow_weight: how often slow subtasks get a turn now.
+        checkpoints: False: none is triggered but those that users ask for.
+        takes_input: see ``SimulatedGeneration``.
     """
 
-    def __init__(
-        self,
-        name: str,
-        graph: JobGraph,
-        options: Options,
-        policy: ct.Policy,
-        store: MemoryStore,
-        chance: Chance,
-        figures: Figures,
-        generations: list[SimulatedGeneration],
-        slow_weight: Callable[[], float],
-    ) -> None:
+    def __init__(self, name: str, world: World, checkpoints: bool = True, takes_input: bool = True) -> None:
         self.name = name
+        self.world = world
         self.alive = True
-        self.working = False
-        self.core = DriverCore(graph, "query", policy)
-        self._graph = graph
-        self._options = options
-        self._store = store
-        self._chance = chance
-        self._figures = figures
-        self._generations = generations
-        self._slow_weight = slow_weight
-        self._effects = DriverEffects(
+        self.current: SimulatedGeneration | None = None
+        self.on_death: Callable[[SimulatedDriver], None] = lambda driver: None
+        self.splits = SplitWatch(world)
+        policy = world.settings.policy()
+        if not checkpoints:
+            policy = ct.Policy(interval_ms=1 << 40, timeout_ms=policy.timeout_ms, alignment=policy.alignment)
+        self._policy = policy
+        self.core = DriverCore(world.graph, "query", policy)
+        graph = world.graph
+        self.effects = DriverEffects(
             graph,
             "query",
-            store,
+            world.store,
             committers={v.sink.operator_id: v.sink.sink.create_committer() for v in graph.vertices if v.sink},
             sources={v.id: v.source.source for v in graph.vertices if v.source},
-            token=chance.token,
-            wall_ms=lambda: int(chance.now_ms),
-            retained=2,
+            token=world.chance.token,
+            wall_ms=lambda: int(world.chance.now_ms),
+            retained=world.settings.retained,
+            allow_older=world.settings.allow_older,
         )
-        self._lanes: dict[str, deque[w.Work]] = {}
-        self.current: SimulatedGeneration | None = None
+        self._restarts = Restarts(RESTARTS)
+        self._takes_input = takes_input
+        self._lanes: dict[str, _Lane] = {}
         self._tickets = 0
-        self._snapshots: dict[int, SnapshotMetadata] = {}
-        self._carry_out(self.core.open())
+        self._completed = 0
+        self._actor_tick = Actor(f"{name} ticks", self._tick)
+        self._actor_reopen = Actor(f"{name} reopens", self._open)
+        self._open()
+
+    # -- life -----------------------------------------------------------------------------------------------------
 
     def die(self) -> None:
         """Like ``kill -9``: nothing is closed, the slots will notice."""
-        self.alive = False
-        self._orphan()
-
-    def slot_lost(self, slot: SimulatedSlot) -> None:
-        """A slot was killed; its link has ended behind what it had sent."""
-        if self.alive and self.current is not None and slot in self.current.slots:
-            generation = slot.generation
-            self._orphan()
-            self._feed(ct.GenerationEnded(generation, f"{slot.name} was lost"))
-            self._carry_out(self.core.open())
-
-    def request_snapshot(self, alignment: Alignment) -> None:
-        self._tickets += 1
-        self._feed(ct.SnapshotRequested(self._tickets, alignment, timeout_ms=2_000))
-
-    def wakes_ms(self) -> list[float]:
-        at = self.core.next_wake_ms() if self.alive else None
-        return [] if at is None else [at]
-
-    def actions(self) -> list[Action]:
         if not self.alive:
-            return []
-        found = [
-            Action(f"{self.name} does {type(works[0]).__name__}", 1.5, lambda lane=lane: self._work(lane))  # type: ignore[misc]
-            for lane, works in self._lanes.items()
-            if works
-        ]
-        at = self.core.next_wake_ms()
-        if at is not None and at <= self._chance.now_ms:
-            found.append(Action(f"{self.name} ticks", 1.5, lambda: self._feed(ct.Tick())))
-        return found
-
-    # -- inside ---------------------------------------------------------------------------------------------------
-
-    def _orphan(self) -> None:
-        if self.current is not None:
-            for slot in self.current.slots:
-                slot.orphaned = True
-        self.current = None
-
-    def _work(self, lane: str) -> None:
-        work = self._lanes[lane].popleft()
-        self.working = True
-        try:
-            event = self._effects.execute(work)
-        except Fenced:
-            self._chance.note(f"{self.name} is fenced")
-            self._figures.count("fenced")
-            self.die()
             return
-        except LocationError as problem:
-            raise SimulationFailure(f"{self.name} cannot use the location: {problem}") from problem
-        finally:
-            self.working = False
-        if isinstance(work, w.CollectGarbage):
-            self._check_references()
-        if event is not None:
-            self._feed(event)
+        self.alive = False
+        scheduler = self.world.scheduler
+        for actor in (self._actor_tick, self._actor_reopen, *(lane.actor for lane in self._lanes.values())):
+            scheduler.end(actor)
+        for lane in self._lanes.values():
+            if lane.routine is not None:
+                lane.routine.kill(self.world.store)
+        self._give_up_generation()
+        self.on_death(self)
 
-    def _feed(self, event: w.DriverEvent) -> None:
+    def quiet(self) -> None:
+        """Nothing is begun any more: no checkpoint, no look at sources."""
+        self.world.scheduler.end(self._actor_tick)
+        for slot in self.current.slots if self.current is not None else ():
+            slot.quiet()
+
+    def request_snapshot(self, alignment: Alignment, timeout_ms: int | None = REQUEST_TIMEOUT_MS) -> None:
+        self._tickets += 1
+        self.feed(ct.SnapshotRequested(self._tickets, alignment, timeout_ms=timeout_ms))
+
+    def _said(self, slot: SimulatedSlot, message: ToDriver) -> None:
+        if self.world.interference is None:
+            self.hear(slot, message)
+        else:
+            self.world.interference.answer(self, slot, message)
+
+    def hear(self, slot: SimulatedSlot, message: ToDriver) -> None:
+        """A slot says something."""
+        if not self.alive or self.current is None or slot not in self.current.slots:
+            return
+        if isinstance(message, SlotFailed):
+            self._generation_failed(Failure(message.kind, "", message.reason))
+        else:
+            self.feed(message)
+
+    def feed(self, event: w.DriverEvent) -> None:
         if self.alive:
-            self._carry_out(self.core.handle(event, self._chance.now_ms))
+            self._carry_out(self.core.handle(event, self.world.chance.now_ms))
+
+    # -- works ----------------------------------------------------------------------------------------------------
+
+    def executed(self, work: w.Work) -> None:
+        if isinstance(work, w.CollectGarbage):
+            self.world.figures.count("collections")
+
+    def work_raised(self, work: w.Work, problem: Exception) -> None:
+        """As ``CoordinatorService`` does it."""
+        self.world.chance.note(f"{type(work).__name__} raises {type(problem).__name__}")
+        match work:
+            case _ if isinstance(problem, AssertionError | ProtocolViolation):
+                raise problem
+            case _ if isinstance(problem, Fenced):
+                self.world.figures.count("drivers fenced")
+                self.die()
+            case w.OpenGeneration() if isinstance(problem, CorruptSnapshot):
+                self.world.figures.count("corruption noticed at recovery")
+                self.world.repair()
+                self.die()
+            case w.Commit(command):
+                reason = f"{type(problem).__name__}: {problem}"
+                self.feed(ct.CommitFailed(command.epoch, command.operator_id, reason, unknown=True))
+            case _ if isinstance(problem, OSError | LocationError):
+                self.world.figures.count("drivers ended by the store")
+                self.die()
+            case _:
+                raise problem
+
+    def _tick(self) -> bool:
+        self.feed(ct.Tick())
+        return False
+
+    # -- outputs of the brain -------------------------------------------------------------------------------------
 
     def _carry_out(self, outputs: list[w.Output]) -> None:
         for output in outputs:
-            self._count(output)
-            match output:
-                case w.Deploy(ready):
-                    self._deploy(ready)
-                case ct.Trigger() | ct.NotifyComplete() | sp.Dry():
-                    self._broadcast(output)
-                case ct.Abort(_, _, tell_slots):
-                    if tell_slots:
-                        self._broadcast(output)
-                case sp.Assign() | sp.Lift():
-                    if self.current is not None:
-                        self.current.slots[output.index].from_driver.append(output)
-                case ct.FailQuery(reason):
-                    raise SimulationFailure(f"the query gives up: {reason}")
-                case _ if isinstance(output, w.WORKS):
-                    self._lanes.setdefault(output.lane, deque()).append(output)
+            if isinstance(output, w.WORKS):
+                lane = self._lanes.get(output.lane)
+                if lane is None:
+                    lane = self._lanes[output.lane] = _Lane(self, output.lane)
+                lane.works.append(output)
+                if self._takes_input or not isinstance(output, w.Look):
+                    self.world.scheduler.ready(lane.actor)
+            else:
+                self._tell(output)
+            if not self.alive:
+                return
         self.core.check_invariants()
+        at_ms = self.core.next_wake_ms()
+        if at_ms is not None:
+            self.world.scheduler.wake(self._actor_tick, at_ms)
 
-    def _count(self, output: w.Output) -> None:
+    def _tell(self, output: w.Output) -> None:
+        figures, log = self.world.figures, self.world.log
         match output:
             case w.Deploy(ready):
-                self._figures.count("generations")
-                self._figures.peak("newest generation", ready.generation)
-                self._figures.count("restored in-flight rows", ready.inflight_rows)
-            case ct.Abort():
-                self._figures.count("aborted")
+                self._deploy(ready)
             case w.SnapshotExists(metadata):
-                self._figures.count(f"completed {metadata.alignment}")
-                self._snapshots[metadata.checkpoint] = metadata
+                self._snapshot_exists(metadata)
+            case ct.SnapshotSucceeded():
+                figures.count("user snapshots")
+            case ct.SnapshotFailed():
+                figures.count("user snapshots failed")
+            case w.QueryEnded():
+                self._end()
+            case ct.FailQuery(reason):
+                self.world.chance.note(f"the query gives up: {reason}")
+                figures.count("queries given up")
+                self.die()
+            case ct.FailGeneration(generation, reason):
+                if self.current is not None and self.current.generation == generation:
+                    figures.count("failed by its checkpoints")
+                    self._generation_failed(Failure("checkpoints", "", reason))
+            case ct.Trigger(checkpoint, alignment, remaining_ms):
+                log.triggered(self.core.generation, checkpoint)
+                figures.count(f"triggered {_kind(alignment, remaining_ms)}")
+                figures.peak("checkpoints in flight", len(self.core.coordinator.in_flight))
+                figures.count(f"in flight at a trigger: {len(self.core.coordinator.in_flight)}")
+                self._broadcast(output)
+            case ct.Abort(checkpoint, reason, tell_slots):
+                log.given_up(checkpoint)
+                figures.count("aborted")
+                figures.count(f"aborted: {_why(reason)}")
+                if tell_slots:
+                    self._broadcast(output)
+                if self.current is not None:
+                    self.current.ledger.forget(checkpoint)
+            case ct.NotifyComplete() | sp.Dry() | sp.Ended():
+                self._broadcast(output)
+            case sp.Assign() | sp.Lift():
+                if self.current is not None:
+                    self.splits.commanded(output)
+                    self.current.slots[output.index].command(output)
 
-    def _broadcast(self, message: ct.Trigger | ct.NotifyComplete | ct.Abort | sp.Dry) -> None:
+    def _broadcast(self, message: FromDriver) -> None:
         if self.current is not None:
             for slot in self.current.slots:
-                slot.from_driver.append(message)
+                slot.command(message)
+
+    def _snapshot_exists(self, metadata: SnapshotMetadata) -> None:
+        self._restarts.progressed()
+        self.world.figures.count("completed")
+        self.world.figures.count(f"completed {metadata.alignment}")
+        self._completed += 1
+        if self._completed == MANY_CHECKPOINTS:
+            self._policy = replace(self._policy, interval_ms=self._policy.interval_ms * 10)
+            self.feed(ct.PolicyChanged(self._policy))
+
+    def _end(self) -> None:
+        """All is read and committed: end orderly."""
+        coordinator = self.core.coordinator
+        try:
+            self.effects.close(coordinator.committed_epoch, coordinator.next_checkpoint)
+        except (Fenced, OSError) as problem:
+            self.world.chance.note(f"the end cannot be logged: {problem}")
+        self.world.figures.count("queries ended")
+        self.world.on_query_ended()
+        self.die()
+
+    # -- Generations ----------------------------------------------------------------------------------------------
+
+    def _open(self) -> bool:
+        self._carry_out(self.core.open())
+        return False
 
     def _deploy(self, ready: w.GenerationReady) -> None:
-        links = Links()
-        slots = [
-            SimulatedSlot(
-                index,
-                ready.generation,
-                self._graph,
-                self._options,
-                self._store,
-                links,
-                ready.slots[index],
-                self._chance,
-                self._feed,
-                self._slow_weight,
-                self.slot_lost,
-                lambda: self._figures["newest generation"] > ready.generation,
-            )
-            for index in range(self._graph.parallelism)
-        ]
-        self.current = SimulatedGeneration(slots, links)
-        self._generations.append(self.current)
+        world = self.world
+        world.newest_generation = max(world.newest_generation, ready.generation)
+        self.splits.opened(ready)
+        layers = {entry.layer for slot in ready.slots for subtask in slot for entry in subtask.inflight}
+        world.figures.peak("restored layers", len(layers))
+        world.figures.count("restarts with several layers", len(layers) > 1)
+        self.current = SimulatedGeneration(ready.generation, world, ready.slots, self._said, self._takes_input)
 
-    def _check_references(self) -> None:
-        """After a collection every section of every snapshot that can be restored is still there."""
-        for record in self._effects.view.lineage:
-            metadata = self._snapshots.get(record.checkpoint)
-            for slot in metadata.slots if metadata is not None else ():
-                for subtask in slot.subtasks:
-                    paths = [e.section.path for e in subtask.states] + [e.section.path for e in subtask.inflight]
-                    for path in paths:
-                        if path not in self._store.files:
-                            raise SimulationFailure(f"snapshot {record.checkpoint} refers to {path}, which is gone")
+    def _give_up_generation(self) -> None:
+        if self.current is not None:
+            self.current.orphan()
+        self.current = None
+
+    def _generation_failed(self, failure: Failure) -> None:
+        generation = self.core.generation
+        self.world.chance.note(f"{self.name}: Generation {generation} failed: {failure.message}")
+        self.world.figures.count(f"generations failed: {failure.kind}")
+        self._give_up_generation()
+        self.feed(ct.GenerationEnded(generation, failure.message))
+        decision = self._restarts.failed(failure, self.world.chance.now_ms)
+        self._restarts.check_invariants()
+        if isinstance(decision, GiveUp):
+            raise SimulationFailure(f"the query gives up: {decision.reason}", "progress")
+        self.world.scheduler.wake(self._actor_reopen, decision.at_ms)
+
+
+def _kind(alignment: Alignment, remaining_ms: int | None) -> str:
+    return "auto" if remaining_ms is not None else alignment.value
+
+
+def _why(reason: str) -> str:
+    """The kind of a reason, without what is special about it."""
+    for known in ("declined", "within", "ended", "superseded", "subsumed", "metadata", "logged"):
+        if known in reason:
+            return known
+    return reason[:40]

@@ -1,115 +1,179 @@
-"""The world outside a simulated query: what survives every crash, and what a reader of the sink sees."""
+"""The world outside a simulated query: what survives every crash, and what a reader of the sinks sees."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from penstock.connectors.base import EpochCommit
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.store import MemoryStore
+from penstock.ids import CheckpointId
+from penstock.testing.failure import SimulationFailure
+from penstock.testing.log_watch import LogWatch
+from penstock.testing.reference import Expected
+from penstock.testing.rows import Columns
 
-Row = tuple[int, int, int, int]
-"""(kind, key, value, count); see ``penstock.testing.job``."""
+Staged = tuple[tuple[int, ...], ...]
+"""Rows as ``rows.ROW`` has them."""
 
 
-class SimulationFailure(AssertionError):
-    """The simulated job did something that it must never do. ``oracle``: what noticed it."""
+class Table:
+    """What is visible of one sink.
 
-    def __init__(self, message: str, oracle: str = "output") -> None:
-        super().__init__(f"{oracle}: {message}")
-        self.oracle = oracle
+    Args:
+        vertex: the sink's.
+        expected: what has to be there in the end.
+    """
+
+    def __init__(self, vertex: int, expected: Expected) -> None:
+        self.vertex = vertex
+        self._expected = expected
+        self.epochs: dict[int, dict[int, bytes]] = {}
+        self._content: dict[int, list[tuple[int, Staged]]] = {}
+        self._reset()
+
+    def _reset(self) -> None:
+        self._missing = Counter(self._expected.rows)
+        self._missing_notes = Counter(self._expected.notes)
+        self.left = sum(self._missing.values())
+        self._newest: dict[tuple[int, int], int] = {}
+
+    def show(self, epoch: int, messages: Mapping[int, bytes], content: list[tuple[int, Staged]]) -> None:
+        """Make the rows of an epoch visible; ``content`` by the subtask that staged them."""
+        self.epochs[epoch] = dict(messages)
+        self._content[epoch] = content
+        for subtask, rows in content:
+            for row in rows:
+                self._show(subtask, row)
+
+    def _show(self, subtask: int, row: tuple[int, ...]) -> None:
+        origin, key, time, note, via, seq = row
+        place = subtask, via
+        if seq <= self._newest.get(place, 0):
+            raise SimulationFailure(
+                f"sink v{self.vertex}[{subtask}]: row {seq} of {via} after {self._newest[place]}", "order"
+            )
+        self._newest[place] = seq
+        if self._missing[origin, key, time] <= 0:
+            raise SimulationFailure(f"sink v{self.vertex}: row {row} is wrong or there already", "output")
+        if self._missing_notes[key, note] <= 0:
+            raise SimulationFailure(f"sink v{self.vertex}: note of {row} is wrong or there already", "output")
+        self._missing[origin, key, time] -= 1
+        self._missing_notes[key, note] -= 1
+        self.left -= 1
+
+    def truncate(self, checkpoint: CheckpointId) -> None:
+        """Take back what became visible after a checkpoint."""
+        kept = [(epoch, self.epochs[epoch], self._content[epoch]) for epoch in self.epochs if epoch <= checkpoint]
+        self.epochs, self._content = {}, {}
+        self._reset()
+        for epoch, messages, content in kept:
+            self.show(epoch, messages, content)
+
+    def some_missing(self) -> list[tuple[int, int, int]]:
+        return [row for row, count in self._missing.items() if count][:3]
 
 
 class Outside:
-    """Staged and visible output.
+    """All sinks.
 
     Args:
-        store: the checkpoint location, to check that nothing becomes visible before its snapshot is complete.
-        rows_per_split: to tell which rows one producer read in order.
+        expected: what each has to hold in the end, by vertex.
     """
 
-    def __init__(self, store: MemoryStore, rows_per_split: int) -> None:
-        self._store = store
-        self._rows_per_split = rows_per_split
-        self._staged: dict[str, list[Row]] = {}
+    def __init__(self, expected: Mapping[int, Expected]) -> None:
+        self.tables = {vertex: Table(vertex, one) for vertex, one in expected.items()}
+        self._expected = expected
+        self._staged: dict[str, Staged] = {}
         self._staged_by: dict[str, int] = {}
-        self._visible: dict[int, dict[int, bytes]] = {}
-        self.rows: list[Row] = []
-        self.epochs: list[int] = []
-        self._newest_count: dict[int, int] = {}
-        self._newest_value: dict[tuple[int, int], int] = {}
+        self.log: LogWatch | None = None
+        self.recommits = 0
 
-    def stage(self, key: str, generation: int, rows: list[Row]) -> None:
+    def copy(self) -> Outside:
+        """As it is now."""
+        other = Outside(self._expected)
+        for vertex, table in self.tables.items():
+            for epoch, messages in table.epochs.items():
+                other.tables[vertex].show(epoch, messages, table._content[epoch])
+        other._staged = dict(self._staged)
+        other._staged_by = dict(self._staged_by)
+        return other
+
+    @property
+    def complete(self) -> bool:
+        """Everything is visible."""
+        return all(table.left == 0 for table in self.tables.values())
+
+    @property
+    def rows(self) -> int:
+        """Visible ones."""
+        return sum(sum(one.rows.values()) for one in self._expected.values()) - self.left
+
+    @property
+    def left(self) -> int:
+        return sum(table.left for table in self.tables.values())
+
+    def stage(self, key: str, generation: int, columns: Columns) -> None:
         if key in self._staged:
-            raise SimulationFailure(f"{key} is staged twice")
-        self._staged[key] = rows
+            raise SimulationFailure(f"{key} is staged twice", "epochs")
+        self._staged[key] = tuple(zip(*columns, strict=True))
         self._staged_by[key] = generation
 
-    def commit(self, permit: EpochCommit) -> None:
-        """Make an epoch visible, once; a repeated commit must say the same."""
-        messages = dict(permit.messages)
-        known = self._visible.get(permit.epoch)
+    def commit(self, vertex: int, permit: EpochCommit) -> None:
+        """Make an epoch of one sink visible, once; a repeated commit must say the same."""
+        table = self.tables[vertex]
+        known = table.epochs.get(permit.epoch)
         if known is not None:
-            if known != messages:
-                raise SimulationFailure(f"epoch {permit.epoch} is committed again with other messages")
+            if known != dict(permit.messages):
+                raise SimulationFailure(f"epoch {permit.epoch} is committed again with other messages", "epochs")
+            self.recommits += 1
             return
-        newest = max(self.epochs, default=0)
+        if not self._may_commit(vertex, permit):
+            return
+        newest = max(table.epochs, default=0)
         if permit.epoch < newest:
-            raise SimulationFailure(f"epoch {permit.epoch} becomes visible after epoch {newest}")
-        self._check_complete(permit.epoch)
-        rows = []
-        for subtask, message in messages.items():
-            key = message.decode()
-            if key not in self._staged:
+            raise SimulationFailure(f"epoch {permit.epoch} becomes visible after epoch {newest}", "epochs")
+        content = []
+        for subtask, message in permit.messages.items():
+            staged = self._staged.get(message.decode())
+            if staged is None:
                 raise SimulationFailure(
-                    f"epoch {permit.epoch}: {key} of subtask {subtask} was abandoned or never staged"
+                    f"epoch {permit.epoch}: {message.decode()} was abandoned or never staged", "epochs"
                 )
-            rows += self._staged[key]
-        self._visible[permit.epoch] = messages
-        self.epochs.append(permit.epoch)
-        self._check_order(rows)
-        self.rows += rows
+            content.append((subtask, staged))
+        table.show(permit.epoch, permit.messages, content)
 
     def abandon(self, generation: int, pending: Sequence[str] = ()) -> None:
         """Drop what Generations up to this one staged, nobody made visible and ``pending`` does not name."""
-        needed = {message.decode() for messages in self._visible.values() for message in messages.values()}
-        needed.update(pending)
+        needed = set(pending)
+        for table in self.tables.values():
+            needed.update(message.decode() for messages in table.epochs.values() for message in messages.values())
         for key in [k for k, g in self._staged_by.items() if g <= generation and k not in needed]:
             del self._staged[key]
             del self._staged_by[key]
 
-    def check(self, expected: Counter[Row]) -> bool:
-        """Whether everything is visible, exactly once.
+    def truncate(self, checkpoint: CheckpointId) -> None:
+        """The query was rolled back to this checkpoint: what it puts out from here on replaces what was put out."""
+        for table in self.tables.values():
+            table.truncate(checkpoint)
 
-        Raises:
-            SimulationFailure: there are rows that should not be there.
-        """
-        found = Counter((kind, key, value, 0 if kind == 0 else count) for kind, key, value, count in self.rows)
-        wrong = found - expected
-        if wrong:
-            raise SimulationFailure(f"visible rows that are wrong or duplicates: {sorted(wrong.items())[:5]}")
-        return found == expected
-
-    def _check_complete(self, epoch: int) -> None:
-        hook, self._store.hook = self._store.hook, None
-        try:
-            view = SnapshotLog(self._store, lambda: "reader").refresh()
-        finally:
-            self._store.hook = hook
-        if epoch > max((record.checkpoint for record in view.lineage), default=0):
-            raise SimulationFailure(f"epoch {epoch} becomes visible before a snapshot covers it")
-
-    def _check_order(self, rows: list[Row]) -> None:
-        """The count of a key rises by one with every row, and rows of one key and split come in their order."""
-        for kind, key, value, count in rows:
-            if kind != 0:
-                continue
-            before = self._newest_count.get(key, 0)
-            if count != before + 1:
-                raise SimulationFailure(f"key {key}: count {count} becomes visible after {before}")
-            self._newest_count[key] = count
-            producer = key, value // self._rows_per_split
-            if value <= self._newest_value.get(producer, -1):
-                raise SimulationFailure(f"key {key}: {value} comes after {self._newest_value[producer]} of its split")
-            self._newest_value[producer] = value
+    def _may_commit(self, vertex: int, permit: EpochCommit) -> bool:
+        """Only what a complete snapshot of the lineage says; False for what was rolled back meanwhile."""
+        assert self.log is not None
+        covering = next((c for c in self.log.lineage if c >= permit.epoch), None)
+        if covering is None:
+            if any(c >= permit.epoch for c in self.log.passed_over):
+                return False
+            raise SimulationFailure(f"epoch {permit.epoch} becomes visible before a snapshot covers it", "epochs")
+        promised = {
+            subtask.index: subtask.pending_messages[permit.epoch]
+            for slot in self.log.complete[covering].slots
+            for subtask in slot.subtasks
+            if subtask.vertex == vertex and permit.epoch in subtask.pending_messages
+        }
+        if promised != dict(permit.messages):
+            raise SimulationFailure(
+                f"epoch {permit.epoch}: {sorted(permit.messages)} become visible, but checkpoint {covering} says"
+                f" {sorted(promised)}",
+                "epochs",
+            )
+        return True

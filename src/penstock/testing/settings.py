@@ -162,7 +162,7 @@ def _draw(random: Random) -> Settings:
     window_rows = random.choices((1, 2, 8, 32, 10_000), (5, 10, 30, 30, 25))[0]
     window = ROW_BYTES * window_rows
     return Settings(
-        nodes=_with_costs(random, draw_nodes(random)),
+        nodes=_with_costs(random, draw_nodes(random, parallelism)),
         parallelism=parallelism,
         max_parallelism=random.choice((8, 16)),
         keys=random.choice((1, 3, 7, 20, 50)),

@@ -1,35 +1,36 @@
-"""One simulated run: a seed decides everything, the oracle watches.
+"""One simulated run: a seed decides everything, the oracles watch.
 
-Each turn picks one of the actions that may happen - a subtask's step, a message, an upload, a work of the driver, the
-passing of time - or, at moments the seed chose beforehand, a fault. The run ends when the sink shows exactly what a
-sequential run of the job would, all faults have happened, and everything has come to rest.
+Each turn somebody who can act does - a subtask takes a step, a message arrives, a file is written, the driver works, or
+time passes - and at the steps that the settings name something goes wrong. The run ends when every sink holds exactly
+what one thread would have put there (and, of a bounded job, the query has ended) and everything has come to rest. Then
+one of its snapshots is restored from a copy of the location and run to the end, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
 from dataclasses import dataclass
 
-from penstock.config import Options
-from penstock.protocol import coordinator_types as ct
 from penstock.protocol.elements import Alignment
-from penstock.snapshot.store import Effect, MemoryStore
-from penstock.testing.chance import Action, Chance
-from penstock.testing.driver import SimulatedDriver, SimulatedGeneration
+from penstock.snapshot.model import SnapshotMetadata
+from penstock.testing.chance import Chance
+from penstock.testing.cold import Cut, run_cold
+from penstock.testing.driver import SimulatedDriver
+from penstock.testing.failure import SimulationFailure
+from penstock.testing.faults import Faults
 from penstock.testing.figures import Figures
-from penstock.testing.job import Shape, build_job
-from penstock.testing.outside import Outside, SimulationFailure
+from penstock.testing.job import build_job
+from penstock.testing.outside import Outside
+from penstock.testing.reference import expected_output
+from penstock.testing.scheduler import Actor
 from penstock.testing.settings import Settings
-from penstock.testing.slot import SimulatedSlot
+from penstock.testing.split_watch import check_splits
+from penstock.testing.store import SimulatedStore
+from penstock.testing.world import World
 
-MAX_STEPS = 30_000
-FAULT_HORIZON = 1_200
-OPTIONS = Options(exclusive_window=120, memory_per_gate=1_200, flush_interval_ms=5, max_parallelism=8)
-ALL_KINDS = ("slot", "driver", "second driver", "driver in effect", "slot in effect", "store", "snapshot")
-
-
-class _Crash(BaseException):
-    """A process dies in the middle of an effect on the store; no handler in the job may stop it."""
+MAX_STEPS = 60_000
+LATE_FAULT_GAP = 60
+"""Faults that were not reached when all output is there come so many steps apart."""
 
 
 @dataclass(frozen=True)
@@ -45,34 +46,31 @@ class Simulation:
     """One run of one seed.
 
     Args:
-        seed: decides the schedule, the policy and the faults.
+        seed: decides the interleaving.
         settings: the job and its faults; None: what the seed says.
+
+    Attributes:
+        chance: the clock, and the story for a reader.
     """
 
     def __init__(self, seed: int, settings: Settings | None = None) -> None:
         self.seed = seed
         self.settings = settings or Settings.random(seed)
-        self.shape = Shape()
         self.chance = Chance(seed)
-        self.store = MemoryStore()
-        self.outside = Outside(self.store, self.shape.rows_per_split)
         self.figures = Figures()
-        self.figures.count("runs")
-        random = self.chance.random
-        self._graph = build_job(self.shape, self.outside, self._slow_work)
-        self._policy = ct.Policy(
-            interval_ms=random.choice((150, 500, 1_500)),
-            timeout_ms=random.choice((300, 5_000, 60_000)),
-            alignment=random.choice((Alignment.ALIGNED, Alignment.UNALIGNED, Alignment.UNALIGNED)),
-        )
-        self._jammed_until = random.randrange(FAULT_HORIZON)
-        self._slow = random.choice((0.02, 0.1, 1.0))
-        self._faults = self._plan_faults()
-        self._armed: Callable[[Effect], None] | None = None
-        self.store.hook = self._on_effect
-        self._generations: list[SimulatedGeneration] = []
+        self.outside = Outside(expected_output(self.settings))
+        self.world = World(self.settings, self.chance, self.figures, SimulatedStore(), self.outside)
+        self.world.graph = build_job(self.settings, self.outside, self.world, self.world.commits)
+        self.world.log.on_complete = self._snapshot_complete
+        self.world.on_query_ended = self._query_ended
         self._drivers: list[SimulatedDriver] = []
         self._driver_number = 0
+        self._ended = False
+        self._cut: Cut | None = None
+        self._cuts = 0
+        self._actor_driver = Actor("a driver starts", self._driver_starts)
+        self.faults = Faults(self.world, self._drivers, self._start_driver)
+        self.world.interference = self.faults
 
     def run(self) -> Outcome:
         """Run to the end.
@@ -81,181 +79,88 @@ class Simulation:
             SimulationFailure: something happened that must not, or the end is never reached.
             Exception: what a machine raised, for example ``ProtocolViolation``.
         """
-        expected = self.shape.expected()
-        done, seen = False, 0
-        while not (done and not self._faults):
-            if self.chance.steps > MAX_STEPS:
-                raise SimulationFailure(f"no end after {MAX_STEPS} steps: {len(self.outside.rows)} rows are visible")
-            self._turn()
-            if len(self.outside.epochs) > seen:
-                seen = len(self.outside.epochs)
-                done = self.outside.check(expected)
+        self.figures.count("runs")
+        self.figures.count("rows", self.settings.rows)
+        self._main()
         self._settle()
-        self.outside.check(expected)
+        if not self.outside.complete:
+            raise SimulationFailure(f"rows are missing: {self._missing()}", "output")
+        self.figures.count("commits made again", self.outside.recommits)
+        if self.settings.cold and self._cut is not None:
+            run_cold(self.settings, self.chance, self.figures, self._cut)
         self.figures.count("steps", self.chance.steps)
         return Outcome(self.seed, self.chance.digest, self.figures)
 
-    # -- turns ----------------------------------------------------------------------------------------------------
+    def _main(self) -> None:
+        planned: list[tuple[int, str, str]] = [(fault.step, "fault", fault.kind) for fault in self.settings.faults]
+        planned += [(snapshot.step, "snapshot", snapshot.alignment) for snapshot in self.settings.snapshots]
+        ahead = deque(sorted(planned))
+        scheduler, chance = self.world.scheduler, self.chance
+        next_step = 0
+        while True:
+            if not self._drivers and not self._ended:
+                scheduler.ready(self._actor_driver)
+            done = self._ended or (self.outside.complete and not self.settings.bounded)
+            rested = done and (chance.steps >= next_step or not scheduler.may_go_on)
+            if ahead and (chance.steps >= ahead[0][0] or rested):
+                _, what, kind = ahead.popleft()
+                next_step = chance.steps + LATE_FAULT_GAP
+                self._ended = False
+                self._plan(what, kind)
+                continue
+            if rested:
+                return
+            if chance.steps > MAX_STEPS:
+                raise SimulationFailure(f"no end after {MAX_STEPS} steps; missing: {self._missing()}", "progress")
+            scheduler.turn()
 
-    def _turn(self) -> None:
-        if self._faults and self.chance.steps >= self._faults[0][0]:
-            self._fault(self._faults.pop(0)[1])
-        actions = self._actions()
-        if all(action.weight == 0 for action in actions):
-            actions = [self._time_passes(to_next_wake=True)]
-        elif self.chance.random.random() < 0.05:
-            actions.append(self._time_passes(to_next_wake=False))
-        try:
-            self.chance.pick(actions).run()
-        except _Crash:
-            self._armed = None
-        self._generations[:] = [g for g in self._generations if g.alive]
-        self._drivers = [d for d in self._drivers if d.alive]
-
-    def _actions(self) -> list[Action]:
-        actions = [a for generation in self._generations for a in generation.actions()]
-        for driver in self._drivers:
-            actions += driver.actions()
-        if not self._drivers:
-            actions.append(Action("a driver starts", 1.0, self._start_driver))
-        return actions
-
-    def _time_passes(self, *, to_next_wake: bool) -> Action:
-        wakes = [at for driver in self._drivers for at in driver.wakes_ms()]
-        wakes += [at for g in self._generations for slot in g.slots for at in slot.wakes_ms()]
-        ahead = [at for at in wakes if at > self.chance.now_ms]
-        target = min(ahead, default=self.chance.now_ms + 1_000) if to_next_wake else self.chance.now_ms + 5
-
-        def pass_time() -> None:
-            self.chance.now_ms = max(self.chance.now_ms, target)
-
-        return Action("time passes", 1.0, pass_time)
+    def _plan(self, what: str, kind: str) -> None:
+        if what == "fault":
+            self.faults.fire(kind)
+        elif self._drivers:
+            self._drivers[-1].request_snapshot(Alignment(kind))
 
     def _settle(self) -> None:
         """No faults, no new checkpoints: everything that is on its way arrives; then the ledgers must agree."""
-        self._armed = None
-        for _ in range(MAX_STEPS):
-            actions = [a for a in self._actions() if not a.name.endswith((" ticks", " does Look"))]
-            if actions:
-                self.chance.pick(actions).run()
-            elif wakes := [at for g in self._generations for slot in g.slots for at in slot.wakes_ms()]:
-                self.chance.now_ms = max(self.chance.now_ms, min(wakes))
-            else:
-                break
+        self.faults.stop()
+        scheduler = self.world.scheduler
+        for driver in self._drivers:
+            driver.quiet()
+        limit = self.chance.steps + MAX_STEPS
+        while scheduler.may_go_on:
+            if self.chance.steps > limit:
+                raise SimulationFailure("it never comes to rest", "progress")
+            scheduler.turn()
         for driver in self._drivers:
             if driver.current is not None:
-                _check_credit(driver.current)
+                driver.current.check_credit()
 
-    # -- faults ---------------------------------------------------------------------------------------------------
+    # -- drivers --------------------------------------------------------------------------------------------------
 
-    def _plan_faults(self) -> list[tuple[int, str]]:
-        random = self.chance.random
-        planned = [(random.randrange(20, FAULT_HORIZON), random.choice(ALL_KINDS)) for _ in range(random.randrange(6))]
-        return sorted(planned)
+    def _driver_starts(self) -> bool:
+        self._start_driver()
+        return False
 
-    def _fault(self, kind: str) -> None:
-        self.chance.note(f"fault: {kind}")
-        driver = self.chance.random.choice(self._drivers) if self._drivers else None
-        match kind:
-            case "second driver":
-                self.figures.count("second drivers")
-                self._start_driver()
-            case "driver" if driver is not None:
-                self.figures.count("driver crashes")
-                driver.die()
-            case "slot" if driver is not None and driver.current is not None:
-                self._kill_slot(driver, self.chance.random.choice(driver.current.slots))
-            case "snapshot" if driver is not None:
-                driver.request_snapshot(self.chance.random.choice(list(Alignment)))
-            case "store":
-                self._armed = self._after(self._fail)
-            case "driver in effect" if driver is not None:
-                self._armed = self._after(lambda effect: self._die_in_effect(driver, effect))
-            case "slot in effect" if driver is not None and driver.current is not None:
-                slot = self.chance.random.choice(driver.current.slots)
-                self._armed = self._after(lambda effect: self._kill_in_effect(driver, slot, effect))
-
-    def _start_driver(self) -> None:
+    def _start_driver(self) -> SimulatedDriver:
         self._driver_number += 1
-        self._drivers.append(
-            SimulatedDriver(
-                f"driver{self._driver_number}",
-                self._graph,
-                OPTIONS,
-                self._policy,
-                self.store,
-                self.chance,
-                self.figures,
-                self._generations,
-                self._slow_weight,
-            )
-        )
+        driver = SimulatedDriver(f"d{self._driver_number}", self.world)
+        driver.on_death = self._drivers.remove
+        self._drivers.append(driver)
+        return driver
 
-    def _kill_slot(self, driver: SimulatedDriver, slot: SimulatedSlot) -> None:
-        self.figures.count("slot crashes")
-        slot.kill()
-        driver.slot_lost(slot)
+    def _query_ended(self) -> None:
+        if not self.outside.complete:
+            raise SimulationFailure(f"the query has ended without {self._missing()}", "output")
+        self._ended = True
 
-    # -- faults in the middle of an effect ------------------------------------------------------------------------
+    # -- snapshots ------------------------------------------------------------------------------------------------
 
-    def _on_effect(self, effect: Effect) -> None:
-        if self._armed is not None:
-            self._armed(effect)
+    def _snapshot_complete(self, metadata: SnapshotMetadata) -> None:
+        """It exists from this moment on."""
+        check_splits(self.settings, metadata)
+        self._cuts += 1
+        if self.settings.cold and self.chance.random.random() < 1 / self._cuts:
+            self._cut = Cut(metadata, self.world.untouched_files(), self.outside.copy(), self.world.log)
 
-    def _after(self, fault: Callable[[Effect], None]) -> Callable[[Effect], None]:
-        """``fault`` at one of the next effects that others can see."""
-        left = self.chance.random.randrange(12)
-
-        def wait(effect: Effect) -> None:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                fault(effect)
-
-        return wait
-
-    def _fail(self, effect: Effect) -> None:
-        """The store fails while a slot writes; the log's own faults are the snapshot tests' business."""
-        if effect.operation in ("create", "write", "close") and effect.path.startswith("data/"):
-            self._armed = None
-            self.figures.count("store faults")
-            self.chance.note(f"{effect.operation} {effect.path} fails")
-            raise OSError(28, "no space left on the simulated device")
-
-    def _die_in_effect(self, driver: SimulatedDriver, effect: Effect) -> None:
-        if not driver.alive:
-            self._armed = None
-        elif driver.working:
-            self.figures.count("driver crashes")
-            self.chance.note(f"{driver.name} dies {effect.phase} {effect.operation} {effect.path}")
-            driver.die()
-            raise _Crash
-
-    def _kill_in_effect(self, driver: SimulatedDriver, slot: SimulatedSlot, effect: Effect) -> None:
-        if not slot.alive or not driver.alive:
-            self._armed = None
-            return
-        its_file = effect.path.startswith(f"data/{slot.generation}-") and effect.path.endswith(f"-{slot.index}.arrows")
-        if its_file and effect.operation in ("create", "write", "close"):
-            self.chance.note(f"{slot.name} dies {effect.phase} {effect.operation} {effect.path}")
-            self._kill_slot(driver, slot)
-            raise _Crash
-
-    # -- the job's speed ------------------------------------------------------------------------------------------
-
-    def _slow_weight(self) -> float:
-        return self._slow if self.chance.steps < self._jammed_until else 3.0
-
-    def _slow_work(self, rows: int) -> None:
-        self.chance.now_ms += 0.5 * rows
-
-
-def _check_credit(generation: SimulatedGeneration) -> None:
-    """At rest both ends of every channel agree on its credit, and nothing is queued or blocked."""
-    for producer in generation.slots:
-        for subtask in producer.subtasks:
-            for channel, output in subtask.outputs.channels.items():
-                consumer = generation.slots[channel.consumer]
-                input_ = next(s.gate.channels[channel] for s in consumer.subtasks if channel in s.gate.channels)
-                if output.credit != input_.granted or output.queued_bytes or input_.queued_bytes or input_.blocked_by:
-                    raise SimulationFailure(f"{channel} at rest: credit {output.credit}, granted {input_.granted}")
+    def _missing(self) -> list[tuple[int, int, int]]:
+        return [row for table in self.outside.tables.values() for row in table.some_missing()]

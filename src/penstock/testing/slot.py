@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from penstock.config import Options
 from penstock.connectors.base import SinkContext
-from penstock.errors import CheckpointFailed, CorruptSnapshot
-from penstock.graph.model import JobGraph
+from penstock.errors import CorruptSnapshot, FunctionError
+from penstock.graph.model import Vertex
 from penstock.ids import ChannelId, CheckpointId, GenerationId, SubtaskId
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol import splits as sp
-from penstock.protocol.elements import Captured, Element
+from penstock.protocol.elements import Barrier, Captured, Element
 from penstock.runtime.host import (
     Aborted,
     Arrived,
@@ -21,6 +21,7 @@ from penstock.runtime.host import (
     Granted,
     InboxEvent,
     RecoveredLoaded,
+    SourceEnded,
     SourcesDry,
     SplitsAssigned,
     SubtaskCapture,
@@ -29,236 +30,357 @@ from penstock.runtime.host import (
 from penstock.runtime.inbox import Inbox
 from penstock.runtime.subtask import Subtask
 from penstock.snapshot import work as w
-from penstock.snapshot.capture import load_inflight, load_restore, write_captures
+from penstock.snapshot.capture import load_inflight, load_restore
 from penstock.snapshot.model import InflightEntry, SubtaskManifest
-from penstock.snapshot.store import Store
-from penstock.testing.chance import Action, Chance
+from penstock.testing.links import Link
+from penstock.testing.promptness import Promptness
+from penstock.testing.routine import Routine, call_of
+from penstock.testing.scheduler import Actor
+from penstock.testing.store import Crash
+from penstock.testing.uploads import SimulatedUploads
 
-SPEEDS = {0: 3.0, 1: 3.0}
-"""How often subtasks of a vertex get a turn; the last vertex is as slow as the run says."""
+if TYPE_CHECKING:
+    from penstock.testing.generation import SimulatedGeneration
+
+REPORT_EVERY_MS = 100.0
+NOTICE_WEIGHT = 0.1
+"""A slot whose driver is gone takes its time to notice: until then it goes on, as a zombie."""
 
 
-@dataclass
-class Links:
-    """What is on its way between the slots of one Generation: one FIFO per channel and direction."""
+@dataclass(frozen=True)
+class SlotFailed:
+    """To the driver, the last thing a slot says: ``kind`` as in ``messages.SlotFailed``, or ``lost``."""
 
-    elements: dict[ChannelId, deque[Element]] = field(default_factory=dict)
-    credits: dict[ChannelId, deque[int]] = field(default_factory=dict)
+    generation: GenerationId
+    kind: str
+    reason: str
+
+
+FromDriver = ct.Trigger | ct.NotifyComplete | ct.Abort | sp.Assign | sp.Dry | sp.Ended | sp.Lift
+ToDriver = w.DriverEvent | SlotFailed
+
+
+class _Runner:
+    """One subtask and its thread.
+
+    It is busy for as long as its step took; what arrives meanwhile waits in its inbox.
+    """
+
+    def __init__(self, slot: SimulatedSlot, subtask: Subtask) -> None:
+        self.subtask = subtask
+        self.promptness = Promptness(subtask, slot.world)
+        self.actor = Actor(f"{slot.name} {subtask.subtask}", self._step)
+        self._slot = slot
+        self._world = slot.world
+        self._until_check = slot.world.chance.random.randrange(slot.world.settings.checks)
+        subtask.inbox.wake = lambda: slot.world.scheduler.ready(self.actor)
+
+    def _step(self) -> bool:
+        chance, scheduler = self._world.chance, self._world.scheduler
+        began_ms = chance.now_ms
+        self.promptness.step_begins(began_ms)
+        try:
+            result = self.subtask.step(began_ms, self._slot.takes_input)
+        except FunctionError as problem:
+            self._slot.fail("function", str(problem))
+            return False
+        self.promptness.step_ended()
+        self._until_check -= 1
+        if self._until_check <= 0:
+            self._until_check = self._world.settings.checks
+            self.subtask.check_invariants()
+        again = result.worked and (self._slot.takes_input or len(self.subtask.inbox) > 0)
+        if chance.spent_ms > 1.0:
+            scheduler.busy(self.actor, began_ms + chance.spent_ms)
+            if again:
+                scheduler.ready(self.actor)
+        if result.wake_at_ms is not None:
+            scheduler.wake(self.actor, max(result.wake_at_ms, self.actor.busy_until_ms))
+        return again and self.actor.busy_until_ms <= chance.now_ms
 
 
 class SimulatedSlot:
-    """One slot of one Generation. After ``kill`` it does nothing any more; its links stay as they are."""
+    """One slot of one Generation.
+
+    Args:
+        home: its Generation, with its peers.
+        hear: takes what this slot says, at the driver.
+        takes_input: False holds all input back; only control runs.
+    """
 
     def __init__(
         self,
         index: int,
-        generation: GenerationId,
-        graph: JobGraph,
-        options: Options,
-        store: Store,
-        links: Links,
+        home: SimulatedGeneration,
         manifests: list[SubtaskManifest],
-        chance: Chance,
-        tell_driver: Callable[[w.DriverEvent], None],
-        slow_weight: Callable[[], float],
-        lost: Callable[[SimulatedSlot], None],
-        fenced: Callable[[], bool],
+        hear: Callable[[SimulatedSlot, ToDriver], None],
+        takes_input: bool = True,
     ) -> None:
-        self.name = f"g{generation}/slot{index}"
+        world = home.world
+        self.name = f"g{home.generation}/s{index}"
         self.index = index
-        self.generation = generation
+        self.generation = home.generation
+        self.world = world
         self.alive = True
         self.orphaned = False
-        self.from_driver: deque[ct.Trigger | ct.NotifyComplete | ct.Abort | sp.Assign | sp.Dry | sp.Lift] = deque()
-        self.to_driver: deque[w.DriverEvent] = deque()
-        self.subtasks: list[Subtask] = []
-        self._graph = graph
-        self._options = options
-        self._store = store
-        self._links = links
-        self._manifests = manifests
-        self._chance = chance
-        self._tell_driver = tell_driver
-        self._slow_weight = slow_weight
-        self._lost = lost
-        self._fenced = fenced
-        self._step_names: list[str] = []
-        self._wake_at_ms: dict[SubtaskId, float | None] = {}
-        self._parts: dict[CheckpointId, list[SubtaskCapture]] = {}
-        self._uploads: deque[CheckpointId] = deque()
-        self._over: dict[CheckpointId, None] = {}
+        self.takes_input = takes_input
+        self.links: dict[int, Link] = {}
+        self.runners: dict[int, _Runner] = {}
+        self.uploads = SimulatedUploads(self)
+        self._home = home
+        self._manifests = {m.vertex: m for m in manifests}
+        self._hear = hear
+        self._from_driver: deque[FromDriver] = deque()
+        self._to_driver: deque[ToDriver] = deque()
         self._loads: deque[tuple[SubtaskId, InflightEntry]] = deque()
+        self._starting: Routine | None = call_of(self._start)
+        self._loading: Routine | None = None
+        self._inboxes: dict[int, Inbox[InboxEvent]] = {}
+        graph = world.graph
+        self._consumers = {edge.id: edge.consumer for edge in graph.edges}
+        self._producers = {edge.id: edge.producer for edge in graph.edges}
+        self._sources = [vertex.id for vertex in graph.vertices if vertex.source is not None]
+        self._actor_start = Actor(f"{self.name} starts", self._go_on_starting)
+        self._actor_hear = Actor(f"{self.name} hears", self._obey)
+        self._actor_tell = Actor(f"{self.name} tells", self._tell)
+        self._actor_load = Actor(f"{self.name} loads", self._load, 0.3)
+        self._actor_notice = Actor(f"{self.name} notices", self._notice, NOTICE_WEIGHT)
+        self._actor_report = Actor(f"{self.name} reports", self._report)
+        world.scheduler.ready(self._actor_start)
 
-    def kill(self) -> None:
+    @property
+    def running(self) -> bool:
+        """Its subtasks are there: peers may be connected."""
+        return self.alive and self._starting is None
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    def die(self) -> None:
+        """Like ``kill -9``; what it has sent before still arrives, and then its links end."""
+        if not self.alive:
+            return
+        self._end()
+        self.tell(SlotFailed(self.generation, "lost", f"{self.name} was lost"))
+
+    def fail(self, kind: str, reason: str) -> None:
+        """It reports why, and ends."""
         if self.alive:
-            self.alive = False
-            for subtask in self.subtasks:
-                subtask.close()
+            self._end()
+            self.tell(SlotFailed(self.generation, kind, reason))
+
+    def orphan(self) -> None:
+        """Its driver is gone, or has given the Generation up; it will notice. What it says is heard by nobody."""
+        self.orphaned = True
+        self._to_driver.clear()
+        self.world.scheduler.end(self._actor_tell)
+        self.world.scheduler.ready(self._actor_notice)
+
+    def _notice(self) -> bool:
+        self._end()
+        return False
+
+    def _end(self) -> None:
+        if not self.alive:
+            return
+        self.alive = False
+        scheduler, store = self.world.scheduler, self.world.store
+        for actor in (
+            self._actor_start,
+            self._actor_hear,
+            self._actor_load,
+            self._actor_notice,
+            self._actor_report,
+            *(runner.actor for runner in self.runners.values()),
+        ):
+            scheduler.end(actor)
+        for link in self.links.values():
+            link.close()
+        for routine in (self._starting, self._loading):
+            if routine is not None:
+                routine.kill(store)
+        self.uploads.kill()
+        for runner in self.runners.values():
+            runner.subtask.close()
 
     # -- SubtaskHost ----------------------------------------------------------------------------------------------
 
     def send(self, channel: ChannelId, element: Element) -> None:
+        if isinstance(element, Barrier):
+            self.runners[self._producers[channel.edge]].promptness.sent(channel, element)
         if channel.consumer == self.index:
-            self._at(self._graph.edge(channel.edge).consumer).append(Arrived(channel, element))
+            self.arrived(Arrived(channel, element))
         else:
-            self._links.elements.setdefault(channel, deque()).append(element)
+            self.links[channel.consumer].send(channel, element)
 
     def grant(self, channel: ChannelId, credit: int) -> None:
         if channel.producer == self.index:
-            self._at(self._graph.edge(channel.edge).producer).append(Granted(channel, credit))
+            self.granted(Granted(channel, credit))
         else:
-            self._links.credits.setdefault(channel, deque()).append(credit)
+            self.links[channel.producer].grant(channel, credit)
 
     def recorded(self, subtask: SubtaskId, checkpoint: CheckpointId, inflight: Sequence[Captured]) -> None:
-        raise NotImplementedError
-
-    def finished(self, subtask: SubtaskId) -> None:
-        raise NotImplementedError
+        self.world.figures.count("recorded in parts")
+        self._home.ledger.recorded(checkpoint, inflight)
+        self.uploads.recorded(subtask, checkpoint, inflight)
 
     def captured(self, capture: SubtaskCapture) -> None:
-        if capture.checkpoint in self._over:
-            return
-        parts = self._parts.setdefault(capture.checkpoint, [])
-        parts.append(capture)
-        if len(parts) == len(self._graph.vertices):
-            self._uploads.append(capture.checkpoint)
+        self.runners[capture.subtask.vertex].promptness.over(capture.checkpoint)
+        self._home.ledger.captured(capture)
+        self.uploads.captured(capture)
 
     def declined(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: str) -> None:
-        self._decline(checkpoint, reason)
+        self.runners[subtask.vertex].promptness.over(checkpoint)
+        self.uploads.declined(checkpoint, reason)
 
     def request_split(self, subtask: SubtaskId, holding: int, watermark_us: int | None) -> None:
         request = sp.Requested(subtask.index, holding, watermark_us)
-        self.to_driver.append(w.SplitRequested(self.generation, subtask.vertex, request))
+        self.tell(w.SplitRequested(self.generation, subtask.vertex, request))
+
+    def finished(self, subtask: SubtaskId) -> None:
+        self.world.figures.count("subtasks finished")
+        self.tell(w.SubtaskFinished(self.generation, subtask))
 
     def load(self, subtask: SubtaskId, entry: InflightEntry) -> None:
         self._loads.append((subtask, entry))
+        self.world.scheduler.ready(self._actor_load)
 
-    # -- what may happen next -------------------------------------------------------------------------------------
+    # -- messages -------------------------------------------------------------------------------------------------
 
-    def actions(self) -> list[Action]:
-        if not self.alive:
-            return []
-        if not self.subtasks:
-            return [Action(f"{self.name} starts", 1.0, lambda: self._read_snapshot(self._start))]
-        found = [
-            Action(name, self._weight(s), lambda s=s: self._step(s))  # type: ignore[misc]
-            for s, name in zip(self.subtasks, self._step_names, strict=True)
-            if self._ready(s)
-        ]
-        if self.from_driver:
-            found.append(Action(f"{self.name} hears", 2.0, self._hear))
-        if self.to_driver and not self.orphaned:
-            found.append(Action(f"{self.name} tells", 2.0, lambda: self._tell_driver(self.to_driver.popleft())))
-        if self._uploads:
-            found.append(Action(f"{self.name} uploads {self._uploads[0]}", 1.0, self._upload))
-        if self._loads:
-            loads = f"{self.name} loads for {self._loads[0][0]}"
-            found.append(Action(loads, 0.2, lambda: self._read_snapshot(self._load)))
-        if self.orphaned:
-            found.append(Action(f"{self.name} notices", 0.2, self.kill))
-        return found
+    def arrived(self, event: Arrived) -> None:
+        """From a peer, or from this slot."""
+        vertex = self._consumers[event.channel.edge]
+        if isinstance(event.element, Barrier):
+            self.runners[vertex].promptness.arrived(event.channel, event.element, self._clock_s() * 1000)
+            event = Arrived(event.channel, event.element, self._clock_s())
+        self._inboxes[vertex].append(event)
 
-    def wakes_ms(self) -> list[float]:
-        """When subtasks want a step although nothing arrives."""
-        return [at for at in self._wake_at_ms.values() if at is not None and self.alive]
+    def granted(self, event: Granted) -> None:
+        self._inboxes[self._producers[event.channel.edge]].append(event)
 
-    def receive(self, event: Arrived | Granted) -> None:
-        """From a peer's link."""
-        edge = self._graph.edge(event.channel.edge)
-        self._at(edge.consumer if isinstance(event, Arrived) else edge.producer).append(event)
+    def command(self, message: FromDriver) -> None:
+        """The driver sends it on the control link."""
+        if self.alive:
+            self._from_driver.append(message)
+            if self.running:
+                self.world.scheduler.ready(self._actor_hear)
 
-    # -- what it does ---------------------------------------------------------------------------------------------
+    def tell(self, message: ToDriver) -> None:
+        """Put it on the control link."""
+        if not self.orphaned:
+            self._to_driver.append(message)
+            self.world.scheduler.ready(self._actor_tell)
 
-    def _read_snapshot(self, read: Callable[[], None]) -> None:
-        """A slot that does not know yet that it is fenced may find its snapshot collected by the new owner."""
-        try:
-            read()
-        except CorruptSnapshot:
-            if not self._fenced():
-                raise
-            self.kill()
-            self._lost(self)
+    def _tell(self) -> bool:
+        if self._to_driver:
+            self._hear(self, self._to_driver.popleft())
+        return bool(self._to_driver)
 
-    def _start(self) -> None:
-        manifests = {m.vertex: m for m in self._manifests}
-        token = self._chance.token()
-        for vertex in self._graph.vertices:
-            manifest = manifests.get(vertex.id)
-            self.subtasks.append(
-                Subtask(
-                    vertex,
-                    self._graph,
-                    SubtaskId(vertex.id, self.index),
-                    self.generation,
-                    self._options,
-                    self,
-                    None if manifest is None else load_restore(manifest, self._store),
-                    SinkContext("query", self.generation, self.index, self._graph.parallelism, token),
-                    self._chance.clock_s,
-                )
-            )
-            subtask = self.subtasks[-1].subtask
-            self._step_names.append(f"step {self.name} {subtask}")
-            self._wake_at_ms[subtask] = self._chance.now_ms
-        self.to_driver.append(w.SlotRunning(self.generation, self.index))
+    def _obey(self) -> bool:
+        if self._from_driver:
+            self._carry_out(self._from_driver.popleft())
+        return bool(self._from_driver)
 
-    def _step(self, subtask: Subtask) -> None:
-        result = subtask.step(self._chance.now_ms)
-        self._wake_at_ms[subtask.subtask] = self._chance.now_ms if result.worked else result.wake_at_ms
-        subtask.check_invariants()
-
-    def _hear(self) -> None:
-        match self.from_driver.popleft():
-            case ct.Trigger(checkpoint, alignment, remaining_ms):
-                for vertex in self._graph.vertices:
-                    if vertex.source is not None:
-                        self._at(vertex.id).append(Triggered(checkpoint, alignment, remaining_ms=remaining_ms))
+    def _carry_out(self, message: FromDriver) -> None:
+        match message:
+            case ct.Trigger(checkpoint, alignment, remaining_ms, base):
+                self.uploads.triggered(checkpoint, base)
+                trigger = Triggered(checkpoint, alignment, remaining_ms=remaining_ms, received_s=self._clock_s())
+                for vertex in self._sources:
+                    self.runners[vertex].promptness.triggered(trigger, self._clock_s() * 1000)
+                    self._inboxes[vertex].append(trigger)
             case ct.NotifyComplete(checkpoint, committed_epoch):
                 self._to_all(Completed(checkpoint, committed_epoch))
             case ct.Abort(checkpoint):
-                self._end(checkpoint)
+                self.uploads.aborted(checkpoint)
+                for runner in self.runners.values():
+                    runner.promptness.over(checkpoint)
                 self._to_all(Aborted(checkpoint))
-            case sp.Assign(vertex_id, _, splits):
-                self._at(vertex_id).append(SplitsAssigned(splits))
-            case sp.Dry(vertex_id, watermark_us) | sp.Lift(vertex_id, _, watermark_us):
-                self._at(vertex_id).append(SourcesDry(watermark_us))
-
-    def _upload(self) -> None:
-        checkpoint = self._uploads.popleft()
-        parts = self._parts.pop(checkpoint)
-        try:
-            manifest = write_captures(self._store, self._graph, self.generation, self.index, parts)
-        except CheckpointFailed as problem:
-            self._decline(checkpoint, str(problem))
-            return
-        self._end(checkpoint)
-        self.to_driver.append(ct.Ack(self.generation, checkpoint, manifest))
-
-    def _load(self) -> None:
-        subtask, entry = self._loads.popleft()
-        self._at(subtask.vertex).append(RecoveredLoaded(entry, load_inflight(self._store, entry)))
-
-    def _decline(self, checkpoint: CheckpointId, reason: str) -> None:
-        if checkpoint not in self._over:
-            self._end(checkpoint)
-            self.to_driver.append(ct.Decline(self.generation, checkpoint, self.index, reason))
-
-    def _end(self, checkpoint: CheckpointId) -> None:
-        self._parts.pop(checkpoint, None)
-        if checkpoint in self._uploads:
-            self._uploads.remove(checkpoint)
-        self._over[checkpoint] = None
-
-    def _at(self, vertex: int) -> Inbox[InboxEvent]:
-        return next(s.inbox for s in self.subtasks if s.subtask.vertex == vertex)
+            case sp.Assign(vertex, _, splits):
+                self._inboxes[vertex].append(SplitsAssigned(splits))
+            case sp.Dry(vertex, watermark_us) | sp.Lift(vertex, _, watermark_us):
+                self._inboxes[vertex].append(SourcesDry(watermark_us))
+            case sp.Ended(vertex):
+                self._inboxes[vertex].append(SourceEnded())
 
     def _to_all(self, event: InboxEvent) -> None:
-        for subtask in self.subtasks:
-            subtask.inbox.append(event)
+        for inbox in self._inboxes.values():
+            inbox.append(event)
 
-    def _ready(self, subtask: Subtask) -> bool:
-        at = self._wake_at_ms[subtask.subtask]
-        return len(subtask.inbox) > 0 or (at is not None and at <= self._chance.now_ms)
+    def _report(self) -> bool:
+        """As the heartbeat does: how far the readers are."""
+        for vertex in self._sources:
+            progress = sp.Progressed(self.index, self.runners[vertex].subtask.status.watermark_us)
+            self.tell(w.ReaderProgressed(self.generation, vertex, progress))
+        self.world.scheduler.wake(self._actor_report, self.world.chance.now_ms + REPORT_EVERY_MS)
+        return False
 
-    def _weight(self, subtask: Subtask) -> float:
-        return SPEEDS.get(subtask.subtask.vertex, 0.0) or self._slow_weight()
+    def quiet(self) -> None:
+        """No more heartbeats."""
+        self.world.scheduler.end(self._actor_report)
+
+    # -- what blocks ----------------------------------------------------------------------------------------------
+
+    def blocks(self, routine: Routine) -> bool | None:
+        """Go on with blocking work; None: this slot has died of it."""
+        try:
+            return self.world.run_as(self, routine)
+        except Crash:
+            self.die()
+        except CorruptSnapshot as problem:
+            self.world.figures.count("corruption noticed by a slot")
+            self.fail("internal", str(problem))
+        return None
+
+    def _go_on_starting(self) -> bool:
+        assert self._starting is not None
+        done = self.blocks(self._starting)
+        if done:
+            self._starting = None
+            self._inboxes = {vertex: runner.subtask.inbox for vertex, runner in self.runners.items()}
+            scheduler = self.world.scheduler
+            for runner in self.runners.values():
+                scheduler.ready(runner.actor)
+            if self._from_driver:
+                scheduler.ready(self._actor_hear)
+            for link in self._home.links_to(self.index):
+                scheduler.ready(link.actor)
+            scheduler.wake(self._actor_report, self.world.chance.now_ms + REPORT_EVERY_MS)
+            self.tell(w.SlotRunning(self.generation, self.index))
+        return done is False
+
+    def _start(self) -> None:
+        token = self.world.chance.token()
+        for vertex in self.world.graph.vertices:
+            self.runners[vertex.id] = _Runner(self, self._build(vertex, token))
+
+    def _build(self, vertex: Vertex, token: str) -> Subtask:
+        graph = self.world.graph
+        manifest = self._manifests.get(vertex.id)
+        return Subtask(
+            vertex,
+            graph,
+            SubtaskId(vertex.id, self.index),
+            self.generation,
+            self.world.options,
+            self,
+            None if manifest is None else load_restore(manifest, self.world.store),
+            SinkContext("query", self.generation, self.index, graph.parallelism, token),
+            self.world.chance.clock_s,
+        )
+
+    def _load(self) -> bool:
+        if self._loading is None:
+            if not self._loads:
+                return False
+            self._loading = call_of(load_inflight, self.world.store, self._loads[0][1])
+        routine = self._loading
+        done = self.blocks(routine)
+        if done:
+            self._loading = None
+            subtask, entry = self._loads.popleft()
+            self.world.figures.count("restored in-flight rows", entry.rows)
+            self._inboxes[subtask.vertex].append(RecoveredLoaded(entry, routine.result))
+        return done is not None and (done is False or bool(self._loads))
+
+    def _clock_s(self) -> float:
+        return (self.world.chance.now_ms + self.world.chance.spent_ms) / 1000

@@ -10,6 +10,8 @@ KEYED = ("count", "window", "sort", "join")
 """Kinds of nodes with state by key: their inputs are hashed (a join's first one may be broadcast instead)."""
 
 MAX_NODES = 9
+MAX_VOLUME = 6_000
+"""Rows that all nodes together take in: what a schedule's time is spent on."""
 MAX_BROADCASTS = 1
 """Each multiplies the rows behind it by the parallelism."""
 
@@ -123,8 +125,36 @@ class _Drawing:
         return self.open[-1]
 
 
-def draw_nodes(random: Random) -> tuple[Node, ...]:
+def volume(nodes: tuple[Node, ...], parallelism: int) -> float:
+    """Roughly how many rows all nodes together take in; a join's output by how often each row of its inputs comes."""
+    rows: list[float] = []
+    copies: list[float] = []
+    total = 0.0
+    for node in nodes:
+        times = [parallelism if inlet.kind == "broadcast" else 1 for inlet in node.inlets]
+        coming = sum(rows[inlet.producer] * n for inlet, n in zip(node.inlets, times, strict=True))
+        total += coming
+        if node.kind == "source":
+            rows.append(float(node.splits * node.rows_per_split))
+            copies.append(1.0)
+        elif node.kind == "join":
+            left, right = (inlet.producer for inlet in node.inlets)
+            copies.append(copies[left] * copies[right])
+            rows.append(min(rows[left] / copies[left], rows[right] / copies[right]) * copies[-1])
+        else:
+            copies.append(sum(copies[inlet.producer] * n for inlet, n in zip(node.inlets, times, strict=True)))
+            rows.append(coming)
+    return total + sum(rows[leaf] for leaf in leaves(nodes))
+
+
+def draw_nodes(random: Random, parallelism: int) -> tuple[Node, ...]:
     """1 to 4 sources, chains, unions, joins and diamonds; one sink, now and then two."""
+    while volume(nodes := _draw_nodes(random), parallelism) > MAX_VOLUME:
+        continue
+    return nodes
+
+
+def _draw_nodes(random: Random) -> tuple[Node, ...]:
     drawing = _Drawing(random)
     for _ in range(random.choices((1, 2, 3, 4), (50, 30, 12, 8))[0]):
         drawing.source()

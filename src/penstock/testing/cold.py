@@ -1,0 +1,145 @@
+"""A snapshot restored cold: a fresh driver on a copy of the location, as it was when the snapshot began to exist."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from penstock.protocol.elements import Alignment
+from penstock.snapshot.capture import load_inflight, load_restore
+from penstock.snapshot.catalog import plan_restore
+from penstock.snapshot.driver import unread_splits
+from penstock.snapshot.model import SnapshotMetadata
+from penstock.testing.chance import Chance
+from penstock.testing.driver import SimulatedDriver
+from penstock.testing.failure import SimulationFailure
+from penstock.testing.figures import Figures
+from penstock.testing.job import build_job
+from penstock.testing.log_watch import LogWatch
+from penstock.testing.outside import Outside
+from penstock.testing.settings import Settings
+from penstock.testing.store import SimulatedStore
+from penstock.testing.world import World
+
+MAX_STEPS = 20_000
+ECHO_CHANCE = 0.4
+"""How often the snapshot is first restored, taken anew before anything is processed, and compared."""
+
+
+class Cut:
+    """Everything outside of the query's processes, at one moment."""
+
+    def __init__(self, metadata: SnapshotMetadata, files: dict[str, bytes], outside: Outside, log: LogWatch) -> None:
+        self.metadata = metadata
+        self.files = files
+        self.outside = outside
+        self.log = LogWatch(SimulatedStore(), Figures())
+        log.copy_to(self.log)
+
+
+def run_cold(settings: Settings, chance: Chance, figures: Figures, cut: Cut) -> None:
+    """Restore the snapshot and run to the end, without faults and quickly: the same output.
+
+    Raises:
+        SimulationFailure: it is not the same.
+    """
+    quick = msgspec.structs.replace(
+        settings,
+        nodes=tuple(msgspec.structs.replace(node, cost_ms=0.0) for node in settings.nodes),
+        exclusive_window=1 << 20,
+        memory_per_gate=32 << 20,
+        max_inflight_bytes=None,
+        capture_memory=512 << 20,
+        inflight_target_ms=None,
+        tolerable_failures=None,
+        timeout_ms=60_000,
+        faults=(),
+        snapshots=(),
+    )
+    chance.note(f"cold: {cut.metadata.id}")
+    figures.count("restored cold")
+    cold = _Cold(quick, chance, cut)
+    if chance.random.random() < ECHO_CHANCE:
+        figures.count("snapshots compared")
+        cold.echo(cut.metadata)
+    cold.run()
+
+
+class _Cold:
+    def __init__(self, settings: Settings, chance: Chance, cut: Cut) -> None:
+        store = SimulatedStore()
+        store.files = dict(cut.files)
+        self._outside = cut.outside
+        self._world = World(settings, chance, Figures(), store, cut.outside)
+        cut.log.copy_to(self._world.log)
+        self._world.graph = build_job(settings, cut.outside, self._world, self._world.commits)
+        self._chance = chance
+
+    def run(self) -> None:
+        ended = False
+
+        def end() -> None:
+            nonlocal ended
+            ended = True
+
+        self._world.on_query_ended = end
+        SimulatedDriver("cold", self._world)
+        bounded = self._world.settings.bounded
+        self._turns(lambda: ended if bounded else self._outside.complete)
+        if not self._outside.complete:
+            raise SimulationFailure(f"the cold run ended without {self._missing()}", "restore")
+
+    def echo(self, first: SnapshotMetadata) -> None:
+        """Restore it, take a snapshot before anything is processed: its content is the same."""
+        complete: list[SnapshotMetadata] = []
+        self._world.log.on_complete = complete.append
+        driver = SimulatedDriver("echo", self._world, checkpoints=False, takes_input=False)
+        self._turns(lambda: driver.current is not None and all(slot.running for slot in driver.current.slots))
+        driver.request_snapshot(Alignment.UNALIGNED, None)
+        self._turns(lambda: bool(complete))
+        self._world.log.on_complete = lambda metadata: None
+        before, after = self._content(first), self._content(complete[0])
+        for name in before:
+            if before[name] != after.get(name):
+                raise SimulationFailure(
+                    f"{first.id} restored and taken again as {complete[0].id} differs in {name}:"
+                    f" {str(before[name])[:300]} became {str(after.get(name))[:300]}",
+                    "restore",
+                )
+        if set(after) != set(before):
+            raise SimulationFailure(f"{complete[0].id} has {sorted(set(after) - set(before))} besides", "restore")
+        driver.die()
+
+    def _turns(self, done: Callable[[], bool]) -> None:
+        limit = self._chance.steps + MAX_STEPS
+        while not done():
+            if self._chance.steps > limit:
+                raise SimulationFailure(f"the cold run has no end; missing: {self._missing()}", "restore")
+            self._world.scheduler.turn()
+
+    def _missing(self) -> list[tuple[int, int, int]]:
+        return [row for table in self._outside.tables.values() for row in table.some_missing()]
+
+    def _content(self, metadata: SnapshotMetadata) -> dict[str, object]:
+        """What a snapshot holds, whatever files it lies in."""
+        content: dict[str, object] = {f"source {s.vertex}": (s.state, s.finished) for s in metadata.sources}
+        for source in metadata.sources:  # a split may have been handed out meanwhile
+            unread = [*source.pending, *unread_splits(metadata, source.vertex)]
+            content[f"source {source.vertex} unread"] = sorted(unread, key=lambda split: split.split_id)
+        store, graph = self._world.store, self._world.graph
+        for slot in plan_restore(metadata, graph, self._world.log.view.committed_epoch):
+            for manifest in slot:
+                restore = load_restore(manifest, store)
+                name = f"v{manifest.vertex}[{manifest.index}]"
+                for operator_id, state in restore.operators.items():
+                    tables = {table: batch.to_pydict() for table, batch in state.tables.items()}
+                    content[f"{name} {operator_id}"] = tables, dict(state.scalars)
+                content[f"{name} watermarks"] = dict(restore.channel_watermarks)
+                content[f"{name} rows in"] = restore.rows_in
+                for entry in restore.inflight:
+                    rows: Any = content.setdefault(f"{name} in flight on {entry.edge}:{entry.producer}", [])
+                    for batch in load_inflight(store, entry):
+                        rows += batch.to_pylist()
+        return content

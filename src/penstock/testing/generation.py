@@ -1,0 +1,71 @@
+"""The slots of one Generation, and the links between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.ids import GenerationId
+from penstock.snapshot.model import SubtaskManifest
+from penstock.testing.failure import SimulationFailure
+from penstock.testing.ledger import Ledger
+from penstock.testing.links import Link
+from penstock.testing.slot import SimulatedSlot, ToDriver
+from penstock.testing.world import World
+
+
+class SimulatedGeneration:
+    """
+    Args:
+        manifests: what each slot restores, by index.
+        hear: takes what slots say, at the driver.
+        takes_input: False holds all input back.
+    """
+
+    def __init__(
+        self,
+        generation: GenerationId,
+        world: World,
+        manifests: list[list[SubtaskManifest]],
+        hear: Callable[[SimulatedSlot, ToDriver], None],
+        takes_input: bool = True,
+    ) -> None:
+        self.generation = generation
+        self.world = world
+        self.ledger = Ledger(world, generation)
+        self.slots = [SimulatedSlot(index, self, parts, hear, takes_input) for index, parts in enumerate(manifests)]
+        self.links: list[Link] = []
+        for producer in self.slots:
+            for consumer in self.slots:
+                if producer is not consumer:
+                    link = producer.links[consumer.index] = Link(world, producer, consumer)
+                    self.links.append(link)
+
+    def links_to(self, consumer: int) -> list[Link]:
+        """From all peers of a slot."""
+        return [slot.links[consumer] for slot in self.slots if slot.index != consumer]
+
+    def disconnect(self, link: Link) -> None:
+        """A data link breaks: both ends report it."""
+        link.close()
+        for slot in link.ends:
+            slot.fail("link", f"{link.actor.name} broke")
+
+    def orphan(self) -> None:
+        """The driver is gone, or has given this Generation up."""
+        for slot in self.slots:
+            slot.orphan()
+
+    def check_credit(self) -> None:
+        """At rest both ends of every channel agree on its credit, and nothing is queued or blocked."""
+        for slot in self.slots:
+            for runner in slot.runners.values():
+                runner.subtask.check_invariants()
+                for channel, output in runner.subtask.outputs.channels.items():
+                    consumer = self.world.graph.edge(channel.edge).consumer
+                    peer = self.slots[channel.consumer].runners[consumer].subtask.gate.channels[channel]
+                    if output.credit != peer.granted or output.queued_bytes or peer.queued_bytes or peer.blocked_by:
+                        raise SimulationFailure(
+                            f"{channel} at rest: credit {output.credit}, granted {peer.granted}, queued"
+                            f" {output.queued_bytes} and {peer.queued_bytes}, blocked by {peer.blocked_by}",
+                            "credit",
+                        )

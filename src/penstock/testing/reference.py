@@ -1,0 +1,114 @@
+"""What a job must put out, by one thread that takes the nodes one after the other. Shares no code with the operators
+but the functions that make new keys and origins.
+
+Which count a row is given depends on who is quicker, so rows are compared without their note; the notes of a key are
+compared as a whole.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from penstock.testing.operators import joined_origin, new_key, window_origin
+from penstock.testing.rows import MS
+from penstock.testing.settings import Settings
+from penstock.testing.sources import source_key
+from penstock.testing.topology import Node, leaves
+
+Row = tuple[int, int, int]
+"""(origin, key, time)"""
+Note = tuple[int, int]
+"""(key, note)"""
+
+
+@dataclass
+class Expected:
+    """What comes out of one node. ``watermark_us``: where its event time ends up."""
+
+    rows: Counter[Row] = field(default_factory=Counter)
+    notes: Counter[Note] = field(default_factory=Counter)
+    watermark_us: int = 0
+
+
+def expected_output(settings: Settings) -> dict[int, Expected]:
+    """What the sink of each leaf holds in the end."""
+    made: list[Expected] = []
+    for vertex, node in enumerate(settings.nodes):
+        made.append(_source(settings, vertex, node) if node.kind == "source" else _node(settings, vertex, node, made))
+    return {vertex: made[vertex] for vertex in leaves(settings.nodes)}
+
+
+def _source(settings: Settings, vertex: int, node: Node) -> Expected:
+    out = Expected()
+    for number in range(node.splits * node.rows_per_split):
+        key = source_key(number, settings.keys, settings.skew)
+        origin = vertex * 1_000 + number // node.rows_per_split
+        out.rows[origin, key, number * MS] += 1
+        out.notes[key, 0] += 1
+    out.watermark_us = max((time for _, _, time in out.rows), default=0)
+    return out
+
+
+def _node(settings: Settings, vertex: int, node: Node, made: list[Expected]) -> Expected:
+    inputs = [made[inlet.producer] for inlet in node.inlets]
+    copies = [settings.parallelism if inlet.kind == "broadcast" and node.kind != "join" else 1 for inlet in node.inlets]
+    rows: Counter[Row] = Counter()
+    notes: Counter[Note] = Counter()
+    for one, times in zip(inputs, copies, strict=True):
+        for row, count in one.rows.items():
+            rows[row] += count * times
+        for note, count in one.notes.items():
+            notes[note] += count * times
+    watermark_us = min(one.watermark_us for one in inputs)
+    match node.kind:
+        case "relay":
+            return Expected(rows, notes, watermark_us)
+        case "rekey":
+            rows = _sum(((origin, new_key(time, settings.keys), time), n) for (origin, _, time), n in rows.items())
+        case "count":
+            per_key = _sum((key, n) for (_, key, _), n in rows.items())
+            notes = Counter({(key, note): 1 for key, n in per_key.items() for note in range(1, n + 1)})
+            return Expected(rows, notes, watermark_us)
+        case "window":
+            rows = _windows(settings, vertex, rows, watermark_us)
+        case "sort":
+            rows = Counter({row: n for row, n in rows.items() if row[2] < watermark_us})
+        case "join":
+            rows = _pairs(inputs[0].rows, inputs[1].rows)
+    return Expected(rows, _sum(((key, 0), n) for (_, key, _), n in rows.items()), watermark_us)
+
+
+def _windows(settings: Settings, vertex: int, rows: Counter[Row], watermark_us: int) -> Counter[Row]:
+    length_us = settings.window_ms * MS
+    counts = _sum(((key, time // length_us), n) for (_, key, time), n in rows.items())
+    return Counter(
+        {
+            (window_origin(vertex, n), key, (window + 1) * length_us - 1): 1
+            for (key, window), n in counts.items()
+            if (window + 1) * length_us <= watermark_us
+        }
+    )
+
+
+def _pairs(left: Counter[Row], right: Counter[Row]) -> Counter[Row]:
+    by_place: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    for (origin, key, time), n in right.items():
+        by_place[key, time].append((origin, n))
+    pairs: Counter[Row] = Counter()
+    for (origin, key, time), n in left.items():
+        for other, m in by_place.get((key, time), ()):
+            pairs[joined_origin(origin, other), key, time] += n * m
+    return pairs
+
+
+Item = TypeVar("Item")
+
+
+def _sum(items: Iterable[tuple[Item, int]]) -> Counter[Item]:
+    total: Counter[Item] = Counter()
+    for item, count in items:
+        total[item] += count
+    return total

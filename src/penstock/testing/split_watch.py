@@ -1,0 +1,70 @@
+"""Every split has exactly one owner: what is found, handed out, held and read adds up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.protocol import splits as sp
+from penstock.snapshot import work as w
+from penstock.snapshot.driver import unread_splits
+from penstock.snapshot.model import SnapshotMetadata
+from penstock.testing.failure import SimulationFailure
+from penstock.testing.tap import EMITTED
+
+if TYPE_CHECKING:
+    from penstock.testing.settings import Settings
+    from penstock.testing.world import World
+
+
+class SplitWatch:
+    """Of one driver: who was given what in its Generation."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._owners: dict[tuple[int, str], int] = {}
+
+    def opened(self, ready: w.GenerationReady) -> None:
+        self._owners = {
+            (subtask.vertex, split.split_id): subtask.index
+            for slot in ready.slots
+            for subtask in slot
+            for split in subtask.splits
+        }
+
+    def commanded(self, command: sp.Assign | sp.Lift) -> None:
+        if isinstance(command, sp.Lift):
+            self._world.figures.count("readers lifted")
+            return
+        for split in command.splits:
+            owner = self._owners.setdefault((command.vertex, split.split_id), command.index)
+            if owner != command.index:
+                raise SimulationFailure(f"{split.split_id} is given to {command.index}, but {owner} has it", "splits")
+
+
+def check_splits(settings: Settings, metadata: SnapshotMetadata) -> None:
+    """In a snapshot every split that was found is pending, held by one reader, or wholly read.
+
+    The rows that the readers had emitted tell: all of those that are read, and what was read of those that are held.
+    """
+    for source in metadata.sources:
+        node = settings.nodes[source.vertex]
+        held = unread_splits(metadata, source.vertex)
+        ids = [split.split_id for split in (*source.pending, *held)]
+        if len(set(ids)) < len(ids):
+            raise SimulationFailure(f"{metadata.id}: splits with two owners: {ids}", "splits")
+        found = source.state if isinstance(source.state, int) else 0
+        emitted = sum(
+            state[EMITTED]  # type: ignore[misc]
+            for slot in metadata.slots
+            for subtask in slot.subtasks
+            if subtask.vertex == source.vertex
+            for state in subtask.scalars.values()
+            if EMITTED in state
+        )
+        begun = sum(split.position.get("at", 0) for split in held)  # type: ignore[misc]
+        if emitted != (found - len(ids)) * node.rows_per_split + begun:
+            raise SimulationFailure(
+                f"{metadata.id}, source {source.vertex}: {emitted} rows emitted, {found} splits found, {len(ids)} of"
+                f" them unread, {begun} rows read of those",
+                "splits",
+            )

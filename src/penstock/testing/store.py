@@ -1,0 +1,102 @@
+"""The checkpoint location of a simulation: an object store in memory. Every visible effect is one step.
+
+A file appears whole, when it is closed or created, and creation is exclusive. Only a crash in the middle of a write may
+leave a part of one behind (as a disk would).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.snapshot.store import DataFile, MemoryStore, checked_path
+
+Happens = Callable[[str, str, str], None]
+"""(operation, path, ``before`` or ``after``): an effect. May raise OSError, or ``Crash`` for the process that acts."""
+
+
+class Crash(BaseException):
+    """The process that acts is dead; no handler in the job may stop this."""
+
+
+class SimulatedStore(MemoryStore):
+    """
+    Attributes:
+        happens: called around every effect.
+        on_created: told the path of every file that was just created whole.
+        on_deleted: told the path of every file that is just gone.
+        dying: a dead process is being unwound: what it still tries has no effect.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.happens: Happens = _nothing_happens
+        self.on_created: Callable[[str], None] = _nobody_watches
+        self.on_deleted: Callable[[str], None] = _nobody_watches
+        self.dying = False
+
+    def create_if_absent(self, path: str, data: bytes) -> bool:
+        self._effect("create_if_absent", checked_path(path), "before")
+        created = path not in self.files
+        if created:
+            self.publish(path, bytes(data))
+        self._effect("create_if_absent", path, "after")
+        return created
+
+    def create(self, path: str) -> DataFile:
+        self._effect("create", checked_path(path), "before")
+        if path in self.files:
+            raise FileExistsError(path)
+        return _SimulatedFile(self, path)
+
+    def delete(self, path: str) -> None:
+        self._effect("delete", checked_path(path), "before")
+        self.remove(path)
+        self._effect("delete", path, "after")
+
+    def publish(self, path: str, data: bytes) -> None:
+        self.files[path] = data
+        self.on_created(path)
+
+    def remove(self, path: str) -> None:
+        if self.files.pop(path, None) is not None:
+            self.on_deleted(path)
+
+    def _effect(self, operation: str, path: str, phase: str) -> None:
+        if self.dying:
+            raise Crash
+        self.happens(operation, path, phase)
+
+
+class _SimulatedFile(DataFile):
+    def __init__(self, store: SimulatedStore, path: str) -> None:
+        self._store = store
+        self._path = path
+        self._parts: list[bytes] = []
+        self._published = False
+        self._durable = False
+
+    def write(self, data: bytes) -> None:
+        self._parts.append(bytes(data))
+
+    def close(self) -> None:
+        try:
+            self._store._effect("close", self._path, "before")
+        except Crash:
+            self._store.files.setdefault(self._path, b"".join(self._parts)[: len(self._parts) * 7])
+            raise
+        self._published = True
+        self._store.publish(self._path, b"".join(self._parts))
+        self._store._effect("close", self._path, "after")
+        self._durable = True
+
+    def abandon(self) -> None:
+        if self._published and not self._durable and not self._store.dying:
+            self._store.remove(self._path)
+
+
+def _nothing_happens(operation: str, path: str, phase: str) -> None:
+    """Effects are watched only in a simulation."""
+
+
+def _nobody_watches(path: str) -> None:
+    """The default watcher."""

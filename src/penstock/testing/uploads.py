@@ -1,0 +1,113 @@
+"""How a simulated slot makes captures durable: the real queue and writer, one blocking call after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from penstock.errors import CheckpointFailed
+from penstock.ids import CheckpointId, SubtaskId
+from penstock.protocol import coordinator_types as ct
+from penstock.protocol.elements import Captured
+from penstock.runtime.host import SubtaskCapture
+from penstock.snapshot.capture_queue import Begun, CaptureLimits, CaptureQueue, Ended, Recorded, Work
+from penstock.snapshot.model import SlotManifest
+from penstock.snapshot.slot_writer import SlotWriter
+from penstock.testing.routine import Routine, call_of
+from penstock.testing.scheduler import Actor
+
+if TYPE_CHECKING:
+    from penstock.testing.slot import SimulatedSlot
+
+
+class SimulatedUploads:
+    """The same order of things as ``runtime.uploads.Uploader``, which adds a thread to them."""
+
+    def __init__(self, slot: SimulatedSlot) -> None:
+        world = slot.world
+        self._slot = slot
+        self._queue = CaptureQueue(
+            CaptureLimits(world.options.checkpoint_max_inflight_bytes, world.options.checkpoint_capture_memory)
+        )
+        self._writer = SlotWriter(world.store, world.graph, slot.generation, slot.index)
+        self._work: Work | None = None
+        self._writing: Routine | None = None
+        self.actor = Actor(f"{slot.name} uploads", self._act)
+
+    def triggered(self, checkpoint: CheckpointId, base: CheckpointId) -> None:
+        self._queue.triggered(checkpoint, base)
+        self._slot.world.scheduler.ready(self.actor)
+
+    def recorded(self, subtask: SubtaskId, checkpoint: CheckpointId, inflight: Sequence[Captured]) -> None:
+        self._offer(Recorded(subtask, checkpoint, inflight))
+
+    def captured(self, capture: SubtaskCapture) -> None:
+        self._offer(capture)
+
+    def declined(self, checkpoint: CheckpointId, reason: str) -> None:
+        self._end(checkpoint, reason)
+
+    def aborted(self, checkpoint: CheckpointId) -> None:
+        self._end(checkpoint, None)
+
+    def kill(self) -> None:
+        """The slot is dead."""
+        self._slot.world.scheduler.end(self.actor)
+        if self._writing is not None:
+            self._writing.kill(self._slot.world.store)
+
+    def _offer(self, work: Recorded | SubtaskCapture) -> None:
+        reason = self._queue.offer(work)
+        self._slot.world.scheduler.ready(self.actor)
+        if reason is not None:
+            kind = "in-flight bytes" if "maxInflightBytes" in reason else "capture memory"
+            self._slot.world.figures.count(f"declined: {kind}")
+            self._end(work.checkpoint, reason)
+
+    def _end(self, checkpoint: CheckpointId, reason: str | None) -> None:
+        is_news = self._queue.end(checkpoint)
+        self._queue.check_invariants()
+        self._slot.world.scheduler.ready(self.actor)
+        if is_news and reason is not None:
+            self._slot.tell(ct.Decline(self._slot.generation, checkpoint, self._slot.index, reason))
+
+    def _act(self) -> bool:
+        if self._writing is None:
+            self._work = self._queue.take()
+            if self._work is None:
+                return False
+            self._writing = call_of(self._do, self._work)
+        routine = self._writing
+        done = self._slot.blocks(routine)
+        if done:
+            self._writing = None
+            self._finished(routine.result)
+            self._queue.written()
+        return done is not None and (done is False or len(self._queue) > 0)
+
+    def _do(self, work: Work) -> SlotManifest | str | None:
+        """The manifest of what is durable now, or why it cannot be."""
+        match work:
+            case Begun(checkpoint, base):
+                self._writer.begin(checkpoint, base)
+            case Ended(checkpoint):
+                self._writer.abandon(checkpoint)
+            case Recorded() | SubtaskCapture():
+                try:
+                    return self._writer.finish(work.checkpoint) if self._writer.write(work) else None
+                except CheckpointFailed as problem:
+                    return str(problem)
+        return None
+
+    def _finished(self, result: SlotManifest | str | None) -> None:
+        if result is None:
+            return
+        assert isinstance(self._work, Recorded | SubtaskCapture)
+        checkpoint = self._work.checkpoint
+        if isinstance(result, str):
+            self._slot.world.figures.count("declined: store")
+            self._end(checkpoint, result)
+        elif self._queue.finish(checkpoint):
+            self._writer.confirm(checkpoint)
+            self._slot.world.log.acknowledged(self._slot.generation, checkpoint, result)
+            self._slot.tell(ct.Ack(self._slot.generation, checkpoint, result))

@@ -1,0 +1,173 @@
+"""What everybody in one simulation shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from penstock.errors import FunctionError
+from penstock.graph.model import JobGraph
+from penstock.ids import SubtaskId
+from penstock.snapshot.catalog import sections_of
+from penstock.testing.chance import Chance
+from penstock.testing.failure import SimulationFailure
+from penstock.testing.figures import Figures
+from penstock.testing.log_watch import LogWatch
+from penstock.testing.outside import Outside
+from penstock.testing.routine import Routine, suspend
+from penstock.testing.scheduler import Actor, Scheduler
+from penstock.testing.settings import Settings
+from penstock.testing.store import Crash, SimulatedStore
+
+if TYPE_CHECKING:
+    from penstock.testing.driver import SimulatedDriver
+    from penstock.testing.slot import SimulatedSlot, ToDriver
+
+SUSPEND_CHANCE = 0.3
+"""So many effects are steps of their own; with the others, what follows belongs to the same step."""
+LONGEST_CALL_MS = 3_000.0
+"""No call of user code takes longer, however slow its rows are."""
+
+
+class Process(Protocol):
+    """Something that can be killed: a slot or a driver."""
+
+    name: str
+    alive: bool
+
+    def die(self) -> None:
+        """Like ``kill -9``."""
+
+
+class Interference(Protocol):
+    """What goes wrong; see ``faults``."""
+
+    def effect(self, process: Process, operation: str, path: str, phase: str) -> None:
+        """Around an effect on the store: may raise OSError or kill the process."""
+
+    def user_call(self, subtask: SubtaskId) -> bool:
+        """Whether this call of user code raises."""
+
+    def cost_ms(self, subtask: SubtaskId, rows: int) -> float | None:
+        """What the rows cost instead of what they usually do."""
+
+    def answer(self, driver: SimulatedDriver, slot: SimulatedSlot, message: ToDriver) -> None:
+        """A slot's message is to reach its driver."""
+
+    def commits(self, phase: str) -> None:
+        """``before`` and ``after`` a commit: may raise CommitFailed or CommitUnknown."""
+
+
+class World:
+    """Made by ``Simulation``, one per run.
+
+    Attributes:
+        process: who acts now, if that may block.
+        newest_generation: that was ever opened.
+    """
+
+    def __init__(
+        self, settings: Settings, chance: Chance, figures: Figures, store: SimulatedStore, outside: Outside
+    ) -> None:
+        self.settings = settings
+        self.chance = chance
+        self.figures = figures
+        self.store = store
+        self.outside = outside
+        self.scheduler = Scheduler(chance, settings.pace_ms)
+        self.log = LogWatch(store, figures)
+        self.log.on_passed_over = outside.truncate
+        outside.log = self.log
+        self.options = settings.options()
+        self.process: Process | None = None
+        self.on_query_ended: Callable[[], None] = lambda: None
+        self.interference: Interference | None = None
+        self.newest_generation = 0
+        self.graph: JobGraph
+        self._originals: dict[str, bytes] = {}
+        store.happens = self._happens
+        store.on_created = self.log.created
+        store.on_deleted = self.log.deleted
+
+    # -- what happens to snapshots --------------------------------------------------------------------------------
+
+    def some_file_of_newest_snapshot(self) -> str | None:
+        """That a recovery would read."""
+        record = next(iter(reversed(self.log.view.lineage)), None)
+        if record is None:
+            return None
+        metadata = self.log.complete[record.checkpoint]
+        paths = sorted({ref.path for ref in sections_of(metadata)} | {record.metadata.path})
+        return self.chance.random.choice([path for path in paths if self.store.files.get(path)])
+
+    def tamper(self, path: str, change: Callable[[bytes], bytes]) -> None:
+        """Change a file behind everybody's back."""
+        self._originals.setdefault(path, self.store.files[path])
+        self.store.files[path] = change(self.store.files[path])
+        self.log.may_pass_over = self.settings.allow_older
+
+    def repair(self) -> None:
+        """A recovery has named a file that is corrupt: somebody restores it from a copy."""
+        if not self._originals:
+            raise SimulationFailure("a snapshot is corrupt that nobody touched", "references")
+        for path, data in self._originals.items():
+            if path in self.store.files:
+                self.store.files[path] = data
+        self._originals.clear()
+        self.log.may_pass_over = False
+
+    def untouched_files(self) -> dict[str, bytes]:
+        """The store's content, as it would be if nobody had changed any."""
+        files = dict(self.store.files)
+        files.update((path, data) for path, data in self._originals.items() if path in files)
+        return files
+
+    def run_as(self, process: Process, routine: Routine) -> bool:
+        """Let a process go on with blocking work; returns whether that is done.
+
+        Raises:
+            Crash: the process died on the way.
+        """
+        self.process = process
+        try:
+            return routine.resume()
+        finally:
+            self.process = None
+
+    def later(self, delay_ms: float, function: Callable[[], None]) -> None:
+        """Call it when so much time has passed."""
+
+        def act() -> bool:
+            function()
+            return False
+
+        self.scheduler.wake(Actor("later", act), self.chance.now_ms + delay_ms)
+
+    # -- Workload -------------------------------------------------------------------------------------------------
+
+    def work(self, subtask: SubtaskId, rows: int) -> None:
+        usual_ms = self.settings.nodes[subtask.vertex].cost_ms * rows
+        if self.interference is not None:
+            if self.interference.user_call(subtask):
+                raise FunctionError(f"v{subtask.vertex}", f"transient, at step {self.chance.steps}", "")
+            cost_ms = self.interference.cost_ms(subtask, rows)
+            usual_ms = usual_ms if cost_ms is None else cost_ms
+        self.chance.spent_ms += min(usual_ms, LONGEST_CALL_MS)
+
+    def commits(self, phase: str) -> None:
+        """Around a sink's commit."""
+        if self.interference is not None:
+            self.interference.commits(phase)
+        self._happens("commit", "sink", phase)
+
+    def _happens(self, operation: str, path: str, phase: str) -> None:
+        process = self.process
+        if process is None:
+            return
+        if self.interference is not None:
+            self.interference.effect(process, operation, path, phase)
+        if self.chance.random.random() < SUSPEND_CHANCE:
+            suspend()
+            self.process = process
+            if not process.alive:
+                raise Crash
