@@ -6,9 +6,16 @@ from typing import Annotated
 
 import typer
 
-from benchmarks import backpressure, exchange, harness, recovery, report
+from benchmarks import backpressure, concurrency, exchange, harness, inflight_target, recovery, report, throughput
 
-BENCHMARKS = {"exchange": exchange.run, "backpressure": backpressure.run, "recovery": recovery.run}
+BENCHMARKS = {
+    "exchange": exchange.run,
+    "throughput": throughput.run,
+    "backpressure": backpressure.run,
+    "concurrency": concurrency.run,
+    "inflight_target": inflight_target.run,
+    "recovery": recovery.run,
+}
 
 
 def main(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import statistics
@@ -20,7 +21,11 @@ from pyspark.sql import DataFrame, SparkSession
 import penstock
 from benchmarks.feed import FeedSource
 from penstock.query.streaming_query import StreamingQuery
+from penstock.runtime.view import CheckpointView
+from penstock.snapshot.sections import data_path
 
+LOCATIONS: dict[str, Path] = {}
+"""Of running queries, by ``runId``."""
 RESULTS = Path(__file__).parent / "results"
 SLOTS = 2
 
@@ -34,6 +39,7 @@ def session() -> Iterator[SparkSession]:
         SparkSession.builder.master("local[8]")
         .appName("penstock-benchmarks")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.log.level", "ERROR")
         .config("spark.python.daemon.module", "penstock.spark.daemon")
@@ -55,10 +61,12 @@ def running(df: DataFrame, mode: str = "append", **options: str) -> Iterator[Str
         for name, value in settings.items():
             writer = writer.option(f"spark.penstock.{name}", value)
         query = writer.start()
+        LOCATIONS[query.runId] = Path(location)
         try:
             yield query
         finally:
             query.stop()
+            del LOCATIONS[query.runId]
 
 
 def wait_for(what: str, condition: Callable[[], bool], timeout_s: float = 60.0) -> float:
@@ -71,18 +79,58 @@ def wait_for(what: str, condition: Callable[[], bool], timeout_s: float = 60.0) 
     return time.perf_counter() - started
 
 
+def written_bytes(query: StreamingQuery, checkpoint: CheckpointView) -> int:
+    """The size of a checkpoint's own data files, as long as it is kept; a slot that had nothing new has written none.
+    What it refers to in older ones is not in it.
+    """
+    own = (data_path(checkpoint.generation, checkpoint.checkpoint, slot) for slot in range(SLOTS))
+    paths = [LOCATIONS[query.runId] / path for path in own]
+    return sum(path.stat().st_size for path in paths if path.exists())
+
+
 def rows_in(query: StreamingQuery, vertex: int) -> int:
     """Rows that a vertex consumed (or, for a source, emitted), over all its subtasks."""
     chosen = [s.metrics for s in query.view().subtasks if s.metrics.vertex == vertex]
     return sum(max(m.rows_in, m.rows_out) for m in chosen)
 
 
+def rate(query: StreamingQuery, vertex: int, seconds: float) -> float:
+    """Rows per second of a vertex: each subtask's between two of its reports, about ``seconds`` apart.
+
+    Figures are reported every half second; a window between any two looks would be off by as much.
+    """
+    first = _fresh_reports(query, vertex)
+    time.sleep(seconds)
+    last = _fresh_reports(query, vertex)
+    return sum((rows - first[i][1]) / (at - first[i][0]) for i, (at, rows) in last.items())
+
+
+def _fresh_reports(query: StreamingQuery, vertex: int) -> dict[int, tuple[float, int]]:
+    """By subtask: the moment its figures changed, and its rows then."""
+    before: dict[int, int] = {}
+    found: dict[int, tuple[float, int]] = {}
+
+    def look() -> bool:
+        now = time.perf_counter()
+        for subtask in query.view().subtasks:
+            metrics = subtask.metrics
+            rows = max(metrics.rows_in, metrics.rows_out)
+            if metrics.vertex == vertex and before.setdefault(metrics.index, rows) != rows:
+                found.setdefault(metrics.index, (now, rows))
+        return len(found) == SLOTS
+
+    wait_for(f"every subtask of vertex {vertex} to report progress", look)
+    return found
+
+
 def quantiles(values: Sequence[float]) -> dict[str, float]:
+    """p99 by nearest rank: of fewer than 100 values it is the largest."""
     ordered = sorted(values)
     return {
         "n": len(ordered),
         "min": ordered[0],
         "median": statistics.median(ordered),
+        "p99": ordered[math.ceil(0.99 * len(ordered)) - 1],
         "max": ordered[-1],
     }
 
