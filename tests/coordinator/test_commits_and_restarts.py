@@ -62,6 +62,38 @@ def test_a_message_belongs_to_its_epoch_for_ever() -> None:
     ledger.check_invariants()
 
 
+def test_of_two_sinks_one_that_is_done_is_not_committed_again_with_the_next_snapshot() -> None:
+    def both(*epochs: int) -> list[SlotManifest]:
+        messages = {epoch: b"%d" % epoch for epoch in epochs}
+        return [SlotManifest(0, [SubtaskManifest(v, 0, pending_messages=messages) for v in (2, 3)])]
+
+    ledger = CommitLedger({2: "a-sink", 3: "z-sink"})
+    ledger.completed(5, both(5))
+    ledger.take()
+    ledger.done(5, "a-sink")
+    assert ledger.committed_epoch == 4, "the other sink's half is not visible"
+    ledger.completed(6, both(5, 6))
+    rest = []
+    while (entry := ledger.take()) is not None:
+        rest.append(entry.key)
+        ledger.done(*entry.key)
+        ledger.check_invariants()
+    assert rest == [(5, "z-sink"), (6, "a-sink"), (6, "z-sink")]
+
+
+def test_a_user_s_snapshot_that_completes_late_commits_nothing_again() -> None:
+    ledger = CommitLedger(SINKS)
+    ledger.completed(7, [manifest(0, {5: b"5", 7: b"7"})])
+    ledger.completed(5, [manifest(0, {5: b"5"})])
+    assert ledger.awaiting == 2, "while they wait"
+    for epoch in (5, 7):
+        ledger.take()
+        ledger.done(epoch, SINK)
+    ledger.completed(6, [manifest(0, {5: b"5", 6: b"never alone"})])
+    assert (ledger.awaiting, ledger.committed_epoch) == (0, 7), "nor when they are visible"
+    ledger.check_invariants()
+
+
 def test_an_epoch_older_than_one_that_waits_already_is_a_bug() -> None:
     ledger = CommitLedger(SINKS)
     ledger.completed(9, [manifest(0, {5: b"5", 9: b"9"})])

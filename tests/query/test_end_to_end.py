@@ -210,7 +210,9 @@ def test_a_snapshot_on_request(spark: SparkSession, inbox: Inbox, start: Start) 
     query = start(sums(inbox.stream(spark)), **{"checkpoint.interval": "1h"})
     metadata = query.snapshot(label="mine", alignment="aligned", timeout=30)
     assert (metadata.label, metadata.requested, metadata.alignment) == ("mine", True, "aligned")
-    with pytest.raises(ConfigError, match="choose aligned or unaligned"):
+    assert [query.snapshot(alignment=a).alignment for a in ("auto", "unaligned")] == ["auto", "unaligned"]
+    assert query.snapshot().alignment == "auto", "the query's own"
+    with pytest.raises(ConfigError, match="choose auto, aligned or unaligned"):
         query.snapshot(alignment="sideways")
     query.stop()
     with pytest.raises(CheckpointFailed):

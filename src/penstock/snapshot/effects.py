@@ -223,10 +223,9 @@ class DriverEffects:
         return ct.IdsReserved(work.reserve)
 
     def _collect(self, command: ct.Collect) -> w.DriverEvent | None:
-        # Those that were aborted after they were written are never logged.
-        self._written = {
-            checkpoint: written for checkpoint, written in self._written.items() if checkpoint in command.in_flight
-        }
+        for checkpoint in [known for known in self._written if known not in command.in_flight]:
+            del self._written[checkpoint]  # aborted after it was written: it is never logged
+            self._catalog.forget(checkpoint)
         try:
             collect(
                 self._store,
