@@ -124,11 +124,12 @@ class SimulatedDriver:
         self._give_up_generation()
         self.on_death(self)
 
-    def quiet(self) -> None:
-        """Nothing is begun any more: no checkpoint, no look at sources."""
-        self.world.scheduler.end(self._actor_tick)
-        for slot in self.current.slots if self.current is not None else ():
-            slot.quiet()
+    def relax(self) -> None:
+        """The user sees that checkpoints do not get through, and asks for less."""
+        self._policy = replace(self._policy, timeout_ms=60_000, tolerable_failures=None, interval_ms=400)
+        if self._policy.alignment is Alignment.ALIGNED:
+            self._policy = replace(self._policy, alignment=Alignment.UNALIGNED)
+        self.feed(ct.PolicyChanged(self._policy))
 
     def request_snapshot(self, alignment: Alignment, timeout_ms: int | None = REQUEST_TIMEOUT_MS) -> None:
         self._tickets += 1
@@ -182,7 +183,8 @@ class SimulatedDriver:
                 raise problem
 
     def _tick(self) -> bool:
-        self.feed(ct.Tick())
+        if not self.world.quiet:
+            self.feed(ct.Tick())
         return False
 
     # -- outputs of the brain -------------------------------------------------------------------------------------

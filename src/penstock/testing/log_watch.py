@@ -41,6 +41,7 @@ class LogWatch:
         self._figures = figures
         self._triggered: dict[CheckpointId, GenerationId] = {}
         self._pending: dict[CheckpointId, dict[str, None]] = {}
+        self._given_up: dict[CheckpointId, None] = {}
         self._held: dict[str, dict[CheckpointId, None]] = {}
 
     def copy_to(self, other: LogWatch) -> None:
@@ -63,7 +64,7 @@ class LogWatch:
 
     def acknowledged(self, generation: GenerationId, checkpoint: CheckpointId, manifest: SlotManifest) -> None:
         """A slot says that its part is durable."""
-        if generation != self.view.owner:
+        if generation != self.view.owner or checkpoint in self._given_up:
             return
         pending = self._pending.setdefault(checkpoint, {})
         for path in _paths(manifest):
@@ -74,6 +75,7 @@ class LogWatch:
     def given_up(self, checkpoint: CheckpointId) -> None:
         """The checkpoint was aborted."""
         self._pending.pop(checkpoint, None)
+        self._given_up[checkpoint] = None
 
     # -- what happens in the store --------------------------------------------------------------------------------
 

@@ -308,15 +308,13 @@ class SimulatedSlot:
 
     def _report(self) -> bool:
         """As the heartbeat does: how far the readers are."""
+        if self.world.quiet:
+            return False
         for vertex in self._sources:
             progress = sp.Progressed(self.index, self.runners[vertex].subtask.status.watermark_us)
             self.tell(w.ReaderProgressed(self.generation, vertex, progress))
         self.world.scheduler.wake(self._actor_report, self.world.chance.now_ms + REPORT_EVERY_MS)
         return False
-
-    def quiet(self) -> None:
-        """No more heartbeats."""
-        self.world.scheduler.end(self._actor_report)
 
     # -- what blocks ----------------------------------------------------------------------------------------------
 

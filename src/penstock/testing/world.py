@@ -64,6 +64,7 @@ class World:
     Attributes:
         process: who acts now, if that may block.
         newest_generation: that was ever opened.
+        quiet: nothing is begun any more: no checkpoint, no look at sources, no heartbeat.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class World:
         self.on_query_ended: Callable[[], None] = lambda: None
         self.interference: Interference | None = None
         self.newest_generation = 0
+        self.quiet = False
         self.graph: JobGraph
         self._originals: dict[str, bytes] = {}
         store.happens = self._happens
