@@ -303,14 +303,6 @@ class FailGeneration:
 
 
 @dataclass(frozen=True)
-class FailGeneration:
-    """Too many checkpoints failed in a row: end the Generation as if a slot was lost (``GenerationEnded`` follows)."""
-
-    generation: GenerationId
-    reason: str
-
-
-@dataclass(frozen=True)
 class Ignored:
     """The event changed nothing, and why."""
 
