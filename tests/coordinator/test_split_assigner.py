@@ -17,6 +17,7 @@ from penstock.protocol.splits import (
     Discover,
     Discovered,
     Dry,
+    Ended,
     Lift,
     LookAround,
     Progressed,
@@ -178,7 +179,7 @@ def test_illegal_events_are_refused() -> None:
 
 
 class SplitWorld(RuleBasedStateMachine):
-    """An outside that grows, readers behind FIFO links, and restores from any capture."""
+    """An outside that grows until it is closed, readers behind FIFO links, and restores from any capture."""
 
     PARALLELISM = 3
 
@@ -186,6 +187,9 @@ class SplitWorld(RuleBasedStateMachine):
         super().__init__()
         self.now = 0.0
         self.outside = 0
+        self.closed = False
+        self.look_was_last = False
+        self.ended = False
         self.machine = assigner(self.PARALLELISM)
         self.look: Discover | None = None
         self.look_found: list[Split] = []
@@ -201,7 +205,9 @@ class SplitWorld(RuleBasedStateMachine):
             match command:
                 case Discover():
                     assert self.look is None, "one look at a time"
+                    assert not self.machine.finished, "nobody looks any more"
                     self.look = command
+                    self.look_was_last = self.closed
                     seen = command.state or 0
                     self.look_found = [split(n) for n in range(seen, self.outside)]
                 case Assign():
@@ -210,10 +216,19 @@ class SplitWorld(RuleBasedStateMachine):
                     assert not any(self.readers)
                     assert not any(link for link in self.links), "nothing is on its way"
                     assert sorted(self.read) == sorted({f"s{n}" for n in range(self.machine._state or 0)})
+                case Ended():
+                    assert not self.ended, "said once"
+                    assert len(self.read) == self.outside, "everything is read"
+                    assert self.machine.dry, "behind the last rise of event time"
+                    self.ended = True
 
     @rule(number=st.integers(1, 7))
     def outside_grows(self, number: int) -> None:
-        self.outside += number
+        self.outside += 0 if self.closed else number
+
+    @rule(indeed=st.sampled_from([False, False, True]))
+    def outside_closes(self, indeed: bool) -> None:
+        self.closed = self.closed or indeed
 
     @rule(step=st.integers(1, 300))
     def time_passes(self, step: int) -> None:
@@ -226,7 +241,7 @@ class SplitWorld(RuleBasedStateMachine):
         assert self.look is not None
         state = (self.look.state or 0) + len(self.look_found)
         found, self.look = self.look_found, None
-        self.carry_out(self.machine.handle(Discovered(found, state), self.now))
+        self.carry_out(self.machine.handle(Discovered(found, state, self.look_was_last), self.now))
 
     @rule(index=st.integers(0, PARALLELISM - 1))
     def reader_asks(self, index: int) -> None:
@@ -256,9 +271,15 @@ class SplitWorld(RuleBasedStateMachine):
         manifest, held, self.read = self.saved[0], list(self.saved[1]), list(self.saved[2])
         self.machine = assigner(self.PARALLELISM, manifest)
         self.look = None
+        self.ended = False
         self.links = [[] for _ in range(self.PARALLELISM)]
         self.readers = [held[index :: self.PARALLELISM] for index in range(self.PARALLELISM)]
         self.received = [0] * self.PARALLELISM
+
+    @invariant()
+    def a_finished_source_that_is_read_has_ended(self) -> None:
+        if self.machine.finished and self.machine.all_idle:
+            assert self.ended
 
     @invariant()
     def every_split_has_one_owner(self) -> None:
