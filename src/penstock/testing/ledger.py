@@ -18,14 +18,13 @@ from penstock.runtime.host import SubtaskCapture
 from penstock.snapshot.capture import load_inflight
 from penstock.snapshot.model import InflightEntry
 from penstock.testing.failure import SimulationFailure
-from penstock.testing.rows import via_of
+from penstock.testing.rows import Longs, seqs_of, via_of
 from penstock.testing.tap import EMITTED, RECEIVED
 from penstock.testing.world import World
 
 Sums = tuple[int, int, int]
 """Rows, the sum of their ``seq``, and the sum of squares."""
 NOTHING: Sums = (0, 0, 0)
-VIA, SEQ = 4, 5
 
 
 @dataclass
@@ -84,9 +83,8 @@ class Ledger:
     def _add_inflight(self, books: _Books, inflight: Iterable[Captured]) -> None:
         for captured in inflight:
             rows = captured.buffer.payload.slice(captured.offset, captured.rows)
-            seqs = rows.column(SEQ).to_numpy()  # type: ignore[attr-defined]
             via = via_of(self._world.graph.edge(captured.channel.edge).producer, captured.channel.producer)
-            books.add(via, captured.channel.edge, captured.channel.consumer, _sums(seqs))
+            books.add(via, captured.channel.edge, captured.channel.consumer, _sums(seqs_of(rows)))
             self._world.figures.count("captured in-flight rows", captured.rows)
 
     def _add_carried(self, books: _Books, carried: Iterable[InflightEntry]) -> None:
@@ -95,7 +93,7 @@ class Ledger:
             self._world.figures.count("carried rows", entry.rows)
             try:
                 for batch in load_inflight(self._world.store, entry):
-                    books.add(via, entry.edge, entry.consumer, _sums(batch.column(SEQ).to_numpy()))
+                    books.add(via, entry.edge, entry.consumer, _sums(seqs_of(batch)))
             except CorruptSnapshot:  # on purpose, or collected by who fenced this Generation: whoever reads it will see
                 books.readable = False
 
@@ -117,7 +115,7 @@ class Ledger:
                         )
 
 
-def _sums(seqs) -> Sums:  # type: ignore[no-untyped-def]
+def _sums(seqs: Longs) -> Sums:
     return len(seqs), int(seqs.sum()), int((seqs * seqs).sum())
 
 

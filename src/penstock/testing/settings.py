@@ -13,9 +13,9 @@ import msgspec
 from penstock.config import Options, TriggerOn
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol.elements import Alignment
-from penstock.testing.topology import KEYED, Node, draw_nodes
+from penstock.testing.rows import ROW_BYTES
+from penstock.testing.topology import KEYED, Node, draw_nodes, with_volume
 
-ROW_BYTES = 48
 FAULT_STEPS = 1_500
 """Faults come within so many steps, about as long as a schedule takes without any."""
 
@@ -63,13 +63,14 @@ class UserSnapshot(msgspec.Struct, frozen=True):
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """One schedule. Times in (virtual) milliseconds, sizes in bytes; a row is 48 bytes.
+    """One schedule. Times in (virtual) milliseconds, sizes in bytes; a row is 32 bytes.
 
     Attributes:
         nodes: in topological order; a node's position is its vertex id.
         keys, skew: how many keys; ``skew`` of all rows have the first one.
         window_ms: length of event-time windows; rows of a source are 1 ms apart.
         pace_ms: how long an action takes.
+        eagerness: in (0, 1], of subtasks beside everybody else: less eager ones find more in their inbox.
         bounded: the sources end, and with them the query; otherwise the run ends when all output is visible.
         checks: the machines' expensive invariants are checked after every so many steps.
         allow_older: a corrupt snapshot is passed over to an older one (and the sink truncated); otherwise the file is
@@ -99,6 +100,7 @@ class Settings(msgspec.Struct, frozen=True):
     trigger_on: str = "firstBarrier"
     retained: int = 2
     pace_ms: float = 0.1
+    eagerness: float = 1.0
     bounded: bool = False
     checks: int = 4
     allow_older: bool = False
@@ -158,18 +160,20 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 def _draw(random: Random) -> Settings:
-    parallelism = random.choices((1, 2, 3, 4, 5, 6), (10, 45, 20, 12, 6, 7))[0]
-    window_rows = random.choices((1, 2, 8, 32, 10_000), (5, 10, 30, 30, 25))[0]
+    parallelism = random.choices((1, 2, 3, 4, 5, 6), (12, 46, 20, 12, 5, 5))[0]
+    window_rows = random.choices((1, 2, 8, 32, 128, 10_000), (5, 7, 15, 30, 23, 20))[0]
     window = ROW_BYTES * window_rows
+    # A schedule's time is spent on rows, and with small windows on buffers.
+    volume = min(4_400, 250 + 75 * window_rows) * random.uniform(0.6, 1.0)
     return Settings(
-        nodes=_with_costs(random, draw_nodes(random, parallelism)),
+        nodes=_with_costs(random, with_volume(draw_nodes(random), parallelism, volume)),
         parallelism=parallelism,
         max_parallelism=random.choice((8, 16)),
         keys=random.choice((1, 3, 7, 20, 50)),
         skew=random.choice((0.0, 0.0, 0.3, 0.9)),
         window_ms=random.choice((5, 16, 64)),
         exclusive_window=window,
-        memory_per_gate=window * random.choice((2, 10, 40)),
+        memory_per_gate=window * parallelism * random.choice((2, 2, 4, 16)),
         flush_interval_ms=random.choice((1, 5, 20)),
         inflight_target_ms=random.choice((None, None, None, 50)),
         max_inflight_bytes=random.choice((None, None, None, None, 2_000)),
@@ -184,6 +188,7 @@ def _draw(random: Random) -> Settings:
         trigger_on=random.choice(("firstBarrier",) * 5 + ("lastBarrier",)),
         retained=random.choice((1, 2, 3)),
         pace_ms=random.choice((0.02, 0.05, 0.1)),
+        eagerness=random.choice((0.15, 0.4, 1.0)),
         bounded=random.random() < 0.4,
         checks=random.choice((1, 4, 16)),
         allow_older=random.random() < 0.5,

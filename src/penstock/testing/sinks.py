@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.connectors.base import EpochCommit, Sink, SinkCommitter, SinkContext, SinkWriter
 from penstock.testing.outside import Outside
-from penstock.testing.rows import ROW, columns_of
+from penstock.testing.rows import Columns, columns_of
 
 Commits = Callable[[str], None]
 """``before`` and ``after`` every commit; may raise CommitFailed or CommitUnknown, or kill the driver."""
@@ -19,7 +19,7 @@ class _Writer(SinkWriter):
     def __init__(self, vertex: int, outside: Outside) -> None:
         self._vertex = vertex
         self._outside = outside
-        self._columns: list[list[int]] = [[] for _ in ROW]
+        self._columns: Columns = ([], [], [], [], [], [])
         self._context: SinkContext | None = None
 
     def open(self, context: SinkContext) -> None:
@@ -36,7 +36,7 @@ class _Writer(SinkWriter):
             return None
         key = f"v{self._vertex}-g{context.generation}-{context.attempt_token}-{context.subtask}-{epoch}"
         self._outside.stage(key, context.generation, self._columns)
-        self._columns = [[] for _ in ROW]
+        self._columns = ([], [], [], [], [], [])
         return key.encode()
 
 

@@ -69,7 +69,7 @@ class _Runner:
     def __init__(self, slot: SimulatedSlot, subtask: Subtask) -> None:
         self.subtask = subtask
         self.promptness = Promptness(subtask, slot.world)
-        self.actor = Actor(f"{slot.name} {subtask.subtask}", self._step)
+        self.actor = Actor(f"{slot.name} {subtask.subtask}", self._step, slot.world.settings.eagerness)
         self._slot = slot
         self._world = slot.world
         self._until_check = slot.world.chance.random.randrange(slot.world.settings.checks)

@@ -10,8 +10,6 @@ KEYED = ("count", "window", "sort", "join")
 """Kinds of nodes with state by key: their inputs are hashed (a join's first one may be broadcast instead)."""
 
 MAX_NODES = 9
-MAX_VOLUME = 6_000
-"""Rows that all nodes together take in: what a schedule's time is spent on."""
 MAX_BROADCASTS = 1
 """Each multiplies the rows behind it by the parallelism."""
 
@@ -147,14 +145,19 @@ def volume(nodes: tuple[Node, ...], parallelism: int) -> float:
     return total + sum(rows[leaf] for leaf in leaves(nodes))
 
 
-def draw_nodes(random: Random, parallelism: int) -> tuple[Node, ...]:
+def with_volume(nodes: tuple[Node, ...], parallelism: int, rows: float) -> tuple[Node, ...]:
+    """The same nodes with as many rows in the sources as make all nodes together take in about so many."""
+    scale = rows / volume(nodes, parallelism)
+    return tuple(
+        msgspec.structs.replace(node, rows_per_split=max(2, int(node.rows_per_split * scale)))
+        if node.kind == "source"
+        else node
+        for node in nodes
+    )
+
+
+def draw_nodes(random: Random) -> tuple[Node, ...]:
     """1 to 4 sources, chains, unions, joins and diamonds; one sink, now and then two."""
-    while volume(nodes := _draw_nodes(random), parallelism) > MAX_VOLUME:
-        continue
-    return nodes
-
-
-def _draw_nodes(random: Random) -> tuple[Node, ...]:
     drawing = _Drawing(random)
     for _ in range(random.choices((1, 2, 3, 4), (50, 30, 12, 8))[0]):
         drawing.source()
