@@ -1,8 +1,6 @@
 """The small classes that threads meet at, thousands of times over: nothing is lost, nothing comes twice, and nobody
 sleeps through what is meant for him (a hang is a failure).
 
-Each test runs twice: at a switch interval of a microsecond, and with threads that are also interrupted between any two
-bytecodes of these classes (CPython itself switches at calls and backward jumps only, and rarely in short passages).
 Senders wait for the answer to each message before they send the next: a lost wake-up would otherwise be healed by it.
 """
 
@@ -12,14 +10,12 @@ import inspect
 import queue
 import random
 import socket
-import sys
 import threading
 import time
-import traceback
-from collections.abc import Callable, Iterator, Sequence
-from types import FrameType
+from collections.abc import Iterator, Sequence
 
 import pytest
+from interrupted import ANYWHERE, OFTEN, Times, switching, together
 
 from penstock.connectors import pump as pump_module
 from penstock.connectors.pump import Pump
@@ -37,70 +33,18 @@ from penstock.runtime.subtask_thread import SubtaskThread
 from penstock.runtime.transport import IoLoop, Link, Listener, connect
 from penstock.runtime.wire import Message, MessageKind
 
-SWITCH_S = 1e-6
-INTERRUPTED_EVERY = 15
-"""Bytecodes, on average."""
 INTERRUPTED_FILES = {
     inspect.getfile(module) for module in (breather, inbox_module, pump_module, subtask_thread_module, transport)
 }
-FEWER = 5
-"""Tracing each bytecode costs about this much."""
 ANSWER_S = 10.0
 """What is not answered by then never will be."""
 SECRET = Secret.generate()
 
 
-Times = Callable[[int], int]
-
-
-def _interrupt(frame: FrameType, event: str, argument: object) -> Callable[..., object] | None:
-    """A trace function: gives the GIL away between bytecodes, now and then long enough for a whole step elsewhere."""
-    if event == "call":
-        frame.f_trace_opcodes = frame.f_code.co_filename in INTERRUPTED_FILES
-        return _interrupt if frame.f_trace_opcodes else None
-    if event == "opcode" and random.random() * INTERRUPTED_EVERY < 1:
-        time.sleep(random.choice((0.0, 0.0, 1e-6, 1e-4)))
-    return _interrupt
-
-
-@pytest.fixture(params=["switching often", "interrupted anywhere"], autouse=True)
+@pytest.fixture(params=[OFTEN, ANYWHERE], autouse=True)
 def times(request: pytest.FixtureRequest) -> Iterator[Times]:
-    """How often to do what is worth doing ``n`` times."""
-    interval, tracing = sys.getswitchinterval(), sys.gettrace()
-    sys.setswitchinterval(SWITCH_S)
-    if request.param == "switching often":
-        yield lambda n: n
-    else:
-        threading.settrace(_interrupt)
-        sys.settrace(_interrupt)
-        yield lambda n: n // FEWER
-        sys.settrace(tracing)
-        threading.settrace(None)  # type: ignore[arg-type]
-    sys.setswitchinterval(interval)
-
-
-def together(*functions: Callable[[], None], timeout_s: float = 60.0) -> None:
-    """Run each on a thread; fails with the first error, or with the whereabouts of a thread that hangs."""
-    errors: list[BaseException] = []
-
-    def guarded(function: Callable[[], None]) -> None:
-        try:
-            function()
-        except BaseException as problem:  # noqa: BLE001 - raised below
-            errors.append(problem)
-
-    threads = [threading.Thread(target=guarded, args=(function,), daemon=True) for function in functions]
-    for thread in threads:
-        thread.start()
-    deadline = time.monotonic() + timeout_s
-    for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
-    if errors:
-        raise errors[0]
-    for thread in threads:
-        if thread.is_alive():
-            frame = sys._current_frames()[thread.ident or 0]
-            pytest.fail(f"{thread.name} hangs at\n{''.join(traceback.format_stack(frame))}")
+    with switching(request.param, INTERRUPTED_FILES) as made:
+        yield made
 
 
 class Answering:

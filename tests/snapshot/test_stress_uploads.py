@@ -1,0 +1,165 @@
+"""The uploader between two subtasks, a driver that gives checkpoints up at any moment, and a store that fails now and
+then: every checkpoint is answered once or was aborted, what is acknowledged holds exactly its rows, nothing is kept.
+"""
+
+from __future__ import annotations
+
+import errno
+import inspect
+import queue
+import random
+import time
+from collections.abc import Iterator
+
+import pytest
+from interrupted import ANYWHERE, OFTEN, Times, switching, together
+from snapshot_kit import capture, captured, graph, rows
+
+from penstock.ids import ChannelId, SubtaskId
+from penstock.protocol.elements import Captured, Side
+from penstock.runtime import uploads
+from penstock.runtime.messages import CheckpointAck, CheckpointDecline
+from penstock.runtime.uploads import Uploader
+from penstock.snapshot import capture_queue
+from penstock.snapshot.capture import load_inflight
+from penstock.snapshot.capture_queue import CaptureLimits
+from penstock.snapshot.model import SlotManifest
+from penstock.snapshot.sections import data_path
+from penstock.snapshot.store import Effect, MemoryStore
+
+CHANNELS = {
+    SubtaskId(0, 0): (ChannelId(0, 0, 0), Side.PRODUCER),
+    SubtaskId(1, 0): (ChannelId(0, 1, 0), Side.CONSUMER),
+}
+AT_ONCE = 6
+ANSWER_S = 10.0
+
+
+@pytest.fixture(params=[OFTEN, ANYWHERE])
+def times(request: pytest.FixtureRequest) -> Iterator[Times]:
+    with switching(request.param, {inspect.getfile(uploads), inspect.getfile(capture_queue)}) as made:
+        yield made
+
+
+def seqs_of(checkpoint: int) -> range:
+    """Buffers in flight at a checkpoint: some of them at the next one as well."""
+    return range(checkpoint // 3, checkpoint // 3 + 4)
+
+
+def in_flight(subtask: SubtaskId, seq: int) -> list[Captured]:
+    channel, side = CHANNELS[subtask]
+    return [captured(channel, side, seq, rows(2 * seq, 2 * seq + 1))]
+
+
+class Storm:
+    """``run`` takes ``count`` checkpoints; the three threads in it are the driver and two subtasks."""
+
+    def __init__(self, count: int, seed: int) -> None:
+        self.count = count
+        self.chance = random.Random(seed)
+        self.store = MemoryStore()
+        self.store.hook = self._fail_at_times
+        self.crashes: list[BaseException] = []
+        self.answers: queue.SimpleQueue[CheckpointAck | CheckpointDecline] = queue.SimpleQueue()
+        limits = CaptureLimits(None, 1 << 30)
+        self.uploader = Uploader(self.store, graph(), 1, 0, limits, self.answers.put, self.crashes.append)
+        self.barriers: dict[SubtaskId, queue.SimpleQueue[int | None]] = {s: queue.SimpleQueue() for s in CHANNELS}
+        self.complete: dict[int, SlotManifest] = {}
+        self.declined: list[int] = []
+        self.aborted: set[int] = set()
+        self.late: set[int] = set()
+
+    def _fail_at_times(self, effect: Effect) -> None:
+        if effect.operation == "write" and random.random() < 0.01:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def subtask(self, subtask: SubtaskId) -> None:
+        chance = random.Random(subtask.vertex)
+        while (checkpoint := self.barriers[subtask].get()) is not None:
+            for seq in seqs_of(checkpoint):
+                self.uploader.recorded(subtask, checkpoint, in_flight(subtask, seq))
+            if chance.random() < 0.1:
+                self.uploader.declined(checkpoint, "no")
+            else:
+                self.uploader.captured(capture(subtask.vertex, 0, checkpoint))
+
+    def driver(self) -> None:
+        pending: set[int] = set()
+        for checkpoint in range(1, self.count + 1):
+            self._trigger(checkpoint)
+            pending.add(checkpoint)
+            while len(pending) >= AT_ONCE or not self.answers.empty():
+                self._take_answer(pending)
+            if pending and self.chance.random() < 0.3:
+                given_up = self.chance.choice(sorted(pending))
+                pending.remove(given_up)
+                self.aborted.add(given_up)
+                self.uploader.aborted(given_up)
+        while pending:
+            self._take_answer(pending)
+        for barriers in self.barriers.values():
+            barriers.put(None)
+
+    def _trigger(self, checkpoint: int) -> None:
+        base = max(self.complete, default=0)
+        steps = [lambda: self.uploader.triggered(checkpoint, base)]
+        steps += [lambda b=barriers: b.put(checkpoint) for barriers in self.barriers.values()]  # type: ignore[misc]
+        self.chance.shuffle(steps)  # a barrier may be faster than the trigger
+        for step in steps:
+            step()
+
+    def _take_answer(self, pending: set[int]) -> None:
+        try:
+            answer = self.answers.get(timeout=ANSWER_S)
+        except queue.Empty:
+            pytest.fail(f"checkpoints {sorted(pending)} are never answered")
+        checkpoint = answer.checkpoint
+        if checkpoint in self.aborted:
+            assert checkpoint not in self.late, "answered twice"
+            self.late.add(checkpoint)
+            return
+        pending.remove(checkpoint)  # KeyError: answered twice
+        if isinstance(answer, CheckpointAck):
+            self.complete[checkpoint] = answer.manifest
+        else:
+            self.declined.append(checkpoint)
+
+    def run(self) -> None:
+        self.uploader.thread.start()
+        together(self.driver, *(lambda s=subtask: self.subtask(s) for subtask in CHANNELS))  # type: ignore[misc]
+        deadline = time.monotonic() + ANSWER_S
+        while self.uploader.held_bytes or self.left:
+            assert time.monotonic() < deadline, f"held for nothing: {self.uploader.held_bytes} bytes, {self.left}"
+            time.sleep(0.001)
+        self.uploader.stop()
+        self.uploader.thread.join(ANSWER_S)
+        assert not self.uploader.thread.is_alive()
+        assert self.crashes == []
+
+    @property
+    def left(self) -> set[str]:
+        """Files of dead checkpoints, less those whose acknowledgement and abort crossed: the driver collects these."""
+        known = [*self.complete, *self.late]
+        return set(self.store.files) - {data_path(1, checkpoint, 0) for checkpoint in known}
+
+    def assert_exact(self) -> None:
+        self.store.hook = None
+        for checkpoint, manifest in self.complete.items():
+            expected = [key for seq in seqs_of(checkpoint) for key in (2 * seq, 2 * seq + 1)]
+            for subtask in manifest.subtasks:
+                batches = [batch for entry in subtask.inflight for batch in load_inflight(self.store, entry)]
+                found = [key for batch in batches for key in batch.column(0).to_pylist()]
+                assert found == expected, f"checkpoint {checkpoint}, subtask of vertex {subtask.vertex}"
+
+
+def test_every_checkpoint_is_answered_once_and_holds_its_rows(times: Times) -> None:
+    storm = Storm(times(600), seed=7)
+    storm.run()
+    storm.assert_exact()
+    counts = len(storm.complete), len(storm.aborted), len(storm.declined)
+    assert sum(counts) == storm.count
+    assert min(counts) > 0, f"nothing complete, aborted or declined: {counts}"
+    files = {data_path(1, checkpoint, 0) for checkpoint in storm.complete}
+    referred = {e.section.path for m in storm.complete.values() for s in m.subtasks for e in s.inflight}
+    assert referred <= files, "a reference into a checkpoint that is not complete"
+    assert storm.left == set()
