@@ -141,6 +141,24 @@ def test_a_resting_subtask_still_answers(times: Times, monkeypatch: pytest.Monke
     assert failures == []
 
 
+def test_no_checkpoint_is_under_way_for_ever(times: Times) -> None:
+    """Subtasks hear of a checkpoint while another thread ends it: the last word is that it ended."""
+    underway, count = Underway(), times(5_000)
+
+    def hear() -> None:
+        for checkpoint in range(1, count):
+            underway.began(checkpoint)
+
+    def end() -> None:
+        for checkpoint in range(1, count):
+            underway.ended(checkpoint)
+
+    for _ in range(10):
+        together(hear, hear, end)
+        assert underway.newest() is None
+        underway = Underway()
+
+
 def test_subtask_threads_end_whenever_they_are_stopped(times: Times) -> None:
     chance = random.Random(3)
     for _ in range(times(3_000)):

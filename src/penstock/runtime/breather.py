@@ -9,6 +9,7 @@ moment, and once per unaligned checkpoint until the slot has acknowledged it, fo
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -22,23 +23,26 @@ POLL_S = 0.002
 
 
 class Underway:
-    """The unaligned checkpoints that a slot has heard of and not answered. Any thread may call (dicts are atomic)."""
+    """The unaligned checkpoints that a slot has heard of and not answered. Any thread may call."""
 
     def __init__(self) -> None:
+        self._changing = threading.Lock()  # or one that ends between the look and the entry would stay for ever
         self._checkpoints: dict[CheckpointId, None] = {}
         self._newest_ended: CheckpointId = 0
 
     def began(self, checkpoint: CheckpointId) -> None:
         """Said for every barrier; one that comes after the end, or behind a newer one's, is too late to matter."""
-        if checkpoint > self._newest_ended:
-            self._checkpoints[checkpoint] = None
+        with self._changing:
+            if checkpoint > self._newest_ended:
+                self._checkpoints[checkpoint] = None
 
     def ended(self, checkpoint: CheckpointId) -> None:
-        self._newest_ended = max(checkpoint, self._newest_ended)
-        self._checkpoints.pop(checkpoint, None)
+        with self._changing:
+            self._newest_ended = max(checkpoint, self._newest_ended)
+            self._checkpoints.pop(checkpoint, None)
 
     def newest(self) -> CheckpointId | None:
-        return max(tuple(self._checkpoints), default=None)
+        return max(tuple(self._checkpoints), default=None)  # the copy is atomic
 
     def __contains__(self, checkpoint: CheckpointId) -> bool:
         return checkpoint in self._checkpoints
