@@ -38,8 +38,8 @@ test: setup lint ## Lint, types and all tests
 	@$(BIN)/python -m pytest
 
 N ?= 2000
-simulate: $(VENV)/.ready ## Long simulation: make simulate N=20000 [SEED=7]
-	@$(BIN)/python -m penstock.testing.simulate --schedules $(N) $(if $(SEED),--seed $(SEED))
+simulate: $(VENV)/.ready ## Seeded schedules under faults, on all cores: make simulate N=20000 [SEED=7]
+	@$(BIN)/python -m penstock.testing.simulate $(N) $(if $(SEED),--seed $(SEED))
 
 bench: setup ## Run the benchmarks; writes docs/benchmarks.md
 	@$(BIN)/python -m benchmarks

@@ -13,6 +13,7 @@ from statistics import median
 
 from penstock.testing.settings import FAULT_KINDS, Settings
 from penstock.testing.topology import leaves
+from penstock.testing.watching import LIFECYCLES, REFERRED, TURNED_AT_INPUT, TURNED_AT_OUTPUT, all_steps
 
 REQUIRED_FROM = 2_000
 """A run of so many schedules has to have seen everything; a shorter one may miss what is rare."""
@@ -55,8 +56,43 @@ SECTIONS: tuple[Section, ...] = (
             "minimum pause",
             "tolerable failures bounded",
             "bounded sources",
-            "user snapshots",
+            "user snapshots asked for",
             "window of one row",
+        ),
+    ),
+    Section("steps of the machines", tuple(step for lifecycle in LIFECYCLES for step in all_steps(lifecycle))),
+    Section(
+        "checkpoints",
+        (
+            *(f"triggered {kind}" for kind in ("auto", "aligned", "unaligned")),
+            *(f"completed {kind}" for kind in ("auto", "aligned", "unaligned")),
+            TURNED_AT_INPUT,
+            TURNED_AT_OUTPUT,
+            *(f"in flight at a trigger: {count}" for count in range(1, 6)),
+            "captured in-flight rows",
+            REFERRED,
+            *(f"declined: {kind}" for kind in ("in-flight bytes", "capture memory", "store")),
+            "user snapshots",
+            "user snapshots failed",
+            "failed by its checkpoints",
+        ),
+    ),
+    Section(
+        "restarts and ends",
+        (
+            "restarts from a snapshot",
+            "restarts with several layers",
+            "restored in-flight rows",
+            "carried rows",
+            "corrupt snapshots passed over",
+            "drivers fenced",
+            "commits made again",
+            "collections",
+            "readers lifted",
+            "subtasks finished",
+            "queries ended",
+            "restored cold",
+            "snapshots compared",
         ),
     ),
 )
@@ -136,7 +172,7 @@ def traits(settings: Settings) -> Iterator[str]:
         "minimum pause": settings.min_pause_ms > 0,
         "tolerable failures bounded": settings.tolerable_failures is not None,
         "bounded sources": settings.bounded,
-        "user snapshots": bool(settings.snapshots),
+        "user snapshots asked for": bool(settings.snapshots),
         "window of one row": settings.exclusive_window < 100,
     }
     yield from (name for name, present in has.items() if present)

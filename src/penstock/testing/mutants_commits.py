@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.ids import CheckpointId
+from penstock.ids import CheckpointId, SubtaskId
 from penstock.protocol import commits
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol.commits import CommitLedger, PendingCommit
 from penstock.protocol.coordinator import Coordinator
+from penstock.protocol.ending import Ending
 from penstock.runtime.host import Aborted, InboxEvent
 from penstock.runtime.subtask import Subtask
 from penstock.snapshot import effects as effects_module
@@ -21,7 +22,7 @@ def _commit_on_last_ack(original: Any) -> Any:
     def on_ack(self: Coordinator, event: ct.Ack, now_ms: float) -> list[ct.Command]:
         commands: list[ct.Command] = original(self, event, now_ms)
         for command in commands:
-            if isinstance(command, ct.WriteMetadata):
+            if isinstance(command, ct.WriteMetadata) and len(self._pending) > 2:
                 self._ledger.completed(command.checkpoint, command.slots)
         return commands
 
@@ -65,16 +66,19 @@ def _discard_on_abort(original: Any) -> Any:
     return handle
 
 
-def _nothing_recommitted(original: Any) -> Any:
+def _newest_recommitted(original: Any) -> Any:
     def recovered(self: CommitLedger, committed_epoch: int, pending: Any, checkpoint: CheckpointId) -> None:
-        original(self, committed_epoch, (), checkpoint)
+        newest = max((entry.epoch for entry in pending), default=0)
+        original(self, committed_epoch, [entry for entry in pending if entry.epoch == newest], checkpoint)
 
     return recovered
 
 
 def _logged_as_committed(original: Any) -> Any:
     def on_metadata_written(self: Coordinator, event: ct.MetadataWritten, now_ms: float) -> list[ct.Command]:
-        commands = original(self, event, now_ms)
+        commands: list[ct.Command] = original(self, event, now_ms)
+        if len(self._pending) < 3:
+            return commands
         return [
             ct.LogComplete(c.checkpoint, c.checkpoint, c.reserve) if isinstance(c, ct.LogComplete) else c
             for c in commands
@@ -86,7 +90,7 @@ def _logged_as_committed(original: Any) -> Any:
 def _abandon_at_once(original: Any) -> Any:
     def on_ready(self: DriverCore, event: w.GenerationReady, now_ms: float) -> list[w.Output]:
         outputs = original(self, event, now_ms)
-        if self._abandon is not None:
+        if self._abandon is not None and len({commit.epoch for commit in event.pending}) > 1:
             outputs.insert(0, w.Abandon(self._abandon[0]))
             self._abandon = None
         return outputs  # type: ignore[no-any-return]
@@ -97,7 +101,7 @@ def _abandon_at_once(original: Any) -> Any:
 def _newest_first(original: Any) -> Any:
     def take(self: CommitLedger) -> PendingCommit | None:
         if self._out is None:
-            self._queue.reverse()
+            self._queue.sort(key=lambda entry: -entry.epoch)
         return original(self)  # type: ignore[no-any-return]
 
     return take
@@ -106,14 +110,48 @@ def _newest_first(original: Any) -> Any:
 def _told_before_the_commit(original: Any) -> Any:
     def notify(self: Coordinator) -> list[ct.Command]:
         ready, self._to_notify = self._to_notify, []
-        return [ct.NotifyComplete(checkpoint, checkpoint) for checkpoint in ready]
+        if not ready:
+            return []
+        self._newest_told = max(self._newest_told, *ready)
+        notices = [ct.NotifyComplete(checkpoint, checkpoint) for checkpoint in ready]
+        return [*notices, ct.Collect(pinned=self._pinned(), in_flight=self.in_flight)]
 
     return notify
 
 
+def _without_a_final_checkpoint(original: Any) -> Any:
+    """The newest complete checkpoint will do, whatever was staged since."""
+
+    def finished(self: Ending, subtask: SubtaskId, next_checkpoint: CheckpointId, now_ms: float) -> None:
+        original(self, subtask, next_checkpoint, now_ms)
+        if self._since is not None and self._complete is None and self.__dict__.get("mutant_newest"):
+            self._since = self._complete = self.__dict__["mutant_newest"]
+
+    return finished
+
+
+def _remember_newest(original: Any) -> Any:
+    def completed(self: Ending, checkpoint: CheckpointId) -> None:
+        original(self, checkpoint)
+        self.__dict__["mutant_newest"] = checkpoint
+
+    return completed
+
+
+def _one_subtask_short(original: Any) -> Any:
+    """The final checkpoint may be triggered before the last subtask is finished."""
+
+    def finished(self: Ending, subtask: SubtaskId, next_checkpoint: CheckpointId, now_ms: float) -> None:
+        original(self, subtask, next_checkpoint, now_ms)
+        if len(self._finished) == self._subtasks and self._since is not None:
+            self._since = max(1, next_checkpoint - 1)
+
+    return finished
+
+
 COMMITS = {
     "commit-before-completeness": mutant(
-        "epochs are committed when all slots have acknowledged, before the snapshot is logged",
+        "of more than two checkpoints in flight, one's epochs are committed before its snapshot is logged",
         (Coordinator, "_on_ack", _commit_on_last_ack),
         (CommitLedger, "completed", _covered_stays),
     ),
@@ -131,20 +169,29 @@ COMMITS = {
         (Subtask, "_handle", _discard_on_abort),
     ),
     "pending-commits-not-recovered": mutant(
-        "a restored snapshot's uncommitted epochs are not committed",
-        (CommitLedger, "recovered", _nothing_recommitted),
+        "of a restored snapshot's uncommitted epochs only the newest is committed",
+        (CommitLedger, "recovered", _newest_recommitted),
     ),
     "logged-as-committed-too-early": mutant(
-        "the snapshot's log entry says that its epoch is committed",
+        "of more than two checkpoints in flight, one's log entry says that its epochs are committed",
         (Coordinator, "_on_metadata_written", _logged_as_committed),
     ),
     "abandoned-before-the-commit": mutant(
-        "what older Generations staged is dropped before the restored epochs are committed",
+        "of several restored epochs, what is staged is dropped before they are committed",
         (DriverCore, "_on_ready", _abandon_at_once),
     ),
     "newest-epoch-first": mutant(
         "of several pending epochs the newest is committed first",
         (CommitLedger, "take", _newest_first),
+    ),
+    "final-checkpoint-skipped": mutant(
+        "when all input has ended, the newest complete checkpoint counts as the final one",
+        (Ending, "subtask_finished", _without_a_final_checkpoint),
+        (Ending, "completed", _remember_newest),
+    ),
+    "older-checkpoint-taken-for-the-final-one": mutant(
+        "a checkpoint that was triggered before the last subtask finished counts as the final one",
+        (Ending, "subtask_finished", _one_subtask_short),
     ),
     "told-before-the-commit": mutant(
         "slots forget an epoch's message when its snapshot is complete, before it is committed",

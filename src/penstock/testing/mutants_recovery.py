@@ -78,8 +78,8 @@ def _watermark_on_arrival(original: Any) -> Any:
 
 
 def _no_watermarks(original: Any) -> Any:
-    def build_gate(graph: Any, subtask: Any, generation: Any, options: Any, watermarks: Any, *more: Any) -> Any:
-        return original(graph, subtask, generation, options, {}, *more)
+    def build_gate(graph: Any, subtask: Any, generation: Any, options: Any, watermarks: Any, recovered: Any) -> Any:
+        return original(graph, subtask, generation, options, {} if recovered.rows_left else watermarks, recovered)
 
     return build_gate
 
@@ -129,7 +129,7 @@ RECOVERY = {
         (InputGate, "arrive", _watermark_on_arrival),
     ),
     "restored-watermarks-forgotten": mutant(
-        "channels start without the watermark that their snapshot holds",
+        "a subtask that has recovered rows to read starts without the watermarks of its snapshot",
         (subtask_module, "build_gate", _no_watermarks),
     ),
 }

@@ -12,24 +12,34 @@ from penstock.ids import CheckpointId
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol.coordinator import Coordinator
 from penstock.snapshot import collect as collect_module
-from penstock.snapshot import work as w
-from penstock.snapshot.catalog import metadata_path
-from penstock.snapshot.driver import DriverCore
+from penstock.snapshot import log as log_module
 from penstock.snapshot.effects import DriverEffects
-from penstock.snapshot.log import GenerationOpened, SnapshotDeleted, SnapshotLog, fold
+from penstock.snapshot.inflight_index import NOTHING, BaseIndexes, InflightIndex, Piece
+from penstock.snapshot.log import GenerationOpened, LogView, SnapshotLog, Summary, fold
 from penstock.snapshot.sections import SectionWriter
 from penstock.testing.mutation import mutant
 
 
-def _any_generation(original: Any) -> Any:
-    """What slots of an older Generation say is heard as if the current one said it."""
+def _append_anew(original: Any) -> Any:
+    def append(self: SnapshotLog, entry: Any) -> Any:
+        try:
+            return original(self, entry)
+        except Fenced:
+            if isinstance(entry, GenerationOpened):
+                raise
+            self.refresh()
+            return original(self, entry)
 
-    def handle(self: DriverCore, event: w.DriverEvent, now_ms: float) -> Any:
-        if isinstance(event, w.SplitRequested | w.ReaderProgressed | ct.Decline | ct.Ack | w.SlotRunning):
-            event = dataclasses.replace(event, generation=self.generation)
-        return original(self, event, now_ms)
+    return append
 
-    return handle
+
+def _of_any_generation(original: Any) -> Any:
+    def fold_any(view: LogView, entry: Any) -> Any:
+        if not isinstance(entry, GenerationOpened | Summary):
+            entry = msgspec.structs.replace(entry, generation=view.owner)
+        return original(view, entry)
+
+    return fold_any
 
 
 def _count_acknowledgements(original: Any) -> Any:
@@ -98,18 +108,11 @@ def _in_flight_ignored(original: Any) -> Any:
     return orphans
 
 
-def _metadata_first(original: Any) -> Any:
-    def delete_snapshot(store: Any, log: Any, catalog: Any, checkpoint: int) -> None:
-        store.delete(metadata_path(checkpoint))
-        log.append(SnapshotDeleted(log.view.owner, checkpoint))
-        catalog.forget(checkpoint)
-
-    return delete_snapshot
-
-
 def _ids_after_the_restored(original: Any) -> Any:
     def opening_entry(self: DriverEffects, work: Any, view: Any, metadata: Any) -> GenerationOpened:
         entry = original(self, work, view, metadata)
+        if work.next_checkpoint is None:
+            return entry  # type: ignore[no-any-return]
         first = entry.restored + 1
         return msgspec.structs.replace(  # type: ignore[no-any-return]
             entry, first_checkpoint=first, reserved_until=first + entry.reserved_until - entry.first_checkpoint
@@ -118,10 +121,35 @@ def _ids_after_the_restored(original: Any) -> Any:
     return opening_entry
 
 
+def _from_its_first_row(original: Any) -> Any:
+    def part(self: Piece, offset: int, rows: int) -> Piece:
+        found: Piece = original(self, offset, rows)
+        return found._replace(row_start=self.row_start)
+
+    return part
+
+
+def _newest_index(original: Any) -> Any:
+    def of_base(self: BaseIndexes, base: CheckpointId) -> InflightIndex:
+        original(self, base)
+        return self._indexes[max(self._indexes)] if self._indexes else NOTHING
+
+    return of_base
+
+
+def _never_forgotten(original: Any) -> Any:
+    def forget(self: BaseIndexes, checkpoint: CheckpointId) -> None:
+        return
+
+    return forget
+
+
 SNAPSHOTS = {
     "stale-generation-accepted": mutant(
-        "the driver hears slots of an older Generation",
-        (DriverCore, "handle", _any_generation),
+        "a driver that is fenced goes on appending to the log, and its entries count",
+        (SnapshotLog, "append", _append_anew),
+        (SnapshotLog, "check_owned", _never_fenced),
+        (log_module, "fold", _of_any_generation),
     ),
     "duplicate-acknowledgement-counted": mutant(
         "a slot that acknowledges twice counts as two slots",
@@ -140,6 +168,15 @@ SNAPSHOTS = {
         (SnapshotLog, "append", _lost_entry_counts),
         (SnapshotLog, "check_owned", _never_fenced),
     ),
+    "reference-from-the-first-row": mutant(
+        "the rest of a half-read buffer is referred to from the buffer's first durable row",
+        (Piece, "part", _from_its_first_row),
+    ),
+    "reference-into-an-incomplete-checkpoint": mutant(
+        "rows are referred to in the newest checkpoint that was written, be it in flight or aborted",
+        (BaseIndexes, "of_base", _newest_index),
+        (BaseIndexes, "forget", _never_forgotten),
+    ),
     "base-not-pinned": mutant(
         "the base of a checkpoint in flight may be collected",
         (Coordinator, "_pinned", _nothing_pinned),
@@ -148,12 +185,8 @@ SNAPSHOTS = {
         "files of checkpoints that are still in flight count as orphans",
         (collect_module, "orphans", _in_flight_ignored),
     ),
-    "metadata-deleted-before-its-entry": mutant(
-        "a snapshot's metadata goes before the log says that it does not exist any more",
-        (collect_module, "delete_snapshot", _metadata_first),
-    ),
     "ids-used-again": mutant(
-        "a new Generation counts on from the checkpoint that it restores",
+        "a driver that restarts its job counts on from the checkpoint that it restores",
         (DriverEffects, "_opening_entry", _ids_after_the_restored),
     ),
 }

@@ -70,15 +70,6 @@ def _pending_not_restored(original: Any) -> Any:
     return restored
 
 
-def _lift_to_the_fastest(original: Any) -> Any:
-    def on_progressed(self: SplitAssigner, event: sp.Progressed) -> list[sp.Command]:
-        commands = original(self, event)
-        known = [r.watermark_us for r in self._readers if r.watermark_us is not None]
-        return [dataclasses.replace(c, watermark_us=max(known)) if isinstance(c, sp.Lift) else c for c in commands]
-
-    return on_progressed
-
-
 SOURCES = {
     "enumerator-captured-late": mutant(
         "the driver's side of a source is captured when all slots have acknowledged, not at the trigger",
@@ -96,9 +87,5 @@ SOURCES = {
     "pending-splits-not-restored": mutant(
         "splits that were found but not handed out are not restored",
         (SplitAssigner, "__post_init__", _pending_not_restored),
-    ),
-    "lifted-to-the-fastest-reader": mutant(
-        "an idle reader's event time rises to the fastest reader's instead of the slowest's",
-        (SplitAssigner, "_on_progressed", _lift_to_the_fastest),
     ),
 }

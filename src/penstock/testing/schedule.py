@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from penstock.testing.figures import Figures
 from penstock.testing.mutants import MUTANTS
 from penstock.testing.settings import Settings
 from penstock.testing.simulation import Simulation
+from penstock.testing.watching import watched
 
 COMMAND = "python -m penstock.testing.simulate"
 
@@ -69,7 +71,8 @@ class Result:
 
 def run_task(task: Task) -> Result:
     """Run a schedule in this process. Never raises for what the schedule does."""
-    with broken(task.mutant):
+    seen = Figures()
+    with broken(task.mutant), watched(seen):
         simulation = Simulation(task.seed, task.chosen_settings)
         try:
             outcome = simulation.run()
@@ -78,7 +81,7 @@ def run_task(task: Task) -> Result:
             details = "".join(traceback.format_exception(problem))
             return Result(task, simulation.chance.digest, {}, failure, tuple(simulation.chance.story), details)
     story = tuple(simulation.chance.story) if task.trace else ()
-    return Result(task, outcome.digest, dict(outcome.figures.counts), story=story)
+    return Result(task, outcome.digest, outcome.figures.counts | seen.counts, story=story)
 
 
 def oracle_of(problem: BaseException) -> str:
