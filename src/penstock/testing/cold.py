@@ -60,6 +60,8 @@ def run_cold(settings: Settings, chance: Chance, figures: Figures, cut: Cut) -> 
     )
     chance.note(f"cold: {cut.metadata.id}")
     figures.count("restored cold")
+    entries = (entry for slot in cut.metadata.slots for subtask in slot.subtasks for entry in subtask.inflight)
+    figures.count("restored cold with several layers", len({entry.layer for entry in entries}) > 1)
     cold = _Cold(quick, chance, cut)
     if chance.random.random() < ECHO_CHANCE:
         figures.count("snapshots compared")

@@ -231,7 +231,6 @@ class SimulatedDriver:
             case ct.Trigger(checkpoint, alignment, remaining_ms):
                 log.triggered(self.core.generation, checkpoint)
                 figures.count(f"triggered {_kind(alignment, remaining_ms)}")
-                figures.peak("checkpoints in flight", len(self.core.coordinator.in_flight))
                 figures.count(f"in flight at a trigger: {len(self.core.coordinator.in_flight)}")
                 self._broadcast(output)
             case ct.Abort(checkpoint, reason, tell_slots):
@@ -285,9 +284,11 @@ class SimulatedDriver:
         world.newest_generation = max(world.newest_generation, ready.generation)
         self.splits.opened(ready)
         layers = {entry.layer for slot in ready.slots for subtask in slot for entry in subtask.inflight}
-        world.figures.peak("restored layers", len(layers))
+        world.figures.count("restarts with in-flight rows", len(layers) > 0)
         world.figures.count("restarts with several layers", len(layers) > 1)
         self.current = SimulatedGeneration(ready.generation, world, ready.slots, self._said, self._takes_input)
+        if world.interference is not None:
+            world.interference.deployed(self.current, ready.inflight_rows)
 
     def _give_up_generation(self) -> None:
         if self.current is not None:
@@ -313,7 +314,12 @@ def _kind(alignment: Alignment, remaining_ms: int | None) -> str:
 
 def _why(reason: str) -> str:
     """The kind of a reason, without what is special about it."""
-    for known in ("declined", "within", "ended", "superseded", "subsumed", "metadata", "logged"):
-        if known in reason:
-            return known
-    return reason[:40]
+    kinds = {
+        "declined": "declined",
+        "not acknowledged": "timed out",
+        "ended": "Generation ended",
+        "newer": "subsumed",
+        "metadata": "metadata not written",
+        "logged": "not logged",
+    }
+    return next((kind for sign, kind in kinds.items() if sign in reason), "otherwise")

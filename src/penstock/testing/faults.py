@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from penstock.errors import CommitFailed, CommitUnknown
 from penstock.ids import SubtaskId
 from penstock.protocol import coordinator_types as ct
+from penstock.snapshot.model import SnapshotMetadata
 from penstock.testing.driver import SimulatedDriver
 from penstock.testing.generation import SimulatedGeneration
 from penstock.testing.slot import SimulatedSlot, ToDriver
@@ -57,11 +58,11 @@ class Faults:
         self._answers: list[str] = []
         self._user_errors = 0
         self._commits: list[str] = []
-        self._enabled = True
+        self._crash_in_recovery = False
 
     def stop(self) -> None:
         """Nothing goes wrong from here on, and everything is quick."""
-        self._enabled = False
+        self._crash_in_recovery = False
         self._armed.clear()
         self._slow.clear()
         self._answers.clear()
@@ -115,6 +116,23 @@ class Faults:
         if kind in ("", "answer twice"):
             driver.hear(slot, message)
 
+    def deployed(self, generation: SimulatedGeneration, inflight_rows: int) -> None:
+        """A Generation begins that has so many rows to replay."""
+        if self._crash_in_recovery and inflight_rows:
+            until_ms = self._world.chance.now_ms + 2.0 * self._world.settings.interval_ms
+            for slot in generation.slots:
+                slot.delay_loads(until_ms)
+
+    def completed(self, metadata: SnapshotMetadata) -> None:
+        """A snapshot exists."""
+        entries = (entry for slot in metadata.slots for subtask in slot.subtasks for entry in subtask.inflight)
+        if self._crash_in_recovery and any(entry.layer < metadata.generation for entry in entries):
+            slot = self._some_slot()
+            if slot is not None:
+                self._crash_in_recovery = False
+                self._seen("crash in recovery")
+                slot.die()
+
     def commits(self, phase: str) -> None:
         """Around a commit."""
         if not self._commits:
@@ -156,6 +174,13 @@ class Faults:
 
     def _driver_crash_in_effect(self) -> None:
         self._arm("driver crash in effect", lambda process, *_: isinstance(process, SimulatedDriver), self._dies)
+
+    def _crash_twice(self) -> None:
+        """A crash, and another one behind the first checkpoint that carries what the first left to be replayed."""
+        slot = self._some_slot()
+        if slot is not None:
+            self._crash_in_recovery = True
+            slot.die()
 
     def _dies(self, process: Process) -> None:
         process.die()
@@ -290,6 +315,7 @@ _FAULTS: dict[str, Callable[[Faults], None]] = {
     "second driver": Faults._second_driver,
     "slot crash in effect": Faults._slot_crash_in_effect,
     "driver crash in effect": Faults._driver_crash_in_effect,
+    "crash in recovery": Faults._crash_twice,
     "slow subtask": Faults._slow_subtask,
     "blocked sinks": Faults._blocked_sinks,
     "link delay": Faults._link_delay,

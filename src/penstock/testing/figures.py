@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from penstock.snapshot.model import SnapshotMetadata
+from penstock.snapshot.sections import data_path
+
 
 class Figures:
     """Counts by name, over one run or summed over many."""
@@ -14,10 +17,6 @@ class Figures:
     def count(self, name: str, by: int = 1) -> None:
         """Add to a count."""
         self.counts[name] = self.counts.get(name, 0) + by
-
-    def peak(self, name: str, value: int) -> None:
-        """Raise a count to a value."""
-        self.counts[name] = max(self.counts.get(name, 0), value)
 
     def __getitem__(self, name: str) -> int:
         return self.counts.get(name, 0)
@@ -30,3 +29,19 @@ class Figures:
     def lines(self) -> list[str]:
         """For a reader."""
         return [f"{value:>9,} {name}" for name, value in sorted(self.counts.items())]
+
+
+def count_snapshot(figures: Figures, metadata: SnapshotMetadata) -> None:
+    """What is in a snapshot that has just become complete."""
+    for slot in metadata.slots:
+        own = data_path(metadata.generation, metadata.checkpoint, slot.slot)
+        for metrics in slot.metrics:
+            figures.count("subtasks captured unaligned" if metrics.unaligned else "subtasks captured aligned")
+        for subtask in slot.subtasks:
+            for entry in subtask.inflight:
+                if entry.layer < metadata.generation:
+                    figures.count("carried rows in snapshots", entry.rows)
+                elif entry.section.path != own:
+                    figures.count("rows referred to in snapshots", entry.rows)
+                else:
+                    figures.count("rows written in snapshots", entry.rows)

@@ -55,6 +55,12 @@ class SimulatedGeneration:
         for slot in self.slots:
             slot.orphan()
 
+    def count_turns(self) -> None:
+        """For the figures, at the end."""
+        for slot in self.slots:
+            for runner in slot.runners.values() if slot.alive else ():
+                runner.count_turns()
+
     def check_credit(self) -> None:
         """At rest both ends of every channel agree on its credit, and nothing is queued or blocked."""
         for slot in self.slots:

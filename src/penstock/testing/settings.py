@@ -26,6 +26,7 @@ FAULT_KINDS = (
     "second driver",
     "slot crash in effect",
     "driver crash in effect",
+    "crash in recovery",
     "slow subtask",
     "blocked sinks",
     "link delay",

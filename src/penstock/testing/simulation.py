@@ -18,7 +18,7 @@ from penstock.testing.cold import Cut, run_cold
 from penstock.testing.driver import SimulatedDriver
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.faults import Faults
-from penstock.testing.figures import Figures
+from penstock.testing.figures import Figures, count_snapshot
 from penstock.testing.job import build_job
 from penstock.testing.outside import Outside
 from penstock.testing.reference import expected_output
@@ -31,6 +31,7 @@ from penstock.testing.world import World
 MAX_STEPS = 60_000
 RELIEF_STEPS = 4_000
 """A schedule that is not through by then may be one that never gets through: with checkpoints that always time out."""
+MIN_CHECKPOINTS = 3
 LATE_FAULT_GAP = 60
 """Faults that were not reached when all output is there come so many steps apart."""
 
@@ -103,7 +104,7 @@ class Simulation:
         while True:
             if not self._drivers and not self._ended:
                 scheduler.ready(self._actor_driver)
-            done = self._ended or (self.outside.complete and not self.settings.bounded)
+            done = self._ended or self._all_visible
             rested = done and (chance.steps >= next_step or not scheduler.may_go_on)
             if ahead and (chance.steps >= ahead[0][0] or rested):
                 _, what, kind = ahead.popleft()
@@ -120,6 +121,11 @@ class Simulation:
             if chance.steps > MAX_STEPS:
                 raise SimulationFailure(f"no end after {MAX_STEPS} steps; missing: {self._missing()}", "progress")
             scheduler.turn()
+
+    @property
+    def _all_visible(self) -> bool:
+        """A job without an end has put everything out, and has had some checkpoints to do it with."""
+        return not self.settings.bounded and self._cuts >= MIN_CHECKPOINTS and self.outside.complete
 
     def _plan(self, what: str, kind: str) -> None:
         if what == "fault":
@@ -141,6 +147,7 @@ class Simulation:
         for driver in self._drivers:
             if driver.current is not None:
                 driver.current.check_credit()
+                driver.current.count_turns()
 
     # -- drivers --------------------------------------------------------------------------------------------------
 
@@ -165,6 +172,8 @@ class Simulation:
     def _snapshot_complete(self, metadata: SnapshotMetadata) -> None:
         """It exists from this moment on."""
         check_splits(self.settings, metadata)
+        count_snapshot(self.figures, metadata)
+        self.faults.completed(metadata)
         self._cuts += 1
         if self.settings.cold and self.chance.random.random() < 1 / self._cuts:
             self._cut = Cut(metadata, self.world.untouched_files(), self.outside.copy(), self.world.log)

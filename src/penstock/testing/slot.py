@@ -13,7 +13,7 @@ from penstock.graph.model import Vertex
 from penstock.ids import ChannelId, CheckpointId, GenerationId, SubtaskId
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol import splits as sp
-from penstock.protocol.elements import Barrier, Captured, Element
+from penstock.protocol.elements import Barrier, Buffer, Captured, Element
 from penstock.runtime.host import (
     Aborted,
     Arrived,
@@ -29,6 +29,7 @@ from penstock.runtime.host import (
 )
 from penstock.runtime.inbox import Inbox
 from penstock.runtime.subtask import Subtask
+from penstock.runtime.wiring import window_into
 from penstock.snapshot import work as w
 from penstock.snapshot.capture import load_inflight, load_restore
 from penstock.snapshot.model import InflightEntry, SubtaskManifest
@@ -85,6 +86,7 @@ class _Runner:
             self._slot.fail("function", str(problem))
             return False
         self.promptness.step_ended()
+        self._count_phases()
         self._until_check -= 1
         if self._until_check <= 0:
             self._until_check = self._world.settings.checks
@@ -97,6 +99,17 @@ class _Runner:
         if result.wake_at_ms is not None:
             scheduler.wake(self.actor, max(result.wake_at_ms, self.actor.busy_until_ms))
         return again and self.actor.busy_until_ms <= chance.now_ms
+
+    def _count_phases(self) -> None:
+        machine = self.subtask._checkpoints
+        for checkpoint in machine.active:
+            self._world.figures.count(f"a step ended {machine.phase(checkpoint).value}")
+
+    def count_turns(self) -> None:
+        """At its end: how often an aligned checkpoint turned unaligned here."""
+        machine = self.subtask._checkpoints
+        self._world.figures.count("turned unaligned at an input", machine.turned_at_input)
+        self._world.figures.count("turned unaligned at an output", machine.turned_at_output)
 
 
 class SimulatedSlot:
@@ -139,6 +152,7 @@ class SimulatedSlot:
         graph = world.graph
         self._consumers = {edge.id: edge.consumer for edge in graph.edges}
         self._producers = {edge.id: edge.producer for edge in graph.edges}
+        self._windows = {vertex.id: window_into(graph, vertex.id, world.options) for vertex in graph.vertices}
         self._sources = [vertex.id for vertex in graph.vertices if vertex.source is not None]
         self._actor_start = Actor(f"{self.name} starts", self._go_on_starting)
         self._actor_hear = Actor(f"{self.name} hears", self._obey)
@@ -147,6 +161,10 @@ class SimulatedSlot:
         self._actor_notice = Actor(f"{self.name} notices", self._notice, NOTICE_WEIGHT)
         self._actor_report = Actor(f"{self.name} reports", self._report)
         world.scheduler.ready(self._actor_start)
+
+    def delay_loads(self, until_ms: float) -> None:
+        """Its disk is slow to read."""
+        self.world.scheduler.busy(self._actor_load, until_ms)
 
     @property
     def running(self) -> bool:
@@ -200,6 +218,7 @@ class SimulatedSlot:
                 routine.kill(store)
         self.uploads.kill()
         for runner in self.runners.values():
+            runner.count_turns()
             runner.subtask.close()
 
     # -- SubtaskHost ----------------------------------------------------------------------------------------------
@@ -224,11 +243,14 @@ class SimulatedSlot:
         self.uploads.recorded(subtask, checkpoint, inflight)
 
     def captured(self, capture: SubtaskCapture) -> None:
-        self.runners[capture.subtask.vertex].promptness.over(capture.checkpoint)
+        runner = self.runners[capture.subtask.vertex]
+        runner.promptness.over(capture.checkpoint)
+        self.world.figures.count("captures of finished subtasks", runner.subtask.finished)
         self._home.ledger.captured(capture)
         self.uploads.captured(capture)
 
     def declined(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: str) -> None:
+        self.world.figures.count("declined: barriers")
         self.runners[subtask.vertex].promptness.over(checkpoint)
         self.uploads.declined(checkpoint, reason)
 
@@ -252,6 +274,8 @@ class SimulatedSlot:
         if isinstance(event.element, Barrier):
             self.runners[vertex].promptness.arrived(event.channel, event.element, self._clock_s() * 1000)
             event = Arrived(event.channel, event.element, self._clock_s())
+        elif isinstance(event.element, Buffer) and event.element.cost > self._windows[vertex]:
+            self.world.figures.count("rows larger than their window", event.element.rows)
         self._inboxes[vertex].append(event)
 
     def granted(self, event: Granted) -> None:

@@ -21,6 +21,7 @@ from penstock.testing.store import Crash, SimulatedStore
 
 if TYPE_CHECKING:
     from penstock.testing.driver import SimulatedDriver
+    from penstock.testing.generation import SimulatedGeneration
     from penstock.testing.slot import SimulatedSlot, ToDriver
 
 SUSPEND_CHANCE = 0.3
@@ -53,6 +54,9 @@ class Interference(Protocol):
 
     def answer(self, driver: SimulatedDriver, slot: SimulatedSlot, message: ToDriver) -> None:
         """A slot's message is to reach its driver."""
+
+    def deployed(self, generation: SimulatedGeneration, inflight_rows: int) -> None:
+        """A Generation begins that has so many rows to replay."""
 
     def commits(self, phase: str) -> None:
         """``before`` and ``after`` a commit: may raise CommitFailed or CommitUnknown."""
