@@ -29,10 +29,10 @@ ECHO_CHANCE = 0.4
 
 
 class Cut:
-    """Everything outside of the query's processes, at one moment."""
+    """Everything outside of the query's processes, at one moment. ``metadata``: the newest snapshot's."""
 
-    def __init__(self, metadata: SnapshotMetadata, files: dict[str, bytes], outside: Outside, log: LogWatch) -> None:
-        self.metadata = metadata
+    def __init__(self, files: dict[str, bytes], outside: Outside, log: LogWatch) -> None:
+        self.metadata = log.complete[log.lineage[-1]]
         self.files = files
         self.outside = outside
         self.log = LogWatch(SimulatedStore(), Figures())

@@ -176,7 +176,7 @@ class Simulation:
         self.faults.completed(metadata)
         self._cuts += 1
         if self.settings.cold and self.chance.random.random() < 1 / self._cuts:
-            self._cut = Cut(metadata, self.world.untouched_files(), self.outside.copy(), self.world.log)
+            self._cut = Cut(self.world.untouched_files(), self.outside.copy(), self.world.log)
 
     def _missing(self) -> list[tuple[int, int, int]]:
         return [row for table in self.outside.tables.values() for row in table.some_missing()]
