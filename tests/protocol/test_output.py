@@ -74,6 +74,33 @@ def test_a_buffer_leaves_only_with_credit_for_all_of_it_and_announces_what_waits
     assert channel.credit == 0
 
 
+def test_a_buffer_tells_the_cost_of_the_next_one_if_that_is_settled() -> None:
+    channel = filled(2)
+    channel.append(aligned(1))
+    channel.add(rows_of(7, start=20), 0.0)
+    channel.add(rows_of(2, start=30), 0.0)
+    channel.grant(1_000)
+    sent = [e for e in channel.pump(1_000.0) if isinstance(e, Buffer)]
+    assert [(b.cost, b.following) for b in sent] == [(40, 40), (40, 28), (28, 0), (8, 0)]
+    assert sent[2].backlog == 8, "the tail may still grow"
+
+
+def test_with_a_target_rows_are_cut_to_the_credit_that_is_left_so_that_the_rest_is_announced() -> None:
+    channel = output_channel(CHANNEL)
+    channel.least_piece_bytes = 8
+    channel.add(rows_of(7), 0.0)
+    assert len(channel.pump(0.0)) == 1
+    assert channel.credit == 12
+    channel.add(rows_of(9, start=10), 0.0)
+    (first,) = channel.pump(0.0)
+    assert isinstance(first, Buffer)
+    assert (first.cost, first.backlog, first.following) == (12, 24, 12)
+    assert channel.credit == 0
+    channel.add(rows_of(9, start=30), 0.0)
+    channel.grant(1_000)
+    assert [e.cost for e in channel.pump(0.0) if isinstance(e, Buffer)] == [12, 12, 36], "cut to the window again"
+
+
 def test_a_row_larger_than_the_window_goes_alone_when_the_whole_window_is_free() -> None:
     channel = output_channel(CHANNEL)
     channel.add(rows_of(1), 0.0)
@@ -179,6 +206,14 @@ def test_cutting_keeps_all_rows_in_order_and_bounds_every_piece(sizes: list[int]
     for piece, cost in pieces:
         assert cost == measure(piece)  # type: ignore[arg-type]
         assert cost <= window or piece.num_rows == 1
+
+
+def test_without_a_target_the_limit_and_the_pieces_stay() -> None:
+    channel = filled(3)
+    outputs = Outputs([channel], 1_000)
+    for now_ms in range(0, 1_000, 10):
+        outputs.pump(float(now_ms))
+    assert (outputs.limit_bytes, channel.piece_bytes, channel.least_piece_bytes) == (1_000, WINDOW, WINDOW)
 
 
 def test_at_most_half_of_a_gates_budget_goes_into_exclusive_windows() -> None:

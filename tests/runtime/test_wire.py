@@ -112,7 +112,7 @@ elements: st.SearchStrategy[Element] = st.one_of(
     st.just(EndOfPartition()),
     st.builds(
         lambda rows, offset, seq: Buffer(
-            BufferId(7, ChannelId(3, 0, 1), seq), batch(rows + offset).slice(offset), rows * 20, seq * 3
+            BufferId(7, ChannelId(3, 0, 1), seq), batch(rows + offset).slice(offset), rows * 20, seq * 3, seq * 2
         ),
         st.integers(1, 50),
         st.integers(0, 5),

@@ -28,14 +28,16 @@ class Payload(Protocol):
 class Buffer:
     """An immutable, self-describing batch. ``cost`` (bytes) is fixed by the producer; both ends account with it.
 
-    ``backlog`` announces the bytes that wait behind it at the producer; floating credit is given by it. It travels in
-    the buffer's header and is no part of the buffer's content (a captured buffer may carry any).
+    ``backlog`` announces the bytes that wait behind it at the producer, ``following`` the cost of the next buffer if
+    that is settled already (else 0); credit is given by them. They travel in the buffer's header and are no part of its
+    content (a captured buffer may carry any).
     """
 
     id: BufferId
     payload: Payload
     cost: int
     backlog: int = 0
+    following: int = 0
 
     @property
     def rows(self) -> int:

@@ -2,7 +2,12 @@
 
 Recovered rows come strictly before live ones and are loaded lazily; only they and aligned barriers ever hold a live
 channel back. Credit: each channel has its exclusive window; floating credit is given by announced backlog out of what
-remains of the gate's budget, and is zero while recovered rows are left.
+remains of the gate's budget, and is zero while recovered rows are left. It need not be taken back: a channel is never
+given more than its window or what it announced, and what it announced it will send.
+
+With a target, the gate measures its subtask's speed and gives only what will be consumed within that time, windows
+included. Whatever the speed, a channel with nothing queued has credit for its producer's next buffer, and its whole
+window if that is not announced: nothing would ever ask for more.
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ from penstock.errors import ProtocolViolation
 from penstock.ids import ChannelId, CheckpointId
 from penstock.protocol.elements import Barrier, Buffer, Captured, Element, EndOfPartition, Payload, Watermark
 from penstock.protocol.input import InputChannel, RowRange
+from penstock.protocol.pace import Pace
 from penstock.protocol.recovered import RecoveredRows
 from penstock.snapshot.model import InflightEntry
 
@@ -42,6 +48,12 @@ class ChannelEnded:
 
 Consumed = RowRange | WatermarkRose | BarrierReached | ChannelEnded
 
+UNLIMITED = 1 << 62
+"""Bytes due without a target: the budget alone decides."""
+
+SMOOTHED_MS = 200
+"""The least time over which speed is averaged: several slices, so that one pause of the process counts for little."""
+
 
 class InputGate:
     """All inputs of one subtask.
@@ -51,11 +63,18 @@ class InputGate:
         channels: in a fixed order, which is also the order of turns.
         budget: bytes that may be queued and granted together.
         window: the exclusive window of each channel.
-        recovered: in-flight rows to be processed first.
+        recovered: in-flight rows to be processed first; what is not in windows of the budget is theirs until then.
+        target_ms: give no more credit than is consumed in this time; None: as much as the budget allows.
     """
 
     def __init__(
-        self, subject: str, channels: Iterable[InputChannel], budget: int, window: int, recovered: RecoveredRows
+        self,
+        subject: str,
+        channels: Iterable[InputChannel],
+        budget: int,
+        window: int,
+        recovered: RecoveredRows,
+        target_ms: int | None = None,
     ) -> None:
         self._subject = subject
         self._channels = {c.channel: c for c in channels}
@@ -63,6 +82,11 @@ class InputGate:
         self._budget = max(budget, window * len(self._order))
         self._window = window
         self.recovered = recovered
+        recovered.budget = self._budget - window * len(self._order)
+        self._target_ms = target_ms
+        self._pace = Pace(max(target_ms or 0, SMOOTHED_MS), by_work=True)
+        self._working_since_ms: float | None = None
+        self._taken_bytes = 0.0
         self._turn = 0
         self._floating_turn = 0
         self._watermark_us = self._minimum()
@@ -104,8 +128,23 @@ class InputGate:
         """Recovered batches, as asked for."""
         self.recovered.loaded(entry, batches)
 
-    def poll(self, max_rows: int) -> Consumed | None:
-        """Consume the next thing; channels take turns. None: nothing to consume now."""
+    def poll(self, max_rows: int, now_ms: float | None = None) -> Consumed | None:
+        """Consume the next thing; channels take turns. None: nothing to consume now.
+
+        ``now_ms``: on any clock that does not jump, the same for all calls of which the results are processed together;
+        with a target, speed is measured by it.
+        """
+        if self._target_ms is None or now_ms is None:
+            return self._poll(max_rows)
+        self._measure(now_ms)
+        consumed = self._poll(max_rows)
+        if consumed is not None:
+            self._working_since_ms = now_ms
+        elif self._working_since_ms != now_ms:
+            self._working_since_ms = None  # nothing to consume, and nothing in the subtask's hands either
+        return consumed
+
+    def _poll(self, max_rows: int) -> Consumed | None:
         if not self.recovered.drained:
             rows = self.recovered.take(max_rows)
             if self.recovered.drained:
@@ -127,6 +166,7 @@ class InputGate:
         for channel in self._order:
             if channel.blocked_by == checkpoint:
                 channel.blocked_by = None
+        self._give_floating()
 
     def drop(self, checkpoint: CheckpointId) -> None:
         """Forget everything of a dead checkpoint."""
@@ -151,18 +191,30 @@ class InputGate:
         """Raise AssertionError if a ledger, the budget or the watermark is broken."""
         for channel in self._order:
             channel.check_invariants()
+            assert channel.queued_bytes or channel.granted >= channel.least, f"{channel.channel} may wait for ever"
+            assert channel.granted <= max(self._window, channel.backlog), f"{channel.channel} sits on credit"
+        self.recovered.check_invariants()
         held = sum(c.held for c in self._order)
         assert held <= self._budget, f"{self._subject}: {held} of {self._budget} bytes"
+        floating = held - self._window * len(self._order)
+        assert not floating or self.recovered.drained, f"{self._subject}: {floating} floating bytes during recovery"
         assert self._watermark_us is None or self._watermark_us <= (self._minimum() or self._watermark_us)
 
     def _take_rows(self, channel: InputChannel, max_rows: int) -> RowRange:
+        head = channel.head
+        assert isinstance(head, Buffer)
         rows, freed = channel.take_rows(max_rows)
+        self._taken_bytes += head.cost * rows.rows / head.rows
         if freed:
             # Half a window at a time, so that small buffers do not each cost a message; an empty queue gives all
             # back, so that a producer whose next buffer needs the whole window is never left waiting.
-            if channel.deficit * 2 >= self._window or channel.queued_bytes == 0:
-                self._give(channel, channel.deficit)
+            credit = min(channel.deficit, self._due())
+            worth = min(self._window, self._target_bytes() // len(self._order)) // 2
+            if channel.queued_bytes == 0 or credit >= worth:
+                self._give(channel, credit)
             self._give_floating()
+            if channel.queued_bytes == 0:
+                self._give(channel, channel.least - channel.granted)
         return rows
 
     def _take_control(self, channel: InputChannel) -> Consumed | None:
@@ -211,21 +263,46 @@ class InputGate:
             minimum = channel.watermark_us if minimum is None else min(minimum, channel.watermark_us)
         return minimum
 
+    def _measure(self, now_ms: float) -> None:
+        """What was taken was worked on until now, if now is later. Time without room in the outputs counts too: what
+        lies in front of a subtask waits for those behind it just as well."""
+        since = self._working_since_ms
+        if since is None:
+            self._taken_bytes = 0.0
+        elif now_ms > since:
+            self._pace.observe(self._taken_bytes, now_ms - since)
+            self._taken_bytes = 0.0
+
+    def _due(self) -> int:
+        """How much more may be on its way here, by the target."""
+        if self._target_ms is None:
+            return UNLIMITED
+        return max(0, self._target_bytes() - sum(c.expected for c in self._order if c.blocked_by is None))
+
+    def _target_bytes(self) -> int:
+        if self._target_ms is None:
+            return UNLIMITED
+        return self._pace.within(self._target_ms, self._budget) or 0
+
     def _give_floating(self) -> None:
         if not self.recovered.drained:
             return
-        wanting = [c for c in self._order if c.backlog > c.granted]
+        # A channel that waits for a checkpoint reads nothing now: the others need the credit to get there.
+        wanting = [c for c in self._order if c.backlog > c.granted and c.blocked_by is None]
         if not wanting:
             return
         free = self._budget - sum(c.held for c in self._order)
+        due = self._due()
         self._floating_turn += 1
         for turn in range(len(wanting)):
             channel = wanting[(turn + self._floating_turn) % len(wanting)]
+            sharers = len(wanting) - turn
             below_window = channel.deficit
-            share = min(free // (len(wanting) - turn), channel.backlog - channel.granted - below_window)
-            if share > 0:
-                self._give(channel, below_window + share)
-                free -= share
+            credit = min(below_window + free // sharers, channel.backlog - channel.granted, due // sharers)
+            if credit > (below_window if self._target_ms is None else 0):
+                self._give(channel, credit)
+                free -= max(0, credit - below_window)
+                due -= credit
 
     def _give(self, channel: InputChannel, credit: int) -> None:
         if credit <= 0:

@@ -35,6 +35,7 @@ class InputChannel:
         self.granted = window
         self.queued_bytes = 0
         self.backlog = 0
+        self.following = 0
         self.watermark_us = watermark_us
         self.blocked_by: CheckpointId | None = None
         self.ended = False
@@ -57,6 +58,16 @@ class InputChannel:
         return max(0, self._window - self.granted - self.queued_bytes)
 
     @property
+    def expected(self) -> int:
+        """Bytes that are here or allowed to come; the window of a channel that is quiet is not expected to be used."""
+        return self.queued_bytes + max(0, self.granted) if self.queued_bytes or self.backlog else 0
+
+    @property
+    def least(self) -> int:
+        """The credit that a producer must have once nothing is queued here: without it, it might wait for ever."""
+        return min(self._window, self.following or self._window)
+
+    @property
     def head(self) -> Element | None:
         """The next element to consume, or None if there is none or the channel is blocked."""
         return self._queue[0] if self._queue and self.blocked_by is None else None
@@ -69,6 +80,7 @@ class InputChannel:
                 self.granted -= element.cost
                 self.queued_bytes += element.cost
                 self.backlog = element.backlog
+                self.following = element.following
                 self._last_seq = element.id.seq
             case Barrier():
                 self._last_barrier = element.checkpoint

@@ -10,15 +10,30 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import islice
 
 from penstock.errors import ProtocolViolation
 from penstock.ids import BufferId, ChannelId, CheckpointId, GenerationId
 from penstock.protocol.credit import Payloads, cut
 from penstock.protocol.elements import Barrier, Buffer, Captured, Element, EndOfPartition, Payload, Side, Watermark
+from penstock.protocol.pace import Pace
 
 SEAL_BYTES = 64 << 10
 """A tail of this size is worth a buffer of its own: coalescing copies, and a buffer's overhead is spent on few bytes
 only below."""
+
+TARGET_SHARE = 2
+"""Of the time that a consumer's input may take, its producers' queues may hold this part on top. It must be longer than
+a round trip, else they never hold enough to become faster: a target of less than 100 ms costs speed."""
+
+STEPS = 4
+"""Slices, and buffers of a channel, that fit into the output queues: with one, nothing would wait while one is made."""
+
+MIN_PIECE = 1 << 10
+"""Buffers are never cut smaller for the sake of a target: below, a buffer costs more than its rows."""
+
+SMOOTHED_MS = 200
+"""The least time over which speed is averaged; grants come in bursts."""
 
 
 class OutputChannel:
@@ -31,6 +46,11 @@ class OutputChannel:
         window: the exclusive window in bytes; also the most a buffer of several rows costs.
         flush_ms: how long an unsealed tail may wait for more rows while there is credit for it.
         payloads: how to measure and join payloads.
+
+    Attributes:
+        piece_bytes: rows are cut and coalesced to at most this; never more than the window.
+        least_piece_bytes: and to no less than this, to fit into the credit that is left. A buffer that leaves tells
+            what waits behind it; without one, the consumer would not know that anything waits.
     """
 
     def __init__(
@@ -38,6 +58,7 @@ class OutputChannel:
     ) -> None:
         self.channel = channel
         self.credit = window
+        self.piece_bytes = self.least_piece_bytes = window
         self.queued_bytes = 0
         self._generation = generation
         self._window = window
@@ -53,17 +74,20 @@ class OutputChannel:
         self._ended = False
 
     def add(self, payload: Payload, now_ms: float) -> None:
-        """Queue rows, cut to the window; small ones wait in the tail for more."""
+        """Queue rows, cut to the window or smaller; small ones wait in the tail for more."""
         self._require_open("rows")
-        for piece, cost in cut(payload, self._window, self._payloads.measure):
-            if self._tail and self._tail_cost + cost > self._window:
+        most = self.piece_bytes
+        if not self._queue:
+            most = min(most, max(self.least_piece_bytes, self.credit))
+        for piece, cost in cut(payload, most, self._payloads.measure):
+            if self._tail and self._tail_cost + cost > most:
                 self._seal()
             if not self._tail:
                 self._tail_since_ms = now_ms
             self._tail.append(piece)
             self._tail_cost += cost
             self.queued_bytes += cost
-            if self._tail_cost >= min(SEAL_BYTES, self._window // 2):
+            if self._tail_cost >= min(SEAL_BYTES, most // 2):
                 self._seal()
 
     def watermark(self, watermark: Watermark) -> None:
@@ -124,6 +148,16 @@ class OutputChannel:
         """Whether the barrier of this checkpoint is still in the queue."""
         return self._position(checkpoint) is not None
 
+    @property
+    def window(self) -> int:
+        """The exclusive window in bytes."""
+        return self._window
+
+    @property
+    def unconsumed(self) -> bool:
+        """Whether something waits here, or was sent and its credit has not come back."""
+        return self.queued_bytes > 0 or self.credit < self._window
+
     def grant(self, credit: int) -> None:
         """The consumer allows ``credit`` more bytes."""
         if credit <= 0:
@@ -145,7 +179,7 @@ class OutputChannel:
                     break
                 self.credit -= head.cost
                 self.queued_bytes -= head.cost
-                head = replace(head, backlog=self.queued_bytes)
+                head = replace(head, backlog=self.queued_bytes, following=self._following())
             self._queue.popleft()
             leaving.append(head)
         return leaving
@@ -168,6 +202,10 @@ class OutputChannel:
         for element in self._queue:
             if isinstance(element, Buffer):
                 assert element.cost <= self._window or element.rows == 1, f"{self.channel}: {element.id} is too large"
+
+    def _following(self) -> int:
+        """The cost of the buffer behind the head; 0 if there is none, or none but the tail."""
+        return next((e.cost for e in islice(self._queue, 1, None) if isinstance(e, Buffer)), 0)
 
     def _may_send(self, cost: int) -> bool:
         # A row larger than the window goes alone: only with the whole window free, and into debt.
@@ -204,11 +242,26 @@ class Outputs:
     Args:
         channels: in the order in which they are pumped.
         limit_bytes: beyond this many queued bytes there is no room for more input.
+        target_ms: the time that a consumer's input may take. With it, the limit is what the consumers take in a part of
+            it, and buffers are cut to fit; speed is measured by the credit that comes back. None: the limit stays.
+
+    Attributes:
+        limit_bytes: the limit at present.
     """
 
-    def __init__(self, channels: Iterable[OutputChannel], limit_bytes: int) -> None:
+    def __init__(self, channels: Iterable[OutputChannel], limit_bytes: int, target_ms: int | None = None) -> None:
         self._channels = {c.channel: c for c in channels}
-        self._limit_bytes = limit_bytes
+        self._most_bytes = self.limit_bytes = limit_bytes
+        self._target_ms = target_ms
+        self._pace = Pace(max(target_ms or 0, SMOOTHED_MS), by_work=False)
+        self._returned_bytes = 0
+        self._unconsumed_since_ms: float | None = None
+        if target_ms is not None and self._channels:
+            # Nothing is known yet, and the windows may leave at once. Credit comes ahead of what is consumed at first:
+            # it must not pass for a high speed.
+            first = sum(c.window for c in self._channels.values()) // STEPS
+            self._pace.observe(first, max(target_ms, SMOOTHED_MS))
+            self._limit(first)
 
     @property
     def channels(self) -> Mapping[ChannelId, OutputChannel]:
@@ -221,7 +274,12 @@ class Outputs:
     @property
     def has_room(self) -> bool:
         """Whether the subtask may go on consuming input."""
-        return self.queued_bytes < self._limit_bytes
+        return self.queued_bytes < self.limit_bytes
+
+    @property
+    def step_bytes(self) -> int:
+        """The most bytes that one slice is meant to add."""
+        return max(1, self.limit_bytes // STEPS)
 
     def add(self, channel: ChannelId, payload: Payload, now_ms: float) -> None:
         self._channel(channel, "rows").add(payload, now_ms)
@@ -259,9 +317,12 @@ class Outputs:
 
     def grant(self, channel: ChannelId, credit: int) -> None:
         self._channel(channel, f"grant of {credit}").grant(credit)
+        self._returned_bytes += credit
 
     def pump(self, now_ms: float) -> list[tuple[ChannelId, Element]]:
         """What may leave now."""
+        if self._target_ms is not None:
+            self._measure(self._target_ms, now_ms)
         return [(c.channel, element) for c in self._channels.values() for element in c.pump(now_ms)]
 
     def flush_at_ms(self) -> float | None:
@@ -272,6 +333,26 @@ class Outputs:
     def check_invariants(self) -> None:
         for channel in self._channels.values():
             channel.check_invariants()
+
+    def _measure(self, target_ms: int, now_ms: float) -> None:
+        since = self._unconsumed_since_ms
+        if since is not None and now_ms > since:
+            self._pace.observe(self._returned_bytes, now_ms - since)
+            self._returned_bytes = 0
+            taken = self._pace.within(target_ms / TARGET_SHARE, self._most_bytes)
+            if taken is not None:
+                self._limit(taken)
+        if not any(c.unconsumed for c in self._channels.values()):
+            self._unconsumed_since_ms = None
+        elif since is None or now_ms > since:
+            self._unconsumed_since_ms = now_ms
+
+    def _limit(self, limit_bytes: int) -> None:
+        shares = STEPS * len(self._channels)
+        self.limit_bytes = min(self._most_bytes, max(limit_bytes, shares * MIN_PIECE))
+        for channel in self._channels.values():
+            channel.piece_bytes = min(channel.window, max(1, self.limit_bytes // shares))
+            channel.least_piece_bytes = min(channel.piece_bytes, MIN_PIECE)
 
     def _channel(self, channel: ChannelId, event: str) -> OutputChannel:
         if channel not in self._channels:

@@ -1,7 +1,8 @@
 """In-flight rows of a snapshot at their consumer: read before live input, loaded entry by entry.
 
-Entries come in restore order. At most one is loaded and one more asked for, so that memory stays within the gate's
-budget. A checkpoint taken meanwhile re-references what was not read, in its old layer, with the row range narrowed.
+Entries come in restore order. As many are asked for ahead as fit into what the gate's budget leaves, one at least; each
+takes the bytes of its whole section until its last row is read, since its batches are views of it. A checkpoint taken
+meanwhile re-references what was not read, in its old layer, with the row range narrowed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from penstock.protocol.elements import Payload
 from penstock.protocol.input import RowRange
 from penstock.snapshot.model import InflightEntry
 
+MAX_AHEAD = 64
+"""Entries that are asked for or loaded at once: small ones cost more than their bytes."""
+
 
 class RecoveredRows:
     """The recovered channels of one subtask.
@@ -24,12 +28,18 @@ class RecoveredRows:
     Args:
         entries: in restore order; entries without rows are skipped.
         measure: bytes of a payload.
+
+    Attributes:
+        budget: bytes that may be asked for or loaded together, unless they are one entry; set by the gate.
+        reserved_bytes: what these take at present.
     """
 
     def __init__(self, entries: Sequence[InflightEntry], measure: Callable[[Payload], int]) -> None:
         self._entries = deque(e for e in entries if e.rows > 0)
         self._measure = measure
-        self._asked = 0
+        self.budget = 0
+        self.reserved_bytes = 0
+        self._reserved: deque[int] = deque()
         self._loaded: deque[deque[Payload]] = deque()
         self._read_in_first = 0
         self._offset = 0
@@ -47,21 +57,30 @@ class RecoveredRows:
 
     def to_load(self) -> list[InflightEntry]:
         """The entries to ask the host for now; each is returned once."""
-        wanted = min(2, len(self._entries))
-        asked = [self._entries[i] for i in range(self._asked, wanted)]
-        self._asked = max(self._asked, wanted)
+        asked: list[InflightEntry] = []
+        while len(self._reserved) < min(MAX_AHEAD, len(self._entries)):
+            entry = self._entries[len(self._reserved)]
+            if self._reserved and self.reserved_bytes + entry.section.length > self.budget:
+                break
+            self._reserved.append(entry.section.length)
+            self.reserved_bytes += entry.section.length
+            asked.append(entry)
         return asked
 
     def loaded(self, entry: InflightEntry, batches: Sequence[Payload]) -> None:
         """Take over the rows of the oldest entry that was asked for and is not here yet."""
         position = len(self._loaded)
         rows = sum(b.num_rows for b in batches)
-        if position >= self._asked or self._entries[position] != entry or rows != entry.rows:
-            raise ProtocolViolation(
-                "recovered rows", f"{position} of {self._asked} asked loaded", f"{rows} rows of {entry}"
-            )
+        asked = len(self._reserved)
+        if position >= asked or self._entries[position] != entry or rows != entry.rows:
+            raise ProtocolViolation("recovered rows", f"{position} of {asked} asked loaded", f"{rows} rows of {entry}")
         self._loaded.append(deque(b for b in batches if b.num_rows))
-        self.loaded_bytes += sum(self._measure(b) for b in batches if b.num_rows)
+        loaded = sum(self._measure(b) for b in batches if b.num_rows)
+        self.loaded_bytes += loaded
+        # A compressed section is larger in memory.
+        grown = max(0, loaded - self._reserved[position])
+        self._reserved[position] += grown
+        self.reserved_bytes += grown
 
     def take(self, max_rows: int) -> RowRange | None:
         """At most ``max_rows`` rows of the oldest batch; None while it is being loaded."""
@@ -88,7 +107,7 @@ class RecoveredRows:
         if not batches:
             self._entries.popleft()
             self._loaded.popleft()
-            self._asked -= 1
+            self.reserved_bytes -= self._reserved.popleft()
             self._read_in_first = 0
         return taken
 
@@ -103,4 +122,6 @@ class RecoveredRows:
 
     def check_invariants(self) -> None:
         assert self.rows_left == sum(e.rows for e in self._entries) - self._read_in_first
-        assert len(self._loaded) <= self._asked <= 2
+        assert len(self._loaded) <= len(self._reserved) <= min(MAX_AHEAD, len(self._entries))
+        assert self.reserved_bytes == sum(self._reserved)
+        assert self.loaded_bytes <= self.reserved_bytes

@@ -1,8 +1,8 @@
 """What the messages of a data link hold: elements as they travel between two slots.
 
-A buffer is a 64-byte header (Generation, seq, cost, backlog) followed by an Arrow IPC record batch message, so the
-batch is read in place, without a copy. Its schema travels once per edge and link, and again only if it changes. The
-edge is the message's stream, and producer and consumer are the two ends of the link.
+A buffer is a 64-byte header (Generation, seq, cost, backlog, following) followed by an Arrow IPC record batch message,
+so the batch is read in place, without a copy. Its schema travels once per edge and link, and again only if it changes.
+The edge is the message's stream, and producer and consumer are the two ends of the link.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.ids import BufferId, ChannelId
 from penstock.protocol.elements import Alignment, Barrier, Buffer, Element, EndOfPartition, Watermark
 from penstock.runtime.wire import Bytes, Message, MessageKind
 
-_BUFFER_HEADER = struct.Struct("<QQQQ32x")
+_BUFFER_HEADER = struct.Struct("<QQQQQ24x")
 _GRANT = struct.Struct("<Q")
 
 Parts = list[Bytes | pa.Buffer]
@@ -66,7 +66,9 @@ class DataEncoder:
             return [(MessageKind.ELEMENT, [msgspec.msgpack.encode(_plain(element))])]
         batch = element.payload
         assert isinstance(batch, pa.RecordBatch)
-        header = _BUFFER_HEADER.pack(element.id.generation, element.id.seq, element.cost, element.backlog)
+        header = _BUFFER_HEADER.pack(
+            element.id.generation, element.id.seq, element.cost, element.backlog, element.following
+        )
         messages: list[tuple[MessageKind, Parts]] = [(MessageKind.BUFFER, [header, batch.serialize()])]
         known = self._schemas.get(edge)
         if known is None or not (known is batch.schema or known.equals(batch.schema)):
@@ -113,9 +115,10 @@ class DataDecoder:
         raise GenerationFailed(f"slot {self._peer} sent a {message.kind.name} on a data link")
 
     def _buffer(self, edge: int, body: pa.Buffer) -> Buffer:
-        generation, seq, cost, backlog = _BUFFER_HEADER.unpack_from(body)
+        generation, seq, cost, backlog, following = _BUFFER_HEADER.unpack_from(body)
         batch = pa.ipc.read_record_batch(pa.ipc.read_message(body[_BUFFER_HEADER.size :]), self._schemas[edge])
-        return Buffer(BufferId(generation, ChannelId(edge, self._peer, self._me), seq), batch, cost, backlog)
+        identity = BufferId(generation, ChannelId(edge, self._peer, self._me), seq)
+        return Buffer(identity, batch, cost, backlog, following)
 
 
 def _plain(element: Watermark | Barrier | EndOfPartition) -> msgspec.Struct:

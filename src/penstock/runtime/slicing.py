@@ -30,11 +30,11 @@ class SliceSizer:
     """Owned by the subtask's thread.
 
     Args:
-        max_output_bytes: no slice is meant to produce more than this.
+        max_output_bytes: no slice is meant to produce more than this; may be changed at any time.
     """
 
     def __init__(self, max_output_bytes: int) -> None:
-        self._max_output_bytes = max_output_bytes
+        self.max_output_bytes = max_output_bytes
         self._limit = FIRST_ROWS
         self._weight = self._rows = self._ms = 0.0
         self._fixed_ms = 0.0
@@ -57,7 +57,7 @@ class SliceSizer:
         room_ms = max(TARGET_MS - self._fixed_ms, self._fixed_ms)
         wanted = room_ms / per_row_ms if per_row_ms * MAX_ROWS > room_ms else float(MAX_ROWS)
         if output_bytes > 0:
-            wanted = min(wanted, rows * self._max_output_bytes / output_bytes)
+            wanted = min(wanted, rows * self.max_output_bytes / output_bytes)
         if wanted > self._limit and rows < self._limit:
             return  # there were no more rows: nothing is known about larger slices
         self._limit = int(max(1, min(wanted, self._limit * GROWTH)))

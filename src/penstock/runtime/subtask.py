@@ -52,7 +52,7 @@ from penstock.runtime.inbox import Inbox
 from penstock.runtime.partitioner import partitioner
 from penstock.runtime.payloads import concat, measure
 from penstock.runtime.slicing import TARGET_MS, SliceSizer
-from penstock.runtime.wiring import build_gate, build_outputs, output_limit
+from penstock.runtime.wiring import build_gate, build_outputs
 from penstock.snapshot.model import CaptureMetrics, InflightEntry
 
 STATUS_EVERY_MS = 100.0
@@ -121,7 +121,7 @@ class Subtask:
         self._checkpoints = SubtaskCheckpoints(f"checkpoints {subtask}", self.gate, self.outputs, on_last)
         self._input_numbers = {edge.id: number for number, edge in enumerate(graph.inputs(vertex.id))}
         self._partitioners = [(e.id, partitioner(e, subtask.index, graph)) for e in graph.outputs(vertex.id)]
-        self._sizer = SliceSizer(max(1, output_limit(options) // 4))
+        self._sizer = SliceSizer(self.outputs.step_bytes)
         self._activity = Activity(clock)
         self._epoch_ends: dict[CheckpointId, _EpochEnd] = {}
         self._pending_messages = dict(restore.pending_messages)
@@ -373,9 +373,9 @@ class Subtask:
         """Rows for one slice, of several buffers where one is not enough (operators cost per call what they cost), and
         what came behind them: to be heeded once they are processed."""
         ranges: list[RowRange] = []
-        left = self._sizer.rows
+        left, now_ms = self._sizer.rows, self._clock_ms()
         while left > 0:
-            consumed = self.gate.poll(left)
+            consumed = self.gate.poll(left, now_ms)
             if not isinstance(consumed, RowRange):
                 return ranges, consumed
             ranges.append(consumed)
@@ -407,6 +407,7 @@ class Subtask:
                 raise
             raise FunctionError(error.operator, error.message, error.user_traceback, position) from error
         self._rows_in += batch.num_rows
+        self._sizer.max_output_bytes = self.outputs.step_bytes
         self._sizer.observe(batch.num_rows, (self._clock() - began) * 1000, self._bytes_out - bytes_before)
 
     def _raise_watermark(self, risen: WatermarkRose | None) -> None:

@@ -14,6 +14,11 @@ from penstock.protocol.output import OutputChannel, Outputs
 from penstock.protocol.recovered import RecoveredRows
 from penstock.runtime.payloads import ARROW
 
+TARGET_WINDOW = 128 << 10
+"""The most a window has with ``inflight_target_ms``: a slow consumer's channel may be sent so much before anything is
+known of its speed, and again when it ran empty; a fast one lives on floating credit. But buffers are cut to the window,
+and rows of 16 bytes cost an exchange a seventh more at half of this (nothing measurable at this)."""
+
 OUTPUT_SHARE = 4
 """A subtask's output queues take at most this part of ``memory_per_gate``, and the rows of one step more."""
 
@@ -21,7 +26,10 @@ OUTPUT_SHARE = 4
 def window_into(graph: JobGraph, vertex: int, options: Options) -> int:
     """The exclusive window of every channel into a vertex; producer and consumer compute the same."""
     channels = len(graph.inputs(vertex)) * graph.parallelism
-    return channel_window(options.exclusive_window, options.memory_per_gate, channels)
+    most = options.exclusive_window
+    if options.inflight_target_ms is not None:
+        most = min(most, TARGET_WINDOW)
+    return channel_window(most, options.memory_per_gate, channels)
 
 
 def output_limit(options: Options) -> int:
@@ -42,7 +50,7 @@ def build_outputs(graph: JobGraph, subtask: SubtaskId, generation: GenerationId,
         for edge in graph.outputs(subtask.vertex)
         for consumer in range(graph.parallelism)
     ]
-    return Outputs(channels, output_limit(options))
+    return Outputs(channels, output_limit(options), options.inflight_target_ms)
 
 
 def build_gate(
@@ -61,4 +69,5 @@ def build_gate(
         for producer in range(graph.parallelism)
     ]
     channels = [InputChannel(channel, generation, window, watermarks.get(channel)) for channel in identities]
-    return InputGate(f"gate {subtask}", channels, options.memory_per_gate, window, recovered)
+    subject = f"gate {subtask}"
+    return InputGate(subject, channels, options.memory_per_gate, window, recovered, options.inflight_target_ms)
