@@ -13,7 +13,7 @@ from statistics import median
 
 from penstock.testing.settings import FAULT_KINDS, Settings
 from penstock.testing.topology import leaves
-from penstock.testing.watching import LIFECYCLES, REFERRED, TURNED_AT_INPUT, TURNED_AT_OUTPUT, all_steps
+from penstock.testing.watching import LIFECYCLES, all_steps
 
 REQUIRED_FROM = 2_000
 """A run of so many schedules has to have seen everything; a shorter one may miss what is rare."""
@@ -66,12 +66,17 @@ SECTIONS: tuple[Section, ...] = (
         (
             *(f"triggered {kind}" for kind in ("auto", "aligned", "unaligned")),
             *(f"completed {kind}" for kind in ("auto", "aligned", "unaligned")),
-            TURNED_AT_INPUT,
-            TURNED_AT_OUTPUT,
             *(f"in flight at a trigger: {count}" for count in range(1, 6)),
-            "captured in-flight rows",
-            REFERRED,
-            *(f"declined: {kind}" for kind in ("in-flight bytes", "capture memory", "store")),
+            "turned unaligned at an input",
+            "turned unaligned at an output",
+            "subtasks captured aligned",
+            "subtasks captured unaligned",
+            "captures of finished subtasks",
+            "rows written in snapshots",
+            "rows referred to in snapshots",
+            "carried rows in snapshots",
+            "rows larger than their window",
+            *(f"declined: {kind}" for kind in ("in-flight bytes", "capture memory", "store", "barriers")),
             "user snapshots",
             "user snapshots failed",
             "failed by its checkpoints",
@@ -81,9 +86,8 @@ SECTIONS: tuple[Section, ...] = (
         "restarts and ends",
         (
             "restarts from a snapshot",
+            "restarts with in-flight rows",
             "restarts with several layers",
-            "restored in-flight rows",
-            "carried rows",
             "corrupt snapshots passed over",
             "drivers fenced",
             "commits made again",
@@ -92,6 +96,7 @@ SECTIONS: tuple[Section, ...] = (
             "subtasks finished",
             "queries ended",
             "restored cold",
+            "restored cold with several layers",
             "snapshots compared",
         ),
     ),

@@ -84,6 +84,16 @@ def _no_dead(original: Any) -> Any:
     return abort
 
 
+def _gate_not_told(original: Any) -> Any:
+    def abort(self: SubtaskCheckpoints, checkpoint: CheckpointId) -> None:
+        blocked = [channel for channel in self._gate.channels.values() if channel.blocked_by == checkpoint]
+        original(self, checkpoint)
+        for channel in blocked:
+            channel.blocked_by = checkpoint
+
+    return abort
+
+
 def _nothing_turned(original: Any) -> Any:
     def turn_older(self: SubtaskCheckpoints, checkpoint: CheckpointId) -> list[Command]:
         return []
@@ -168,6 +178,10 @@ ALIGNMENT = {
     "dead-id-forgotten": mutant(
         "an aborted checkpoint's id is not remembered: its late barriers count",
         (SubtaskCheckpoints, "abort", _no_dead),
+    ),
+    "dead-checkpoint-keeps-channels-blocked": mutant(
+        "channels that wait for the other barriers of an aborted checkpoint go on waiting",
+        (SubtaskCheckpoints, "abort", _gate_not_told),
     ),
     "older-not-turned": mutant(
         "an older aligned checkpoint stays aligned when a newer one overtakes",

@@ -56,14 +56,6 @@ def _count_acknowledgements(original: Any) -> Any:
     return on_ack
 
 
-def _nothing_told(original: Any) -> Any:
-    def abort(self: Coordinator, *arguments: Any) -> list[ct.Command]:
-        commands = original(self, *arguments)
-        return [dataclasses.replace(c, tell_slots=False) if isinstance(c, ct.Abort) else c for c in commands]
-
-    return abort
-
-
 def _failed_write_ignored(original: Any) -> Any:
     def close(self: SectionWriter) -> None:
         try:
@@ -154,10 +146,6 @@ SNAPSHOTS = {
     "duplicate-acknowledgement-counted": mutant(
         "a slot that acknowledges twice counts as two slots",
         (Coordinator, "_on_ack", _count_acknowledgements),
-    ),
-    "abort-not-told": mutant(
-        "slots are not told of an aborted checkpoint",
-        (Coordinator, "_abort", _nothing_told),
     ),
     "failed-write-acknowledged": mutant(
         "a capture is acknowledged although its file could not be made durable",
