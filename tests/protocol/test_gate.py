@@ -126,6 +126,20 @@ def test_the_watermark_is_the_minimum_and_an_ended_channel_does_not_hold_it_back
     assert gate.risen() is None
 
 
+@pytest.mark.parametrize("first_to_end", [0, 1])
+def test_where_event_time_ends_up_does_not_depend_on_which_of_two_sources_ends_first(first_to_end: int) -> None:
+    near, far = ChannelId(0, 0, 0), ChannelId(1, 0, 0)
+    gate = gate_of([near, far])
+    gate.arrive(near, Watermark(10))
+    gate.arrive(far, Watermark(30))
+    for channel in (near, far) if first_to_end == 0 else (far, near):
+        gate.arrive(channel, EndOfPartition())
+    while gate.poll(1) is not None:
+        gate.risen()
+    assert gate.ended
+    assert gate.watermark_us == 10
+
+
 def test_a_reached_barrier_blocks_its_channel_only() -> None:
     gate = gate_of([A, B])
     barrier = Barrier(1, Alignment.ALIGNED)

@@ -152,9 +152,9 @@ class _Progress:
             self.inflight_bytes += cost
             self.inflight_rows += part.rows
 
-    def record(self) -> list[Command]:
+    def record(self, part_bytes: int) -> list[Command]:
         """What was captured, once it is worth handing over."""
-        if self.captured_bytes < PART_BYTES:
+        if self.captured_bytes < part_bytes:
             return []
         part, self.captured, self.captured_bytes = self.captured, [], 0
         return [Record(self.checkpoint, part)]
@@ -168,16 +168,25 @@ class SubtaskCheckpoints:
         gate: the subtask's inputs; without channels for a source.
         outputs: the subtask's outputs; without channels for a sink.
         on_last: begin unaligned checkpoints with their last barrier instead of their first.
+        part_bytes: of in-flight data that is handed over at once.
 
     Attributes:
         turned_at_input, turned_at_output: how often an aligned checkpoint was turned unaligned there.
     """
 
-    def __init__(self, subject: str, gate: InputGate, outputs: Outputs, on_last: bool = False) -> None:
+    def __init__(
+        self,
+        subject: str,
+        gate: InputGate,
+        outputs: Outputs,
+        on_last: bool = False,
+        part_bytes: int | None = None,
+    ) -> None:
         self._subject = subject
         self._gate = gate
         self._outputs = outputs
         self._on_last = on_last
+        self._part_bytes = part_bytes or PART_BYTES
         self._active: dict[CheckpointId, _Progress] = {}
         self._dead: dict[CheckpointId, None] = {}
         self._newest: CheckpointId = 0
@@ -252,7 +261,7 @@ class SubtaskCheckpoints:
         else:
             progress.capture(self._outputs.overtake(barrier))
         progress.move("epoch ended")
-        return [*progress.record(), *self.ready()]
+        return [*progress.record(self._part_bytes), *self.ready()]
 
     def leaving(self, barrier: Barrier, now_ms: float) -> Barrier:
         """The barrier as it is sent: with the time that was spent here. To be asked before ``ready``."""
@@ -378,7 +387,7 @@ class SubtaskCheckpoints:
             progress.barrier = _unaligned(progress.barrier)
             progress.capture(self._outputs.overtake_waiting(progress.barrier))
             self.turned_at_output += 1
-            return progress.record()
+            return progress.record(self._part_bytes)
         return []
 
     def _turn_inputs(self, progress: _Progress) -> list[Command]:
@@ -396,14 +405,14 @@ class SubtaskCheckpoints:
         progress.move("turned unaligned")
         self._gate.unblock(checkpoint)
         self.turned_at_input += progress.began_aligned
-        return [*progress.record(), EndEpoch(progress.barrier)]
+        return [*progress.record(self._part_bytes), EndEpoch(progress.barrier)]
 
     def _record(self, channel: ChannelId, buffer: Buffer) -> list[Command]:
         commands: list[Command] = []
         for progress in self._active.values():
             if progress.phase is not Phase.ALIGNING and channel in progress.awaited:
                 progress.capture([self._gate.channels[channel].reference(buffer)])
-                commands += progress.record()
+                commands += progress.record(self._part_bytes)
         return commands
 
     # -- the dead -------------------------------------------------------------------------------------------------

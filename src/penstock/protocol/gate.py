@@ -79,6 +79,9 @@ class InputGate:
         self._subject = subject
         self._channels = {c.channel: c for c in channels}
         self._order = list(self._channels.values())
+        self._by_edge: dict[int, list[InputChannel]] = {}
+        for channel in self._order:
+            self._by_edge.setdefault(channel.channel.edge, []).append(channel)
         self._budget = max(budget, window * len(self._order))
         self._window = window
         self.recovered = recovered
@@ -98,8 +101,9 @@ class InputGate:
 
     @property
     def watermark_us(self) -> int | None:
-        """The minimum over the channels that have not ended, None until each has one. It only rises. When all have
-        ended, the largest of each edge counts, and the least of these."""
+        """The least of all edges, None until each channel has one; it only rises. An edge stands at the minimum over
+        its channels that have not ended, and for ever at the largest when all have: how far event time comes in the end
+        does not depend on who ends first."""
         return self._watermark_us
 
     @property
@@ -242,25 +246,16 @@ class InputGate:
         known = [us for us in (channel.watermark_us, self._watermark_us) if us is not None]
         return max(known, default=None)
 
-    def _final(self) -> int | None:
-        """All channels have ended: every edge stands at the largest watermark that came by it."""
-        by_edge: dict[int, int] = {}
-        for channel in self._order:
-            if channel.watermark_us is not None:
-                edge = channel.channel.edge
-                by_edge[edge] = max(channel.watermark_us, by_edge.get(edge, channel.watermark_us))
-        return min(by_edge.values(), default=None)
-
     def _minimum(self) -> int | None:
-        if self._order and all(c.ended for c in self._order):
-            return self._final()
         minimum: int | None = None
-        for channel in self._order:
-            if channel.ended:
-                continue
-            if channel.watermark_us is None:
+        for channels in self._by_edge.values():
+            alive = [c.watermark_us for c in channels if not c.ended]
+            if None in alive:
                 return None
-            minimum = channel.watermark_us if minimum is None else min(minimum, channel.watermark_us)
+            known = [c.watermark_us for c in channels if c.watermark_us is not None and (not alive or not c.ended)]
+            if known:
+                stands_at = min(known) if alive else max(known)
+                minimum = stands_at if minimum is None else min(minimum, stands_at)
         return minimum
 
     def _measure(self, now_ms: float) -> None:

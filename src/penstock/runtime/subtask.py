@@ -23,7 +23,7 @@ from penstock.errors import FunctionError, ProtocolViolation
 from penstock.graph.model import JobGraph, Vertex
 from penstock.ids import ChannelId, CheckpointId, GenerationId, SubtaskId
 from penstock.operators.base import OperatorContext, OperatorState
-from penstock.protocol.alignment import CaptureReady, Command, Declined, EndEpoch, Record, SubtaskCheckpoints
+from penstock.protocol.alignment import PART_BYTES, CaptureReady, Command, Declined, EndEpoch, Record, SubtaskCheckpoints
 from penstock.protocol.elements import Alignment, Barrier
 from penstock.protocol.gate import BarrierReached, ChannelEnded, WatermarkRose
 from penstock.protocol.input import RowRange
@@ -118,7 +118,8 @@ class Subtask:
         self.gate = build_gate(graph, subtask, generation, options, restore.channel_watermarks, recovered)
         self.outputs = build_outputs(graph, subtask, generation, options)
         on_last = options.checkpoint_trigger_on is TriggerOn.LAST_BARRIER
-        self._checkpoints = SubtaskCheckpoints(f"checkpoints {subtask}", self.gate, self.outputs, on_last)
+        part_bytes = max(1, min(PART_BYTES, options.checkpoint_capture_memory // 8))
+        self._checkpoints = SubtaskCheckpoints(f"checkpoints {subtask}", self.gate, self.outputs, on_last, part_bytes)
         self._input_numbers = {edge.id: number for number, edge in enumerate(graph.inputs(vertex.id))}
         self._partitioners = [(e.id, partitioner(e, subtask.index, graph)) for e in graph.outputs(vertex.id)]
         self._sizer = SliceSizer(self.outputs.step_bytes)

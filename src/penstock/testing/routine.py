@@ -28,8 +28,9 @@ class Routine:
 
     def kill(self, store: SimulatedStore) -> None:
         """It never goes on, and what it tries on its way out has no effect."""
-        if self._greenlet.dead:
+        if self._greenlet.dead or self._greenlet is getcurrent():
             return
+        self._greenlet.parent = getcurrent()  # to where its end leads; perhaps another routine of the same process
         store.dying = True
         try:
             self._greenlet.throw(Crash)
