@@ -23,7 +23,15 @@ from penstock.errors import FunctionError, ProtocolViolation
 from penstock.graph.model import JobGraph, Vertex
 from penstock.ids import ChannelId, CheckpointId, GenerationId, SubtaskId
 from penstock.operators.base import OperatorContext, OperatorState
-from penstock.protocol.alignment import PART_BYTES, CaptureReady, Command, Declined, EndEpoch, Record, SubtaskCheckpoints
+from penstock.protocol.alignment import (
+    PART_BYTES,
+    CaptureReady,
+    Command,
+    Declined,
+    EndEpoch,
+    Record,
+    SubtaskCheckpoints,
+)
 from penstock.protocol.elements import Alignment, Barrier
 from penstock.protocol.gate import BarrierReached, ChannelEnded, WatermarkRose
 from penstock.protocol.input import RowRange
