@@ -80,20 +80,23 @@ def test_every_step_is_told() -> None:
     told: list[str] = []
     settings = Settings(nodes=chain("count"), skew=0.5, parallelism=1)
     shrink(Task(1, settings), fails_if(lambda s: s.rows == 160), told.append)
-    plain = Settings(nodes=chain("count"), parallelism=1)
-    relay = Settings(nodes=chain("relay"), parallelism=1)
-    assert told == [f"plain skew: {size_text(plain)}", f"a plainer node: {size_text(relay)}"]
+    plain = Settings(nodes=(SOURCE,), parallelism=1)
+    skewed = Settings(nodes=(SOURCE,), parallelism=1, skew=0.5)
+    whole = Settings(nodes=chain("count"), parallelism=1, skew=0.5)
+    assert told == [
+        f"nothing restored cold: {size_text(whole)}",
+        f"one node less: {size_text(skewed)}",
+        f"plain skew: {size_text(plain)}",
+    ]
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(12))
 def test_all_candidates_are_jobs_that_can_run(seed: int) -> None:
     def legal(settings: Settings) -> bool:
         for position, node in enumerate(settings.nodes):
             assert all(0 <= inlet.producer < position for inlet in node.inlets)
             assert (node.kind == "source") == (not node.inlets)
             assert node.kind != "join" or len(node.inlets) == 2
-        read = {inlet.producer for node in settings.nodes for inlet in node.inlets}
-        assert all(n in read for n, node in enumerate(settings.nodes) if node.kind == "source")
         assert settings.rows > 0
         return settings.rows > 50
 
@@ -104,4 +107,4 @@ def test_a_node_is_cut_out_of_the_middle_and_its_readers_go_to_its_producer() ->
     nodes = chain("count", "sort", "relay")
     assert without(nodes, 2) == (SOURCE, Node("count", (Inlet(0, "hash"),)), Node("relay", (Inlet(1, "hash"),)))
     assert without(chain("count"), 0) is None, "nothing to read from"
-    assert without(chain("count"), 1) is None, "a source is no sink"
+    assert without(chain("count"), 1) == (SOURCE,), "what nobody reads from has a sink"

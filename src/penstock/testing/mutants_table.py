@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from penstock.testing.failure import SimulationFailure
 from penstock.testing.mutants import AREAS, MUTANTS
 from penstock.testing.parallel import Workers
 from penstock.testing.schedule import Task
@@ -51,24 +52,36 @@ class Kill(msgspec.Struct, frozen=True):
 
 
 def check_mutants(names: Sequence[str], workers: Workers, tell: Callable[[str], None]) -> list[Verdict]:
-    """Run every mutant; ``tell`` is told of each verdict."""
-    verdicts = []
+    """Run every mutant; ``tell`` is told of each verdict.
+
+    Raises:
+        SimulationFailure: a schedule fails without any mutant: nothing can be said.
+    """
+    _require_sound(workers, (Task(seed, calm=True) for seed in range(CALM)))
+    verdicts: list[Verdict] = []
     for name in names:
         verdict = check_mutant(name, workers)
         verdicts.append(verdict)
         tell(verdict.text)
+    _require_sound(workers, (Task(seed) for seed in sorted({v.seed for v in verdicts if v.seed is not None})))
     return verdicts
+
+
+def _require_sound(workers: Workers, tasks: Iterator[Task]) -> None:
+    failed = first_failure(workers, tasks)
+    if failed is not None:
+        raise SimulationFailure(f"seed {failed[0]} fails without any mutant, by {failed[1]}", "mutants")
 
 
 def check_mutant(name: str, workers: Workers) -> Verdict:
     """The calm schedules, then random ones up to the first that fails."""
-    calm = _first_failure(workers, (Task(seed, calm=True, mutant=name) for seed in range(CALM)))
-    killed = _first_failure(workers, (Task(seed, mutant=name) for seed in range(WITHIN)))
+    calm = first_failure(workers, (Task(seed, calm=True, mutant=name) for seed in range(CALM)))
+    killed = first_failure(workers, (Task(seed, mutant=name) for seed in range(WITHIN)))
     seed, oracle = (None, "") if killed is None else killed
     return Verdict(name, "" if calm is None else f"seed {calm[0]}: {calm[1]}", seed, oracle)
 
 
-def _first_failure(workers: Workers, tasks: Iterator[Task]) -> tuple[int, str] | None:
+def first_failure(workers: Workers, tasks: Iterator[Task]) -> tuple[int, str] | None:
     """The lowest failing seed and its oracle; tasks come with rising seeds."""
     failures: dict[int, str] = {}
 

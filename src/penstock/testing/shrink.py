@@ -15,7 +15,7 @@ import msgspec
 from penstock.testing.parallel import Workers
 from penstock.testing.schedule import Task
 from penstock.testing.settings import Settings
-from penstock.testing.topology import Inlet, Node, leaves
+from penstock.testing.topology import Inlet, Node
 
 SEEDS = 4
 """How many seeds a candidate is tried with."""
@@ -37,7 +37,6 @@ PLAIN = (
     "trigger_on",
     "allow_older",
     "bounded",
-    "cold",
     "max_concurrent",
     "alignment",
     "alignment_timeout_ms",
@@ -132,6 +131,11 @@ def fewer_snapshots(settings: Settings) -> Iterator[tuple[str, Settings]]:
     return _fewer(settings, "snapshots")
 
 
+def nothing_afterwards(settings: Settings) -> Iterator[tuple[str, Settings]]:
+    """No snapshot is restored cold: what fails before that is the shorter story."""
+    yield "nothing restored cold", _change(settings, cold=False)
+
+
 def fewer_nodes(settings: Settings) -> Iterator[tuple[str, Settings]]:
     """Without one node: its readers read from its producer instead, or it was a leaf, or a source nobody needs."""
     for position in range(len(settings.nodes) - 1, -1, -1):
@@ -158,12 +162,9 @@ def without(nodes: tuple[Node, ...], position: int) -> tuple[Node, ...] | None:
 
 
 def _legal(nodes: tuple[Node, ...]) -> bool:
-    """Sources read nothing, everything else something (a join two), no source is a sink as well."""
-    for position, node in enumerate(nodes):
-        needed = 0 if node.kind == "source" else 2 if node.kind == "join" else 1
-        if len(node.inlets) < needed or (node.kind == "source" and position in leaves(nodes)):
-            return False
-    return any(node.kind == "source" for node in nodes)
+    """Sources read nothing, everything else something, a join two."""
+    needed = {"source": 0, "join": 2}
+    return bool(nodes) and all(len(node.inlets) >= needed.get(node.kind, 1) for node in nodes)
 
 
 def fewer_edges(settings: Settings) -> Iterator[tuple[str, Settings]]:
@@ -227,6 +228,7 @@ def _with_node(settings: Settings, position: int, **changes: Any) -> tuple[Node,
 
 
 REDUCTIONS: tuple[Reduction, ...] = (
+    nothing_afterwards,
     fewer_faults,
     fewer_snapshots,
     fewer_nodes,
@@ -242,7 +244,17 @@ def shrink_by_oracle(failing: Task, oracle: str, workers: Workers, tell: Callabl
     """Shrink a task that fails by ``oracle``; candidates are run by ``workers``."""
 
     def first_like_it(tasks: list[Task]) -> Task | None:
-        failures = {r.task.seed: r.failure for r in workers.run(tasks) if r.failure is not None}
-        return next((t for t in tasks if t.seed in failures and failures[t.seed].oracle == oracle), None)
+        found: list[Task] = []
+
+        def until_found() -> Iterator[Task]:
+            for task in tasks:
+                if found:
+                    return
+                yield task
+
+        for result in workers.run(until_found()):
+            if result.failure is not None and result.failure.oracle == oracle:
+                found.append(result.task)
+        return min(found, key=tasks.index, default=None)
 
     return shrink(failing, first_like_it, tell)

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.testing.coverage import REQUIRED_FROM, Coverage
+from penstock.testing.failure import SimulationFailure
 from penstock.testing.mutants import MUTANTS
 from penstock.testing.mutants_table import CALM, WITHIN, check_mutants, write_table
 from penstock.testing.parallel import LIMIT_S, Workers, cores
@@ -173,7 +174,11 @@ def _mutants(chosen: argparse.Namespace) -> int:
     names = [chosen.mutant] if chosen.mutant else sorted(MUTANTS)
     print(f"{len(names)} mutants: {CALM} calm schedules each, then up to {WITHIN} random ones")
     with Workers(chosen.workers, LIMIT_S) as workers:
-        verdicts = check_mutants(names, workers, lambda text: print(text, flush=True))
+        try:
+            verdicts = check_mutants(names, workers, lambda text: print(text, flush=True))
+        except SimulationFailure as unsound:
+            print(unsound)
+            return FAILED
     useless = [verdict for verdict in verdicts if not verdict.good]
     print(f"{len(verdicts) - len(useless)} of {len(verdicts)} pass the calm schedules and are killed")
     if chosen.write:
