@@ -8,7 +8,7 @@ leave the queue only with credit, so that nothing lies in hidden buffers: what i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 
@@ -49,8 +49,8 @@ class OutputChannel:
 
     Attributes:
         piece_bytes: rows are cut and coalesced to at most this; never more than the window.
-        least_piece_bytes: and to no less than this, to fit into the credit that is left. A buffer that leaves tells
-            what waits behind it; without one, the consumer would not know that anything waits.
+        least_piece_bytes: where nothing waits, the first piece is cut to the credit that is left, if that is so much. A
+            buffer that leaves tells what waits behind it; without one, the consumer would not know that anything does.
     """
 
     def __init__(
@@ -76,10 +76,7 @@ class OutputChannel:
     def add(self, payload: Payload, now_ms: float) -> None:
         """Queue rows, cut to the window or smaller; small ones wait in the tail for more."""
         self._require_open("rows")
-        most = self.piece_bytes
-        if not self._queue:
-            most = min(most, max(self.least_piece_bytes, self.credit))
-        for piece, cost in cut(payload, most, self._payloads.measure):
+        for piece, cost, most in self._pieces(payload):
             if self._tail and self._tail_cost + cost > most:
                 self._seal()
             if not self._tail:
@@ -202,6 +199,18 @@ class OutputChannel:
         for element in self._queue:
             if isinstance(element, Buffer):
                 assert element.cost <= self._window or element.rows == 1, f"{self.channel}: {element.id} is too large"
+
+    def _pieces(self, payload: Payload) -> Iterator[tuple[Payload, int, int]]:
+        """With their costs, and what each was cut to."""
+        measure = self._payloads.measure
+        if not self._queue and self.least_piece_bytes <= self.credit < self.piece_bytes:
+            first, cost = next(cut(payload, self.credit, measure))
+            yield first, cost, self.credit
+            if first.num_rows == payload.num_rows:
+                return
+            payload = payload.slice(first.num_rows)
+        for piece, cost in cut(payload, self.piece_bytes, measure):
+            yield piece, cost, self.piece_bytes
 
     def _following(self) -> int:
         """The cost of the buffer behind the head; 0 if there is none, or none but the tail."""

@@ -16,8 +16,8 @@ from penstock.runtime.payloads import ARROW
 
 TARGET_WINDOW = 128 << 10
 """The most a window has with ``inflight_target_ms``: a slow consumer's channel may be sent so much before anything is
-known of its speed, and again when it ran empty; a fast one lives on floating credit. But buffers are cut to the window,
-and rows of 16 bytes cost an exchange a seventh more at half of this (nothing measurable at this)."""
+known of its speed, and again when it ran empty; a fast one lives on floating credit. But buffers are cut to the window:
+an exchange of rows of 16 bytes costs 5 % more processor time than with 1 MiB, and at half of this 25 %."""
 
 OUTPUT_SHARE = 4
 """A subtask's output queues take at most this part of ``memory_per_gate``, and the rows of one step more."""
