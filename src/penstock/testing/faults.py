@@ -58,11 +58,11 @@ class Faults:
         self._answers: list[str] = []
         self._user_errors = 0
         self._commits: list[str] = []
-        self._crash_in_recovery = False
+        self._crashes_left = 0
 
     def stop(self) -> None:
         """Nothing goes wrong from here on, and everything is quick."""
-        self._crash_in_recovery = False
+        self._crashes_left = 0
         self._armed.clear()
         self._slow.clear()
         self._answers.clear()
@@ -118,20 +118,22 @@ class Faults:
 
     def deployed(self, generation: SimulatedGeneration, inflight_rows: int) -> None:
         """A Generation begins that has so many rows to replay."""
-        if self._crash_in_recovery and inflight_rows:
+        if self._crashes_left == 1 and inflight_rows:
             until_ms = self._world.chance.now_ms + 2.0 * self._world.settings.interval_ms
             for slot in generation.slots:
                 slot.delay_loads(until_ms)
 
     def completed(self, metadata: SnapshotMetadata) -> None:
         """A snapshot exists."""
-        entries = (entry for slot in metadata.slots for subtask in slot.subtasks for entry in subtask.inflight)
-        if self._crash_in_recovery and any(entry.layer < metadata.generation for entry in entries):
-            slot = self._some_slot()
-            if slot is not None:
-                self._crash_in_recovery = False
+        if not self._crashes_left:
+            return
+        layers = {entry.layer for slot in metadata.slots for subtask in slot.subtasks for entry in subtask.inflight}
+        slot = self._some_slot()
+        if slot is not None and layers and (self._crashes_left == 2 or min(layers) < metadata.generation):
+            self._crashes_left -= 1
+            if not self._crashes_left:
                 self._seen("crash in recovery")
-                slot.die()
+            slot.die()
 
     def commits(self, phase: str) -> None:
         """Around a commit."""
@@ -176,11 +178,8 @@ class Faults:
         self._arm("driver crash in effect", lambda process, *_: isinstance(process, SimulatedDriver), self._dies)
 
     def _crash_twice(self) -> None:
-        """A crash, and another one behind the first checkpoint that carries what the first left to be replayed."""
-        slot = self._some_slot()
-        if slot is not None:
-            self._crash_in_recovery = True
-            slot.die()
+        """A crash behind a checkpoint with in-flight rows, another behind one that carries some of them on."""
+        self._crashes_left = 2
 
     def _dies(self, process: Process) -> None:
         process.die()
