@@ -131,7 +131,8 @@ class SlotHost:
         if message.stream not in self._consumers:
             raise GenerationFailed(f"slot {peer} sent something on edge {message.stream}, which does not exist")
         if isinstance(received, ReceivedElement):
-            self._inboxes[self._consumers[received.channel.edge]].append(self._arrived(received.channel, received.element))
+            arrived = self._arrived(received.channel, received.element)
+            self._inboxes[self._consumers[received.channel.edge]].append(arrived)
         elif isinstance(received, ReceivedGrant):
             self._inboxes[self._producers[received.channel.edge]].append(Granted(received.channel, received.credit))
 
