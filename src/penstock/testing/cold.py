@@ -55,6 +55,7 @@ def run_cold(settings: Settings, chance: Chance, figures: Figures, cut: Cut) -> 
         inflight_target_ms=None,
         tolerable_failures=None,
         timeout_ms=60_000,
+        interval_ms=200,
         faults=(),
         snapshots=(),
     )

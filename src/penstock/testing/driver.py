@@ -26,7 +26,7 @@ from penstock.testing.world import World
 
 RESTARTS = RestartPolicy(attempts=1_000, delay_ms=10, max_delay_ms=500)
 """A schedule has more faults than a query should."""
-MANY_CHECKPOINTS = 12
+MANY_CHECKPOINTS = 10
 """After so many complete ones the user lengthens the interval: a schedule is to be short."""
 REQUEST_TIMEOUT_MS = 2_000
 

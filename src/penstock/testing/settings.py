@@ -161,11 +161,11 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 def _draw(random: Random) -> Settings:
-    parallelism = random.choices((1, 2, 3, 4, 5, 6), (12, 46, 20, 12, 5, 5))[0]
+    parallelism = random.choices((1, 2, 3, 4, 5, 6), (14, 50, 18, 10, 4, 4))[0]
     window_rows = random.choices((1, 2, 8, 32, 128, 10_000), (5, 7, 15, 30, 23, 20))[0]
     window = ROW_BYTES * window_rows
-    # A schedule's time is spent on rows, and with small windows on buffers.
-    volume = min(4_400, 250 + 75 * window_rows) * random.uniform(0.6, 1.0)
+    # A schedule's time is spent on rows, and with small windows or many channels on buffers.
+    volume = min(4_900, 280 + 85 * window_rows) * random.uniform(0.7, 1.0) * min(1.0, 3 / parallelism)
     return Settings(
         nodes=_with_costs(random, with_volume(draw_nodes(random), parallelism, volume)),
         parallelism=parallelism,
@@ -179,7 +179,7 @@ def _draw(random: Random) -> Settings:
         inflight_target_ms=random.choice((None, None, None, 50)),
         max_inflight_bytes=random.choice((None, None, None, None, 2_000)),
         capture_memory=random.choice((512 << 20, 512 << 20, 512 << 20, 4_000)),
-        interval_ms=random.choice((20, 50, 100, 200)),
+        interval_ms=random.choice((30, 60, 120, 240)),
         timeout_ms=random.choice((150, 5_000, 60_000, 60_000)),
         alignment=random.choice(("auto", "auto", "unaligned", "unaligned", "aligned")),
         alignment_timeout_ms=random.choice((0, 5, 20, 100)),
@@ -191,7 +191,7 @@ def _draw(random: Random) -> Settings:
         pace_ms=random.choice((0.02, 0.05, 0.1)),
         eagerness=random.choice((0.15, 0.4, 1.0)),
         bounded=random.random() < 0.4,
-        checks=random.choice((1, 4, 16)),
+        checks=random.choice((1, 8, 32)),
         allow_older=random.random() < 0.5,
         faults=_draw_faults(random),
         snapshots=tuple(
