@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.testing.mutants import MUTANTS
-from penstock.testing.mutants_table import BEGIN, PAGE, WITHIN, read_kills, table
+from penstock.testing.mutants_table import BEGIN, PAGE, WITHIN, first_failure, read_kills, table
 from penstock.testing.mutation import mutant
 from penstock.testing.parallel import Workers
 from penstock.testing.schedule import Result, Task
@@ -23,8 +23,6 @@ ROOT = Path(__file__).parents[2]
 KILLS = read_kills(ROOT)
 CALM = 2
 """Calm schedules here; the long command runs more of them."""
-TRIED = 60
-"""Seeds that are tried if the recorded one does not kill any more."""
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +52,9 @@ def test_a_mutant_is_killed(name: str, results: dict[str, list[Result]], workers
     assert name in KILLS, "record its seed: python -m penstock.testing.simulate --mutants --write"
     if any(result.failure is not None for result in results[name] if not result.task.calm):
         return
-    tried = (Task(seed, mutant=name) for seed in range(TRIED))
-    assert any(result.failure is not None for result in workers.run(tried)), f"survives {TRIED} schedules"
+    found = first_failure(workers, (Task(seed, mutant=name) for seed in range(WITHIN)))
+    assert found is not None, f"survives {WITHIN} schedules"
+    assert next(workers.run([Task(found[0])])).failure is None, "the schedule fails without the mutant, too"
 
 
 def test_there_are_enough_mutants_and_all_were_killed_in_time() -> None:

@@ -17,6 +17,7 @@ from penstock.snapshot.effects import DriverEffects
 from penstock.snapshot.inflight_index import NOTHING, BaseIndexes, InflightIndex, Piece
 from penstock.snapshot.log import GenerationOpened, LogView, SnapshotLog, Summary, fold
 from penstock.snapshot.sections import SectionWriter
+from penstock.snapshot.slot_writer import SlotWriter
 from penstock.testing.mutation import mutant
 
 
@@ -129,11 +130,16 @@ def _newest_index(original: Any) -> Any:
     return of_base
 
 
-def _never_forgotten(original: Any) -> Any:
-    def forget(self: BaseIndexes, checkpoint: CheckpointId) -> None:
-        return
+def _index_of_the_abandoned(original: Any) -> Any:
+    def abandon(self: SlotWriter, checkpoint: CheckpointId) -> None:
+        writer, index = self._writers.get(checkpoint), self._indexes._indexes.get(checkpoint)
+        parts = [] if writer is None else list(writer._parts.values())
+        pieces = [piece for part in parts for lane in part.lanes.values() for piece in lane]
+        original(self, checkpoint)
+        if pieces or index is not None:
+            self._indexes.add(checkpoint, index or InflightIndex(pieces))
 
-    return forget
+    return abandon
 
 
 SNAPSHOTS = {
@@ -160,10 +166,10 @@ SNAPSHOTS = {
         "the rest of a half-read buffer is referred to from the buffer's first durable row",
         (Piece, "part", _from_its_first_row),
     ),
-    "reference-into-an-incomplete-checkpoint": mutant(
-        "rows are referred to in the newest checkpoint that was written, be it in flight or aborted",
+    "reference-into-an-aborted-checkpoint": mutant(
+        "rows are referred to in the newest checkpoint of which anything was written, be it in flight or aborted",
         (BaseIndexes, "of_base", _newest_index),
-        (BaseIndexes, "forget", _never_forgotten),
+        (SlotWriter, "abandon", _index_of_the_abandoned),
     ),
     "base-not-pinned": mutant(
         "the base of a checkpoint in flight may be collected",
