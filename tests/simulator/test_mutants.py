@@ -7,15 +7,17 @@ with it and a recorded seed may pass. Then the first seeds are tried; to record 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
+from penstock.testing.failure import SimulationFailure
 from penstock.testing.mutants import MUTANTS
-from penstock.testing.mutants_table import BEGIN, PAGE, WITHIN, first_failure, read_kills, table
+from penstock.testing.mutants_table import BEGIN, PAGE, WITHIN, Verdict, check_mutants, first_failure, read_kills, table
 from penstock.testing.mutation import mutant
 from penstock.testing.parallel import Workers
-from penstock.testing.schedule import Result, Task
+from penstock.testing.schedule import Failure, Result, Task
 
 pytestmark = pytest.mark.simulation
 
@@ -67,6 +69,34 @@ def test_there_are_enough_mutants_and_all_were_killed_in_time() -> None:
 def test_the_documentation_has_the_recorded_table() -> None:
     page = (ROOT / PAGE).read_text(encoding="utf-8")
     assert table(KILLS) in page.partition(BEGIN)[2]
+
+
+class FailingOn:
+    """Workers whose every schedule ends at once; ``fails`` says which ones fail."""
+
+    def __init__(self, fails: Callable[[Task], bool]) -> None:
+        self._fails = fails
+
+    def run(self, tasks: Iterable[Task]) -> Iterator[Result]:
+        for task in tasks:
+            yield Result(task, failure=Failure("output", "") if self._fails(task) else None)
+
+
+def verdict(fails: Callable[[Task], bool]) -> Verdict:
+    return check_mutants(["layers-merged"], FailingOn(fails), lambda text: None)[0]  # type: ignore[arg-type]
+
+
+def test_a_mutant_that_fails_calmly_or_survives_is_no_good() -> None:
+    assert verdict(lambda task: task.mutant is not None and not task.calm and task.seed >= 7).good
+    assert verdict(lambda task: task.mutant is not None and not task.calm and task.seed >= 7).seed == 7
+    assert not verdict(lambda task: task.mutant is not None and task.seed == 3).good, "it fails a calm one"
+    assert not verdict(lambda task: task.mutant is not None and task.seed >= WITHIN).good, "it survives"
+
+
+@pytest.mark.parametrize("calm", [True, False])
+def test_nothing_is_said_if_the_code_itself_fails(calm: bool) -> None:
+    with pytest.raises(SimulationFailure, match="seed 3 fails without any mutant"):
+        verdict(lambda task: task.calm == calm and task.seed == 3)
 
 
 def test_a_mutant_is_gone_when_its_context_ends() -> None:
