@@ -110,6 +110,11 @@ class SimulatedDriver:
 
     # -- life -----------------------------------------------------------------------------------------------------
 
+    @property
+    def sound(self) -> bool:
+        """No recovery is on its way or about to be: it might pass over what a fault has spoilt and take rows back."""
+        return self.current is not None and all(slot.alive for slot in self.current.slots)
+
     def die(self) -> None:
         """Like ``kill -9``: nothing is closed, the slots will notice."""
         if not self.alive:

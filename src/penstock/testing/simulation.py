@@ -104,7 +104,7 @@ class Simulation:
         while True:
             if not self._drivers and not self._ended:
                 scheduler.ready(self._actor_driver)
-            done = self._ended or self._all_visible
+            done = self._ended or (self._all_visible and any(driver.sound for driver in self._drivers))
             rested = done and (chance.steps >= next_step or not scheduler.may_go_on)
             if ahead and (chance.steps >= ahead[0][0] or rested):
                 _, what, kind = ahead.popleft()
