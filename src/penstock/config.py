@@ -100,7 +100,7 @@ class Options:
             the last complete one; None: any number.
         checkpoint_trigger_on: see ``TriggerOn``.
         checkpoint_max_inflight_bytes: in-flight bytes of one checkpoint in one slot beyond which it is declined.
-        checkpoint_capture_memory: captured bytes of a slot that may await their write; beyond, it declines.
+        checkpoint_capture_memory: bytes of captured rows of a slot that may wait to be written; beyond, it declines.
         inflight_target_ms: how much work may lie in front of a consumer, in time at its present speed; None: as much as
             fits into its memory.
     """

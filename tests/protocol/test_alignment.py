@@ -246,7 +246,6 @@ def test_what_is_recorded_is_handed_over_in_parts_and_never_twice(monkeypatch: p
     parts = [*(r.inflight for r in m.recorded), m.ready[0].inflight]
     numbers = [number for part in parts for number in numbers_of(part)]
     assert sorted(numbers) == [0, 1, 10, 11, 20, 21, 30, 31, 40, 41, 50, 51]
-    assert m.ready[0].inflight_rows == len(numbers)
 
 
 def test_an_aligned_checkpoint_turns_unaligned_when_its_budget_is_used_up_before_all_barriers_are_read() -> None:
@@ -334,16 +333,15 @@ def test_on_last_begins_when_the_last_barrier_has_arrived_and_blocks_channels_th
     m.rows(B, 110)
     assert m.epochs == []
     consumed = [m.consume() for _ in range(4)]
-    assert sorted(map(str, consumed[:3] + consumed[3:])) == sorted(
-        map(str, [[0, 1], [100, 101], BarrierReached(A, Barrier(1, UNALIGNED)), [110, 111]])
-    )
+    assert BarrierReached(A, Barrier(1, UNALIGNED)) in consumed
+    assert [rows for rows in consumed if isinstance(rows, list)] == [[0, 1], [100, 101], [110, 111]]
     assert m.consume() is None, "A is blocked, B is read"
     m.rows(B, 120)
     m.arrive(B, Barrier(1, UNALIGNED))
     assert m.epochs == [Barrier(1, UNALIGNED)]
     m.pump()
     assert numbers_of(m.ready[0].inflight) == [120, 121], "only what is before a barrier that was not read"
-    assert m.consume() == [10, 11] or m.consume() == [10, 11]
+    assert [10, 11] in [m.consume(), m.consume()], "A goes on"
 
 
 def test_dead_ids_are_bounded() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -24,6 +24,7 @@ from penstock.operators.base import KEY_GROUP_COLUMN, Operator, OperatorState, P
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol.elements import Alignment, Buffer, Captured, Side
 from penstock.snapshot import work as w
+from penstock.snapshot.checkpoint_writer import CheckpointWriter
 from penstock.snapshot.driver import DriverCore
 from penstock.snapshot.effects import DriverEffects
 from penstock.snapshot.handover import SubtaskCapture
@@ -33,6 +34,20 @@ from penstock.snapshot.store import MemoryStore, Store
 ROWS = pa.schema([("key", pa.int64()), ("value", pa.string())])
 STATE = pa.schema([(KEY_GROUP_COLUMN, pa.int16()), ("key", pa.int64()), ("count", pa.int64())])
 COUNT, SINK, SOURCE = "count-1", "sink-1", "source-1"
+
+
+def write_captures(
+    store: Store, graph: JobGraph, generation: int, slot: int, captures: Sequence[SubtaskCapture]
+) -> SlotManifest:
+    """One slot's part of a checkpoint in one go, as a slot does it in parts; what fails leaves nothing."""
+    writer = CheckpointWriter(store, graph, generation, captures[0].checkpoint, slot)
+    try:
+        for one in sorted(captures, key=lambda c: c.subtask):
+            writer.add_capture(one)
+        return writer.finish()
+    except BaseException:
+        writer.abandon()
+        raise
 
 
 @dataclass
@@ -256,8 +271,6 @@ class Driver:
         return next(o.checkpoint for o in self.others[before:] if isinstance(o, ct.Trigger))
 
     def acknowledge(self, checkpoint: int, **changes: object) -> None:
-        from penstock.snapshot.capture import write_captures
-
         generation = self.core.generation
         for slot in range(self.graph.parallelism):
             pending = self.messages.setdefault(slot, {})

@@ -12,7 +12,6 @@ from penstock.ids import ChannelId, SubtaskId
 from penstock.protocol.elements import Captured, Side
 from penstock.snapshot.capture_queue import MAX_OVER, Begun, CaptureLimits, CaptureQueue, Ended, Recorded
 from penstock.snapshot.handover import SubtaskCapture
-from penstock.snapshot.inflight_index import cost_of
 
 CHANNEL = ChannelId(0, 0, 0)
 ONE = SubtaskId(1, 0)
@@ -94,7 +93,7 @@ def test_a_checkpoint_is_finished_or_ended_but_answered_once() -> None:
 def test_a_capture_counts_its_rows_and_not_its_state() -> None:
     queue = CaptureQueue(CaptureLimits(None, PART))
     assert queue.offer(capture(1, 0, 1, inflight=inflight(offset=5))) is None
-    assert queue.held_bytes == cost_of(inflight(offset=5)[0]) == PART // 2
+    assert queue.held_bytes == inflight(offset=5)[0].cost == PART // 2
 
 
 class QueueRules(RuleBasedStateMachine):
@@ -116,7 +115,7 @@ class QueueRules(RuleBasedStateMachine):
         if refused is not None or checkpoint in self.over:
             assert (len(self.queue), self.queue.held_bytes) == before
         else:
-            assert self.queue.held_bytes == before[1] + cost_of(recorded[0])
+            assert self.queue.held_bytes == before[1] + recorded[0].cost
 
     @rule(checkpoint=st.integers(1, 5))
     def trigger(self, checkpoint: int) -> None:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from snapshot_kit import COUNT, Target, capture, captured, driver, graph, manifests, rows, state
+from snapshot_kit import COUNT, Target, capture, captured, driver, graph, manifests, rows, state, write_captures
 
 from penstock.errors import CorruptSnapshot, LocationError
 from penstock.ids import ChannelId
 from penstock.operators.base import OperatorState
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol.elements import Alignment, Side
-from penstock.snapshot.capture import load_inflight, write_captures
 from penstock.snapshot.catalog import Catalog, metadata_path, plan_restore
 from penstock.snapshot.collect import expired, orphans
 from penstock.snapshot.log import LogView, MetadataRef, SnapshotRecord
 from penstock.snapshot.model import SlotManifest, SnapshotMetadata
+from penstock.snapshot.restore import load_inflight
 from penstock.snapshot.store import MemoryStore
 
 REF = MetadataRef("x", 0, "")

@@ -21,11 +21,11 @@ from penstock.ids import BufferId, ChannelId, SubtaskId
 from penstock.operators.base import OperatorState
 from penstock.protocol.elements import Buffer, Captured, Side
 from penstock.snapshot import checkpoint_writer
-from penstock.snapshot.capture import load_inflight
 from penstock.snapshot.capture_queue import Recorded
 from penstock.snapshot.checkpoint_writer import CheckpointWriter
 from penstock.snapshot.inflight_index import MAX_FILES, MAX_INDEXES, NOTHING, BaseIndexes, Fresh, InflightIndex, Piece
 from penstock.snapshot.model import InflightEntry, SectionRef, SlotManifest
+from penstock.snapshot.restore import load_inflight
 from penstock.snapshot.sections import data_path
 from penstock.snapshot.slot_writer import SlotWriter
 from penstock.snapshot.store import Effect, LocalStore, MemoryStore, Store

@@ -11,8 +11,8 @@ from penstock.protocol import coordinator_types as ct
 from penstock.protocol import splits as sp
 from penstock.protocol.elements import Alignment
 from penstock.snapshot import work as w
-from penstock.snapshot.capture import load_restore
 from penstock.snapshot.catalog import Catalog
+from penstock.snapshot.restore import load_restore
 from penstock.snapshot.store import MemoryStore
 
 

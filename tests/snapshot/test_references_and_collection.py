@@ -12,8 +12,8 @@ from snapshot_kit import Driver, Target, capture, captured, rows
 from penstock.ids import ChannelId
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol.elements import Captured, Side
-from penstock.snapshot.capture import load_inflight
 from penstock.snapshot.catalog import Catalog, sections_of
+from penstock.snapshot.restore import load_inflight
 from penstock.snapshot.sections import check_reference, data_path
 from penstock.snapshot.slot_writer import SlotWriter
 from penstock.snapshot.store import MemoryStore

@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from snapshot_kit import COUNT, ROWS, capture, captured, graph, rows, state
+from snapshot_kit import COUNT, ROWS, capture, captured, graph, rows, state, write_captures
 
 from penstock.connectors.base import Split
 from penstock.errors import CheckpointFailed, CorruptSnapshot, NotYet
 from penstock.ids import ChannelId
 from penstock.operators.base import OperatorState
 from penstock.protocol.elements import Side
-from penstock.snapshot.capture import load_inflight, load_restore, write_captures
 from penstock.snapshot.model import InflightEntry, SectionRef
+from penstock.snapshot.restore import load_inflight, load_restore
 from penstock.snapshot.sections import SectionWriter, check_reference, read_content, read_section
 from penstock.snapshot.store import Effect, LocalStore, MemoryStore
 

@@ -21,9 +21,9 @@ from penstock.runtime import uploads
 from penstock.runtime.messages import CheckpointAck, CheckpointDecline
 from penstock.runtime.uploads import Uploader
 from penstock.snapshot import capture_queue
-from penstock.snapshot.capture import load_inflight
 from penstock.snapshot.capture_queue import CaptureLimits
 from penstock.snapshot.model import SlotManifest
+from penstock.snapshot.restore import load_inflight
 from penstock.snapshot.sections import data_path
 from penstock.snapshot.store import Effect, MemoryStore
 

@@ -18,8 +18,8 @@ from penstock.operators.base import OperatorState
 from penstock.protocol.elements import Captured, Side
 from penstock.runtime.messages import CheckpointAck, CheckpointDecline
 from penstock.runtime.uploads import Uploader
-from penstock.snapshot.capture import load_inflight
 from penstock.snapshot.capture_queue import CaptureLimits
+from penstock.snapshot.restore import load_inflight
 from penstock.snapshot.sections import data_path
 from penstock.snapshot.store import Effect, LocalStore, MemoryStore, Store
 

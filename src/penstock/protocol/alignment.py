@@ -92,12 +92,10 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class CaptureReady:
-    """``inflight``: what was not recorded before. The sums are over all of it; times in the caller's clock."""
+    """``inflight``: what was not recorded before. Times in the caller's clock."""
 
     checkpoint: CheckpointId
     inflight: Sequence[Captured]
-    inflight_rows: int
-    inflight_bytes: int
     unaligned: bool
     start_delay_ms: float
     first_barrier_ms: float
@@ -130,8 +128,6 @@ class _Progress:
     phase: Phase = Phase.NONE
     captured: list[Captured] = field(default_factory=list)
     captured_bytes: int = 0
-    inflight_rows: int = 0
-    inflight_bytes: int = 0
 
     @property
     def checkpoint(self) -> CheckpointId:
@@ -146,11 +142,8 @@ class _Progress:
 
     def capture(self, captured: Iterable[Captured]) -> None:
         for part in captured:
-            cost = part.buffer.cost * part.rows // max(1, part.buffer.rows)
             self.captured.append(part)
-            self.captured_bytes += cost
-            self.inflight_bytes += cost
-            self.inflight_rows += part.rows
+            self.captured_bytes += part.cost
 
     def record(self, part_bytes: int) -> list[Command]:
         """What was captured, once it is worth handing over."""
@@ -308,7 +301,7 @@ class SubtaskCheckpoints:
         for checkpoint, progress in self._active.items():
             assert checkpoint not in self._dead
             assert progress.aligned or self._on_last or progress.phase is not Phase.ALIGNING
-            assert progress.phase is not Phase.ALIGNING or not progress.inflight_rows
+            assert progress.phase is not Phase.ALIGNING or not progress.captured
         for channel in self._gate.channels.values():
             blocker = channel.blocked_by
             assert blocker is None or self.phase(blocker) is Phase.ALIGNING, f"{channel.channel} blocked by {blocker}"
@@ -441,8 +434,6 @@ def _capture_of(progress: _Progress) -> CaptureReady:
     return CaptureReady(
         progress.checkpoint,
         progress.captured,
-        progress.inflight_rows,
-        progress.inflight_bytes,
         unaligned=not progress.aligned,
         start_delay_ms=progress.barrier.elapsed_ms,
         first_barrier_ms=progress.first_barrier_ms,

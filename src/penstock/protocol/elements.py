@@ -103,3 +103,8 @@ class Captured:
     buffer: Buffer
     offset: int
     rows: int
+
+    @property
+    def cost(self) -> int:
+        """The share of these rows in the buffer's bytes, as its producer measured them."""
+        return self.buffer.cost * self.rows // max(1, self.buffer.rows)

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from penstock.ids import SubtaskId
 from penstock.runtime.host import RecoveredLoaded
-from penstock.snapshot.capture import load_inflight
 from penstock.snapshot.model import InflightEntry
+from penstock.snapshot.restore import load_inflight
 from penstock.snapshot.store import Store
 
 

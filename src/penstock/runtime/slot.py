@@ -55,9 +55,9 @@ from penstock.runtime.subtask_thread import SubtaskThread
 from penstock.runtime.transport import IoLoop, Link, Listener, connect
 from penstock.runtime.uploads import Uploader
 from penstock.runtime.wire import PROTOCOL_VERSION, Message
-from penstock.snapshot.capture import load_restore
 from penstock.snapshot.capture_queue import CaptureLimits
 from penstock.snapshot.model import SubtaskManifest
+from penstock.snapshot.restore import load_restore
 from penstock.snapshot.store import LocalStore
 
 log = logging.getLogger(__name__)

@@ -313,8 +313,6 @@ class Subtask:
             start_delay_ms=ready.start_delay_ms,
             alignment_ms=ready.last_barrier_ms - ready.first_barrier_ms,
             sync_ms=end.sync_ms,
-            inflight_bytes=ready.inflight_bytes + sum(_bytes_of_entry(e) for e in end.carried),
-            inflight_rows=ready.inflight_rows + sum(e.rows for e in end.carried),
             unaligned=ready.unaligned,
         )
         messages = {
@@ -506,7 +504,3 @@ class Subtask:
             watermark_us=self.gate.watermark_us if watermark is None else watermark,
             counters=self._chain.counters(),
         )
-
-
-def _bytes_of_entry(entry: InflightEntry) -> int:
-    return entry.section.length

@@ -22,7 +22,6 @@ from penstock.config import CONF_PREFIX
 from penstock.ids import CheckpointId, SubtaskId
 from penstock.protocol.elements import Captured
 from penstock.snapshot.handover import SubtaskCapture
-from penstock.snapshot.inflight_index import cost_of
 
 MAX_OVER = 64
 """Checkpoints whose end is remembered, so that what comes late of one is dropped; more are never in flight."""
@@ -106,7 +105,7 @@ class CaptureQueue:
         checkpoint = work.checkpoint
         if checkpoint in self._over:
             return None
-        size = sum(cost_of(captured) for captured in work.inflight)
+        size = sum(captured.cost for captured in work.inflight)
         inflight_bytes = self._inflight_bytes.get(checkpoint, 0) + size
         reason = self._refusal(inflight_bytes, size)
         if reason is None:

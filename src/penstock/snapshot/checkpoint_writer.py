@@ -25,7 +25,7 @@ from penstock.ids import ChannelId, CheckpointId, GenerationId, SubtaskId
 from penstock.operators.base import KEY_GROUP_COLUMN
 from penstock.protocol.elements import Captured, Side
 from penstock.snapshot.handover import SubtaskCapture
-from penstock.snapshot.inflight_index import NOTHING, Fresh, InflightIndex, Piece, cost_of
+from penstock.snapshot.inflight_index import NOTHING, Fresh, InflightIndex, Piece
 from penstock.snapshot.model import CaptureMetrics, InflightEntry, SlotManifest, StateEntry, SubtaskManifest
 from penstock.snapshot.sections import Metadata, SectionWriter, data_path
 from penstock.snapshot.store import Store
@@ -117,7 +117,7 @@ class CheckpointWriter:
             if rows.rows:
                 lane = _Lane(rows.layer, rows.side is Side.PRODUCER, rows.channel)
                 by_lane.setdefault(lane, []).append(rows)
-                part.inflight_bytes += cost_of(rows)
+                part.inflight_bytes += rows.cost
                 part.inflight_rows += rows.rows
         for lane, recorded in sorted(by_lane.items(), key=lambda item: item[0]):
             self._add_to(lane, subtask, part, recorded)

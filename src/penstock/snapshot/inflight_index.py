@@ -9,6 +9,7 @@ stays as long as this one is in flight. Whatever the base refers to exists then,
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -54,12 +55,7 @@ class Fresh(NamedTuple):
 
     @property
     def cost(self) -> int:
-        return cost_of(self.captured, self.rows)
-
-
-def cost_of(captured: Captured, rows: int | None = None) -> int:
-    """Bytes of the captured rows (or of ``rows`` of them), as the producer measured the buffer."""
-    return captured.buffer.cost * (captured.rows if rows is None else rows) // max(1, captured.buffer.rows)
+        return replace(self.captured, offset=self.offset, rows=self.rows).cost
 
 
 class InflightIndex:

@@ -240,7 +240,8 @@ class SnapshotLog:
 
         Raises:
             Fenced: another driver has that number: this one must stop.
-            OSError: the entry is not in the log.
+            OSError: the entry is not in the log, or the store cannot tell: then the next append may meet it there and
+                take it for another driver's. This driver ends then; its successor reads what is true.
         """
         seq = self._view.next_seq
         body = _Body(seq, self._token(), entry)

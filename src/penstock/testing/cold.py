@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from penstock.protocol.elements import Alignment
-from penstock.snapshot.capture import load_inflight, load_restore
 from penstock.snapshot.catalog import plan_restore
 from penstock.snapshot.driver import unread_splits
 from penstock.snapshot.model import SnapshotMetadata
+from penstock.snapshot.restore import load_inflight, load_restore
 from penstock.testing.chance import Chance
 from penstock.testing.driver import SimulatedDriver
 from penstock.testing.failure import SimulationFailure

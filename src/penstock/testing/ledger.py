@@ -15,8 +15,8 @@ from penstock.graph.model import EdgeKind
 from penstock.ids import CheckpointId, GenerationId
 from penstock.protocol.elements import Captured
 from penstock.runtime.host import SubtaskCapture
-from penstock.snapshot.capture import load_inflight
 from penstock.snapshot.model import InflightEntry
+from penstock.snapshot.restore import load_inflight
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.rows import Longs, seqs_of, via_of
 from penstock.testing.tap import EMITTED, RECEIVED

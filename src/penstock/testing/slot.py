@@ -31,8 +31,8 @@ from penstock.runtime.inbox import Inbox
 from penstock.runtime.subtask import Subtask
 from penstock.runtime.wiring import window_into
 from penstock.snapshot import work as w
-from penstock.snapshot.capture import load_inflight, load_restore
 from penstock.snapshot.model import InflightEntry, SubtaskManifest
+from penstock.snapshot.restore import load_inflight, load_restore
 from penstock.testing.links import Link
 from penstock.testing.promptness import Promptness
 from penstock.testing.routine import Routine, call_of

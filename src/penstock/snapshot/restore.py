@@ -1,52 +1,18 @@
-"""From what a slot's subtasks captured to a durable manifest, in one go, and back.
-
-``CheckpointWriter`` does it in parts.
-"""
+"""From a durable manifest back to what a subtask starts from: the way that ``CheckpointWriter`` went."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import CorruptSnapshot, NotYet
-from penstock.graph.model import JobGraph
 from penstock.ids import ChannelId
 from penstock.operators.base import KEY_GROUP_COLUMN, OperatorState
-from penstock.snapshot.checkpoint_writer import BASE, CheckpointWriter
-from penstock.snapshot.handover import SubtaskCapture, SubtaskRestore
-from penstock.snapshot.model import InflightEntry, SlotManifest, StateEntry, SubtaskManifest
+from penstock.snapshot.checkpoint_writer import BASE
+from penstock.snapshot.handover import SubtaskRestore
+from penstock.snapshot.model import InflightEntry, StateEntry, SubtaskManifest
 from penstock.snapshot.sections import read_content, read_section
 from penstock.snapshot.store import Store
-
-
-def write_captures(
-    store: Store,
-    graph: JobGraph,
-    generation: int,
-    slot: int,
-    captures: Sequence[SubtaskCapture],
-    compression: str | None = None,
-) -> SlotManifest:
-    """Write all sections of one slot's part of a checkpoint into one data file and make it durable: when this returns,
-    the result may be acknowledged.
-
-    Args:
-        captures: one per subtask of the slot, all of one checkpoint.
-        compression: see ``SectionWriter``.
-
-    Raises:
-        CheckpointFailed: the store is full or fails; what was written is removed.
-    """
-    writer = CheckpointWriter(store, graph, generation, captures[0].checkpoint, slot, compression=compression)
-    try:
-        for capture in sorted(captures, key=lambda c: c.subtask):
-            writer.add_capture(capture)
-        return writer.finish()
-    except BaseException:
-        writer.abandon()
-        raise
 
 
 def load_restore(manifest: SubtaskManifest, store: Store) -> SubtaskRestore:
