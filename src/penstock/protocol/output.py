@@ -155,6 +155,11 @@ class OutputChannel:
         """Whether something waits here, or was sent and its credit has not come back."""
         return self.queued_bytes > 0 or self.credit < self._window
 
+    @property
+    def waiting(self) -> bool:
+        """Whether anything waits here: rows, watermarks, barriers or the end."""
+        return bool(self._queue or self._tail)
+
     def grant(self, credit: int) -> None:
         """The consumer allows ``credit`` more bytes."""
         if credit <= 0:
@@ -332,11 +337,11 @@ class Outputs:
         """What may leave now."""
         if self._target_ms is not None:
             self._measure(self._target_ms, now_ms)
-        return [(c.channel, element) for c in self._channels.values() for element in c.pump(now_ms)]
+        return [(c.channel, element) for c in self._channels.values() if c.waiting for element in c.pump(now_ms)]
 
     def flush_at_ms(self) -> float | None:
         """The earliest time at which ``pump`` would send a small tail."""
-        due = [at for c in self._channels.values() if (at := c.flush_at_ms()) is not None]
+        due = [at for c in self._channels.values() if c.waiting and (at := c.flush_at_ms()) is not None]
         return min(due, default=None)
 
     def check_invariants(self) -> None:

@@ -8,6 +8,7 @@ its pipe closed.
 from __future__ import annotations
 
 import faulthandler
+import gc
 import multiprocessing as mp
 import os
 import signal
@@ -143,6 +144,8 @@ def cores() -> int:
 def _serve(pipe: Connection, limit_s: float, run: Run) -> None:
     """A worker's life: until the parent closes the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
+    gc.freeze()  # a schedule leaves cycles of megabytes at most: looking for them less often is 10 % quicker
+    gc.set_threshold(50_000, 20, 100)
     with suppress(EOFError, ConnectionError):
         while True:
             task = pipe.recv()

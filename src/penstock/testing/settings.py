@@ -180,7 +180,7 @@ def _draw(random: Random) -> Settings:
         max_inflight_bytes=random.choice((None, None, None, None, 2_000)),
         capture_memory=random.choice((512 << 20, 512 << 20, 512 << 20, 4_000)),
         interval_ms=random.choice((30, 60, 120, 240)),
-        timeout_ms=random.choice((150, 5_000, 60_000, 60_000)),
+        timeout_ms=random.choice((150, 2_000, 8_000, 8_000)),
         alignment=random.choice(("auto", "auto", "unaligned", "unaligned", "aligned")),
         alignment_timeout_ms=random.choice((0, 5, 20, 100)),
         min_pause_ms=random.choice((0, 0, 0, 50)),
