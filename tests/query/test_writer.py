@@ -12,6 +12,7 @@ import penstock
 from penstock.errors import ConfigError, LocationError, NotSupported, NotYet, ResourceError
 from penstock.query import writer as writer_module
 from penstock.query.start import StartRequest, session_options
+from penstock.query.triggers import Trigger
 
 pytestmark = pytest.mark.spark
 
@@ -66,7 +67,7 @@ def test_processing_time_is_the_checkpoint_interval(
     rate: DataFrame, requested: list[StartRequest], text: str, interval: str
 ) -> None:
     penstock.writeStream(rate).trigger(processingTime=text).start()
-    assert requested[0].engine_options == {"checkpoint.interval": interval}
+    assert requested[0].trigger == Trigger(interval=interval)
 
 
 @pytest.mark.parametrize("name", ["once", "continuous", "availableNow", "realTime"])
@@ -85,9 +86,10 @@ def test_exactly_one_known_trigger(rate: DataFrame, triggers: dict[str, Any]) ->
     ("method", "arguments"),
     [("foreach", [print]), ("foreachBatch", [print]), ("toTable", ["t"]), ("partitionBy", ["a"]), ("clusterBy", ["a"])],
 )
-def test_what_is_not_yet_is_refused_by_name(rate: DataFrame, method: str, arguments: list[Any]) -> None:
+def test_what_is_not_yet_is_refused_by_name(rate: DataFrame, tmp_path: Path, method: str, arguments: list[Any]) -> None:
+    writer = penstock.writeStream(rate).option("checkpointLocation", str(tmp_path / "c"))
     with pytest.raises(NotYet, match=method):
-        getattr(penstock.writeStream(rate), method)(*arguments)
+        getattr(writer, method)(*arguments).start(str(tmp_path / "out"))
 
 
 def refusal(df: DataFrame, error: type[Exception], tmp_path: Path, **changes: Any) -> str:

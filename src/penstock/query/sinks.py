@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -24,22 +25,39 @@ BUILT_IN = ("console", "memory", "noop", "parquet")
 _NOT_YET = ("csv", "delta", "iceberg", "json", "kafka", "orc", "text")
 
 
+class SinkKind(Enum):
+    """How the writer was told where to write: by ``format(...)``, or by a method of its own."""
+
+    FORMAT = "format"
+    FOREACH = "foreach"
+    FOREACH_BATCH = "foreachBatch"
+    TABLE = "toTable"
+
+
 @dataclass(frozen=True)
 class Output:
-    """A sink, and what the session does after each committed epoch."""
+    """A sink, and what the session does after each committed epoch. ``runs_spark_jobs``: its commits do, so that a slot
+    has to be left free for them."""
 
     sink: Sink
     on_commit: Callable[[], None] = lambda: None
+    runs_spark_jobs: bool = False
 
 
 @dataclass(frozen=True)
 class SinkRequest:
-    """What the user said about the sink; option names are in lower case."""
+    """What the user said about the sink; option names are in lower case.
+
+    ``target``: the function or writer of ``foreach`` and ``foreachBatch``, the table's name of ``toTable``.
+    """
 
     format: str | type[DataSource]
     output_mode: str
     query_name: str | None
     options: Mapping[str, str]
+    partition_by: tuple[str, ...] = ()
+    kind: SinkKind = SinkKind.FORMAT
+    target: object = None
 
 
 def choose_sink(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Output:
@@ -50,6 +68,10 @@ def choose_sink(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Outpu
         NotSupported: the sink cannot take the output mode.
     """
     spark = df.sparkSession
+    if request.kind is not SinkKind.FORMAT:
+        raise NotYet(f"{request.kind.value} is not run yet; write a Python DataSource with a streamWriter")
+    if request.partition_by:
+        raise NotYet("partitionBy is not run yet; filter by the column where the output is read")
     if not isinstance(request.format, str):
         return _python(df, request, request.format, schema)
     name = request.format.strip().lower()

@@ -7,7 +7,7 @@ import tempfile
 import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -21,6 +21,7 @@ from penstock.query.active_names import ACTIVE_NAMES
 from penstock.query.sessions import see_to_workers_python
 from penstock.query.sinks import SinkRequest, choose_sink
 from penstock.query.streaming_query import StreamingQuery
+from penstock.query.triggers import Trigger
 from penstock.snapshot.location import read_identity
 from penstock.snapshot.store import LocalStore
 from penstock.spark.launcher import SparkLauncher
@@ -40,13 +41,15 @@ class StartRequest:
     sink: SinkRequest
     checkpoint_location: str | None
     engine_options: Mapping[str, str]
+    trigger: Trigger = field(default_factory=Trigger)
 
 
 def start_query(df: DataFrame, request: StartRequest) -> StreamingQuery:
     """Compile, check and start; see ``DataStreamWriter.start`` for the errors. Nothing is left behind by a refusal."""
     plan = compile_plan(df, request.sink.output_mode)
     spark = df.sparkSession
-    options = parse_options({**session_options(spark), **request.engine_options})
+    interval = {} if request.trigger.interval is None else {"checkpoint.interval": request.trigger.interval}
+    options = parse_options({**session_options(spark), **request.engine_options, **interval})
     see_to_workers_python(spark)
     output = choose_sink(df, replace(request.sink, output_mode=plan.output_mode), plan.schema)
     undo = ExitStack()
@@ -60,7 +63,7 @@ def start_query(df: DataFrame, request: StartRequest) -> StreamingQuery:
                 f"parallelism {parallelism} is above maxParallelism {options.max_parallelism}: keys are divided among "
                 "at most so many subtasks; lower the one, or raise the other at a new checkpointLocation"
             )
-        launcher.require(parallelism)
+        launcher.require(parallelism + output.runs_spark_jobs)
         query = StreamingQuery(
             plan.graph(
                 SinkSpec(SINK_ID, f"Sink ({output.sink.describe()})", output.sink), parallelism, options.max_parallelism

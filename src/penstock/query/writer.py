@@ -10,13 +10,13 @@ from pyspark.sql.datasource import DataSource
 
 from penstock.config import CONF_PREFIX, OPTION_NAMES
 from penstock.errors import ConfigError, NotYet
-from penstock.query.sinks import SinkRequest
+from penstock.query.sinks import SinkKind, SinkRequest
 from penstock.query.start import StartRequest, start_query
 from penstock.query.streaming_query import StreamingQuery
+from penstock.query.triggers import Trigger, parse_trigger
 
 DEFAULT_FORMAT = "parquet"
 _ENGINE_OPTIONS = {name.lower() for name in OPTION_NAMES}
-_OTHER_TRIGGERS = ("once", "continuous", "availableNow", "realTime")
 
 OptionValue = bool | float | int | str | None
 
@@ -37,6 +37,10 @@ class DataStreamWriter:
         self._checkpoint_location: str | None = None
         self._engine_options: dict[str, str] = {}
         self._sink_options: dict[str, str] = {}
+        self._trigger = Trigger()
+        self._partition_by: tuple[str, ...] = ()
+        self._kind = SinkKind.FORMAT
+        self._target: object = None
 
     def format(self, source: str | type[DataSource]) -> DataStreamWriter:
         """``parquet`` (default), ``console``, ``memory``, ``noop``, or a Python ``DataSource``: its class or name."""
@@ -77,37 +81,48 @@ class DataStreamWriter:
         self._query_name = queryName
         return self
 
-    def trigger(self, *, processingTime: str | None = None, **others: Any) -> DataStreamWriter:  # noqa: N803
-        """``processingTime='5 seconds'`` sets the checkpoint interval: results become visible that often.
+    def trigger(self, **trigger: Any) -> DataStreamWriter:
+        """Exactly one of Spark's: ``processingTime='5 seconds'`` (or ``continuous``, ``realTime``) is how often results
+        become visible, the checkpoint interval; ``availableNow=True`` (or ``once``) reads what is there and ends.
 
         Raises:
-            NotYet: one of Spark's other triggers.
+            ConfigError: none or several, an unknown one, or one of the wrong type.
         """
-        given = [name for name, value in others.items() if value is not None]
-        unknown = [name for name in given if name not in _OTHER_TRIGGERS]
-        if unknown or len(given) + (processingTime is not None) != 1:
-            raise ConfigError(f"give exactly one trigger of processingTime, {', '.join(_OTHER_TRIGGERS)}")
-        if not given and not isinstance(processingTime, str):
-            raise ConfigError(f"processingTime={processingTime!r} is not a text; write for example '5 seconds'")
-        if given:
-            raise NotYet(f"trigger({given[0]}=...) is not run yet; use trigger(processingTime='1 second') and stop()")
-        self._engine_options["checkpoint.interval"] = _spark_interval(str(processingTime))
+        self._trigger = parse_trigger(trigger)
         return self
 
-    def partitionBy(self, *cols: str | list[str]) -> DataStreamWriter:  # noqa: N802
-        raise NotYet("partitionBy is not run yet; filter by the column where the output is read")
+    def partitionBy(self, *cols: str | list[str]) -> DataStreamWriter:  # noqa: N802 - PySpark's name
+        """Directories ``column=value`` below the sink's path, as Spark lays them out."""
+        self._partition_by = tuple(name for col in cols for name in ([col] if isinstance(col, str) else col))
+        return self
 
     def clusterBy(self, *cols: str | list[str]) -> DataStreamWriter:  # noqa: N802
         raise NotYet("clusterBy is not run yet")
 
-    def foreach(self, f: Any) -> StreamingQuery:
-        raise NotYet("foreach is not run yet; write a Python DataSource with a streamWriter and name it in format()")
+    def foreach(self, f: Any) -> DataStreamWriter:
+        """Each row to ``f``, in the slots: a function, or an object with ``open``, ``process`` and ``close``."""
+        return self._write_to(SinkKind.FOREACH, f)
 
-    def foreachBatch(self, func: Callable[[DataFrame, int], None]) -> StreamingQuery:  # noqa: N802
-        raise NotYet("foreachBatch is not run yet; write a Python DataSource with a streamWriter, or read the output")
+    def foreachBatch(self, func: Callable[[DataFrame, int], None]) -> DataStreamWriter:  # noqa: N802
+        """Each committed epoch to ``func(DataFrame, batchId)``, on the driver."""
+        return self._write_to(SinkKind.FOREACH_BATCH, func)
 
-    def toTable(self, tableName: str, *args: Any, **options: Any) -> StreamingQuery:  # noqa: N802, N803
-        raise NotYet(f"toTable({tableName!r}) is not run yet; use format('parquet') and a path")
+    def toTable(  # noqa: N802
+        self,
+        tableName: str,  # noqa: N803
+        format: str | None = None,  # noqa: A002
+        outputMode: str | None = None,  # noqa: N803
+        partitionBy: str | list[str] | None = None,  # noqa: N803
+        queryName: str | None = None,  # noqa: N803
+        **options: OptionValue,
+    ) -> StreamingQuery:
+        """Start the query with a catalog table as its sink; the arguments are those of ``start``."""
+        self._write_to(SinkKind.TABLE, tableName)
+        return self.start(None, format, outputMode, partitionBy, queryName, **options)
+
+    def _write_to(self, kind: SinkKind, target: object) -> DataStreamWriter:
+        self._kind, self._target = kind, target
+        return self
 
     def start(
         self,
@@ -138,9 +153,18 @@ class DataStreamWriter:
         if path is not None:
             self.option("path", path)
         request = StartRequest(
-            SinkRequest(self._format, self._output_mode, self._query_name, dict(self._sink_options)),
+            SinkRequest(
+                self._format,
+                self._output_mode,
+                self._query_name,
+                dict(self._sink_options),
+                self._partition_by,
+                self._kind,
+                self._target,
+            ),
             self._checkpoint_location,
             dict(self._engine_options),
+            self._trigger,
         )
         return start_query(self._df, request)
 
@@ -152,13 +176,3 @@ def writeStream(df: DataFrame) -> DataStreamWriter:  # noqa: N802 - PySpark's na
         df: any streaming DataFrame, ``spark.sql`` included.
     """
     return DataStreamWriter(df)
-
-
-_UNITS = {"millisecond": "ms", "second": "s", "minute": "m", "hour": "h"}
-
-
-def _spark_interval(text: str) -> str:
-    """Spark's ``5 seconds`` in Penstock's spelling; ``0 seconds`` (as fast as possible) is a millisecond."""
-    number, _, unit = text.strip().lower().removeprefix("interval ").partition(" ")
-    short = _UNITS.get(unit.strip().rstrip("s"), unit.strip())
-    return "1ms" if number == "0" else f"{number}{short}"
