@@ -6,7 +6,17 @@ from typing import Annotated
 
 import typer
 
-from benchmarks import backpressure, concurrency, exchange, harness, inflight_target, recovery, report, throughput
+from benchmarks import (
+    backpressure,
+    concurrency,
+    exchange,
+    harness,
+    inflight_target,
+    parquet_jobs,
+    recovery,
+    report,
+    throughput,
+)
 
 BENCHMARKS = {
     "exchange": exchange.run,
@@ -15,7 +25,9 @@ BENCHMARKS = {
     "concurrency": concurrency.run,
     "inflight_target": inflight_target.run,
     "recovery": recovery.run,
+    "parquet_jobs": parquet_jobs.run,
 }
+MASTERS = {"parquet_jobs": parquet_jobs.MASTER}
 
 
 def main(
@@ -28,13 +40,13 @@ def main(
     unknown = [name for name in chosen if name not in BENCHMARKS]
     if unknown:
         raise typer.BadParameter(f"unknown: {', '.join(unknown)}; known: {', '.join(BENCHMARKS)}")
-    with harness.session() as spark:
-        for name in chosen:
-            print(f"{name} ...", flush=True)
+    for name in chosen:
+        print(f"{name} ...", flush=True)
+        with harness.session(MASTERS.get(name, harness.MASTER)) as spark:
             result = BENCHMARKS[name](spark, quick)
-            print(f"{name}: {result}", flush=True)
-            if not quick:
-                harness.save(name, result)
+        print(f"{name}: {result}", flush=True)
+        if not quick:
+            harness.save(name, result)
     if not quick:
         report.write()
 

@@ -28,15 +28,16 @@ LOCATIONS: dict[str, Path] = {}
 """Of running queries, by ``runId``."""
 RESULTS = Path(__file__).parent / "results"
 SLOTS = 2
+MASTER = "local[8]"
 
 
 @contextmanager
-def session() -> Iterator[SparkSession]:
+def session(master: str = MASTER) -> Iterator[SparkSession]:
     # Spark's workers import this package too.
     os.environ["PYTHONPATH"] = str(Path(__file__).parent.parent)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     spark = (
-        SparkSession.builder.master("local[8]")
+        SparkSession.builder.master(master)
         .appName("penstock-benchmarks")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")

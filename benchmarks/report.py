@@ -232,6 +232,24 @@ def recovery(result: dict[str, Any]) -> str:
     )
 
 
+def parquet_jobs(result: dict[str, Any]) -> str:
+    lines = [
+        "## Everyday jobs over Parquet, beside Spark",
+        "",
+        f"{result['rows'] / 1e6:.0f} M rows (int key, double, timestamp) in 40 files, read to the end by `availableNow`",
+        "into a noop sink, two slots and two shuffle partitions, one session of two task threads, warm, in turns. A",
+        "run's time is all of it, from `start()` to its own end. M rows/s, medians; the ratio is the median of the",
+        "rounds' ratios.",
+        "",
+        _row("job", "Penstock", "Spark", "ratio"),
+        _row("---", "---:", "---:", "---:"),
+    ]
+    for job, rates in result["rows_per_second"].items():
+        medians = [f"{statistics.median(rates[engine]) / 1e6:.1f}" for engine in ("penstock", "spark")]
+        lines.append(_row(job, *medians, f"{result['ratio_to_spark'][job]:.2f}"))
+    return "\n".join([*lines, "", f"({_machine(result)})", ""])
+
+
 SECTIONS = {
     "exchange": exchange,
     "throughput": throughput,
@@ -239,6 +257,7 @@ SECTIONS = {
     "concurrency": concurrency,
     "inflight_target": inflight_target,
     "recovery": recovery,
+    "parquet_jobs": parquet_jobs,
 }
 
 
