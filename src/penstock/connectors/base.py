@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import msgspec
 import pyarrow as pa
 
+from penstock.errors import NotSupported
 from penstock.operators.base import Plain
 
 
@@ -36,7 +37,8 @@ class Split(msgspec.Struct, frozen=True):
 class Discovery:
     """What one look at the outside found: new splits in the order they are to be read, and the state after it.
 
-    ``finished``: no later look will ever find anything; the query ends once everything is read and committed.
+    ``finished``: no later look in this run will find anything; the query ends once everything is read and committed.
+    It is not stored: a later run looks again.
     """
 
     splits: Sequence[Split]
@@ -62,6 +64,23 @@ class Source(ABC):
     @abstractmethod
     def create_reader(self) -> SourceReader:
         """A reader for one subtask, in its slot."""
+
+    def freeze(self) -> None:
+        """Nothing that appears from now on is to be found; once everything that is there now was found, ``discover``
+        says ``finished``. Called as ``discover`` is, between two of its calls, once per Generation: behind a recovery
+        what came meanwhile may be found as well. May block. A source that overrides it can always be frozen.
+
+        Raises:
+            NotSupported: this source has no end to be told.
+        """
+        raise NotSupported(
+            f"{self.describe()} cannot tell what is there now from what comes later: it is read until the query is "
+            "stopped, without trigger(availableNow=True), trigger(once=True) or stop(drain=True)"
+        )
+
+    def freezable(self) -> bool:
+        """Whether ``freeze`` is to be called; asked before any source of the query is frozen. Must not block."""
+        return type(self).freeze is not Source.freeze
 
     def committed(self, state: Plain) -> None:  # noqa: B027
         """In a complete snapshot every split found up to ``state`` is wholly read: nothing before it is read again."""
@@ -101,6 +120,12 @@ class SourceReader(ABC):
         For ``processAllAvailable`` and the like. False for readers whose splits end.
         """
         return False
+
+    def freeze(self) -> None:  # noqa: B027
+        """Endless splits, those that are added later too, are read up to what is there now, and no further in this run:
+        then ``caught_up`` for good. They stay in ``snapshot`` at their positions, where a later run goes on. Called at
+        most once, between any two other calls. Nothing to do for readers whose splits end.
+        """
 
     def wake_after_ms(self) -> int:
         """After a ``poll`` that returned None: how long until the next is worth while."""
@@ -147,11 +172,14 @@ class EpochCommit:
     """The permit to make one epoch visible: exists only for epochs of a complete, logged snapshot.
 
     ``messages``: by subtask index ascending; subtasks without data are missing. May be empty.
+    ``batch``: number of this sink's non-empty epochs before this one: 0, 1, 2... without gaps over the whole life of
+    the checkpoint location, and the same when the epoch is handed over again, by whichever driver.
     """
 
     query_id: str
     epoch: int
     messages: Mapping[int, bytes]
+    batch: int = 0
 
 
 class SinkCommitter(ABC):
@@ -165,6 +193,12 @@ class SinkCommitter(ABC):
     @abstractmethod
     def commit(self, permit: EpochCommit) -> None:
         """Make the epoch visible. Raises CommitFailed or CommitUnknown."""
+
+    def settled(self, epoch: int) -> None:  # noqa: B027
+        """The log says that every epoch up to this one is committed: none of them is handed over again, by anyone.
+
+        Called on the thread of ``commit`` with rising epochs, now and then: what a commit needed may go now.
+        """
 
     def abandon(self, generation: int, pending: Collection[bytes] = ()) -> None:  # noqa: B027
         """Nothing staged by Generations up to this one is needed any more, but what a message in ``pending`` names.

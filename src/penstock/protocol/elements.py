@@ -51,6 +51,10 @@ class Watermark:
     timestamp_us: int
 
 
+END_OF_TIME_US = (1 << 63) - 1
+"""The watermark that ends event time: no row comes behind it, whatever its time, and every window closes."""
+
+
 class Alignment(Enum):
     """How a checkpoint is taken. ``AUTO`` is a choice of policy and on no barrier: such a checkpoint's barriers are
     aligned ones with a budget, and turn unaligned where it is used up."""
