@@ -7,6 +7,7 @@ back from storage). Operator, source and sink *specs* are recipes; ``create`` ma
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -19,9 +20,12 @@ if TYPE_CHECKING:
 
 
 class EdgeKind(Enum):
+    """Which consumer subtasks a producer subtask has a channel to: all of them, or (FORWARD) only its own number."""
+
     HASH = "hash"
     REBALANCE = "rebalance"
     BROADCAST = "broadcast"
+    FORWARD = "forward"
 
 
 class OperatorSpec(ABC):
@@ -64,7 +68,10 @@ class SinkSpec:
 
 @dataclass(frozen=True)
 class Vertex:
-    """A chain: optional source, operators in order, optional sink. Runs as ``parallelism`` subtasks."""
+    """A chain: optional source, operators in order, optional sink. Runs as ``parallelism`` subtasks.
+
+    What the last operator yields goes to the sink and over every output edge of port "".
+    """
 
     id: int
     name: str
@@ -75,7 +82,14 @@ class Vertex:
 
 @dataclass(frozen=True)
 class Edge:
-    """A connection with channels. ``key_columns`` (positions in ``schema``) are set for HASH only."""
+    """A connection with channels.
+
+    Attributes:
+        key_columns: positions in ``schema``, for HASH only.
+        port: which of the producer's outputs goes over it: "" is what its last operator yields, others are filled by
+            ``OperatorContext.emit``. Watermarks and barriers go over all of them.
+        exchange_id: stable over restarts, as operator ids are; "" where nobody gave one.
+    """
 
     id: int
     producer: int
@@ -83,6 +97,21 @@ class Edge:
     kind: EdgeKind
     schema: pa.Schema
     key_columns: tuple[int, ...] = ()
+    port: str = ""
+    exchange_id: str = ""
+
+    @property
+    def identity(self) -> str:
+        """What a snapshot of another plan calls it by."""
+        return self.exchange_id or str(self.id)
+
+    def consumers(self, producer: int, parallelism: int) -> Sequence[int]:
+        """The consumer subtasks that this producer subtask has a channel to."""
+        return (producer,) if self.kind is EdgeKind.FORWARD else range(parallelism)
+
+    def producers(self, consumer: int, parallelism: int) -> Sequence[int]:
+        """The producer subtasks that have a channel to this consumer subtask."""
+        return (consumer,) if self.kind is EdgeKind.FORWARD else range(parallelism)
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,13 @@ the state or already yielded, never both and never neither.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
+
+from penstock.errors import ProtocolViolation
 
 if TYPE_CHECKING:
     Plain: TypeAlias = bool | int | float | str | list["Plain"] | dict[str, "Plain"] | None
@@ -29,14 +31,25 @@ KEY_GROUP_COLUMN = "__key_group"
 """First column (int16, ascending) of every keyed state table in a snapshot."""
 
 
+def no_ports(port: str, batch: pa.RecordBatch) -> None:
+    """The ``emit`` of an operator without side outputs."""
+    raise ProtocolViolation("an operator", "without side outputs", f"rows for port {port!r}")
+
+
 @dataclass(frozen=True)
 class OperatorContext:
-    """What an operator may know about where it runs."""
+    """What an operator may know about where it runs.
+
+    Attributes:
+        emit: puts rows onto the edges of a port at once, while ``process`` or ``advance`` runs: the rows must no longer
+            be in the state at the next yield, as with rows that are yielded.
+    """
 
     operator_id: str
     subtask: int
     parallelism: int
     max_parallelism: int
+    emit: Callable[[str, pa.RecordBatch], None] = no_ports
 
 
 @dataclass(frozen=True)

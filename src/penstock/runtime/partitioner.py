@@ -96,6 +96,16 @@ class BroadcastPartitioner(Partitioner):
         return [(consumer, compacted) for consumer in range(self._parallelism)]
 
 
+class ForwardPartitioner(Partitioner):
+    """Everything to the consumer of the producer's own number: in the same slot, by reference."""
+
+    def __init__(self, producer: int) -> None:
+        self._consumer = producer
+
+    def split(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
+        return [(self._consumer, compact(batch))]
+
+
 def partitioner(edge: Edge, producer: int, graph: JobGraph) -> Partitioner:
     """The partitioner of one producer subtask on an edge."""
     match edge.kind:
@@ -105,3 +115,5 @@ def partitioner(edge: Edge, producer: int, graph: JobGraph) -> Partitioner:
             return RebalancePartitioner(graph.parallelism, producer)
         case EdgeKind.BROADCAST:
             return BroadcastPartitioner(graph.parallelism)
+        case EdgeKind.FORWARD:
+            return ForwardPartitioner(producer)

@@ -57,7 +57,7 @@ from penstock.runtime.host import (
     Triggered,
 )
 from penstock.runtime.inbox import Inbox
-from penstock.runtime.partitioner import partitioner
+from penstock.runtime.partitioner import Partitioner, partitioner
 from penstock.runtime.payloads import concat, measure
 from penstock.runtime.slicing import TARGET_MS, SliceSizer
 from penstock.runtime.wiring import build_gate, build_outputs
@@ -129,7 +129,9 @@ class Subtask:
         part_bytes = max(1, min(PART_BYTES, options.checkpoint_capture_memory // 8))
         self._checkpoints = SubtaskCheckpoints(f"checkpoints {subtask}", self.gate, self.outputs, on_last, part_bytes)
         self._input_numbers = {edge.id: number for number, edge in enumerate(graph.inputs(vertex.id))}
-        self._partitioners = [(e.id, partitioner(e, subtask.index, graph)) for e in graph.outputs(vertex.id)]
+        self._ports: dict[str, list[tuple[int, Partitioner]]] = {"": []}
+        for edge in graph.outputs(vertex.id):
+            self._ports.setdefault(edge.port, []).append((edge.id, partitioner(edge, subtask.index, graph)))
         self._sizer = SliceSizer(self.outputs.step_bytes)
         self._activity = Activity(clock)
         self._epoch_ends: dict[CheckpointId, _EpochEnd] = {}
@@ -195,7 +197,7 @@ class Subtask:
         index = self.subtask.index
 
         def context(operator_id: str) -> OperatorContext:
-            return OperatorContext(operator_id, index, graph.parallelism, graph.max_parallelism)
+            return OperatorContext(operator_id, index, graph.parallelism, graph.max_parallelism, self._put)
 
         stages = open_stages(vertex.operators, context, restore.operators, closing)
         if vertex.source is not None:
@@ -437,7 +439,13 @@ class Subtask:
         self._rows_out += batch.num_rows
         if self._writer is not None:
             self._writer.write(batch)
-        for edge, split in self._partitioners:
+        self._put("", batch)
+
+    def _put(self, port: str, batch: pa.RecordBatch) -> None:
+        """Onto every edge of a port."""
+        if port not in self._ports:
+            raise ProtocolViolation(f"subtask {self.subtask}", f"ports {sorted(self._ports)}", f"rows for {port!r}")
+        for edge, split in self._ports[port]:
             for consumer, rows in split.split(batch):
                 self._bytes_out += measure(rows)
                 self.outputs.add(ChannelId(edge, self.subtask.index, consumer), rows, self._now_ms)

@@ -25,7 +25,7 @@ OUTPUT_SHARE = 4
 
 def window_into(graph: JobGraph, vertex: int, options: Options) -> int:
     """The exclusive window of every channel into a vertex; producer and consumer compute the same."""
-    channels = len(graph.inputs(vertex)) * graph.parallelism
+    channels = sum(len(edge.producers(0, graph.parallelism)) for edge in graph.inputs(vertex))
     most = options.exclusive_window
     if options.inflight_target_ms is not None:
         most = min(most, TARGET_WINDOW)
@@ -48,7 +48,7 @@ def build_outputs(graph: JobGraph, subtask: SubtaskId, generation: GenerationId,
             ARROW,
         )
         for edge in graph.outputs(subtask.vertex)
-        for consumer in range(graph.parallelism)
+        for consumer in edge.consumers(subtask.index, graph.parallelism)
     ]
     return Outputs(channels, output_limit(options), options.inflight_target_ms)
 
@@ -66,7 +66,7 @@ def build_gate(
     identities = [
         ChannelId(edge.id, producer, subtask.index)
         for edge in graph.inputs(subtask.vertex)
-        for producer in range(graph.parallelism)
+        for producer in edge.producers(subtask.index, graph.parallelism)
     ]
     channels = [InputChannel(channel, generation, window, watermarks.get(channel)) for channel in identities]
     subject = f"gate {subtask}"
