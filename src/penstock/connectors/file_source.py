@@ -62,6 +62,7 @@ class FileSource(Source):
         self._path = local_path(path)
         self._listing = parse_listing_options(texts)
         self._read = FORMATS[format](schema, texts, texts.text("timeZone", time_zone))
+        self._frozen: list[FoundFile] | None = None
         texts.finish()
 
     def describe(self) -> str:
@@ -69,11 +70,16 @@ class FileSource(Source):
 
     def discover(self, state: Plain, parallelism: int) -> Discovery:
         seen = SeenFiles(state, self._listing)
-        fresh = [file for file in list_files(self._path, self._listing) if seen.is_new(file)]
+        files = list_files(self._path, self._listing) if self._frozen is None else self._frozen
+        fresh = [file for file in files if seen.is_new(file)]
         chosen = _within_bounds(fresh, self._listing)
         for file in chosen:
             seen.add(file)
-        return Discovery([_split(file) for file in chosen], seen.state())
+        finished = self._frozen is not None and len(chosen) == len(fresh)
+        return Discovery([_split(file) for file in chosen], seen.state(), finished)
+
+    def freeze(self) -> None:
+        self._frozen = list_files(self._path, self._listing)
 
     def create_reader(self) -> SourceReader:
         return FileReader(self._read)
