@@ -71,16 +71,21 @@ class Source(ABC):
         what came meanwhile may be found as well. May block. A source that overrides it can always be frozen.
 
         Raises:
-            NotSupported: this source has no end to be told.
+            NotSupported: see ``check_freezable``.
         """
-        raise NotSupported(
-            f"{self.describe()} cannot tell what is there now from what comes later: it is read until the query is "
-            "stopped, without trigger(availableNow=True), trigger(once=True) or stop(drain=True)"
-        )
+        self.check_freezable()
 
-    def freezable(self) -> bool:
-        """Whether ``freeze`` is to be called; asked before any source of the query is frozen. Must not block."""
-        return type(self).freeze is not Source.freeze
+    def check_freezable(self) -> None:
+        """Called before any source of the query is frozen; must not block.
+
+        Raises:
+            NotSupported: this source cannot be frozen, as one cannot that does not override ``freeze``.
+        """
+        if type(self).freeze is Source.freeze:
+            raise NotSupported(
+                f"{self.describe()} cannot tell what is there now from what comes later: it is read until the query is "
+                "stopped, without trigger(availableNow=True), trigger(once=True) or stop(drain=True)"
+            )
 
     def committed(self, state: Plain) -> None:  # noqa: B027
         """In a complete snapshot every split found up to ``state`` is wholly read: nothing before it is read again."""
@@ -195,9 +200,8 @@ class SinkCommitter(ABC):
         """Make the epoch visible. Raises CommitFailed or CommitUnknown."""
 
     def settled(self, epoch: int) -> None:  # noqa: B027
-        """The log says that every epoch up to this one is committed: none of them is handed over again, by anyone.
-
-        Called on the thread of ``commit`` with rising epochs, now and then: what a commit needed may go now.
+        """The log says that every epoch up to this one is committed: no driver that owns the location hands one of them
+        over again. Called on the thread of ``commit`` with rising epochs, now and then: what a commit needed may go.
         """
 
     def abandon(self, generation: int, pending: Collection[bytes] = ()) -> None:  # noqa: B027

@@ -52,6 +52,7 @@ class RateSource(Source):
         self._rows_per_second = rows_per_second
         self._ramp_up_s = ramp_up_s
         self._num_partitions = num_partitions
+        self._frozen = False
 
     def describe(self) -> str:
         return (
@@ -61,30 +62,39 @@ class RateSource(Source):
 
     def discover(self, state: Plain, parallelism: int) -> Discovery:
         if state is not None:
-            return Discovery((), state)
+            return Discovery((), state, finished=self._frozen)
         start_ms = int(time.time() * 1000)
         splits = [
             Split(str(p), {"partition": p, "partitions": parallelism, "start_ms": start_ms}) for p in range(parallelism)
         ]
-        return Discovery(splits, {"start_ms": start_ms, "partitions": parallelism})
+        return Discovery(splits, {"start_ms": start_ms, "partitions": parallelism}, finished=self._frozen)
+
+    def freeze(self) -> None:
+        self._frozen = True
 
     def create_reader(self) -> SourceReader:
         return RateReader(self._rows_per_second, self._ramp_up_s)
 
 
 class RateReader(SourceReader):
-    """Takes its splits in turn; they never end."""
+    """Takes its splits in turn; they never end. Frozen, it goes no further than the time of the poll that follows."""
 
     def __init__(self, rows_per_second: int, ramp_up_s: int) -> None:
         self._rows_per_second = rows_per_second
         self._ramp_up_s = ramp_up_s
         self._splits: list[Split] = []
         self._turn = 0
+        self._frozen = False
+        self._last_ms: int | None = None
+        self._caught_up = False
 
     def add_split(self, split: Split) -> None:
         self._splits.append(split)
+        self._caught_up = False
 
     def poll(self, max_rows: int, now_ms: int) -> pa.RecordBatch | None:
+        if self._frozen:
+            now_ms = self._last_ms = now_ms if self._last_ms is None else self._last_ms
         for step in range(len(self._splits)):
             index = (self._turn + step) % len(self._splits)
             split = self._splits[index]
@@ -94,7 +104,15 @@ class RateReader(SourceReader):
                 moved = {"next": int(values[-1]) + _number(split.spec["partitions"])}
                 self._splits[index] = Split(split.split_id, split.spec, cast("dict[str, Plain]", moved))
                 return self._rows(values, _number(split.spec["start_ms"]))
+        self._caught_up = self._frozen
         return None
+
+    def freeze(self) -> None:
+        self._frozen = True
+
+    def caught_up(self) -> bool:
+        """Only when frozen: there is always more due soon."""
+        return self._caught_up
 
     def _due(self, split: Split, max_rows: int, now_ms: int) -> Longs:
         """The split's next values whose timestamps have been reached."""
