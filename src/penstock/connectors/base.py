@@ -26,11 +26,14 @@ class Split(msgspec.Struct, frozen=True):
         split_id: unique within the source for ever.
         spec: what to read (path, partition, offsets...).
         position: how far it was read; ``{}`` at the start. Only its reader writes and reads it.
+        home: counted round the readers, the one that is to read it; None: whoever asks first. Endless splits need one,
+            or the reader that asks first would read them all.
     """
 
     split_id: str
     spec: dict[str, Plain]
     position: dict[str, Plain] = {}
+    home: int | None = None
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,9 @@ class SourceReader(ABC):
     input may block runs a thread of its own and polls a bounded queue.
     """
 
+    side_by_side: bool = False
+    """Reads all its splits at the same time: it is given further ones while it reads. Otherwise one after the other."""
+
     def open(self, subtask: int, parallelism: int) -> None:  # noqa: B027
         """Called once before anything else."""
 
@@ -131,6 +137,9 @@ class SourceReader(ABC):
         then ``caught_up`` for good. They stay in ``snapshot`` at their positions, where a later run goes on. Called at
         most once, between any two other calls. Nothing to do for readers whose splits end.
         """
+
+    def epoch_ended(self) -> None:  # noqa: B027
+        """What was returned by ``poll`` so far belongs to an epoch that has ended: for limits by epoch."""
 
     def wake_after_ms(self) -> int:
         """After a ``poll`` that returned None: how long until the next is worth while."""

@@ -309,19 +309,30 @@ class SplitAssigner:
         return []
 
     def _assign(self) -> list[Command]:
-        """Hand pending splits to waiting readers: those with the least to read first, then by index."""
+        """Hand pending splits to waiting readers: to their homes, else to those with the least to read, then by index."""
         commands: list[Command] = []
-        while self._pending:
-            waiting = [(r.holding, index) for index, r in enumerate(self._readers) if r.request is not None]
+        kept: list[Split] = []
+        while self._pending and any(reader.request is not None for reader in self._readers):
+            split = self._pending.popleft()
+            waiting = [
+                (reader.holding, index)
+                for index, reader in enumerate(self._readers)
+                if reader.request is not None and self._may_read(index, split)
+            ]
             if not waiting:
-                break
+                kept.append(split)
+                continue
             _, index = min(waiting)
             reader = self._readers[index]
             reader.assigned += 1
             reader.request = None
             self._dry = False
-            commands.append(Assign(self.vertex, index, (self._pending.popleft(),)))
+            commands.append(Assign(self.vertex, index, (split,)))
+        self._pending.extendleft(reversed(kept))
         return commands
+
+    def _may_read(self, index: int, split: Split) -> bool:
+        return split.home is None or split.home % self.parallelism == index
 
     def _end(self) -> list[Command]:
         if not self._finished or not self.all_idle:
@@ -349,7 +360,8 @@ class SplitAssigner:
         ids = [split.split_id for split in self._pending]
         assert len(ids) == len(set(ids)), "a split is pending once"
         waiting = [index for index, reader in enumerate(self._readers) if reader.request is not None]
-        assert not (self._pending and waiting), "no reader waits while splits are pending"
+        missed = [index for index in waiting if any(self._may_read(index, split) for split in self._pending)]
+        assert not missed, "no reader waits while a split for it is pending"
         assert not (self._dry and not self.all_idle), "a dry source has idle readers only"
         assert not self._ended or (self._finished and not self._pending), "an ended source has given everything away"
         assert not (self._finished and self.all_idle and not self._dry), "a finished source is dry when it is read"

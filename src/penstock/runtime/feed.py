@@ -26,6 +26,7 @@ class SourceFeed:
         self._subtask = subtask
         self._host = host
         self._asked = False
+        self._requests = 0
         self._told_idle = False
         self._poll_at_ms: float | None = None
         self._unfinished: tuple[Split, ...] = ()
@@ -53,8 +54,9 @@ class SourceFeed:
 
     def assigned(self, splits: Sequence[Split]) -> None:
         """The answer to the request."""
-        if not self._asked:
+        if not self._requests:
             raise ProtocolViolation(f"source {self._subtask}", "nothing asked for", f"{len(splits)} splits")
+        self._requests -= 1
         self._asked = False
         self._told_idle = False
         for split in splits:
@@ -77,14 +79,18 @@ class SourceFeed:
     def ask(self, watermark_us: int | None) -> None:
         """Ask for a split if there is nothing to read; to be called when all rows polled have been processed.
 
-        An idle reader of an endless split that found rows again takes its being idle back; its request stays.
+        An idle reader of an endless split that found rows again takes its being idle back; its request stays. One that
+        reads side by side always has a request out.
         """
         idle = not self._unfinished or self._reader.caught_up()
-        if idle == self._told_idle:
+        if idle == self._told_idle and (self._asked or not self._reader.side_by_side):
             return
         self._told_idle = idle
         self._asked = True
+        self._requests += 1
         self._host.request_split(self._subtask, 0 if idle else len(self._unfinished), watermark_us)
 
-    def snapshot(self) -> Sequence[Split]:
+    def end_epoch(self) -> Sequence[Split]:
+        """The unfinished splits, behind the last row of the epoch."""
+        self._reader.epoch_ended()
         return self._reader.snapshot()

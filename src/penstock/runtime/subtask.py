@@ -298,7 +298,7 @@ class Subtask:
         commands = self._checkpoints.ended(barrier)
         self._epoch_ends[barrier.checkpoint] = _EpochEnd(
             operators,
-            self._feed.snapshot() if self._feed is not None else (),
+            self._feed.end_epoch() if self._feed is not None else (),
             self.gate.recovered.carried(),
             {id_: us for id_, c in self.gate.channels.items() if (us := self.gate.watermark_of(c)) is not None},
             self._rows_in,
