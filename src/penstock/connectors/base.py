@@ -132,6 +132,14 @@ class SourceReader(ABC):
         """
         return False
 
+    def look(self) -> None:  # noqa: B027
+        """``caught_up`` is False from now on, until a look at the outside that began after this call found nothing.
+        Nothing to do for readers whose splits end, and where every ``poll`` is such a look.
+        """
+
+    def committed(self, splits: Sequence[Split]) -> None:  # noqa: B027
+        """A complete snapshot holds these splits of this reader: nothing before their positions is read again."""
+
     def freeze(self) -> None:  # noqa: B027
         """Endless splits, those that are added later too, are read up to what is there now, and no further in this run:
         then ``caught_up`` for good. They stay in ``snapshot`` at their positions, where a later run goes on. Called at

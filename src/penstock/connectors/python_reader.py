@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import traceback
 from collections import deque
@@ -17,6 +16,7 @@ from pyspark.sql.types import StructType
 from penstock.connectors.base import SourceReader, Split
 from penstock.connectors.pump import Pump
 from penstock.connectors.python_rows import RowConverter
+from penstock.connectors.python_simple import Idle, Range, SimpleLoop, as_iterator
 from penstock.connectors.row_checksum import RowChecksum
 from penstock.errors import DataError, FunctionError, PenstockError
 from penstock.operators.base import Plain
@@ -25,23 +25,8 @@ QUEUED_ROWS = 16_384
 """Rows that user code may be ahead of the query. A RecordBatch counts by its bytes; a larger one waits alone."""
 ROW_BYTES = 256
 """What a row of Python objects takes, roughly."""
-IDLE_PAUSE_S = 0.1
-"""How long a simple reader that had nothing new is left alone."""
 
 StreamReader: TypeAlias = DataSourceStreamReader | SimpleDataSourceStreamReader
-
-
-@dataclass(frozen=True)
-class _Range:
-    """The rows that follow lie between these offsets (simple readers)."""
-
-    start: Plain
-    end: Plain
-
-
-@dataclass(frozen=True)
-class _Idle:
-    """The simple reader has nothing new."""
 
 
 def _weight(item: Any) -> int:
@@ -66,6 +51,7 @@ class PythonSourceReader(SourceReader):
         self._converter = RowConverter(name, schema, spark_schema)
         self._waiting: deque[Split] = deque()
         self._current: _OpenSplit | None = None
+        self._frozen = False
 
     def add_split(self, split: Split) -> None:
         self._waiting.append(split)
@@ -74,6 +60,8 @@ class PythonSourceReader(SourceReader):
         while self._current is not None or self._waiting:
             if self._current is None:
                 self._current = _OpenSplit(self._waiting.popleft(), self._name, self._make_reader, self._converter)
+                if self._frozen:
+                    self._current.freeze()
             batch = self._current.next_batch(max_rows)
             if batch is not None:
                 return batch
@@ -89,6 +77,19 @@ class PythonSourceReader(SourceReader):
 
     def caught_up(self) -> bool:
         return not self._waiting and (self._current is None or self._current.idle)
+
+    def look(self) -> None:
+        if self._current is not None:
+            self._current.look()
+
+    def freeze(self) -> None:
+        self._frozen = True
+        if self._current is not None:
+            self._current.freeze()
+
+    def committed(self, splits: Sequence[Split]) -> None:
+        if self._current is not None:
+            self._current.committed(splits)
 
     def close(self) -> None:
         if self._current is not None:
@@ -118,22 +119,25 @@ class _OpenSplit:
         self._converter = converter
         self._ready: deque[pa.RecordBatch] = deque()
         self._items: deque[Any] = deque()
-        self._range = _Range(
+        self._range = Range(
             split.position.get("start", split.spec["start"]), split.position.get("end", split.spec.get("end"))
         )
         self._progress = _Progress(
             skip=cast("int", split.position.get("rows", 0)), expected=str(split.position.get("checksum", ""))
         )
-        self.idle = False
+        self._simple = SimpleLoop(name, self._range) if split.spec["kind"] == "simple" else None
+        self._idle_since_look = -1
         self._pump: Pump[Any] = Pump(f"{name}-{split.split_id}", self._produce, QUEUED_ROWS, _weight)
 
     # ---- on the split's own thread ----
 
     def _produce(self, stop: threading.Event) -> Iterator[Any]:
         reader = self._make_reader()
-        if isinstance(reader, SimpleDataSourceStreamReader):
-            return self._simple_items(reader, stop)
-        return self._range_items(reader)
+        if isinstance(reader, SimpleDataSourceStreamReader) and self._simple is not None:
+            return self._simple.items(reader, stop)
+        if isinstance(reader, DataSourceStreamReader) and self._simple is None:
+            return self._range_items(reader)
+        raise DataError(f"source {self._name} gave a {type(reader).__name__} now, and another kind of reader before")
 
     def _range_items(self, reader: DataSourceStreamReader) -> Iterator[Any]:
         spec = self._split.spec
@@ -143,27 +147,29 @@ class _OpenSplit:
                 f"partitions({spec['start']}, {spec['end']}) gave {spec['partitions']} partitions first and "
                 f"{len(partitions)} now"
             )
-        yield from reader.read(partitions[cast("int", spec["partition"])])
-
-    def _simple_items(self, reader: SimpleDataSourceStreamReader, stop: threading.Event) -> Iterator[Any]:
-        start, end = cast("dict[str, Any]", self._range.start), cast("dict[str, Any] | None", self._range.end)
-        if end is not None:
-            yield from reader.readBetweenOffsets(start, end)
-            start = end
-        while not stop.is_set():
-            rows, after = reader.read(start)
-            after = json.loads(json.dumps(after))
-            if after == start:
-                if next(iter(rows), None) is not None:
-                    raise DataError(f"source {self._name} returned rows at {start} without a new end offset")
-                yield _Idle()
-                stop.wait(IDLE_PAUSE_S)
-                continue
-            yield _Range(start, after)
-            yield from rows
-            start = after
+        yield from as_iterator(self._name, "read", reader.read(partitions[cast("int", spec["partition"])]))
 
     # ---- on the subtask's thread ----
+
+    @property
+    def idle(self) -> bool:
+        """The newest look of a simple reader found nothing, and began after the last ``look`` was asked for."""
+        return self._simple is not None and self._idle_since_look >= self._simple.looks_asked
+
+    def look(self) -> None:
+        if self._simple is not None:
+            self._simple.ask_for_look()
+
+    def freeze(self) -> None:
+        if self._simple is not None:
+            self._simple.freeze()
+
+    def committed(self, splits: Sequence[Split]) -> None:
+        """These splits are in a complete snapshot: what lies before this one's range there is not read again."""
+        if self._simple is not None:
+            for split in splits:
+                if split.split_id == self._split.split_id and "start" in split.position:
+                    self._simple.commit(split.position["start"])
 
     @property
     def finished(self) -> bool:
@@ -197,17 +203,16 @@ class _OpenSplit:
         rows: list[Any] = []
         while self._items:
             item = self._items[0]
-            if isinstance(item, _Range | _Idle):
+            if isinstance(item, Range | Idle):
                 if rows:
                     break
                 self._items.popleft()
                 self._check_prefix_is_complete()
                 self._turn_to(item)
             else:
-                self.idle = False
                 rows.append(self._items.popleft())
         try:
-            self._ready.extend(self._converter.batches(rows))
+            self._ready.extend(self._converter.batches(rows, self._progress.rows))
         except PenstockError:
             raise
         except Exception as error:
@@ -223,11 +228,16 @@ class _OpenSplit:
         except Exception as error:
             raise self._failure(error, self._pump.user_traceback) from error
 
-    def _turn_to(self, item: _Range | _Idle) -> None:
-        self.idle = isinstance(item, _Idle)
-        if isinstance(item, _Range):
-            self._range = item
-            self._progress = _Progress()
+    def _turn_to(self, item: Range | Idle) -> None:
+        """Everything before ``item`` was returned: the position is a new range's start."""
+        if isinstance(item, Idle):
+            self._idle_since_look = item.looks_asked
+        else:
+            self._idle_since_look = -1
+        if isinstance(item, Range):
+            self._range, self._progress = item, _Progress()
+        elif self._range.end is not None:
+            self._range, self._progress = Range(self._range.end, None), _Progress()
 
     def _end_of_prefix(self) -> None:
         progress = self._progress
@@ -257,6 +267,8 @@ class _OpenSplit:
         return Split(self._split.split_id, self._split.spec, position)
 
     def close(self) -> None:
+        if self._simple is not None:
+            self._simple.wake()
         self._pump.close()
 
     def _not_replayable(self, detail: str) -> DataError:

@@ -3,14 +3,19 @@
 *streamReader*: the driver asks for ``latestOffset`` and plans ``partitions(start, end)``; each partition is a split.
 Partitions are user objects and are never stored: a split holds the two offsets and the partition's index, and the
 reader in the slot plans the same range again. *simpleStreamReader*: one split that moves along, range by range.
+
+What Spark calls on the driver, and when, is called here as well: ``initialOffset`` at the very first start,
+``partitions(offset, offset)`` before anything else where a query goes on (readers that count for themselves learn from
+it where they are), ``latestOffset`` with a start and a ``ReadLimit`` or, as before PySpark 4.2, without, ``commit`` and
+``stop``. A limit bounds a range, as it bounds a micro-batch there. Filters are pushed to batch readers only, in Spark
+as here: a stream reader has no ``pushFilters``.
 """
 
 from __future__ import annotations
 
 import inspect
 import json
-import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import pyarrow as pa
@@ -19,18 +24,34 @@ from pyspark.sql.datasource import (
     CaseInsensitiveDict,
     DataSource,
     DataSourceStreamReader,
+    InputPartition,
     SimpleDataSourceStreamReader,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
 
 from penstock.connectors.base import Discovery, Source, SourceReader, Split
 from penstock.connectors.python_reader import PythonSourceReader
-from penstock.errors import DataError, FunctionError, NotSupported, PenstockError
+from penstock.errors import DataError, NotSupported
 from penstock.operators.base import Plain
+from penstock.operators.user_code import user_errors
 
 DataSourceFactory = type[DataSource] | Callable[[], DataSource]
 
+EMPTY_RANGES = 100
+"""Ranges without a partition that one look passes over: it is to find something, or the end."""
+
 _STREAM_READERS = ("streamReader", "simpleStreamReader")
+_LIMITS = (ReadAllAvailable, ReadMinRows, ReadMaxRows, ReadMaxFiles, ReadMaxBytes)
+"""What Spark accepts from ``getDefaultReadLimit``: nothing else can be handed on."""
 
 
 class PythonSource(Source):
@@ -66,42 +87,54 @@ class PythonSource(Source):
         self._options = dict(options)
         self._spark_schema_json = spark_schema_json
         self._driver_reader: Any = None
+        self._frozen = False
+        self._began = False
 
     def describe(self) -> str:
         return f"PythonDataSourceV2[{self._name}]"
 
     def discover(self, state: Plain, parallelism: int) -> Discovery:
-        try:
+        with user_errors(self._label):
             reader = self._on_driver()
             if isinstance(reader, SimpleDataSourceStreamReader):
-                return _discover_simple(reader, state)
-            return _discover_ranges(self._name, reader, state)
-        except PenstockError:
-            raise
-        except Exception as error:
-            raise self._failure(error) from error
+                return self._discover_simple(reader, state)
+            if state is not None and not self._began:
+                self._plan(reader, offset := cast("dict[str, Any]", _field(state, "offset")), offset, 0)
+            self._began = True
+            return self._discover_ranges(reader, state)
+
+    def freeze(self) -> None:
+        """A reader that ``SupportsTriggerAvailableNow`` is prepared, and read until it has no more. Of any other one
+        range is read, unlimited, as Spark reads such a reader in one batch.
+        """
+        self._frozen = True
+        with user_errors(self._label):
+            reader = self._on_driver()
+            if isinstance(reader, SupportsTriggerAvailableNow) and isinstance(reader, DataSourceStreamReader):
+                reader.prepareForTriggerAvailableNow()
 
     def committed(self, state: Plain) -> None:
-        # A simple reader's one split never ends, so that its user is never told: nothing may be let go.
+        # A simple reader is told in its slot, where it reads: its one split never ends.
         if state is None:
             return
-        try:
+        with user_errors(self._label):
             self._on_driver().commit(_field(state, "offset"))
-        except Exception as error:
-            raise self._failure(error) from error
 
     def close(self) -> None:
         reader, self._driver_reader = self._driver_reader, None
         if isinstance(reader, DataSourceStreamReader):
-            try:
+            with user_errors(self._label):
                 reader.stop()
-            except Exception as error:
-                raise self._failure(error) from error
 
     def create_reader(self) -> SourceReader:
         return PythonSourceReader(self._name, self._make_reader, self.schema, self._spark_schema())
 
+    @property
+    def _label(self) -> str:
+        return f"source {self._name}"
+
     def _on_driver(self) -> Any:
+        """The one reader that lives as long as the query on this driver."""
         if self._driver_reader is None:
             self._driver_reader = self._make_reader()
         return self._driver_reader
@@ -114,13 +147,74 @@ class PythonSource(Source):
             source = self._factory(options=cast("dict[str, str]", CaseInsensitiveDict(self._options)))
         else:
             source = self._factory()
+        reader: object
         try:
-            return source.streamReader(schema=self._spark_schema())
+            reader = source.streamReader(schema=self._spark_schema())
         except PySparkNotImplementedError:
-            return source.simpleStreamReader(schema=self._spark_schema())
+            reader = source.simpleStreamReader(schema=self._spark_schema())
+        if not isinstance(reader, DataSourceStreamReader | SimpleDataSourceStreamReader):
+            raise DataError(
+                f"{self._label}: streamReader or simpleStreamReader returned a {type(reader).__name__}; it must be a "
+                "DataSourceStreamReader or a SimpleDataSourceStreamReader"
+            )
+        return reader
 
-    def _failure(self, error: Exception) -> FunctionError:
-        return FunctionError(f"source {self._name}", f"{type(error).__name__}: {error}", traceback.format_exc())
+    # ---- what there is ----
+
+    def _discover_simple(self, reader: SimpleDataSourceStreamReader, state: Plain) -> Discovery:
+        if state is not None:
+            return Discovery((), state, self._frozen)
+        offset = self._offset("initialOffset", reader.initialOffset())
+        split = Split("simple", {"kind": "simple", "range": 0, "start": offset})
+        return Discovery([split], {"offset": offset, "range": 1}, self._frozen)
+
+    def _discover_ranges(self, reader: DataSourceStreamReader, state: Plain) -> Discovery:
+        if state is None:
+            state = {"offset": self._offset("initialOffset", reader.initialOffset()), "range": 0}
+        start = cast("dict[str, Any]", _field(state, "offset"))
+        number = cast("int", _field(state, "range"))
+        once = self._frozen and not isinstance(reader, SupportsTriggerAvailableNow)
+        splits: list[Split] = []
+        for _ in range(EMPTY_RANGES):
+            end = self._latest(reader, start, ReadAllAvailable() if once else self._limit(reader))
+            if end == start:
+                return Discovery((), {"offset": start, "range": number}, self._frozen)
+            splits = self._plan(reader, start, end, number)
+            start, number = end, number + 1
+            if splits or once:
+                break
+        return Discovery(splits, {"offset": start, "range": number}, once)
+
+    def _limit(self, reader: DataSourceStreamReader) -> ReadLimit:
+        limit = reader.getDefaultReadLimit()
+        if type(limit) not in _LIMITS:
+            known = ", ".join(kind.__name__ for kind in _LIMITS)
+            raise DataError(
+                f"{self._label}: getDefaultReadLimit returned a {type(limit).__name__}; Spark knows {known}"
+            )
+        return limit
+
+    def _latest(self, reader: DataSourceStreamReader, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        # Readers written before PySpark 4.2 take neither a start offset nor a limit.
+        if not inspect.signature(reader.latestOffset).parameters:
+            return self._offset("latestOffset", reader.latestOffset())
+        return self._offset("latestOffset", reader.latestOffset(start, limit))
+
+    def _offset(self, method: str, offset: object) -> dict[str, Any]:
+        """As Spark stores it: through JSON, so that keys are strings and tuples lists from the start."""
+        if not isinstance(offset, dict):
+            raise DataError(f"{self._label}: {method} returned {offset!r}; it must return a dict")
+        return cast("dict[str, Any]", json.loads(json.dumps(offset)))
+
+    def _plan(
+        self, reader: DataSourceStreamReader, start: dict[str, Any], end: dict[str, Any], number: int
+    ) -> list[Split]:
+        partitions: object = reader.partitions(start, end)
+        if not isinstance(partitions, Sequence) or not all(isinstance(p, InputPartition) for p in partitions):
+            raise DataError(f"{self._label}: partitions({start}, {end}) must return a list of InputPartitions")
+        spec: dict[str, Plain] = {"kind": "range", "range": number, "start": start, "end": end}
+        spec["partitions"] = len(partitions)
+        return [Split(f"{number}/{i}", {**spec, "partition": i}) for i in range(len(partitions))]
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_driver_reader": None}
@@ -128,46 +222,6 @@ class PythonSource(Source):
 
 def _overrides(source: type, method: str) -> bool:
     return getattr(source, method, None) is not getattr(DataSource, method)
-
-
-def _discover_simple(reader: SimpleDataSourceStreamReader, state: Plain) -> Discovery:
-    if state is not None:
-        return Discovery((), state)
-    offset = _plain(reader.initialOffset())
-    return Discovery([Split("simple", {"kind": "simple", "range": 0, "start": offset})], {"offset": offset, "range": 1})
-
-
-def _discover_ranges(name: str, reader: DataSourceStreamReader, state: Plain) -> Discovery:
-    if state is None:
-        state = {"offset": _plain(reader.initialOffset()), "range": 0}
-    start = cast("dict[str, Any]", _field(state, "offset"))
-    number = cast("int", _field(state, "range"))
-    end = _plain(_latest_offset(reader, start))
-    if json.dumps(end) == json.dumps(start):
-        return Discovery((), state)
-    if not isinstance(end, dict):
-        raise DataError(f"source {name}: latestOffset returned {end!r}; it must return a dict")
-    count = len(reader.partitions(start, end))
-    splits = [
-        Split(
-            f"{number}/{i}",
-            {"kind": "range", "range": number, "start": start, "end": end, "partition": i, "partitions": count},
-        )
-        for i in range(count)
-    ]
-    return Discovery(splits, {"offset": end, "range": number + 1})
-
-
-def _latest_offset(reader: DataSourceStreamReader, start: dict[str, Any]) -> object:
-    # Readers written before PySpark 4.2 take neither a start offset nor a limit.
-    if not inspect.signature(reader.latestOffset).parameters:
-        return reader.latestOffset()
-    return reader.latestOffset(start, reader.getDefaultReadLimit())
-
-
-def _plain(offset: object) -> Plain:
-    """As Spark stores it: through JSON, so that keys are strings and tuples lists from the start."""
-    return cast("Plain", json.loads(json.dumps(offset)))
 
 
 def _field(state: Plain, name: str) -> Plain:
