@@ -57,6 +57,13 @@ def trigger_on(name: str, text: str) -> TriggerOn:
         raise ConfigError(f"option {name}={text!r}: choose firstBarrier or lastBarrier") from None
 
 
+def isolation(name: str, text: str) -> Isolation:
+    try:
+        return Isolation(text.strip().lower())
+    except ValueError:
+        raise ConfigError(f"option {name}={text!r}: choose none or process") from None
+
+
 def concurrency(name: str, text: str) -> int:
     """1 to ``MAX_CONCURRENT``."""
     if whole_number(name, text) > MAX_CONCURRENT:
@@ -86,6 +93,13 @@ class TriggerOn(Enum):
 
     FIRST_BARRIER = "firstBarrier"
     LAST_BARRIER = "lastBarrier"
+
+
+class Isolation(Enum):
+    """Where user functions run: in the slot, or in a process beside it, one for each chain of them in each subtask."""
+
+    NONE = "none"
+    PROCESS = "process"
 
 
 @dataclass(frozen=True)
@@ -123,6 +137,7 @@ class Options:
     exclusive_window: int = 1 << 20
     flush_interval_ms: int = 20
     inflight_target_ms: int | None = None
+    function_isolation: Isolation = Isolation.NONE
     restart_attempts: int = 10
     restart_delay_ms: int = 100
     restart_max_delay_ms: int = 10_000
@@ -148,6 +163,7 @@ _PARSERS = {
     "exchange.exclusiveWindow": ("exclusive_window", size_bytes),
     "exchange.inflightTarget": ("inflight_target_ms", duration_ms),
     "exchange.flushInterval": ("flush_interval_ms", duration_ms),
+    "function.isolation": ("function_isolation", isolation),
     "restart.attempts": ("restart_attempts", whole_number),
     "restart.delay": ("restart_delay_ms", duration_ms),
     "restart.maxDelay": ("restart_max_delay_ms", duration_ms),

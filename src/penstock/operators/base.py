@@ -91,6 +91,20 @@ class Operator(ABC):
         """
         return iter(())
 
+    def under_way(self) -> bool:
+        """Whether rows are being worked on in another process: their results come by ``collect``, and no input is
+        wanted until they have. The operator lags meanwhile. Calls that come all the same wait for them.
+        """
+        return False
+
+    def collect(self) -> Iterator[pa.RecordBatch]:
+        """What has come back since; never waits. To be called now and then while ``under_way``."""
+        return iter(())
+
+    def away_ms(self) -> float:
+        """How long other processes have worked for this operator, all calls together."""
+        return 0.0
+
     def lags(self) -> bool:
         """Whether rows wait inside until a user function yields them, at the latest at the end of the epoch.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -15,6 +14,7 @@ from penstock.operators.batches import append_columns
 from penstock.operators.udf_calls import UdfCall, batch_function, iterator_function
 from penstock.operators.user_code import PythonSettings, user_errors
 from penstock.operators.user_iterator import UserIterator
+from penstock.operators.waiting_rows import WaitingRows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,16 +114,16 @@ class _IteratorStage(_Stage):
     def __init__(self, call: UdfCall, schema: pa.Schema, label: str, settings: PythonSettings) -> None:
         super().__init__(call, schema, label, settings)
         self._iterator: UserIterator[list[pa.Array], pa.Array] = UserIterator(iterator_function(call, settings))
-        self._waiting: deque[pa.RecordBatch] = deque()
+        self._waiting = WaitingRows(schema)
 
     def feed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        self._waiting.append(batch)
+        self._waiting.add(batch)
         return self._matched(self._iterator.feed(self.arguments(batch)))
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         yield from self._matched(self._iterator.finish())
         if self._waiting:
-            missing = sum(batch.num_rows for batch in self._waiting)
+            missing = self._waiting.rows
             with user_errors(self.label):
                 raise ValueError(f"the function's iterator ended {missing} rows short of its input")
 
@@ -137,19 +137,9 @@ class _IteratorStage(_Stage):
                     result = next(results)
                 except StopIteration:
                     return
-            yield from self._attach(result)
-
-    def _attach(self, result: pa.Array) -> Iterator[pa.RecordBatch]:
-        while len(result):
-            if not self._waiting:
-                with user_errors(self.label):
-                    raise ValueError("the function's iterator yielded more rows than it was given")
-            batch = self._waiting.popleft()
-            rows = min(batch.num_rows, len(result))
-            if rows < batch.num_rows:
-                self._waiting.appendleft(batch.slice(rows))
-            head, result = result.slice(0, rows), result.slice(rows)
-            yield append_columns(batch.slice(0, rows), [head], self.schema)
+            with user_errors(self.label):
+                attached = list(self._waiting.with_results(result))
+            yield from attached
 
     def close(self) -> None:
         self._iterator.close()

@@ -7,13 +7,14 @@ from collections.abc import Callable
 
 class Activity:
     """Accumulates since creation. Time inside a step that worked is busy; all other time counts as what the last step
-    ended with: no room in the outputs, or nothing to do. ``clock`` is in seconds.
+    ended with: no room in the outputs, rows that another process works on (busy), or nothing to do. ``clock`` is in
+    seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._since = clock()
-        self._backpressured = False
+        self._backpressured = self._away = False
         self.busy_ms = 0.0
         self.backpressured_ms = 0.0
         self.idle_ms = 0.0
@@ -21,9 +22,9 @@ class Activity:
     def step_begins(self) -> None:
         self._wait(self._lap())
 
-    def step_ends(self, worked: bool, has_room: bool) -> None:
+    def step_ends(self, worked: bool, has_room: bool, away: bool = False) -> None:
         elapsed = self._lap()
-        self._backpressured = not has_room
+        self._backpressured, self._away = not has_room, away
         if worked:
             self.busy_ms += elapsed
         else:
@@ -32,6 +33,8 @@ class Activity:
     def _wait(self, elapsed_ms: float) -> None:
         if self._backpressured:
             self.backpressured_ms += elapsed_ms
+        elif self._away:
+            self.busy_ms += elapsed_ms
         else:
             self.idle_ms += elapsed_ms
 

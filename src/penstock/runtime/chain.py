@@ -58,6 +58,11 @@ class Chain:
         self, stages: Sequence[Stage], emit: Callable[[pa.RecordBatch], None], forward: Callable[[int], None]
     ) -> None:
         self._stages = list(stages)
+        self._elsewhere = [
+            (index, stage.operator)
+            for index, stage in enumerate(stages)
+            if type(stage.operator).under_way is not Operator.under_way
+        ]
         self._emit = emit
         self._forward = forward
         # _due[k] is the watermark in front of operator k, _done[k] the one it was advanced to; the last place is the
@@ -80,6 +85,27 @@ class Chain:
         for out in self._stages[0].operator.process_input(number, batch):
             self._push(1, out)
         self._collect_generated()
+
+    @property
+    def under_way(self) -> bool:
+        """Whether an operator has rows in another process; until ``collect`` has brought them, no input is wanted."""
+        return any(operator.under_way() for _, operator in self._elsewhere)
+
+    def collect(self) -> bool:
+        """Push on what came back from other processes; False if nothing did."""
+        came = False
+        for index, operator in self._elsewhere:
+            if operator.under_way():
+                for batch in operator.collect():
+                    self._push(index + 1, batch)
+                    came = True
+                came = came or not operator.under_way()
+        self._collect_generated()
+        return came
+
+    def away_ms(self) -> float:
+        """How long other processes have worked for this chain."""
+        return sum(operator.away_ms() for _, operator in self._elsewhere)
 
     def watermark(self, timestamp_us: int) -> None:
         """The subtask's input watermark rose: ``advance`` carries it through."""

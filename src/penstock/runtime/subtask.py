@@ -10,19 +10,20 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import assert_never
 
 import pyarrow as pa
 
-from penstock.config import Options, TriggerOn
+from penstock.config import Isolation, Options, TriggerOn
 from penstock.connectors.base import SinkContext, SinkWriter, Split
 from penstock.errors import FunctionError, ProtocolViolation
 from penstock.graph.model import JobGraph, Vertex
 from penstock.ids import ChannelId, CheckpointId, GenerationId, SubtaskId
 from penstock.operators.base import OperatorContext, OperatorState
+from penstock.operators.isolation.operator import isolated
 from penstock.protocol.alignment import (
     PART_BYTES,
     CaptureReady,
@@ -66,6 +67,17 @@ from penstock.snapshot.model import CaptureMetrics, InflightEntry
 STATUS_EVERY_MS = 100.0
 
 NOTHING = SubtaskRestore({}, (), (), {}, {}, 0)
+
+
+@dataclass
+class _Slice:
+    """The newest rows that were taken in, and what they have cost so far."""
+
+    rows: int
+    position: str
+    bytes_before: int
+    away_before_ms: float
+    here_ms: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -133,6 +145,8 @@ class Subtask:
         for edge in graph.outputs(vertex.id):
             self._ports.setdefault(edge.port, []).append((edge.id, partitioner(edge, subtask.index, graph)))
         self._sizer = SliceSizer(self.outputs.step_bytes)
+        self._slice = _Slice(0, "", 0, 0.0)
+        self._isolation = options.function_isolation
         self._activity = Activity(clock)
         self._epoch_ends: dict[CheckpointId, _EpochEnd] = {}
         self._pending_messages = dict(restore.pending_messages)
@@ -168,7 +182,7 @@ class Subtask:
         worked = take_input and self._work()
         self._release()
         busy = controlled or worked
-        self._activity.step_ends(busy, self.outputs.has_room)
+        self._activity.step_ends(busy, self.outputs.has_room, self._chain.under_way)
         self._refresh_status(busy)
         return StepResult(busy or len(self.inbox) > 0, None if busy else self._wake_at_ms())
 
@@ -199,7 +213,10 @@ class Subtask:
         def context(operator_id: str) -> OperatorContext:
             return OperatorContext(operator_id, index, graph.parallelism, graph.max_parallelism, self._put)
 
-        stages = open_stages(vertex.operators, context, restore.operators, closing)
+        operators = vertex.operators
+        if self._isolation is Isolation.PROCESS:
+            operators = isolated(operators, lambda: self.inbox.wake())
+        stages = open_stages(operators, context, restore.operators, closing)
         if vertex.source is not None:
             reader = vertex.source.source.create_reader()
             closing.callback(reader.close)
@@ -281,6 +298,9 @@ class Subtask:
         """What user functions still yield belongs before the barrier; before an aligned one, the watermark that waited
         for it does too, with what that makes due.
         """
+        if self._chain.under_way:
+            with self._on_slice(self._slice):
+                self._chain.finish_epoch()
         self._chain.finish_epoch()
         while alignment is Alignment.ALIGNED and self._chain.advancing:
             self._finish_advancing()
@@ -349,7 +369,10 @@ class Subtask:
         deadline = self._clock() + TARGET_MS / 1000
         worked = False
         while self.outputs.has_room:
-            if self._chain.advancing:
+            if self._chain.under_way:
+                if not self._collect():
+                    break
+            elif self._chain.advancing:
                 self._chain.advance()
             elif not self._consume():
                 break
@@ -407,17 +430,39 @@ class Subtask:
             self._push(number, concat([r.payload for r in ranges]), f"{first.position} to {last.position}")
 
     def _push(self, number: int, batch: pa.RecordBatch, position: str) -> None:
-        """One slice through the chain."""
-        began, bytes_before = self._clock(), self._bytes_out
-        try:
+        """One slice through the chain, or on its way to another process."""
+        self._slice = _Slice(batch.num_rows, position, self._bytes_out, self._chain.away_ms())
+        with self._on_slice(self._slice):
             self._chain.process(batch, number)
+        self._rows_in += batch.num_rows
+        self._judge(self._slice)
+
+    def _collect(self) -> bool:
+        """What came back of the slice that is on its way; False if nothing did."""
+        with self._on_slice(self._slice):
+            came = self._chain.collect()
+        if came:
+            self._judge(self._slice)
+        return came
+
+    @contextmanager
+    def _on_slice(self, slice_: _Slice) -> Iterator[None]:
+        began = self._clock()
+        try:
+            yield
         except FunctionError as error:
             if error.position:
                 raise
-            raise FunctionError(error.operator, error.message, error.user_traceback, position) from error
-        self._rows_in += batch.num_rows
+            raise FunctionError(error.operator, error.message, error.user_traceback, slice_.position) from error
+        slice_.here_ms += (self._clock() - began) * 1000
+
+    def _judge(self, slice_: _Slice) -> None:
+        """Once all its rows went through: by how long that took, here and elsewhere."""
+        if self._chain.under_way:
+            return
+        elapsed_ms = slice_.here_ms + self._chain.away_ms() - slice_.away_before_ms
         self._sizer.max_output_bytes = self.outputs.step_bytes
-        self._sizer.observe(batch.num_rows, (self._clock() - began) * 1000, self._bytes_out - bytes_before)
+        self._sizer.observe(slice_.rows, elapsed_ms, self._bytes_out - slice_.bytes_before)
 
     def _raise_watermark(self, risen: WatermarkRose | None) -> None:
         if risen is not None:
@@ -434,6 +479,11 @@ class Subtask:
         if self._feed is not None:
             return self._source_ended and self._feed.finished
         return self.gate.ended
+
+    @property
+    def _settled(self) -> bool:
+        """What was taken in has gone through the chain."""
+        return not self._chain.advancing and not self._chain.under_way
 
     def _emit(self, batch: pa.RecordBatch) -> None:
         self._rows_out += batch.num_rows
@@ -454,12 +504,12 @@ class Subtask:
 
     def _release(self) -> None:
         """Let go of everything the world may have now."""
-        if not self.finished and self._input_ended() and not self._chain.advancing:
+        if not self.finished and self._input_ended() and self._settled:
             self._end_of_input()
         self._pump()
         for entry in self.gate.recovered.to_load():
             self._host.load(self.subtask, entry)
-        if self._feed is not None and not self._chain.advancing:
+        if self._feed is not None and self._settled:
             self._feed.ask(self._chain.generated_watermark())
 
     def _pump(self) -> None:

@@ -1,0 +1,1 @@
+"""User functions in a process of their own: ``function.isolation=process``."""
