@@ -27,7 +27,7 @@ LAYERS = [
     ("state",),
     ("graph",),
     ("protocol",),
-    ("errors", "ids", "config"),
+    ("errors", "ids", "config", "logs", "version"),
 ]
 # Contract modules that hold plain data only and may be named from anywhere above ``protocol``.
 CONTRACTS = {
@@ -139,6 +139,7 @@ def test_public_names() -> None:
         "StreamingQuery",
         "__version__",
         "session",
+        "streams",
         "writeStream",
     ]
     for name in penstock.__all__:

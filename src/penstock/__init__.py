@@ -5,20 +5,22 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from penstock.version import __version__
+
 if TYPE_CHECKING:
     from penstock.query.sessions import session
     from penstock.query.streaming_query import StreamingQuery
+    from penstock.query.streams import streams
     from penstock.query.writer import DataStreamWriter, writeStream
 
-__version__ = "0.1.0"
-
-__all__ = ["DataStreamWriter", "StreamingQuery", "__version__", "session", "writeStream"]
+__all__ = ["DataStreamWriter", "StreamingQuery", "__version__", "session", "streams", "writeStream"]
 
 # Names are handed on when first asked for: a slot imports this package too, and must not load Spark's API for it.
 _HOMES = {
     "DataStreamWriter": "penstock.query.writer",
     "StreamingQuery": "penstock.query.streaming_query",
     "session": "penstock.query.sessions",
+    "streams": "penstock.query.streams",
     "writeStream": "penstock.query.writer",
 }
 

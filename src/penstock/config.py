@@ -17,6 +17,7 @@ MAX_CONCURRENT = 8
 _DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?\s*$")
 _DURATION_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, None: 1}
 _SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([kmg]i?b?|b)?\s*$")
+_PORTS = re.compile(r"^\s*(\d+)\s*(?:-\s*(\d+)\s*)?$")
 _SIZE_BYTES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "b": 1}
 
 
@@ -80,6 +81,16 @@ def count_or_unlimited(name: str, text: str) -> int | None:
     return int(text)
 
 
+def ports(name: str, text: str) -> range:
+    """``40000``, ``40000-40099``, or 0 for any free one."""
+    match = _PORTS.match(text)
+    first = int(match[1]) if match else -1
+    last = int(match[2] or match[1]) if match else -1
+    if not 0 <= first <= last <= 65535 or (first == 0 and last > 0):
+        raise ConfigError(f"option {name}={text!r}: write a port, a range such as 40000-40099, or 0 for any free port")
+    return range(first, last + 1)
+
+
 def boolean(name: str, text: str) -> bool:
     value = text.strip().lower()
     if value not in ("true", "false"):
@@ -117,6 +128,7 @@ class Options:
         checkpoint_capture_memory: bytes of captured rows of a slot that may wait to be written; beyond, it declines.
         inflight_target_ms: how much work may lie in front of a consumer, in time at its present speed; None: as much as
             fits into its memory.
+        driver_ports, slot_ports: one of them is listened on; ``range(1)``, port 0, is any free one.
     """
 
     parallelism: int | None = None
@@ -141,7 +153,8 @@ class Options:
     restart_attempts: int = 10
     restart_delay_ms: int = 100
     restart_max_delay_ms: int = 10_000
-    slot_host: str = "127.0.0.1"
+    driver_ports: range = range(1)
+    slot_ports: range = range(1)
 
 
 _PARSERS = {
@@ -163,6 +176,8 @@ _PARSERS = {
     "exchange.exclusiveWindow": ("exclusive_window", size_bytes),
     "exchange.inflightTarget": ("inflight_target_ms", duration_ms),
     "exchange.flushInterval": ("flush_interval_ms", duration_ms),
+    "driver.port": ("driver_ports", ports),
+    "slot.port": ("slot_ports", ports),
     "function.isolation": ("function_isolation", isolation),
     "restart.attempts": ("restart_attempts", whole_number),
     "restart.delay": ("restart_delay_ms", duration_ms),

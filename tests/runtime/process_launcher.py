@@ -11,7 +11,7 @@ from multiprocessing.context import ForkServerProcess
 from pyspark.serializers import CloudPickleSerializer
 
 from penstock.errors import GenerationFailed, ResourceError
-from penstock.runtime.launching import SlotTask
+from penstock.runtime.launching import ControlAddress, SlotTask
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["penstock.runtime.slot", "penstock.state.hashing", "pyspark.serializers", "pandas"])
@@ -70,8 +70,8 @@ class ProcessLauncher:
         self.switch_interval_s: float | None = None
         self.jobs: list[ProcessJob] = []
 
-    def control_address(self) -> str:
-        return "127.0.0.1"
+    def control_address(self) -> ControlAddress:
+        return ControlAddress("127.0.0.1", "127.0.0.1")
 
     def free_slots(self) -> int:
         return self._slots - sum(len(job.processes) for job in self.jobs if not job.done)

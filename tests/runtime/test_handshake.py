@@ -10,6 +10,7 @@ import pytest
 from penstock.runtime import handshake
 from penstock.runtime.handshake import ClientHandshake, Hello, Identity, ServerHandshake, Step
 from penstock.runtime.secret import Secret, nonce
+from penstock.version import __version__
 
 SECRET = Secret.generate()
 SLOT_3 = Identity("data", 5, 3)
@@ -54,11 +55,11 @@ def test_another_version_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> 
     server = ServerHandshake(SECRET, "data", 5, nonce())
     challenge = server.start()
     assert challenge is not None
-    monkeypatch.setattr(handshake, "PROTOCOL_VERSION", "penstock/0")
+    monkeypatch.setattr(handshake, "PROTOCOL_VERSION", "0.0.9 (protocol 1)")
     hello = ClientHandshake(SECRET, SLOT_3, nonce()).receive(challenge).send
     monkeypatch.undo()
     assert hello is not None
-    assert "version penstock/0 cannot speak to penstock/1" in str(server.receive(hello).refused)
+    assert f"Penstock 0.0.9 (protocol 1) cannot speak to {__version__} (protocol" in str(server.receive(hello).refused)
 
 
 def test_a_recorded_hello_does_not_open_a_second_link() -> None:

@@ -18,7 +18,8 @@ from tiny import CountSpec, Numbers, assert_exact, tiny_graph
 
 from penstock.errors import NotSupported, NotYet, QueryFailed, ResourceError
 from penstock.protocol.elements import Alignment
-from penstock.spark.launcher import SparkLauncher, _JobThread
+from penstock.spark.job import JobThread
+from penstock.spark.launcher import SparkLauncher
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -184,7 +185,7 @@ def test_a_stopped_session_is_told_by_name(
 def test_a_job_of_a_stopped_session_is_over(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """What Spark itself does at the begin of the job's thread raises then."""
     told: list[Exception | None] = []
-    thread = _JobThread(lambda: None, told.append, "job")
+    thread = JobThread(lambda: None, told.append, "job")
     thread._props = None
     with monkeypatch.context() as patch:
         patch.setattr(spark.sparkContext, "_jsc", None)

@@ -11,7 +11,7 @@ import time
 
 import psutil
 
-from penstock.runtime.launching import SlotTask
+from penstock.runtime.launching import ControlAddress, SlotTask
 from penstock.runtime.slot import slot_main
 
 _MANY = 64
@@ -55,8 +55,8 @@ class ThreadLauncher:
     def __init__(self) -> None:
         self.jobs: list[ThreadJob] = []
 
-    def control_address(self) -> str:
-        return "127.0.0.1"
+    def control_address(self) -> ControlAddress:
+        return ControlAddress("127.0.0.1", "127.0.0.1")
 
     def free_slots(self) -> int:
         return _MANY

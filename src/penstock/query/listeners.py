@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-log = logging.getLogger(__name__)
+from penstock.logs import get_logger
+
+log = get_logger(__name__)
 
 IDLE_EVENT_INTERVAL_S = 10.0
 """At most one idle event in this time, as Spark's ``noDataProgressEventInterval``."""

@@ -12,18 +12,20 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.config import CONF_PREFIX, Options, parse_options
+from penstock.config import CONF_PREFIX, parse_options
 from penstock.connectors.local_files import local_path
-from penstock.errors import ConfigError, LocationError
+from penstock.errors import ConfigError, LocationError, PenstockError
 from penstock.frontend.compiler import SINK_ID, compile_plan
 from penstock.graph.model import SinkSpec
-from penstock.query.active_names import ACTIVE_NAMES
+from penstock.query.active_queries import ACTIVE_QUERIES, STOP_ACTIVE_RUN_CONF, Place
 from penstock.query.sessions import see_to_workers_python
 from penstock.query.sinks import SinkRequest, choose_sink
 from penstock.query.streaming_query import StreamingQuery
+from penstock.query.streams import TERMINATIONS
 from penstock.query.triggers import Trigger
 from penstock.snapshot.location import read_identity
 from penstock.snapshot.store import LocalStore
+from penstock.spark.current_session import session_key
 from penstock.spark.launcher import SparkLauncher
 from penstock.spark.listener_bus import ListenerBus
 
@@ -54,10 +56,14 @@ def start_query(df: DataFrame, request: StartRequest) -> StreamingQuery:
     output = choose_sink(df, replace(request.sink, output_mode=plan.output_mode), plan.schema)
     undo = ExitStack()
     try:
-        _take_name(spark, request.sink.query_name, undo)
         location = _checkpoint_location(spark, request, undo)
+        place = _take_place(spark, request.sink.query_name, location, undo)
         launcher = SparkLauncher(spark)
-        parallelism = options.parallelism or _stored_parallelism(location) or _default_parallelism(launcher, options)
+        parallelism = (
+            options.parallelism
+            or _stored_parallelism(location)
+            or launcher.default_parallelism(options.max_parallelism)
+        )
         if parallelism > options.max_parallelism:
             raise ConfigError(
                 f"parallelism {parallelism} is above maxParallelism {options.max_parallelism}: keys are divided among "
@@ -74,8 +80,9 @@ def start_query(df: DataFrame, request: StartRequest) -> StreamingQuery:
             launcher=launcher,
             bus=ListenerBus(spark),
             on_commit=output.on_commit,
-            on_end=undo.close,
+            on_end=lambda error: _ended(place, undo, error),
         )
+        place.query = query
         output.on_commit()
         query._start()
     except BaseException:
@@ -114,11 +121,6 @@ def _checkpoint_location(spark: SparkSession, request: StartRequest, undo: ExitS
     )
 
 
-def _default_parallelism(launcher: SparkLauncher, options: Options) -> int:
-    """One slot is left to the session's other jobs."""
-    return max(1, min(launcher.free_slots() - 1, options.max_parallelism))
-
-
 def _stored_parallelism(location: str) -> int | None:
     """What the query was first started with here: a restart that does not say otherwise takes the same."""
     try:
@@ -127,8 +129,16 @@ def _stored_parallelism(location: str) -> int | None:
         return None
 
 
-def _take_name(spark: SparkSession, name: str | None, undo: ExitStack) -> None:
-    if name is not None:
-        application = spark.sparkContext.applicationId
-        ACTIVE_NAMES.take(application, name)
-        undo.callback(ACTIVE_NAMES.release, application, name)
+def _take_place(spark: SparkSession, name: str | None, location: str, undo: ExitStack) -> Place:
+    """Name and location for this start; an older run at the location is stopped first, if Spark's setting allows."""
+    stop_older = str(spark.conf.get(STOP_ACTIVE_RUN_CONF, "true")).lower() == "true"
+    place = ACTIVE_QUERIES.take(session_key(spark), name, location, stop_older=stop_older)
+    undo.callback(ACTIVE_QUERIES.release, place)
+    return place
+
+
+def _ended(place: Place, undo: ExitStack, error: PenstockError | None) -> None:
+    """A query that ran is over: its place is free, and whoever waits for any query hears of it."""
+    undo.close()
+    if place.query is not None:
+        TERMINATIONS.ended(place.session, place.query, failed=error is not None)

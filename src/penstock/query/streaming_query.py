@@ -15,6 +15,8 @@ from penstock.config import Options
 from penstock.config import alignment as parse_alignment
 from penstock.errors import CheckpointFailed, ConfigError, GenerationFailed, PenstockError, QueryFailed
 from penstock.graph.model import JobGraph
+from penstock.query.html import query_html
+from penstock.query.interrupts import interruptible
 from penstock.query.listeners import EventBus, QueryEvents
 from penstock.query.plan_text import explain_graph
 from penstock.query.progress import ProgressHistory, iso_timestamp, progress_json
@@ -43,7 +45,8 @@ class StreamingQuery:
         launcher: starts slots.
         bus: where listener events go.
         on_commit: called after each committed epoch, on a service thread.
-        on_end: called once when the query ended, on a service thread: registries and temporary files.
+        on_end: called once when the query ended, on a service thread, with its error if it failed: registries and
+            temporary files.
     """
 
     def __init__(
@@ -56,7 +59,7 @@ class StreamingQuery:
         launcher: SlotLauncher,
         bus: EventBus,
         on_commit: Callable[[], None] = lambda: None,
-        on_end: Callable[[], None] = lambda: None,
+        on_end: Callable[[PenstockError | None], None] = lambda error: None,
     ) -> None:
         self._graph = graph
         self._name = name
@@ -155,14 +158,19 @@ class StreamingQuery:
     def awaitTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802
         """Block until the query ended, at most ``timeout`` seconds; with a time-out, tell whether it ended.
 
+        Ctrl-C ends the wait, not the query; so it does in ``processAllAvailable``, ``snapshot`` and ``stop``, and what
+        these asked for goes on.
+
         Raises:
             StreamingQueryException: the query failed.
         """
         if timeout is not None and timeout < 0:
             raise ValueError(f"timeout must not be negative: {timeout}")
-        ended = self._execution.await_termination(timeout)
+        with interruptible():
+            ended = self._execution.await_termination(timeout)
+            if ended:
+                self._events.join(LISTENERS_HEAR_THE_END_S)
         if ended:
-            self._events.join(LISTENERS_HEAR_THE_END_S)
             self._raise_if_failed()
         return None if timeout is None else ended
 
@@ -176,12 +184,13 @@ class StreamingQuery:
             StreamingQueryException: the query failed meanwhile.
         """
         try:
-            self._execution.process_all_available()
+            with interruptible():
+                self._execution.process_all_available()
         except QueryFailed:
             self._raise_if_failed()
             raise
         committed_epoch = self._execution.view().committed_epoch
-        with self._reported:
+        with interruptible(), self._reported:
             self._reported.wait_for(lambda: self._reported_epoch >= committed_epoch, PROGRESS_FOLLOWS_S)
 
     def stop(self) -> None:
@@ -212,7 +221,8 @@ class StreamingQuery:
         if timeout is not None and timeout <= 0:
             raise ConfigError(f"timeout={timeout!r} is not a positive number of seconds")
         try:
-            return self._execution.request_snapshot(label or "", chosen, timeout)
+            with interruptible():
+                return self._execution.request_snapshot(label or "", chosen, timeout)
         except QueryFailed as error:
             raise CheckpointFailed(f"no snapshot was taken: {error}") from error
 
@@ -222,6 +232,10 @@ class StreamingQuery:
 
     def __repr__(self) -> str:
         return f"<penstock.StreamingQuery {self._name or self._run_id} {self.status['message']!r}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return query_html(self)
 
     def _raise_if_failed(self) -> None:
         exception = self.exception()
@@ -252,7 +266,7 @@ class StreamingQuery:
             return
         self._ended.set()
         self._events.terminated(None if error is None else f"{type(error).__name__}: {_first_cause(error)}")
-        self._on_end()
+        self._on_end(error)
 
 
 def _first_cause(error: BaseException) -> BaseException:

@@ -22,7 +22,7 @@ from penstock.runtime.messages import (
     ToSlot,
     TriggerCheckpoint,
 )
-from penstock.runtime.rendezvous import ControlServer, SlotLost, SlotSaid
+from penstock.runtime.rendezvous import ControlServer, SlotLost, SlotSaid, peers_of
 from penstock.runtime.secret import Secret
 from penstock.runtime.transport import IoLoop
 from penstock.snapshot import work as w
@@ -80,9 +80,10 @@ class Attempt:
         self.running: set[int] = set()
         self._gone: set[int] = set()
         secret = Secret.generate()
-        host = launcher.control_address()
-        self._server = ControlServer(loop, host, secret, ready.generation, self._parallelism, on_event)
-        self._address = f"{host}:{self._server.port}"
+        address = launcher.control_address()
+        ports = plan.options.driver_ports
+        self._server = ControlServer(loop, address.bind, secret, ready.generation, self._parallelism, on_event, ports)
+        self._address = f"{address.host}:{self._server.port}"
         task = SlotTask(
             plan.query_id,
             plan.name,
@@ -90,7 +91,7 @@ class Attempt:
             plan.graph,
             plan.options,
             plan.location,
-            host,
+            address.host,
             self._server.port,
             secret,
         )
@@ -109,7 +110,7 @@ class Attempt:
         """When the last one is here, all are told where the others are and what to restore."""
         self.registered[slot] = message
         if len(self.registered) == self._parallelism:
-            peers = [(r.data_host, r.data_port) for _, r in sorted(self.registered.items())]
+            peers = peers_of(self.registered)
             for index in range(self._parallelism):
                 self.send(index, Deploy(peers, self._ready.slots[index]))
 

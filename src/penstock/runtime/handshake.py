@@ -99,7 +99,7 @@ class ServerHandshake:
             return self._refuse("this is no Penstock handshake")
         if hello.version != PROTOCOL_VERSION:
             return self._refuse(
-                f"version {hello.version} cannot speak to {PROTOCOL_VERSION}: use one release everywhere"
+                f"Penstock {hello.version} cannot speak to {PROTOCOL_VERSION}: use one release everywhere"
             )
         peer = Identity(hello.role, hello.generation, hello.slot)
         if not self._secret.verify(hello.mac, b"client", self._nonce, hello.nonce, *_parts(peer, hello.version)):

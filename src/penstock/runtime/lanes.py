@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
 import time
 from collections.abc import Callable
 
-log = logging.getLogger(__name__)
+from penstock.logs import daemon_thread, get_logger
+
+log = get_logger(__name__)
 
 Job = Callable[[], None]
 
@@ -30,7 +31,7 @@ class Lanes:
         if lane not in self._threads:
             jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
             self._queues[lane] = jobs
-            thread = threading.Thread(target=self._run, args=(lane, jobs), name=f"{self._name}-{lane}", daemon=True)
+            thread = daemon_thread(lambda: self._run(lane, jobs), f"{self._name}-{lane}")
             self._threads[lane] = thread
             thread.start()
         self._queues[lane].put(job)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from penstock.config import Options
 from penstock.graph.model import JobGraph
+from penstock.logs import effective_level
 from penstock.runtime.secret import Secret
 
 
@@ -15,6 +16,7 @@ class SlotTask:
     """What every slot of one Generation is started with. Serialised with cloudpickle by the launcher, never stored.
 
     ``control_host``/``control_port``: where the driver listens. ``location``: the shared checkpoint location.
+    ``log_level``: of the slots' log lines, which go to their process's stderr; the driver's.
     """
 
     query_id: str
@@ -26,6 +28,15 @@ class SlotTask:
     control_host: str
     control_port: int
     secret: Secret
+    log_level: int = field(default_factory=effective_level)
+
+
+@dataclass(frozen=True)
+class ControlAddress:
+    """Where the driver listens for slots: it binds to ``bind``, and slots connect to ``host``."""
+
+    host: str
+    bind: str
 
 
 class SlotJob(Protocol):
@@ -49,8 +60,8 @@ class SlotJob(Protocol):
 class SlotLauncher(Protocol):
     """Starts slots. Each started slot calls ``penstock.runtime.slot.slot_main(index, task)``."""
 
-    def control_address(self) -> str:
-        """The driver's host name or address that slots can reach and the control server binds to."""
+    def control_address(self) -> ControlAddress:
+        """The driver's own address, and how slots reach it."""
 
     def free_slots(self) -> int:
         """Slots that could be taken now, less what running Penstock queries hold."""

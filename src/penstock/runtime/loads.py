@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import queue
-import threading
 from collections.abc import Callable
 
 from penstock.ids import SubtaskId
+from penstock.logs import daemon_thread
 from penstock.runtime.host import RecoveredLoaded
 from penstock.snapshot.model import InflightEntry
 from penstock.snapshot.restore import load_inflight
@@ -32,7 +32,7 @@ class Loader:
         self._deliver = deliver
         self._on_crash = on_crash
         self._work: queue.SimpleQueue[tuple[SubtaskId, InflightEntry] | None] = queue.SimpleQueue()
-        self.thread = threading.Thread(target=self._run, name=f"penstock-load-{slot}", daemon=True)
+        self.thread = daemon_thread(self._run, f"penstock-load-{slot}")
 
     def load(self, subtask: SubtaskId, entry: InflightEntry) -> None:
         """From any thread."""

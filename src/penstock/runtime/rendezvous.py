@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from penstock.errors import GenerationFailed, PenstockError
+from penstock.logs import get_logger
 from penstock.runtime.control import read_from_slot, send
 from penstock.runtime.handshake import Identity, ServerHandshake
 from penstock.runtime.messages import Register, ToDriver, ToSlot
 from penstock.runtime.secret import Secret, nonce
-from penstock.runtime.transport import IoLoop, Link, Listener
+from penstock.runtime.transport import ANY_PORT, IoLoop, Link, Listener
 from penstock.runtime.wire import Message
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,11 @@ class _Slot:
 
 
 class ControlServer:
-    """Listens on a free port from its creation on.
+    """Listens from its creation on.
 
     Args:
+        host: what it binds to.
+        ports: one of these is taken; ResourceError if none is free.
         on_event: called on the loop's thread, in order per slot; not called any more once ``close`` has returned from
             the loop's point of view (a few events may still come meanwhile: they carry their Generation).
     """
@@ -58,6 +60,7 @@ class ControlServer:
         generation: int,
         parallelism: int,
         on_event: Callable[[SlotSaid | SlotLost], None],
+        ports: range = ANY_PORT,
     ) -> None:
         self._loop = loop
         self._secret = secret
@@ -66,7 +69,7 @@ class ControlServer:
         self._on_event = on_event
         self._slots: dict[int, _Slot] = {}
         self._closed = False
-        self._listener = Listener(loop, host)
+        self._listener = Listener(loop, host, ports)
         self.port = self._listener.port
         self._listener.accept(self._accept)
 
@@ -108,6 +111,24 @@ class ControlServer:
     def _link_closed(self, link: Link, error: PenstockError | None) -> None:
         slot = next((index for index, known in self._slots.items() if known.link is link), None)
         if slot is None:
-            log.warning("a connection to the control port of Generation %d was refused: %s", self._generation, error)
+            log.warning("a connection to the control port was refused: %s", error)
         elif not self._closed:
             self._on_event(SlotLost(self._generation, slot, str(error)))
+
+
+def peers_of(registered: Mapping[int, Register]) -> list[tuple[str, int]]:
+    """Where each slot listens for the others, by slot.
+
+    Raises:
+        GenerationFailed: some can be reached from their own machine only.
+    """
+    peers = [(register.data_host, register.data_port) for _, register in sorted(registered.items())]
+    hosts = {host for host, _ in peers}
+    lonely = sorted(host for host in hosts if host == "localhost" or host.startswith("127."))
+    if lonely and len(lonely) < len(hosts):
+        others = ", ".join(sorted(hosts - set(lonely)))
+        raise GenerationFailed(
+            f"a slot can be reached at {lonely[0]} only, others run on {others}: give each worker an address of the "
+            "network with SPARK_LOCAL_IP (the machine's own name may stand for a loopback address in /etc/hosts)"
+        )
+    return peers

@@ -12,7 +12,6 @@ and every port are gone when ``slot_main`` returns, because Spark uses the Pytho
 from __future__ import annotations
 
 import gc
-import logging
 import os
 import queue
 import secrets
@@ -32,6 +31,7 @@ from penstock.connectors.base import SinkContext
 from penstock.errors import DataError, FunctionError, GenerationFailed, PenstockError
 from penstock.graph.model import Vertex
 from penstock.ids import SubtaskId
+from penstock.logs import about, get_logger, log_to_stderr
 from penstock.runtime.control import read_from_driver, send
 from penstock.runtime.handshake import ClientHandshake, Identity, ServerHandshake
 from penstock.runtime.launching import SlotTask
@@ -60,7 +60,7 @@ from penstock.snapshot.model import SubtaskManifest
 from penstock.snapshot.restore import load_restore
 from penstock.snapshot.store import LocalStore
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 SWITCH_INTERVAL_S = 0.0005
 """The I/O thread gets the GIL this soon beside subtasks that compute (default: 5 ms)."""
@@ -111,26 +111,34 @@ class _Ended(Exception):
         self.farewell = farewell
 
 
-def slot_main(index: int, task: SlotTask, *, own_process: bool) -> None:
+def slot_main(index: int, task: SlotTask, *, own_process: bool, host: str | None = None) -> None:
     """Run slot ``index`` until the driver stops it, its links break or a subtask fails. Failures are reported to the
     driver, not raised.
 
     Args:
         own_process: threads that do not stop end the process by ``os._exit``; otherwise they are only logged.
+        host: where other slots reach this one; by default the address that the driver is reached from.
 
     Raises:
         GenerationFailed: the driver cannot be reached or refuses this slot.
     """
+    if own_process:
+        log_to_stderr(task.log_level)
+    with about(query=task.name or task.query_id, generation=task.generation, slot=index):
+        _run_slot(index, task, own_process, host)
+
+
+def _run_slot(index: int, task: SlotTask, own_process: bool, host: str | None) -> None:
     try:
         sock = connect(task.control_host, task.control_port, CONNECT_TIMEOUT_S)
     except GenerationFailed as problem:
         if not isinstance(problem.__cause__, ConnectionRefusedError):
             raise
         # The port is open for as long as the Generation lives, and Spark may start a task after that.
-        log.info("slot %d: Generation %d ended before this slot began", index, task.generation)
+        log.info("the Generation ended before this slot began")
         return
     with _switch_interval():
-        Slot(index, task, own_process).run(sock)
+        Slot(index, task, own_process).run(sock, host or sock.getsockname()[0])
     gc.collect()  # what the subtasks held is not kept by a worker that is used again
     pa.default_memory_pool().release_unused()
 
@@ -161,10 +169,9 @@ class Slot:
         self._links: list[Link] = []
         self._metrics_at = 0.0
 
-    def run(self, sock: socket.socket) -> None:
-        """``sock``: connected to the driver."""
-        host = sock.getsockname()[0]  # the address of this machine that the driver reaches, so peers do too
-        listener = Listener(self._loop, host)
+    def run(self, sock: socket.socket, host: str) -> None:
+        """``sock``: connected to the driver. ``host``: where peers reach this slot."""
+        listener = Listener(self._loop, host, self._task.options.slot_ports)
         self._loop.start()
         self._control = self._open_control(sock)
         self._host = SlotHost(self._task.graph, self._index, self._control)
@@ -224,7 +231,7 @@ class Slot:
             case _Failed(failure):
                 raise _Ended(failure)
             case _Lost(None, reason):
-                log.info("slot %d ends: the link to the driver: %s", self._index, reason)
+                log.info("the slot ends: the link to the driver: %s", reason)
                 raise _Ended(None)
             case _Lost(peer, reason):
                 text = f"the link between slots {self._index} and {peer} broke: {reason}"
@@ -306,7 +313,7 @@ class Slot:
         def closed(link: Link, error: PenstockError | None) -> None:
             slot = next((s for s, known in self._host.peers.items() if known.link is link), peer)
             if slot is None:
-                log.warning("slot %d refused a connection: %s", self._index, error)
+                log.warning("a connection was refused: %s", error)
             else:
                 self._events.put(_Lost(slot, str(error)))
 
@@ -361,14 +368,14 @@ class Slot:
         self._loop.stop()
         if stuck:
             for thread in stuck:
-                log.error("slot %d: %s did not stop within %.0f s; it is at\n%s", *self._whereabouts(thread))
+                log.error("%s did not stop within %.0f s; it is at\n%s", *self._whereabouts(thread))
             if self._own_process:
                 os._exit(1)
 
-    def _whereabouts(self, thread: threading.Thread) -> tuple[int, str, float, str]:
+    def _whereabouts(self, thread: threading.Thread) -> tuple[str, float, str]:
         frame = sys._current_frames().get(thread.ident or 0)
         where = "".join(traceback.format_stack(frame)) if frame is not None else "its end"
-        return self._index, thread.name, JOIN_TIMEOUT_S, where
+        return thread.name, JOIN_TIMEOUT_S, where
 
     def _stop_threads(self) -> list[threading.Thread]:
         for subtask in self._subtask_threads:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from penstock.ids import SubtaskId
+from penstock.logs import about, daemon_thread
 from penstock.runtime.breather import POLL_S, Breather, Underway
 from penstock.runtime.subtask import Subtask
 
@@ -37,7 +38,7 @@ class SubtaskThread:
         self._wake = threading.Event()
         self._go = threading.Event()
         self._stopping = False
-        self.thread = threading.Thread(target=self._run, name=f"penstock-{subtask}", daemon=True)
+        self.thread = daemon_thread(self._run, f"penstock-{subtask}")
 
     def start(self) -> None:
         self.thread.start()
@@ -53,6 +54,10 @@ class SubtaskThread:
         self._wake.set()
 
     def _run(self) -> None:
+        with about(subtask=self.id):
+            self._live()
+
+    def _live(self) -> None:
         try:
             subtask = self._build()
             try:

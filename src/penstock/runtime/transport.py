@@ -6,28 +6,30 @@ credit of its channels and by the few control messages that are ever in flight.
 
 from __future__ import annotations
 
+import errno
 import heapq
 import itertools
-import logging
 import selectors
 import socket
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from penstock.errors import GenerationFailed, PenstockError
+from penstock.errors import GenerationFailed, PenstockError, ResourceError
+from penstock.logs import daemon_thread, get_logger
 from penstock.runtime.handshake import HANDSHAKE_LIMIT, HANDSHAKE_TIMEOUT_S, ClientHandshake, Identity, ServerHandshake
 from penstock.runtime.wire import MAX_MESSAGE_BYTES, Bytes, FrameReader, FrameWriter, Message, MessageKind
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _WRITE_BYTES = 1 << 20
 _WRITE_PARTS = 64
 _READS_PER_TURN = 16
 """Receive calls per link before other links get their turn."""
+ANY_PORT = range(1)
+"""Port 0: the system chooses a free one."""
 MAX_UNAUTHENTICATED = 64
 """Connections in their handshake at one listener; more wait in the kernel's backlog."""
 
@@ -51,7 +53,7 @@ class IoLoop:
         self._selector.register(self._wake_out, selectors.EVENT_READ, self._drain_wakes)
         self._woken = False
         self._stopping = False
-        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.thread = daemon_thread(self._run, name)
 
     def start(self) -> None:
         self.thread.start()
@@ -286,11 +288,15 @@ class Link:
 
 
 class Listener:
-    """Accepts links. Created listening; connections wait in the backlog until ``accept`` is called."""
+    """Accepts links. Created listening; connections wait in the backlog until ``accept`` is called.
 
-    def __init__(self, loop: IoLoop, host: str) -> None:
+    Raises:
+        ResourceError: none of ``ports`` is free, or ``host`` is no address of this machine.
+    """
+
+    def __init__(self, loop: IoLoop, host: str, ports: range = ANY_PORT) -> None:
         self._loop = loop
-        self._sock = socket.create_server((host, 0), backlog=MAX_UNAUTHENTICATED)
+        self._sock = _listen(host, ports)
         self._sock.setblocking(False)
         self.port: int = self._sock.getsockname()[1]
         self._closed = False
@@ -328,6 +334,23 @@ class Listener:
         self._closed = True
         self._loop.forget(self._sock)
         self._sock.close()
+
+
+def _listen(host: str, ports: range) -> socket.socket:
+    """On the first free one of ``ports``."""
+    problem: OSError | None = None
+    for port in ports:
+        try:
+            return socket.create_server((host, port), backlog=MAX_UNAUTHENTICATED)
+        except OSError as error:
+            problem = error
+            if error.errno != errno.EADDRINUSE:
+                break
+    wanted = "a port" if ports == ANY_PORT else f"ports {ports.start} to {ports.stop - 1}"
+    raise ResourceError(
+        f"cannot listen on {wanted} of {host}: {problem}; see spark.penstock.driver.port, spark.penstock.slot.port and "
+        "Spark's own spark.driver.bindAddress and SPARK_LOCAL_IP"
+    ) from problem
 
 
 def connect(host: str, port: int, timeout_s: float) -> socket.socket:

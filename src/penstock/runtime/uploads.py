@@ -12,6 +12,7 @@ import msgspec
 from penstock.errors import CheckpointFailed
 from penstock.graph.model import JobGraph
 from penstock.ids import CheckpointId, GenerationId, SubtaskId
+from penstock.logs import daemon_thread
 from penstock.protocol.elements import Captured
 from penstock.runtime.host import SubtaskCapture
 from penstock.runtime.messages import CheckpointAck, CheckpointDecline
@@ -48,7 +49,7 @@ class Uploader:
         self._stopping = False
         self._writer = SlotWriter(store, graph, generation, slot)
         self._writing_ms: dict[CheckpointId, float] = {}
-        self.thread = threading.Thread(target=self._run, name=f"penstock-upload-{slot}", daemon=True)
+        self.thread = daemon_thread(self._run, f"penstock-upload-{slot}")
 
     # -- from any thread; none of these waits for the store ---------------------------------------------------------
 

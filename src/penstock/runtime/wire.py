@@ -19,9 +19,11 @@ from enum import IntEnum
 import pyarrow as pa
 
 from penstock.errors import GenerationFailed
+from penstock.version import __version__
 
-PROTOCOL_VERSION = "penstock/1"
-"""Both ends of a link must say the same; raised with every change of what travels."""
+PROTOCOL_VERSION = f"{__version__} (protocol 1)"
+"""Both ends of a link must say the same: a slot is given objects of the driver's release. The number rises with every
+change of what travels."""
 
 HEADER = struct.Struct("<IIHH")
 FRAGMENT_BYTES = 256 << 10

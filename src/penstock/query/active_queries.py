@@ -1,0 +1,103 @@
+"""The queries of this process that run or are being started: unique names, one run per checkpoint location.
+
+As in Spark a name is unique within a session, and a checkpoint location has one run over all sessions. A run in another
+process is not known here: whoever starts later takes the location over, and the log fences the other one.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.errors import ConfigError, LocationError
+from penstock.logs import get_logger
+
+if TYPE_CHECKING:
+    from penstock.query.streaming_query import StreamingQuery
+
+log = get_logger(__name__)
+
+STOP_ACTIVE_RUN_CONF = "spark.sql.streaming.stopActiveRunOnRestart"
+"""Spark's own setting, true by default: a start at a location that is in use stops the older run."""
+
+
+@dataclass(eq=False)
+class Place:
+    """What one start holds until its query has ended. ``query`` is None while it is being made."""
+
+    session: str
+    name: str | None
+    location: str
+    query: StreamingQuery | None = None
+
+
+class ActiveQueries:
+    """Thread-safe; one instance per process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._places: list[Place] = []
+
+    def take(self, session: str, name: str | None, location: str, *, stop_older: bool) -> Place:
+        """Reserve name and location for a start. Blocks while an older run at this location stops.
+
+        Raises:
+            ConfigError: another active query of the session has the name.
+            LocationError: the location is in use and ``stop_older`` is false, or another start came in between.
+        """
+        place = Place(session, name, os.path.realpath(location))
+        with self._lock:
+            older = self._at(place.location)
+            self._refuse_name(place, older)
+            if older is None:
+                self._places.append(place)
+                return place
+        self._stop(older, stop_older)
+        with self._lock:
+            if self._at(place.location) is not None:
+                raise LocationError(
+                    f"another query is being started at {location}, or the older one there does not stop; "
+                    "try again, or choose another checkpointLocation"
+                )
+            self._refuse_name(place, None)
+            self._places.append(place)
+        return place
+
+    def release(self, place: Place) -> None:
+        """Give name and location back. Idempotent."""
+        with self._lock:
+            self._places = [known for known in self._places if known is not place]
+
+    def of_session(self, session: str) -> list[StreamingQuery]:
+        """The session's queries that run, in the order they were started."""
+        with self._lock:
+            places = list(self._places)
+        return [p.query for p in places if p.session == session and p.query is not None and p.query.isActive]
+
+    def _at(self, location: str) -> Place | None:
+        return next((place for place in self._places if place.location == location), None)
+
+    def _refuse_name(self, new: Place, older: Place | None) -> None:
+        for known in self._places:
+            if new.name is not None and known is not older and (known.session, known.name) == (new.session, new.name):
+                raise ConfigError(
+                    f"a query named {new.name!r} is active in this session; stop it or choose another name"
+                )
+
+    @staticmethod
+    def _stop(older: Place, stop_older: bool) -> None:
+        query = older.query
+        if query is None:
+            return
+        if not stop_older:
+            raise LocationError(
+                f"query {query.id} (run {query.runId}) is active at checkpointLocation {older.location}: stop it, or "
+                f'let a restart stop it with spark.conf.set("{STOP_ACTIVE_RUN_CONF}", "true")'
+            )
+        log.warning("query %s: run %s is stopped, because a new run is being started", query.id, query.runId)
+        query.stop()
+
+
+ACTIVE_QUERIES = ActiveQueries()

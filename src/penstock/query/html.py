@@ -1,0 +1,77 @@
+"""A query as a notebook shows it: one small table, self-contained HTML, every text escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+from typing import TYPE_CHECKING
+
+from penstock.query.progress import iso_timestamp
+from penstock.runtime.view import CheckpointState, CheckpointView, ExecutionState, ExecutionView
+
+if TYPE_CHECKING:
+    from penstock.query.streaming_query import StreamingQuery
+
+_CELL = "text-align:left;vertical-align:top;padding:2px 12px 2px 0"
+
+
+def query_html(query: StreamingQuery) -> str:
+    """``<div>`` with name, id, state, rates, last commit, watermark, checkpoints and the newest snapshot."""
+    rows = "".join(
+        f'<tr><th style="{_CELL}">{escape(label)}</th><td style="{_CELL}">{escape(text)}</td></tr>'
+        for label, text in _facts(query, query.view())
+        if text
+    )
+    title = escape(query.name or "StreamingQuery")
+    return f"<div><p><b>{title}</b></p><table>{rows}</table></div>"
+
+
+def _facts(query: StreamingQuery, view: ExecutionView) -> Iterable[tuple[str, str]]:
+    yield "id", query.id
+    yield "run", query.runId
+    yield "state", _state(query, view)
+    progress = query.lastProgress
+    if progress is not None:
+        read, processed = progress.inputRowsPerSecond, progress.processedRowsPerSecond
+        yield "rates", f"{read:,.0f} rows/s read, {processed:,.0f} rows/s processed"
+        yield "last commit", f"epoch {view.committed_epoch}: {progress.numInputRows:,} rows, begun {progress.timestamp}"
+        yield "watermark", progress.eventTime.get("watermark", "")
+    yield "checkpoints", _checkpoints(view.checkpoints)
+    yield "snapshot", _snapshot(view.checkpoints)
+
+
+def _state(query: StreamingQuery, view: ExecutionView) -> str:
+    text = str(query.status["message"])
+    if view.state is ExecutionState.FAILED:
+        return text
+    restarts = f", {len(view.restarts)} recoveries" if view.restarts else ""
+    return f"{text} (Generation {view.generation}, parallelism {view.parallelism}{restarts})"
+
+
+def _checkpoints(checkpoints: tuple[CheckpointView, ...]) -> str:
+    count = {state: sum(c.state is state for c in checkpoints) for state in CheckpointState}
+    pending = [c for c in checkpoints if c.state is CheckpointState.PENDING]
+    text = f"{count[CheckpointState.COMPLETE]} complete, {count[CheckpointState.FAILED]} given up"
+    return text + "".join(f"; {c.checkpoint} is under way for {c.duration_ms / 1000:.1f} s" for c in pending)
+
+
+def _snapshot(checkpoints: tuple[CheckpointView, ...]) -> str:
+    """The newest complete one, in words."""
+    complete = [c for c in checkpoints if c.state is CheckpointState.COMPLETE]
+    if not complete:
+        return "none yet"
+    newest = complete[-1]
+    label = f" “{newest.label}”" if newest.label else ""
+    return (
+        f"{newest.snapshot_id}{label}, taken {iso_timestamp(newest.triggered_ms)} in {newest.duration_ms:.0f} ms: "
+        f"{_size(newest.state_bytes)} of state, {newest.inflight_rows:,} rows in flight "
+        f"({_size(newest.inflight_bytes)})"
+    )
+
+
+def _size(count: float) -> str:
+    for unit in ("bytes", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:,.0f} {unit}"
+        count /= 1024
+    return f"{count:,.1f} GiB"

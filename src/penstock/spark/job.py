@@ -1,0 +1,122 @@
+"""One Generation's slots as the tasks of one Spark job.
+
+The job is ``spark.range(P).mapInArrow(slot, schema, barrier=True)``, so it shows in Spark UI's SQL tab. Measured on
+``local[4]`` with 2 slots, two cores, warm: submit to user code in all tasks 0.32 s (bare RDD: 0.29 s), ``kill -9`` of a
+worker to job failed 0.04 s (0.03 s), to all tasks of the next job running 0.37 s (0.32 s), orderly end 0.05 s (0.03 s).
+The difference does not pay for another form.
+
+A cancelled job is over for the driver after 0.02 s, but its Python workers are killed only 4 s later: the way to end a
+Generation quickly is to close its links, cancelling is for slots that do not listen.
+
+With dynamic allocation Spark refuses barrier stages. Then it is an ordinary job, a *gang*: the driver waits until all
+slots have registered and cancels the Generation if they do not, and a task that Spark repeats does not join again.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pyspark import InheritableThread
+from pyspark.serializers import CloudPickleSerializer
+
+from penstock.errors import GenerationFailed
+from penstock.runtime.launching import SlotTask
+from penstock.spark.slot_task import slot_function
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_held: dict[str, int] = {}
+"""Slots held by running jobs of ours, by Spark application; guarded by ``_held_lock``."""
+_held_lock = threading.Lock()
+
+
+def held_slots(application: str) -> int:
+    """Slots that running Penstock queries of a Spark application hold."""
+    with _held_lock:
+        return _held.get(application, 0)
+
+
+class JobThread(InheritableThread):  # type: ignore[misc]  # untyped in PySpark
+    """Tells how it ended, also where Spark's own part of it raises: the session may have been stopped."""
+
+    def __init__(self, target: Callable[[], None], on_end: Callable[[Exception | None], None], name: str) -> None:
+        super().__init__(target=target, name=name, daemon=True)
+        self._on_end = on_end
+
+    def run(self) -> None:
+        problem: Exception | None = None
+        try:
+            super().run()
+        except Exception as error:  # noqa: BLE001 - Py4J, Spark and socket errors alike mean that the job is over
+            problem = error
+        self._on_end(problem)
+
+
+class SparkJob:
+    """One job, watched by a daemon thread of its own (Spark's job group belongs to a thread)."""
+
+    def __init__(self, spark: SparkSession, task: SlotTask, parallelism: int, *, gang: bool) -> None:
+        self._spark = spark
+        self._parallelism = parallelism
+        self._gang = gang
+        self._group = f"penstock-{uuid.uuid4().hex[:12]}"
+        self._description = f"penstock {task.name or task.query_id}: Generation {task.generation}"
+        self._function = slot_function(CloudPickleSerializer().dumps(task), gang=gang)
+        self._error: BaseException | None = None
+        self._ended = threading.Event()
+        self._application = spark.sparkContext.applicationId
+        thread = JobThread(self._run, self._over, f"penstock-job-{task.generation}")
+        with _held_lock:
+            _held[self._application] = _held.get(self._application, 0) + parallelism
+        try:
+            thread.start()  # Spark reads the session's properties here
+        except Exception as problem:  # noqa: BLE001 - a stopped session: the job is over before it began
+            self._over(problem)
+
+    def _run(self) -> None:
+        self._spark.sparkContext.setJobGroup(self._group, self._description, False)
+        rows = self._spark.range(0, self._parallelism, 1, self._parallelism)
+        rows.mapInArrow(self._function, "ended boolean", barrier=not self._gang).collect()
+
+    def _over(self, problem: Exception | None) -> None:
+        if problem is not None:
+            self._error = GenerationFailed(f"Spark ended the job: {reason(problem)}")
+        with _held_lock:
+            _held[self._application] -= self._parallelism
+        self._ended.set()
+
+    @property
+    def done(self) -> bool:
+        return self._ended.is_set()
+
+    @property
+    def error(self) -> BaseException | None:
+        return self._error
+
+    def cancel(self) -> None:
+        if not self.done:
+            threading.Thread(target=self._cancel, name="penstock-cancel", daemon=True).start()
+
+    def _cancel(self) -> None:
+        try:
+            self._spark.sparkContext.cancelJobGroup(self._group)
+        except Exception as problem:  # noqa: BLE001 - a stopped context has no job left to cancel
+            self._error = self._error or GenerationFailed(f"cannot cancel: {_first_line(problem)}")
+
+    def wait(self, timeout_s: float) -> bool:
+        return self._ended.wait(timeout_s)
+
+
+def reason(problem: BaseException) -> str:
+    """Why a job failed, as one line: Spark says it last, before the first Java frame (a worker's Python error, too)."""
+    lines = [line.strip() for line in str(problem).split("\n\tat ", 1)[0].splitlines()]
+    told = [line for line in lines if line and not line.startswith("SQLSTATE")]
+    return told[-1].removeprefix(": ") if told else type(problem).__name__
+
+
+def _first_line(problem: BaseException) -> str:
+    return str(problem).strip().split("\n", 1)[0] or type(problem).__name__

@@ -1,0 +1,85 @@
+"""What a slot may hold in memory against what Spark gives its Python worker; looked at before the first launch.
+
+Spark gives Python workers ``spark.executor.pyspark.memory``, divided by the executor's cores, as a hard limit of each
+worker. Without it, YARN and Kubernetes count them in ``spark.executor.memoryOverhead``; local and standalone masters
+set no limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.config import Options, size_bytes
+from penstock.errors import ResourceError
+from penstock.graph.model import JobGraph
+
+MIB = 1 << 20
+WORKER_BYTES = 140 * MIB
+"""A Python worker with pyarrow, pandas and Penstock and nothing to do: 95 to 137 MB were measured."""
+MIN_OVERHEAD_BYTES = 384 * MIB
+"""Spark's own least ``memoryOverhead``."""
+
+Conf = Callable[[str], str | None]
+
+
+@dataclass(frozen=True)
+class WorkerLimit:
+    """``size_bytes`` per Python worker; ``setting`` says where that comes from."""
+
+    size_bytes: int
+    setting: str
+
+
+def worker_limit(master: str, conf: Conf) -> WorkerLimit | None:
+    """None where Spark sets no limit."""
+    cores = int(conf("spark.executor.cores") or 1)
+    pyspark = conf("spark.executor.pyspark.memory")
+    if pyspark is not None:
+        name, size = "spark.executor.pyspark.memory", _jvm_size("spark.executor.pyspark.memory", pyspark)
+    elif master.startswith(("yarn", "k8s")):
+        name, size = "spark.executor.memoryOverhead", _overhead(master, conf)
+    else:
+        return None
+    return WorkerLimit(size // cores, f"{name} ({size // MIB} MiB for {cores} core{'s' if cores > 1 else ''})")
+
+
+def check_memory(graph: JobGraph, options: Options, limit: WorkerLimit | None) -> str:
+    """A warning if the query may need more than the limit; empty if it fits. State comes on top: its size is not known
+    before.
+
+    Raises:
+        ResourceError: input that waits would exceed the limit by itself.
+    """
+    if limit is None:
+        return ""
+    gates = len({edge.consumer for edge in graph.edges})
+    waiting = WORKER_BYTES + gates * options.memory_per_gate
+    most = waiting + options.checkpoint_capture_memory
+    if most <= limit.size_bytes:
+        return ""
+    numbers = (
+        f"a slot may hold {most // MIB} MiB and its state: {WORKER_BYTES // MIB} MiB for Python, {gates} x "
+        f"{options.memory_per_gate // MIB} MiB of waiting input (exchange.memoryPerGate), "
+        f"{options.checkpoint_capture_memory // MIB} MiB of captured rows (checkpoint.captureMemory); Spark gives it "
+        f"{limit.size_bytes // MIB} MiB by {limit.setting}"
+    )
+    if waiting > limit.size_bytes:
+        raise ResourceError(f"{numbers}: raise that setting, or lower spark.penstock.exchange.memoryPerGate")
+    return f"{numbers}: a worker may be killed for it; raise that setting, or lower the options"
+
+
+def _overhead(master: str, conf: Conf) -> int:
+    name = "spark.executor.memoryOverhead"
+    told = conf(name)
+    if told is not None:
+        return _jvm_size(name, told)
+    usual = "0.4" if master.startswith("k8s") else "0.1"
+    factor = float(conf(f"{name}Factor") or conf("spark.kubernetes.memoryOverheadFactor") or usual)
+    heap = _jvm_size("spark.executor.memory", conf("spark.executor.memory") or "1g")
+    return max(int(factor * heap), MIN_OVERHEAD_BYTES)
+
+
+def _jvm_size(name: str, text: str) -> int:
+    """Spark reads a bare number as MiB."""
+    return int(text) * MIB if text.strip().isdigit() else size_bytes(name, text)

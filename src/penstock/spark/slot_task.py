@@ -1,0 +1,102 @@
+"""What a Spark task runs to become a slot.
+
+The function that Spark pickles needs nothing of Penstock to be unpickled: where an executor's Python lacks something,
+it says so itself, by name, before anything of ours is imported.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from penstock.errors import GenerationFailed
+from penstock.version import __version__
+
+if TYPE_CHECKING:
+    from pyspark import TaskContext
+
+    from penstock.runtime.launching import SlotTask
+
+REQUIRED = ("greenlet", "msgspec", "numpy", "pandas", "penstock", "pyarrow", "xxhash")
+"""What a slot imports."""
+
+
+def worker_check(required: tuple[str, ...] = REQUIRED, version: str = __version__) -> Callable[[], str]:
+    """A function that tells, in a Python worker, what keeps it from running slots; empty if nothing does."""
+
+    def check() -> str:
+        import importlib
+        import importlib.util
+        import socket
+        import sys
+
+        here = f"{sys.executable} on {socket.gethostname()}"
+        missing = [name for name in required if importlib.util.find_spec(name) is None]
+        if missing:
+            return (
+                f"{here} has no {', '.join(missing)}: install what Penstock needs where Spark's executors run, or name "
+                "a Python that has it with spark.pyspark.python (or PYSPARK_PYTHON)"
+            )
+        package = importlib.import_module("penstock")
+        if package.__version__ != version:
+            return (
+                f"{here} runs Penstock {package.__version__} from {package.__path__[0]}, the driver {version}: install "
+                "one release everywhere"
+            )
+        return ""
+
+    return check
+
+
+def slot_function(pickled_task: bytes, *, gang: bool) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What Spark runs in each task. ``gang``: the job is an ordinary one, of which Spark repeats failed tasks."""
+    check = worker_check()
+
+    def become_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        trouble = check()
+        if trouble:
+            raise RuntimeError(trouble)
+        from pyspark import TaskContext
+        from pyspark.serializers import CloudPickleSerializer
+
+        from penstock.spark.slot_task import run_slot
+
+        for _ in batches:  # Spark waits until its input is read
+            continue
+        context = TaskContext.get()
+        assert context is not None
+        run_slot(context, CloudPickleSerializer().loads(pickled_task), gang)
+        return iter(())
+
+    return become_slot
+
+
+def run_slot(context: TaskContext, task: SlotTask, gang: bool) -> None:
+    """Be the slot of this task until the Generation ends.
+
+    Raises:
+        GenerationFailed: Spark repeats the task, or the driver cannot be reached or refuses the slot.
+    """
+    from penstock.runtime.slot import slot_main
+
+    index, attempt = context.partitionId(), context.attemptNumber()
+    if gang and attempt > 0:
+        raise GenerationFailed(
+            f"slot {index} of Generation {task.generation} failed before, and Spark runs its task again (attempt "
+            f"{attempt}): a slot joins its Generation once; see the executors' logs for the first failure"
+        )
+    slot_main(index, task, own_process=True, host=_host(context, task.control_host))
+
+
+def _host(context: TaskContext, driver: str) -> str | None:
+    """This executor's host as Spark tells other executors; None where our link to the driver tells it."""
+    if driver.startswith("127."):
+        return None  # everything is on one machine
+    of_all = context.getLocalProperty("addresses")  # of a barrier stage's tasks, as host:port
+    if of_all:
+        address: str = of_all.split(",")[context.partitionId()]
+        return address.strip().rpartition(":")[0]
+    return os.environ.get("SPARK_LOCAL_IP")
