@@ -85,7 +85,7 @@ def test_project_and_filter_are_one_chain(stream: DataFrame) -> None:
 
 def test_bare_source(stream: DataFrame) -> None:
     plan = compile_plan(stream, "append")
-    assert chains(plan.graph(SINK, 1, 128)) == [["source-0"]]
+    assert chains(plan.graph([SINK], 1, 128)) == [["source-0"]]
     assert plan.schema == pa.schema([("ts", TIMESTAMP), ("k", pa.string()), ("v", pa.float64()), ("n", pa.int32())])
     assert "StreamingRelation" in plan.analyzed
     assert "StreamingRelation" in plan.optimized

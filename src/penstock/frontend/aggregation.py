@@ -20,12 +20,13 @@ from penstock.frontend.catalyst import (
     unaliased,
 )
 from penstock.frontend.expressions_registry import eval_mode
-from penstock.frontend.scope import Scope
+from penstock.frontend.scope import Place, Scope
 from penstock.graph.model import EdgeKind
 from penstock.operators.aggregate_calls import AggregateCall, partial_schema
 from penstock.operators.expressions import BoundReference, Expression
 from penstock.operators.expressions.arithmetic import EvalMode
 from penstock.operators.final_aggregate import EventTimeKey, FinalAggregateSpec
+from penstock.operators.late_rows import LATE_PORT, LateRowsSpec
 from penstock.operators.partial_aggregate import PartialAggregateSpec
 
 FUNCTIONS = {"Count": "count", "Sum": "sum", "Min": "min", "Max": "max", "Average": "avg"}
@@ -46,6 +47,8 @@ def add_aggregate(scope: Scope, node: JavaTree) -> None:
     for named in grouping:
         inputs.add(str(named.name()), _key(scope, named))
     calls = tuple(_call(scope, inputs, function) for function in functions)
+    if scope.kept is not None:
+        _divert_late_rows(scope, inputs, grouping)
     positions = inputs.project(scope)
     calls = tuple(call if call.ordinal < 0 else replace(call, ordinal=positions[call.ordinal]) for call in calls)
     _add_operators(scope, node, tuple(positions[: len(grouping)]), calls, _event_time_key(grouping))
@@ -76,6 +79,17 @@ class _Inputs:
                     return position
         return self.add(name, expression)
 
+    def append(self, scope: Scope) -> list[int]:
+        """Where the columns are from now on, behind those that there are: what is computed is put there."""
+        before = len(scope.builder.schema)
+        computed = [n for n, item in enumerate(self._expressions) if not isinstance(item, BoundReference)]
+        if computed:
+            fields, expressions = ([items[n] for n in computed] for items in (self._fields, self._expressions))
+            scope.append_columns("Project (aggregation input)", fields, expressions)
+        for position, number in enumerate(computed, before):
+            self._expressions[number] = BoundReference(position, self._fields[number].type)
+        return [item.ordinal for item in self._expressions if isinstance(item, BoundReference)]
+
     def project(self, scope: Scope) -> list[int]:
         """Where the columns are from now on: they are computed by a projection, unless all of them are there already
         under names of their own."""
@@ -85,6 +99,34 @@ class _Inputs:
             return present
         scope.add_project("Project (aggregation input)", self._fields, self._expressions)
         return list(range(len(self._fields)))
+
+
+def _divert_late_rows(scope: Scope, inputs: _Inputs, grouping: Sequence[JavaTree]) -> None:
+    """Whole rows go over the exchange, and those that are late go no further: the partial aggregation comes behind."""
+    event_time = _event_time_key(grouping)
+    if event_time is None:
+        raise refusals.LATE_WITHOUT_EVENT_TIME.error("penstock.late")
+    assert scope.kept is not None
+    builder = scope.builder
+    keys = tuple(inputs.append(scope)[: len(grouping)])
+    if builder.partitioned_by != keys:
+        builder.exchange(EdgeKind.HASH, keys)
+    builder.add(
+        LateRowsSpec(
+            operator_id=builder.operator_id("late-rows"),
+            name="LateRows",
+            output_schema=builder.schema,
+            event_time=keys[event_time.column],
+            columns=scope.kept,
+        ),
+        keeps=builder.unchanged(),
+    )
+    place = scope.here()
+    position = replace(
+        place.position, schema=pa.schema(list(builder.schema)[: scope.kept]), partitioned_by=None, port=LATE_PORT
+    )
+    scope.late = Place(position, place.expr_ids[: scope.kept])
+    scope.kept = None
 
 
 def _key(scope: Scope, named: JavaTree) -> Expression:
@@ -160,7 +202,7 @@ def _add_operators(
     results = [pa.field(f"__result{position}", call.result_type) for position, call in enumerate(calls)]
     builder.add(
         FinalAggregateSpec(
-            operator_id=builder.operator_id("aggregate"),
+            operator_id=scope.operator_id("aggregate", node),
             name=label(node),
             output_schema=pa.schema([*list(builder.schema)[:key_count], *results]),
             input_schema=builder.schema,

@@ -1,30 +1,69 @@
-"""A JobGraph put together from the source to the sink: operators chain until an exchange starts a new vertex."""
+"""A JobGraph put together from the source to the sinks: operators chain until an exchange or a fork ends the vertex."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from penstock.errors import ConfigError
 from penstock.graph.model import Edge, EdgeKind, JobGraph, OperatorSpec, SinkSpec, SourceSpec, Vertex
 
 
 @dataclass(frozen=True)
+class Position:
+    """A place in a vertex that a branch can start from: what comes out there, on which port.
+
+    ``partitioned_by``: see ``PipelineBuilder``.
+    """
+
+    vertex: int
+    schema: pa.Schema
+    partitioned_by: tuple[int, ...] | None = None
+    port: str = ""
+
+
+@dataclass(frozen=True)
 class Pipeline:
-    """Vertices in a line, complete but for the sink, which ends the last one."""
+    """Vertices and edges, complete but for the sinks. ``ends``: by output, which vertex its sink ends and what reaches
+    it."""
 
     vertices: tuple[Vertex, ...]
     edges: tuple[Edge, ...]
-    schema: pa.Schema
+    ends: tuple[Position, ...]
 
-    def graph(self, sink: SinkSpec, parallelism: int, max_parallelism: int) -> JobGraph:
-        *earlier, last = self.vertices
-        name = " -> ".join(filter(None, (last.name, _chain_name([sink.name]))))
-        ended = Vertex(last.id, name, last.source, last.operators, sink)
-        return JobGraph((*earlier, ended), self.edges, parallelism, max_parallelism)
+    def graph(self, sinks: Sequence[SinkSpec], parallelism: int, max_parallelism: int) -> JobGraph:
+        """With one sink per output.
+
+        Raises:
+            ConfigError: a name of the user's is also another operator's id.
+        """
+        by_vertex = {end.vertex: sink for end, sink in zip(self.ends, sinks, strict=True)}
+        vertices = tuple(_ended(vertex, by_vertex.get(vertex.id)) for vertex in self.vertices)
+        _check_ids(vertices)
+        return JobGraph(vertices, self.edges, parallelism, max_parallelism)
+
+
+def _ended(vertex: Vertex, sink: SinkSpec | None) -> Vertex:
+    if sink is None:
+        return vertex
+    name = " -> ".join(filter(None, (vertex.name, _chain_name([sink.name]))))
+    return Vertex(vertex.id, name, vertex.source, vertex.operators, sink)
+
+
+def _check_ids(vertices: Sequence[Vertex]) -> None:
+    specs = [spec for v in vertices for spec in (v.source, *v.operators, v.sink) if spec is not None]
+    taken: dict[str, str] = {}
+    for spec in specs:
+        if spec.operator_id in taken:
+            raise ConfigError(
+                f"two operators have the id {spec.operator_id!r}: {taken[spec.operator_id]} and {spec.name}; "
+                "give penstock.named another name"
+            )
+        taken[spec.operator_id] = spec.name
 
 
 def _chain_name(names: list[str]) -> str:
@@ -32,44 +71,59 @@ def _chain_name(names: list[str]) -> str:
     return " -> ".join(re.split(r"\W", name, maxsplit=1)[0] or name for name in names)
 
 
+@dataclass
+class _Chain:
+    """A vertex in the making; its id is its position."""
+
+    source: SourceSpec | None = None
+    operators: list[OperatorSpec] = field(default_factory=list)
+
+    def vertex(self, number: int) -> Vertex:
+        names = [self.source.name] if self.source else []
+        names += [operator.name for operator in self.operators]
+        return Vertex(number, _chain_name(names), self.source, tuple(self.operators), None)
+
+
 class PipelineBuilder:
-    """Collects one chain after the other.
+    """Collects one chain after the other; what is added goes to the newest.
 
     Attributes:
         schema: what the operators added so far yield.
         partitioned_by: the columns whose hash decided which subtask a row is in, None where nothing of the kind is
             known.
+        output: which output's operators are being added: those of all but the first have its number in their ids, so
+            that another output renames nobody.
     """
 
     def __init__(self) -> None:
         self.schema: pa.Schema = pa.schema([])
         self.partitioned_by: tuple[int, ...] | None = None
-        self._source: SourceSpec | None = None
-        self._operators: list[OperatorSpec] = []
-        self._vertices: list[Vertex] = []
+        self.output = 0
+        self._chains: list[_Chain] = [_Chain()]
         self._edges: list[Edge] = []
-        self._ids: Counter[str] = Counter()
+        self._ends: dict[int, Position] = {}
+        self._ids: Counter[tuple[int, str]] = Counter()
 
     @property
     def behind_exchange(self) -> bool:
         """Whether what is added now no longer runs with the source."""
-        return bool(self._vertices)
+        return len(self._chains) > 1
 
     def operator_id(self, kind: str) -> str:
         """``filter-0``, ``filter-1``...: counted per kind from the source on, so that adding or removing an operator
-        renames only later ones of its own kind."""
-        self._ids[kind] += 1
-        return f"{kind}-{self._ids[kind] - 1}"
+        renames only later ones of its own kind; ``output-1/filter-0`` for what only the second output has."""
+        number = self._ids[self.output, kind]
+        self._ids[self.output, kind] += 1
+        return f"output-{self.output}/{kind}-{number}" if self.output else f"{kind}-{number}"
 
     def source(self, spec: SourceSpec) -> None:
-        assert self._source is None
-        assert not self._vertices
-        self._source = spec
+        assert self._chains == [_Chain()]
+        self._chains[0].source = spec
         self.schema = spec.source.schema
 
     def add(self, spec: OperatorSpec, keeps: Mapping[int, int] | None = None) -> None:
         """Append an operator. ``keeps`` says which input columns it passes on unchanged, and where to."""
-        self._operators.append(spec)
+        self._chains[-1].operators.append(spec)
         self.schema = spec.output_schema
         kept = [(keeps or {}).get(column) for column in self.partitioned_by or ()]
         self.partitioned_by = None if not kept or None in kept else tuple(c for c in kept if c is not None)
@@ -80,18 +134,39 @@ class PipelineBuilder:
 
     def exchange(self, kind: EdgeKind, key_columns: tuple[int, ...] = ()) -> None:
         """End the vertex; what follows runs behind an edge of this kind."""
-        vertex = self._end_vertex()
-        self._edges.append(Edge(len(self._edges), vertex.id, vertex.id + 1, kind, self.schema, key_columns))
+        self._begin(self.here(), kind, key_columns, self.operator_id("exchange"))
         self.partitioned_by = key_columns if kind is EdgeKind.HASH else None
 
-    def build(self) -> Pipeline:
-        self._end_vertex()
-        return Pipeline(tuple(self._vertices), tuple(self._edges), self.schema)
+    def here(self) -> Position:
+        """Where the next operator would go."""
+        return Position(len(self._chains) - 1, self.schema, self.partitioned_by)
 
-    def _end_vertex(self) -> Vertex:
-        parts = [self._source.name] if self._source else []
-        parts += [operator.name for operator in self._operators]
-        vertex = Vertex(len(self._vertices), _chain_name(parts), self._source, tuple(self._operators), None)
-        self._vertices.append(vertex)
-        self._source, self._operators = None, []
-        return vertex
+    def branch(self, position: Position, output: int) -> None:
+        """What follows runs behind ``position``, in the same slot, and belongs to ``output``."""
+        self.output = output
+        self.schema, self.partitioned_by = position.schema, position.partitioned_by
+        self._begin(position, EdgeKind.FORWARD, (), self.operator_id("forward"))
+
+    def end(self, output: int) -> None:
+        """The sink of ``output`` goes here."""
+        assert output not in self._ends
+        self._ends[output] = self.here()
+
+    def build(self) -> Pipeline:
+        vertices = tuple(chain.vertex(number) for number, chain in enumerate(self._chains))
+        ends = tuple(end for _, end in sorted(self._ends.items()))
+        return Pipeline(vertices, tuple(self._edges), ends)
+
+    def _begin(self, producer: Position, kind: EdgeKind, key_columns: tuple[int, ...], exchange_id: str) -> None:
+        edge = Edge(
+            len(self._edges),
+            producer.vertex,
+            len(self._chains),
+            kind,
+            producer.schema,
+            key_columns,
+            producer.port,
+            exchange_id,
+        )
+        self._edges.append(edge)
+        self._chains.append(_Chain())

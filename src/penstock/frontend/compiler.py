@@ -1,14 +1,17 @@
-"""From a streaming DataFrame to a JobGraph: checks, Spark's optimizer, then one node after the other.
+"""From streaming DataFrames to a JobGraph: checks, Spark's optimizer, then one node after the other.
 
 The optimised plan is a line from the source up to the root (a node with two inputs is refused). Each node adds
 operators to the current vertex; an exchange ends it::
 
     Source -> Filter -> Project -> PartialAggregate  ==hash==>  Aggregate -> Project -> Sink
+
+Several outputs are such lines with a common beginning (``plan_tree``); where they part the vertex ends, and what each
+has for itself runs behind forward edges, in the same slot.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -31,9 +34,11 @@ from penstock.frontend.catalyst import (
     preorder,
 )
 from penstock.frontend.checks import check_by_spark, check_dataframe, check_expressions, check_output_mode
-from penstock.frontend.conf import optimize, python_settings, session_conf
+from penstock.frontend.conf import python_settings, session_conf
 from penstock.frontend.exchange import add_repartition, add_repartition_by_expression
 from penstock.frontend.functions import load_function, udf_call
+from penstock.frontend.marks import analyzed
+from penstock.frontend.plan_tree import Segment, optimize_tree, plan_tree
 from penstock.frontend.scope import Scope
 from penstock.frontend.sources import columns_to_read, create_source
 from penstock.graph.model import JobGraph, SinkSpec, SourceSpec
@@ -43,77 +48,142 @@ from penstock.operators.map_function import MapInArrowSpec, MapInPandasSpec
 from penstock.operators.scalar_udf import ScalarUdfSpec
 from penstock.operators.watermark import WatermarkSpec
 
-SINK_ID = "sink-0"
-
 _RELATIONS = ("StreamingRelation", "StreamingRelationV2")
 _ONCE = {"EventTimeWatermark": refusals.SECOND_WATERMARK, "Aggregate": refusals.SECOND_AGGREGATION}
 _MICROS_PER_MILLI = 1_000
 
 
+SINK_ID = "sink-0"
+
+
+def sink_id(output: int) -> str:
+    """The operator id of an output's sink."""
+    return f"sink-{output}"
+
+
 @dataclass(frozen=True)
 class CompiledPlan:
-    """What a DataFrame compiles to; the sink and the parallelism are still free.
+    """What DataFrames compile to, one output each; the sinks and the parallelism are still free.
 
     Attributes:
-        pipeline: vertices and edges up to the sink.
-        output_mode: ``append`` or ``update``.
-        analyzed: Spark's analysed plan, as text.
-        optimized: Spark's optimised plan, as text: what the operators were made from.
+        pipeline: vertices and edges up to the sinks.
+        output_modes: by output.
+        analyzed: Spark's analysed plans, as text.
+        optimized: Spark's optimised plans, as text: what the operators were made from.
     """
 
     pipeline: Pipeline
-    output_mode: str
+    output_modes: tuple[str, ...]
     analyzed: str
     optimized: str
 
     @property
-    def schema(self) -> pa.Schema:
-        """The schema of the rows that reach the sink."""
-        return self.pipeline.schema
+    def schemas(self) -> tuple[pa.Schema, ...]:
+        """By output, the schema of the rows that reach its sink."""
+        return tuple(end.schema for end in self.pipeline.ends)
 
-    def graph(self, sink: SinkSpec, parallelism: int, max_parallelism: int) -> JobGraph:
-        return self.pipeline.graph(sink, parallelism, max_parallelism)
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the only output."""
+        [schema] = self.schemas
+        return schema
+
+    def graph(self, sinks: Sequence[SinkSpec], parallelism: int, max_parallelism: int) -> JobGraph:
+        """The graph with one sink per output; ConfigError if two operators have one id."""
+        return self.pipeline.graph(sinks, parallelism, max_parallelism)
+
+
+def compile_outputs(outputs: Sequence[tuple[DataFrame, str]]) -> CompiledPlan:
+    """Check and compile streaming DataFrames, each with its output mode, to one job. What their analysed plans share
+    from the source on is done once. Nothing is started and no file is touched.
+
+    Raises:
+        ConfigError: not a streaming DataFrame, an unknown output mode, no source in common, names given twice, late
+            rows without what drops them.
+        NotSupported: a plan holds something that is refused; the message has Spark's plan line and the way round.
+    """
+    plans = [_checked(df, output_mode) for df, output_mode in outputs]
+    spark = outputs[0][0].sparkSession
+    tree = plan_tree(plans)
+    optimize_tree(spark, tree)
+    scope = Scope(spark, session_conf(spark), python_settings(spark), tree.mode)
+    scope.builder.output = tree.owner
+    _add_segment(scope, tree, frozenset())
+    return CompiledPlan(
+        scope.builder.build(),
+        tuple(mode for _, mode in plans),
+        "\n".join(str(plan.treeString()) for plan, _ in plans),
+        "\n".join(str(segment.optimized.treeString()) for segment in tree.everywhere),
+    )
 
 
 def compile_plan(df: DataFrame, output_mode: str) -> CompiledPlan:
-    """Check and compile a streaming DataFrame. Nothing is started and no file is touched.
+    """``compile_outputs`` of a single one."""
+    return compile_outputs([(df, output_mode)])
 
-    Raises:
-        ConfigError: not a streaming DataFrame, or an unknown output mode.
-        NotSupported: the plan holds something that is refused; the message has Spark's plan line and the way round.
-    """
+
+def _checked(df: DataFrame, output_mode: str) -> tuple[JavaTree, str]:
     check_dataframe(df)
     mode = check_output_mode(output_mode)
-    spark = df.sparkSession
-    analyzed = df._jdf.queryExecution().analyzed()
-    check_expressions(analyzed)
-    check_by_spark(spark, analyzed, mode)
-    optimized = optimize(spark, analyzed)
-    scope = Scope(spark, session_conf(spark), python_settings(spark), mode)
-    *above, relation = _line(optimized)
-    with refusals.at_node(relation):
-        _add_source(scope, relation, above[::-1])
-    for node in reversed(above):
-        with refusals.at_node(node):
-            _ADD[kind(node)](scope, node)
-    return CompiledPlan(scope.builder.build(), mode, str(analyzed.treeString()), str(optimized.treeString()))
+    plan = analyzed(df)
+    check_expressions(plan)
+    check_by_spark(df.sparkSession, plan, mode)
+    return plan, mode
 
 
 def compile_query(
     df: DataFrame, *, sink: SinkSpec, output_mode: str, parallelism: int, max_parallelism: int
 ) -> JobGraph:
     """``compile_plan`` and the graph with its sink in one call."""
-    return compile_plan(df, output_mode).graph(sink, parallelism, max_parallelism)
+    return compile_plan(df, output_mode).graph([sink], parallelism, max_parallelism)
 
 
-def _line(root: JavaTree) -> list[JavaTree]:
-    """The plan's nodes from the root to the source.
+def _add_segment(scope: Scope, segment: Segment, below: frozenset[str]) -> None:
+    """The segment's own operators, then what hangs on it. ``below``: kinds of nodes that there are already."""
+    *above, leaf = _line(segment.optimized, below)
+    is_root = not below
+    below |= {*map(kind, above), kind(leaf)}
+    scope.mode, scope.names = segment.mode, segment.names
+    scope.kept = len(scope.builder.schema) if segment.late else None
+    if is_root:
+        with refusals.at_node(leaf):
+            _add_source(scope, leaf, above[::-1])
+    for node in reversed(above):
+        with refusals.at_node(node):
+            _ADD[kind(node)](scope, node)
+    late = scope.late
+    scope.late = None
+    _add_consumers(scope, segment, below)
+    for branch in segment.late:
+        assert late is not None
+        scope.branch(late, branch.owner)
+        _add_segment(scope, branch, below)
+
+
+def _add_consumers(scope: Scope, segment: Segment, below: frozenset[str]) -> None:
+    """Where the segment's rows go: on within the vertex if to one place only, else over forward edges; the first output
+    that ends here has its sink in the vertex itself."""
+    if not segment.outputs and len(segment.above) == 1:
+        _add_segment(scope, segment.above[0], below)
+        return
+    place = scope.here()
+    for number, output in enumerate(segment.outputs):
+        if number:
+            scope.branch(place, output)
+        scope.builder.end(output)
+    for branch in segment.above:
+        scope.branch(place, branch.owner)
+        _add_segment(scope, branch, below)
+
+
+def _line(root: JavaTree, below: frozenset[str]) -> list[JavaTree]:
+    """The plan's nodes from the root to the source, or to what stands for the plan below.
 
     Raises:
         NotSupported: a node is not compiled, or two watermarks or aggregations are stacked.
     """
     nodes = list(preorder(root))
-    seen: set[str] = set()
+    seen = set(below)
     for node in nodes:
         name = kind(node)
         with refusals.at_node(node):
@@ -132,7 +202,7 @@ def _line(root: JavaTree) -> list[JavaTree]:
 def _add_source(scope: Scope, node: JavaTree, above: list[JavaTree]) -> None:
     columns = columns_to_read(node, above)
     source = create_source(scope.spark, node, columns)
-    scope.builder.source(SourceSpec(scope.builder.operator_id("source"), source.describe(), source))
+    scope.builder.source(SourceSpec(scope.operator_id("source", node), source.describe(), source))
     scope.bind_output(columns)
 
 
@@ -212,7 +282,7 @@ def _add_map(scope: Scope, node: JavaTree) -> None:
     make = MapInArrowSpec if kind(node) == "MapInArrow" else MapInPandasSpec
     scope.builder.add(
         make(
-            operator_id=scope.builder.operator_id("map"),
+            operator_id=scope.operator_id("map", node),
             name=f"{kind(node)} ({function.name()})",
             output_schema=arrow_schema(output),
             function=load_function(function),

@@ -81,7 +81,12 @@ SECOND_AGGREGATION = _planned("one aggregation per query is run so far", "write 
 SECOND_WATERMARK = Refusal("a query has one watermark", "keep one withWatermark call")
 WATERMARK_BEHIND_EXCHANGE = _planned(
     "a watermark is generated where its source is read, since a subtask behind an exchange may get no rows",
-    "call withWatermark before repartition",
+    "call withWatermark before repartition; where it has several outputs, derive all of them from the DataFrame that "
+    "withWatermark returns",
+)
+LATE_WITHOUT_EVENT_TIME = Refusal(
+    "no row of this aggregation is ever late",
+    "group by the column that has the watermark, or by a window over it",
 )
 COALESCE = Refusal(
     "coalesce(n) merges partitions, and Penstock's parallelism is the query's",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from penstock.frontend.builder import PipelineBuilder
+from penstock.frontend.builder import PipelineBuilder, Position
 from penstock.frontend.catalyst import JavaTree, arrow_field, expr_id, unaliased
 from penstock.frontend.expressions import translate
+from penstock.frontend.marks import name_key
 from penstock.operators.expressions import BoundReference, Expression, SessionConf
 from penstock.operators.project import ProjectSpec
 from penstock.operators.user_code import PythonSettings
@@ -18,13 +20,25 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@dataclass(frozen=True)
+class Place:
+    """A position in the pipeline, with the attributes that its columns are."""
+
+    position: Position
+    expr_ids: tuple[int, ...]
+
+
 class Scope:
     """The state of one compilation.
 
     Attributes:
-        mode: the output mode, ``append`` or ``update``.
+        mode: the output mode of what is compiled now.
+        names: what the user called operators that are compiled now, see ``marks.name_key``.
         builder: the pipeline so far.
         ordinals: position of each attribute's column in ``builder.schema``, by expression id.
+        kept: so many leading columns have to stay as they are until the aggregation has judged them: its late rows are
+            wanted. None: nobody wants any.
+        late: where they come out, and what their columns are.
     """
 
     def __init__(self, spark: SparkSession, conf: SessionConf, settings: PythonSettings, mode: str) -> None:
@@ -32,6 +46,9 @@ class Scope:
         self.conf = conf
         self.python_settings = settings
         self.mode = mode
+        self.names: Mapping[str, str] = {}
+        self.kept: int | None = None
+        self.late: Place | None = None
         self.builder = PipelineBuilder()
         self.ordinals: dict[int, int] = {}
         self._expr_ids: list[int] = []
@@ -50,17 +67,48 @@ class Scope:
     def bind_output(self, attributes: Sequence[JavaTree]) -> None:
         self.bind([expr_id(attribute) for attribute in attributes])
 
+    def here(self) -> Place:
+        """Where a branch could start."""
+        return Place(self.builder.here(), tuple(self._expr_ids))
+
+    def branch(self, place: Place, output: int) -> None:
+        """What is compiled next runs behind that place."""
+        self.builder.branch(place.position, output)
+        self.bind(place.expr_ids)
+
+    def operator_id(self, kind: str, node: JavaTree) -> str:
+        """The user's name for the node's operator, or the next one of its kind."""
+        positional = self.builder.operator_id(kind)
+        return self.names.get(name_key(node), positional)
+
     def translate(self, expression: JavaTree) -> Expression:
         return translate(expression, self.ordinals, self.conf)
 
     def project(self, named: Sequence[JavaTree], name: str) -> None:
-        """Yield these named expressions and nothing else; no operator is added where the columns are these already."""
+        """Yield these named expressions and nothing else; no operator is added where the columns are these already.
+
+        Where columns have to be kept, those that are computed are put behind them.
+        """
+        if self.kept is not None:
+            self._widen([item for item in named if expr_id(item) not in self.ordinals], name)
+            return
         expressions = [self.translate(unaliased(item)) for item in named]
         fields = [arrow_field(item) for item in named]
         ordinals = [item.ordinal if isinstance(item, BoundReference) else -1 for item in expressions]
         if ordinals != list(range(len(self.builder.schema))) or fields != list(self.builder.schema):
             self.add_project(name, fields, expressions)
         self.bind_output(named)
+
+    def _widen(self, named: Sequence[JavaTree], name: str) -> None:
+        if named:
+            self.append_columns(name, map(arrow_field, named), [self.translate(unaliased(item)) for item in named])
+            self.bind_more(named)
+
+    def append_columns(self, name: str, fields: Iterable[pa.Field], expressions: Sequence[Expression]) -> None:
+        """Add a projection that computes more columns; the caller binds them."""
+        before = self.builder.schema
+        passed = [BoundReference(position, field.type) for position, field in enumerate(before)]
+        self.add_project(name, [*before, *fields], [*passed, *expressions])
 
     def add_project(self, name: str, fields: Sequence[pa.Field], expressions: Sequence[Expression]) -> None:
         """Add a projection; the caller binds its output."""

@@ -16,15 +16,14 @@ from penstock.frontend import refusals
 from penstock.frontend.catalyst import (
     JavaTree,
     arrow_schema,
-    attributes_in,
     data_type_json,
     elements,
-    expr_id,
     kind,
     option,
 )
 from penstock.frontend.conf import session_conf
 from penstock.frontend.functions import load_python
+from penstock.frontend.pruning import needed_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,16 +32,6 @@ FILE_FORMATS = ("parquet", "csv", "json")
 
 _PYTHON_SOURCE = "PythonDataSourceV2"
 _PATH = "path"
-_NARROWING = ("Project", "Aggregate")
-_PASSING = (
-    "Filter",
-    "EventTimeWatermark",
-    "ArrowEvalPython",
-    "BatchEvalPython",
-    "Repartition",
-    "RepartitionByExpression",
-)
-"""Nodes that yield the columns they name only, and nodes that hand all their columns on."""
 _RATE_NUMBERS = {"rowspersecond": "rows_per_second", "numpartitions": "num_partitions"}
 _RATE_OPTIONS = "rowsPerSecond, rampUpTime, numPartitions"
 
@@ -82,15 +71,7 @@ def columns_to_read(relation: JavaTree, above: Sequence[JavaTree]) -> list[JavaT
     output: list[JavaTree] = elements(relation.output())
     if kind(relation) != "StreamingRelation" or str(relation.dataSource().className()).lower() != "parquet":
         return output
-    needed: set[int] = set()
-    for node in above:
-        expressions = elements(node.expressions())
-        needed.update(expr_id(attribute) for item in expressions for attribute in attributes_in(item))
-        if kind(node) in _NARROWING:
-            return [attribute for attribute in output if expr_id(attribute) in needed] or output[:1]
-        if kind(node) not in _PASSING:
-            break
-    return output
+    return needed_columns(output, above)
 
 
 def _file_source(spark: SparkSession, node: JavaTree, columns: Sequence[JavaTree]) -> FileSource:

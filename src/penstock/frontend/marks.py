@@ -1,0 +1,117 @@
+"""What a user says about a place in a plan, as an alias: it stays in the analysed plan, and the optimizer drops it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from pyspark.sql import DataFrame
+
+from penstock.errors import ConfigError
+from penstock.frontend.catalyst import JavaTree, children, elements, expr_id, kind, preorder
+from penstock.frontend.checks import check_dataframe
+
+NAMED = "__penstock_named__"
+LATE = "__penstock_late__"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+_RELATIONS = ("StreamingRelation", "StreamingRelationV2")
+_NAMEABLE = ("Aggregate", "MapInArrow", "MapInPandas", *_RELATIONS)
+
+
+def named(df: DataFrame, operator_id: str) -> DataFrame:
+    """The same DataFrame, in which the operator that it ends with is called ``operator_id``, and its state, too.
+
+    Operators are otherwise called by kind and number (``aggregate-0``), which is enough as long as no other operator of
+    the kind is put before them. Names go to what keeps state or runs a function of yours: an aggregation, a source,
+    ``mapInArrow`` or ``mapInPandas``; filters and projections on top of it are passed over, as the optimizer merges
+    and moves them.
+
+    Args:
+        df: a streaming DataFrame that ends with that operator.
+        operator_id: letters, digits, ``_``, ``.`` and ``-``; unique in the query.
+
+    Raises:
+        ConfigError: not a streaming DataFrame, or not a name.
+    """
+    check_dataframe(df)
+    if not isinstance(operator_id, str) or not _NAME.fullmatch(operator_id):
+        raise ConfigError(
+            f"{operator_id!r} is no name for an operator: up to 100 letters, digits, _, . and -, for example "
+            "'orders-by-user'"
+        )
+    return df.alias(NAMED + operator_id)
+
+
+def late(df: DataFrame) -> DataFrame:
+    """The rows that the aggregation of ``df`` drops because they come behind the watermark.
+
+    They have the columns of the aggregation's input, ``window`` included where ``df`` is grouped by one: a row that is
+    late for two sliding windows comes twice. Start it together with ``df``:
+    ``penstock.start([penstock.writeStream(df)..., penstock.writeStream(penstock.late(df))...])``.
+
+    Args:
+        df: a streaming DataFrame with an aggregation by event time, which has a watermark.
+
+    Raises:
+        ConfigError: not a streaming DataFrame, or without an aggregation.
+    """
+    check_dataframe(df)
+    aggregate = next((node for node in preorder(analyzed(df)) if kind(node) == "Aggregate"), None)
+    if aggregate is None:
+        raise ConfigError("penstock.late needs an aggregated DataFrame: groupBy(window(...)) with a watermark")
+    spark = df.sparkSession
+    jvm = spark._jvm
+    assert jvm is not None
+    alias = jvm.org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias.apply(
+        f"{LATE}{_identity(aggregate)}", aggregate.child()
+    )
+    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, alias), spark)
+
+
+def analyzed(df: DataFrame) -> JavaTree:
+    """Spark's analysed plan."""
+    return df._jdf.queryExecution().analyzed()
+
+
+def late_of(node: JavaTree) -> str | None:
+    """If this is the mark of ``late``: which aggregation it means, as ``is_late_of`` wants it."""
+    return _marked(node, LATE)
+
+
+def is_late_of(aggregate: JavaTree, wanted: str) -> bool:
+    """Whether this is the aggregation that a ``late`` mark means."""
+    return _identity(aggregate) == wanted
+
+
+def names_in(tree: JavaTree) -> Iterator[tuple[JavaTree, str]]:
+    """Every node that was given a name, with its name."""
+    for node in preorder(tree):
+        name = _marked(node, NAMED)
+        if name is not None:
+            yield _ends_with(node), name
+
+
+def name_key(node: JavaTree) -> str:
+    """By what a named node is found again in the optimised plan, among the nodes of one line."""
+    if kind(node) in _RELATIONS:
+        return "source"
+    if kind(node) == "Aggregate":
+        return "Aggregate"
+    return f"{kind(node)} {expr_id(node.output().head())}"
+
+
+def _ends_with(mark: JavaTree) -> JavaTree:
+    for node in preorder(mark):
+        if kind(node) in _NAMEABLE or len(children(node)) > 1:
+            return node
+    raise AssertionError("a plan has a leaf")
+
+
+def _marked(node: JavaTree, prefix: str) -> str | None:
+    alias = str(node.alias()) if kind(node) == "SubqueryAlias" else ""
+    return alias[len(prefix) :] if alias.startswith(prefix) else None
+
+
+def _identity(aggregate: JavaTree) -> str:
+    """The newest of its columns' ids: those that it hands on are older than those that it makes."""
+    return str(max(expr_id(attribute) for attribute in elements(aggregate.output())))

@@ -1,0 +1,237 @@
+"""Several analysed plans as one tree: what they share once, from the source up, and what each has for itself.
+
+Plans of DataFrames that were derived from one DataFrame have its nodes in common, attribute ids included. The tree is
+made of the analysed plans: the optimizer would move one output's filters and columns into the common part. Each
+segment is then optimised by itself, over a leaf that stands for the segment below (``optimize_tree``); the leaf's
+columns that nobody needs are pruned from below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.errors import ConfigError
+from penstock.frontend import refusals
+from penstock.frontend.catalyst import JavaTree, children, elements, expr_id, kind, preorder
+from penstock.frontend.conf import optimize
+from penstock.frontend.marks import is_late_of, late_of, name_key, names_in
+from penstock.frontend.pruning import needed_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_WATERMARK = "EventTimeWatermark"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One output's analysed plan, nodes from the source up."""
+
+    output: int
+    mode: str
+    nodes: tuple[JavaTree, ...]
+
+
+@dataclass
+class Segment:
+    """A stretch that the same outputs share.
+
+    Attributes:
+        nodes: analysed, from the source's side up.
+        mode: the output mode of those that end above.
+        outputs: which outputs' rows are what comes out at the top.
+        above: what goes on from there.
+        late: segments over the rows that the aggregation drops which is the first node here.
+        names: by ``name_key``, of nodes in here.
+        optimized: nodes of the optimised plan, from the root down to the leaf (its own, or what stands for it).
+    """
+
+    nodes: list[JavaTree]
+    mode: str
+    outputs: list[int] = field(default_factory=list)
+    above: list[Segment] = field(default_factory=list)
+    late: list[Segment] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
+    optimized: JavaTree = None
+
+    @property
+    def owner(self) -> int:
+        """The first output that it belongs to: adding outputs at the end does not change it."""
+        return min([*self.outputs, *(segment.owner for segment in self.above)])
+
+    @property
+    def everywhere(self) -> list[Segment]:
+        """This one and all that hang on it."""
+        return [self, *(one for part in (*self.above, *self.late) for one in part.everywhere)]
+
+
+def plan_tree(plans: Sequence[tuple[JavaTree, str]]) -> Segment:
+    """The tree of these analysed plans, each with its output mode.
+
+    Raises:
+        NotSupported: a node has two inputs.
+        ConfigError: the plans have no source in common; late rows without the aggregation that drops them; one
+            operator with two names, or two with one.
+    """
+    lines = [Line(output, mode, _line(plan)) for output, (plan, mode) in enumerate(plans)]
+    marks = {line.output: mark for line in lines if (mark := _late_mark(line)) is not None}
+    main = [line for line in lines if line.output not in marks]
+    if not main:
+        raise _late_alone()
+    wanted = [late_of(lines[output].nodes[at]) or "" for output, at in marks.items()]
+    for line in main[1:]:
+        if not line.nodes[0].equals(main[0].nodes[0]):
+            raise ConfigError(
+                f"outputs {main[0].output} and {line.output} have no source in common: derive both from one DataFrame, "
+                "or start a query for each"
+            )
+    root = _segment(main, 0, wanted)
+    for output, at in marks.items():
+        _attach_late(root, lines[output], at)
+    for segment in root.everywhere:
+        _hoist_watermark(segment)
+    _give_names(root, plans)
+    return root
+
+
+def _line(plan: JavaTree) -> tuple[JavaTree, ...]:
+    nodes = [plan]
+    while children(nodes[-1]):
+        below = children(nodes[-1])
+        if len(below) > 1:
+            with refusals.at_node(nodes[-1]):
+                raise refusals.refuse_node(nodes[-1])
+        nodes.append(below[0])
+    return tuple(reversed(nodes))
+
+
+def _late_mark(line: Line) -> int | None:
+    return next((at for at, node in enumerate(line.nodes) if late_of(node) is not None), None)
+
+
+def _late_alone() -> ConfigError:
+    return ConfigError(
+        "late rows are those that an aggregation drops, so it has to run in the same query: "
+        "penstock.start([writer of df, writer of penstock.late(df)])"
+    )
+
+
+def _segment(lines: Sequence[Line], begin: int, wanted: Sequence[str]) -> Segment:
+    """What these lines share from node ``begin`` on, and what goes on from there.
+
+    An aggregation whose late rows are wanted begins a segment, as the rows in front of it must stay whole; one that is
+    wanted in two output modes is not shared.
+    """
+    end = begin + 1
+    while all(len(line.nodes) > end for line in lines) and _together(lines, end):
+        if _cut(lines[0].nodes[end], wanted):
+            break
+        end += 1
+    segment = Segment(list(lines[0].nodes[begin:end]), lines[0].mode)
+    left = []
+    for line in lines:
+        if len(line.nodes) == end:
+            segment.outputs.append(line.output)
+        else:
+            left.append(line)
+    while left:
+        group = [line for line in left if _together([left[0], line], end)]
+        left = [line for line in left if line not in group]
+        segment.above.append(_segment(group, end, wanted))
+    return segment
+
+
+def _together(lines: Sequence[Line], at: int) -> bool:
+    """Whether the lines' nodes there are one and the same."""
+    first = lines[0]
+    aggregates = kind(first.nodes[at]) == "Aggregate"
+    return all(
+        line.nodes[at].equals(first.nodes[at]) and (line.mode == first.mode or not aggregates) for line in lines[1:]
+    )
+
+
+def _cut(node: JavaTree, wanted: Sequence[str]) -> bool:
+    return kind(node) == "Aggregate" and any(is_late_of(node, one) for one in wanted)
+
+
+def _attach_late(root: Segment, line: Line, at: int) -> None:
+    """Hang the part of a line above its mark on the segment that begins with the aggregation it means."""
+    meant = late_of(line.nodes[at]) or ""
+    for segment in root.everywhere:
+        first = segment.nodes[0]
+        if kind(first) == "Aggregate" and is_late_of(first, meant):
+            segment.late.append(Segment(list(line.nodes[at:]), line.mode, [line.output]))
+            return
+    raise _late_alone()
+
+
+def _hoist_watermark(segment: Segment) -> None:
+    """A watermark right above a fork is generated below it, with the source: it changes no row, and outputs that do not
+    ask for it do not look at it."""
+    if any(kind(node) == _WATERMARK for node in segment.nodes):
+        return
+    for branch in segment.above:
+        if kind(branch.nodes[0]) == _WATERMARK:
+            segment.nodes.append(branch.nodes.pop(0))
+            return
+
+
+def _give_names(root: Segment, plans: Sequence[tuple[JavaTree, str]]) -> None:
+    places = [(node, segment) for segment in root.everywhere for node in segment.nodes]
+    taken: dict[str, JavaTree] = {}
+    for plan, _ in plans:
+        for target, name in names_in(plan):
+            if not taken.setdefault(name, target).equals(target):
+                raise ConfigError(
+                    f"two operators are called {name!r}; give penstock.named another name for one of them"
+                )
+            for segment in (segment for node, segment in places if node.equals(target)):
+                known = segment.names.setdefault(name_key(target), name)
+                if known != name:
+                    raise ConfigError(f"one operator is called {known!r} and {name!r}; take one name")
+
+
+def optimize_tree(spark: SparkSession, root: Segment) -> None:
+    """Optimise every segment, from the outputs down: what is below is then known to be needed or not."""
+    _optimize(spark, root, None)
+
+
+def _optimize(spark: SparkSession, segment: Segment, leaf: JavaTree | None) -> list[JavaTree]:
+    """The attributes of the leaf that are needed here and above; ``leaf`` is None where the plan has its own."""
+    tree = segment.nodes[-1] if leaf is None else _over(spark, leaf, segment.nodes)
+    output: list[JavaTree] = elements(tree.output())
+    needed: set[int] = set()
+    for branch in (one for above in segment.above for one in (above, *above.late)):
+        needed.update(map(expr_id, _optimize(spark, branch, _stand_in(spark, output))))
+    pruned = [attribute for attribute in output if expr_id(attribute) in needed]
+    if not segment.outputs and len(pruned) < len(output):
+        tree = _logical(spark).Project(_seq(spark, pruned), tree)
+    segment.optimized = optimize(spark, tree)
+    *above, last = preorder(segment.optimized)
+    return needed_columns(elements(last.output()), above[::-1])
+
+
+def _over(spark: SparkSession, leaf: JavaTree, nodes: Sequence[JavaTree]) -> JavaTree:
+    tree = leaf
+    for node in nodes:
+        tree = node.withNewChildren(_seq(spark, [tree]))
+    return tree
+
+
+def _stand_in(spark: SparkSession, output: Sequence[JavaTree]) -> JavaTree:
+    """A leaf with these attributes that the optimizer knows nothing of: a streaming source."""
+    relation = spark.readStream.format("rate").load()._jdf.queryExecution().analyzed()
+    fields = {str(name): getattr(relation, str(name))() for name in elements(relation.productElementNames().toSeq())}
+    return relation.copy(*(fields | {"output": _seq(spark, output)}).values())
+
+
+def _logical(spark: SparkSession) -> JavaTree:
+    jvm: JavaTree = spark._jvm
+    return jvm.org.apache.spark.sql.catalyst.plans.logical
+
+
+def _seq(spark: SparkSession, items: Sequence[JavaTree]) -> JavaTree:
+    jvm: JavaTree = spark._jvm
+    return jvm.org.apache.spark.api.python.PythonUtils.toSeq(list(items))
