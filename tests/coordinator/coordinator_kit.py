@@ -29,7 +29,7 @@ def policy(**changes: object) -> ct.Policy:
 def started(parallelism: int = 2, now_ms: float = 0.0, **changes: object) -> Coordinator:
     """A coordinator whose Generation 1 runs since ``now_ms``."""
     machine = Coordinator(policy(**changes), parallelism, CommitLedger({SINK_VERTEX: SINK}))
-    assert machine.handle(ct.GenerationOpened(1, 0, 1, 1 + ID_BLOCK, 0), now_ms) == []
+    assert machine.handle(ct.GenerationOpened(1, 0, 1, 1 + ID_BLOCK), now_ms) == []
     assert machine.handle(ct.AllRunning(1), now_ms) == []
     return machine
 

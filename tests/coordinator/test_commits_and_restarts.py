@@ -8,7 +8,7 @@ from coordinator_kit import SINK, manifest
 from penstock.errors import ProtocolViolation
 from penstock.protocol.commits import CommitLedger, PendingCommit, pending_commits
 from penstock.protocol.restarts import Failure, GiveUp, RestartAt, RestartPolicy, Restarts
-from penstock.snapshot.model import SlotManifest, SubtaskManifest
+from penstock.snapshot.model import CommitPoint, SlotManifest, SubtaskManifest
 
 SINKS = {2: SINK}
 
@@ -98,7 +98,7 @@ def test_an_epoch_older_than_one_that_waits_already_is_a_bug() -> None:
     ledger = CommitLedger(SINKS)
     ledger.completed(9, [manifest(0, {5: b"5", 9: b"9"})])
     with pytest.raises(ProtocolViolation, match="late epoch"):
-        ledger.recovered(3, [PendingCommit(7, SINK, {0: b"7"})], checkpoint=9)
+        ledger.recovered(CommitPoint(3), [PendingCommit(7, SINK, {0: b"7"})], checkpoint=9)
 
 
 def test_only_what_is_out_can_end() -> None:
@@ -115,7 +115,7 @@ def test_only_what_is_out_can_end() -> None:
 def test_a_roll_back_drops_what_left_the_lineage() -> None:
     ledger = CommitLedger(SINKS)
     ledger.completed(7, [manifest(0, {4: b"4", 6: b"6", 7: b"7"})])
-    ledger.recovered(3, [PendingCommit(4, SINK, {0: b"4"})], checkpoint=5)
+    ledger.recovered(CommitPoint(3), [PendingCommit(4, SINK, {0: b"4"})], checkpoint=5)
     assert ledger.awaiting == 1
     assert ledger.take() == PendingCommit(4, SINK, {0: b"4"})
 

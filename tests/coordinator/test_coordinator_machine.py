@@ -85,6 +85,7 @@ class CoordinatorWorld(RuleBasedStateMachine):
                     assert self.commit is None, "one commit at a time"
                     assert any(command.epoch <= write.checkpoint for write in self.logged), "only after the log"
                     assert not self.visible or command.epoch > self.visible[-1], "in order, once"
+                    assert command.batch == len(self.visible), "numbered without gaps"
                     self.commit = command
                 case ct.Abort():
                     self.dead.add(command.checkpoint)
@@ -142,7 +143,8 @@ class CoordinatorWorld(RuleBasedStateMachine):
         newest = max(self.logged, key=lambda w: w.checkpoint, default=None)
         restored = 0 if newest is None else newest.checkpoint
         self.generation += 1
-        committed = self.machine.committed_epoch
+        point = self.machine.committed
+        committed = point.epoch
         slots = () if newest is None else newest.slots
         pending = tuple(pending_commits(slots, {2: SINK}, committed, restored))
         for slot in self.staged:
@@ -151,7 +153,7 @@ class CoordinatorWorld(RuleBasedStateMachine):
             self.staged[slot] = {epoch: m for epoch, m in known.items() if epoch > committed}
         first = self.first = self.machine.next_checkpoint
         self.told, self.failing = 0, False
-        self.feed(ct.GenerationOpened(self.generation, restored, first, first + ID_BLOCK, committed, pending))
+        self.feed(ct.GenerationOpened(self.generation, restored, first, first + ID_BLOCK, point, pending))
         self.feed(ct.AllRunning(self.generation))
 
     @precondition(lambda self: self.alive())

@@ -9,6 +9,7 @@ from penstock.errors import ProtocolViolation
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol.commits import CommitLedger, PendingCommit
 from penstock.protocol.coordinator import ID_BLOCK, MAX_COMMIT_ATTEMPTS, MAX_REQUESTS, Coordinator
+from penstock.snapshot.model import CommitPoint
 
 TICK = ct.Tick()
 
@@ -28,7 +29,7 @@ def test_a_checkpoint_is_written_when_the_last_slot_acknowledges_and_logged_when
     assert machine.handle(ct.Ack(1, 1, manifest(0)), 1002) == [
         ct.WriteMetadata(1, 1, UNALIGNED, requested=False, label="", slots=(manifest(0), manifest(1)))
     ]
-    assert machine.handle(ct.MetadataWritten(1), 1003) == [ct.LogComplete(1, 0, 2 + ID_BLOCK)]
+    assert machine.handle(ct.MetadataWritten(1), 1003) == [ct.LogComplete(1, CommitPoint(), 2 + ID_BLOCK)]
     assert machine.handle(ct.CompleteLogged(1, 2 + ID_BLOCK), 1004) == [
         ct.Completed(1),
         ct.NotifyComplete(1, 1),
@@ -61,7 +62,9 @@ def test_an_aborted_checkpoint_loses_nothing_its_epoch_is_committed_with_the_nex
     commands = complete(machine, 2, 2001, {1: b"one", 2: b"two"})
     assert ct.CommitEpoch(1, SINK, {0: b"one", 1: b"one"}) in commands
     assert not any(isinstance(c, ct.CommitEpoch) and c.epoch == 2 for c in commands), "epochs go alone"
-    assert machine.handle(ct.EpochCommitted(1, SINK), 2002) == [ct.CommitEpoch(2, SINK, {0: b"two", 1: b"two"})]
+    assert machine.handle(ct.EpochCommitted(1, SINK), 2002) == [
+        ct.CommitEpoch(2, SINK, {0: b"two", 1: b"two"}, batch=1)
+    ]
     assert ct.NotifyComplete(2, 2) in machine.handle(ct.EpochCommitted(2, SINK), 2003)
 
 
@@ -152,7 +155,7 @@ def test_triggering_pauses_while_too_many_epochs_await_their_commit() -> None:
     assert machine.awaiting_commit == 2
     assert machine.handle(TICK, 9000) == []
     assert machine.handle(ct.EpochCommitted(1, SINK), 9001) == [
-        ct.CommitEpoch(2, SINK, {0: b"2", 1: b"2"}),
+        ct.CommitEpoch(2, SINK, {0: b"2", 1: b"2"}, batch=1),
         ct.NotifyComplete(1, 1),
         ct.Collect(pinned=(1, 2), in_flight=()),
         ct.Trigger(3, UNALIGNED, base=1),
@@ -202,11 +205,11 @@ def test_the_end_of_a_generation_kills_what_is_not_being_logged() -> None:
     (ignored,) = machine.handle(ct.MetadataWritten(2), 1004)
     assert isinstance(ignored, ct.Ignored), "its file is an orphan now"
     with pytest.raises(ProtocolViolation):
-        machine.handle(ct.GenerationOpened(2, 0, 3, 67, 0), 1004)
+        machine.handle(ct.GenerationOpened(2, 0, 3, 67), 1004)
     commands = machine.handle(ct.CompleteLogged(1, 70), 1005)
     assert ct.Completed(1) in commands
     assert not any(isinstance(c, ct.NotifyComplete) for c in commands), "its slots are gone"
-    assert machine.handle(ct.GenerationOpened(2, 1, 3, 67, 1), 1006) == []
+    assert machine.handle(ct.GenerationOpened(2, 1, 3, 67, CommitPoint(1, {SINK: 1})), 1006) == []
     assert machine.handle(ct.AllRunning(2), 1007) == []
     assert machine.handle(TICK, 2007) == [ct.Trigger(3, UNALIGNED)], "ids go on where they were"
 
@@ -214,14 +217,14 @@ def test_the_end_of_a_generation_kills_what_is_not_being_logged() -> None:
 def test_recovery_commits_what_the_restored_snapshot_holds_before_anything_new() -> None:
     machine = Coordinator(policy(), 2, CommitLedger({2: SINK}))
     pending = (PendingCommit(4, SINK, {0: b"4"}), PendingCommit(5, SINK, {1: b"5"}))
-    opened = ct.GenerationOpened(3, 5, 70, 134, 3, pending)
-    assert machine.handle(opened, 0) == [ct.CommitEpoch(4, SINK, {0: b"4"})]
+    opened = ct.GenerationOpened(3, 5, 70, 134, CommitPoint(3, {SINK: 2}), pending)
+    assert machine.handle(opened, 0) == [ct.CommitEpoch(4, SINK, {0: b"4"}, batch=2)]
     assert machine.committed_epoch == 3
     machine.handle(ct.AllRunning(3), 0)
     machine.handle(TICK, 1000)
     complete(machine, 70, 1001, {70: b"new"}, generation=3)
-    assert machine.handle(ct.EpochCommitted(4, SINK), 1002) == [ct.CommitEpoch(5, SINK, {1: b"5"})]
-    assert ct.CommitEpoch(70, SINK, {0: b"new", 1: b"new"}) in machine.handle(ct.EpochCommitted(5, SINK), 1003)
+    assert machine.handle(ct.EpochCommitted(4, SINK), 1002) == [ct.CommitEpoch(5, SINK, {1: b"5"}, batch=3)]
+    assert ct.CommitEpoch(70, SINK, {0: b"new", 1: b"new"}, batch=4) in machine.handle(ct.EpochCommitted(5, SINK), 1003)
     assert ct.NotifyComplete(70, 70) in machine.handle(ct.EpochCommitted(70, SINK), 1004)
 
 
@@ -267,5 +270,5 @@ def test_requests_wait_over_a_restart_but_not_without_bound() -> None:
         assert machine.handle(ct.SnapshotRequested(ticket, UNALIGNED), 11) == []
     (refused,) = machine.handle(ct.SnapshotRequested(99, UNALIGNED), 12)
     assert isinstance(refused, ct.SnapshotFailed)
-    machine.handle(ct.GenerationOpened(2, 0, 1, 65, 0), 13)
+    machine.handle(ct.GenerationOpened(2, 0, 1, 65), 13)
     assert machine.handle(ct.AllRunning(2), 14) == [ct.Trigger(n, UNALIGNED) for n in range(1, ct.MAX_IN_FLIGHT + 1)]

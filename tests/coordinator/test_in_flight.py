@@ -11,6 +11,7 @@ from penstock.protocol import coordinator_types as ct
 from penstock.protocol.checkpoint_life import Phase
 from penstock.protocol.coordinator import Coordinator
 from penstock.protocol.elements import Alignment
+from penstock.snapshot.model import CommitPoint
 
 TICK = ct.Tick()
 AUTO = Alignment.AUTO
@@ -123,7 +124,7 @@ def test_what_is_being_logged_is_not_given_up_and_completes_late() -> None:
     machine.handle(ct.MetadataWritten(1), 2002)
     commands = complete(machine, 2, 2003, {1: b"1", 2: b"2"})
     assert not any(isinstance(c, ct.Abort) for c in commands)
-    assert ct.CommitEpoch(1, SINK, {0: b"1", 1: b"1"}) in commands
+    assert ct.CommitEpoch(1, SINK, {0: b"1", 1: b"1"}, batch=0) in commands
     machine.handle(ct.EpochCommitted(1, SINK), 2004)
     machine.handle(ct.EpochCommitted(2, SINK), 2005)
     commands = machine.handle(ct.CompleteLogged(1, 70), 2006)
@@ -158,7 +159,7 @@ def test_the_restored_snapshot_is_no_base_but_pinned_for_the_channels_that_are_s
     machine.handle(TICK, 1000)
     complete(machine, 1, 1001)
     machine.handle(ct.GenerationEnded(1, "lost"), 1002)
-    machine.handle(ct.GenerationOpened(2, 1, 2, 66, 1), 1003)
+    machine.handle(ct.GenerationOpened(2, 1, 2, 66, CommitPoint(1, {SINK: 1})), 1003)
     machine.handle(ct.AllRunning(2), 1004)
     assert machine.handle(ct.SnapshotRequested(1, UNALIGNED), 1005) == [ct.Trigger(2, UNALIGNED)]
     assert machine.handle(ct.SnapshotRequested(2, UNALIGNED), 1006) == [ct.Trigger(3, UNALIGNED)]
@@ -197,7 +198,7 @@ def test_one_failure_too_many_in_a_row_fails_the_generation_once() -> None:
     machine.handle(ct.SnapshotRequested(1, UNALIGNED), 9001)
     assert machine.in_flight == ()
     machine.handle(ct.GenerationEnded(1, "checkpoints"), 9002)
-    machine.handle(ct.GenerationOpened(2, 0, 4, 68, 0), 9003)
+    machine.handle(ct.GenerationOpened(2, 0, 4, 68), 9003)
     assert machine.handle(ct.AllRunning(2), 9004) == [ct.Trigger(4, UNALIGNED)]
 
 

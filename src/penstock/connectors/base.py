@@ -160,7 +160,8 @@ class SourceReader(ABC):
 @dataclass(frozen=True)
 class SinkContext:
     """``generation`` marks staged data, so that what a fenced attempt left can be told apart. ``attempt_token`` is a
-    random hex string, new per Generation and slot."""
+    random hex string, new per Generation and slot. ``first_epoch``: epochs of this Generation are not below it, and
+    those of earlier ones are."""
 
     query_id: str
     generation: int
@@ -170,6 +171,7 @@ class SinkContext:
 
 
 class SinkWriter(ABC):
+    first_epoch: int = 1
     """Stages rows in the current epoch. Owned by the subtask's thread."""
 
     def open(self, context: SinkContext) -> None:  # noqa: B027
@@ -237,6 +239,10 @@ class Sink(ABC):
     @abstractmethod
     def describe(self) -> str:
         """As in Spark's progress, for example ``FileSink[/out]``."""
+    def stage_in(self, directory: str) -> None:  # noqa: B027
+        """Called on the driver before anything is created: a directory of this sink alone, below the checkpoint
+        location, so that all slots and the driver share it. It need not exist."""
+
 
     @abstractmethod
     def create_writer(self) -> SinkWriter: ...

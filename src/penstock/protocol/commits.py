@@ -5,6 +5,9 @@ know to be committed in each capture, so the acknowledgements of *one* complete 
 become visible with it, the epochs of aborted checkpoints before it included. Epochs are committed strictly in order
 and alone: one (epoch, sink) is out at a time. Epochs without any message have nothing to make visible and are passed
 over.
+
+So a commit's batch number is how many this sink made before. The counts belong to the committed epoch and are kept
+with it, as one ``CommitPoint``: whoever knows the epoch knows which numbers the next ones get.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from dataclasses import dataclass
 
 from penstock.errors import ProtocolViolation
 from penstock.ids import CheckpointId
-from penstock.snapshot.model import SlotManifest
+from penstock.snapshot.model import CommitPoint, SlotManifest
 
 
 @dataclass(frozen=True)
@@ -68,11 +71,23 @@ class CommitLedger:
         self._covered = 0
         self._out: PendingCommit | None = None
         self._done: tuple[int, str] = (0, "")
+        self._done_in_epoch: list[str] = []
+        self._batches: dict[str, int] = {}
 
     @property
     def committed_epoch(self) -> int:
         """Every epoch up to this one is committed (or was empty)."""
         return self._queue[0].epoch - 1 if self._queue else self._covered
+
+    @property
+    def committed(self) -> CommitPoint:
+        """The committed epoch with its batch counts. Commits of an epoch that other sinks still have to make visible
+        do not count: a driver that starts from this pair makes them again, under the same number."""
+        counts = dict(self._batches)
+        if self._queue and self._queue[0].epoch == self._done[0]:
+            for operator_id in self._done_in_epoch:
+                counts[operator_id] -= 1
+        return CommitPoint(self.committed_epoch, counts)
 
     @property
     def awaiting(self) -> int:
@@ -84,15 +99,17 @@ class CommitLedger:
         """The commit that is being made now."""
         return self._out
 
-    def recovered(self, committed_epoch: int, pending: Iterable[PendingCommit], checkpoint: CheckpointId) -> None:
+    def recovered(self, committed: CommitPoint, pending: Iterable[PendingCommit], checkpoint: CheckpointId) -> None:
         """Take over what the log and the restored snapshot ``checkpoint`` (0: none) say.
 
         Epochs above the restored snapshot leave the lineage: their rows are produced again under new epochs.
         """
+        if committed.epoch > self.committed_epoch:  # a new driver; one that goes on knows at least what it logged
+            self._batches = dict(committed.batches)
         self._queue = [entry for entry in self._queue if entry.epoch <= checkpoint or entry is self._out]
         if not self._queue:
-            self._covered = max(self._covered, committed_epoch)
-        self._add(pending, max(checkpoint, committed_epoch))
+            self._covered = max(self._covered, committed.epoch)
+        self._add(pending, max(checkpoint, committed.epoch))
 
     def completed(self, checkpoint: CheckpointId, slots: Iterable[SlotManifest]) -> None:
         """A snapshot is complete and logged: its epochs may become visible."""
@@ -105,9 +122,17 @@ class CommitLedger:
         self._out = self._queue[0]
         return self._out
 
+    def next_batch(self, operator_id: str) -> int:
+        """The number of this sink's next commit, and of the one that is out."""
+        return self._batches.get(operator_id, 0)
+
     def done(self, epoch: int, operator_id: str) -> None:
         """The commit that was out has been made."""
         self._expect(epoch, operator_id, "done")
+        if epoch != self._done[0]:
+            self._done_in_epoch = []
+        self._done_in_epoch.append(operator_id)
+        self._batches[operator_id] = self.next_batch(operator_id) + 1
         self._done = self._queue.pop(0).key
         self._out = None
 
@@ -142,3 +167,4 @@ class CommitLedger:
         assert self._out is None or self._out is self._queue[0], "only the oldest epoch is out"
         assert all(entry.messages for entry in self._queue), "an empty epoch has nothing to commit"
         assert self._covered >= (keys[-1][0] if keys else 0), "only epochs of complete snapshots are queued"
+        assert all(count >= 0 for count in self.committed.batches.values()), "what is taken back was counted"

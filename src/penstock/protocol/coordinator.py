@@ -59,6 +59,7 @@ from penstock.protocol.coordinator_types import (
     WriteMetadata,
 )
 from penstock.protocol.elements import Alignment
+from penstock.snapshot.model import CommitPoint
 
 ID_BLOCK = 64
 """Ids reserved ahead in the log: a driver that dies leaves a gap of at most this many, and no id is used twice."""
@@ -128,6 +129,11 @@ class Coordinator:
         return self._ledger.committed_epoch
 
     @property
+    def committed(self) -> CommitPoint:
+        """The committed epoch with its batch counts."""
+        return self._ledger.committed
+
+    @property
     def newest_complete(self) -> CheckpointId:
         return self._newest_complete
 
@@ -193,7 +199,7 @@ class Coordinator:
             raise self._violation(event)
         if self._pending:
             raise self._violation(event)
-        self._ledger.recovered(event.committed_epoch, event.pending, event.restored)
+        self._ledger.recovered(event.committed, event.pending, event.restored)
         self._generation = event.generation
         self._running = False
         self._next_checkpoint = event.next_checkpoint
@@ -269,7 +275,7 @@ class Coordinator:
         if pending.phase is not Phase.WRITING:
             raise self._violation(event)
         pending.step("metadata written")
-        return [LogComplete(pending.checkpoint, self.committed_epoch, self._next_checkpoint + ID_BLOCK)]
+        return [LogComplete(pending.checkpoint, self.committed, self._next_checkpoint + ID_BLOCK)]
 
     def _on_metadata_failed(self, event: MetadataFailed, now_ms: float) -> list[Command]:
         pending = self._pending.get(event.checkpoint)
@@ -332,7 +338,9 @@ class Coordinator:
         if self._gave_up or (self._commit_attempts and now_ms < self._retry_at_ms):
             return []
         entry = self._ledger.take()
-        return [] if entry is None else [CommitEpoch(entry.epoch, entry.operator_id, entry.messages)]
+        if entry is None:
+            return []
+        return [CommitEpoch(entry.epoch, entry.operator_id, entry.messages, self._ledger.next_batch(entry.operator_id))]
 
     def _notify(self) -> list[Command]:
         """Slots hear of a complete checkpoint once its epochs are committed: then they may forget the messages. It may

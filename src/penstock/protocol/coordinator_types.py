@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from penstock.ids import CheckpointId, GenerationId
 from penstock.protocol.commits import PendingCommit
 from penstock.protocol.elements import Alignment
-from penstock.snapshot.model import SlotManifest
+from penstock.snapshot.model import NOTHING_COMMITTED, CommitPoint, SlotManifest
 
 MAX_AWAITING_COMMIT = 8
 """Epochs that may await their commit; beyond, triggering pauses, so that a dead sink does not pile up snapshots."""
@@ -59,7 +59,7 @@ class GenerationOpened:
     restored: CheckpointId
     next_checkpoint: CheckpointId
     reserved_until: CheckpointId
-    committed_epoch: int
+    committed: CommitPoint = NOTHING_COMMITTED
     pending: tuple[PendingCommit, ...] = ()
 
 
@@ -216,10 +216,10 @@ class WriteMetadata:
 
 @dataclass(frozen=True)
 class LogComplete:
-    """Append ``snapshot-complete``; epochs up to ``committed_epoch`` ride on it, ids are reserved below ``reserve``."""
+    """Append ``snapshot-complete``; what is ``committed`` rides on it, ids are reserved below ``reserve``."""
 
     checkpoint: CheckpointId
-    committed_epoch: int
+    committed: CommitPoint
     reserve: CheckpointId
 
 
@@ -230,11 +230,12 @@ class ReserveIds:
 
 @dataclass(frozen=True)
 class CommitEpoch:
-    """The permit to make one epoch of one sink visible; no other is out meanwhile."""
+    """The permit to make one epoch of one sink visible; no other is out meanwhile. ``batch``: its number there."""
 
     epoch: int
     operator_id: str
     messages: Mapping[int, bytes]
+    batch: int = 0
 
 
 @dataclass(frozen=True)

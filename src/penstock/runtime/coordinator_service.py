@@ -364,7 +364,7 @@ class CoordinatorService:
                 if self._attempt is not None and generation == self._attempt.generation:
                     self._generation_failed(Failure("checkpoints", "", reason), CheckpointFailed(reason))
             case w.QueryEnded():
-                self.all_committed = True
+                self.all_committed, self.drained = True, self._core.drains
                 raise _End(None)
             case ct.FailQuery(reason):
                 error = QueryFailed(f"the sink cannot be committed: {reason}")
@@ -419,7 +419,7 @@ class CoordinatorService:
     # -- Generations ----------------------------------------------------------------------------------------------
 
     def _launch(self, ready: w.GenerationReady) -> None:
-        self._figures.opened(ready.generation, ready.restored, ready.committed_epoch)
+        self._figures.opened(ready.generation, ready.restored, ready.committed.epoch)
         for reason in ready.skipped:
             log.warning("a newer snapshot was passed over: %s", reason)
         try:
@@ -583,7 +583,7 @@ class CoordinatorService:
                 self._core.handle(event.event, now_ms())
         coordinator = self._core.coordinator
         try:
-            self._effects.close(coordinator.committed_epoch, coordinator.next_checkpoint)
+            self._effects.close(coordinator.committed, coordinator.next_checkpoint)
         except (Fenced, LocationError, OSError) as problem:
             log.warning("the end of the query could not be logged: %s", problem)
 

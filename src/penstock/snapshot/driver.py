@@ -107,7 +107,7 @@ class DriverCore:
         self._opening = True
         first = self.generation == 0
         next_checkpoint = None if first else self._coordinator.next_checkpoint
-        return [w.OpenGeneration(self._coordinator.committed_epoch, next_checkpoint, checksums)]
+        return [w.OpenGeneration(self._coordinator.committed, next_checkpoint, checksums)]
 
     def handle(self, event: w.DriverEvent, now_ms: float) -> list[w.Output]:
         """Take one event; the outputs are to be carried out in order.
@@ -160,7 +160,7 @@ class DriverCore:
             restored,
             event.first_checkpoint,
             event.reserved_until,
-            event.committed_epoch,
+            event.committed,
             event.pending,
         )
         outputs = self._coordinate(opened, now_ms)
@@ -210,7 +210,7 @@ class DriverCore:
             case ct.LogComplete():
                 return [w.LogComplete(self.generation, command)]
             case ct.ReserveIds():
-                return [w.ReserveIds(self.generation, command.reserve, self._coordinator.committed_epoch)]
+                return [w.ReserveIds(self.generation, command.reserve, self._coordinator.committed)]
             case ct.CommitEpoch():
                 return [w.Commit(command)]
             case ct.Completed():

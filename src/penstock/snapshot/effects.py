@@ -28,7 +28,8 @@ from penstock.snapshot.log import (
     SnapshotComplete,
     SnapshotLog,
 )
-from penstock.snapshot.model import SnapshotMetadata, SubtaskManifest
+    later,
+from penstock.snapshot.model import CommitPoint, SnapshotMetadata, SubtaskManifest
 from penstock.snapshot.store import Store
 
 OPEN_ATTEMPTS = 16
@@ -77,6 +78,7 @@ class DriverEffects:
         self._written: dict[CheckpointId, tuple[SnapshotMetadata, MetadataRef]] = {}
 
     @property
+        self._settled_epoch = 0
     def view(self) -> LogView:
         """The log as this driver last knew it."""
         return self._log.view
@@ -112,14 +114,15 @@ class DriverEffects:
                 self._sources[work.vertex].committed(work.state)
         return None
 
-    def close(self, committed_epoch: int, next_checkpoint: CheckpointId) -> None:
+    def close(self, committed: CommitPoint, next_checkpoint: CheckpointId) -> None:
         """End orderly, after the last work: log what was committed and return the ids that were not used.
 
         Raises:
             Fenced, OSError: it could not be logged; the next driver commits the last epochs again, which is harmless.
         """
         if self._generation:
-            self._log.append(EpochCommitted(self._generation, committed_epoch, next_checkpoint))
+            self._log.append(EpochCommitted(self._generation, committed.epoch, next_checkpoint, committed.batches))
+            self._settle()
 
     # -- the log lane ----------------------------------------------------------------------------------------------
 
@@ -143,6 +146,8 @@ class DriverEffects:
                 self._log.append(entry)
             except Fenced:
                 if self._generation:
+            if not self._generation:
+                _refuse_drained(chosen.metadata, entry.committed_epoch)
                     raise
                 continue  # not an owner yet: whoever appended was quicker; look again
             return self._opened(entry, chosen.metadata, chosen.skipped)
@@ -156,8 +161,10 @@ class DriverEffects:
             generation=view.next_generation,
             restored=0 if metadata is None else metadata.checkpoint,
             first_checkpoint=first,
+        committed = later(view.committed, work.committed)
             reserved_until=first + ID_BLOCK,
-            committed_epoch=max(view.committed_epoch, work.committed_epoch),
+            committed_epoch=committed.epoch,
+            batches=committed.batches,
         )
 
     def _opened(
@@ -178,7 +185,7 @@ class DriverEffects:
             slots,
             entry.first_checkpoint,
             entry.reserved_until,
-            entry.committed_epoch,
+            CommitPoint(entry.committed_epoch, entry.batches),
             tuple(pending),
             skipped,
         )
@@ -205,7 +212,7 @@ class DriverEffects:
             command.checkpoint,
             metadata.requested,
             ref,
-            command.committed_epoch,
+            command.committed.epoch,
             command.reserve,
             metadata.label,
         )
@@ -214,10 +221,12 @@ class DriverEffects:
         except OSError as error:
             return ct.LogFailed(command.checkpoint, f"it cannot be logged: {error}")
         return ct.CompleteLogged(command.checkpoint, command.reserve)
+            command.committed.batches,
 
     def _reserve(self, work: w.ReserveIds) -> w.DriverEvent:
         try:
-            self._log.append(EpochCommitted(work.generation, work.committed_epoch, work.reserve))
+            committed = work.committed
+            self._log.append(EpochCommitted(work.generation, committed.epoch, work.reserve, committed.batches))
         except OSError as error:
             return ct.ReserveFailed(f"ids cannot be reserved: {error}")
         return ct.IdsReserved(work.reserve)
@@ -245,7 +254,8 @@ class DriverEffects:
     # -- the commit lane -------------------------------------------------------------------------------------------
 
     def _commit(self, command: ct.CommitEpoch) -> w.DriverEvent:
-        permit = EpochCommit(self._query_id, command.epoch, command.messages)
+        self._settle()
+        permit = EpochCommit(self._query_id, command.epoch, command.messages, command.batch)
         try:
             self._committers[command.operator_id].commit(permit)
         except CommitUnknown as error:
@@ -253,3 +263,21 @@ class DriverEffects:
         except SinkError as error:
             return ct.CommitFailed(command.epoch, command.operator_id, str(error))
         return ct.EpochCommitted(command.epoch, command.operator_id)
+
+    def _settle(self) -> None:
+        """Tell the committers what is in the log. The view is a value that the log lane replaces as a whole."""
+        epoch = self._log.view.committed_epoch
+        if epoch > self._settled_epoch:
+            self._settled_epoch = epoch
+            for committer in self._committers.values():
+                committer.settled(epoch)
+
+
+def _refuse_drained(metadata: SnapshotMetadata | None, committed_epoch: CheckpointId) -> None:
+    """A new run cannot follow the end of event time; what a drain that was interrupted left to be done can."""
+    if metadata is not None and metadata.drained and committed_epoch >= metadata.checkpoint:
+        raise LocationError(
+            f"the query at this checkpointLocation was drained ({metadata.id}): its event time has ended, so every row "
+            "that it would read now would be late. Give an empty checkpointLocation to start anew; a query that is to "
+            "be restarted where it was is ended with stop()"
+        )

@@ -16,6 +16,7 @@ import msgspec
 from penstock.errors import CorruptSnapshot, Fenced
 from penstock.ids import CheckpointId, GenerationId
 from penstock.snapshot.envelope import open_envelope, seal_envelope
+from penstock.snapshot.model import NOTHING_COMMITTED, CommitPoint
 from penstock.snapshot.store import Store
 
 FOLDER = "log"
@@ -40,10 +41,12 @@ class GenerationOpened(msgspec.Struct, frozen=True, tag="generation-opened"):
     first_checkpoint: int
     reserved_until: int
     committed_epoch: int
+    batches: dict[str, int] = {}
 
 
 class SnapshotComplete(msgspec.Struct, frozen=True, tag="snapshot-complete"):
-    """The snapshot exists. ``committed_epoch`` rides along; more ids are reserved up to ``reserved_until``."""
+    """The snapshot exists. ``committed_epoch`` and ``batches`` ride along; more ids are reserved up to
+    ``reserved_until``."""
 
     generation: int
     checkpoint: int
@@ -52,6 +55,7 @@ class SnapshotComplete(msgspec.Struct, frozen=True, tag="snapshot-complete"):
     committed_epoch: int
     reserved_until: int
     label: str = ""
+    batches: dict[str, int] = {}
 
 
 class SnapshotDeleted(msgspec.Struct, frozen=True, tag="snapshot-deleted"):
@@ -68,6 +72,7 @@ class EpochCommitted(msgspec.Struct, frozen=True, tag="epoch-committed"):
     generation: int
     epoch: int
     reserved_until: int
+    batches: dict[str, int] = {}
 
 
 class SnapshotRecord(msgspec.Struct, frozen=True):
@@ -90,6 +95,7 @@ class Summary(msgspec.Struct, frozen=True, tag="summary"):
     committed_epoch: int
     reserved_until: int
     snapshots: list[SnapshotRecord]
+    batches: dict[str, int] = {}
 
 
 Entry = GenerationOpened | SnapshotComplete | SnapshotDeleted | EpochCommitted | Summary
@@ -109,7 +115,7 @@ class LogView:
         owner: the Generation that owns the location; 0 before the first.
         first_checkpoint: the lowest id the owner may use.
         restored: what the owner was restored from; 0 for nothing.
-        committed_epoch: every epoch up to this one is committed or abandoned.
+        committed: every epoch up to this one is committed or abandoned, with what each sink had committed by then.
         reserved_until: the next Generation's ids start here (if the owner's driver is gone).
         snapshots: those that exist, by ascending checkpoint.
     """
@@ -119,9 +125,13 @@ class LogView:
     owner: GenerationId = 0
     first_checkpoint: CheckpointId = 1
     restored: CheckpointId = 0
-    committed_epoch: int = 0
+    committed: CommitPoint = NOTHING_COMMITTED
     reserved_until: CheckpointId = 1
     snapshots: tuple[SnapshotRecord, ...] = ()
+
+    @property
+    def committed_epoch(self) -> int:
+        return self.committed.epoch
 
     @property
     def lineage(self) -> tuple[SnapshotRecord, ...]:
@@ -155,7 +165,7 @@ def fold(view: LogView, entry: Entry) -> LogView:
             owner=entry.generation,
             first_checkpoint=entry.first_checkpoint,
             restored=entry.restored,
-            committed_epoch=entry.committed_epoch,
+            committed=CommitPoint(entry.committed_epoch, entry.batches),
             reserved_until=entry.reserved_until,
             snapshots=tuple(entry.snapshots),
         )
@@ -167,7 +177,7 @@ def fold(view: LogView, entry: Entry) -> LogView:
             owner=entry.generation,
             first_checkpoint=entry.first_checkpoint,
             restored=entry.restored,
-            committed_epoch=max(view.committed_epoch, entry.committed_epoch),
+            committed=later(view.committed, CommitPoint(entry.committed_epoch, entry.batches)),
             reserved_until=entry.reserved_until,
             snapshots=tuple(
                 record if record.checkpoint <= entry.restored else msgspec.structs.replace(record, in_lineage=False)
@@ -181,8 +191,13 @@ def fold(view: LogView, entry: Entry) -> LogView:
     if isinstance(entry, SnapshotDeleted):
         rest = tuple(record for record in view.snapshots if record.checkpoint != entry.checkpoint)
         return replace(after, snapshots=rest)
-    committed = max(view.committed_epoch, entry.epoch)
-    return replace(after, committed_epoch=committed, reserved_until=entry.reserved_until)
+    committed = later(view.committed, CommitPoint(entry.epoch, entry.batches))
+    return replace(after, committed=committed, reserved_until=entry.reserved_until)
+
+
+def later(one: CommitPoint, other: CommitPoint) -> CommitPoint:
+    """The one with the higher epoch: the pair is never taken apart."""
+    return other if other.epoch > one.epoch else one
 
 
 def _with_snapshot(view: LogView, after: LogView, entry: SnapshotComplete) -> LogView:
@@ -191,7 +206,7 @@ def _with_snapshot(view: LogView, after: LogView, entry: SnapshotComplete) -> Lo
     record = SnapshotRecord(entry.checkpoint, entry.generation, entry.requested, entry.metadata, entry.label)
     return replace(
         after,
-        committed_epoch=max(view.committed_epoch, entry.committed_epoch),
+        committed=later(view.committed, CommitPoint(entry.committed_epoch, entry.batches)),
         reserved_until=max(view.reserved_until, entry.reserved_until),
         snapshots=tuple(sorted((*view.snapshots, record), key=lambda r: r.checkpoint)),
     )
@@ -278,9 +293,10 @@ class SnapshotLog:
                 view.owner,
                 view.first_checkpoint,
                 view.restored,
-                view.committed_epoch,
+                view.committed.epoch,
                 view.reserved_until,
                 list(view.snapshots),
+                view.committed.batches,
             )
         )
 

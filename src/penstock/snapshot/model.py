@@ -57,6 +57,21 @@ class InflightEntry(msgspec.Struct, frozen=True):
     section: SectionRef
 
 
+class CommitPoint(msgspec.Struct, frozen=True):
+    """How far a query's output is visible, as one pair.
+
+    Attributes:
+        epoch: every epoch up to this one is committed or was empty.
+        batches: by sink operator id, how many of these were not empty; sinks without any may be missing.
+    """
+
+    epoch: int = 0
+    batches: dict[str, int] = {}
+
+
+NOTHING_COMMITTED = CommitPoint()
+
+
 class SubtaskManifest(msgspec.Struct, frozen=True):
     """Everything of one subtask in one snapshot.
 

@@ -10,7 +10,7 @@ from penstock.operators.base import Plain
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol import splits as sp
 from penstock.protocol.commits import PendingCommit
-from penstock.snapshot.model import SnapshotMetadata, SubtaskManifest
+from penstock.snapshot.model import NOTHING_COMMITTED, CommitPoint, SnapshotMetadata, SubtaskManifest
 
 # -- works: executed off the owner's thread, one at a time and in order per lane --------------------
 
@@ -23,12 +23,12 @@ class OpenGeneration:
     """Take the location over: read the log, choose and check a snapshot, append ``generation-opened``.
 
     Attributes:
-        committed_epoch: what this driver knows to be committed beyond the log.
+        committed: what this driver knows to be committed beyond the log.
         next_checkpoint: this driver's next id, or None for its first Generation: then ids start beyond all reserved.
         checksums: verify every byte of the snapshot, not lengths only.
     """
 
-    committed_epoch: int = 0
+    committed: CommitPoint = NOTHING_COMMITTED
     next_checkpoint: CheckpointId | None = None
     checksums: bool = True
     lane: str = LOG_LANE
@@ -53,7 +53,7 @@ class LogComplete:
 class ReserveIds:
     generation: GenerationId
     reserve: CheckpointId
-    committed_epoch: int
+    committed: CommitPoint
     lane: str = LOG_LANE
 
 
@@ -116,7 +116,7 @@ class GenerationReady:
     slots: list[list[SubtaskManifest]]
     first_checkpoint: CheckpointId
     reserved_until: CheckpointId
-    committed_epoch: int
+    committed: CommitPoint
     pending: tuple[PendingCommit, ...] = ()
     skipped: tuple[str, ...] = ()
 

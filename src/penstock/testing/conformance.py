@@ -260,6 +260,7 @@ class _SinkRun:
     _epoch: int = 0
     _generation: int = 0
     _last: EpochCommit | None = None
+    _batch: int = 0
     _prepared: list[tuple[EpochCommit, int]] = field(default_factory=list)
 
     def run(self, seed: int) -> None:
@@ -279,6 +280,8 @@ class _SinkRun:
             committer.commit(self._last)  # its outcome was not logged
         for permit, behind in self._prepared:
             self._commit(committer, permit, behind)
+        if self._last is not None:
+            committer.settled(self._last.epoch)
         self._prepared.clear()
         committer.abandon(self._generation - 1)
         writers = [self._writer(subtask) for subtask in range(2)]
@@ -292,7 +295,8 @@ class _SinkRun:
             self._epoch += 1
             prepared = {subtask: writer.prepare(self._epoch) for subtask, writer in enumerate(writers)}
             messages = {subtask: message for subtask, message in prepared.items() if message is not None}
-            permit = EpochCommit("query", self._epoch, messages)
+            permit = EpochCommit("query", self._epoch, messages, self._batch)
+            self._batch += bool(messages)
             if crash and self.random.random() < 0.3:
                 self._prepared.append((permit, position))  # complete, but the driver died before the commit
                 break

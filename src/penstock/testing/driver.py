@@ -271,7 +271,7 @@ class SimulatedDriver:
         """All is read and committed: end orderly."""
         coordinator = self.core.coordinator
         try:
-            self.effects.close(coordinator.committed_epoch, coordinator.next_checkpoint)
+            self.effects.close(coordinator.committed, coordinator.next_checkpoint)
         except (Fenced, OSError) as problem:
             self.world.chance.note(f"the end cannot be logged: {problem}")
         self.world.figures.count("queries ended")

@@ -15,6 +15,7 @@ from penstock.runtime.subtask import Subtask
 from penstock.snapshot import effects as effects_module
 from penstock.snapshot import work as w
 from penstock.snapshot.driver import DriverCore
+from penstock.snapshot.model import CommitPoint
 from penstock.testing.mutation import mutant
 
 
@@ -67,9 +68,9 @@ def _discard_on_abort(original: Any) -> Any:
 
 
 def _newest_recommitted(original: Any) -> Any:
-    def recovered(self: CommitLedger, committed_epoch: int, pending: Any, checkpoint: CheckpointId) -> None:
+    def recovered(self: CommitLedger, committed: CommitPoint, pending: Any, checkpoint: CheckpointId) -> None:
         newest = max((entry.epoch for entry in pending), default=0)
-        original(self, committed_epoch, [entry for entry in pending if entry.epoch == newest], checkpoint)
+        original(self, committed, [entry for entry in pending if entry.epoch == newest], checkpoint)
 
     return recovered
 
@@ -80,11 +81,24 @@ def _logged_as_committed(original: Any) -> Any:
         if len(self._pending) < 3:
             return commands
         return [
-            ct.LogComplete(c.checkpoint, c.checkpoint, c.reserve) if isinstance(c, ct.LogComplete) else c
+            ct.LogComplete(c.checkpoint, CommitPoint(c.checkpoint, c.committed.batches), c.reserve)
+            if isinstance(c, ct.LogComplete)
+            else c
             for c in commands
         ]
 
     return on_metadata_written
+
+
+def _batches_forgotten(original: Any) -> Any:
+    def recovered(self: CommitLedger, committed: CommitPoint, pending: Any, checkpoint: CheckpointId) -> None:
+        original(self, CommitPoint(committed.epoch, {}) if self._batches == {} else committed, pending, checkpoint)
+
+    return recovered
+
+
+def _half_an_epoch_counted(original: property) -> Any:
+    return property(lambda self: CommitPoint(self.committed_epoch, dict(self._batches)))
 
 
 def _abandon_at_once(original: Any) -> Any:
@@ -175,6 +189,14 @@ COMMITS = {
     "logged-as-committed-too-early": mutant(
         "of more than two checkpoints in flight, one's log entry says that its epochs are committed",
         (Coordinator, "_on_metadata_written", _logged_as_committed),
+    ),
+    "batch-numbers-begin-anew": mutant(
+        "a new driver counts the batches of each sink from 0 again",
+        (CommitLedger, "recovered", _batches_forgotten),
+    ),
+    "half-an-epoch-counted": mutant(
+        "the batches of an epoch that another sink has not committed yet are logged as if it was committed",
+        (CommitLedger, "committed", _half_an_epoch_counted),
     ),
     "abandoned-before-the-commit": mutant(
         "of several restored epochs, what is staged is dropped before they are committed",

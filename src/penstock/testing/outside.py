@@ -28,6 +28,8 @@ class Table:
         self.vertex = vertex
         self._expected = expected
         self.epochs: dict[int, dict[int, bytes]] = {}
+        self.batches: dict[int, int] = {}
+        self._next_batch = 0, 0
         self._content: dict[int, list[tuple[int, Staged]]] = {}
         self._reset()
 
@@ -36,6 +38,21 @@ class Table:
         self._missing_notes = Counter(self._expected.notes)
         self.left = sum(self._missing.values())
         self._newest: dict[tuple[int, int], int] = {}
+
+    def number(self, epoch: int, batch: int) -> None:
+        """Take the next epoch's batch number, which is one more than the last one's."""
+        first, last = self._next_batch
+        if not first <= batch <= last:
+            raise SimulationFailure(
+                f"sink v{self.vertex}: epoch {epoch} comes as batch {batch} behind {self.batches}", "batches"
+            )
+        self.batches[epoch] = batch
+        self._next_batch = batch + 1, batch + 1
+
+    def skip(self, batch: int) -> None:
+        """A commit of what was rolled back comes to nothing; its number may or may not be known to who comes next."""
+        first, last = self._next_batch
+        self._next_batch = first, max(last, batch + 1)
 
     def show(self, epoch: int, messages: Mapping[int, bytes], content: list[tuple[int, Staged]]) -> None:
         """Make the rows of an epoch visible; ``content`` by the subtask that staged them."""
@@ -62,7 +79,10 @@ class Table:
         self.left -= 1
 
     def truncate(self, checkpoint: CheckpointId) -> None:
-        """Take back what became visible after a checkpoint."""
+        """Take back what became visible after a checkpoint. How many batches these were is known as far as it was
+        logged."""
+        self.batches = {epoch: batch for epoch, batch in self.batches.items() if epoch <= checkpoint}
+        self._next_batch = max(self.batches.values(), default=-1) + 1, self._next_batch[1]
         kept = [(epoch, self.epochs[epoch], self._content[epoch]) for epoch in self.epochs if epoch <= checkpoint]
         self.epochs, self._content = {}, {}
         self._reset()
@@ -94,6 +114,8 @@ class Outside:
         for vertex, table in self.tables.items():
             for epoch, messages in table.epochs.items():
                 other.tables[vertex].show(epoch, messages, table._content[epoch])
+            other.tables[vertex].batches = dict(table.batches)
+            other.tables[vertex]._next_batch = table._next_batch
         other._staged = dict(self._staged)
         other._staged_by = dict(self._staged_by)
         return other
@@ -125,9 +147,15 @@ class Outside:
         if known is not None:
             if known != dict(permit.messages):
                 raise SimulationFailure(f"epoch {permit.epoch} is committed again with other messages", "epochs")
+            if table.batches[permit.epoch] != permit.batch:
+                raise SimulationFailure(
+                    f"epoch {permit.epoch} was batch {table.batches[permit.epoch]} and comes as {permit.batch}",
+                    "batches",
+                )
             self.recommits += 1
             return
         if not self._may_commit(vertex, permit):
+            table.skip(permit.batch)
             return
         newest = max(table.epochs, default=0)
         if permit.epoch < newest:
@@ -140,7 +168,16 @@ class Outside:
                     f"epoch {permit.epoch}: {message.decode()} was abandoned or never staged", "epochs"
                 )
             content.append((subtask, staged))
+        table.number(permit.epoch, permit.batch)
         table.show(permit.epoch, permit.messages, content)
+
+    def settled(self, epoch: int) -> None:
+        """A committer was told that epochs up to this one are logged as committed."""
+        assert self.log is not None
+        if epoch > self.log.view.committed_epoch:
+            raise SimulationFailure(
+                f"epoch {epoch} is settled, but the log says {self.log.view.committed_epoch}", "epochs"
+            )
 
     def abandon(self, generation: int, pending: Sequence[str] = ()) -> None:
         """Drop what Generations up to this one staged, nobody made visible and ``pending`` does not name."""

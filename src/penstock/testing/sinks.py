@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from penstock.connectors.base import EpochCommit, Sink, SinkCommitter, SinkContext, SinkWriter
+from penstock.testing.failure import SimulationFailure
 from penstock.testing.outside import Outside
 from penstock.testing.rows import Columns, columns_of
 
@@ -45,11 +46,18 @@ class _Committer(SinkCommitter):
         self._vertex = vertex
         self._outside = outside
         self._commits = commits
+        self._settled = 0
 
     def commit(self, permit: EpochCommit) -> None:
+        if permit.epoch <= self._settled:
+            raise SimulationFailure(f"epoch {permit.epoch} comes again after {self._settled} was settled", "epochs")
         self._commits("before")
         self._outside.commit(self._vertex, permit)
         self._commits("after")
+
+    def settled(self, epoch: int) -> None:
+        self._settled = epoch
+        self._outside.settled(epoch)
 
     def abandon(self, generation: int, pending: Collection[bytes] = ()) -> None:
         self._outside.abandon(generation, [message.decode() for message in pending])
