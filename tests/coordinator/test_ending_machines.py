@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from penstock.connectors.base import Split
 from penstock.ids import SubtaskId
+from penstock.protocol.elements import END_OF_TIME_US
 from penstock.protocol.ending import FINAL_RETRY_MS, Ending
 from penstock.protocol.splits import (
+    EMPTY_LOOK_PAUSE_MS,
     Assign,
     Command,
     Discover,
     Discovered,
     Dry,
     Ended,
+    Freeze,
+    FreezeReaders,
+    FreezeSource,
     LookAround,
     Progressed,
+    ReadersRun,
     Requested,
     SplitAssigner,
 )
@@ -78,19 +84,105 @@ def test_a_reader_of_an_endless_split_that_reads_on_makes_dry_possible_again() -
     assert machine.handle(Requested(0, 0, 9), 5) == [Dry(VERTEX, 9)]
 
 
-def test_a_restored_assigner_whose_discovery_was_finished_hands_out_the_rest_and_ends_again() -> None:
+def test_a_restored_assigner_looks_again_although_its_discovery_was_finished() -> None:
     machine = after_a_last_look(2, split(1), split(2))
     machine.handle(Requested(0, 0, None), 2)
-    manifest = machine.capture().manifest
-    assert manifest.finished
-    restored = SplitAssigner("source-1", VERTEX, 2, manifest, ["s1"])
-    assert restored.next_wake_ms() is None
-    assert restored.handle(LookAround(), 10_000) == []
+    restored = SplitAssigner("source-1", VERTEX, 2, machine.capture().manifest, ["s1"])
+    assert not restored.finished
+    assert restored.handle(LookAround(), 10_000) == [Discover(VERTEX, "all")]
     assert restored.handle(Requested(1, 0, None), 10_001) == [Assign(VERTEX, 1, (split(2),))]
     assert restored.handle(Requested(0, 0, 3), 10_002) == []
+    assert restored.handle(Requested(1, 0, 4), 10_003) == []
     ended: list[Command] = [Dry(VERTEX, 4), Ended(VERTEX)]
-    assert restored.handle(Requested(1, 0, 4), 10_003) == ended
-    assert restored.capture().manifest.finished
+    assert restored.handle(Discovered((), "all", finished=True), 10_004) == ended
+
+
+# -- freezing and draining --------------------------------------------------------------------------------------------
+
+
+def frozen(parallelism: int, *, drain: bool = False) -> SplitAssigner:
+    """An assigner that was frozen before its first look; its readers run."""
+    machine = SplitAssigner("source-1", VERTEX, parallelism)
+    assert machine.handle(Freeze(drain), 0) == [FreezeSource(VERTEX), Discover(VERTEX, None)]
+    assert machine.handle(ReadersRun(), 1) == [FreezeReaders(VERTEX)]
+    return machine
+
+
+def test_a_source_is_frozen_before_the_look_that_follows_and_its_readers_when_they_run() -> None:
+    machine = frozen(1)
+    assert machine.handle(Requested(0, 0, None, frozen=True), 2) == []
+    assert machine.handle(Discovered([split(1)], 1, finished=True), 3) == [Assign(VERTEX, 0, (split(1),))]
+    assert machine.handle(Requested(0, 0, 5, frozen=True), 4) == [Dry(VERTEX, 5), Ended(VERTEX)]
+    assert not machine.capture().manifest.drained
+
+
+def test_a_look_that_was_out_when_the_source_was_frozen_is_not_the_last() -> None:
+    machine = SplitAssigner("source-1", VERTEX, 1)
+    machine.handle(LookAround(), 0)
+    machine.handle(ReadersRun(), 1)
+    assert machine.handle(Freeze(), 2) == [FreezeSource(VERTEX), FreezeReaders(VERTEX)]
+    machine.handle(Requested(0, 0, None, frozen=True), 3)
+    assert machine.handle(Discovered((), 0), 4) == []
+    assert machine.handle(LookAround(), 4 + EMPTY_LOOK_PAUSE_MS) == [Discover(VERTEX, 0)]
+    assert machine.handle(Discovered((), 0, finished=True), 200) == [Dry(VERTEX, None), Ended(VERTEX)]
+
+
+def test_what_a_reader_asked_before_it_was_frozen_is_void() -> None:
+    """It called itself idle in front of an endless split, or on its way to one; there may be rows now."""
+    machine = SplitAssigner("source-1", VERTEX, 1)
+    machine.handle(Requested(0, 0, 5), 0)
+    machine.handle(ReadersRun(), 0)
+    machine.handle(Discovered((), 1), 1)
+    assert machine.dry
+    machine.handle(Freeze(drain=True), 2)
+    assert not machine.dry
+    assert machine.handle(Discovered((), 1, finished=True), 3) == [], "the reader has not answered"
+    assert machine.handle(Requested(0, 0, 5), 4) == [], "said before it heard of the freeze"
+    machine.check_invariants()
+    assert machine.handle(Requested(0, 0, 9, frozen=True), 5) == [Dry(VERTEX, END_OF_TIME_US), Ended(VERTEX)]
+
+
+def test_no_split_is_given_for_a_void_request() -> None:
+    machine = frozen(1)
+    machine.handle(Requested(0, 0, None), 2)
+    assert machine.handle(Discovered([split(1)], 1), 3) == []
+    assert machine.handle(Requested(0, 0, None, frozen=True), 4) == [Assign(VERTEX, 0, (split(1),))]
+
+
+def test_a_drained_source_ends_event_time_and_its_captures_say_so_from_then_on() -> None:
+    machine = frozen(1, drain=True)
+    machine.handle(Discovered([split(1)], 1, finished=True), 2)
+    machine.handle(Requested(0, 0, None, frozen=True), 3)
+    assert not machine.capture().manifest.drained
+    assert machine.handle(Requested(0, 0, 7, frozen=True), 4) == [Dry(VERTEX, END_OF_TIME_US), Ended(VERTEX)]
+    manifest = machine.capture().manifest
+    assert manifest.drained
+    restored = SplitAssigner("source-1", VERTEX, 1, manifest)
+    assert restored.handle(Freeze(drain=True), 0) == [], "nothing to be frozen, and no look"
+    assert restored.handle(ReadersRun(), 1) == [FreezeReaders(VERTEX)]
+    assert restored.handle(LookAround(), 10_000) == []
+    ended: list[Command] = [Dry(VERTEX, END_OF_TIME_US), Ended(VERTEX)]
+    assert restored.handle(Requested(0, 0, None, frozen=True), 10_001) == ended
+
+
+def test_a_frozen_source_that_stood_dry_still_ends_event_time_when_it_is_drained() -> None:
+    machine = frozen(1)
+    assert machine.handle(Freeze(drain=True), 2) == [], "frozen once"
+    machine.handle(Requested(0, 0, 5, frozen=True), 3)
+    machine.handle(Discovered((), 0), 4)
+    machine.handle(LookAround(), 500)
+    assert machine.handle(Discovered((), 0), 501) == [Dry(VERTEX, 5)], "there may be more to be found"
+    machine.handle(LookAround(), 1000)
+    ended: list[Command] = [Dry(VERTEX, END_OF_TIME_US), Ended(VERTEX)]
+    assert machine.handle(Discovered((), 0, finished=True), 1001) == ended
+    machine.check_invariants()
+
+
+def test_a_source_that_has_ended_cannot_be_drained() -> None:
+    machine = after_a_last_look(1)
+    assert machine.may_drain
+    machine.handle(Requested(0, 0, None), 2)
+    assert not machine.may_drain
 
 
 def test_an_older_snapshot_that_completes_late_tells_the_source_nothing() -> None:

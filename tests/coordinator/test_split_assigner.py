@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from penstock.connectors.base import Split
 from penstock.errors import ProtocolViolation
+from penstock.protocol.elements import END_OF_TIME_US
 from penstock.protocol.splits import (
     EMPTY_LOOK_PAUSE_MS,
     PENDING_PER_READER,
@@ -18,9 +19,13 @@ from penstock.protocol.splits import (
     Discovered,
     Dry,
     Ended,
+    Freeze,
+    FreezeReaders,
+    FreezeSource,
     Lift,
     LookAround,
     Progressed,
+    ReadersRun,
     Requested,
     SplitAssigner,
     last_settled,
@@ -190,15 +195,19 @@ class SplitWorld(RuleBasedStateMachine):
         self.closed = False
         self.look_was_last = False
         self.ended = False
+        self.drain = False
+        self.frozen_at: int | None = None
         self.machine = assigner(self.PARALLELISM)
         self.look: Discover | None = None
         self.look_found: list[Split] = []
-        self.links: list[list[Split | None]] = [[] for _ in range(self.PARALLELISM)]
+        self.links: list[list[Split | FreezeReaders]] = [[] for _ in range(self.PARALLELISM)]
+        self.frozen = [False] * self.PARALLELISM
         self.readers: list[list[Split]] = [[] for _ in range(self.PARALLELISM)]
         self.received = [0] * self.PARALLELISM
         self.asked = [False] * self.PARALLELISM
         self.read: list[str] = []
         self.saved: tuple[SourceManifest, list[Split], list[str]] | None = None
+        self.carry_out(self.machine.handle(ReadersRun(), self.now))
 
     def carry_out(self, commands: list[object]) -> None:
         for command in commands:
@@ -207,18 +216,28 @@ class SplitWorld(RuleBasedStateMachine):
                     assert self.look is None, "one look at a time"
                     assert not self.machine.finished, "nobody looks any more"
                     self.look = command
-                    self.look_was_last = self.closed
                     seen = command.state or 0
-                    self.look_found = [split(n) for n in range(seen, self.outside)]
+                    there = self.outside if self.frozen_at is None else self.frozen_at
+                    self.look_was_last = self.closed or self.frozen_at is not None
+                    self.look_found = [split(n) for n in range(seen, there)]
+                case FreezeSource():
+                    self.frozen_at = self.outside
+                case FreezeReaders():
+                    for link in self.links:
+                        link.append(command)
                 case Assign():
                     self.links[command.index].extend(command.splits)
                 case Dry():
                     assert not any(self.readers)
                     assert not any(link for link in self.links), "nothing is on its way"
                     assert sorted(self.read) == sorted({f"s{n}" for n in range(self.machine._state or 0)})
+                    assert self.drain or command.watermark_us != END_OF_TIME_US
                 case Ended():
                     assert not self.ended, "said once"
-                    assert len(self.read) == self.outside, "everything is read"
+                    there = self.outside if self.frozen_at is None else self.frozen_at
+                    assert self.machine.capture().manifest.drained == self.drain
+                    restored = self.drain and self.frozen_at is None
+                    assert restored or len(self.read) == there, "everything is read"
                     assert self.machine.dry, "behind the last rise of event time"
                     self.ended = True
 
@@ -229,6 +248,13 @@ class SplitWorld(RuleBasedStateMachine):
     @rule(indeed=st.sampled_from([False, False, True]))
     def outside_closes(self, indeed: bool) -> None:
         self.closed = self.closed or indeed
+
+    @precondition(lambda self: self.machine.may_drain)
+    @rule(drain=st.booleans(), indeed=st.sampled_from([False, False, True]))
+    def freezes(self, drain: bool, indeed: bool) -> None:
+        if indeed:
+            self.drain = self.drain or drain
+            self.carry_out(self.machine.handle(Freeze(drain), self.now))
 
     @rule(step=st.integers(1, 300))
     def time_passes(self, step: int) -> None:
@@ -245,14 +271,18 @@ class SplitWorld(RuleBasedStateMachine):
 
     @rule(index=st.integers(0, PARALLELISM - 1))
     def reader_asks(self, index: int) -> None:
-        request = Requested(index, len(self.readers[index]), None, self.received[index])
+        request = Requested(index, len(self.readers[index]), None, self.received[index], self.frozen[index])
         self.carry_out(self.machine.handle(request, self.now))
 
     @rule(index=st.integers(0, PARALLELISM - 1))
     def reader_receives(self, index: int) -> None:
         if self.links[index]:
-            self.readers[index].append(self.links[index].pop(0))
-            self.received[index] += 1
+            message = self.links[index].pop(0)
+            if isinstance(message, Split):
+                self.readers[index].append(message)
+                self.received[index] += 1
+            else:
+                self.frozen[index] = True
 
     @rule(index=st.integers(0, PARALLELISM - 1))
     def reader_reads(self, index: int) -> None:
@@ -261,7 +291,12 @@ class SplitWorld(RuleBasedStateMachine):
 
     @rule()
     def capture(self) -> None:
-        held = [s for link, reader in zip(self.links, self.readers, strict=True) for s in [*reader, *link] if s]
+        held = [
+            s
+            for link, reader in zip(self.links, self.readers, strict=True)
+            for s in [*reader, *link]
+            if isinstance(s, Split)
+        ]
         self.saved = (self.machine.capture().manifest, held, list(self.read))
 
     @precondition(lambda self: self.saved is not None)
@@ -272,9 +307,13 @@ class SplitWorld(RuleBasedStateMachine):
         self.machine = assigner(self.PARALLELISM, manifest)
         self.look = None
         self.ended = False
+        self.drain = manifest.drained
+        self.frozen_at = None
+        self.frozen = [False] * self.PARALLELISM
         self.links = [[] for _ in range(self.PARALLELISM)]
         self.readers = [held[index :: self.PARALLELISM] for index in range(self.PARALLELISM)]
         self.received = [0] * self.PARALLELISM
+        self.carry_out(self.machine.handle(ReadersRun(), self.now))
 
     @invariant()
     def a_finished_source_that_is_read_has_ended(self) -> None:
@@ -286,7 +325,7 @@ class SplitWorld(RuleBasedStateMachine):
         self.machine.check_invariants()
         pending = self.machine.capture().manifest.pending
         everywhere = [s.split_id for s in pending] + self.read
-        everywhere += [s.split_id for part in [*self.links, *self.readers] for s in part if s]
+        everywhere += [s.split_id for part in [*self.links, *self.readers] for s in part if isinstance(s, Split)]
         assert sorted(everywhere) == sorted(f"s{n}" for n in range(self.machine._state or 0))
 
 

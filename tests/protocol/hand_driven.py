@@ -203,7 +203,7 @@ class HandDriven:
     def declined(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: str) -> None:
         self.declined_.append((subtask, checkpoint))
 
-    def request_split(self, subtask: SubtaskId, holding: int, watermark_us: int | None) -> None:
+    def request_split(self, subtask: SubtaskId, holding: int, watermark_us: int | None, frozen: bool = False) -> None:
         self.requests.append((subtask, holding, watermark_us))
 
     def load(self, subtask: SubtaskId, entry: InflightEntry) -> None:

@@ -8,7 +8,7 @@ from penstock.config import MAX_CONCURRENT, Options, parse_options
 from penstock.errors import ConfigError
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol.elements import Alignment
-from penstock.runtime.coordinator_service import policy_of
+from penstock.runtime.policy import policy_of
 
 
 def test_the_default_is_aligned_with_a_budget_one_at_a_time_and_any_number_of_failures() -> None:

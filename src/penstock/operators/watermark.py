@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from penstock.graph.model import OperatorSpec
 from penstock.operators.base import Operator, OperatorState
+from penstock.protocol.elements import END_OF_TIME_US
 
 _MICROS_PER_MILLI = 1_000
 
@@ -45,6 +46,12 @@ class WatermarkOperator(Operator):
         if largest is not None:
             self.advance_generated(largest // _MICROS_PER_MILLI * _MICROS_PER_MILLI - self._spec.delay_us)
         yield batch
+
+    def advance(self, watermark_us: int) -> Iterator[pa.RecordBatch]:
+        """What comes in counts for nothing, but for the end of event time."""
+        if watermark_us == END_OF_TIME_US:
+            self.advance_generated(watermark_us)
+        return iter(())
 
     def emitted_watermark(self) -> int | None:
         return self._watermark_us

@@ -71,9 +71,13 @@ class Ending:
             self._waits_for_answer = False
             self._ask_at_ms = None
 
+    def covers(self, checkpoint: CheckpointId) -> bool:
+        """A checkpoint in flight was triggered after the last subtask of this Generation finished."""
+        return self._since is not None and checkpoint >= self._since
+
     def completed(self, checkpoint: CheckpointId) -> None:
         """A checkpoint of this Generation, of whatever kind, is complete."""
-        if self._since is not None and self._complete is None and checkpoint >= self._since:
+        if self._complete is None and self.covers(checkpoint):
             self._complete = checkpoint
 
     def over(self, committed_epoch: int) -> bool:

@@ -13,6 +13,11 @@ again, so further looks that find nothing send nothing.
 was handed out and all readers are idle; with that it has ended, which is said once. Readers end behind the watermark
 that dryness lets them rise to: else the windows that are open at the end would depend on who read what.
 
+*Freezing* brings the end about: the source is told that what is there now is all, and so are the readers, once they all
+run. What a reader asked for before it was told is void: it may call itself idle in front of rows that are there. So it
+asks anew, and only that counts. A source that is *drained* is frozen, and ends with event time: at its end the watermark
+is the largest there is. Whatever it would read after that would be late, so a restored one ends without another look.
+
 *Lifting*: while some readers are idle and others still read, an idle one would hold event time back for as long as the
 others go on, for ever if their splits never end. It is lifted to the least watermark of those that read: whatever it
 is given later is compared with no more than that.
@@ -27,6 +32,7 @@ from dataclasses import dataclass, field
 from penstock.connectors.base import Split
 from penstock.errors import ProtocolViolation
 from penstock.operators.base import Plain
+from penstock.protocol.elements import END_OF_TIME_US
 from penstock.snapshot.model import SourceManifest
 
 PENDING_PER_READER = 2
@@ -59,13 +65,15 @@ class Requested:
     """Reader ``index`` asks for a split; a repeated request replaces the older one.
 
     ``received``: how many splits it has received in this Generation; None where the link cannot tell. It tells a
-    request that crossed an assignment on the way from one made after it.
+    request that crossed an assignment on the way from one made after it. ``frozen``: it was made after
+    ``FreezeReaders`` was heard.
     """
 
     index: int
     holding: int
     watermark_us: int | None
     received: int | None = None
+    frozen: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,7 +84,19 @@ class Progressed:
     watermark_us: int | None
 
 
-Event = LookAround | Discovered | Requested | Progressed
+@dataclass(frozen=True)
+class ReadersRun:
+    """All readers of this Generation are there to be spoken to."""
+
+
+@dataclass(frozen=True)
+class Freeze:
+    """Read what is there now, and end; once per Generation. ``drain``: event time ends, too; may follow later."""
+
+    drain: bool = False
+
+
+Event = LookAround | Discovered | Requested | Progressed | ReadersRun | Freeze
 
 # -- commands ---------------------------------------------------------------------------------------------------------
 
@@ -90,6 +110,20 @@ class Discover:
 
 
 @dataclass(frozen=True)
+class FreezeSource:
+    """Call ``Source.freeze()``, on the thread of ``Discover`` and in order with it."""
+
+    vertex: int
+
+
+@dataclass(frozen=True)
+class FreezeReaders:
+    """To every reader: endless splits end with what is there now. Ask anew."""
+
+    vertex: int
+
+
+@dataclass(frozen=True)
 class Assign:
     vertex: int
     index: int
@@ -98,7 +132,8 @@ class Assign:
 
 @dataclass(frozen=True)
 class Dry:
-    """To every reader: nothing is left; event time may rise to ``watermark_us`` (None: no row was ever seen)."""
+    """To every reader: nothing is left; event time may rise to ``watermark_us`` (None: no row was ever seen;
+    ``END_OF_TIME_US``: it ends)."""
 
     vertex: int
     watermark_us: int | None
@@ -120,7 +155,7 @@ class Ended:
     vertex: int
 
 
-Command = Discover | Assign | Dry | Lift | Ended
+Command = Discover | FreezeSource | FreezeReaders | Assign | Dry | Lift | Ended
 
 
 @dataclass
@@ -200,6 +235,10 @@ class SplitAssigner:
     _look_counts: bool = field(init=False, default=False)
     _next_look_ms: float = field(init=False, default=0.0)
     _dry: bool = field(init=False, default=False)
+    _running: bool = field(init=False, default=False)
+    _frozen: bool = field(init=False, default=False)
+    _drain: bool = field(init=False, default=False)
+    _drained: bool = field(init=False, default=False)
     _finished: bool = field(init=False, default=False)
     _ended: bool = field(init=False, default=False)
     _looks: list[Look] = field(init=False, default_factory=list)
@@ -211,7 +250,7 @@ class SplitAssigner:
         self._readers = [_Reader() for _ in range(self.parallelism)]
         if self.restored is not None:
             self._state = self.restored.state
-            self._finished = self.restored.finished
+            self._drained = self._drain = self._finished = self.restored.drained
             self._pending.extend(self.restored.pending)
             ids = [split.split_id for split in self._pending] + list(self.restored_unread)
             self._looks.append(Look(0, self._state, frozenset(ids)))
@@ -223,8 +262,13 @@ class SplitAssigner:
 
     @property
     def finished(self) -> bool:
-        """Nothing new will ever be found. What was found may not be handed out or read yet."""
+        """Nothing new will be found in this run. What was found may not be handed out or read yet."""
         return self._finished
+
+    @property
+    def may_drain(self) -> bool:
+        """``Freeze(drain=True)`` still has a say: readers that have ended do not let event time rise any more."""
+        return self._drain or not self._ended
 
     @property
     def pending(self) -> int:
@@ -248,11 +292,16 @@ class SplitAssigner:
             commands = self._on_discovered(event, now_ms)
         elif isinstance(event, Progressed):
             commands = self._on_progressed(event)
+        elif isinstance(event, ReadersRun):
+            self._running = True
+            commands = [FreezeReaders(self.vertex)] if self._frozen else []
+        elif isinstance(event, Freeze):
+            commands = self._on_freeze(event, now_ms)
         return commands + self._end() + self._look(now_ms)
 
     def capture(self) -> SourceCapture:
         """The discovery state and what is pending, now. Triggers to all slots must follow before any other event."""
-        manifest = SourceManifest(self.operator_id, self.vertex, self._state, list(self._pending), self._finished)
+        manifest = SourceManifest(self.operator_id, self.vertex, self._state, list(self._pending), self._drained)
         return SourceCapture(manifest, tuple(self._looks))
 
     def settled(self, look: Look) -> bool:
@@ -266,6 +315,8 @@ class SplitAssigner:
     def _on_requested(self, event: Requested) -> list[Command]:
         if not 0 <= event.index < self.parallelism:
             raise ProtocolViolation(f"splits(vertex={self.vertex})", f"{self.parallelism} readers", repr(event))
+        if self._frozen and not event.frozen:
+            return []
         self._readers[event.index].request = event
         if event.watermark_us is not None and (self._watermark_us is None or event.watermark_us > self._watermark_us):
             self._watermark_us = event.watermark_us
@@ -288,6 +339,18 @@ class SplitAssigner:
                 idle.lifted_us = min(known)
                 commands.append(Lift(self.vertex, index, idle.lifted_us))
         return commands
+
+    def _on_freeze(self, event: Freeze, now_ms: float) -> list[Command]:
+        self._drain = self._drain or event.drain
+        if self._frozen:
+            return []
+        self._frozen = True
+        self._dry = False
+        for reader in self._readers:
+            reader.request = None
+        self._next_look_ms = now_ms
+        source: list[Command] = [] if self._finished else [FreezeSource(self.vertex)]
+        return source + ([FreezeReaders(self.vertex)] if self._running else [])
 
     def _on_discovered(self, event: Discovered, now_ms: float) -> list[Command]:
         if not self._looking:
@@ -338,9 +401,9 @@ class SplitAssigner:
         if not self._finished or not self.all_idle:
             return []
         commands: list[Command] = []
-        if not self._dry:
-            self._dry = True
-            commands.append(Dry(self.vertex, self._watermark_us))
+        if not self._dry or (self._drain and not self._drained):
+            self._dry, self._drained = True, self._drain
+            commands.append(Dry(self.vertex, END_OF_TIME_US if self._drain else self._watermark_us))
         if not self._ended:
             self._ended = True
             commands.append(Ended(self.vertex))
@@ -365,3 +428,4 @@ class SplitAssigner:
         assert not (self._dry and not self.all_idle), "a dry source has idle readers only"
         assert not self._ended or (self._finished and not self._pending), "an ended source has given everything away"
         assert not (self._finished and self.all_idle and not self._dry), "a finished source is dry when it is read"
+        assert not self._drained or (self._drain and self._finished), "event time ends when nothing more is found"

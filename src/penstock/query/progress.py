@@ -18,9 +18,13 @@ DEFAULT_RECENT_PROGRESSES = 100
 """How many progresses a query keeps, as Spark's ``spark.sql.streaming.numRecentProgressUpdates``."""
 
 
+LAST_MS = 253_402_300_799_000.0
+"""The last second of the year 9999: nothing later can be written, and the end of event time is."""
+
+
 def iso_timestamp(milliseconds: float) -> str:
     """Milliseconds since the epoch as Spark writes them: ``2013-01-01T10:00:00.000Z``."""
-    moment = datetime.fromtimestamp(milliseconds / 1000, tz=UTC)
+    moment = datetime.fromtimestamp(min(milliseconds, LAST_MS) / 1000, tz=UTC)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
 
 

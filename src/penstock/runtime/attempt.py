@@ -17,6 +17,7 @@ from penstock.runtime.messages import (
     Deploy,
     Register,
     SourceEnds,
+    SourceFreezes,
     SourcesDryAt,
     Stop,
     ToSlot,
@@ -39,13 +40,14 @@ JOB_GRACE_S = 0.5
 
 @dataclass(frozen=True)
 class AttemptPlan:
-    """What is the same for all Generations of a query."""
+    """What is the same for all Generations of a query. ``until_available``: see ``QueryExecution``."""
 
     query_id: str
     name: str
     graph: JobGraph
     options: Options
     location: str
+    until_available: bool = False
 
 
 class Attempt:
@@ -183,6 +185,8 @@ class Attempt:
                 self.send(index, SourcesDryAt(vertex, watermark_us))
             case sp.Dry(vertex, watermark_us):
                 self.broadcast(SourcesDryAt(vertex, watermark_us))
+            case sp.FreezeReaders(vertex):
+                self.broadcast(SourceFreezes(vertex))
             case sp.Ended(vertex):
                 self.broadcast(SourceEnds(vertex))
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from penstock.graph.model import OperatorSpec
 from penstock.operators.base import Operator, OperatorContext, OperatorState
+from penstock.protocol.elements import END_OF_TIME_US
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,11 @@ class Chain:
         self._raise_due(index + 1, timestamp_us if generated is None else generated)
 
     def advance_generated(self, timestamp_us: int) -> None:
-        """The sources ran dry: operators that generate watermarks rise to this."""
+        """The sources ran dry: operators that generate watermarks rise to this. The end of event time goes through all
+        operators instead, as if it had come in: also where none generates watermarks."""
+        if timestamp_us == END_OF_TIME_US:
+            self.watermark(timestamp_us)
+            return
         for stage in self._stages:
             stage.operator.advance_generated(timestamp_us)
         self._collect_generated()

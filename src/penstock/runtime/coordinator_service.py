@@ -17,7 +17,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from penstock.config import Options
 from penstock.connectors.base import SinkCommitter, Source
 from penstock.errors import (
     CheckpointFailed,
@@ -35,7 +34,7 @@ from penstock.protocol.elements import Alignment
 from penstock.protocol.restarts import Failure, GiveUp, RestartPolicy, Restarts
 from penstock.runtime.attempt import Attempt, AttemptPlan
 from penstock.runtime.demands import Demands
-from penstock.runtime.failures import error_of, failure_of, gave_up
+from penstock.runtime.failures import error_of, failure_of, gave_up, wrapped
 from penstock.runtime.figures import Figures
 from penstock.runtime.lanes import Lanes
 from penstock.runtime.launching import SlotLauncher
@@ -50,6 +49,7 @@ from penstock.runtime.messages import (
     Stopped,
     SubtaskFinished,
 )
+from penstock.runtime.policy import policy_of
 from penstock.runtime.rendezvous import SlotLost, SlotSaid
 from penstock.runtime.transport import IoLoop
 from penstock.runtime.view import EpochProgress
@@ -112,19 +112,6 @@ def now_ms() -> float:
     return time.monotonic() * 1000
 
 
-def policy_of(options: Options) -> ct.Policy:
-    """The coordinator's policy in a query's options."""
-    return ct.Policy(
-        interval_ms=options.checkpoint_interval_ms,
-        timeout_ms=options.checkpoint_timeout_ms,
-        alignment=options.checkpoint_alignment,
-        alignment_timeout_ms=options.checkpoint_alignment_timeout_ms,
-        min_pause_ms=options.checkpoint_min_pause_ms,
-        max_concurrent=options.checkpoint_max_concurrent,
-        tolerable_failures=options.checkpoint_tolerable_failures,
-    )
-
-
 class CoordinatorService:
     """See the module's text.
 
@@ -152,7 +139,7 @@ class CoordinatorService:
         self._on_end = on_end
         options = plan.options
         graph = plan.graph
-        self._core = DriverCore(graph, plan.query_id, policy_of(options))
+        self._core = DriverCore(graph, plan.query_id, policy_of(options), plan.until_available)
         sinks = [vertex.sink for vertex in graph.vertices if vertex.sink is not None]
         self._committers: dict[str, SinkCommitter] = {s.operator_id: s.sink.create_committer() for s in sinks}
         self._sources = {v.id: v.source.source for v in graph.vertices if v.source is not None}
@@ -189,6 +176,8 @@ class CoordinatorService:
         self.error: PenstockError | None = None
         self.all_committed = False
         """The query ended by itself: its input ended, and everything is committed."""
+        self.drained = False
+        """... and event time ended with it."""
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self._run, name="penstock-coordinator", daemon=True)
 
@@ -202,7 +191,7 @@ class CoordinatorService:
 
     def stop(self) -> None:
         """Ask for an orderly end; ``ended`` is set when it has come."""
-        self._queue.put(_Call(self._stop))
+        self._queue.put(_Call(lambda: self._raise_end(None)))
 
     def owns_current_thread(self) -> bool:
         """Whether the caller is a callback: it must not wait for the end of this service."""
@@ -216,6 +205,13 @@ class CoordinatorService:
         future: Future[SnapshotMetadata] = Future()
         chosen = alignment or self._plan.options.checkpoint_alignment
         self._queue.put(_Call(lambda: self._snapshot(future, chosen, label, timeout_ms)))
+        return future
+
+    def drain(self) -> Future[None]:
+        """Ask to read what is there and end; the future tells whether that is begun (``NotSupported``,
+        ``QueryFailed``: it is not, and the query goes on). ``ended`` follows."""
+        future: Future[None] = Future()
+        self._queue.put(_Call(lambda: self._drain(future)))
         return future
 
     def process_all_available(self) -> Future[None]:
@@ -318,8 +314,9 @@ class CoordinatorService:
                 self._feed(ct.Ack(generation, checkpoint, manifest))
             case CheckpointDecline(_, checkpoint, reason):
                 self._feed(ct.Decline(generation, checkpoint, slot, reason))
-            case SplitRequest(vertex, index, holding, watermark_us):
-                self._feed(w.SplitRequested(generation, vertex, sp.Requested(index, holding, watermark_us)))
+            case SplitRequest(vertex, index, holding, watermark_us, frozen):
+                request = sp.Requested(index, holding, watermark_us, frozen=frozen)
+                self._feed(w.SplitRequested(generation, vertex, request))
             case SubtaskFinished(vertex, index):
                 self._feed(w.SubtaskFinished(generation, SubtaskId(vertex, index)))
             case SlotMetrics():
@@ -422,6 +419,8 @@ class CoordinatorService:
         self._figures.opened(ready.generation, ready.restored, ready.committed.epoch)
         for reason in ready.skipped:
             log.warning("a newer snapshot was passed over: %s", reason)
+        if ready.restored is not None and any(source.drained for source in ready.restored.sources):
+            log.warning("the drain that was begun before is carried through, then the query ends")
         try:
             self._attempt = Attempt(ready, self._plan, self._launcher, self._loop, self._queue.put, time.monotonic())
         except ResourceError as problem:
@@ -454,12 +453,12 @@ class CoordinatorService:
     def _work_raised(self, work: w.Work, error: Exception) -> None:
         match work:
             case _ if isinstance(error, Fenced) or isinstance(work, w.OpenGeneration):
-                raise _End(error if isinstance(error, PenstockError) else _wrapped("recovery failed", error))
-            case w.Look(generation, vertex, _):
+                raise _End(error if isinstance(error, PenstockError) else wrapped("recovery failed", error))
+            case w.Look(generation=generation, vertex=vertex) | w.FreezeSource(generation=generation, vertex=vertex):
                 if generation == self._core.generation and self._attempt is not None:
                     name = self._plan.graph.vertex(vertex).name
                     text = f"looking for new data failed: {type(error).__name__}: {error}"
-                    cause = error if isinstance(error, PenstockError) else _wrapped(f"source {name}", error)
+                    cause = error if isinstance(error, PenstockError) else wrapped(f"source {name}", error)
                     self._generation_failed(Failure("source", name, text), cause)
             case w.Commit(command):
                 reason = f"{type(error).__name__}: {error}"
@@ -468,18 +467,26 @@ class CoordinatorService:
                 log.warning("%s failed: %s; nothing is lost but space", type(work).__name__, error)
                 self._demands.executed(work)
             case _:
-                raise _End(_wrapped(f"{type(work).__name__} failed", error))
+                raise _End(wrapped(f"{type(work).__name__} failed", error))
 
     def _io_crashed(self, problem: BaseException) -> None:
-        self._queue.put(_Call(lambda: self._raise_end(_wrapped("the driver's I/O thread failed", problem))))
+        self._queue.put(_Call(lambda: self._raise_end(wrapped("the driver's I/O thread failed", problem))))
 
     def _raise_end(self, error: PenstockError | None) -> None:
         raise _End(error)
 
     # -- wishes ---------------------------------------------------------------------------------------------------
 
-    def _stop(self) -> None:
-        raise _End(None)
+    def _drain(self, future: Future[None]) -> None:
+        try:
+            for source in self._sources.values():
+                source.check_freezable()
+            self._core.check_drainable()
+        except PenstockError as refusal:
+            future.set_exception(refusal)
+            return
+        self._feed(w.Drain())
+        future.set_result(None)
 
     def _snapshot(
         self,
@@ -510,7 +517,7 @@ class CoordinatorService:
             self._lanes.stop(LANE_TIMEOUT_S, finish=NEWS_LANE)
             self._log_the_end()
         except Exception as problem:  # noqa: BLE001 - the query ends anyway; the first error is kept
-            error = error or _wrapped("the query could not be ended orderly", problem)
+            error = error or wrapped("the query could not be ended orderly", problem)
         finally:
             self._close_connectors()
             self._loop.stop()
@@ -586,9 +593,3 @@ class CoordinatorService:
             self._effects.close(coordinator.committed, coordinator.next_checkpoint)
         except (Fenced, LocationError, OSError) as problem:
             log.warning("the end of the query could not be logged: %s", problem)
-
-
-def _wrapped(what: str, cause: BaseException) -> PenstockError:
-    error = QueryFailed(f"{what}: {type(cause).__name__}: {cause}")
-    error.__cause__ = cause
-    return error

@@ -12,7 +12,6 @@ from typing import TypeVar
 from penstock.config import Options
 from penstock.errors import CheckpointFailed, Fenced, PenstockError, QueryFailed
 from penstock.graph.model import JobGraph
-from penstock.logs import about
 from penstock.protocol.elements import Alignment
 from penstock.runtime.attempt import AttemptPlan
 from penstock.runtime.coordinator_service import CoordinatorService
@@ -39,6 +38,7 @@ class QueryExecution:
         location: the checkpoint location, a path on a file system shared by driver and slots.
         options: parsed options.
         launcher: starts slots.
+        until_available: read what is there when it starts, commit it and end; windows that are open stay so.
         on_progress: called on a service thread after each committed epoch; must not raise or block for long.
         on_end: called once on a service thread when the query ended, with its error if it failed; not if ``start``
             raised.
@@ -53,6 +53,7 @@ class QueryExecution:
         location: str,
         options: Options,
         launcher: SlotLauncher,
+        until_available: bool = False,
         on_progress: Callable[[EpochProgress], None] = lambda progress: None,
         on_end: Callable[[PenstockError | None], None] = lambda error: None,
     ) -> None:
@@ -62,6 +63,7 @@ class QueryExecution:
         self._location = location
         self._options = options
         self._launcher = launcher
+        self._until_available = until_available
         self._on_progress = on_progress
         self._on_end = on_end
         self._query_id = ""
@@ -80,21 +82,26 @@ class QueryExecution:
             LocationError: missing rights, a foreign location, a changed plan, corrupt snapshots.
             ResourceError: too few slots.
             SinkError: the sink's target cannot be written exactly once.
+            NotSupported: a source cannot tell what is available.
         """
         if self._service is not None:
             raise QueryFailed("an execution is started once; make a new one")
+        for vertex in self._graph.vertices if self._until_available else ():
+            if vertex.source is not None:
+                vertex.source.source.check_freezable()
         store = open_location(self._location)
         proposed = identity_of(self._graph, str(uuid.uuid4()))
         identity = claim_identity(store, proposed)
         self._query_id = identity.query_id
         self._figures = Figures(self._graph, self._query_id, self._run_id, self._name)
-        plan = AttemptPlan(self._query_id, self._name or "", self._graph, self._options, store.root)
+        plan = AttemptPlan(
+            self._query_id, self._name or "", self._graph, self._options, store.root, self._until_available
+        )
         try:
-            with about(query=self._name or self._query_id):
-                self._service = CoordinatorService(
-                    plan, store, self._launcher, self._figures, self._on_progress, self._on_end
-                )
-                self._service.start()
+            self._service = CoordinatorService(
+                plan, store, self._launcher, self._figures, self._on_progress, self._on_end
+            )
+            self._service.start()
         except PenstockError:
             if identity is proposed:
                 release_identity(store)
@@ -130,6 +137,31 @@ class QueryExecution:
         if not self._service.owns_current_thread():
             self._service.ended.wait(timeout_s)
             self._service.thread.join(_POLL_S)
+
+    def drain(self, timeout_s: float | None = None) -> bool:
+        """Read what is there now, let event time end so that every window closes, commit, and end. Blocks until it has
+        ended; in a callback it returns at once. A drain that has begun is carried through by whoever recovers.
+
+        Returns:
+            False: it did not end within ``timeout_s``.
+
+        Raises:
+            NotSupported: a source cannot tell what is there now; the query goes on.
+            QueryFailed: a source has ended already, and the query goes on; or the query ended without being drained.
+        """
+        if self._service is not None and self._service.drained:
+            return True
+        service = self._active()
+        begun = service.drain()
+        if service.owns_current_thread():
+            return False
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        self._await(service, begun, timeout_s)
+        if not service.ended.wait(None if deadline is None else max(0.0, deadline - time.monotonic())):
+            return False
+        if not service.drained:
+            raise QueryFailed("the query ended before it was drained") from service.error
+        return True
 
     def await_termination(self, timeout_s: float | None = None) -> bool:
         """Block until the query ended, by itself (all its input ended and is committed), by ``stop`` or by a failure;

@@ -41,6 +41,13 @@ def error_of(message: SlotFailed) -> PenstockError:
     return GenerationFailed(f"slot {message.slot}: {where}{message.message}{trace}")
 
 
+def wrapped(what: str, cause: BaseException) -> PenstockError:
+    """Of something that raised beyond its contract."""
+    error = QueryFailed(f"{what}: {type(cause).__name__}: {cause}")
+    error.__cause__ = cause
+    return error
+
+
 def gave_up(decision: GiveUp, cause: PenstockError | None) -> QueryFailed:
     """The query's error; its cause is the first one."""
     first = cause or GenerationFailed(decision.first.message)

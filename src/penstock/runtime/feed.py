@@ -3,7 +3,8 @@
 A split is asked for when none is left, after the rows of the last one have gone through the chain. So every request
 is made by an idle reader, is answered at most once, and its watermark is final: the assigner may conclude from the
 requests alone that all sources are dry, with no split in flight towards a reader that looks idle. A reader whose only
-splits are endless ones that have nothing now is idle as well; it says so when that changes, either way.
+splits are endless ones that have nothing now is idle as well; it says so when that changes, either way. Once they are
+frozen it has read them to their end then.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class SourceFeed:
         self._asked = False
         self._requests = 0
         self._told_idle = False
+        self._frozen = False
         self._poll_at_ms: float | None = None
         self._unfinished: tuple[Split, ...] = ()
         for split in splits:
@@ -41,8 +43,8 @@ class SourceFeed:
 
     @property
     def finished(self) -> bool:
-        """Everything assigned so far was read."""
-        return not self._unfinished
+        """Everything assigned so far was read; of endless splits what there will be in this run."""
+        return not self._unfinished or (self._frozen and self._reader.caught_up())
 
     @property
     def position(self) -> str:
@@ -62,6 +64,13 @@ class SourceFeed:
         for split in splits:
             self._reader.add_split(split)
         self._unfinished = tuple(self._reader.snapshot())
+        self._poll_at_ms = None
+
+    def freeze(self) -> None:
+        """What is there now is all; what was asked for is void. ``ask`` asks anew."""
+        self._frozen = True
+        self._told_idle = False
+        self._reader.freeze()
         self._poll_at_ms = None
 
     def poll(self, max_rows: int, now_ms: float) -> pa.RecordBatch | None:
@@ -88,7 +97,7 @@ class SourceFeed:
         self._told_idle = idle
         self._asked = True
         self._requests += 1
-        self._host.request_split(self._subtask, 0 if idle else len(self._unfinished), watermark_us)
+        self._host.request_split(self._subtask, 0 if idle else len(self._unfinished), watermark_us, self._frozen)
 
     def end_epoch(self) -> Sequence[Split]:
         """The unfinished splits, behind the last row of the epoch."""

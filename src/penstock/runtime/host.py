@@ -78,9 +78,16 @@ class SplitsAssigned:
 @dataclass(frozen=True, slots=True)
 class SourcesDry:
     """To an idle source subtask: event time may rise to this. Either every reader of its source is idle and nothing is
-    pending (the largest watermark generated), or all that still read are there already (the least one)."""
+    pending (the largest watermark generated), or all that still read are there already (the least one).
+    ``END_OF_TIME_US``: event time ends; this goes through operators that generate watermarks, too."""
 
     watermark_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFrozen:
+    """To a source subtask: what is there now is all that endless splits give in this run; whatever it asked for is void
+    and has to be asked anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +104,16 @@ class RecoveredLoaded:
 
 
 InboxEvent = (
-    Arrived | Granted | Triggered | Completed | Aborted | SplitsAssigned | SourcesDry | SourceEnded | RecoveredLoaded
+    Arrived
+    | Granted
+    | Triggered
+    | Completed
+    | Aborted
+    | SplitsAssigned
+    | SourceFrozen
+    | SourcesDry
+    | SourceEnded
+    | RecoveredLoaded
 )
 
 
@@ -120,8 +136,9 @@ class SubtaskHost(Protocol):
     def declined(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: str) -> None:
         """This subtask cannot take the checkpoint."""
 
-    def request_split(self, subtask: SubtaskId, holding: int, watermark_us: int | None) -> None:
-        """Ask for one more split. ``holding`` splits are still unread; 0 means idle at this generated watermark."""
+    def request_split(self, subtask: SubtaskId, holding: int, watermark_us: int | None, frozen: bool = False) -> None:
+        """Ask for one more split. ``holding`` splits are still unread; 0 means idle at this generated watermark.
+        ``frozen``: asked behind ``SourceFrozen``."""
 
     def finished(self, subtask: SubtaskId) -> None:
         """All input of this subtask has ended and its own end has gone out; it goes on passing barriers. Said once."""

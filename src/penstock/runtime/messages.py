@@ -42,6 +42,7 @@ class SplitRequest(msgspec.Struct, frozen=True, tag=True):
     index: int
     holding: int
     watermark_us: int | None
+    frozen: bool = False
 
 
 class SubtaskFinished(msgspec.Struct, frozen=True, tag=True):
@@ -126,6 +127,12 @@ class SourcesDryAt(msgspec.Struct, frozen=True, tag=True):
     watermark_us: int | None
 
 
+class SourceFreezes(msgspec.Struct, frozen=True, tag=True):
+    """Driver -> slot: endless splits of this vertex end with what is there now; ask anew."""
+
+    vertex: int
+
+
 class SourceEnds(msgspec.Struct, frozen=True, tag=True):
     """Driver -> slot: the source of this vertex hands out no more splits."""
 
@@ -148,5 +155,13 @@ ToDriver = (
     | Stopped
 )
 ToSlot = (
-    Deploy | TriggerCheckpoint | CheckpointComplete | CheckpointAbort | AssignSplits | SourcesDryAt | SourceEnds | Stop
+    Deploy
+    | TriggerCheckpoint
+    | CheckpointComplete
+    | CheckpointAbort
+    | AssignSplits
+    | SourceFreezes
+    | SourcesDryAt
+    | SourceEnds
+    | Stop
 )

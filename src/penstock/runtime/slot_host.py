@@ -20,6 +20,7 @@ from penstock.runtime.host import (
     InboxEvent,
     RecoveredLoaded,
     SourceEnded,
+    SourceFrozen,
     SourcesDry,
     SplitsAssigned,
     SubtaskCapture,
@@ -32,6 +33,7 @@ from penstock.runtime.messages import (
     CheckpointAbort,
     CheckpointComplete,
     SourceEnds,
+    SourceFreezes,
     SourcesDryAt,
     SplitRequest,
     SubtaskFinished,
@@ -110,8 +112,8 @@ class SlotHost:
         assert self.uploader is not None
         self.uploader.declined(checkpoint, f"{subtask}: {reason}")
 
-    def request_split(self, subtask: SubtaskId, holding: int, watermark_us: int | None) -> None:
-        send(self._control, SplitRequest(subtask.vertex, subtask.index, holding, watermark_us))
+    def request_split(self, subtask: SubtaskId, holding: int, watermark_us: int | None, frozen: bool = False) -> None:
+        send(self._control, SplitRequest(subtask.vertex, subtask.index, holding, watermark_us, frozen))
 
     def finished(self, subtask: SubtaskId) -> None:
         send(self._control, SubtaskFinished(subtask.vertex, subtask.index))
@@ -158,6 +160,8 @@ class SlotHost:
                     self.uploader.aborted(checkpoint)
             case AssignSplits(vertex, index, splits):
                 self._inboxes[SubtaskId(vertex, index)].append(SplitsAssigned(splits))
+            case SourceFreezes(vertex):
+                self._inboxes[SubtaskId(vertex, self._slot)].append(SourceFrozen())
             case SourceEnds(vertex):
                 self._inboxes[SubtaskId(vertex, self._slot)].append(SourceEnded())
             case SourcesDryAt(vertex, watermark_us):

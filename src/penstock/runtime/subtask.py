@@ -48,6 +48,7 @@ from penstock.runtime.host import (
     InboxEvent,
     RecoveredLoaded,
     SourceEnded,
+    SourceFrozen,
     SourcesDry,
     SplitsAssigned,
     StepResult,
@@ -260,6 +261,8 @@ class Subtask:
                 self._epoch_ends.pop(checkpoint, None)
             case SplitsAssigned(splits):
                 self._source().assigned(splits)
+            case SourceFrozen():
+                self._source().freeze()
             case SourcesDry(watermark_us):
                 if watermark_us is not None and not self.finished:
                     self._chain.advance_generated(watermark_us)

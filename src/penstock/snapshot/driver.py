@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import msgspec
 
 from penstock.connectors.base import Split
-from penstock.errors import ProtocolViolation
+from penstock.errors import ProtocolViolation, QueryFailed
 from penstock.graph.model import JobGraph
 from penstock.ids import CheckpointId, GenerationId
 from penstock.protocol import coordinator_types as ct
@@ -41,14 +41,16 @@ class DriverCore:
         graph: the job.
         query_id: the location's.
         policy: when checkpoints are triggered.
+        until_available: read what is there when a Generation begins, and end.
     """
 
-    def __init__(self, graph: JobGraph, query_id: str, policy: ct.Policy) -> None:
+    def __init__(self, graph: JobGraph, query_id: str, policy: ct.Policy, until_available: bool = False) -> None:
         self._graph = graph
         self._query_id = query_id
         sinks = {v.id: v.sink.operator_id for v in graph.vertices if v.sink is not None}
         self._coordinator = Coordinator(policy, graph.parallelism, CommitLedger(sinks))
         self._assigners: dict[int, sp.SplitAssigner] = {}
+        self._freeze = sp.Freeze() if until_available else None
         self._ending = Ending(len(graph.vertices) * graph.parallelism)
         self._captures: dict[CheckpointId, list[sp.SourceCapture]] = {}
         self._metadata: dict[CheckpointId, SnapshotMetadata] = {}
@@ -79,8 +81,21 @@ class DriverCore:
         return bool(self._assigners) and all(assigner.dry for assigner in self._assigners.values())
 
     @property
+    def drains(self) -> bool:
+        """Event time is to end, or has; the query ends then."""
+        return self._freeze is not None and self._freeze.drain
+
+    def check_drainable(self) -> None:
+        """Raise QueryFailed if ``Drain`` must not be said: a source has ended without it."""
+        if not all(assigner.may_drain for assigner in self.assigners):
+            raise QueryFailed(
+                "a source of this query has come to its end already, and its event time with it: the query ends by "
+                "itself (awaitTermination()) and leaves open windows open; the next run can be drained from its start"
+            )
+
+    @property
     def finished_sources(self) -> tuple[int, ...]:
-        """Source vertices whose discovery is finished, in order: nobody looks for more any more."""
+        """Source vertices whose discovery is finished, in order: nobody looks for more in this run."""
         return tuple(vertex for vertex in sorted(self._assigners) if self._assigners[vertex].finished)
 
     @property
@@ -132,6 +147,8 @@ class DriverCore:
                 self._ending.subtask_finished(event.subtask, self._coordinator.next_checkpoint, now_ms)
             case w.SplitRequested() | w.ReaderProgressed() | w.SplitsFound() | w.SubtaskFinished():
                 return []  # of a Generation that has ended
+            case w.Drain():
+                outputs += self._drain(now_ms)
             case w.CollectionFailed():
                 return []  # nothing but space is lost
             case ct.GenerationEnded() if event.generation == self.generation:
@@ -145,8 +162,7 @@ class DriverCore:
                 outputs += self._coordinate(event, now_ms)
             case ct.Tick():
                 outputs += self._coordinate(event, now_ms)
-                for vertex in sorted(self._assigners):
-                    outputs += self._assign(vertex, sp.LookAround(), now_ms)
+                outputs += self._assign_all(sp.LookAround(), now_ms)
             case _:
                 outputs += self._coordinate(event, now_ms)
         return outputs + self._finish(now_ms) + self._after()
@@ -168,6 +184,10 @@ class DriverCore:
         self._metadata.clear()
         self._abandon = (event.generation - 1, restored) if event.generation > 1 else None
         manifests = {} if metadata is None else {manifest.vertex: manifest for manifest in metadata.sources}
+        if any(manifest.drained for manifest in manifests.values()):
+            self._freeze = sp.Freeze(
+                drain=True
+            )  # begun by whoever took that snapshot; now it has to be carried through
         for vertex in self._graph.vertices:
             if vertex.source is not None:
                 self._assigners[vertex.id] = sp.SplitAssigner(
@@ -177,7 +197,7 @@ class DriverCore:
                     manifests.get(vertex.id),
                     [] if metadata is None else [split.split_id for split in unread_splits(metadata, vertex.id)],
                 )
-        return [w.Deploy(event), *outputs]
+        return [w.Deploy(event), *outputs, *([] if self._freeze is None else self._assign_all(self._freeze, now_ms))]
 
     def _on_running(self, event: w.SlotRunning, now_ms: float) -> list[w.Output]:
         if event.generation != self.generation or not 0 <= event.slot < self._graph.parallelism:
@@ -185,13 +205,27 @@ class DriverCore:
         self._running.add(event.slot)
         if len(self._running) < self._graph.parallelism:
             return []
-        return self._coordinate(ct.AllRunning(event.generation), now_ms)
+        return [*self._coordinate(ct.AllRunning(event.generation), now_ms), *self._assign_all(sp.ReadersRun(), now_ms)]
+
+    def _drain(self, now_ms: float) -> list[w.Output]:
+        self.check_drainable()
+        self._freeze = sp.Freeze(drain=True)
+        return self._assign_all(self._freeze, now_ms)
+
+    def _assign_all(self, event: sp.Event, now_ms: float) -> list[w.Output]:
+        return [output for vertex in sorted(self._assigners) for output in self._assign(vertex, event, now_ms)]
 
     def _assign(self, vertex: int, event: sp.Event, now_ms: float) -> list[w.Output]:
-        return [
-            w.Look(self.generation, vertex, command.state) if isinstance(command, sp.Discover) else command
-            for command in self._assigners[vertex].handle(event, now_ms)
-        ]
+        outputs: list[w.Output] = []
+        for command in self._assigners[vertex].handle(event, now_ms):
+            match command:
+                case sp.Discover():
+                    outputs.append(w.Look(self.generation, vertex, command.state))
+                case sp.FreezeSource():
+                    outputs.append(w.FreezeSource(self.generation, vertex))
+                case _:
+                    outputs.append(command)
+        return outputs
 
     def _coordinate(self, event: ct.Event, now_ms: float) -> list[w.Output]:
         commands = self._coordinator.handle(event, now_ms)
@@ -230,6 +264,7 @@ class DriverCore:
                 return [command]
 
     def _metadata_of(self, command: ct.WriteMetadata) -> SnapshotMetadata:
+        sources = [capture.manifest for capture in self._captures[command.checkpoint]]
         return SnapshotMetadata(
             format_version=FORMAT_VERSION,
             id=snapshot_id(command.checkpoint),
@@ -243,7 +278,8 @@ class DriverCore:
             parallelism=self._graph.parallelism,
             max_parallelism=self._graph.max_parallelism,
             slots=list(command.slots),
-            sources=[capture.manifest for capture in self._captures[command.checkpoint]],
+            sources=sources,
+            drained=self._ending.covers(command.checkpoint) and all(source.drained for source in sources),
         )
 
     def _on_completed(self, checkpoint: CheckpointId) -> list[w.Output]:

@@ -110,6 +110,8 @@ class DriverEffects:
             case w.Look():
                 discovery = self._sources[work.vertex].discover(work.state, self._graph.parallelism)
                 return w.SplitsFound(work.generation, work.vertex, discovery)
+            case w.FreezeSource():
+                self._sources[work.vertex].freeze()
             case w.TellSource():
                 self._sources[work.vertex].committed(work.state)
         return None
@@ -142,12 +144,12 @@ class DriverEffects:
                     raise
                 continue
             entry = self._opening_entry(work, view, chosen.metadata)
+            if not self._generation:
+                _refuse_drained(chosen.metadata, entry.committed_epoch)
             try:
                 self._log.append(entry)
             except Fenced:
                 if self._generation:
-            if not self._generation:
-                _refuse_drained(chosen.metadata, entry.committed_epoch)
                     raise
                 continue  # not an owner yet: whoever appended was quicker; look again
             return self._opened(entry, chosen.metadata, chosen.skipped)

@@ -57,21 +57,6 @@ class InflightEntry(msgspec.Struct, frozen=True):
     section: SectionRef
 
 
-class CommitPoint(msgspec.Struct, frozen=True):
-    """How far a query's output is visible, as one pair.
-
-    Attributes:
-        epoch: every epoch up to this one is committed or was empty.
-        batches: by sink operator id, how many of these were not empty; sinks without any may be missing.
-    """
-
-    epoch: int = 0
-    batches: dict[str, int] = {}
-
-
-NOTHING_COMMITTED = CommitPoint()
-
-
 class SubtaskManifest(msgspec.Struct, frozen=True):
     """Everything of one subtask in one snapshot.
 
@@ -126,18 +111,19 @@ class SlotManifest(msgspec.Struct, frozen=True):
 
 
 class SourceManifest(msgspec.Struct, frozen=True):
-    """The driver's side of a source: discovery state and splits found but not yet assigned, in order. ``finished``: no
-    later look will find anything."""
+    """The driver's side of a source: discovery state and splits found but not yet assigned, in order. ``drained``:
+    event time has ended here, so nothing more may be read."""
 
     operator_id: str
     vertex: int
     state: Plain
     pending: list[Split]
-    finished: bool = False
+    drained: bool = False
 
 
 class SnapshotMetadata(msgspec.Struct, frozen=True):
-    """``snapshots/<id>/metadata.json``. ``id`` is ``chk-<checkpoint>``. ``requested``: by a user, never collected."""
+    """``snapshots/<id>/metadata.json``. ``id`` is ``chk-<checkpoint>``. ``requested``: by a user, never collected.
+    ``drained``: every subtask had ended behind the end of event time: only commits are left to be made."""
 
     format_version: int
     id: str
@@ -152,6 +138,7 @@ class SnapshotMetadata(msgspec.Struct, frozen=True):
     max_parallelism: int
     slots: list[SlotManifest]
     sources: list[SourceManifest]
+    drained: bool = False
 
 
 class QueryIdentity(msgspec.Struct, frozen=True):

@@ -91,6 +91,18 @@ class Look:
 
 
 @dataclass(frozen=True)
+class FreezeSource:
+    """Call ``Source.freeze``: looks behind it find what is there now."""
+
+    generation: GenerationId
+    vertex: int
+
+    @property
+    def lane(self) -> str:
+        return f"source {self.vertex}"
+
+
+@dataclass(frozen=True)
 class TellSource:
     """Call ``Source.committed``: everything found before this state is read and in a complete snapshot."""
 
@@ -102,7 +114,18 @@ class TellSource:
         return f"source {self.vertex}"
 
 
-Work = OpenGeneration | WriteSnapshot | LogComplete | ReserveIds | CollectGarbage | Commit | Abandon | Look | TellSource
+Work = (
+    OpenGeneration
+    | WriteSnapshot
+    | LogComplete
+    | ReserveIds
+    | CollectGarbage
+    | Commit
+    | Abandon
+    | Look
+    | FreezeSource
+    | TellSource
+)
 
 # -- events that only the driver has (besides those of the coordinator) --------------------
 
@@ -166,6 +189,12 @@ class SplitsFound:
 
 
 @dataclass(frozen=True)
+class Drain:
+    """From a user, see ``DriverCore.check_drainable``: read what is there now, let event time end, and end. It holds for
+    all Generations to come, and of a driver to come once a snapshot has seen the end of event time."""
+
+
+@dataclass(frozen=True)
 class CollectionFailed:
     """Nothing is lost but space; the next collection tries again."""
 
@@ -180,6 +209,7 @@ DriverEvent = (
     | ReaderProgressed
     | SubtaskFinished
     | SplitsFound
+    | Drain
     | CollectionFailed
 )
 
@@ -233,9 +263,21 @@ Output = (
     | sp.Dry
     | sp.Ended
     | sp.Lift
+    | sp.FreezeReaders
 )
-"""For every slot: Trigger, NotifyComplete, Abort (if ``tell_slots``), Dry, Ended; for one: Assign, Lift. The rest is
-the owner's. FailGeneration is answered with ``GenerationEnded``, as a lost slot is."""
+"""For every slot: Trigger, NotifyComplete, Abort (if ``tell_slots``), FreezeReaders, Dry, Ended; for one: Assign, Lift.
+The rest is the owner's. FailGeneration is answered with ``GenerationEnded``, as a lost slot is."""
 
-WORKS = (OpenGeneration, WriteSnapshot, LogComplete, ReserveIds, CollectGarbage, Commit, Abandon, Look, TellSource)
+WORKS = (
+    OpenGeneration,
+    WriteSnapshot,
+    LogComplete,
+    ReserveIds,
+    CollectGarbage,
+    Commit,
+    Abandon,
+    Look,
+    FreezeSource,
+    TellSource,
+)
 """For ``isinstance``."""

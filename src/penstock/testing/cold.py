@@ -127,7 +127,7 @@ class _Cold:
 
     def _content(self, metadata: SnapshotMetadata) -> dict[str, object]:
         """What a snapshot holds, whatever files it lies in."""
-        content: dict[str, object] = {f"source {s.vertex}": (s.state, s.finished) for s in metadata.sources}
+        content: dict[str, object] = {f"source {s.vertex}": (s.state, s.drained) for s in metadata.sources}
         for source in metadata.sources:  # a split may have been handed out meanwhile
             unread = [*source.pending, *unread_splits(metadata, source.vertex)]
             content[f"source {source.vertex} unread"] = sorted(unread, key=lambda split: split.split_id)

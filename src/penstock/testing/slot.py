@@ -22,6 +22,7 @@ from penstock.runtime.host import (
     InboxEvent,
     RecoveredLoaded,
     SourceEnded,
+    SourceFrozen,
     SourcesDry,
     SplitsAssigned,
     SubtaskCapture,
@@ -57,7 +58,7 @@ class SlotFailed:
     reason: str
 
 
-FromDriver = ct.Trigger | ct.NotifyComplete | ct.Abort | sp.Assign | sp.Dry | sp.Ended | sp.Lift
+FromDriver = ct.Trigger | ct.NotifyComplete | ct.Abort | sp.Assign | sp.FreezeReaders | sp.Dry | sp.Ended | sp.Lift
 ToDriver = w.DriverEvent | SlotFailed
 
 
@@ -254,8 +255,8 @@ class SimulatedSlot:
         self.runners[subtask.vertex].promptness.over(checkpoint)
         self.uploads.declined(checkpoint, reason)
 
-    def request_split(self, subtask: SubtaskId, holding: int, watermark_us: int | None) -> None:
-        request = sp.Requested(subtask.index, holding, watermark_us)
+    def request_split(self, subtask: SubtaskId, holding: int, watermark_us: int | None, frozen: bool = False) -> None:
+        request = sp.Requested(subtask.index, holding, watermark_us, frozen=frozen)
         self.tell(w.SplitRequested(self.generation, subtask.vertex, request))
 
     def finished(self, subtask: SubtaskId) -> None:
@@ -323,6 +324,8 @@ class SimulatedSlot:
                 self._inboxes[vertex].append(SplitsAssigned(splits))
             case sp.Dry(vertex, watermark_us) | sp.Lift(vertex, _, watermark_us):
                 self._inboxes[vertex].append(SourcesDry(watermark_us))
+            case sp.FreezeReaders(vertex):
+                self._inboxes[vertex].append(SourceFrozen())
             case sp.Ended(vertex):
                 self._inboxes[vertex].append(SourceEnded())
 
