@@ -12,6 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from penstock.connectors.base import EpochCommit, Sink, SinkContext, Source, SourceReader, Split
+from penstock.snapshot.blobs import apart, joined
 
 PATIENCE_S = 20.0
 QUERY_ID = "9f1f5d3e-0000-4000-8000-000000000001"
@@ -22,13 +23,19 @@ def stored(split: Split) -> Split:
     return msgspec.json.decode(msgspec.json.encode(split), type=Split)
 
 
+def stored_state(state: Any) -> Any:
+    """As it comes back from a snapshot: blobs apart, the rest through JSON."""
+    plain, blobs = apart(state)
+    return joined(json.loads(json.dumps(plain)), [bytes(blob) for blob in blobs])
+
+
 def discover_all(source: Source, parallelism: int = 2) -> list[Split]:
     """Every split there is now; the state goes through JSON between two looks."""
     splits: list[Split] = []
     state: Any = None
     while True:
         discovery = source.discover(state, parallelism)
-        state = json.loads(json.dumps(discovery.state))
+        state = stored_state(discovery.state)
         splits += [stored(split) for split in discovery.splits]
         if not discovery.splits:
             return splits

@@ -7,18 +7,27 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from penstock.connectors.csv_columns import split_block
 from penstock.connectors.csv_lines import CsvDialect, split_line
 from penstock.connectors.malformed import Record, RecordRules, parse_record_rules
 from penstock.connectors.option_texts import OptionTexts
-from penstock.connectors.text_lines import parse_line_options, read_lines
+from penstock.connectors.text_blocks import LineParser, read_records
+from penstock.connectors.text_columns import plain_column
+from penstock.connectors.text_lines import Block, LineFormat, parse_line_format
 from penstock.connectors.text_values import TextRules, parse_text_rules, text_converter
+from penstock.errors import ConfigError
 
 _BLANKS = "".join(map(chr, range(0x21)))
 
 
 def csv_format(schema: pa.Schema, options: OptionTexts, time_zone: str) -> CsvFormat:
-    parse_line_options(options)
-    options.without_effect("inferSchema", "samplingRatio", "preferDate")
+    lines = parse_line_format(options, own_separator=False)
+    if options.flag("multiLine", False):
+        raise ConfigError(
+            "option multiLine of the csv source: a record is a line here; write values with line ends as JSON or "
+            "Parquet, or read the files with a Python DataSource"
+        )
+    options.without_effect("inferSchema", "samplingRatio", "preferDate", "mergeSchema")
     options.only("enforceSchema", ["true"])
     options.only("unescapedQuoteHandling", ["STOP_AT_DELIMITER"])
     delimiter_name = "delimiter" if options.optional("sep") is None else "sep"
@@ -35,19 +44,15 @@ def csv_format(schema: pa.Schema, options: OptionTexts, time_zone: str) -> CsvFo
     texts = parse_text_rules(options, time_zone, floats=True)
     for field in rules.data_fields:
         text_converter(field.name, field.type, texts)  # refuses what CSV cannot hold, now rather than in a slot
-    return CsvFormat(
-        dialect,
-        rules,
-        texts,
-        options.flag("header", False),
-        options.character("comment", "", empty_allowed=True),
-    )
+    header = options.flag("header", False)
+    return CsvFormat(lines, dialect, rules, texts, header, options.character("comment", "", empty_allowed=True))
 
 
 @dataclass(frozen=True)
 class CsvFormat:
     """``CsvFormat(...)(path, skip_rows)`` reads a file."""
 
+    lines: LineFormat
     dialect: CsvDialect
     rules: RecordRules
     text_rules: TextRules
@@ -55,24 +60,48 @@ class CsvFormat:
     comment: str
 
     def __call__(self, path: str, skip_rows: int) -> Iterator[pa.RecordBatch]:
-        return self.rules.batches(path, self._records(path), skip_rows)
+        return read_records(path, self.lines, _CsvParser(self), self.rules, skip_rows)
 
-    def _records(self, path: str) -> Iterator[Record]:
-        fields = self.rules.data_fields
-        converters = [text_converter(f.name, f.type, self.text_rules) for f in fields]
-        header_is_due = self.header
-        null_value = self.dialect.null_value
-        for number, line in read_lines(path):
-            if not line.strip(_BLANKS) or (self.comment and line.startswith(self.comment)):
+
+class _CsvParser(LineParser):
+    def __init__(self, format: CsvFormat) -> None:  # noqa: A002 - as Spark calls it
+        self._format = format
+        self._fields = format.rules.data_fields
+        self._converters = [text_converter(f.name, f.type, format.text_rules) for f in self._fields]
+        self._header_is_due = format.header
+
+    def quick(self, block: Block) -> pa.RecordBatch | None:
+        if self._header_is_due or not self._fields:
+            return None
+        texts = split_block(block.data, len(self._fields), self._format.dialect, self._format.comment)
+        if texts is None:
+            return None
+        columns = []
+        for text, field, convert in zip(texts, self._fields, self._converters, strict=True):
+            column = plain_column(text, field.type, self._format.text_rules)
+            if column is None:
+                try:
+                    values = [None if item is None else convert(item) for item in text.to_pylist()]
+                except (ValueError, OverflowError):
+                    return None  # a malformed row
+                column = pa.array(values, field.type)
+            columns.append(column)
+        return self._format.rules.well_formed(columns)
+
+    def records(self, block: Block) -> Iterator[Record]:
+        null_value, comment = self._format.dialect.null_value, self._format.comment
+        for number, line in enumerate(block.texts(), block.first_line):
+            if not line.strip(_BLANKS) or (comment and line.startswith(comment)):
                 continue
-            if header_is_due:
-                header_is_due = False
+            if self._header_is_due:
+                self._header_is_due = False
                 continue
-            texts = split_line(line, self.dialect)
+            texts = split_line(line, self._format.dialect)
+            fields = self._fields
             problem = "" if len(texts) == len(fields) else f"{len(texts)} fields for {len(fields)} columns"
             texts += [null_value] * (len(fields) - len(texts))
             values: list[object] = []
-            for field, convert, text in zip(fields, converters, texts, strict=False):
+            for field, convert, text in zip(fields, self._converters, texts, strict=False):
                 try:
                     values.append(None if text == null_value else convert(text))
                 except (ValueError, OverflowError):

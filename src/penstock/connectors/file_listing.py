@@ -1,37 +1,43 @@
-"""Which files a directory holds for a reader, by Spark's rules, and which of them are new.
+"""Which files a directory holds for a reader, by Spark's rules.
 
 Hidden are names that start with ``_`` (unless they hold a ``=``) or ``.``, and those that end in ``._COPYING_``. Where
 Spark's own file sink wrote (``_spark_metadata``), its log alone says which files exist, as it does for Spark's readers.
+
+Nothing is kept from one listing to the next but what the caller keeps: like Spark, every look lists, because the
+modification time of a directory says nothing on file systems such as a mounted object store.
 """
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from penstock.connectors.hadoop_globs import glob_regex, is_glob, matching_paths
 from penstock.connectors.local_files import local_path
 from penstock.connectors.option_texts import OptionTexts
-from penstock.errors import ConfigError, DataError, NotYet
+from penstock.errors import ConfigError, DataError
 
 SPARK_METADATA = "_spark_metadata"
-_GLOB = re.compile(r"[*?\[{]")
-_AGE = re.compile(r"^\s*(\d+)\s*(ms|s|m|min|h|d)?\s*$")
-_AGE_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, None: 1}
+_AGE = re.compile(r"^\s*(\d+)\s*(us|ms|s|m|min|h|d)?\s*$")
+_AGE_MS = {"us": 0.001, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, None: 1}
+_DISALLOWED = ("modifiedBefore", "modifiedAfter")
 
 
 @dataclass(frozen=True, order=True)
 class FoundFile:
-    """Ordered as files are read: by modification time (Spark's milliseconds), then path."""
+    """Ordered as files are read: by modification time (Spark's milliseconds), then path. ``root``: the path or match of
+    the source's pattern under which it was found.
+    """
 
     modified_ms: int
     path: str
     size: int
     modified_ns: int
+    root: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -43,9 +49,9 @@ class ListingOptions:
         max_bytes: a look ends before the file that would exceed it (the first file always goes).
         latest_first: newest files first.
         name_only: a file is known by its name, in whatever directory it lies.
-        max_age_ms: files older than the newest by more are ignored and forgotten.
+        max_age_ms: files older than the newest by more are ignored and forgotten; None: they never are.
         name_pattern: ``pathGlobFilter`` as a regular expression, or None.
-        recursive: also subdirectories.
+        recursive: also subdirectories, whose names mean nothing.
     """
 
     max_files: int | None
@@ -58,6 +64,11 @@ class ListingOptions:
 
 
 def parse_listing_options(options: OptionTexts) -> ListingOptions:
+    for name in _DISALLOWED:
+        if options.optional(name) is not None:
+            raise ConfigError(
+                f"option {name} is not allowed in file stream sources; filter on _metadata.file_modification_time"
+            )
     latest_first = options.flag("latestFirst", False)
     max_files = options.count("maxFilesPerTrigger")
     max_bytes = options.count("maxBytesPerTrigger")
@@ -70,108 +81,107 @@ def parse_listing_options(options: OptionTexts) -> ListingOptions:
     # Spark ignores the age where old files may still be waiting behind newer ones.
     ages = latest_first and (max_files is not None or max_bytes is not None)
     pattern = options.optional("pathGlobFilter")
-    options.only("cleanSource", ["off"])
-    options.only("ignoreCorruptFiles", ["false"])
-    options.only("ignoreMissingFiles", ["false"])
     options.without_effect("maxCachedFiles", "discardCachedInputRatio")
     return ListingOptions(
         max_files,
         max_bytes,
         latest_first,
         options.flag("fileNameOnly", False),
-        None if ages else int(match[1]) * _AGE_MS[match[2]],
+        None if ages else int(int(match[1]) * _AGE_MS[match[2]]),
         None if pattern is None else re.compile(glob_regex(pattern)),
         options.flag("recursiveFileLookup", False),
     )
 
 
-def list_files(path: str, options: ListingOptions) -> list[FoundFile]:
-    """Every file that a reader of ``path`` sees now, in reading order.
+@dataclass(frozen=True)
+class Listing:
+    """Lists a path.
 
-    Raises:
-        DataError: a path without wildcards does not exist.
-        NotYet: directories like ``day=1``, whose names are columns to Spark.
+    Args:
+        path: a plain path, or a pattern with wildcards.
+        options: how.
+        partitions: the columns that directory names give, in order; with any, all directories like ``name=value`` are
+            listed, and every file must lie in such directories.
     """
-    found: dict[str, FoundFile] = {}
-    for root in _roots(local_path(path)):
-        for name in _visible(root, options):
+
+    path: str
+    options: ListingOptions
+    partitions: Sequence[str] = ()
+
+    def names(self) -> Iterator[tuple[str, str]]:
+        """Path and root of every visible file, in no order; one may come twice if the roots of a pattern overlap.
+
+        Raises:
+            DataError: a path without wildcards does not exist or cannot be listed, or a directory is named like a
+                partition that the query does not have.
+        """
+        pattern = self.options.name_pattern
+        for root in self._roots():
             try:
-                status = os.stat(name)
-            except FileNotFoundError:
-                continue  # gone since it was listed: it never was there
-            found[name] = FoundFile(status.st_mtime_ns // 1_000_000, name, status.st_size, status.st_mtime_ns)
-    return sorted(found.values(), reverse=options.latest_first)
+                for name, path in self._visible(root):
+                    if not hidden(name) and (pattern is None or pattern.match(name)):
+                        yield path, root
+            except PermissionError as error:
+                raise DataError(f"directory {error.filename or root} cannot be listed: {error.strerror}") from error
 
+    def from_spark_sink(self) -> bool:
+        """Whether a root was written by Spark's file sink."""
+        return any(os.path.isdir(os.path.join(root, SPARK_METADATA)) for root in self._roots())
 
-def _roots(path: str) -> list[str]:
-    if not _GLOB.search(path):
-        if not os.path.exists(path):
-            raise DataError(f"input path {path} does not exist")
-        return [path]
-    return sorted({match for plain in _without_braces(path) for match in glob.glob(plain)})
+    def _roots(self) -> list[str]:
+        if is_glob(self.path):
+            return matching_paths(self.path)
+        if not os.path.exists(self.path):
+            raise DataError(f"input path {self.path} does not exist")
+        return [self.path]
 
-
-def _without_braces(pattern: str) -> list[str]:
-    """``a{b,c}`` as ``ab`` and ``ac``: Hadoop's wildcards know braces, Python's do not."""
-    match = re.search(r"\{([^{}]*)\}", pattern)
-    if match is None:
-        return [pattern]
-    head, tail = pattern[: match.start()], pattern[match.end() :]
-    return [plain for choice in match[1].split(",") for plain in _without_braces(head + choice + tail)]
-
-
-def glob_regex(pattern: str) -> str:
-    """A Hadoop file name pattern as an anchored regular expression."""
-    result, depth = "", 0
-    for piece in re.findall(r"\\.|\[[^\]]*\]|.", pattern):
-        if piece == "*":
-            result += ".*"
-        elif piece == "?":
-            result += "."
-        elif piece == "{":
-            result, depth = result + "(?:", depth + 1
-        elif piece == "}" and depth:
-            result, depth = result + ")", depth - 1
-        elif piece == "," and depth:
-            result += "|"
-        elif len(piece) > 1:
-            result += piece.replace("[!", "[^", 1)
+    def _visible(self, root: str) -> Iterator[tuple[str, str]]:
+        if os.path.isfile(root):
+            yield os.path.basename(root), root
+        elif os.path.isdir(os.path.join(root, SPARK_METADATA)):
+            for path in spark_sink_files(Path(root, SPARK_METADATA)):
+                yield os.path.basename(path), path
         else:
-            result += re.escape(piece)
-    return result + r"\Z"
+            yield from self._walk(root)
+
+    def _walk(self, directory: str) -> Iterator[tuple[str, str]]:
+        try:
+            entries = os.scandir(directory)
+        except FileNotFoundError:
+            return  # gone since its parent was listed
+        below = []
+        with entries:
+            for entry in entries:
+                if entry.is_dir():
+                    below.append(entry)
+                else:
+                    yield entry.name, entry.path
+        for entry in below:
+            if hidden(entry.name):
+                continue
+            if self.options.recursive or (self.partitions and "=" in entry.name):
+                yield from self._walk(entry.path)
+            elif "=" in entry.name:
+                raise DataError(
+                    f"{entry.path} is named like a partition, and the query was made without its column: start the"
+                    " query anew with spark.readStream, or set recursiveFileLookup to read files without the column"
+                )
 
 
-def _visible(root: str, options: ListingOptions) -> Iterator[str]:
-    if os.path.isfile(root):
-        names: Iterator[str] = iter([root])
-    elif os.path.isdir(os.path.join(root, SPARK_METADATA)):
-        names = iter(spark_sink_files(Path(root, SPARK_METADATA)))
-    else:
-        names = _walk(root, options.recursive)
-    for name in names:
-        base = os.path.basename(name)
-        if not hidden(base) and (options.name_pattern is None or options.name_pattern.match(base)):
-            yield name
+def found_files(names: Sequence[tuple[str, str]]) -> list[FoundFile]:
+    """Those that still exist, in no order."""
+    found = []
+    for path, root in names:
+        try:
+            status = os.stat(path)
+        except FileNotFoundError:
+            continue  # gone since it was listed: it never was there
+        found.append(FoundFile(status.st_mtime_ns // 1_000_000, path, status.st_size, status.st_mtime_ns, root))
+    return found
 
 
 def hidden(name: str) -> bool:
-    return (name.startswith("_") and "=" not in name) or name.startswith(".") or name.endswith("._COPYING_")
-
-
-def _walk(root: str, recursive: bool) -> Iterator[str]:
-    with os.scandir(root) as entries:
-        for entry in sorted(entries, key=lambda e: e.name):
-            if not entry.is_dir():
-                yield entry.path
-            elif hidden(entry.name):
-                continue
-            elif recursive:
-                yield from _walk(entry.path, recursive)
-            elif "=" in entry.name:
-                raise NotYet(
-                    f"{entry.path}: directories whose names are column values are not read yet; "
-                    "set recursiveFileLookup to read the files without these columns"
-                )
+    return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
 
 
 def spark_sink_files(metadata: Path) -> list[str]:

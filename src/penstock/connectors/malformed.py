@@ -46,8 +46,8 @@ class RecordRules:
         """The columns that a parser fills."""
         return [field for i, field in enumerate(self.schema) if i != self.corrupt_index]
 
-    def batches(self, path: str, records: Iterable[Record], skip_rows: int) -> Iterator[pa.RecordBatch]:
-        """Rows from ``skip_rows`` on.
+    def batches(self, path: str, records: Iterable[Record]) -> Iterator[pa.RecordBatch]:
+        """The rows that are kept.
 
         Raises:
             DataError: a malformed record in FAILFAST mode; names file and line.
@@ -58,15 +58,18 @@ class RecordRules:
                 raise DataError(f"{path}, line {record.line}: malformed record ({record.problem}): {record.text[:200]}")
             if record.problem and self.mode is ParseMode.DROP:
                 continue
-            if skip_rows:
-                skip_rows -= 1
-                continue
             kept.append(record)
             if len(kept) == BATCH_ROWS:
                 yield self._batch(kept)
                 kept = []
         if kept:
             yield self._batch(kept)
+
+    def well_formed(self, columns: list[pa.Array]) -> pa.RecordBatch:
+        """A batch of rows without a problem, from the data columns."""
+        if self.corrupt_index is not None:
+            columns.insert(self.corrupt_index, pa.nulls(len(columns[0]), pa.string()))
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _batch(self, records: list[Record]) -> pa.RecordBatch:
         columns = [list(values) for values in zip(*(record.values for record in records), strict=True)]

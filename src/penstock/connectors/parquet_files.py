@@ -32,7 +32,7 @@ class ParquetFormat:
         try:
             file = pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
         except pa.ArrowException as error:
-            raise DataError(f"{path} is not a readable Parquet file: {error}") from error
+            raise pa.ArrowInvalid(f"not a readable Parquet file: {error}") from error
         with file:
             columns = self._columns(path, file.schema_arrow)
             groups, skip = self._groups_after(file.metadata, skip_rows)

@@ -1,43 +1,145 @@
-"""Lines of a text file as Hadoop's reader sees them."""
+"""Lines of a text file as Hadoop's reader sees them, in blocks of whole lines."""
 
 from __future__ import annotations
 
 import bz2
 import gzip
-import io
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import BinaryIO, cast
 
 from penstock.connectors.option_texts import OptionTexts
 from penstock.errors import DataError
 
+BLOCK_BYTES = 1 << 18
+"""About what one step may decode: some milliseconds."""
+
 _UNREADABLE = (".zst", ".lz4", ".snappy", ".deflate", ".xz")
+_UTF8 = "utf-8"
+_ENCODINGS = {
+    "utf-8": _UTF8, "utf8": _UTF8, "us-ascii": _UTF8, "iso-8859-1": "latin-1", "latin1": "latin-1",
+}  # fmt: skip
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-def parse_line_options(options: OptionTexts) -> None:
-    """UTF-8 and ordinary line ends only."""
-    options.only("encoding", ["UTF-8"])
-    options.only("charset", ["UTF-8"])
-    options.only("lineSep", [])
-    options.only("multiLine", ["false"])
+@dataclass(frozen=True)
+class Block:
+    """Whole lines, ended by ``separator``; only the file's last line may lack it.
 
-
-def read_lines(path: str) -> Iterator[tuple[int, str]]:
-    """Number (from 1) and text of each line, without its end (newline, carriage return or both) and byte order mark.
-
-    Bytes that are not UTF-8 become U+FFFD. ``.gz`` and ``.bz2`` files are uncompressed, as Spark does by name.
-
-    Raises:
-        DataError: another compression.
+    Args:
+        data: UTF-8, or what the file has in its place.
+        separator: between two lines; no line contains it.
+        first_line: its number in the file, from 1.
     """
-    if path.endswith(_UNREADABLE):
-        raise DataError(f"{path}: text files are read uncompressed, as .gz or as .bz2")
-    with _open(path) as raw, io.TextIOWrapper(raw, encoding="utf-8-sig", errors="replace", newline=None) as file:
-        for number, line in enumerate(file, start=1):
-            yield number, line[:-1] if line.endswith("\n") else line
+
+    data: bytes
+    separator: bytes
+    first_line: int
+
+    def lines(self) -> list[bytes]:
+        return self.data.removesuffix(self.separator).split(self.separator) if self.data else []
+
+    def texts(self) -> list[str]:
+        """Bytes that are not UTF-8 become U+FFFD."""
+        return [line.decode(errors="replace") for line in self.lines()] if not self.is_text() else self._split()
+
+    def _split(self) -> list[str]:
+        separator = self.separator.decode()
+        return self.data.decode().removesuffix(separator).split(separator) if self.data else []
+
+    def is_text(self) -> bool:
+        if self.data.isascii():
+            return True
+        try:
+            self.data.decode()
+        except UnicodeDecodeError:
+            return False
+        return True
+
+    @property
+    def line_count(self) -> int:
+        ended = self.data.count(self.separator)
+        return ended if self.data.endswith(self.separator) else ended + bool(self.data)
+
+    def halves(self) -> tuple[Block, Block]:
+        """Two blocks of about the same number of bytes; both hold lines if this one has more than one."""
+        middle = self.data.find(self.separator, len(self.data) // 2) + len(self.separator)
+        if not len(self.separator) <= middle < len(self.data):
+            middle = self.data.rfind(self.separator, 0, len(self.data) // 2) + len(self.separator)
+        first = Block(self.data[:middle], self.separator, self.first_line)
+        return first, Block(self.data[middle:], self.separator, self.first_line + first.line_count)
+
+
+@dataclass(frozen=True)
+class LineFormat:
+    """How files are cut into lines.
+
+    Args:
+        separator: the user's; None: newline, carriage return or both.
+        encoding: a Python codec of single bytes, or UTF-8.
+    """
+
+    separator: bytes | None = None
+    encoding: str = _UTF8
+
+    def blocks(self, path: str) -> Iterator[Block]:
+        """The file from its start. ``.gz`` and ``.bz2`` files are uncompressed, as Spark does by name.
+
+        Raises:
+            DataError: another compression.
+            OSError, EOFError, zlib.error: the file cannot be read (to its end).
+        """
+        separator = self.separator or b"\n"
+        line, rest, behind_return = 1, b"", False
+        with _open(path) as file:
+            while chunk := file.read(max(BLOCK_BYTES, len(rest))):
+                if line == 1 and not rest:
+                    chunk = chunk.removeprefix(_BYTE_ORDER_MARK)
+                if self.encoding != _UTF8:
+                    chunk = chunk.decode(self.encoding).encode()
+                if self.separator is None:
+                    chunk, behind_return = _with_newlines(chunk, behind_return)
+                rest += chunk
+                end = rest.rfind(separator) + len(separator)
+                if end < len(separator):
+                    continue
+                block = Block(rest[:end], separator, line)
+                rest = rest[end:]
+                line += block.line_count
+                yield block
+        if rest:
+            yield Block(rest, separator, line)
+
+    def whole(self, path: str) -> str:
+        with _open(path) as file:
+            return file.read().decode(self.encoding, errors="replace")
+
+
+def _with_newlines(chunk: bytes, behind_return: bool) -> tuple[bytes, bool]:
+    """Every line end as a newline. ``behind_return``: the last chunk ended with a carriage return."""
+    if behind_return:
+        chunk = chunk.removeprefix(b"\n")
+    ends_so = chunk.endswith(b"\r") or (behind_return and not chunk)
+    if b"\r" in chunk:
+        chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    return chunk, ends_so
+
+
+def parse_line_format(options: OptionTexts, own_separator: bool = True) -> LineFormat:
+    """``own_separator``: whether ``lineSep`` may be given."""
+    encoding = options.optional("encoding") or options.optional("charset") or _UTF8
+    if encoding.lower() not in _ENCODINGS:
+        raise options.bad("encoding", encoding, "supported: UTF-8, ISO-8859-1")
+    options.optional("charset")
+    separator = options.optional("lineSep") if own_separator else options.only("lineSep", [])
+    if separator == "":
+        raise options.bad("lineSep", separator, "it must not be empty")
+    return LineFormat(None if separator is None else separator.encode(), _ENCODINGS[encoding.lower()])
 
 
 def _open(path: str) -> BinaryIO:
+    if path.endswith(_UNREADABLE):
+        raise DataError(f"{path}: text files are read uncompressed, as .gz or as .bz2")
     if path.endswith(".gz"):
         return cast("BinaryIO", gzip.open(path, "rb"))
     if path.endswith(".bz2"):

@@ -42,6 +42,8 @@ def sections_of(metadata: SnapshotMetadata) -> Iterator[SectionRef]:
                 yield state.section
             for entry in subtask.inflight:
                 yield entry.section
+    for source in metadata.sources:
+        yield from source.sections
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class Catalog:
         Raises:
             CorruptSnapshot: one is not; its file is named.
         """
-        slots = range(metadata.parallelism)
+        slots = range(metadata.parallelism + 1)  # the last is the driver's
         own = {data_path(metadata.generation, metadata.checkpoint, slot) for slot in slots}
         foreign = {ref.path for ref in sections_of(metadata)} - own
         for record in reversed(view.snapshots):
@@ -142,6 +144,10 @@ class Catalog:
             files = frozenset(ref.path for ref in sections_of(self.read(record)))
             self._files[record.checkpoint] = files
         return files
+
+    def files_written(self, checkpoint: CheckpointId) -> frozenset[str]:
+        """As ``files_of``, for one whose metadata this catalog wrote or read."""
+        return self._files.get(checkpoint, frozenset())
 
     def forget(self, checkpoint: CheckpointId) -> None:
         """The snapshot was deleted."""

@@ -76,14 +76,17 @@ def delete_snapshot(store: Store, log: SnapshotLog, catalog: Catalog, checkpoint
     store.delete(metadata_path(checkpoint))
 
 
-def remove_orphans(store: Store, view: LogView, catalog: Catalog, in_flight: Collection[CheckpointId]) -> list[str]:
-    """Remove what nothing refers to; returns the paths.
+def remove_orphans(
+    store: Store, view: LogView, catalog: Catalog, in_flight: Collection[CheckpointId], kept: Collection[str] = ()
+) -> list[str]:
+    """Remove what nothing refers to; returns the paths. ``kept``: files that metadata refers to which is written, but
+    not logged yet.
 
     Raises:
         CorruptSnapshot: the references of an existing snapshot cannot be read, so nothing can be called an orphan.
     """
     files = store.list("data") + store.list(FOLDER)  # listed before references are read: newer files are not judged
-    referenced = {path for record in view.snapshots for path in catalog.files_of(record)}
+    referenced = {path for record in view.snapshots for path in catalog.files_of(record)} | set(kept)
     removed = orphans(view, files, referenced, in_flight)
     for path in removed:
         store.delete(path)
@@ -98,10 +101,13 @@ def collect(
     retained: int,
     pinned: Collection[CheckpointId] = (),
     in_flight: Collection[CheckpointId] = (),
+    kept: Collection[str] = (),
 ) -> list[CheckpointId]:
-    """Apply retention, then remove orphans; returns the deleted snapshots. See ``delete_snapshot`` for errors."""
+    """Apply retention, then remove orphans; returns the deleted snapshots. See ``delete_snapshot`` for errors and
+    ``remove_orphans`` for ``kept``.
+    """
     gone = expired(log.view, retained, pinned)
     for checkpoint in gone:
         delete_snapshot(store, log, catalog, checkpoint)
-    remove_orphans(store, log.view, catalog, in_flight)
+    remove_orphans(store, log.view, catalog, in_flight, kept)
     return gone

@@ -1,0 +1,121 @@
+"""What becomes of an input file once it is wholly read and that is in a complete snapshot: Spark's ``cleanSource``."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from penstock.connectors.file_listing import FoundFile
+from penstock.connectors.hadoop_globs import glob_regex
+from penstock.connectors.local_files import fsync_directory, local_path
+from penstock.connectors.option_texts import OptionTexts
+from penstock.operators.base import Plain
+
+log = logging.getLogger(__name__)
+
+_LEAST_DEPTH = 3
+"""Of an archive directory, in Spark: /a/b/c. Below that an archived file could match a source's pattern."""
+
+
+class SourceCleaner:
+    """Deletes or archives files. Cleaning one twice, or one that is gone, is harmless; a failure is logged and the file
+    stays, as in Spark: input that is not cleaned is never wrong.
+
+    The files that wait for it are part of the discovery state: after a crash the next driver cleans them. A file is
+    touched only if size and modification time are those that were read, so a newer one of the same name stays.
+
+    Args:
+        archive: the directory that takes the files, under their whole path; None: they are deleted.
+    """
+
+    def __init__(self, archive: str | None) -> None:
+        self._archive = archive
+        self._cleaned: set[tuple[str, int]] = set()
+
+    def waiting(self, before: Sequence[Plain], handed_out: Sequence[FoundFile]) -> list[Plain]:
+        """The list for the next state: without what was cleaned since, with what was handed out."""
+        entries = [cast("list[Any]", entry) for entry in before]
+        kept: list[Plain] = [entry for entry in entries if (entry[0], entry[2]) not in self._cleaned]
+        self._cleaned.clear()
+        return kept + [[file.path, file.size, file.modified_ns] for file in handed_out]
+
+    def clean(self, waiting: Sequence[Plain]) -> None:
+        """All of them are read. Never raises OSError."""
+        for entry in waiting:
+            path, size, modified_ns = cast("list[Any]", entry)
+            if (path, modified_ns) in self._cleaned:
+                continue
+            try:
+                self._clean(path, size, modified_ns)
+            except OSError as error:
+                log.warning("input file %s is read but could not be cleaned away: %s", path, error)
+            self._cleaned.add((path, modified_ns))
+
+    def _clean(self, path: str, size: int, modified_ns: int) -> None:
+        try:
+            status = os.stat(path)
+        except FileNotFoundError:
+            return
+        if (status.st_size, status.st_mtime_ns) != (size, modified_ns):
+            log.warning("input file %s changed after it was read; it is left where it is", path)
+            return
+        if self._archive is None:
+            os.unlink(path)
+            return
+        target = Path(self._archive + path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.exists():
+            log.warning("input file %s is not archived: %s exists already", path, target)
+            return
+        os.rename(path, target)
+        fsync_directory(target.parent)
+
+
+def parse_cleaner(options: OptionTexts, path: str) -> SourceCleaner | None:
+    """Args: ``path``: the source's, with wildcards.
+
+    Raises:
+        ConfigError: the archive directory is missing, is not deep enough, matches the source or is on another device.
+    """
+    mode = options.text("cleanSource", "off").strip().lower()
+    archive = options.optional("sourceArchiveDir")
+    if mode == "off":
+        return None
+    if mode == "delete":
+        return SourceCleaner(None)
+    if mode != "archive":
+        raise options.bad("cleanSource", mode, "choose archive, delete or off")
+    if archive is None:
+        raise options.bad("cleanSource", mode, "it needs sourceArchiveDir")
+    directory = local_path(archive)
+    if len(_parts(directory)) < _LEAST_DEPTH:
+        raise options.bad("sourceArchiveDir", archive, f"it must lie at least {_LEAST_DEPTH} levels deep, like /a/b/c")
+    if archive_matches_source(directory, path):
+        raise options.bad(
+            "sourceArchiveDir", archive, f"what is archived could be read from {path} again; choose a path beside it"
+        )
+    source_root = Path(re.split(r"[*?\[{]", path)[0])
+    if _device(Path(directory)) != _device(source_root):
+        raise options.bad("sourceArchiveDir", archive, f"it is on another file system than {path}")
+    return SourceCleaner(directory)
+
+
+def archive_matches_source(directory: str, pattern: str) -> bool:
+    """Spark's check: both paths, cut to the shorter one's depth, match part by part."""
+    pairs = zip(_parts(directory), _parts(pattern), strict=False)
+    return all(re.match(glob_regex(wanted), part) for part, wanted in pairs)
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part]
+
+
+def _device(path: Path) -> int:
+    """Of the path, or of the nearest directory above it that exists."""
+    while not path.exists():
+        path = path.parent
+    return path.stat().st_dev

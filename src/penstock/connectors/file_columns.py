@@ -1,0 +1,128 @@
+"""Columns that a file's path, listing and position give, and not its content: partition columns and ``_metadata``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+
+from penstock.connectors.base import Split
+from penstock.connectors.text_values import TextRules, text_converter
+from penstock.errors import ConfigError, DataError
+
+METADATA_COLUMN = "_metadata"
+_METADATA_FIELDS = (
+    "file_path", "file_name", "file_size", "file_block_start", "file_block_length", "file_modification_time",
+    "row_index",
+)  # fmt: skip
+_NULL_NAME = "__HIVE_DEFAULT_PARTITION__"
+_URI_SAFE = "/-_.~!$&'()*+,;=:@"
+"""What ``java.net.URI`` leaves as it is in a path."""
+
+
+@dataclass(frozen=True)
+class FileColumns:
+    """Completes the rows of a file.
+
+    Args:
+        schema: of the source, in order.
+        partitions: its columns that are read from directory names.
+        time_zone: for timestamps in directory names.
+    """
+
+    schema: pa.Schema
+    partitions: Sequence[str]
+    time_zone: str
+
+    def __post_init__(self) -> None:
+        for field in self.schema:
+            if field.name in self.partitions:
+                text_converter(field.name, field.type, TextRules(self.time_zone))
+            elif field.name == METADATA_COLUMN and not set(_names(field.type)) <= set(_METADATA_FIELDS):
+                raise ConfigError(f"column {METADATA_COLUMN}: known fields are {', '.join(_METADATA_FIELDS)}")
+
+    def partition_of(self, path: str, root: str) -> dict[str, str | None]:
+        """Name -> value for each directory ``name=value`` between ``root`` and the file, as texts.
+
+        Raises:
+            DataError: the directories are not the query's partition columns in their order.
+        """
+        values: dict[str, str | None] = {}
+        for part in os.path.dirname(os.path.relpath(path, root)).split(os.sep):
+            name, equals, text = part.partition("=")
+            if equals and name and text:
+                values[_unescaped(name)] = None if text == _NULL_NAME else _unescaped(text)
+        if [name.lower() for name in values] != [name.lower() for name in self.partitions]:
+            raise DataError(
+                f"{path} must lie in directories {'/'.join(f'{name}=...' for name in self.partitions)} below {root},"
+                " the partition columns that were there when the query was made"
+            )
+        return dict(zip(self.partitions, values.values(), strict=True))
+
+    @property
+    def file_schema(self) -> pa.Schema:
+        """What the format reads."""
+        return pa.schema([field for field in self.schema if not self._is_added(field)])
+
+    def _is_added(self, field: pa.Field) -> bool:
+        return field.name in self.partitions or field.name == METADATA_COLUMN
+
+    def complete(self, batch: pa.RecordBatch, split: Split, first_row: int) -> pa.RecordBatch:
+        """The batch by the whole schema. ``first_row``: index of its first row in the file."""
+        if not any(map(self._is_added, self.schema)):
+            return batch
+        columns = iter(batch.columns)
+        arrays = []
+        for field in self.schema:
+            if field.name in self.partitions:
+                arrays.append(self._partition(field, split, batch.num_rows))
+            elif field.name == METADATA_COLUMN:
+                arrays.append(_metadata(field.type, split, first_row, batch.num_rows))
+            else:
+                arrays.append(next(columns))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _partition(self, field: pa.Field, split: Split, rows: int) -> pa.Array:
+        values = cast("dict[str, str | None]", split.spec.get("partition", {}))
+        text = values.get(field.name)
+        if text is None:
+            return pa.nulls(rows, field.type)
+        try:
+            value = text_converter(field.name, field.type, TextRules(self.time_zone))(text)
+        except (ValueError, OverflowError) as error:
+            path = split.spec["path"]
+            raise DataError(f"{path}: directory {field.name}={text} is no value of {field.type}") from error
+        return pa.repeat(pa.scalar(value, field.type), rows)
+
+
+def _unescaped(text: str) -> str:
+    """Spark writes single bytes as ``%3A`` and leaves what is not ASCII alone."""
+    return unquote(text, encoding="latin-1")
+
+
+def _names(kind: pa.DataType) -> list[str]:
+    return [kind.field(i).name for i in range(kind.num_fields)]
+
+
+def _metadata(kind: pa.StructType, split: Split, first_row: int, rows: int) -> pa.Array:
+    """A file is read as one block."""
+    path, size = cast("str", split.spec["path"]), cast("int", split.spec["size"])
+    values: dict[str, Any] = {
+        "file_path": "file://" + quote(path, safe=_URI_SAFE),
+        "file_name": quote(os.path.basename(path), safe=_URI_SAFE),
+        "file_size": size,
+        "file_block_start": 0,
+        "file_block_length": size,
+        "file_modification_time": cast("int", split.spec["modified_ns"]) // 1_000_000 * 1_000,
+    }
+    children = [
+        pa.array(range(first_row, first_row + rows), field.type)
+        if field.name == "row_index"
+        else pa.repeat(pa.scalar(values[field.name], field.type), rows)
+        for field in kind
+    ]
+    return pa.StructArray.from_arrays(children, fields=list(kind))

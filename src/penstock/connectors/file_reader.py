@@ -1,0 +1,124 @@
+"""Files as rows, one after the other, in a slot."""
+
+from __future__ import annotations
+
+import logging
+import os
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import cast
+
+import pyarrow as pa
+
+from penstock.connectors.base import SourceReader, Split
+from penstock.connectors.file_columns import FileColumns
+from penstock.errors import DataError
+
+log = logging.getLogger(__name__)
+
+ReadFile = Callable[[str, int], Iterator[pa.RecordBatch]]
+"""``read(path, skip_rows)``: the file's rows from the given one on, in small batches of the format's schema."""
+
+UNREADABLE = (OSError, EOFError, zlib.error, pa.ArrowException)
+"""What libraries raise about a file that is cut short or no file of its format."""
+
+
+class FileReader(SourceReader):
+    """Reads file after file. A position is the number of rows emitted of the file.
+
+    Args:
+        read: the format.
+        columns: what paths say besides the files' content.
+        skip_corrupt: a file that cannot be read ends there, with a line in the log.
+        skip_missing: so does one that is gone.
+    """
+
+    def __init__(self, read: ReadFile, columns: FileColumns, skip_corrupt: bool, skip_missing: bool) -> None:
+        self._read = read
+        self._columns = columns
+        self._skip_corrupt = skip_corrupt
+        self._skip_missing = skip_missing
+        self._waiting: deque[Split] = deque()
+        self._split: Split | None = None
+        self._batches: Iterator[pa.RecordBatch] = iter(())
+        self._rest: pa.RecordBatch | None = None
+        self._rows = 0
+
+    def add_split(self, split: Split) -> None:
+        self._waiting.append(split)
+
+    def poll(self, max_rows: int, now_ms: int) -> pa.RecordBatch | None:
+        while self._split is not None or self._waiting:
+            if self._split is None:
+                self._start(self._waiting.popleft())
+            batch = self._next_batch()
+            if batch is None:
+                self._split = None
+                continue
+            if batch.num_rows > max_rows:
+                self._rest = batch.slice(max_rows)
+                batch = batch.slice(0, max_rows)
+            assert self._split is not None
+            self._rows += batch.num_rows
+            return self._columns.complete(batch, self._split, self._rows - batch.num_rows)
+        return None
+
+    def _start(self, split: Split) -> None:
+        self._split = split
+        self._rows = cast("int", split.position.get("rows", 0))
+        self._rest = None
+        self._batches = iter(())
+        if self._is_as_listed(split) and split.spec["size"]:  # to Spark an empty file is no file
+            self._batches = self._read(cast("str", split.spec["path"]), self._rows)
+
+    def _next_batch(self) -> pa.RecordBatch | None:
+        """The next non-empty batch of the current file, or None at its end."""
+        assert self._split is not None
+        if self._rest is not None:
+            batch, self._rest = self._rest, None
+            return batch
+        try:
+            for batch in self._batches:
+                if batch.num_rows:
+                    return batch
+        except UNREADABLE as error:
+            self._on_unreadable(self._split, error)
+        # A file that changed meanwhile may have been read half old, half new.
+        self._is_as_listed(self._split)
+        return None
+
+    def _on_unreadable(self, split: Split, error: Exception) -> None:
+        path = split.spec["path"]
+        self._is_as_listed(split)  # a change explains more than what the parser stumbled over
+        if not self._skip_corrupt or isinstance(error, PermissionError):
+            raise DataError(f"cannot read {path}: {error}") from error
+        log.warning("skipped the rest of the corrupt file %s after %d rows: %s", path, self._rows, error)
+
+    def _is_as_listed(self, split: Split) -> bool:
+        """False if it is gone and may be."""
+        path = cast("str", split.spec["path"])
+        try:
+            status = os.stat(path)
+        except FileNotFoundError as error:
+            if self._skip_missing:
+                log.warning("skipped the missing file %s after %d rows", path, self._rows)
+                return False
+            raise DataError(f"input file {path} was listed but is gone; ignoreMissingFiles=true skips it") from error
+        except OSError as error:
+            raise DataError(f"input file {path} was listed but cannot be read now: {error}") from error
+        if (status.st_size, status.st_mtime_ns) != (split.spec["size"], split.spec["modified_ns"]):
+            raise DataError(
+                f"input file {path} changed after it was listed; files must appear whole (write elsewhere, then rename)"
+                " and stay as they are"
+            )
+        return True
+
+    def snapshot(self) -> Sequence[Split]:
+        if self._split is None:
+            return tuple(self._waiting)
+        current = Split(self._split.split_id, self._split.spec, {"rows": self._rows})
+        return (current, *self._waiting)
+
+    def close(self) -> None:
+        self._batches, self._rest, self._split = iter(()), None, None

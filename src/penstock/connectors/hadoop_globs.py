@@ -1,0 +1,47 @@
+"""Wildcards in paths as Hadoop knows them: ``*``, ``?``, ``[a-c]``, ``[!a]``, ``{a,b}``, backslash escapes."""
+
+from __future__ import annotations
+
+import glob
+import re
+
+_WILDCARD = re.compile(r"[*?\[{]")
+
+
+def is_glob(path: str) -> bool:
+    return _WILDCARD.search(path) is not None
+
+
+def matching_paths(pattern: str) -> list[str]:
+    """What exists now, sorted."""
+    return sorted({match for plain in _without_braces(pattern) for match in glob.glob(plain)})
+
+
+def _without_braces(pattern: str) -> list[str]:
+    """``a{b,c}`` as ``ab`` and ``ac``: Hadoop's wildcards know braces, Python's do not."""
+    match = re.search(r"\{([^{}]*)\}", pattern)
+    if match is None:
+        return [pattern.replace("[^", "[!")]
+    head, tail = pattern[: match.start()], pattern[match.end() :]
+    return [plain for choice in match[1].split(",") for plain in _without_braces(head + choice + tail)]
+
+
+def glob_regex(pattern: str) -> str:
+    """A Hadoop file name pattern as an anchored regular expression."""
+    result, depth = "", 0
+    for piece in re.findall(r"\\.|\[[^\]]*\]|.", pattern):
+        if piece == "*":
+            result += ".*"
+        elif piece == "?":
+            result += "."
+        elif piece == "{":
+            result, depth = result + "(?:", depth + 1
+        elif piece == "}" and depth:
+            result, depth = result + ")", depth - 1
+        elif piece == "," and depth:
+            result += "|"
+        elif len(piece) > 1:
+            result += piece.replace("[!", "[^", 1)
+        else:
+            result += re.escape(piece)
+    return result + r"\Z"

@@ -1,0 +1,45 @@
+"""Text files: a row per line, or per file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from penstock.connectors.option_texts import OptionTexts
+from penstock.connectors.text_lines import LineFormat, parse_line_format
+from penstock.errors import ConfigError
+
+
+def text_format(schema: pa.Schema, options: OptionTexts, time_zone: str) -> TextFormat:
+    if len(schema) > 1 or not all(pa.types.is_string(field.type) for field in schema):
+        raise ConfigError(f"text files hold one string column, not {', '.join(schema.names)}")
+    whole = options.flag("wholetext", False)
+    return TextFormat(schema, parse_line_format(options), whole)
+
+
+@dataclass(frozen=True)
+class TextFormat:
+    """``TextFormat(...)(path, skip_rows)`` reads a file. Empty lines are rows."""
+
+    schema: pa.Schema
+    lines: LineFormat
+    whole: bool
+
+    def __call__(self, path: str, skip_rows: int) -> Iterator[pa.RecordBatch]:
+        if self.whole:
+            texts = [] if skip_rows else [self.lines.whole(path)]
+            yield self._batch(texts)
+            return
+        for block in self.lines.blocks(path):
+            texts = block.texts()
+            dropped = min(skip_rows, len(texts))
+            skip_rows -= dropped
+            if dropped < len(texts):
+                yield self._batch(texts[dropped:])
+
+    def _batch(self, texts: list[str]) -> pa.RecordBatch:
+        if not len(self.schema):
+            return pa.RecordBatch.from_struct_array(pa.array([{}] * len(texts), pa.struct([])))
+        return pa.record_batch([pa.array(texts, pa.string())], schema=self.schema)
