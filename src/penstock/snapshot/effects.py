@@ -1,0 +1,291 @@
+"""The driver's hands: every IO that ``DriverCore`` commands, blocking, one method per work.
+
+Owned by the lanes: everything of the log lane runs on one thread, everything of the commit lane on one thread, each
+source on one. Nothing here decides anything about checkpoints; a failure becomes the event that the brain knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from penstock.connectors.base import EpochCommit, SinkCommitter, Source
+from penstock.errors import CheckpointFailed, CommitUnknown, CorruptSnapshot, Fenced, LocationError, SinkError
+from penstock.graph.model import JobGraph
+from penstock.ids import CheckpointId, GenerationId
+from penstock.protocol import coordinator_types as ct
+from penstock.protocol.commits import pending_commits
+from penstock.protocol.coordinator import ID_BLOCK
+from penstock.snapshot import work as w
+from penstock.snapshot.blobs import BlobStore
+from penstock.snapshot.catalog import Catalog, plan_restore
+from penstock.snapshot.collect import collect
+from penstock.snapshot.log import (
+    EpochCommitted,
+    GenerationOpened,
+    LogView,
+    MetadataRef,
+    SnapshotComplete,
+    SnapshotLog,
+    later,
+)
+from penstock.snapshot.model import CommitPoint, SnapshotMetadata, SubtaskManifest
+from penstock.snapshot.store import Store
+
+OPEN_ATTEMPTS = 16
+"""How often a new driver tries to get past a running one that appends to the log at the same moment."""
+
+
+class DriverEffects:
+    """Executes works.
+
+    Args:
+        graph: the job.
+        query_id: the location's.
+        store: the location.
+        committers: by sink operator id.
+        sources: by source vertex id.
+        token: a fresh random string per call (log entries).
+        wall_ms: the wall clock, for ``created_ms``.
+        retained: how many periodic snapshots are kept.
+        allow_older: recovery may pass over a corrupt snapshot.
+    """
+
+    def __init__(
+        self,
+        graph: JobGraph,
+        query_id: str,
+        store: Store,
+        *,
+        committers: Mapping[str, SinkCommitter],
+        sources: Mapping[int, Source],
+        token: Callable[[], str],
+        wall_ms: Callable[[], int],
+        retained: int,
+        allow_older: bool = False,
+    ) -> None:
+        self._graph = graph
+        self._query_id = query_id
+        self._store = store
+        self._committers = dict(committers)
+        self._sources = dict(sources)
+        self._wall_ms = wall_ms
+        self._retained = retained
+        self._allow_older = allow_older
+        self._log = SnapshotLog(store, token)
+        self._catalog = Catalog(store)
+        self._blobs = BlobStore(store)
+        self._generation: GenerationId = 0
+        self._written: dict[CheckpointId, tuple[SnapshotMetadata, MetadataRef]] = {}
+        self._settled_epoch = 0
+
+    @property
+    def view(self) -> LogView:
+        """The log as this driver last knew it."""
+        return self._log.view
+
+    def execute(self, work: w.Work) -> w.DriverEvent | None:
+        """Do the work; returns the event for the brain, if it awaits one.
+
+        Raises:
+            Fenced: another driver took over; this one stops.
+            LocationError: (OpenGeneration) the location or its snapshots cannot be used.
+            Exception: what a source's ``discover`` or a committer raised beyond its contract.
+        """
+        match work:
+            case w.OpenGeneration():
+                return self._open(work)
+            case w.WriteSnapshot():
+                return self._write(work.metadata)
+            case w.LogComplete():
+                return self._log_complete(work)
+            case w.ReserveIds():
+                return self._reserve(work)
+            case w.CollectGarbage():
+                return self._collect(work.command)
+            case w.Commit():
+                return self._commit(work.command)
+            case w.Abandon():
+                for committer in self._committers.values():
+                    committer.abandon(work.generation)
+            case w.Look():
+                discovery = self._sources[work.vertex].discover(work.state, self._graph.parallelism)
+                return w.SplitsFound(work.generation, work.vertex, discovery)
+            case w.FreezeSource():
+                self._sources[work.vertex].freeze()
+            case w.TellSource():
+                self._sources[work.vertex].committed(work.state)
+        return None
+
+    def close(self, committed: CommitPoint, next_checkpoint: CheckpointId) -> None:
+        """End orderly, after the last work: log what was committed and return the ids that were not used.
+
+        Raises:
+            Fenced, OSError: it could not be logged; the next driver commits the last epochs again, which is harmless.
+        """
+        if self._generation:
+            self._log.append(EpochCommitted(self._generation, committed.epoch, next_checkpoint, committed.batches))
+            self._settle()
+
+    # -- the log lane ----------------------------------------------------------------------------------------------
+
+    def _open(self, work: w.OpenGeneration) -> w.GenerationReady:
+        if not self._generation:
+            for committer in self._committers.values():
+                committer.open(self._query_id)
+        for _ in range(OPEN_ATTEMPTS):
+            view = self._log.refresh()
+            if self._generation and view.owner != self._generation:
+                raise Fenced(f"Generation {view.owner} of another driver has taken over this checkpoint location")
+            try:
+                chosen = self._catalog.newest(view, checksums=work.checksums, allow_older=self._allow_older)
+            except CorruptSnapshot:
+                # Until this driver owns the log, the owner may delete what is being read here.
+                if self._log.refresh() == view:
+                    raise
+                continue
+            entry = self._opening_entry(work, view, chosen.metadata)
+            if not self._generation:
+                _refuse_drained(chosen.metadata, entry.committed_epoch)
+            try:
+                self._log.append(entry)
+            except Fenced:
+                if self._generation:
+                    raise
+                continue  # not an owner yet: whoever appended was quicker; look again
+            return self._opened(entry, chosen.metadata, chosen.skipped)
+        raise LocationError("another driver is writing to this checkpoint location without pause; stop it first")
+
+    def _opening_entry(
+        self, work: w.OpenGeneration, view: LogView, metadata: SnapshotMetadata | None
+    ) -> GenerationOpened:
+        first = view.next_checkpoint if work.next_checkpoint is None else work.next_checkpoint
+        committed = later(view.committed, work.committed)
+        return GenerationOpened(
+            generation=view.next_generation,
+            restored=0 if metadata is None else metadata.checkpoint,
+            first_checkpoint=first,
+            reserved_until=first + ID_BLOCK,
+            committed_epoch=committed.epoch,
+            batches=committed.batches,
+        )
+
+    def _opened(
+        self, entry: GenerationOpened, metadata: SnapshotMetadata | None, skipped: tuple[str, ...]
+    ) -> w.GenerationReady:
+        self._generation = entry.generation
+        self._written.clear()
+        self._log.summarise()
+        slots: list[list[SubtaskManifest]] = [[] for _ in range(self._graph.parallelism)]
+        pending = []
+        if metadata is not None:
+            metadata = self._blobs.restored(metadata)
+            slots = plan_restore(metadata, self._graph, entry.committed_epoch)
+            sinks = {v.id: v.sink.operator_id for v in self._graph.vertices if v.sink is not None}
+            pending = pending_commits(metadata.slots, sinks, entry.committed_epoch, metadata.checkpoint)
+        return w.GenerationReady(
+            entry.generation,
+            metadata,
+            slots,
+            entry.first_checkpoint,
+            entry.reserved_until,
+            CommitPoint(entry.committed_epoch, entry.batches),
+            tuple(pending),
+            skipped,
+        )
+
+    def _write(self, metadata: SnapshotMetadata) -> w.DriverEvent:
+        metadata = msgspec.structs.replace(metadata, created_ms=self._wall_ms())
+        try:
+            # The new owner may have collected this driver's files: that is no failed checkpoint, it is the end.
+            self._log.check_owned()
+            metadata = self._blobs.written(metadata)
+            self._catalog.check_origins(metadata, self._log.view)
+            ref = self._catalog.write(metadata)
+        except Fenced:
+            raise
+        except (OSError, LocationError, CheckpointFailed) as error:
+            return ct.MetadataFailed(metadata.checkpoint, f"its metadata cannot be written: {error}")
+        self._written[metadata.checkpoint] = (metadata, ref)
+        return ct.MetadataWritten(metadata.checkpoint, metadata.created_ms)
+
+    def _log_complete(self, work: w.LogComplete) -> w.DriverEvent:
+        command = work.command
+        metadata, ref = self._written.pop(command.checkpoint)
+        entry = SnapshotComplete(
+            work.generation,
+            command.checkpoint,
+            metadata.requested,
+            ref,
+            command.committed.epoch,
+            command.reserve,
+            metadata.label,
+            command.committed.batches,
+        )
+        try:
+            self._log.append(entry)
+        except OSError as error:
+            return ct.LogFailed(command.checkpoint, f"it cannot be logged: {error}")
+        self._blobs.completed(metadata)
+        return ct.CompleteLogged(command.checkpoint, command.reserve)
+
+    def _reserve(self, work: w.ReserveIds) -> w.DriverEvent:
+        try:
+            committed = work.committed
+            self._log.append(EpochCommitted(work.generation, committed.epoch, work.reserve, committed.batches))
+        except OSError as error:
+            return ct.ReserveFailed(f"ids cannot be reserved: {error}")
+        return ct.IdsReserved(work.reserve)
+
+    def _collect(self, command: ct.Collect) -> w.DriverEvent | None:
+        for checkpoint in [known for known in self._written if known not in command.in_flight]:
+            del self._written[checkpoint]  # aborted after it was written: it is never logged
+            self._catalog.forget(checkpoint)
+        try:
+            collect(
+                self._store,
+                self._log,
+                self._catalog,
+                retained=self._retained,
+                pinned=command.pinned,
+                in_flight=command.in_flight,
+                kept=[path for checkpoint in self._written for path in self._catalog.files_written(checkpoint)],
+            )
+            self._log.summarise()
+        except Fenced:
+            raise
+        except (OSError, LocationError) as error:
+            return w.CollectionFailed(str(error))
+        return None
+
+    # -- the commit lane -------------------------------------------------------------------------------------------
+
+    def _commit(self, command: ct.CommitEpoch) -> w.DriverEvent:
+        self._settle()
+        permit = EpochCommit(self._query_id, command.epoch, command.messages, command.batch)
+        try:
+            self._committers[command.operator_id].commit(permit)
+        except CommitUnknown as error:
+            return ct.CommitFailed(command.epoch, command.operator_id, str(error), unknown=True)
+        except SinkError as error:
+            return ct.CommitFailed(command.epoch, command.operator_id, str(error))
+        return ct.EpochCommitted(command.epoch, command.operator_id)
+
+    def _settle(self) -> None:
+        """Tell the committers what is in the log. The view is a value that the log lane replaces as a whole."""
+        epoch = self._log.view.committed_epoch
+        if epoch > self._settled_epoch:
+            self._settled_epoch = epoch
+            for committer in self._committers.values():
+                committer.settled(epoch)
+
+
+def _refuse_drained(metadata: SnapshotMetadata | None, committed_epoch: CheckpointId) -> None:
+    """A new run cannot follow the end of event time; what a drain that was interrupted left to be done can."""
+    if metadata is not None and metadata.drained and committed_epoch >= metadata.checkpoint:
+        raise LocationError(
+            f"the query at this checkpointLocation was drained ({metadata.id}): its event time has ended, so every row "
+            "that it would read now would be late. Give an empty checkpointLocation to start anew; a query that is to "
+            "be restarted where it was is ended with stop()"
+        )

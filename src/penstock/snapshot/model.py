@@ -1,0 +1,182 @@
+"""What a snapshot's metadata holds, as plain structs stored as JSON (msgspec). Format version 1.
+
+Paths are relative to the checkpoint location, always. A reader checks every length and checksum.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.connectors.base import Split
+from penstock.operators.base import Plain
+
+FORMAT_VERSION = 1
+
+
+class SectionRef(msgspec.Struct, frozen=True):
+    """Bytes ``[offset, offset + length)`` of a data file: one self-contained Arrow IPC stream.
+
+    ``checksum`` is the xxh3-128 hex digest over ``identity`` (UTF-8), a zero byte and the bytes.
+    """
+
+    path: str
+    offset: int
+    length: int
+    identity: str
+    checksum: str
+
+
+class StateEntry(msgspec.Struct, frozen=True):
+    """Rows of one keyed state table. ``kind``: ``base`` or ``delta`` (applied in list order on the base; a delta's
+    ``__deleted`` column marks tombstones). Key groups are inclusive."""
+
+    operator_id: str
+    table: str
+    kind: str
+    rows: int
+    key_group_first: int
+    key_group_last: int
+    section: SectionRef
+
+
+class InflightEntry(msgspec.Struct, frozen=True):
+    """Rows ``[row_start, row_start + rows)`` of a section holding one channel's captured batches in order.
+
+    Restored wholly at the consumer, ordered by (layer, side: consumer before producer, list order).
+    """
+
+    layer: int
+    edge: int
+    producer: int
+    consumer: int
+    side: str
+    row_start: int
+    rows: int
+    key_group_first: int
+    key_group_last: int
+    section: SectionRef
+
+
+class CommitPoint(msgspec.Struct, frozen=True):
+    """How far a query's output is visible, as one pair.
+
+    Attributes:
+        epoch: every epoch up to this one is committed or was empty.
+        batches: by sink operator id, how many of these were not empty; sinks without any may be missing.
+    """
+
+    epoch: int = 0
+    batches: dict[str, int] = {}
+
+
+NOTHING_COMMITTED = CommitPoint()
+
+
+class SubtaskManifest(msgspec.Struct, frozen=True):
+    """Everything of one subtask in one snapshot.
+
+    Attributes:
+        scalars: operator-level state by operator id.
+        splits: the source reader's unfinished splits, in reading order.
+        channel_watermarks: by ``edge:producer``, the last watermark processed on that input channel.
+        pending_messages: epoch -> sink commit message, for every epoch not known committed, this one included.
+        rows_in: rows this subtask consumed in its life (for progress figures).
+    """
+
+    vertex: int
+    index: int
+    states: list[StateEntry] = []
+    scalars: dict[str, dict[str, Plain]] = {}
+    inflight: list[InflightEntry] = []
+    splits: list[Split] = []
+    channel_watermarks: dict[str, int] = {}
+    pending_messages: dict[int, bytes] = {}
+    rows_in: int = 0
+
+
+class CaptureMetrics(msgspec.Struct, frozen=True):
+    """Per subtask, milliseconds: trigger to first barrier (without what it spent on the wire), first to last barrier,
+    pause of the subtask, write. ``unaligned``: whether it was when it ended here.
+
+    Attributes:
+        inflight_bytes: of the in-flight rows captured, in memory; without recovered ones, which are only carried on.
+        inflight_persisted_bytes: what was written for them; rows that were durable already are only referred to.
+        inflight_rows: captured, written or not.
+    """
+
+    vertex: int
+    index: int
+    start_delay_ms: float = 0.0
+    alignment_ms: float = 0.0
+    sync_ms: float = 0.0
+    async_ms: float = 0.0
+    inflight_bytes: int = 0
+    inflight_persisted_bytes: int = 0
+    inflight_rows: int = 0
+    state_bytes: int = 0
+    unaligned: bool = False
+
+
+class SlotManifest(msgspec.Struct, frozen=True):
+    """What one slot acknowledges: durable when sent."""
+
+    slot: int
+    subtasks: list[SubtaskManifest]
+    metrics: list[CaptureMetrics] = []
+
+
+class SourceManifest(msgspec.Struct, frozen=True):
+    """The driver's side of a source: discovery state and splits found but not yet assigned, in order. ``drained``:
+    event time has ended here, so nothing more may be read. ``sections``: the blobs of a stored state."""
+
+    operator_id: str
+    vertex: int
+    state: Plain
+    pending: list[Split]
+    drained: bool = False
+    sections: list[SectionRef] = []
+
+
+class PlanManifest(msgspec.Struct, frozen=True):
+    """What of a plan matters to what it stores.
+
+    Attributes:
+        operators: operator id -> ``{"role", "name", "schema", "states": {table: schema}, "vertex"}`` with schemas as
+            ``name type`` lists; the role is ``source``, ``operator`` or ``sink``.
+        edges: exchange id -> ``{"id", "producer", "consumer", "kind", "keys", "schema"}``, and ``"port"`` where it is
+            not the main one; the first three are the numbers of this plan's edge and vertices.
+    """
+
+    operators: dict[str, dict[str, Plain]]
+    edges: dict[str, dict[str, Plain]]
+
+
+class SnapshotMetadata(msgspec.Struct, frozen=True):
+    """``snapshots/<id>/metadata.json``. ``id`` is ``chk-<checkpoint>``. ``requested``: by a user, never collected.
+    ``drained``: every subtask had ended behind the end of event time: only commits are left to be made.
+    ``plan``: what the numbers of vertices and edges in it mean."""
+
+    format_version: int
+    id: str
+    query_id: str
+    generation: int
+    checkpoint: int
+    alignment: str
+    requested: bool
+    label: str
+    created_ms: int
+    parallelism: int
+    max_parallelism: int
+    slots: list[SlotManifest]
+    sources: list[SourceManifest]
+    plan: PlanManifest | None = None
+    drained: bool = False
+
+
+class QueryIdentity(PlanManifest, frozen=True):
+    """``query.json``: what a new plan is compared with; the plan is the first that was started here."""
+
+    format_version: int
+    query_id: str
+    max_parallelism: int
+    parallelism: int

@@ -1,0 +1,341 @@
+"""For authors of operators, sources and sinks: does it keep its contract, whenever it is stopped and restored?
+
+Each check runs the thing once without interruption, or takes what it is told, and then many seeded runs in which input
+is cut into slices, snapshots are taken at any moment, and a fresh instance goes on from one of them, through the same
+formats in which a snapshot stores it. The outcome has to be the same. A failure names the seed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, TypeAlias
+
+import msgspec
+import pyarrow as pa
+
+from penstock.connectors.base import EpochCommit, Sink, SinkContext, SinkWriter, Source, SourceReader, Split
+from penstock.graph.model import OperatorSpec
+from penstock.operators.base import OperatorContext, OperatorState, Plain
+from penstock.runtime.chain import Chain, open_stages
+from penstock.snapshot.blobs import apart, joined
+from penstock.testing.failure import SimulationFailure
+
+SCHEDULES = 50
+"""Enough to meet each pair of things that can happen, for inputs of a few dozen rows."""
+MAX_PARALLELISM = 8
+LOOKS = 1_000
+"""A source whose looks go on finding splits after so many is not one for this check."""
+
+Input: TypeAlias = pa.RecordBatch | int
+"""Rows, or a watermark (microseconds): no row of a later batch has an earlier event time."""
+Rows = Sequence[Mapping[str, Any]]
+Outcome = Callable[[Rows], object]
+
+
+def multiset(rows: Rows) -> object:
+    """The outcome that counts for most operators: which rows, how often, in any order."""
+    return Counter(repr(list(row.items())) for row in rows)
+
+
+# -- operators --------------------------------------------------------------------------------------------------------
+
+
+def check_operators(
+    specs: Sequence[OperatorSpec],
+    inputs: Sequence[Input],
+    outcome: Outcome = multiset,
+    schedules: int = SCHEDULES,
+) -> None:
+    """A chain of operators yields the same whatever the slices, and wherever it was stopped and restored.
+
+    Args:
+        specs: in order; ``create`` is called for every restore.
+        inputs: what comes in. Everything between two watermarks may be cut anywhere.
+        outcome: of all output rows, what has to be equal; for output that depends on where epochs end (update mode)
+            for example the latest row of each key.
+
+    Raises:
+        SimulationFailure: a run differs from the one without interruption, or a watermark falls.
+        Exception: what an operator raised.
+    """
+    expected = outcome(_ChainRun(specs, inputs, None).run())
+    for seed in range(schedules):
+        found = outcome(_ChainRun(specs, inputs, Random(seed)).run())
+        if found != expected:
+            raise SimulationFailure(f"seed {seed}: {found}\ninstead of {expected}", "operators")
+
+
+@dataclass
+class _Stored:
+    """A snapshot of a chain: its state as it is stored, and where its input and output were."""
+
+    states: dict[str, tuple[dict[str, bytes], bytes]]
+    watermark_us: int | None
+    inputs: list[Input]
+    rows: int
+
+
+class _ChainRun:
+    """``random``: None for the run without interruption."""
+
+    def __init__(self, specs: Sequence[OperatorSpec], inputs: Sequence[Input], random: Random | None) -> None:
+        self._specs = specs
+        self._left = list(inputs)
+        self._random = random
+        self._rows: list[Mapping[str, Any]] = []
+        self._watermark_us: int | None = None
+        self._forwarded_us: int | None = None
+        self._stored: _Stored | None = None
+        self._restores_left = 3
+
+    def run(self) -> Rows:
+        with ExitStack() as closing:
+            self._open({}, closing)
+            while self._left or self._chain.advancing:
+                self._step()
+                if self._chance(0.25):
+                    self._store()
+                if self._stored is not None and self._restores_left and self._chance(0.1):
+                    self._restores_left -= 1
+                    self._restore(self._stored, closing)
+            self._chain.finish_epoch()
+        return self._rows
+
+    def _chance(self, probability: float) -> bool:
+        return self._random is not None and self._random.random() < probability
+
+    def _step(self) -> None:
+        if self._chain.advancing:
+            self._chain.advance()
+            return
+        first = self._left.pop(0)
+        if isinstance(first, int):
+            self._watermark_us = first
+            self._chain.watermark(first)
+            return
+        if self._random is not None and first.num_rows > 1 and self._chance(0.8):
+            cut = self._random.randrange(1, first.num_rows)
+            self._left.insert(0, first.slice(cut))
+            first = first.slice(0, cut)
+        if first.num_rows:
+            self._chain.process(first)
+
+    def _store(self) -> None:
+        """As before a barrier: the epoch ends, then the state is taken."""
+        self._chain.finish_epoch()
+        states = {
+            operator_id: ({name: _to_bytes(table) for name, table in state.tables.items()}, _json(dict(state.scalars)))
+            for operator_id, state in self._chain.snapshot().items()
+        }
+        self._stored = _Stored(states, self._watermark_us, list(self._left), len(self._rows))
+
+    def _restore(self, stored: _Stored, closing: ExitStack) -> None:
+        """What came after the snapshot never happened."""
+        states = {
+            operator_id: OperatorState(
+                {name: _from_bytes(data) for name, data in tables.items()}, msgspec.json.decode(scalars)
+            )
+            for operator_id, (tables, scalars) in stored.states.items()
+        }
+        del self._rows[stored.rows :]
+        self._left = list(stored.inputs)
+        self._watermark_us = stored.watermark_us
+        closing.close()
+        self._open(states, closing)
+        if self._watermark_us is not None:
+            self._chain.watermark(self._watermark_us)
+
+    def _open(self, states: Mapping[str, OperatorState], closing: ExitStack) -> None:
+        def context(operator_id: str) -> OperatorContext:
+            return OperatorContext(operator_id, 0, 1, MAX_PARALLELISM)
+
+        self._forwarded_us = None
+        self._chain = Chain(open_stages(self._specs, context, states, closing), self._emit, self._forward)
+
+    def _emit(self, batch: pa.RecordBatch) -> None:
+        self._rows += batch.to_pylist()
+
+    def _forward(self, watermark_us: int) -> None:
+        if self._forwarded_us is not None and watermark_us < self._forwarded_us:
+            raise SimulationFailure(f"the watermark falls from {self._forwarded_us} to {watermark_us}", "operators")
+        self._forwarded_us = watermark_us
+
+
+# -- sources ----------------------------------------------------------------------------------------------------------
+
+
+def check_source(source: Source, schedules: int = SCHEDULES) -> None:
+    """A source whose content does not change gives every row once, wherever its readers are stopped and restored.
+
+    Args:
+        source: with at least one split that ends.
+
+    Raises:
+        SimulationFailure: the rows of a run differ from those that were read without interruption.
+    """
+    expected = _read_all(source, None)
+    for seed in range(schedules):
+        found = _read_all(source, Random(seed))
+        if found != expected:
+            wrong = [split_id for split_id in expected if found.get(split_id) != expected[split_id]]
+            raise SimulationFailure(f"seed {seed}: other rows, or in another order, in splits {wrong}", "sources")
+
+
+def _read_all(source: Source, random: Random | None) -> dict[str, list[Mapping[str, Any]]]:
+    """The rows of every split, each read by a reader of its own, in order."""
+    state: Plain = None
+    splits: list[Split] = []
+    for _ in range(LOOKS):
+        discovery = source.discover(state, 1)
+        plain, blobs = apart(discovery.state)
+        state = joined(msgspec.json.decode(_json(plain)), blobs)
+        splits += discovery.splits
+        if discovery.finished or not discovery.splits:
+            break
+    return {split.split_id: _read_split(source, split, random) for split in splits}
+
+
+def _read_split(source: Source, split: Split, random: Random | None) -> list[Mapping[str, Any]]:
+    rows: list[Mapping[str, Any]] = []
+    stored: tuple[bytes, int] | None = None
+    restores_left = 3
+    reader = _open_reader(source, [split])
+    while reader.snapshot():
+        batch = reader.poll(1_000 if random is None else random.randrange(1, 8), 0)
+        rows += [] if batch is None else batch.to_pylist()
+        if random is None:
+            continue
+        if random.random() < 0.3:
+            stored = msgspec.json.encode(list(reader.snapshot())), len(rows)
+        if stored is not None and restores_left and random.random() < 0.2:
+            restores_left -= 1
+            reader.close()
+            reader = _open_reader(source, msgspec.json.decode(stored[0], type=list[Split]))
+            del rows[stored[1] :]
+    reader.close()
+    return rows
+
+
+def _open_reader(source: Source, splits: Sequence[Split]) -> SourceReader:
+    reader = source.create_reader()
+    reader.open(0, 1)
+    for split in splits:
+        reader.add_split(split)
+    return reader
+
+
+# -- sinks ------------------------------------------------------------------------------------------------------------
+
+
+def check_sink(
+    make: Callable[[int], tuple[Sink, Callable[[], Rows]]],
+    batches: Sequence[pa.RecordBatch],
+    schedules: int = SCHEDULES,
+) -> None:
+    """A two-phase sink shows every row of every committed epoch once, through crashes at any point.
+
+    Args:
+        make: called with the schedule's number: a sink with a target of its own, and what a reader sees there now.
+        batches: the rows to be written, more or less one epoch each.
+
+    Raises:
+        SimulationFailure: rows are missing, there twice, or there before their epoch is committed.
+    """
+    for seed in range(schedules):
+        sink, visible = make(seed)
+        _SinkRun(sink, visible, batches, Random(seed)).run(seed)
+
+
+@dataclass
+class _SinkRun:
+    """``_done``: so many batches are in committed epochs. ``_prepared``: epochs of complete snapshots, uncommitted."""
+
+    sink: Sink
+    visible: Callable[[], Rows]
+    batches: Sequence[pa.RecordBatch]
+    random: Random
+    _done: int = 0
+    _epoch: int = 0
+    _batch: int = 0
+    _generation: int = 0
+    _last: EpochCommit | None = None
+    _prepared: list[tuple[EpochCommit, int]] = field(default_factory=list)
+
+    def run(self, seed: int) -> None:
+        while self._done < len(self.batches):
+            self._one_generation()
+            shown = multiset(self.visible())
+            expected = multiset([row for batch in self.batches[: self._done] for row in batch.to_pylist()])
+            if shown != expected:
+                raise SimulationFailure(f"seed {seed}: a reader sees {shown}\ninstead of {expected}", "sinks")
+
+    def _one_generation(self) -> None:
+        """Begins as after a crash, and ends with one, unless everything is committed."""
+        self._generation += 1
+        committer = self.sink.create_committer()
+        committer.open("query")
+        if self._last is not None and self.random.random() < 0.5:
+            committer.commit(self._last)  # its outcome was not logged
+        if self._last is not None:
+            committer.settled(self._last.epoch)
+        for permit, behind in self._prepared:
+            self._commit(committer, permit, behind)
+        self._prepared.clear()
+        committer.abandon(self._generation - 1)
+        writers = [self._writer(subtask) for subtask in range(2)]
+        position, crash = self._done, self.random.random() < 0.6
+        while position < len(self.batches):
+            for part in _halves(self.batches[position], self.random):
+                self.random.choice(writers).write(part)
+            position += 1
+            if crash and self.random.random() < 0.3:
+                break  # in the middle of an epoch
+            self._epoch += 1
+            prepared = {subtask: writer.prepare(self._epoch) for subtask, writer in enumerate(writers)}
+            messages = {subtask: message for subtask, message in prepared.items() if message is not None}
+            permit = EpochCommit("query", self._epoch, messages, self._batch)
+            self._batch += bool(messages)
+            if crash and self.random.random() < 0.3:
+                self._prepared.append((permit, position))  # complete, but the driver died before the commit
+                break
+            self._commit(committer, permit, position)
+        for writer in writers:
+            writer.close()
+        committer.close()
+
+    def _commit(self, committer: Any, permit: EpochCommit, behind: int) -> None:
+        committer.commit(permit)
+        self._last, self._done = permit, behind
+
+    def _writer(self, subtask: int) -> SinkWriter:
+        writer = self.sink.create_writer()
+        writer.open(SinkContext("query", self._generation, subtask, 2, f"{self.random.getrandbits(64):016x}"))
+        return writer
+
+
+def _halves(batch: pa.RecordBatch, random: Random) -> list[pa.RecordBatch]:
+    cut = random.randrange(batch.num_rows + 1)
+    return [part for part in (batch.slice(0, cut), batch.slice(cut)) if part.num_rows]
+
+
+# -- as a snapshot stores it ------------------------------------------------------------------------------------------
+
+
+def _json(value: Any) -> bytes:
+    return msgspec.json.encode(value)
+
+
+def _to_bytes(table: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_batch(table)
+    return bytes(sink.getvalue())
+
+
+def _from_bytes(data: bytes) -> pa.RecordBatch:
+    with pa.ipc.open_stream(data) as reader:
+        return reader.read_next_batch()
