@@ -12,6 +12,7 @@ from typing import TypeVar
 from penstock.config import Options
 from penstock.errors import CheckpointFailed, Fenced, PenstockError, QueryFailed
 from penstock.graph.model import JobGraph
+from penstock.logs import about
 from penstock.protocol.elements import Alignment
 from penstock.runtime.attempt import AttemptPlan
 from penstock.runtime.coordinator_service import CoordinatorService
@@ -98,10 +99,11 @@ class QueryExecution:
             self._query_id, self._name or "", self._graph, self._options, store.root, self._until_available
         )
         try:
-            self._service = CoordinatorService(
-                plan, store, self._launcher, self._figures, self._on_progress, self._on_end
-            )
-            self._service.start()
+            with about(query=self._name or self._query_id):
+                self._service = CoordinatorService(
+                    plan, store, self._launcher, self._figures, self._on_progress, self._on_end
+                )
+                self._service.start()
         except PenstockError:
             if identity is proposed:
                 release_identity(store)
