@@ -168,10 +168,10 @@ class SinkContext:
     subtask: int
     parallelism: int
     attempt_token: str
+    first_epoch: int = 1
 
 
 class SinkWriter(ABC):
-    first_epoch: int = 1
     """Stages rows in the current epoch. Owned by the subtask's thread."""
 
     def open(self, context: SinkContext) -> None:  # noqa: B027

@@ -73,5 +73,5 @@ class _ConsoleCommitter(SinkCommitter):
             return
         table = pa.concat_tables([decode_rows(message) for _, message in sorted(permit.messages.items())])
         text = render_table(table, self._sink.num_rows, 20 if self._sink.truncate else 0, self._sink.time_zone)
-        sys.stdout.write(f"{_RULE}\nBatch: {permit.epoch}\n{_RULE}\n{text}\n")
+        sys.stdout.write(f"{_RULE}\nBatch: {permit.batch}\n{_RULE}\n{text}\n")
         sys.stdout.flush()

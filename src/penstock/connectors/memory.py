@@ -19,21 +19,29 @@ class MemorySink(Sink):
     Args:
         name: the query's name, under which the rows can be read.
         schema: of the rows.
+        replaces: each epoch with rows replaces the table (complete mode), instead of adding to it.
     """
 
-    def __init__(self, name: str, schema: pa.Schema) -> None:
+    def __init__(self, name: str, schema: pa.Schema, replaces: bool = False) -> None:
         self.name = name
         self.schema = schema
+        self.replaces = replaces
         self._lock = threading.Lock()
-        self._epochs: dict[tuple[str, int], pa.Table] = {}
+        self._version = 0
+        self._newest = ("", 0)
+        self._epochs: list[pa.Table] = []
 
     def describe(self) -> str:
         return "MemorySink"
 
     def table(self) -> pa.Table:
         """The rows committed so far, epoch by epoch. May be called from any thread."""
+        return self.read()[1]
+
+    def read(self) -> tuple[int, pa.Table]:
+        """The table, and a number that rises whenever it changes."""
         with self._lock:
-            return pa.concat_tables([self.schema.empty_table(), *self._epochs.values()])
+            return self._version, pa.concat_tables([self.schema.empty_table(), *self._epochs])
 
     def create_writer(self) -> SinkWriter:
         return _MemoryWriter(self.schema)
@@ -42,16 +50,21 @@ class MemorySink(Sink):
         return _MemoryCommitter(self)
 
     def keep(self, permit: EpochCommit) -> None:
-        """Add an epoch's rows; an epoch that is already there is left as it is."""
+        """Take an epoch's rows; epochs come in order, and the last one may come again."""
         tables = [decode_rows(message) for _, message in sorted(permit.messages.items())]
         if not tables:
             return
+        rows = pa.concat_tables(tables).cast(self.schema)
         with self._lock:
-            self._epochs.setdefault((permit.query_id, permit.epoch), pa.concat_tables(tables).cast(self.schema))
+            if self._newest == (permit.query_id, permit.epoch):
+                return
+            self._newest = permit.query_id, permit.epoch
+            self._epochs = [rows] if self.replaces else [*self._epochs, rows]
+            self._version += 1
 
     def __getstate__(self) -> dict[str, object]:
         # The copies in the slots write only; rows and lock stay on the driver.
-        return {"name": self.name, "schema": self.schema}
+        return {"name": self.name, "schema": self.schema, "replaces": self.replaces}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__init__(**state)  # type: ignore[misc]

@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 import pyarrow as pa
-from pyspark.sql import Row
-from pyspark.sql.conversion import ArrowTableToRowsConversion
 from pyspark.sql.datasource import (
     CaseInsensitiveDict,
     DataSource,
@@ -22,11 +20,12 @@ from pyspark.sql.datasource import (
     DataSourceStreamWriter,
     WriterCommitMessage,
 )
-from pyspark.sql.types import StructType, _create_row
+from pyspark.sql.types import StructType
 
 from penstock.connectors.base import EpochCommit, Sink, SinkCommitter, SinkContext, SinkWriter
 from penstock.connectors.commit_messages import decode_message, encode_message
 from penstock.connectors.signed import load_key
+from penstock.connectors.spark_rows import to_rows
 from penstock.errors import CommitFailed, CommitUnknown, DataError, SinkError
 from penstock.operators.user_code import to_session_zone, user_errors
 from penstock.operators.user_iterator import UserIterator
@@ -136,22 +135,12 @@ class _PythonSinkWriter(SinkWriter):
         if isinstance(self._writer, DataSourceStreamArrowWriter):
             yield self._writer.write(_in_session_zone(batch, self._sink.time_zone) for batch in batches)
         else:
-            yield self._writer.write(_rows(batches, self._sink.spark_schema()))
+            schema = self._sink.spark_schema()
+            yield self._writer.write(row for batch in batches for row in to_rows(batch, schema))
 
 
 def _in_session_zone(batch: pa.RecordBatch, time_zone: str) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([to_session_zone(c, time_zone) for c in batch.columns], names=batch.schema.names)
-
-
-def _rows(batches: Iterator[pa.RecordBatch], schema: StructType) -> Iterator[Row]:
-    """Rows as PySpark's own data source worker makes them."""
-    converters = [ArrowTableToRowsConversion._create_converter(f.dataType, binary_as_bytes=True) for f in schema]
-    names = schema.fieldNames()
-    for batch in batches:
-        columns = [column.to_pylist() for column in batch.columns]
-        for values in zip(*columns, strict=True):
-            converted = [convert(value) for convert, value in zip(converters, values, strict=True)]
-            yield _create_row(fields=names, values=converted)
 
 
 class _PythonSinkCommitter(SinkCommitter):

@@ -96,6 +96,7 @@ class Attempt:
             address.host,
             self._server.port,
             secret,
+            first_epoch=ready.first_checkpoint,
         )
         try:
             self._job: SlotJob = launcher.launch(task, self._parallelism)

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future
+from pathlib import Path
 from typing import TypeVar
 
 from penstock.config import Options
@@ -23,6 +24,8 @@ from penstock.snapshot.location import claim_identity, identity_of, open_locatio
 from penstock.snapshot.model import QueryIdentity, SnapshotMetadata
 from penstock.snapshot.store import Store
 
+STAGED = "staged"
+"""Below the checkpoint location: what sinks stage that have no place of their own, by sink."""
 _POLL_S = 0.2
 _T = TypeVar("_T")
 
@@ -95,6 +98,9 @@ class QueryExecution:
         identity = claim_identity(store, proposed)
         self._query_id = identity.query_id
         self._figures = Figures(self._graph, self._query_id, self._run_id, self._name)
+        for vertex in self._graph.vertices:
+            if vertex.sink is not None:
+                vertex.sink.sink.stage_in(str(Path(store.root) / STAGED / vertex.sink.operator_id))
         plan = AttemptPlan(
             self._query_id, self._name or "", self._graph, self._options, store.root, self._until_available
         )

@@ -261,7 +261,9 @@ class Slot:
 
         def build() -> Subtask:
             restore = None if manifest is None else load_restore(manifest, self._store)
-            context = SinkContext(task.query_id, task.generation, self._index, task.graph.parallelism, self._token)
+            context = SinkContext(
+                task.query_id, task.generation, self._index, task.graph.parallelism, self._token, task.first_epoch
+            )
             return Subtask(vertex, task.graph, subtask_id, task.generation, task.options, self._host, restore, context)
 
         return SubtaskThread(

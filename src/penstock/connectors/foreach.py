@@ -1,0 +1,117 @@
+"""``foreach(f)``: every row to the user's code, in the slots, with PySpark's protocol.
+
+Per subtask and epoch with rows a fresh copy of ``f`` is opened with its first row, gets the rows, and is closed when
+the epoch ends, before the epoch is part of any snapshot: rows are seen **at least once**. A recovery repeats those
+since the last complete checkpoint, and nothing ties what ``f`` did to a commit.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql.types import StructType
+
+from penstock.connectors.base import EpochCommit, Sink, SinkCommitter, SinkContext, SinkWriter
+from penstock.connectors.spark_rows import to_rows
+from penstock.errors import ConfigError, GenerationFailed
+from penstock.operators.user_code import user_errors
+
+OPERATOR = "foreach"
+
+
+class ForeachSink(Sink):
+    """See the module's text.
+
+    ``open(partition_id, epoch_id)`` gets the subtask's number and a number that rises with every epoch of this subtask
+    and is never used again, over restarts too; it is not the batch id, which an epoch gets when it is committed.
+
+    Args:
+        schema: of the rows.
+        spark_schema_json: the same as ``StructType.json()``.
+        f: a function of one Row, or an object with ``process(row)`` and, optionally, ``open(partition_id, epoch_id)``
+            and ``close(error)``; checked by the caller.
+
+    Raises:
+        ConfigError: ``f`` cannot be sent to the slots.
+    """
+
+    def __init__(self, schema: pa.Schema, spark_schema_json: str, f: Any) -> None:
+        self.schema = schema
+        self.spark_schema_json = spark_schema_json
+        try:
+            self.pickled: bytes = cloudpickle.dumps(f)
+        except Exception as error:
+            raise ConfigError(
+                f"what foreach was given cannot be sent to the slots: {type(error).__name__}: {error}; open "
+                "connections and locks in open(), not in the constructor"
+            ) from error
+
+    def describe(self) -> str:
+        return "ForeachTable"
+
+    def create_writer(self) -> SinkWriter:
+        return _ForeachWriter(self)
+
+    def create_committer(self) -> SinkCommitter:
+        return _ForeachCommitter()
+
+
+class _ForeachWriter(SinkWriter):
+    def __init__(self, sink: ForeachSink) -> None:
+        self._sink = sink
+        self._schema = StructType.fromJson(json.loads(sink.spark_schema_json))
+        self._subtask = 0
+        self._epoch = 0
+        self._user: Any = None
+        self._wanted = True
+
+    def open(self, context: SinkContext) -> None:
+        self._subtask = context.subtask
+        self._epoch = context.first_epoch
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        with user_errors(OPERATOR):
+            if self._user is None:
+                self._begin()
+            if self._wanted:
+                self._process(batch)
+
+    def prepare(self, epoch: int) -> bytes | None:
+        self._epoch = epoch + 1
+        self._end(None)
+        return None
+
+    def close(self) -> None:
+        """An epoch that is given up half-way is an error to ``f``: its rows come again."""
+        self._end(GenerationFailed("the epoch was given up: its rows come again, or the query was stopped"))
+
+    def _begin(self) -> None:
+        """As in PySpark: if ``open`` raises, ``close`` is not called."""
+        user = cloudpickle.loads(self._sink.pickled)
+        opens = not callable(user) and hasattr(user, "open")
+        self._wanted = bool(user.open(self._subtask, self._epoch)) if opens else True
+        self._user = user
+
+    def _process(self, batch: pa.RecordBatch) -> None:
+        process = self._user if callable(self._user) else self._user.process
+        try:
+            for row in to_rows(batch, self._schema):
+                process(row)
+        except Exception as error:
+            self._end(error)
+            raise
+
+    def _end(self, error: Exception | None) -> None:
+        """``close`` is called whatever ``open`` returned, with what ``process`` raised, if it did."""
+        user, self._user = self._user, None
+        if user is not None and not callable(user) and hasattr(user, "close"):
+            with user_errors(OPERATOR):
+                user.close(error)
+
+
+class _ForeachCommitter(SinkCommitter):
+    def commit(self, permit: EpochCommit) -> None:
+        """Nothing was staged."""

@@ -1,0 +1,220 @@
+"""Rows of an epoch as Parquet files that wait for the driver: what sinks stage that hand a DataFrame to Spark.
+
+Below the sink's staging directory (``Sink.stage_in``)::
+
+    g3-<token>-00002-000005.parquet       Generation 3, subtask 2, the sixth file of its writer
+
+Columns are named by position, so that any column names will do. A message names its files relative to the directory: a
+checkpoint location can be moved. A file is needed until the log says that its epoch is committed, since until then the
+epoch may be handed over again; the next ``settled`` removes it. What a crash leaves goes with ``abandon``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from abc import abstractmethod
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.connectors.base import EpochCommit, Sink, SinkCommitter, SinkContext, SinkWriter
+from penstock.connectors.local_files import fsync_directory, fsync_file
+from penstock.errors import CommitUnknown, NotSupported, SinkError
+
+ROW_GROUP_ROWS = 1 << 17
+"""Rows are gathered to row groups of this many, so that small slices do not make small row groups ..."""
+ROW_GROUP_BYTES = 32 << 20
+"""... unless their Arrow bytes reach this: what a writer holds in memory is bounded."""
+
+_NAME = re.compile(r"^g(\d+)-[0-9a-f]+-\d+-\d+\.parquet$")
+
+
+class StagedRows(msgspec.Struct, frozen=True):
+    """One file: what one subtask staged in one epoch."""
+
+    file: str
+    rows: int
+    size: int
+
+
+class StagingSink(Sink):
+    """A sink whose writers stage rows in files.
+
+    Args:
+        schema: of the rows; names may repeat.
+
+    Raises:
+        NotSupported: a column's type has no form in Parquet.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        for field in schema:
+            _check_type(field.name, field.type, self.describe())
+        self.schema = schema
+        self._directory = ""
+
+    def stage_in(self, directory: str) -> None:
+        self._directory = directory
+
+    @property
+    def directory(self) -> Path:
+        if not self._directory:
+            raise SinkError(f"{self.describe()} was not told where to stage rows")
+        return Path(self._directory)
+
+    def create_writer(self) -> SinkWriter:
+        return StagedRowsWriter(self.directory, self.schema)
+
+
+def positional_names(count: int) -> list[str]:
+    """The columns' names in staged files."""
+    return [f"c{position}" for position in range(count)]
+
+
+class StagedRowsWriter(SinkWriter):
+    """Writes one file per epoch, gathered into row groups."""
+
+    def __init__(self, directory: Path, schema: pa.Schema) -> None:
+        self._directory = directory
+        names = positional_names(len(schema))
+        self._schema = pa.schema([pa.field(name, field.type) for name, field in zip(names, schema, strict=True)])
+        self._context = SinkContext("", 0, 0, 0, "")
+        self._opened = 0
+        self._path: Path | None = None
+        self._writer: pq.ParquetWriter | None = None
+        self._rows = 0
+        self._gathered: list[pa.RecordBatch] = []
+        self._gathered_rows = 0
+        self._gathered_bytes = 0
+
+    def open(self, context: SinkContext) -> None:
+        self._context = context
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._gathered.append(pa.RecordBatch.from_arrays(batch.columns, schema=self._schema))
+        self._gathered_rows += batch.num_rows
+        self._gathered_bytes += batch.nbytes
+        if self._gathered_rows >= ROW_GROUP_ROWS or self._gathered_bytes >= ROW_GROUP_BYTES:
+            self._flush()
+
+    def prepare(self, epoch: int) -> bytes | None:
+        self._flush()
+        path, writer = self._path, self._writer
+        if path is None or writer is None:
+            return None
+        try:
+            writer.close()
+            fsync_file(path)
+            fsync_directory(path.parent)
+            staged = StagedRows(path.name, self._rows, path.stat().st_size)
+        except (OSError, pa.ArrowException) as error:
+            raise SinkError(f"cannot write {path}: {error}") from error
+        self._path, self._writer, self._rows = None, None, 0
+        return msgspec.json.encode(staged)
+
+    def close(self) -> None:
+        """Let go of an unfinished file and remove it: no message names it."""
+        path, writer = self._path, self._writer
+        self._path = self._writer = None
+        if path is None or writer is None:
+            return
+        try:
+            writer.close()
+            path.unlink(missing_ok=True)
+        except (OSError, pa.ArrowException) as error:
+            raise SinkError(f"cannot close {path}: {error}") from error
+
+    def _flush(self) -> None:
+        if not self._gathered:
+            return
+        try:
+            if self._writer is None:
+                self._start_file()
+            assert self._writer is not None
+            table = pa.Table.from_batches(self._gathered)
+            self._writer.write_table(table, row_group_size=max(1, table.num_rows))
+        except (OSError, pa.ArrowException) as error:
+            raise SinkError(f"cannot write {self._path or self._directory}: {error}") from error
+        self._rows += table.num_rows
+        self._gathered, self._gathered_rows, self._gathered_bytes = [], 0, 0
+
+    def _start_file(self) -> None:
+        context = self._context
+        name = f"g{context.generation}-{context.attempt_token}-{context.subtask:05d}-{self._opened:06d}.parquet"
+        self._opened += 1
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._path = self._directory / name
+        self._writer = pq.ParquetWriter(
+            self._path, self._schema, compression="snappy", coerce_timestamps="us", store_decimal_as_integer=True
+        )
+
+
+class StagedRowsCommitter(SinkCommitter):
+    """Hands the files of each epoch over, and removes them once they cannot be asked for again.
+
+    Args:
+        sink: whose files these are.
+    """
+
+    def __init__(self, sink: StagingSink) -> None:
+        self._directory = sink.directory
+        self._committed: dict[int, list[str]] = {}
+
+    @abstractmethod
+    def deliver(self, permit: EpochCommit, files: Sequence[str]) -> None:
+        """Make the rows in ``files`` (absolute paths, at least one) visible. As ``SinkCommitter.commit``."""
+
+    def commit(self, permit: EpochCommit) -> None:
+        staged = [msgspec.json.decode(message, type=StagedRows) for _, message in sorted(permit.messages.items())]
+        if not staged:
+            return
+        for one in staged:
+            self._check(permit.epoch, one)
+        self.deliver(permit, [str(self._directory / one.file) for one in staged])
+        self._committed[permit.epoch] = [one.file for one in staged]
+
+    def settled(self, epoch: int) -> None:
+        for committed in [known for known in self._committed if known <= epoch]:
+            for file in self._committed.pop(committed):
+                self._remove(self._directory / file)
+
+    def abandon(self, generation: int, pending: Collection[bytes] = ()) -> None:
+        """Remove what Generations up to ``generation`` staged, but what may be handed over again: epochs whose commit
+        is not in the log yet, and ``pending``."""
+        needed = {file for files in self._committed.values() for file in files}
+        needed |= {msgspec.json.decode(message, type=StagedRows).file for message in pending}
+        for path in sorted(self._directory.glob("g*.parquet")):
+            match = _NAME.match(path.name)
+            if match is not None and int(match[1]) <= generation and path.name not in needed:
+                self._remove(path)
+
+    def _check(self, epoch: int, staged: StagedRows) -> None:
+        path = self._directory / staged.file
+        try:
+            size = path.stat().st_size
+        except OSError as error:
+            raise CommitUnknown(
+                f"epoch {epoch}: {path} with {staged.rows} rows cannot be read ({error}); staged files belong to the "
+                "checkpoint location and must not be removed"
+            ) from error
+        if size != staged.size:
+            raise CommitUnknown(f"epoch {epoch}: {path} has {size} bytes, not {staged.size}; someone changed it")
+
+    def _remove(self, path: Path) -> None:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise SinkError(f"cannot remove {path}: {error}") from error
+
+
+def _check_type(name: str, kind: pa.DataType, sink: str) -> None:
+    if pa.types.is_null(kind) or pa.types.is_duration(kind) or pa.types.is_interval(kind):
+        raise NotSupported(f"{sink} cannot stage column {name} of type {kind}: cast it")
+    for i in range(kind.num_fields):
+        _check_type(f"{name}.{kind.field(i).name}", kind.field(i).type, sink)

@@ -1,0 +1,70 @@
+"""What the writer says about a sink, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
+
+from penstock.connectors.base import Sink
+from penstock.errors import ConfigError, NotSupported
+
+
+class SinkKind(Enum):
+    """How the writer was told where to write: by ``format(...)``, or by a method of its own."""
+
+    FORMAT = "format"
+    FOREACH = "foreach"
+    FOREACH_BATCH = "foreachBatch"
+    TABLE = "toTable"
+
+
+@dataclass(frozen=True)
+class Output:
+    """A sink, and what the session does after each committed epoch. ``runs_spark_jobs``: its commits do, so that a slot
+    has to be left free for them."""
+
+    sink: Sink
+    on_commit: Callable[[], None] = lambda: None
+    runs_spark_jobs: bool = False
+
+
+@dataclass(frozen=True)
+class SinkRequest:
+    """What the user said about the sink; option names are in lower case.
+
+    ``target``: the function or writer of ``foreach`` and ``foreachBatch``, the table's name of ``toTable``.
+    """
+
+    format: str | type[DataSource]
+    output_mode: str
+    query_name: str | None
+    options: Mapping[str, str]
+    partition_by: tuple[str, ...] = ()
+    kind: SinkKind = SinkKind.FORMAT
+    target: object = None
+
+
+def time_zone(spark: SparkSession) -> str:
+    """The session's."""
+    return spark.conf.get("spark.sql.session.timeZone") or "UTC"
+
+
+def refuse_unknown(sink: str, options: Mapping[str, str], known: tuple[str, ...]) -> None:
+    """ConfigError for the first option that the sink does not have."""
+    unknown = sorted(name for name in options if name not in known)
+    if unknown:
+        hint = f"known: {', '.join(known)}" if known else "it has none"
+        raise ConfigError(f"option {unknown[0]} of the {sink} sink is not known; {hint}")
+
+
+def refuse_all_but_append(source: str, request: SinkRequest) -> None:
+    """In Spark's words: files are added, never changed."""
+    if request.output_mode != "append":
+        raise NotSupported(
+            f"Data source {source} does not support {request.output_mode.capitalize()} output mode: use "
+            "outputMode('append'), or a sink that takes updates"
+        )

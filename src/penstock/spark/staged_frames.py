@@ -1,0 +1,44 @@
+"""Rows that slots staged in Parquet files, as DataFrames of the session."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructField, StructType
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_OPTIONS = {
+    "datetimeRebaseMode": "CORRECTED",  # dates are written in the Gregorian calendar, however old
+    "ignoreCorruptFiles": "false",
+    "ignoreMissingFiles": "false",
+    "mergeSchema": "false",
+}
+"""What the session's settings must not change: a row that is staged is read, as it was."""
+
+_GLOB = re.compile(r"([\\*?\[\]{}])")
+
+
+def staged_frame(spark: SparkSession, files: Sequence[str], names: Sequence[str], schema: StructType) -> DataFrame:
+    """The rows of ``files`` as a DataFrame of exactly ``schema``, nullability and metadata included.
+
+    The files are read whenever an action runs. Call it on the thread that uses the DataFrame: the session becomes that
+    thread's active one.
+
+    Args:
+        files: absolute paths on a file system that all executors share.
+        names: the columns' names in the files, by position.
+        schema: what the DataFrame has.
+    """
+    jvm: Any = spark._jvm
+    jvm.org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)
+    stored = StructType([StructField(name, field.dataType) for name, field in zip(names, schema, strict=True)])
+    paths = ["file:" + _GLOB.sub(r"\\\1", file) for file in files]
+    read = spark.read.schema(stored).options(**_OPTIONS).parquet(*paths)
+    rows = read._jdf.queryExecution().toRdd()
+    java_schema = jvm.org.apache.spark.sql.types.DataType.fromJson(schema.json())
+    return DataFrame(spark._jsparkSession.internalCreateDataFrame(rows, java_schema, False), spark)
