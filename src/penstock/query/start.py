@@ -79,7 +79,8 @@ def start_query(df: DataFrame, request: StartRequest) -> StreamingQuery:
             options=replace(options, parallelism=parallelism),
             launcher=launcher,
             bus=ListenerBus(spark),
-            on_commit=output.on_commit,
+            until_available=request.trigger.until_available,
+            on_commit=lambda: _committed(chosen),
             on_end=lambda error: _ended(place, undo, error),
         )
         place.query = query

@@ -43,6 +43,7 @@ class StreamingQuery:
         location: the checkpoint location.
         options: parsed options.
         launcher: starts slots.
+        until_available: read what is there when it starts, commit it and end.
         bus: where listener events go.
         on_commit: called after each committed epoch, on a service thread.
         on_end: called once when the query ended, on a service thread, with its error if it failed: registries and
@@ -58,6 +59,7 @@ class StreamingQuery:
         options: Options,
         launcher: SlotLauncher,
         bus: EventBus,
+        until_available: bool = False,
         on_commit: Callable[[], None] = lambda: None,
         on_end: Callable[[PenstockError | None], None] = lambda error: None,
     ) -> None:
@@ -78,6 +80,7 @@ class StreamingQuery:
             location=location,
             options=options,
             launcher=launcher,
+            until_available=until_available,
             on_progress=self._progressed,
             on_end=self._finished,
         )
@@ -193,10 +196,32 @@ class StreamingQuery:
         with interruptible(), self._reported:
             self._reported.wait_for(lambda: self._reported_epoch >= committed_epoch, PROGRESS_FOLLOWS_S)
 
-    def stop(self) -> None:
-        """Stop without a final checkpoint: what is not committed is read again at the next start. Idempotent."""
-        self._execution.stop()
-        self._events.join(LISTENERS_HEAR_THE_END_S)
+    def stop(self, drain: bool = False) -> None:
+        """Stop without a final checkpoint: what is not committed is read again at the next start. Idempotent.
+
+        Args:
+            drain: read what the sources have now and let event time end first: every window closes, all is committed,
+                and this returns when the query has ended, however long that takes (not in a callback of its own). It is
+                for the end of a query: there is no restart from its location.
+
+        Raises:
+            NotSupported: a source cannot tell what it has now; the query goes on.
+            QueryFailed: a source has ended already, and the query goes on; or it ended before it was drained.
+            StreamingQueryException: the query failed before it was drained.
+        """
+        with interruptible():
+            if drain:
+                self._drain()
+            else:
+                self._execution.stop()
+            self._events.join(LISTENERS_HEAR_THE_END_S)
+
+    def _drain(self) -> None:
+        try:
+            self._execution.drain()
+        except QueryFailed:
+            self._raise_if_failed()
+            raise
 
     def explain(self, extended: bool = False) -> None:
         """Print the vertices with their operators and the edges between them; ``extended`` adds the schemas."""

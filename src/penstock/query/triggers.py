@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
-from penstock.errors import ConfigError, NotYet
+from penstock.config import duration_ms
+from penstock.errors import ConfigError
 
-KINDS = ("processingTime", "once", "continuous", "availableNow", "realTime")
+INTERVALS = ("processingTime", "continuous", "realTime")
+ONE_RUNS = ("availableNow", "once")
+KINDS = (*INTERVALS, *ONE_RUNS)
 
-_UNITS = {"millisecond": "ms", "second": "s", "minute": "m", "hour": "h"}
+_UNIT_US = {
+    "microsecond": 1,
+    "millisecond": 1_000,
+    "second": 1_000_000,
+    "minute": 60_000_000,
+    "hour": 3_600_000_000,
+    "day": 86_400_000_000,
+    "week": 604_800_000_000,
+}
+_TERM = re.compile(r"([+-]?)\s*(\d+(?:\.\d*)?|\.\d+)\s+([a-z]+?)s?(?:\s+|$)")
 
 
 @dataclass(frozen=True)
@@ -30,22 +44,39 @@ def parse_trigger(given: dict[str, Any]) -> Trigger:
     """The arguments of ``DataStreamWriter.trigger``; those that are None do not count.
 
     Raises:
-        ConfigError: none or several, an unknown one, or one of the wrong type.
-        NotYet: one of Spark's other triggers.
+        ConfigError: none or several, an unknown one, or one with a value that Spark would not take.
     """
     chosen = {name: value for name, value in given.items() if value is not None}
     if len(chosen) != 1 or not set(chosen) <= set(KINDS):
         raise ConfigError(f"give exactly one trigger of {', '.join(KINDS)}")
     name, value = next(iter(chosen.items()))
-    if name != "processingTime":
-        raise NotYet(f"trigger({name}=...) is not run yet; use trigger(processingTime='1 second') and stop()")
-    if not isinstance(value, str):
-        raise ConfigError(f"processingTime={value!r} is not a text; write for example '5 seconds'")
-    return Trigger(interval=_spark_interval(value))
+    if name in ONE_RUNS:
+        if value is not True:
+            raise ConfigError(f"trigger({name}={value!r}): only True is allowed; leave the trigger out otherwise")
+        return Trigger(until_available=True)
+    if not isinstance(value, str) or not value.strip():
+        raise ConfigError(f"trigger({name}={value!r}) is not a non-empty text; write for example '5 seconds'")
+    return Trigger(interval=f"{max(1, _interval_ms(name, value))}ms")
 
 
-def _spark_interval(text: str) -> str:
-    """Spark's ``5 seconds`` in Penstock's spelling; ``0 seconds`` (as fast as possible) is a millisecond."""
-    number, _, unit = text.strip().lower().removeprefix("interval ").partition(" ")
-    short = _UNITS.get(unit.strip().rstrip("s"), unit.strip())
-    return "1ms" if number == "0" else f"{number}{short}"
+def _interval_ms(name: str, text: str) -> int:
+    """Milliseconds of an interval as Spark writes them (``1 minute 30 seconds``, ``interval 5 seconds``) or as
+    Penstock's options do (``90s``)."""
+    left = text.strip().lower()
+    left = re.sub(r"^interval\s+", "", left)
+    total_us, place = Decimal(0), 0
+    while (term := _TERM.match(left, place)) is not None and _is_term(term[2], term[3]):
+        total_us += Decimal(f"{term[1]}{term[2]}") * _UNIT_US[term[3]]
+        place = term.end()
+    if place < len(left):
+        if place == 0:
+            return duration_ms(name, text)
+        raise ConfigError(f"trigger({name}={text!r}) is not an interval; write for example '5 seconds'")
+    if total_us < 0:
+        raise ConfigError(f"trigger({name}={text!r}): the interval must not be negative")
+    return int(total_us // 1_000)
+
+
+def _is_term(number: str, unit: str) -> bool:
+    """Only seconds have fractions, as in Spark."""
+    return unit in _UNIT_US and ("." not in number or unit == "second")

@@ -69,7 +69,7 @@ class SourceFeed:
     def freeze(self) -> None:
         """What is there now is all; what was asked for is void. ``ask`` asks anew."""
         self._frozen = True
-        self._told_idle = False
+        self._asked = self._told_idle = False
         self._reader.freeze()
         self._poll_at_ms = None
 
