@@ -80,7 +80,7 @@ def start_query(df: DataFrame, request: StartRequest) -> StreamingQuery:
             launcher=launcher,
             bus=ListenerBus(spark),
             until_available=request.trigger.until_available,
-            on_commit=lambda: _committed(chosen),
+            on_commit=output.on_commit,
             on_end=lambda error: _ended(place, undo, error),
         )
         place.query = query
