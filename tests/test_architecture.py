@@ -138,7 +138,10 @@ def test_public_names() -> None:
         "DataStreamWriter",
         "StreamingQuery",
         "__version__",
+        "late",
+        "named",
         "session",
+        "start",
         "streams",
         "writeStream",
     ]

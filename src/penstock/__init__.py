@@ -8,18 +8,33 @@ from typing import TYPE_CHECKING, Any
 from penstock.version import __version__
 
 if TYPE_CHECKING:
+    from penstock.frontend.marks import late, named
     from penstock.query.sessions import session
+    from penstock.query.several import start
     from penstock.query.streaming_query import StreamingQuery
     from penstock.query.streams import streams
     from penstock.query.writer import DataStreamWriter, writeStream
 
-__all__ = ["DataStreamWriter", "StreamingQuery", "__version__", "session", "streams", "writeStream"]
+__all__ = [
+    "DataStreamWriter",
+    "StreamingQuery",
+    "__version__",
+    "late",
+    "named",
+    "session",
+    "start",
+    "streams",
+    "writeStream",
+]
 
 # Names are handed on when first asked for: a slot imports this package too, and must not load Spark's API for it.
 _HOMES = {
     "DataStreamWriter": "penstock.query.writer",
     "StreamingQuery": "penstock.query.streaming_query",
+    "late": "penstock.frontend.marks",
+    "named": "penstock.frontend.marks",
     "session": "penstock.query.sessions",
+    "start": "penstock.query.several",
     "streams": "penstock.query.streams",
     "writeStream": "penstock.query.writer",
 }

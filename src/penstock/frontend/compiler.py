@@ -53,9 +53,6 @@ _ONCE = {"EventTimeWatermark": refusals.SECOND_WATERMARK, "Aggregate": refusals.
 _MICROS_PER_MILLI = 1_000
 
 
-SINK_ID = "sink-0"
-
-
 def sink_id(output: int) -> str:
     """The operator id of an output's sink."""
     return f"sink-{output}"

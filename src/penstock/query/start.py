@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,11 +15,11 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.config import CONF_PREFIX, parse_options
 from penstock.connectors.local_files import local_path
 from penstock.errors import ConfigError, LocationError, PenstockError
-from penstock.frontend.compiler import SINK_ID, compile_plan
+from penstock.frontend.compiler import CompiledPlan, compile_outputs, sink_id
 from penstock.graph.model import SinkSpec
 from penstock.query.active_queries import ACTIVE_QUERIES, STOP_ACTIVE_RUN_CONF, Place
 from penstock.query.sessions import see_to_workers_python
-from penstock.query.sinks import SinkRequest, choose_sink
+from penstock.query.sinks import Output, SinkRequest, choose_sink
 from penstock.query.streaming_query import StreamingQuery
 from penstock.query.streams import TERMINATIONS
 from penstock.query.triggers import Trigger
@@ -37,27 +37,35 @@ TEMPORARY_LOCATION_FORMATS = ("memory", "console", "noop")
 
 
 @dataclass(frozen=True)
-class StartRequest:
-    """What the user asked for. Engine options are without prefix and in lower case."""
+class OutputRequest:
+    """What the user said about one output."""
 
+    df: DataFrame
     sink: SinkRequest
+
+
+@dataclass(frozen=True)
+class QueryRequest:
+    """What the user said about the query. Engine options are without prefix and in lower case."""
+
+    name: str | None
     checkpoint_location: str | None
     engine_options: Mapping[str, str]
     trigger: Trigger = field(default_factory=Trigger)
 
 
-def start_query(df: DataFrame, request: StartRequest) -> StreamingQuery:
+def start_query(outputs: Sequence[OutputRequest], request: QueryRequest) -> StreamingQuery:
     """Compile, check and start; see ``DataStreamWriter.start`` for the errors. Nothing is left behind by a refusal."""
-    plan = compile_plan(df, request.sink.output_mode)
-    spark = df.sparkSession
+    plan = compile_outputs([(output.df, output.sink.output_mode) for output in outputs])
+    spark = outputs[0].df.sparkSession
     interval = {} if request.trigger.interval is None else {"checkpoint.interval": request.trigger.interval}
     options = parse_options({**session_options(spark), **request.engine_options, **interval})
     see_to_workers_python(spark)
-    output = choose_sink(df, replace(request.sink, output_mode=plan.output_mode), plan.schema)
+    chosen = _choose_sinks(outputs, plan)
     undo = ExitStack()
     try:
-        location = _checkpoint_location(spark, request, undo)
-        place = _take_place(spark, request.sink.query_name, location, undo)
+        location = _checkpoint_location(spark, outputs, request, undo)
+        place = _take_place(spark, request.name, location, undo)
         launcher = SparkLauncher(spark)
         parallelism = (
             options.parallelism
@@ -69,27 +77,45 @@ def start_query(df: DataFrame, request: StartRequest) -> StreamingQuery:
                 f"parallelism {parallelism} is above maxParallelism {options.max_parallelism}: keys are divided among "
                 "at most so many subtasks; lower the one, or raise the other at a new checkpointLocation"
             )
-        launcher.require(parallelism + output.runs_spark_jobs)
+        launcher.require(parallelism + any(output.runs_spark_jobs for output in chosen))
         query = StreamingQuery(
-            plan.graph(
-                SinkSpec(SINK_ID, f"Sink ({output.sink.describe()})", output.sink), parallelism, options.max_parallelism
-            ),
-            name=request.sink.query_name,
+            plan.graph(_sink_specs(chosen), parallelism, options.max_parallelism),
+            name=request.name,
             location=location,
             options=replace(options, parallelism=parallelism),
             launcher=launcher,
             bus=ListenerBus(spark),
             until_available=request.trigger.until_available,
-            on_commit=output.on_commit,
+            on_commit=lambda: _committed(chosen),
             on_end=lambda error: _ended(place, undo, error),
         )
         place.query = query
-        output.on_commit()
+        _committed(chosen)
         query._start()
     except BaseException:
         undo.close()
         raise
     return query
+
+
+def _choose_sinks(outputs: Sequence[OutputRequest], plan: CompiledPlan) -> list[Output]:
+    return [
+        choose_sink(output.df, replace(output.sink, output_mode=mode), schema)
+        for output, mode, schema in zip(outputs, plan.output_modes, plan.schemas, strict=True)
+    ]
+
+
+def _sink_specs(outputs: Sequence[Output]) -> list[SinkSpec]:
+    return [
+        SinkSpec(sink_id(number), f"Sink ({output.sink.describe()})", output.sink)
+        for number, output in enumerate(outputs)
+    ]
+
+
+def _committed(outputs: Sequence[Output]) -> None:
+    """An epoch is visible: whatever the sinks have to do in the session."""
+    for output in outputs:
+        output.on_commit()
 
 
 def session_options(spark: SparkSession) -> dict[str, str]:
@@ -101,18 +127,20 @@ def session_options(spark: SparkSession) -> dict[str, str]:
     }
 
 
-def _checkpoint_location(spark: SparkSession, request: StartRequest, undo: ExitStack) -> str:
+def _checkpoint_location(
+    spark: SparkSession, outputs: Sequence[OutputRequest], request: QueryRequest, undo: ExitStack
+) -> str:
     """The location; a temporary one is removed by ``undo``.
 
     Raises:
-        LocationError: none was given and the sink keeps its rows.
+        LocationError: none was given and a sink keeps its rows.
     """
     if request.checkpoint_location:
         return local_path(request.checkpoint_location)
     base = spark.conf.get(LOCATION_CONF, None)
     if base:
-        return str(Path(local_path(base)) / (request.sink.query_name or str(uuid.uuid4())))
-    if request.sink.format in TEMPORARY_LOCATION_FORMATS:
+        return str(Path(local_path(base)) / (request.name or str(uuid.uuid4())))
+    if all(output.sink.format in TEMPORARY_LOCATION_FORMATS for output in outputs):
         directory = tempfile.mkdtemp(prefix="penstock-checkpoint-")
         undo.callback(shutil.rmtree, directory, ignore_errors=True)
         return directory

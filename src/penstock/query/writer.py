@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSource
 from penstock.config import CONF_PREFIX, OPTION_NAMES
 from penstock.errors import ConfigError, NotYet
 from penstock.query.sinks import SinkKind, SinkRequest
-from penstock.query.start import StartRequest, start_query
+from penstock.query.start import OutputRequest, QueryRequest, start_query
 from penstock.query.streaming_query import StreamingQuery
 from penstock.query.triggers import Trigger, parse_trigger
 
@@ -152,21 +152,24 @@ class DataStreamWriter:
             self.queryName(queryName)
         if path is not None:
             self.option("path", path)
-        request = StartRequest(
-            SinkRequest(
-                self._format,
-                self._output_mode,
-                self._query_name,
-                dict(self._sink_options),
-                self._partition_by,
-                self._kind,
-                self._target,
-            ),
-            self._checkpoint_location,
-            dict(self._engine_options),
-            self._trigger,
+        return start_query([self._output()], self._about_query())
+
+    def _output(self) -> OutputRequest:
+        """What was said about this output."""
+        sink = SinkRequest(
+            self._format,
+            self._output_mode,
+            self._query_name,
+            dict(self._sink_options),
+            self._partition_by,
+            self._kind,
+            self._target,
         )
-        return start_query(self._df, request)
+        return OutputRequest(self._df, sink)
+
+    def _about_query(self) -> QueryRequest:
+        """What was said about the query as a whole."""
+        return QueryRequest(self._query_name, self._checkpoint_location, dict(self._engine_options), self._trigger)
 
 
 def writeStream(df: DataFrame) -> DataStreamWriter:  # noqa: N802 - PySpark's name
