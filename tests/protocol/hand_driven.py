@@ -161,6 +161,7 @@ class HandDriven:
         self.captures: dict[tuple[CheckpointId, SubtaskId], SubtaskCapture] = {}
         self.declined_: list[tuple[SubtaskId, CheckpointId]] = []
         self.requests: list[tuple[SubtaskId, int, int | None]] = []
+        self.looks: list[tuple[SubtaskId, int]] = []
         self.loads: list[tuple[SubtaskId, InflightEntry]] = []
         self.clock_s = self.tick_s = 0.0
         self.subtasks: dict[SubtaskId, Subtask] = {}
@@ -205,6 +206,9 @@ class HandDriven:
 
     def request_split(self, subtask: SubtaskId, holding: int, watermark_us: int | None, frozen: bool = False) -> None:
         self.requests.append((subtask, holding, watermark_us))
+
+    def looked(self, subtask: SubtaskId, number: int) -> None:
+        self.looks.append((subtask, number))
 
     def load(self, subtask: SubtaskId, entry: InflightEntry) -> None:
         self.loads.append((subtask, entry))

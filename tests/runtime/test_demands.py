@@ -133,3 +133,53 @@ def test_the_end_of_the_query_answers_all_demands() -> None:
         with pytest.raises(QueryFailed, match="ValueError: 3") as raised:
             future.result()
         assert raised.value.__cause__ is cause
+
+
+def test_every_reader_has_to_look_once_more() -> None:
+    demands = Demands([0, 3], readers=2)
+    assert demands.look_to_ask_for() is None
+    future = demanded(demands)
+    number = demands.look_to_ask_for()
+    assert number is not None
+    assert demands.look_to_ask_for() is None, "asked once"
+    look(demands, 0)
+    look(demands, 3)
+    for vertex, index in ((0, 0), (0, 1), (3, 0)):
+        demands.looked(vertex, index, number)
+    assert not demands.wants_checkpoint(dry=True)
+    demands.looked(3, 1, number - 1)
+    assert not demands.wants_checkpoint(dry=True), "a look that was asked for earlier"
+    demands.looked(3, 1, number)
+    assert demands.wants_checkpoint(dry=True)
+    demands.checkpoint_ended(completed(2))
+    demands.committed(2)
+    assert future.done()
+
+
+def test_a_later_demand_asks_for_a_later_look() -> None:
+    demands = Demands([0], readers=1)
+    demanded(demands)
+    first = demands.look_to_ask_for()
+    demanded(demands)
+    second = demands.look_to_ask_for()
+    assert first is not None
+    assert second is not None
+    assert second > first
+    look(demands)
+    demands.looked(0, 0, first)
+    assert demands.wants_checkpoint(dry=True), "for the first demand"
+    assert not demands.wants_checkpoint(dry=True)
+
+
+def test_readers_are_asked_anew_after_a_failure() -> None:
+    demands = Demands([0], readers=1)
+    demanded(demands)
+    number = demands.look_to_ask_for()
+    assert number is not None
+    demands.looked(0, 0, number)
+    demands.generation_failed()
+    look(demands)
+    assert not demands.wants_checkpoint(dry=True), "the reader that answered is gone"
+    assert demands.look_to_ask_for() == number
+    demands.looked(0, 0, number)
+    assert demands.wants_checkpoint(dry=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from penstock.config import Options
@@ -15,6 +15,7 @@ from penstock.runtime.messages import (
     CheckpointAbort,
     CheckpointComplete,
     Deploy,
+    LookAgain,
     Register,
     SourceEnds,
     SourceFreezes,
@@ -120,6 +121,11 @@ class Attempt:
     def run(self, slot: int) -> bool:
         """A slot runs; True when all do."""
         self.running.add(slot)
+        return self.runs
+
+    @property
+    def runs(self) -> bool:
+        """All slots do."""
         return len(self.running) == self._parallelism
 
     def gone(self, slot: int) -> None:
@@ -190,6 +196,11 @@ class Attempt:
                 self.broadcast(SourceFreezes(vertex))
             case sp.Ended(vertex):
                 self.broadcast(SourceEnds(vertex))
+
+    def look_again(self, vertices: Sequence[int], number: int) -> None:
+        """Every reader of these vertices answers with the number once it is idle after another look."""
+        for vertex in vertices:
+            self.broadcast(LookAgain(vertex, number))
 
     def stop(self) -> None:
         """Ask for an orderly end; ``Stopped`` follows from each slot."""

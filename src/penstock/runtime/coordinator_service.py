@@ -41,6 +41,7 @@ from penstock.runtime.launching import SlotLauncher
 from penstock.runtime.messages import (
     CheckpointAck,
     CheckpointDecline,
+    Looked,
     Register,
     Running,
     SlotFailed,
@@ -171,7 +172,7 @@ class CoordinatorService:
         self._ticket_numbers = itertools.count(1)
         self._snapshots: dict[int, SnapshotMetadata] = {}
         self._source_vertices = [v.id for v in graph.vertices if v.source is not None]
-        self._demands = Demands(self._source_vertices)
+        self._demands = Demands(self._source_vertices, graph.parallelism)
         self._started: Future[None] = Future()
         self.error: PenstockError | None = None
         self.all_committed = False
@@ -317,6 +318,8 @@ class CoordinatorService:
             case SplitRequest(vertex, index, holding, watermark_us, frozen):
                 request = sp.Requested(index, holding, watermark_us, frozen=frozen)
                 self._feed(w.SplitRequested(generation, vertex, request))
+            case Looked(vertex, index, number):
+                self._demands.looked(vertex, index, number)
             case SubtaskFinished(vertex, index):
                 self._feed(w.SubtaskFinished(generation, SubtaskId(vertex, index)))
             case SlotMetrics():
@@ -504,6 +507,8 @@ class CoordinatorService:
         """Once a demand's sources are dry, a strictly aligned checkpoint goes behind their last rows."""
         if self._attempt is None:
             return
+        if self._attempt.runs and (number := self._demands.look_to_ask_for()) is not None:
+            self._attempt.look_again(self._source_vertices, number)
         if self._demands.wants_checkpoint(self._core.dry, self._core.finished_sources):
             future: Future[SnapshotMetadata] = Future()
             future.add_done_callback(self._demands.checkpoint_ended)

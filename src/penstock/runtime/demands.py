@@ -1,9 +1,10 @@
 """``processAllAvailable``: what has to happen until everything that could be found is committed.
 
 A demand waits until all sources are dry and each has been looked at by a look that began after it, or is not looked at
-any more because its discovery is finished. Then a strictly aligned checkpoint follows the last rows, and the demand is
-met when that checkpoint's epoch is committed. All demands that wait share one checkpoint. A failure in between starts
-it over: what is read again may not be committed yet.
+any more because its discovery is finished; and until every reader, too, has said that it is idle after a look of its
+own that began after the demand (some have splits that never end). Then a strictly aligned checkpoint follows the last
+rows, and the demand is met when that checkpoint's epoch is committed. All demands that wait share one checkpoint. A
+failure in between starts it over: what is read again may not be committed yet.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from penstock.snapshot.model import SnapshotMetadata
 class _Demand:
     future: Future[None]
     looks: dict[int, int]
+    number: int
 
 
 class Demands:
@@ -28,9 +30,13 @@ class Demands:
 
     Args:
         sources: vertices with a source.
+        readers: how many readers each has.
     """
 
-    def __init__(self, sources: Sequence[int]) -> None:
+    def __init__(self, sources: Sequence[int], readers: int = 0) -> None:
+        self._readers = [(vertex, index) for vertex in sources for index in range(readers)]
+        self._number = self._asked = 0
+        self._looked = dict.fromkeys(self._readers, 0)
         self._issued = dict.fromkeys(sources, 0)
         self._executed = dict.fromkeys(sources, 0)
         self._waiting: list[_Demand] = []
@@ -40,7 +46,20 @@ class Demands:
         self._epoch: int | None = None
 
     def add(self, future: Future[None]) -> None:
-        self._waiting.append(_Demand(future, self._next_looks()))
+        self._number += 1
+        self._waiting.append(_Demand(future, self._next_looks(), self._number))
+
+    def look_to_ask_for(self) -> int | None:
+        """A number that all readers are to be asked to look with, if it is time; then it counts as asked. To be called
+        while all of them run."""
+        if not self._waiting or self._waiting[-1].number <= self._asked:
+            return None
+        self._asked = self._waiting[-1].number
+        return self._asked
+
+    def looked(self, vertex: int, index: int, number: int) -> None:
+        """A reader's answer."""
+        self._looked[vertex, index] = number
 
     def issued(self, work: w.Work) -> None:
         if isinstance(work, w.Look):
@@ -59,6 +78,7 @@ class Demands:
             demand
             for demand in self._waiting
             if all(self._executed[v] >= n or v in finished for v, n in demand.looks.items())
+            and all(number >= demand.number for number in self._looked.values())
         ]
         if not ready:
             return False
@@ -84,6 +104,7 @@ class Demands:
     def generation_failed(self) -> None:
         """A checkpoint that is still wanted would be taken of the next Generation, before it has read everything."""
         self._void = self._out and self._epoch is None
+        self._asked, self._looked = 0, dict.fromkeys(self._readers, 0)
         for demand in self._waiting:
             demand.looks = self._next_looks()
 
@@ -103,7 +124,8 @@ class Demands:
 
     def _again(self) -> None:
         looks = self._next_looks()
-        self._waiting += [_Demand(future, looks) for future in self._covered]
+        self._number += bool(self._covered)
+        self._waiting += [_Demand(future, looks, self._number) for future in self._covered]
         self._covered, self._out, self._epoch, self._void = [], False, None, False
 
     def _next_looks(self) -> dict[int, int]:

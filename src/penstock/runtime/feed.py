@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.connectors.base import SourceReader, Split
 from penstock.errors import ProtocolViolation
-from penstock.ids import SubtaskId
+from penstock.ids import CheckpointId, SubtaskId
 from penstock.runtime.host import SubtaskHost
 
 
@@ -30,6 +30,8 @@ class SourceFeed:
         self._requests = 0
         self._told_idle = False
         self._frozen = False
+        self._look: int | None = None
+        self._captures: dict[CheckpointId, Sequence[Split]] = {}
         self._poll_at_ms: float | None = None
         self._unfinished: tuple[Split, ...] = ()
         for split in splits:
@@ -66,6 +68,12 @@ class SourceFeed:
         self._unfinished = tuple(self._reader.snapshot())
         self._poll_at_ms = None
 
+    def look(self, number: int) -> None:
+        """Idle is, from now on, who finds nothing in a look that begins now; ``ask`` answers with this number then."""
+        self._look = number
+        self._reader.look()
+        self._poll_at_ms = None
+
     def freeze(self) -> None:
         """What is there now is all; what was asked for is void. ``ask`` asks anew."""
         self._frozen = True
@@ -92,14 +100,27 @@ class SourceFeed:
         reads side by side always has a request out.
         """
         idle = not self._unfinished or self._reader.caught_up()
-        if idle == self._told_idle and (self._asked or not self._reader.side_by_side):
-            return
-        self._told_idle = idle
-        self._asked = True
-        self._requests += 1
-        self._host.request_split(self._subtask, 0 if idle else len(self._unfinished), watermark_us, self._frozen)
+        if idle != self._told_idle or (self._reader.side_by_side and not self._asked):
+            self._told_idle = idle
+            self._asked = True
+            self._requests += 1
+            self._host.request_split(self._subtask, 0 if idle else len(self._unfinished), watermark_us, self._frozen)
+        if idle and self._look is not None:
+            self._host.looked(self._subtask, self._look)
+            self._look = None
 
-    def end_epoch(self) -> Sequence[Split]:
-        """The unfinished splits, behind the last row of the epoch."""
+    def end_epoch(self, checkpoint: CheckpointId) -> Sequence[Split]:
+        """The unfinished splits, behind the last row of the checkpoint's epoch."""
         self._reader.epoch_ended()
-        return self._reader.snapshot()
+        self._captures[checkpoint] = splits = self._reader.snapshot()
+        return splits
+
+    def completed(self, checkpoint: CheckpointId) -> None:
+        """The checkpoint's snapshot exists. Of older ones nothing is news any more."""
+        splits = self._captures.get(checkpoint)
+        self._captures = {later: kept for later, kept in self._captures.items() if later > checkpoint}
+        if splits is not None:
+            self._reader.committed(splits)
+
+    def aborted(self, checkpoint: CheckpointId) -> None:
+        self._captures.pop(checkpoint, None)

@@ -91,6 +91,13 @@ class SourceFrozen:
 
 
 @dataclass(frozen=True, slots=True)
+class LookedFor:
+    """To a source subtask: say ``SubtaskHost.looked`` once the reader is idle and has looked at the outside anew."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class SourceEnded:
     """To a source subtask: it has been given its last split. It ends when it has read what it holds."""
 
@@ -112,6 +119,7 @@ InboxEvent = (
     | SplitsAssigned
     | SourceFrozen
     | SourcesDry
+    | LookedFor
     | SourceEnded
     | RecoveredLoaded
 )
@@ -139,6 +147,9 @@ class SubtaskHost(Protocol):
     def request_split(self, subtask: SubtaskId, holding: int, watermark_us: int | None, frozen: bool = False) -> None:
         """Ask for one more split. ``holding`` splits are still unread; 0 means idle at this generated watermark.
         ``frozen``: asked behind ``SourceFrozen``."""
+
+    def looked(self, subtask: SubtaskId, number: int) -> None:
+        """In answer to ``LookedFor``: idle after a look that began behind it."""
 
     def finished(self, subtask: SubtaskId) -> None:
         """All input of this subtask has ended and its own end has gone out; it goes on passing barriers. Said once."""

@@ -45,6 +45,14 @@ class SplitRequest(msgspec.Struct, frozen=True, tag=True):
     frozen: bool = False
 
 
+class Looked(msgspec.Struct, frozen=True, tag=True):
+    """A reader is idle after a look at the outside that began behind ``LookAgain``."""
+
+    vertex: int
+    index: int
+    number: int
+
+
 class SubtaskFinished(msgspec.Struct, frozen=True, tag=True):
     """All input of a subtask has ended; it stays for barriers."""
 
@@ -133,6 +141,13 @@ class SourceFreezes(msgspec.Struct, frozen=True, tag=True):
     vertex: int
 
 
+class LookAgain(msgspec.Struct, frozen=True, tag=True):
+    """Driver -> slot: readers of this vertex are to look at the outside once more; ``Looked`` follows. Numbers rise."""
+
+    vertex: int
+    number: int
+
+
 class SourceEnds(msgspec.Struct, frozen=True, tag=True):
     """Driver -> slot: the source of this vertex hands out no more splits."""
 
@@ -149,6 +164,7 @@ ToDriver = (
     | CheckpointAck
     | CheckpointDecline
     | SplitRequest
+    | Looked
     | SubtaskFinished
     | SlotFailed
     | SlotMetrics
@@ -162,6 +178,7 @@ ToSlot = (
     | AssignSplits
     | SourceFreezes
     | SourcesDryAt
+    | LookAgain
     | SourceEnds
     | Stop
 )

@@ -18,6 +18,7 @@ from penstock.runtime.host import (
     Completed,
     Granted,
     InboxEvent,
+    LookedFor,
     RecoveredLoaded,
     SourceEnded,
     SourceFrozen,
@@ -32,6 +33,8 @@ from penstock.runtime.messages import (
     AssignSplits,
     CheckpointAbort,
     CheckpointComplete,
+    LookAgain,
+    Looked,
     SourceEnds,
     SourceFreezes,
     SourcesDryAt,
@@ -115,6 +118,9 @@ class SlotHost:
     def request_split(self, subtask: SubtaskId, holding: int, watermark_us: int | None, frozen: bool = False) -> None:
         send(self._control, SplitRequest(subtask.vertex, subtask.index, holding, watermark_us, frozen))
 
+    def looked(self, subtask: SubtaskId, number: int) -> None:
+        send(self._control, Looked(subtask.vertex, subtask.index, number))
+
     def finished(self, subtask: SubtaskId) -> None:
         send(self._control, SubtaskFinished(subtask.vertex, subtask.index))
 
@@ -162,6 +168,8 @@ class SlotHost:
                 self._inboxes[SubtaskId(vertex, index)].append(SplitsAssigned(splits))
             case SourceFreezes(vertex):
                 self._inboxes[SubtaskId(vertex, self._slot)].append(SourceFrozen())
+            case LookAgain(vertex, number):
+                self._inboxes[SubtaskId(vertex, self._slot)].append(LookedFor(number))
             case SourceEnds(vertex):
                 self._inboxes[SubtaskId(vertex, self._slot)].append(SourceEnded())
             case SourcesDryAt(vertex, watermark_us):

@@ -46,6 +46,7 @@ from penstock.runtime.host import (
     Completed,
     Granted,
     InboxEvent,
+    LookedFor,
     RecoveredLoaded,
     SourceEnded,
     SourceFrozen,
@@ -254,13 +255,19 @@ class Subtask:
                     self._finish_advancing()
                 barrier = Barrier(checkpoint, alignment, remaining_ms, round(elapsed_ms))
                 self._run(self._checkpoints.triggered(barrier, self._since_ms(received_s)))
-            case Completed(_, committed_epoch):
+            case Completed(checkpoint, committed_epoch):
                 self._committed(committed_epoch)
+                if self._feed is not None:
+                    self._feed.completed(checkpoint)
             case Aborted(checkpoint):
                 self._checkpoints.abort(checkpoint)
                 self._epoch_ends.pop(checkpoint, None)
+                if self._feed is not None:
+                    self._feed.aborted(checkpoint)
             case SplitsAssigned(splits):
                 self._source().assigned(splits)
+            case LookedFor(number):
+                self._source().look(number)
             case SourceFrozen():
                 self._source().freeze()
             case SourcesDry(watermark_us):
@@ -321,7 +328,7 @@ class Subtask:
         commands = self._checkpoints.ended(barrier)
         self._epoch_ends[barrier.checkpoint] = _EpochEnd(
             operators,
-            self._feed.end_epoch() if self._feed is not None else (),
+            self._feed.end_epoch(barrier.checkpoint) if self._feed is not None else (),
             self.gate.recovered.carried(),
             {id_: us for id_, c in self.gate.channels.items() if (us := self.gate.watermark_of(c)) is not None},
             self._rows_in,

@@ -56,7 +56,7 @@ def _position_at_the_end(original: Any) -> Any:
     def hand_over(self: Subtask, ready: CaptureReady) -> None:
         end = self._epoch_ends.get(ready.checkpoint)
         if end is not None and self._feed is not None:
-            self._epoch_ends[ready.checkpoint] = dataclasses.replace(end, splits=self._feed.end_epoch())
+            self._epoch_ends[ready.checkpoint] = dataclasses.replace(end, splits=self._feed.end_epoch(ready.checkpoint))
         original(self, ready)
 
     return hand_over

@@ -259,6 +259,9 @@ class SimulatedSlot:
         request = sp.Requested(subtask.index, holding, watermark_us, frozen=frozen)
         self.tell(w.SplitRequested(self.generation, subtask.vertex, request))
 
+    def looked(self, subtask: SubtaskId, number: int) -> None:
+        raise AssertionError("nobody asks for looks here")
+
     def finished(self, subtask: SubtaskId) -> None:
         self.world.figures.count("subtasks finished")
         self.tell(w.SubtaskFinished(self.generation, subtask))
