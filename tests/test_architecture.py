@@ -140,6 +140,7 @@ def test_public_names() -> None:
         "__version__",
         "late",
         "named",
+        "readStream",
         "session",
         "start",
         "streams",

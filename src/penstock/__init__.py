@@ -9,6 +9,7 @@ from penstock.version import __version__
 
 if TYPE_CHECKING:
     from penstock.frontend.marks import late, named
+    from penstock.query.reader import readStream
     from penstock.query.sessions import session
     from penstock.query.several import start
     from penstock.query.streaming_query import StreamingQuery
@@ -21,6 +22,7 @@ __all__ = [
     "__version__",
     "late",
     "named",
+    "readStream",
     "session",
     "start",
     "streams",
@@ -33,6 +35,7 @@ _HOMES = {
     "StreamingQuery": "penstock.query.streaming_query",
     "late": "penstock.frontend.marks",
     "named": "penstock.frontend.marks",
+    "readStream": "penstock.query.reader",
     "session": "penstock.query.sessions",
     "start": "penstock.query.several",
     "streams": "penstock.query.streams",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.config import whole_number
 from penstock.connectors.base import Source
 from penstock.connectors.file_source import FileSource
+from penstock.connectors.kafka_source import KafkaSource
 from penstock.connectors.python_source import PythonSource
 from penstock.connectors.rate import RateSource
 from penstock.errors import ConfigError
@@ -23,6 +24,7 @@ from penstock.frontend.catalyst import (
 )
 from penstock.frontend.conf import session_conf
 from penstock.frontend.functions import load_python
+from penstock.spark.kafka import FORMAT as KAFKA_FORMAT
 from penstock.frontend.pruning import needed_columns
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 FILE_FORMATS = ("parquet", "csv", "json")
 
 _PYTHON_SOURCE = "PythonDataSourceV2"
+_SPARKS_KAFKA = "KafkaSourceProvider"
 _PATH = "path"
 _RATE_NUMBERS = {"rowspersecond": "rows_per_second", "numpartitions": "num_partitions"}
 _RATE_OPTIONS = "rowsPerSecond, rampUpTime, numPartitions"
@@ -51,6 +54,8 @@ def create_source(spark: SparkSession, node: JavaTree, columns: Sequence[JavaTre
         return _file_source(spark, node, columns)
     provider = kind(option(node.source())) if node.source().isDefined() else ""
     options = dict(node.extraOptions().asCaseSensitiveMap())
+    if provider == _SPARKS_KAFKA or (provider == _PYTHON_SOURCE and str(node.sourceName()).lower() == KAFKA_FORMAT):
+        return KafkaSource(options)
     if provider == _PYTHON_SOURCE:
         return _python_source(node, options)
     if provider == "RateStreamProvider":

@@ -1,0 +1,208 @@
+"""Options of the Kafka source, under Spark's names (its "Structured Streaming + Kafka Integration Guide", 4.x).
+
+What a client is configured with (``kafka.*``) is in ``kafka_client.py``; here is what is read, from where, how fast.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from penstock.connectors.option_texts import OptionTexts
+from penstock.errors import ConfigError, NotSupported
+from penstock.operators.expressions.patterns import UnsafePattern, to_python
+
+EARLIEST = -2
+LATEST = -1
+"""Offsets that stand for an end of a partition, in ``startingOffsets`` and in Kafka's own protocol."""
+
+WHERE = "kafka source"
+CLIENT_PREFIX = "kafka."
+
+Offsets = dict[str, dict[int, int]]
+"""Topic -> partition -> offset or timestamp."""
+
+_CHOICES = ("assign", "subscribe", "subscribePattern")
+_EXAMPLE = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
+_HINTS = ("minPartitions", "maxRecordsPerPartition", "groupIdPrefix", "kafkaConsumer.pollTimeoutMs")
+"""Say how Spark cuts its batches into tasks, how long a task waits, how it names its groups: nothing depends on it."""
+_BATCHES = ("minOffsetsPerTrigger", "maxTriggerDelay")
+_ENDS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+
+
+class Choice(Enum):
+    """How the partitions that are read are named, as Spark describes it."""
+
+    ASSIGN = "Assign"
+    SUBSCRIBE = "Subscribe"
+    PATTERN = "SubscribePattern"
+
+
+@dataclass(frozen=True)
+class Topics:
+    """Which partitions are read: exactly one of the fields is in use.
+
+    Attributes:
+        partitions: topic -> partitions (ASSIGN).
+        names: topics (SUBSCRIBE).
+        pattern: as given, of the whole topic name (PATTERN).
+    """
+
+    choice: Choice
+    partitions: dict[str, list[int]] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+    pattern: str = ""
+
+    def describe(self) -> str:
+        if self.choice is Choice.ASSIGN:
+            found = (f"{topic}-{p}" for topic in sorted(self.partitions) for p in self.partitions[topic])
+            return f"Assign[{', '.join(found)}]"
+        return f"{self.choice.value}[{self.pattern or ', '.join(self.names)}]"
+
+    def matches(self, topic: str) -> bool:
+        return re.fullmatch(to_python(self.pattern), topic, re.ASCII) is not None
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The topics that must exist; none for a pattern."""
+        return tuple(sorted(self.partitions)) if self.choice is Choice.ASSIGN else self.names
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a query begins that is started for the first time. One of the three, in this order of precedence.
+
+    Attributes:
+        timestamp_ms: of all partitions.
+        timestamps_ms: of each partition.
+        offsets: of each partition, or one (``EARLIEST``, ``LATEST``) for all.
+        latest_if_none: what has no row at or after its timestamp begins at its end; otherwise that is an error.
+    """
+
+    timestamp_ms: int | None = None
+    timestamps_ms: Offsets | None = None
+    offsets: Offsets | int = LATEST
+    latest_if_none: bool = False
+
+
+@dataclass(frozen=True)
+class KafkaOptions:
+    """All but the client's.
+
+    Attributes:
+        max_rows_per_epoch: ``maxOffsetsPerTrigger``; None: no limit.
+        fetch_retries: how often in a row the offsets or topics asked for may be missing.
+        retry_interval_ms: between two tries at the first start.
+    """
+
+    topics: Topics
+    start: Start
+    fail_on_data_loss: bool
+    include_headers: bool
+    max_rows_per_epoch: int | None
+    fetch_retries: int
+    retry_interval_ms: int
+
+
+def parse_kafka_options(texts: Mapping[str, str]) -> KafkaOptions:
+    """Everything but ``kafka.*``, which is left to ``client_config``.
+
+    Raises:
+        ConfigError: an unknown option, or a value that is none.
+        NotSupported: an option that only a query in batches can obey.
+    """
+    options = OptionTexts(WHERE, {k: v for k, v in texts.items() if not k.lower().startswith(CLIENT_PREFIX)})
+    for name in _ENDS:
+        if options.optional(name) is not None:
+            raise ConfigError(f"option {name} of the {WHERE}: a stream has no end; leave it out")
+    for name in _BATCHES:
+        if options.optional(name) is not None:
+            raise NotSupported(
+                f"option {name} of the {WHERE}: rows are read as they come, there is no batch that could wait for "
+                "more; leave it out"
+            )
+    options.without_effect(*_HINTS)
+    parsed = KafkaOptions(
+        topics=_topics(options),
+        start=_start(options),
+        fail_on_data_loss=options.flag("failOnDataLoss", True),
+        include_headers=options.flag("includeHeaders", False),
+        max_rows_per_epoch=options.count("maxOffsetsPerTrigger"),
+        fetch_retries=options.count("fetchOffset.numRetries") or 3,
+        retry_interval_ms=options.count("fetchOffset.retryIntervalMs") or 10,
+    )
+    options.finish()
+    return parsed
+
+
+def _topics(options: OptionTexts) -> Topics:
+    given = {name: text for name in _CHOICES if (text := options.optional(name)) is not None}
+    if len(given) != 1:
+        what = "only one may be given" if given else "one of them must be given"
+        raise ConfigError(f"options {', '.join(_CHOICES)} of the {WHERE}: {what}, to say which topics are read")
+    [(name, text)] = given.items()
+    if name == "subscribe":
+        names = tuple(dict.fromkeys(topic.strip() for topic in text.split(",") if topic.strip()))
+        if not names:
+            raise options.bad(name, text, "name at least one topic")
+        return Topics(Choice.SUBSCRIBE, names=names)
+    if name == "subscribePattern":
+        pattern = text.strip()
+        if not pattern:
+            raise options.bad(name, text, "the pattern is empty")
+        try:
+            re.compile(to_python(pattern))
+        except (UnsafePattern, re.error) as error:
+            raise options.bad(name, text, f"not a pattern that means the same in Java and here: {error}") from None
+        return Topics(Choice.PATTERN, pattern=pattern)
+    found = _json(options, name, '{"topicA":[0,1],"topicB":[2,4]}')
+    if not found or not all(isinstance(p, list) and p and all(map(_is_number, p)) for p in found.values()):
+        raise options.bad(name, text, 'write for example {"topicA":[0,1],"topicB":[2,4]}')
+    return Topics(Choice.ASSIGN, partitions={topic: sorted(set(numbers)) for topic, numbers in found.items()})
+
+
+def _start(options: OptionTexts) -> Start:
+    strategy = options.only("startingOffsetsByTimestampStrategy", ("error", "latest")) or "error"
+    timestamp = options.optional("startingTimestamp")
+    by_timestamp = options.optional("startingOffsetsByTimestamp")
+    offsets = options.text("startingOffsets", "latest").strip()
+    named = {"latest": LATEST, "earliest": EARLIEST}.get(offsets.lower())
+    parsed = _per_partition(options, "startingOffsets") if named is None else named
+    if timestamp is not None and not re.fullmatch(r"\s*\d{1,18}\s*", timestamp):
+        raise options.bad("startingTimestamp", timestamp, "write milliseconds since 1970, for example 1700000000000")
+    return Start(
+        timestamp_ms=None if timestamp is None else int(timestamp),
+        timestamps_ms=None if by_timestamp is None else _per_partition(options, "startingOffsetsByTimestamp"),
+        offsets=parsed,
+        latest_if_none=strategy.strip().lower() == "latest",
+    )
+
+
+def _per_partition(options: OptionTexts, name: str) -> Offsets:
+    found = _json(options, name, _EXAMPLE)
+    for partitions in found.values():
+        valid = isinstance(partitions, dict) and all(
+            key.isdecimal() and _is_number(value) and value >= EARLIEST for key, value in partitions.items()
+        )
+        if not valid:
+            raise options.bad(name, options.text(name), f"write for example {_EXAMPLE}")
+    return {topic: {int(key): value for key, value in partitions.items()} for topic, partitions in found.items()}
+
+
+def _json(options: OptionTexts, name: str, example: str) -> dict[str, Any]:
+    text = options.text(name)
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise options.bad(name, text, f"write for example {example}")
+    return found
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

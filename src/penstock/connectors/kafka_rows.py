@@ -1,0 +1,61 @@
+"""Kafka's messages as Arrow rows, with the columns of Spark's Kafka source."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+Message = Any
+"""A ``confluent_kafka.Message``, whose fields are optional to a type checker and set where there is no error."""
+
+_SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestampType", pa.int32()),
+    ]
+)
+_HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
+
+NO_TIMESTAMP_MS = -1
+"""What a message without a timestamp has in Spark, too: a millisecond before 1970."""
+_JAVA_TYPES = -1
+"""librdkafka counts the kinds of timestamps (none, creation, append) from 0, Java's client from -1."""
+
+
+def schema_of(include_headers: bool) -> pa.Schema:
+    """The rows' schema; timestamps are instants."""
+    return _SCHEMA.append(pa.field("headers", _HEADERS)) if include_headers else _SCHEMA
+
+
+def to_batch(messages: Sequence[Message], include_headers: bool) -> pa.RecordBatch:
+    """Messages without errors as rows, in the same order."""
+    kind = type(messages[0])
+    count = len(messages)
+    times = np.array(list(map(kind.timestamp, messages)), dtype=np.int64).reshape(count, 2)
+    millis = np.where(times[:, 0] == 0, NO_TIMESTAMP_MS, times[:, 1])
+    columns = [
+        pa.array(map(kind.key, messages), pa.binary(), size=count),
+        pa.array(map(kind.value, messages), pa.binary(), size=count),
+        pa.array(map(kind.topic, messages), pa.string(), size=count),
+        pa.array(np.fromiter(map(kind.partition, messages), np.int32, count)),
+        pa.array(np.fromiter(map(kind.offset, messages), np.int64, count)),
+        pa.array(millis * 1000).cast(_SCHEMA.field("timestamp").type),
+        pa.array((times[:, 0] + _JAVA_TYPES).astype(np.int32)),
+    ]
+    if include_headers:
+        columns.append(pa.array([_headers(message) for message in messages], _HEADERS))
+    return pa.record_batch(columns, schema=schema_of(include_headers))
+
+
+def _headers(message: Message) -> list[tuple[str, bytes | None]] | None:
+    """None where there are none, as in Spark."""
+    found: list[tuple[str, bytes | None]] | None = message.headers()
+    return found or None

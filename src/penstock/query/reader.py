@@ -1,0 +1,22 @@
+"""``penstock.readStream(spark)``: PySpark's reader, with the formats that Penstock brings along."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamReader as SparkReader
+
+from penstock.spark.kafka import SPARKS_FORMAT, kafka_format
+
+
+def readStream(spark: SparkSession) -> DataStreamReader:  # noqa: N802 - the name PySpark's users know
+    """``spark.readStream``, for which ``format("kafka")`` needs no jar. What it loads is an ordinary DataFrame."""
+    return DataStreamReader(spark)
+
+
+class DataStreamReader(SparkReader):
+    """PySpark's ``DataStreamReader``; all its methods are PySpark's own."""
+
+    def format(self, source: str) -> DataStreamReader:
+        """As in PySpark. ``kafka`` is Spark's own connector where that is there, and else read by Penstock alone."""
+        super().format(kafka_format(self._spark) if source.strip().lower() == SPARKS_FORMAT else source)
+        return self
