@@ -12,16 +12,15 @@ import pytest
 from snapshot_kit import COUNT, SINK, SOURCE, STATE, CountSpec, graph
 
 from penstock.errors import CorruptSnapshot, LocationError, NotYet, PlanChanged
-from penstock.graph.model import EdgeKind
 from penstock.snapshot.location import (
     claim_identity,
     compare_identity,
-    differences,
     identity_of,
     open_location,
     read_identity,
     release_identity,
 )
+from penstock.snapshot.plan import differences
 from penstock.snapshot.store import LocalStore, MemoryStore
 
 
@@ -93,7 +92,14 @@ def test_the_identity_holds_ids_schemas_and_keys_and_nothing_else() -> None:
     assert list(identity.operators) == [SOURCE, COUNT, SINK]
     assert identity.operators[COUNT]["states"] == {"counts": ["__key_group int16", "key int64", "count int64"]}
     assert identity.edges == {
-        "0": {"kind": "hash", "keys": ["key"], "schema": ["key int64", "value string"]},
+        "0": {
+            "id": 0,
+            "producer": 0,
+            "consumer": 1,
+            "kind": "hash",
+            "keys": ["key"],
+            "schema": ["key int64", "value string"],
+        },
     }
 
 
@@ -107,18 +113,12 @@ def test_what_changed_is_listed() -> None:
     old = graph()
     states = {"counts": STATE.remove(2).append(pa.field("count", pa.float64())), "more": STATE}
     new = graph(spec=CountSpec(states=states))
-    edge = replace(new.edges[0], kind=EdgeKind.REBALANCE, schema=new.edges[0].schema.remove(1), key_columns=())
-    new = replace(new, edges=(edge,), max_parallelism=256)
+    new = replace(new, max_parallelism=256)
     changed = differences(identity_of(old, "q"), identity_of(new, "q"))
-    assert [line.what for line in changed] == [
-        "state of count-1, counts",
-        "state of count-1, more",
-        "exchange 0, kind",
-        "exchange 0, keys",
-        "exchange 0, schema",
-        "maxParallelism",
-    ]
-    with pytest.raises(PlanChanged, match=r"count double.*\n.*more: stored absent") as caught:
+    assert [line.what for line in changed] == ["state of count-1, counts", "state of count-1, more"]
+    with pytest.raises(
+        PlanChanged, match=r"count double.*\n.*more: stored absent.*\n.*maxParallelism: stored 128"
+    ) as caught:
         compare_identity(identity_of(old, "q"), identity_of(new, "q"))
     assert "empty checkpointLocation" in str(caught.value)
 

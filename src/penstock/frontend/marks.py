@@ -62,10 +62,8 @@ def late(df: DataFrame) -> DataFrame:
     spark = df.sparkSession
     jvm = spark._jvm
     assert jvm is not None
-    alias = jvm.org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias.apply(
-        f"{LATE}{_identity(aggregate)}", aggregate.child()
-    )
-    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, alias), spark)
+    rows = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, aggregate.child())
+    return DataFrame(rows, spark).alias(LATE + _identity(aggregate))
 
 
 def analyzed(df: DataFrame) -> JavaTree:

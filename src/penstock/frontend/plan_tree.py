@@ -44,6 +44,9 @@ class Segment:
         outputs: which outputs' rows are what comes out at the top.
         above: what goes on from there.
         late: segments over the rows that the aggregation drops which is the first node here.
+        lifted: projections and the watermark of one of those above, which have to be done here, with the source: they
+            add columns and leave out none.
+        on_lifted: whether this is that one; the others get the columns that there were without.
         names: by ``name_key``, of nodes in here.
         optimized: nodes of the optimised plan, from the root down to the leaf (its own, or what stands for it).
     """
@@ -53,6 +56,8 @@ class Segment:
     outputs: list[int] = field(default_factory=list)
     above: list[Segment] = field(default_factory=list)
     late: list[Segment] = field(default_factory=list)
+    lifted: list[JavaTree] = field(default_factory=list)
+    on_lifted: bool = False
     names: dict[str, str] = field(default_factory=dict)
     optimized: JavaTree = None
 
@@ -90,8 +95,7 @@ def plan_tree(plans: Sequence[tuple[JavaTree, str]]) -> Segment:
     root = _segment(main, 0, wanted)
     for output, at in marks.items():
         _attach_late(root, lines[output], at)
-    for segment in root.everywhere:
-        _hoist_watermark(segment)
+    _lift_watermark(root)
     _give_names(root, plans)
     return root
 
@@ -167,14 +171,18 @@ def _attach_late(root: Segment, line: Line, at: int) -> None:
     raise _late_alone()
 
 
-def _hoist_watermark(segment: Segment) -> None:
-    """A watermark right above a fork is generated below it, with the source: it changes no row, and outputs that do not
-    ask for it do not look at it."""
-    if any(kind(node) == _WATERMARK for node in segment.nodes):
+def _lift_watermark(root: Segment) -> None:
+    """A watermark behind the first fork is generated before it, with the source: it changes no row, and outputs that
+    do not ask for it do not look at it. What it is computed by goes with it, as columns more."""
+    if any(kind(node) == _WATERMARK for node in root.nodes):
         return
-    for branch in segment.above:
-        if kind(branch.nodes[0]) == _WATERMARK:
-            segment.nodes.append(branch.nodes.pop(0))
+    for branch in root.above:
+        kinds = [kind(node) for node in branch.nodes]
+        at = kinds.index(_WATERMARK) if _WATERMARK in kinds else None
+        if at is not None and {*kinds[:at]} <= {"Project", "SubqueryAlias"}:
+            root.lifted, branch.nodes, branch.on_lifted = branch.nodes[: at + 1], branch.nodes[at + 1 :], True
+            root.above += [Segment([], root.mode, [output]) for output in root.outputs]
+            root.outputs = []
             return
 
 
@@ -183,10 +191,9 @@ def _give_names(root: Segment, plans: Sequence[tuple[JavaTree, str]]) -> None:
     taken: dict[str, JavaTree] = {}
     for plan, _ in plans:
         for target, name in names_in(plan):
-            if not taken.setdefault(name, target).equals(target):
-                raise ConfigError(
-                    f"two operators are called {name!r}; give penstock.named another name for one of them"
-                )
+            if not target.equals(taken.get(name, target)):
+                raise ConfigError(f"two operators are called {name!r}; give one of them another name")
+            taken[name] = target
             for segment in (segment for node, segment in places if node.equals(target)):
                 known = segment.names.setdefault(name_key(target), name)
                 if known != name:
@@ -201,16 +208,32 @@ def optimize_tree(spark: SparkSession, root: Segment) -> None:
 def _optimize(spark: SparkSession, segment: Segment, leaf: JavaTree | None) -> list[JavaTree]:
     """The attributes of the leaf that are needed here and above; ``leaf`` is None where the plan has its own."""
     tree = segment.nodes[-1] if leaf is None else _over(spark, leaf, segment.nodes)
+    plain: list[JavaTree] = elements(tree.output())
+    for node in segment.lifted:
+        tree = _widened(spark, tree, node)
     output: list[JavaTree] = elements(tree.output())
     needed: set[int] = set()
-    for branch in (one for above in segment.above for one in (above, *above.late)):
-        needed.update(map(expr_id, _optimize(spark, branch, _stand_in(spark, output))))
+    for above in segment.above:
+        read = elements(segment.lifted[-1].output()) if above.on_lifted else plain
+        for branch in (above, *above.late):
+            needed.update(map(expr_id, _optimize(spark, branch, _stand_in(spark, output, read))))
     pruned = [attribute for attribute in output if expr_id(attribute) in needed]
     if not segment.outputs and len(pruned) < len(output):
-        tree = _logical(spark).Project(_seq(spark, pruned), tree)
+        tree = _project(spark, pruned, tree)
     segment.optimized = optimize(spark, tree)
-    *above, last = preorder(segment.optimized)
-    return needed_columns(elements(last.output()), above[::-1])
+    *nodes, last = preorder(segment.optimized)
+    return needed_columns(elements(last.output()), nodes[::-1])
+
+
+def _widened(spark: SparkSession, tree: JavaTree, node: JavaTree) -> JavaTree:
+    """A lifted node on top of the plan, with all columns that there are."""
+    if kind(node) == "SubqueryAlias":
+        return tree
+    if kind(node) != "Project":
+        return _over(spark, tree, [node])
+    there = {expr_id(attribute) for attribute in elements(tree.output())}
+    more = [named for named in elements(node.projectList()) if expr_id(named) not in there]
+    return _project(spark, [*elements(tree.output()), *more], tree)
 
 
 def _over(spark: SparkSession, leaf: JavaTree, nodes: Sequence[JavaTree]) -> JavaTree:
@@ -220,16 +243,18 @@ def _over(spark: SparkSession, leaf: JavaTree, nodes: Sequence[JavaTree]) -> Jav
     return tree
 
 
-def _stand_in(spark: SparkSession, output: Sequence[JavaTree]) -> JavaTree:
-    """A leaf with these attributes that the optimizer knows nothing of: a streaming source."""
+def _stand_in(spark: SparkSession, output: Sequence[JavaTree], read: Sequence[JavaTree]) -> JavaTree:
+    """A leaf with these attributes that the optimizer knows nothing of: a streaming source. Under a projection, where
+    not all of them are for the plan that goes on it."""
     relation = spark.readStream.format("rate").load()._jdf.queryExecution().analyzed()
     fields = {str(name): getattr(relation, str(name))() for name in elements(relation.productElementNames().toSeq())}
-    return relation.copy(*(fields | {"output": _seq(spark, output)}).values())
+    leaf = relation.copy(*(fields | {"output": _seq(spark, output)}).values())
+    return leaf if len(read) == len(output) else _project(spark, read, leaf)
 
 
-def _logical(spark: SparkSession) -> JavaTree:
+def _project(spark: SparkSession, named: Sequence[JavaTree], tree: JavaTree) -> JavaTree:
     jvm: JavaTree = spark._jvm
-    return jvm.org.apache.spark.sql.catalyst.plans.logical
+    return jvm.org.apache.spark.sql.catalyst.plans.logical.Project(_seq(spark, named), tree)
 
 
 def _seq(spark: SparkSession, items: Sequence[JavaTree]) -> JavaTree:

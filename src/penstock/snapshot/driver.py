@@ -32,6 +32,7 @@ from penstock.protocol.ending import Ending
 from penstock.snapshot import work as w
 from penstock.snapshot.catalog import snapshot_id
 from penstock.snapshot.model import FORMAT_VERSION, SnapshotMetadata
+from penstock.snapshot.plan import plan_of
 
 
 class DriverCore:
@@ -47,6 +48,7 @@ class DriverCore:
     def __init__(self, graph: JobGraph, query_id: str, policy: ct.Policy, until_available: bool = False) -> None:
         self._graph = graph
         self._query_id = query_id
+        self._plan = plan_of(graph)
         sinks = {v.id: v.sink.operator_id for v in graph.vertices if v.sink is not None}
         self._coordinator = Coordinator(policy, graph.parallelism, CommitLedger(sinks))
         self._assigners: dict[int, sp.SplitAssigner] = {}
@@ -279,6 +281,7 @@ class DriverCore:
             max_parallelism=self._graph.max_parallelism,
             slots=list(command.slots),
             sources=sources,
+            plan=self._plan,
             drained=self._ending.covers(command.checkpoint) and all(source.drained for source in sources),
         )
 

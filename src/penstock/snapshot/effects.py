@@ -31,6 +31,7 @@ from penstock.snapshot.log import (
     later,
 )
 from penstock.snapshot.model import CommitPoint, SnapshotMetadata, SubtaskManifest
+from penstock.snapshot.relocate import relocate
 from penstock.snapshot.store import Store
 
 OPEN_ATTEMPTS = 16
@@ -148,13 +149,16 @@ class DriverEffects:
             entry = self._opening_entry(work, view, chosen.metadata)
             if not self._generation:
                 _refuse_drained(chosen.metadata, entry.committed_epoch)
+            restored = chosen.metadata
+            if restored is not None:
+                restored = relocate(restored, self._graph, entry.committed_epoch)
             try:
                 self._log.append(entry)
             except Fenced:
                 if self._generation:
                     raise
                 continue  # not an owner yet: whoever appended was quicker; look again
-            return self._opened(entry, chosen.metadata, chosen.skipped)
+            return self._opened(entry, restored, chosen.skipped)
         raise LocationError("another driver is writing to this checkpoint location without pause; stop it first")
 
     def _opening_entry(

@@ -5,19 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
-import pyarrow as pa
 
-from penstock.errors import CorruptSnapshot, LocationError, NotYet, PlanChanged
+from penstock.errors import CorruptSnapshot, LocationError, NotYet
 from penstock.graph.model import JobGraph
-from penstock.operators.base import Plain
 from penstock.snapshot.envelope import open_envelope, seal_envelope
 from penstock.snapshot.log import FOLDER as LOG_FOLDER
 from penstock.snapshot.model import FORMAT_VERSION, QueryIdentity
+from penstock.snapshot.plan import Difference, differences, plan_changed, plan_of
 from penstock.snapshot.store import LocalStore, Store
 
 IDENTITY_PATH = "query.json"
@@ -87,59 +84,17 @@ def _foreign_text(path: Path, names: list[str]) -> str:
 # -- identity ---------------------------------------------------------------------------------------------------------
 
 
-def schema_text(schema: pa.Schema) -> list[Plain]:
-    """A schema as it is stored and compared: ``name type`` per column."""
-    return [f"{field.name} {field.type}" for field in schema]
-
-
 def identity_of(graph: JobGraph, query_id: str) -> QueryIdentity:
-    """What a plan is compared by: operator ids, state and edge schemas, keys. Never user code, paths or literals."""
-    operators: dict[str, dict[str, Plain]] = {}
-    edges: dict[str, dict[str, Plain]] = {}
-    for vertex in graph.vertices:
-        if vertex.source is not None:
-            operators[vertex.source.operator_id] = _operator(vertex.source.name, vertex.source.source.schema, {})
-        for spec in vertex.operators:
-            operators[spec.operator_id] = _operator(spec.name, spec.output_schema, spec.state_schemas)
-        if vertex.sink is not None:
-            operators[vertex.sink.operator_id] = _operator(vertex.sink.name, pa.schema([]), {})
-    for edge in graph.edges:
-        keys: list[Plain] = [edge.schema.names[position] for position in edge.key_columns]
-        edges[str(edge.id)] = {"kind": edge.kind.value, "keys": keys, "schema": schema_text(edge.schema)}
-    return QueryIdentity(FORMAT_VERSION, query_id, graph.max_parallelism, graph.parallelism, operators, edges)
-
-
-def _operator(name: str, schema: pa.Schema, states: Mapping[str, pa.Schema]) -> dict[str, Plain]:
-    tables: dict[str, Plain] = {table: schema_text(state) for table, state in sorted(states.items())}
-    return {"name": name, "schema": schema_text(schema), "states": tables}
-
-
-class Difference(NamedTuple):
-    """One line of the table of what changed."""
-
-    what: str
-    stored: str
-    new: str
-
-
-def differences(old: QueryIdentity, new: QueryIdentity) -> list[Difference]:
-    """What keeps a snapshot taken under ``old`` from being restored into ``new``; empty if nothing does."""
-    found: list[Difference] = []
-    for operator_id in dict.fromkeys([*old.operators, *new.operators]):
-        before, after = old.operators.get(operator_id), new.operators.get(operator_id)
-        if before is None or after is None:
-            found.append(Difference(f"operator {operator_id}", _name(before), _name(after)))
-            continue
-        _compare_parts(found, f"state of {operator_id}", before["states"], after["states"])
-    for edge_id in dict.fromkeys([*old.edges, *new.edges]):
-        edge_before, edge_after = old.edges.get(edge_id), new.edges.get(edge_id)
-        if edge_before is None or edge_after is None:
-            found.append(Difference(f"exchange {edge_id}", _kind(edge_before), _kind(edge_after)))
-            continue
-        _compare_parts(found, f"exchange {edge_id}", edge_before, edge_after)
-    if old.max_parallelism != new.max_parallelism:
-        found.append(Difference("maxParallelism", str(old.max_parallelism), str(new.max_parallelism)))
-    return found
+    """What a plan is compared by, with the location's id."""
+    plan = plan_of(graph)
+    return QueryIdentity(
+        operators=plan.operators,
+        edges=plan.edges,
+        format_version=FORMAT_VERSION,
+        query_id=query_id,
+        max_parallelism=graph.max_parallelism,
+        parallelism=graph.parallelism,
+    )
 
 
 def compare_identity(old: QueryIdentity, new: QueryIdentity) -> None:
@@ -150,12 +105,10 @@ def compare_identity(old: QueryIdentity, new: QueryIdentity) -> None:
         NotYet: only the parallelism differs.
     """
     changed = differences(old, new)
+    if old.max_parallelism != new.max_parallelism:
+        changed.append(Difference("maxParallelism", str(old.max_parallelism), str(new.max_parallelism)))
     if changed:
-        rows = "\n".join(f"  {line.what}: stored {line.stored}, now {line.new}" for line in changed)
-        raise PlanChanged(
-            f"the query does not fit the state at its checkpointLocation:\n{rows}\n"
-            "Undo the change, or give an empty checkpointLocation to start anew"
-        )
+        raise plan_changed(changed)
     if old.parallelism != new.parallelism:
         raise NotYet(
             f"the snapshots were taken with parallelism {old.parallelism}, the query has {new.parallelism}: changing it"
@@ -199,26 +152,3 @@ def read_identity(store: Store) -> QueryIdentity:
             f"{IDENTITY_PATH} has format version {stored.format_version}; this release reads {FORMAT_VERSION}"
         )
     return stored
-
-
-def _name(operator: dict[str, Plain] | None) -> str:
-    return "absent" if operator is None else str(operator["name"])
-
-
-def _kind(edge: dict[str, Plain] | None) -> str:
-    return "absent" if edge is None else f"{edge['kind']} on {edge['keys']}"
-
-
-def _compare_parts(found: list[Difference], what: str, before: Plain, after: Plain) -> None:
-    """Compare two dicts of one operator's tables or one edge's attributes, part by part."""
-    assert isinstance(before, dict)
-    assert isinstance(after, dict)
-    for part in dict.fromkeys([*before, *after]):
-        if before.get(part) != after.get(part):
-            found.append(Difference(f"{what}, {part}", _text(before.get(part)), _text(after.get(part))))
-
-
-def _text(value: Plain) -> str:
-    if value is None:
-        return "absent"
-    return f"({', '.join(map(str, value))})" if isinstance(value, list) else str(value)

@@ -1,0 +1,136 @@
+"""What of a plan is stored with what it stores, and how a later plan may differ from it.
+
+Operators are told apart by their ids, exchanges by theirs. Never compared: user code, expressions, paths, names. What
+keeps no state may come, go and move; a state has to find its operator again, with the same columns; a new state may not
+begin in the middle of an output that is there already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from penstock.errors import PlanChanged
+from penstock.graph.model import Edge, JobGraph
+from penstock.operators.base import Plain
+from penstock.snapshot.model import PlanManifest
+
+Entry = Mapping[str, Plain]
+
+SHAPE = ("kind", "keys", "schema", "port")
+"""What rows in flight on an exchange depend on."""
+ANEW = "Undo the change, or give an empty checkpointLocation to start anew"
+
+
+class Difference(NamedTuple):
+    """One line of the table of what changed."""
+
+    what: str
+    stored: str
+    new: str
+
+
+def plan_changed(changed: Sequence[Difference], way_out: str = ANEW) -> PlanChanged:
+    """The error with the table."""
+    rows = "\n".join(f"  {line.what}: stored {line.stored}, now {line.new}" for line in changed)
+    return PlanChanged(f"the query does not fit the state at its checkpointLocation:\n{rows}\n{way_out}")
+
+
+def plan_of(graph: JobGraph) -> PlanManifest:
+    """What is stored of a plan."""
+    operators: dict[str, dict[str, Plain]] = {}
+    for vertex in graph.vertices:
+        if vertex.source is not None:
+            schema = vertex.source.source.schema
+            operators[vertex.source.operator_id] = _operator("source", vertex.id, vertex.source.name, schema, {})
+        for spec in vertex.operators:
+            operators[spec.operator_id] = _operator(
+                "operator", vertex.id, spec.name, spec.output_schema, spec.state_schemas
+            )
+        if vertex.sink is not None:
+            operators[vertex.sink.operator_id] = _operator("sink", vertex.id, vertex.sink.name, pa.schema([]), {})
+    return PlanManifest(operators, {edge.identity: _edge(edge) for edge in graph.edges})
+
+
+def _schema_text(schema: pa.Schema) -> list[Plain]:
+    """A schema as it is stored and compared: ``name type`` per column."""
+    return [f"{field.name} {field.type}" for field in schema]
+
+
+def _operator(
+    role: str, vertex: int, name: str, schema: pa.Schema, states: Mapping[str, pa.Schema]
+) -> dict[str, Plain]:
+    tables: dict[str, Plain] = {table: _schema_text(state) for table, state in sorted(states.items())}
+    return {"role": role, "name": name, "schema": _schema_text(schema), "states": tables, "vertex": vertex}
+
+
+def _edge(edge: Edge) -> dict[str, Plain]:
+    keys: list[Plain] = [edge.schema.names[position] for position in edge.key_columns]
+    entry: dict[str, Plain] = {
+        "id": edge.id,
+        "producer": edge.producer,
+        "consumer": edge.consumer,
+        "kind": edge.kind.value,
+        "keys": keys,
+        "schema": _schema_text(edge.schema),
+    }
+    return entry | ({"port": edge.port} if edge.port else {})
+
+
+def differences(old: PlanManifest, new: PlanManifest) -> list[Difference]:
+    """What keeps the state of ``old`` from being restored into ``new``; empty if nothing does."""
+    found: list[Difference] = []
+    for operator_id in dict.fromkeys([*old.operators, *new.operators]):
+        before, after = old.operators.get(operator_id), new.operators.get(operator_id)
+        what = f"operator {operator_id}"
+        if before is None:
+            assert after is not None
+            if _keeps(after) and _has_old_output(new, after["vertex"], old):
+                found.append(Difference(what, "absent", str(after["name"])))
+        elif after is None:
+            if _keeps(before):
+                found.append(Difference(what, str(before["name"]), "absent"))
+        elif before["role"] != after["role"]:
+            found.append(Difference(what, f"a {before['role']}", f"a {after['role']}"))
+        else:
+            found += compare_parts(f"state of {operator_id}", _states(before), _states(after))
+    return found
+
+
+def compare_parts(what: str, before: Entry, after: Entry) -> list[Difference]:
+    """Compare two entries part by part."""
+    return [
+        Difference(f"{what}, {part}", _text(before.get(part)), _text(after.get(part)))
+        for part in dict.fromkeys([*before, *after])
+        if before.get(part) != after.get(part)
+    ]
+
+
+def _keeps(operator: Entry) -> bool:
+    """Whether something is lost when it goes: a source's positions are state, too."""
+    return operator["role"] == "source" or bool(operator["states"])
+
+
+def _states(operator: Entry) -> Entry:
+    states = operator["states"]
+    assert isinstance(states, dict)
+    return states
+
+
+def _has_old_output(plan: PlanManifest, vertex: Plain, old: PlanManifest) -> bool:
+    """Whether what this vertex yields reaches a sink that the old plan had."""
+    reached = [vertex]
+    for here in reached:
+        reached += [edge["consumer"] for edge in plan.edges.values() if edge["producer"] == here]
+    return any(
+        operator["role"] == "sink" and operator["vertex"] in reached and operator_id in old.operators
+        for operator_id, operator in plan.operators.items()
+    )
+
+
+def _text(value: Plain) -> str:
+    if value is None:
+        return "absent"
+    return f"({', '.join(map(str, value))})" if isinstance(value, list) else str(value)

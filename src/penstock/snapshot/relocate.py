@@ -1,0 +1,157 @@
+"""A snapshot of one plan as the snapshot of another: what each operator and exchange had, where they are now.
+
+The numbers of vertices and edges belong to a plan; ids stay. Nothing is read or written: manifests change hands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from penstock.errors import PlanChanged
+from penstock.graph.model import JobGraph, SinkSpec, SourceSpec, Vertex
+from penstock.snapshot.model import (
+    InflightEntry,
+    PlanManifest,
+    SlotManifest,
+    SnapshotMetadata,
+    SourceManifest,
+    SubtaskManifest,
+)
+from penstock.snapshot.plan import SHAPE, Difference, compare_parts, differences, plan_changed, plan_of
+
+_Entry = Mapping[str, Any]
+
+_IN_FLIGHT = (
+    "Rows in flight between operators can only go on where they were: start the query as it was, take "
+    "query.snapshot(alignment='aligned'), which holds none, stop it and start the new one; or undo the change"
+)
+
+
+def relocate(metadata: SnapshotMetadata, graph: JobGraph, committed_epoch: int) -> SnapshotMetadata:
+    """The snapshot with the numbers of ``graph``; itself where they are the same, or where another
+    parallelism is refused anyway.
+
+    Args:
+        metadata: what is to be restored.
+        graph: into what.
+        committed_epoch: everything up to it is visible.
+
+    Raises:
+        PlanChanged: a state, rows in flight or uncommitted output would be lost; with the table of what changed.
+    """
+    old, new = metadata.plan, plan_of(graph)
+    if old is None or old == new or metadata.parallelism != graph.parallelism:
+        return metadata
+    changed = differences(old, new)
+    if changed:
+        raise plan_changed(changed)
+    _check_removed_sinks(metadata, old, new, committed_epoch)
+    return _Move(metadata, old, new, graph).moved()
+
+
+def _check_removed_sinks(
+    metadata: SnapshotMetadata, old: PlanManifest, new: PlanManifest, committed_epoch: int
+) -> None:
+    removed = {
+        operator["vertex"]: f"{operator_id} ({operator['name']})"
+        for operator_id, operator in old.operators.items()
+        if operator["role"] == "sink" and operator_id not in new.operators
+    }
+    for subtask in (subtask for slot in metadata.slots for subtask in slot.subtasks):
+        if subtask.vertex in removed and any(epoch > committed_epoch for epoch in subtask.pending_messages):
+            raise PlanChanged(
+                f"output {removed[subtask.vertex]} has rows that are staged and not committed yet: start the query "
+                "with it once more, and leave it out after its next commit"
+            )
+
+
+class _Move:
+    """From ``old`` to ``new``, the plan of ``graph``."""
+
+    def __init__(self, metadata: SnapshotMetadata, old: PlanManifest, new: PlanManifest, graph: JobGraph) -> None:
+        self._metadata = metadata
+        self._old = old
+        self._new = new
+        self._graph = graph
+        self._manifests = {(m.vertex, m.index): m for slot in metadata.slots for m in slot.subtasks}
+        self._inflight: dict[tuple[int, int], list[InflightEntry]] = {}
+
+    def moved(self) -> SnapshotMetadata:
+        self._move_inflight()
+        slots = [
+            SlotManifest(slot.slot, [self._subtask(vertex, slot.slot) for vertex in self._graph.vertices])
+            for slot in self._metadata.slots
+        ]
+        return msgspec.structs.replace(self._metadata, slots=slots, sources=list(self._sources()), plan=self._new)
+
+    def _move_inflight(self) -> None:
+        """Every entry to its consumer, in the order of the metadata, which is the order of restoring."""
+        identities = {edge["id"]: identity for identity, edge in self._old.edges.items()}
+        lost: dict[str, int] = {}
+        for slot in sorted(self._metadata.slots, key=lambda s: s.slot):
+            for entry in (entry for subtask in slot.subtasks for entry in subtask.inflight):
+                identity = identities[entry.edge]
+                edge = self._same_edge(identity)
+                if edge is None:
+                    lost[identity] = lost.get(identity, 0) + entry.rows
+                    continue
+                moved = msgspec.structs.replace(entry, edge=edge["id"])
+                self._inflight.setdefault((edge["consumer"], entry.consumer), []).append(moved)
+        if lost:
+            raise plan_changed([line for item in lost.items() for line in self._loss(*item)], _IN_FLIGHT)
+
+    def _same_edge(self, identity: str) -> _Entry | None:
+        """The new plan's edge of this id, if rows that were in flight on the old one fit."""
+        old, edge = self._old.edges[identity], self._new.edges.get(identity)
+        return None if edge is None or any(edge.get(part) != old.get(part) for part in SHAPE) else edge
+
+    def _loss(self, identity: str, rows: int) -> list[Difference]:
+        what = f"exchange {identity}, which has {rows} rows in flight"
+        old, edge = self._old.edges[identity], self._new.edges.get(identity)
+        if edge is None:
+            return [Difference(what, str(old["kind"]), "absent")]
+        before, after = ({part: e.get(part) for part in SHAPE} for e in (old, edge))
+        return compare_parts(what, before, after)
+
+    def _subtask(self, vertex: Vertex, index: int) -> SubtaskManifest:
+        source, sink = self._of(vertex.source, index), self._of(vertex.sink, index)
+        stored = [(id_, m) for id_ in (s.operator_id for s in vertex.operators) if (m := self._stored(id_, index))]
+        return SubtaskManifest(
+            vertex.id,
+            index,
+            states=[state for id_, m in stored for state in m.states if state.operator_id == id_],
+            scalars={id_: m.scalars[id_] for id_, m in stored if id_ in m.scalars},
+            inflight=self._inflight.get((vertex.id, index), []),
+            splits=[] if source is None else source.splits,
+            channel_watermarks=dict(self._watermarks(vertex, index)),
+            pending_messages={} if sink is None else sink.pending_messages,
+            rows_in=0 if source is None else source.rows_in,
+        )
+
+    def _of(self, spec: SourceSpec | SinkSpec | None, index: int) -> SubtaskManifest | None:
+        return None if spec is None else self._stored(spec.operator_id, index)
+
+    def _stored(self, operator_id: str, index: int) -> SubtaskManifest | None:
+        """The manifest that holds what this operator had in this slot."""
+        operator: _Entry | None = self._old.operators.get(operator_id)
+        return None if operator is None else self._manifests[operator["vertex"], index]
+
+    def _watermarks(self, vertex: Vertex, index: int) -> Iterator[tuple[str, int]]:
+        """Of input channels that there were before."""
+        for edge in self._graph.inputs(vertex.id):
+            old: _Entry | None = self._old.edges.get(edge.identity)
+            if old is None:
+                continue
+            stored = self._manifests[old["consumer"], index].channel_watermarks
+            for producer in edge.producers(index, self._graph.parallelism):
+                watermark = stored.get(f"{old['id']}:{producer}")
+                if watermark is not None:
+                    yield f"{edge.id}:{producer}", watermark
+
+    def _sources(self) -> Iterator[SourceManifest]:
+        vertices = {v.source.operator_id: v.id for v in self._graph.vertices if v.source is not None}
+        for manifest in self._metadata.sources:
+            yield msgspec.structs.replace(manifest, vertex=vertices[manifest.operator_id])
