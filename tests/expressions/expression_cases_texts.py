@@ -35,7 +35,8 @@ OTHERS = [
     "split(s, ',')", "split(s, ',', 2)", "split(s, r'\\.')", "split(s, 'aa')", "split(s, 'X', 1)", "split(s, ',', 0)",
     "split(s, ',')[0]", "split(s, ',')[1]", "split(s, ',')[n]", "get(split(s, ','), 1)", "size(split(s, ','))",
     "if(size(split(s, ',')) > 1, split(s, ',')[1], s)", "md5(s)", "sha2(s, 256)", "sha2(s, 0)", "sha2(s, 512)", "sha2(s, n)",
-    "xxhash64(s)", "xxhash64(s, n, p)", "cast(s as binary)",
+    "xxhash64(s)", "xxhash64(s, n, p)", "cast(s as binary)", "cast(bin as string)",
+    "try_cast(bin as string)", "upper(cast(bin as string))",
 ]  # fmt: skip
 
 TYPES = (

@@ -14,6 +14,7 @@ from penstock.frontend.expressions_registry import Translation, catalyst, eval_m
 from penstock.operators.expressions import Expression, decimals, failures, java_digits
 from penstock.operators.expressions import text_numbers as texts
 from penstock.operators.expressions.arithmetic import EvalMode
+from penstock.operators.expressions.binary_text import BinaryToText
 from penstock.operators.expressions.cast_numbers import NumberToTimestamp, NumericCast, TimestampToNumber
 from penstock.operators.expressions.cast_times import DateText, TimestampText
 from penstock.operators.expressions.nested import Reinterpret
@@ -42,8 +43,8 @@ def zone_of(tree: JavaTree, translation: Translation) -> Zone:
 
 @catalyst(
     "Cast", area="Casts", forms="`cast`, `try_cast`, `to_date`, `to_timestamp`",
-    limits="between booleans, integers, floats, decimals, strings, dates and timestamps; float or double to string or "
-    "decimal on Java 17 and 18 only, as their digits differ in later versions; not binary to string",
+    limits="between booleans, integers, floats, decimals, strings, dates and timestamps; binary to string where "
+    "it is UTF-8; float or double to string or decimal on Java 17 and 18 only, as their digits differ in later versions",
 )  # fmt: skip
 def cast(tree: JavaTree, translation: Translation) -> Expression:
     child = translation(tree.child())
@@ -170,6 +171,8 @@ def _number(tree: JavaTree, child: Expression, target: pa.DataType, translation:
 def _text(tree: JavaTree, child: Expression, target: pa.DataType, translation: Translation) -> Expression | None:
     source, mode = child.data_type, eval_mode(tree)
     if Types.is_string(target):
+        if Types.is_binary(source):
+            return BinaryToText((child,), target, bool(tree.nullable()))
         if Types.is_boolean(source):
             return Mapped(texts.boolean_text, (child,), target, bool(tree.nullable()))
         if Types.is_floating(source):
