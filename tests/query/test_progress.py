@@ -7,7 +7,7 @@ from dataclasses import replace
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from penstock.query.progress import ProgressHistory, iso_timestamp, progress_json
-from penstock.runtime.view import EpochProgress, SourceProgress, StateProgress
+from penstock.runtime.view import EpochProgress, SinkProgress, SourceProgress, StateProgress
 
 ID = "e28cd03e-c7f9-4dd1-b32c-f2a498b137d0"
 RUN = "fae27eac-2b59-4c5e-b519-92bda577ac18"
@@ -20,8 +20,7 @@ EPOCH = EpochProgress(
         SourceProgress("source-0", "FileStreamSource[file:/in]", 100, 200.0),
         SourceProgress("source-1", "FileStreamSource[file:/other]", 50, 100.0),
     ),
-    sink_description="FileSink[file:/out]",
-    sink_rows=30,
+    sinks=(SinkProgress("sink-0", "FileSink[file:/out]", 30),),
     watermark_us=1_357_034_400_000_000,
     states=(StateProgress("aggregate-0", "Aggregate", 40, 2),),
     durations_ms={"checkpoint": 20.4, "commit": 3.2},
@@ -47,6 +46,20 @@ def test_pyspark_reads_every_figure() -> None:
     assert (state.numRowsTotal, state.numRowsDroppedByWatermark, state.numShufflePartitions) == (40, 2, 2)
 
 
+def test_several_outputs_are_one_sink_to_spark_with_the_rows_of_each() -> None:
+    more = (*EPOCH.sinks, SinkProgress("sink-1", "ConsoleSink", 12))
+    sink = as_progress(replace(EPOCH, sinks=more)).sink
+    assert (sink.description, sink.numOutputRows) == ("FileSink[file:/out], ConsoleSink", 42)
+    assert sink.metrics == {
+        "sink-0.description": "FileSink[file:/out]",
+        "sink-0.numOutputRows": "30",
+        "sink-1.description": "ConsoleSink",
+        "sink-1.numOutputRows": "12",
+    }
+    assert as_progress(EPOCH).sink.metrics == {}
+    assert as_progress(replace(EPOCH, sinks=(*EPOCH.sinks, replace(more[1], rows=-1)))).sink.numOutputRows == -1
+
+
 def test_without_event_time_there_is_no_watermark() -> None:
     assert as_progress(replace(EPOCH, watermark_us=None)).eventTime == {}
 
@@ -64,10 +77,10 @@ def test_timestamps_before_the_epoch_keep_their_milliseconds() -> None:
 
 def test_an_epoch_is_idle_only_if_nothing_happened() -> None:
     history = ProgressHistory()
-    quiet = replace(EPOCH, sources=(), sink_rows=0, watermark_us=None, states=())
+    quiet = replace(EPOCH, sources=(), sinks=(), watermark_us=None, states=())
     assert history.is_idle(quiet)
     assert not history.is_idle(EPOCH)
-    assert not history.is_idle(replace(quiet, sink_rows=1))
+    assert not history.is_idle(replace(quiet, sinks=EPOCH.sinks))
     assert not history.is_idle(replace(quiet, states=(StateProgress("a", "Aggregate", 0, 1),)))
     assert not history.is_idle(replace(quiet, watermark_us=5)), "the watermark rose"
     history.append(

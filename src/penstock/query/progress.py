@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-from penstock.runtime.view import EpochProgress, SourceProgress, StateProgress
+from penstock.runtime.view import EpochProgress, SinkProgress, SourceProgress, StateProgress
 
 DEFAULT_RECENT_PROGRESSES = 100
 """How many progresses a query keeps, as Spark's ``spark.sql.streaming.numRecentProgressUpdates``."""
@@ -49,9 +49,23 @@ def progress_json(
         "eventTime": {} if epoch.watermark_us is None else {"watermark": iso_timestamp(epoch.watermark_us / 1000)},
         "stateOperators": [_state_json(state, parallelism) for state in epoch.states],
         "sources": [_source_json(source, duration_ms) for source in epoch.sources],
-        "sink": {"description": epoch.sink_description, "numOutputRows": epoch.sink_rows, "metrics": {}},
+        "sink": _sink_json(epoch),
         "observedMetrics": {},
     }
+
+
+def _sink_json(epoch: EpochProgress) -> dict[str, Any]:
+    """Spark knows one sink: of several outputs it is all of them together, and each has its rows in the metrics."""
+    several = {f"{sink.operator_id}.{name}": value for sink in epoch.sinks for name, value in _metrics(sink)}
+    return {
+        "description": epoch.sink_description,
+        "numOutputRows": epoch.sink_rows,
+        "metrics": several if len(epoch.sinks) > 1 else {},
+    }
+
+
+def _metrics(sink: SinkProgress) -> list[tuple[str, str]]:
+    return [("description", sink.description), ("numOutputRows", str(sink.rows))]
 
 
 def _source_json(source: SourceProgress, duration_ms: int) -> dict[str, Any]:

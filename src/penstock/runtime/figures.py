@@ -20,6 +20,7 @@ from penstock.runtime.view import (
     ExecutionState,
     ExecutionView,
     RestartView,
+    SinkProgress,
     SlotView,
     SourceProgress,
     StateProgress,
@@ -68,7 +69,7 @@ class Figures:
         self._rows_before: dict[str, int] = {}
         self._counted: dict[tuple[int, int, str], int] = {}
         self._late_before: dict[int, int] = {}
-        self._sink_before = 0
+        self._sinks_before: dict[str, int] = {}
         self._totals: dict[tuple[int, str], int] = {}
 
     # -- the life of the query ------------------------------------------------------------------------------------
@@ -186,8 +187,7 @@ class Figures:
                 started_ms=int(began_wall * 1000),
                 duration_ms=duration_s * 1000,
                 sources=self._sources(metadata, duration_s),
-                sink_description=", ".join(v.sink.sink.describe() for v in self._graph.vertices if v.sink is not None),
-                sink_rows=self._sink_rows(),
+                sinks=self._sinks(),
                 watermark_us=self._watermark(metadata),
                 states=self._states(metadata),
                 durations_ms={
@@ -270,10 +270,17 @@ class Figures:
                 found.append(SourceProgress(operator_id, description, rows, rows / duration_s))
         return tuple(found)
 
-    def _sink_rows(self) -> int:
-        total = sum(self._totals.get((v.id, "rows_out"), 0) for v in self._graph.vertices if v.sink is not None)
-        before, self._sink_before = self._sink_before, total
-        return total - before
+    def _sinks(self) -> tuple[SinkProgress, ...]:
+        """By output. A vertex yields to its sink whatever it yields."""
+        found = []
+        for vertex in self._graph.vertices:
+            if vertex.sink is not None:
+                operator_id = vertex.sink.operator_id
+                total = self._totals.get((vertex.id, "rows_out"), 0)
+                rows = total - self._sinks_before.get(operator_id, 0)
+                self._sinks_before[operator_id] = total
+                found.append(SinkProgress(operator_id, vertex.sink.sink.describe(), rows))
+        return tuple(sorted(found, key=lambda sink: sink.operator_id))
 
     def _watermark(self, metadata: SnapshotMetadata) -> int | None:
         """Of the snapshot's channels; without any channel, what the subtasks say themselves."""

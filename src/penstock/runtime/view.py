@@ -112,6 +112,15 @@ class SourceProgress:
 
 
 @dataclass(frozen=True)
+class SinkProgress:
+    """``rows``: handed to the sink in this epoch as far as the slots' figures tell, -1 if unknown."""
+
+    operator_id: str
+    description: str
+    rows: int
+
+
+@dataclass(frozen=True)
 class StateProgress:
     """One stateful operator: its ``state_*`` gauge of rows, and rows it dropped as late in this epoch."""
 
@@ -129,7 +138,6 @@ class EpochProgress:
         started_ms: wall clock of the end of the epoch before (of the start, for the first).
         duration_ms: until this epoch was committed.
         durations_ms: parts of it by name: ``checkpoint`` (trigger to complete), ``commit``.
-        sink_rows: rows handed to the sink in this epoch as far as the slots' figures tell, -1 if unknown.
         watermark_us: minimum over the subtasks that have one, event time in microseconds.
     """
 
@@ -138,8 +146,7 @@ class EpochProgress:
     started_ms: int
     duration_ms: float
     sources: tuple[SourceProgress, ...]
-    sink_description: str
-    sink_rows: int
+    sinks: tuple[SinkProgress, ...]
     watermark_us: int | None
     states: tuple[StateProgress, ...]
     durations_ms: Mapping[str, float] = field(default_factory=dict)
@@ -147,6 +154,17 @@ class EpochProgress:
     @property
     def rows(self) -> int:
         return sum(source.rows for source in self.sources)
+
+    @property
+    def sink_description(self) -> str:
+        """Of all outputs."""
+        return ", ".join(sink.description for sink in self.sinks)
+
+    @property
+    def sink_rows(self) -> int:
+        """Of all outputs; -1 if one is unknown."""
+        rows = [sink.rows for sink in self.sinks]
+        return -1 if -1 in rows else sum(rows)
 
 
 @dataclass(frozen=True)
