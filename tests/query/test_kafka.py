@@ -1,0 +1,130 @@
+"""Kafka end to end: what Spark's users write, run by Penstock over librdkafka's mock cluster."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import window
+from query_running import Start, eventually, rows_of
+
+import penstock
+from penstock.errors import PenstockError
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "connectors"))
+from mock_kafka import MockKafka, mock_kafka
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def kafka() -> Iterator[MockKafka]:
+    with mock_kafka() as cluster:
+        yield cluster
+
+
+def stream(spark: SparkSession, kafka: MockKafka, **options: Any) -> DataFrame:
+    texts = {"kafka.bootstrap.servers": kafka.servers, "subscribe": "t", "startingOffsets": "earliest"} | options
+    return penstock.readStream(spark).format("kafka").options(**texts).load()
+
+
+def numbered(first: int, count: int) -> list[tuple[bytes, bytes]]:
+    return [(b"k%d" % (number % 3), b"%d" % number) for number in range(first, first + count)]
+
+
+def values(out: Path) -> list[int]:
+    return sorted(int(value) for (value,) in rows_of(out))
+
+
+def test_the_schema_is_sparks(spark: SparkSession, kafka: MockKafka) -> None:
+    plain = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
+    plain += "timestampType int"
+    assert stream(spark, kafka).schema == spark.createDataFrame([], plain).schema
+    headers = plain + ", headers array<struct<key string, value binary>>"
+    assert stream(spark, kafka, includeHeaders="true").schema == spark.createDataFrame([], headers).schema
+
+
+def test_spark_keeps_the_name_for_its_own_connector(spark: SparkSession, kafka: MockKafka, tmp_path: Path) -> None:
+    """Why ``penstock.readStream`` is needed at all; and what Spark's engine says to such a stream."""
+    with pytest.raises(AnalysisException, match="KAFKA_DATA_SOURCE_NOT_ENABLED"):
+        spark.readStream.format("kafka").load()
+    query = stream(spark, kafka).writeStream.format("noop").option("checkpointLocation", str(tmp_path / "s")).start()
+    with pytest.raises(Exception, match=r"penstock\.writeStream"):
+        query.awaitTermination(30)
+
+
+def test_every_row_once_over_restarts_new_partitions_and_a_broker_that_is_away(
+    spark: SparkSession, kafka: MockKafka, out: Path, start: Start
+) -> None:
+    for topic, partitions in (("t", 3), ("t2", 1)):
+        kafka.create(topic, partitions)
+    df = stream(spark, kafka, subscribe="t,t2", **{"kafka.reconnect.backoff.max.ms": "100"})
+    df = df.selectExpr("cast(value as string) value")
+    query = start(df, parallelism=2)
+    for partition in range(3):
+        kafka.send("t", numbered(partition * 100, 50), partition)
+    eventually(lambda: len(values(out)) == 150, "the first rows")
+    query.stop()
+    kafka.send("t2", numbered(300, 10))
+    query = start(df, parallelism=2)
+    eventually(lambda: len(values(out)) == 160, "rows that came while nothing ran")
+    kafka.down()
+    kafka.up()
+    kafka.send("t", numbered(400, 10), 2)
+    eventually(lambda: len(values(out)) == 170, "rows after the broker was away")
+    assert query.isActive
+    expected = [*range(50), *range(100, 150), *range(200, 250), *range(300, 310), *range(400, 410)]
+    assert values(out) == expected
+
+
+def test_available_now_reads_what_is_there_and_goes_on_later(
+    spark: SparkSession, kafka: MockKafka, out: Path, tmp_path: Path
+) -> None:
+    kafka.create("t", 2)
+    df = stream(spark, kafka).selectExpr("cast(value as string) value")
+
+    def run() -> None:
+        writer = penstock.writeStream(df).format("parquet").option("path", str(out)).option("parallelism", 1)
+        query = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
+        try:
+            assert query.awaitTermination(60)
+        finally:
+            query.stop()
+
+    for first, partition in ((0, 0), (20, 1), (40, 0)):
+        kafka.send("t", numbered(first, 20), partition)
+        run()
+        assert values(out) == list(range(first + 20))
+
+
+def test_windows_of_a_backlog_are_whole(spark: SparkSession, kafka: MockKafka, out: Path, start: Start) -> None:
+    """One reader has both partitions: the first rows of one must not come behind the last of the other."""
+    kafka.create("t", 2)
+    for partition in range(2):
+        for second in range(0, 300, 5):
+            kafka.send("t", [(None, b"x" * 900)] * 10, partition, timestamp=1_700_000_000_000 + 1_000 * second)
+    df = stream(spark, kafka, **{"kafka.max.partition.fetch.bytes": "20000", "kafka.queued.min.messages": "1"})
+    counts = df.withWatermark("timestamp", "0 seconds").groupBy(window("timestamp", "10 seconds")).count()
+    start(counts.select("count"), parallelism=1)
+    eventually(lambda: len(rows_of(out)) >= 29, "all windows but the last")
+    assert set(rows_of(out)) == {(40,)}
+
+
+def test_what_goes_wrong_is_one_clear_error_without_secrets(
+    spark: SparkSession, kafka: MockKafka, start: Start, tmp_path: Path
+) -> None:
+    secret = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="geheim";'
+    with pytest.raises(PenstockError, match=r"kafka\.auto\.offset\.reset.*startingOffsets") as refused:
+        start(stream(spark, kafka, **{"kafka.sasl.jaas.config": secret, "kafka.auto.offset.reset": "latest"}))
+    assert "geheim" not in str(refused.value)
+    query = start(stream(spark, kafka, subscribe="nope", **{"kafka.sasl.jaas.config": secret}))
+    with pytest.raises(Exception, match="nope: no such topic or partition") as failed:
+        query.awaitTermination(30)
+    assert "geheim" not in str(failed.value)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [path for path in files if b"geheim" in path.read_bytes()]
