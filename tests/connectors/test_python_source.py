@@ -207,3 +207,22 @@ def test_checksums_do_not_depend_on_batches() -> None:
         other = RowChecksum()
         other.update(pa.RecordBatch.from_pylist(changed, batch.schema))
         assert other.hexdigest() != whole.hexdigest(), name
+
+
+def test_batches_of_other_sizes_are_the_same_rows(tmp_path: Path) -> None:
+    size = tmp_path / "rows"
+    size.write_text("10")
+    batches = source(user_sources.Batches, end="40", yields=str(size))
+    got: list[tuple[Any, ...]] = []
+    for split in discover_all(batches):
+        for cut in range(1, 5):
+            size.write_text("10")
+            reader = new_reader(batches)
+            reader.add_split(split)
+            before = read_rows(reader, limit=cut)
+            (left,) = reader.snapshot()
+            size.write_text("3")
+            again = new_reader(batches)
+            again.add_split(stored(left))
+            got += before + read_rows(again)
+    assert sorted(got, key=repr) == sorted(4 * [(None if n % 3 == 0 else n, "x" * n) for n in range(40)], key=repr)

@@ -21,6 +21,12 @@ from pyspark.sql.datasource import (
     SimpleDataSourceStreamReader,
     WriterCommitMessage,
 )
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 
 
 class Range(InputPartition):
@@ -222,3 +228,133 @@ class FolderArrowWriter(DataSourceStreamArrowWriter, FolderWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return FolderWriter.write(self, iterator)
+
+
+class Modern(DataSource):
+    """As since PySpark 4.2, with admission control; ``limit``, ``empty`` and ``bad`` are options.
+
+    ``empty``: ranges below it have no partitions. ``prepares``: supports Trigger.AvailableNow.
+    """
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
+        return PreparedReader(self.options) if self.options.get("prepares") else ModernReader(self.options)
+
+
+class ModernReader(DataSourceStreamReader):
+    def __init__(self, options: dict[str, str]) -> None:
+        self.end = Path(options["end"])
+        self.options = options
+        self.calls: list[Any] = []
+
+    def initialOffset(self) -> dict:  # noqa: N802
+        self.calls.append("initialOffset")
+        return {"n": 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        kinds: dict[str, Any] = {"rows": ReadMaxRows(4), "own": OwnLimit(), "all": ReadAllAvailable()}
+        return kinds[self.options.get("limit", "rows")]  # type: ignore[no-any-return]
+
+    def latestOffset(self, start: dict, limit: ReadLimit) -> dict:  # noqa: N802
+        self.calls.append(("latestOffset", start["n"], type(limit).__name__))
+        if self.options.get("bad") == "offset":
+            return "n"  # type: ignore[return-value]
+        end = self.target()
+        return {"n": min(end, start["n"] + limit.max_rows) if isinstance(limit, ReadMaxRows) else end}
+
+    def target(self) -> int:
+        return int(self.end.read_text())
+
+    def partitions(self, start: dict, end: dict) -> list[InputPartition]:
+        self.calls.append(("partitions", start["n"], end["n"]))
+        if self.options.get("bad") == "partitions":
+            return [start["n"]]
+        if start == end or end["n"] <= int(self.options.get("empty", "0")):
+            return []
+        return [Range(start["n"], end["n"])]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        rows = [(n, str(n)) for n in range(partition.start, partition.end)]
+        return rows if self.options.get("bad") == "list" else iter(rows)  # type: ignore[return-value]
+
+    def stop(self) -> None:
+        self.calls.append("stop")
+
+
+class PreparedReader(ModernReader, SupportsTriggerAvailableNow):
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self.calls.append("prepare")
+        self.frozen_at = super().target()
+
+    def target(self) -> int:
+        return getattr(self, "frozen_at", None) or super().target()
+
+
+@dataclass
+class OwnLimit(ReadLimit):
+    """Not one of Spark's."""
+
+
+class PreparedSimple(Simple):
+    def simpleStreamReader(self, schema: Any) -> SimpleDataSourceStreamReader:  # noqa: N802
+        return PreparedSimpleReader(Path(self.options["file"]))
+
+
+class PreparedSimpleReader(SimpleReader, SupportsTriggerAvailableNow):
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        frozen = self.file.with_suffix(".frozen")
+        frozen.write_text(self.file.read_text())
+        self.file = frozen
+
+
+class ToldSimple(Simple):
+    """Writes down what it is told; the option ``blocks``: its read never returns."""
+
+    def simpleStreamReader(self, schema: Any) -> SimpleDataSourceStreamReader:  # noqa: N802
+        return ToldSimpleReader(Path(self.options["file"]))
+
+
+class ToldSimpleReader(SimpleReader):
+    def commit(self, end: dict) -> None:
+        with self.file.with_suffix(".told").open("a") as told:
+            told.write(f"{end['at']}\n")
+
+
+class Batches(Counter):
+    """RecordBatches of as many rows as the file in option ``rows`` says now."""
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
+        return BatchesReader(self.options)
+
+
+class BatchesReader(CounterReader):
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        rows = int(Path(self.yields).read_text())
+        batch = pa.record_batch(
+            {
+                "n": pa.array([None if n % 3 == 0 else n for n in range(partition.start, partition.end)], pa.int64()),
+                "s": pa.array(["x" * n for n in range(partition.start, partition.end)]),
+            }
+        )
+        for first in range(0, batch.num_rows, rows):
+            yield batch.slice(first, rows)
+
+
+class Given(DataSource):
+    """One partition with the rows of ``GIVEN``."""
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
+        return GivenReader()
+
+
+GIVEN: list[Any] = []
+
+
+class GivenReader(CounterReader):
+    def __init__(self) -> None:
+        super().__init__({"END": "1"})
+
+    def partitions(self, start: dict, end: dict) -> list[InputPartition]:
+        return [Range(0, 1)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return iter(GIVEN)
