@@ -10,8 +10,17 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-_PATIENCE_S = 1.0
-"""How long ``close`` waits for user code that is between two items."""
+_PATIENCE_S = 0.3
+"""How long ``close`` waits for user code that is between two items: a slot's threads have a second to end."""
+
+_left_behind: list[threading.Thread] = []
+
+
+def left_behind() -> list[threading.Thread]:
+    """Threads of closed pumps that sit in user code still: they end with the process only."""
+    _left_behind[:] = [thread for thread in _left_behind if thread.is_alive()]
+    return list(_left_behind)
+
 
 
 class Pump(Generic[T]):
@@ -99,3 +108,5 @@ class Pump(Generic[T]):
             self._stop.set()
             self._room.notify()
         self._thread.join(_PATIENCE_S)
+        if self._thread.is_alive():
+            _left_behind.append(self._thread)

@@ -519,7 +519,7 @@ class CoordinatorService:
     def _shut_down(self, error: PenstockError | None) -> None:
         try:
             self._end_slots(orderly=error is None)
-            self._lanes.stop(LANE_TIMEOUT_S, finish=NEWS_LANE)
+            self._lanes.stop(LANE_TIMEOUT_S, finish=NEWS_LANE, hurried="source ")
             self._log_the_end()
         except Exception as problem:  # noqa: BLE001 - the query ends anyway; the first error is kept
             error = error or wrapped("the query could not be ended orderly", problem)

@@ -13,6 +13,8 @@ log = get_logger(__name__)
 
 Job = Callable[[], None]
 
+HURRIED_S = 1.0
+
 
 class Lanes:
     """Jobs of one lane run one at a time in the order they were put; lanes are independent of each other.
@@ -36,8 +38,11 @@ class Lanes:
             thread.start()
         self._queues[lane].put(job)
 
-    def stop(self, timeout_s: float, finish: str = "") -> None:
-        """Let the jobs that run come to their end; those that wait are dropped, but for the lane ``finish``."""
+    def stop(self, timeout_s: float, finish: str = "", hurried: str = "\0") -> None:
+        """Let the jobs that run come to their end; those that wait are dropped, but for the lane ``finish``.
+
+        Lanes that begin with ``hurried`` are waited for ``HURRIED_S`` only: their outcome is of no use any more.
+        """
         self._finish = finish
         self._dropping = True
         for jobs in self._queues.values():
@@ -45,9 +50,10 @@ class Lanes:
         deadline = time.monotonic() + timeout_s
         for lane, thread in self._threads.items():
             if thread is not threading.current_thread():
-                thread.join(max(0.0, deadline - time.monotonic()))
+                patience_s = max(0.0, deadline - time.monotonic())
+                thread.join(min(patience_s, HURRIED_S) if lane.startswith(hurried) else patience_s)
                 if thread.is_alive():
-                    log.error("the %s lane did not come to its end within %.0f s", lane, timeout_s)
+                    log.error("the %s lane did not come to its end in time", lane)
 
     def _run(self, lane: str, jobs: queue.SimpleQueue[Job | None]) -> None:
         while (job := jobs.get()) is not None:

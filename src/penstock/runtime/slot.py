@@ -28,6 +28,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from penstock.connectors.base import SinkContext
+from penstock.connectors.pump import left_behind
 from penstock.errors import DataError, FunctionError, GenerationFailed, PenstockError
 from penstock.graph.model import Vertex
 from penstock.ids import SubtaskId
@@ -389,7 +390,7 @@ class Slot:
         deadline = time.monotonic() + JOIN_TIMEOUT_S
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-        return [thread for thread in threads if thread.is_alive()]
+        return [thread for thread in threads if thread.is_alive()] + left_behind()
 
     def _await_farewell(self) -> None:
         deadline = time.monotonic() + FAREWELL_TIMEOUT_S
