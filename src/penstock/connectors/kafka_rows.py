@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ def to_batch(messages: Sequence[Message], include_headers: bool) -> pa.RecordBat
     """Messages without errors as rows, in the same order."""
     kind = type(messages[0])
     count = len(messages)
-    times = np.array(list(map(kind.timestamp, messages)), dtype=np.int64).reshape(count, 2)
+    times = np.fromiter(chain.from_iterable(map(kind.timestamp, messages)), np.int64, 2 * count).reshape(count, 2)
     millis = np.where(times[:, 0] == 0, NO_TIMESTAMP_MS, times[:, 1])
     columns = [
         pa.array(map(kind.key, messages), pa.binary(), size=count),
