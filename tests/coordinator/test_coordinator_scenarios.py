@@ -123,7 +123,7 @@ def test_nothing_is_triggered_while_an_aligned_checkpoint_is_in_flight() -> None
     assert machine.handle(TICK, 1000) == []
     assert machine.handle(ct.SnapshotRequested(2, UNALIGNED), 1200) == []
     assert machine.handle(TICK, 1600) == [
-        ct.Abort(1, "not acknowledged by slots [0, 1] within 1500 ms", tell_slots=True),
+        ct.Abort(1, "not acknowledged by slots [0, 1] within 1500 ms", tell_slots=True, failed=False),
         ct.SnapshotFailed(1, 1, "not acknowledged by slots [0, 1] within 1500 ms"),
         ct.Trigger(2, UNALIGNED),
         ct.Trigger(3, UNALIGNED),

@@ -86,7 +86,10 @@ def test_a_strictly_aligned_snapshot_without_a_time_out_has_the_query_s() -> Non
     machine.handle(ct.SnapshotRequested(1, ALIGNED), 10)
     assert machine.next_wake_ms() == 5010
     text = "not acknowledged by slots [0, 1] within 5000 ms"
-    assert machine.handle(TICK, 5010) == [ct.Abort(1, text, tell_slots=True), ct.SnapshotFailed(1, 1, text)]
+    assert machine.handle(TICK, 5010) == [
+        ct.Abort(1, text, tell_slots=True, failed=False),
+        ct.SnapshotFailed(1, 1, text),
+    ]
 
 
 def test_a_time_out_of_a_request_counts_while_it_waits() -> None:

@@ -428,7 +428,8 @@ class Coordinator:
         failed = cause in life.FAILURES
         if pending.periodic and failed:
             self._count_failure(f"checkpoint {pending.checkpoint}: {reason}")
-        commands: list[Command] = [Abort(pending.checkpoint, reason, self._running, failed)]
+        told = pending.request is not None and pending.request.kept
+        commands: list[Command] = [Abort(pending.checkpoint, reason, self._running, failed and not told)]
         if pending.request is not None:
             commands.append(SnapshotFailed(pending.request.ticket, pending.checkpoint, reason))
         return commands

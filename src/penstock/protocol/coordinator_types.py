@@ -249,7 +249,8 @@ class NotifyComplete:
 @dataclass(frozen=True)
 class Abort:
     """The checkpoint is given up; the query goes on. ``tell_slots``: they are there to be told. ``failed``: False if
-    nothing went wrong with it: a newer one made it superfluous, or its Generation ended."""
+    nothing went wrong with it (a newer one made it superfluous, or its Generation ended), or if it was a user's, who is
+    told."""
 
     checkpoint: CheckpointId
     reason: str

@@ -8,7 +8,6 @@ restart strategy decides, and the next Generation is opened once the back-off is
 from __future__ import annotations
 
 import itertools
-import logging
 import queue
 import secrets
 import threading
@@ -28,6 +27,7 @@ from penstock.errors import (
     SinkError,
 )
 from penstock.ids import SubtaskId
+from penstock.logs import daemon_thread, get_logger, now_about
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol import splits as sp
 from penstock.protocol.elements import Alignment
@@ -60,7 +60,7 @@ from penstock.snapshot.effects import DriverEffects
 from penstock.snapshot.model import SnapshotMetadata
 from penstock.snapshot.store import Store
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 TICK_MS = 100.0
 """How often jobs, heartbeats and back-offs are looked at when nothing happens."""
@@ -180,7 +180,7 @@ class CoordinatorService:
         self.drained = False
         """... and event time ended with it."""
         self.ended = threading.Event()
-        self.thread = threading.Thread(target=self._run, name="penstock-coordinator", daemon=True)
+        self.thread = daemon_thread(self._run, "penstock-coordinator")
 
     # -- from any thread ------------------------------------------------------------------------------------------
 
@@ -419,6 +419,7 @@ class CoordinatorService:
     # -- Generations ----------------------------------------------------------------------------------------------
 
     def _launch(self, ready: w.GenerationReady) -> None:
+        now_about(generation=ready.generation)
         self._figures.opened(ready.generation, ready.restored, ready.committed.epoch)
         for reason in ready.skipped:
             log.warning("a newer snapshot was passed over: %s", reason)
@@ -437,7 +438,7 @@ class CoordinatorService:
     def _generation_failed(self, failure: Failure, error: PenstockError | None) -> None:
         """``error``: what the user sees if this was the first cause; None to make it of the failure."""
         generation = self._core.generation
-        log.warning("Generation %d failed: %s", generation, failure.message)
+        log.warning("the Generation failed: %s", failure.message)
         self._figures.failed(generation, failure.message)
         if self._attempt is not None:
             self._attempt.close(time.monotonic())

@@ -1,0 +1,93 @@
+"""What is logged: lines that say what they are about, and none where nothing happened."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from process_launcher import ProcessLauncher
+from running import run
+from tiny import CountSpec, Numbers, tiny_graph
+
+from penstock.errors import CheckpointFailed
+from penstock.logs import about, daemon_thread, get_logger, now_about
+from penstock.protocol.elements import Alignment
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name.startswith("penstock")]
+
+
+def test_a_line_says_what_it_is_about_in_text_and_fields(caplog: pytest.LogCaptureFixture) -> None:
+    log = get_logger("penstock.somewhere")
+    with about(query="100% sure", generation=1), about(slot=2, subtask="v1[2]"):
+        log.warning("took %d s", 3)
+    log.warning("about nothing")
+    assert lines(caplog) == [
+        "[query 100% sure, Generation 1, slot 2, subtask v1[2]] took 3 s",
+        "about nothing",
+    ]
+    told = vars(caplog.records[0])
+    assert (told["query"], told["generation"], told["slot"], told["subtask"]) == ("100% sure", 1, 2, "v1[2]")
+    with pytest.raises(ValueError, match="no field"), about(message="taken by logging itself"):
+        log.warning("not reached")
+
+
+def test_threads_speak_of_what_their_maker_spoke_of_and_hear_of_changes(caplog: pytest.LogCaptureFixture) -> None:
+    log = get_logger("penstock.somewhere")
+    with about(query="q"):
+        thread = daemon_thread(lambda: log.warning("from a thread"), "penstock-test")
+        now_about(generation=7)
+    thread.start()
+    thread.join()
+    now_about(generation=8)  # about nothing: nobody is to hear of it
+    log.warning("afterwards")
+    assert lines(caplog) == ["[query q, Generation 7] from a thread", "afterwards"]
+
+
+def test_a_normal_run_logs_nothing(
+    tmp_path: Path, launcher: ProcessLauncher, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A snapshot that a user gave up is no news either: the user had the exception."""
+    slow = tmp_path / "slow"
+    slow.write_text("300")
+    graph = tiny_graph(tmp_path / "out", 2, Numbers(20_000), CountSpec(slow_file=str(slow)))
+    query = run(graph, tmp_path / "chk", launcher, memory_per_gate=1 << 20)
+    query.until(lambda v: v.committed_epoch > 0, what="a commit")
+    with pytest.raises(CheckpointFailed):
+        query.execution.request_snapshot("impatient", Alignment.ALIGNED, 0.001)
+    slow.unlink()
+    query.execution.process_all_available(60)
+    query.execution.stop()
+    assert lines(caplog) == []
+    assert "penstock" not in capfd.readouterr().err  # of the slots
+
+
+def test_a_killed_slot_is_told_of_once_with_query_and_generation(
+    tmp_path: Path, launcher: ProcessLauncher, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = run(tiny_graph(tmp_path / "out", 2, Numbers(10**9, rate=2000)), tmp_path / "chk", launcher)
+    query.until(lambda v: v.committed_epoch > 0, what="a commit")
+    launcher.jobs[0].processes[1].kill()
+    query.until_running(2)
+    query.execution.stop()
+    [line] = lines(caplog)
+    assert line.startswith("[query tiny, Generation 1] the Generation failed: slot 1 (pid")
+
+
+def test_slots_log_to_stderr_as_spark_does() -> None:
+    program = (
+        "import logging; from penstock.logs import *; log_to_stderr(logging.INFO); log_to_stderr(logging.INFO);"
+        "log = get_logger('penstock.runtime.slot')\n"
+        "with about(query='q', slot=1): log.info('here')\n"
+        "log.debug('not here')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    [line] = done.stderr.splitlines()
+    day, time, *rest = line.split(" ", 2)
+    assert (len(day.split("/")), len(time.split(":"))) == (3, 3)
+    assert rest == ["INFO penstock.runtime.slot: [query q, slot 1] here"]
+    assert logging.getLogger("penstock").level == logging.NOTSET  # that was another process
