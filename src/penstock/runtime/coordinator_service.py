@@ -315,8 +315,8 @@ class CoordinatorService:
                 self._feed(ct.Ack(generation, checkpoint, manifest))
             case CheckpointDecline(_, checkpoint, reason):
                 self._feed(ct.Decline(generation, checkpoint, slot, reason))
-            case SplitRequest(vertex, index, holding, watermark_us, frozen):
-                request = sp.Requested(index, holding, watermark_us, frozen=frozen)
+            case SplitRequest(vertex, index, holding, watermark_us, received, frozen):
+                request = sp.Requested(index, holding, watermark_us, received, frozen)
                 self._feed(w.SplitRequested(generation, vertex, request))
             case Looked(vertex, index, number):
                 self._demands.looked(vertex, index, number)

@@ -28,6 +28,7 @@ class SourceFeed:
         self._host = host
         self._asked = False
         self._requests = 0
+        self._received = 0
         self._told_idle = False
         self._frozen = False
         self._look: int | None = None
@@ -61,6 +62,7 @@ class SourceFeed:
         if not self._requests:
             raise ProtocolViolation(f"source {self._subtask}", "nothing asked for", f"{len(splits)} splits")
         self._requests -= 1
+        self._received += len(splits)
         self._asked = False
         self._told_idle = False
         for split in splits:
@@ -104,7 +106,8 @@ class SourceFeed:
             self._told_idle = idle
             self._asked = True
             self._requests += 1
-            self._host.request_split(self._subtask, 0 if idle else len(self._unfinished), watermark_us, self._frozen)
+            holding = 0 if idle else len(self._unfinished)
+            self._host.request_split(self._subtask, holding, watermark_us, self._received, self._frozen)
         if idle and self._look is not None:
             self._host.looked(self._subtask, self._look)
             self._look = None

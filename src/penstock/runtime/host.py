@@ -144,9 +144,12 @@ class SubtaskHost(Protocol):
     def declined(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: str) -> None:
         """This subtask cannot take the checkpoint."""
 
-    def request_split(self, subtask: SubtaskId, holding: int, watermark_us: int | None, frozen: bool = False) -> None:
+    def request_split(
+        self, subtask: SubtaskId, holding: int, watermark_us: int | None, received: int, frozen: bool
+    ) -> None:
         """Ask for one more split. ``holding`` splits are still unread; 0 means idle at this generated watermark.
-        ``frozen``: asked behind ``SourceFrozen``."""
+        ``received``: how many
+        have come in this Generation. ``frozen``: asked behind ``SourceFrozen``."""
 
     def looked(self, subtask: SubtaskId, number: int) -> None:
         """In answer to ``LookedFor``: idle after a look that began behind it."""

@@ -42,7 +42,8 @@ class SplitRequest(msgspec.Struct, frozen=True, tag=True):
     index: int
     holding: int
     watermark_us: int | None
-    frozen: bool = False
+    received: int
+    frozen: bool
 
 
 class Looked(msgspec.Struct, frozen=True, tag=True):

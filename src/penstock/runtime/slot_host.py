@@ -115,8 +115,10 @@ class SlotHost:
         assert self.uploader is not None
         self.uploader.declined(checkpoint, f"{subtask}: {reason}")
 
-    def request_split(self, subtask: SubtaskId, holding: int, watermark_us: int | None, frozen: bool = False) -> None:
-        send(self._control, SplitRequest(subtask.vertex, subtask.index, holding, watermark_us, frozen))
+    def request_split(
+        self, subtask: SubtaskId, holding: int, watermark_us: int | None, received: int, frozen: bool
+    ) -> None:
+        send(self._control, SplitRequest(subtask.vertex, subtask.index, holding, watermark_us, received, frozen))
 
     def looked(self, subtask: SubtaskId, number: int) -> None:
         send(self._control, Looked(subtask.vertex, subtask.index, number))

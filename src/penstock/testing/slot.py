@@ -255,8 +255,10 @@ class SimulatedSlot:
         self.runners[subtask.vertex].promptness.over(checkpoint)
         self.uploads.declined(checkpoint, reason)
 
-    def request_split(self, subtask: SubtaskId, holding: int, watermark_us: int | None, frozen: bool = False) -> None:
-        request = sp.Requested(subtask.index, holding, watermark_us, frozen=frozen)
+    def request_split(
+        self, subtask: SubtaskId, holding: int, watermark_us: int | None, received: int, frozen: bool
+    ) -> None:
+        request = sp.Requested(subtask.index, holding, watermark_us, received, frozen)
         self.tell(w.SplitRequested(self.generation, subtask.vertex, request))
 
     def looked(self, subtask: SubtaskId, number: int) -> None:
