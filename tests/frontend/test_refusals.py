@@ -237,10 +237,12 @@ def test_spark_connect_is_refused_by_name() -> None:
         compile_plan(connect(), "append")
 
 
-def test_complete_mode_is_refused_and_unknown_ones_too(stream: DataFrame) -> None:
-    with pytest.raises(NotYet, match=r"complete.*use update mode"):
-        compile_plan(stream.groupBy("k").count(), "complete")
-    with pytest.raises(ConfigError, match="append or update"):
+def test_what_spark_refuses_in_complete_mode_is_refused_and_unknown_modes_are(stream: DataFrame) -> None:
+    with pytest.raises(NotSupported, match=r"Spark itself refuses.*complete mode.*aggregation"):
+        compile_plan(stream, "complete")
+    with pytest.raises(NotSupported, match=r"Spark itself refuses.*update mode.*[Ss]ort"):
+        compile_plan(stream.groupBy("k").count().orderBy("count"), "update")
+    with pytest.raises(ConfigError, match="append, update, complete"):
         compile_plan(stream, "upsert")
 
 

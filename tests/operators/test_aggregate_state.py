@@ -15,6 +15,7 @@ from penstock.operators import final_aggregate
 from penstock.operators.aggregate_calls import AggregateCall
 from penstock.operators.base import Operator, OperatorState
 from penstock.operators.final_aggregate import TABLE
+from penstock.state.hashing import key_groups
 
 SECOND = 1_000_000
 CALLS = (
@@ -203,10 +204,31 @@ def test_the_stored_schema_is_the_declared_one() -> None:
     assert pair.final.snapshot().tables[TABLE].schema == pair.specs[1].state_schemas[TABLE]
 
 
-@pytest.mark.parametrize(("mode", "message"), [("append", "needs a watermark"), ("complete", "complete")])
-def test_modes_that_cannot_run_are_refused(mode: str, message: str) -> None:
-    with pytest.raises(NotSupported, match=message):
-        aggregation(KEYED, (0,), CALLS, mode)
+def test_append_without_event_time_is_refused() -> None:
+    with pytest.raises(NotSupported, match="needs a watermark"):
+        aggregation(KEYED, (0,), CALLS, "append")
+
+
+def test_complete_mode_emits_every_group_whenever_one_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(final_aggregate, "_EMIT_ROWS", 2)
+    pair = Pair(KEYED, "complete")
+    pair.feed(keyed((1, 10), (2, 20), (3, 30)))
+    batches = list(pair.final.finish_epoch())
+    assert [batch.num_rows for batch in batches] == [2, 1]
+    assert [row["r1"] for row in rows_of(iter(batches))] == [10, 20, 30]
+    assert list(pair.final.finish_epoch()) == [], "nothing changed"
+    assert list(pair.final.advance(2**60)) == [], "nothing is ever closed"
+    pair.feed(keyed((2, 5)))
+    state = pair.final.snapshot()
+    assert [row["r1"] for row in rows_of(pair.final.finish_epoch())] == [10, 25, 30]
+    assert sorted(row["r1"] for row in rows_of(pair.restored(state).finish_epoch())) == [10, 25, 30]
+
+
+def test_in_complete_mode_all_groups_belong_to_the_subtask_that_rows_without_keys_go_to() -> None:
+    pair = Pair(KEYED, "complete")
+    pair.feed(keyed(*((key, 1) for key in range(100))))
+    groups = pair.final.snapshot().tables[TABLE].column("__key_group").unique().to_pylist()
+    assert groups == [int(key_groups(keyed((1, 1)), (), 128)[0])]
 
 
 @pytest.mark.parametrize(

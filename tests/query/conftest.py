@@ -41,3 +41,19 @@ def start(tmp_path: Path, out: Path) -> Iterator[Callable[..., StreamingQuery]]:
     yield start_query
     for query in queries:
         query.stop()
+
+
+@pytest.fixture
+def start_writer() -> Iterator[Callable[..., StreamingQuery]]:
+    """``start_writer(writer, **options)`` starts any writer with quick checkpoints; all are stopped at the end."""
+    queries: list[StreamingQuery] = []
+
+    def start_query(writer: penstock.DataStreamWriter, **options: Any) -> StreamingQuery:
+        settings = {"parallelism": 1, "checkpoint.interval": "200ms", "restart.attempts": 2, "restart.delay": "10ms"}
+        query = writer.start(**(settings | options))
+        queries.append(query)
+        return query
+
+    yield start_query
+    for query in queries:
+        query.stop()

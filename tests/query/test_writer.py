@@ -119,7 +119,7 @@ def test_bad_input_is_named(spark: SparkSession, rate: DataFrame, tmp_path: Path
     assert "needs a directory" in refusal(rate, ConfigError, tmp_path, format="parquet")
     assert "give a name with queryName" in refusal(rate, ConfigError, tmp_path, format="memory")
     assert "update" in refusal(rate, NotSupported, tmp_path, format="parquet", path="/out", outputMode="update")
-    assert "complete" in refusal(rate, NotYet, tmp_path, outputMode="complete")
+    assert "complete" in refusal(rate, NotSupported, tmp_path, outputMode="complete")
     assert "batch" in refusal(spark.range(3), ConfigError, tmp_path)
     assert "above maxParallelism 1" in refusal(rate, ConfigError, tmp_path, parallelism=2, maxParallelism=1)
     assert "free" in refusal(rate, ResourceError, tmp_path, parallelism=100)

@@ -47,11 +47,12 @@ def add_aggregate(scope: Scope, node: JavaTree) -> None:
     for named in grouping:
         inputs.add(str(named.name()), _key(scope, named))
     calls = tuple(_call(scope, inputs, function) for function in functions)
+    event_time = None if scope.mode == "complete" else _event_time_key(grouping)  # nothing is closed, nothing late
     if scope.kept is not None:
-        _divert_late_rows(scope, inputs, grouping)
+        _divert_late_rows(scope, inputs, event_time, len(grouping))
     positions = inputs.project(scope)
     calls = tuple(call if call.ordinal < 0 else replace(call, ordinal=positions[call.ordinal]) for call in calls)
-    _add_operators(scope, node, tuple(positions[: len(grouping)]), calls, _event_time_key(grouping))
+    _add_operators(scope, node, tuple(positions[: len(grouping)]), calls, event_time)
     scope.bind([*map(expr_id, grouping), *(int(function.resultId().id()) for function in functions)])
     scope.project(results, "Project (aggregation result)")
 
@@ -101,14 +102,13 @@ class _Inputs:
         return list(range(len(self._fields)))
 
 
-def _divert_late_rows(scope: Scope, inputs: _Inputs, grouping: Sequence[JavaTree]) -> None:
+def _divert_late_rows(scope: Scope, inputs: _Inputs, event_time: EventTimeKey | None, key_count: int) -> None:
     """Whole rows go over the exchange, and those that are late go no further: the partial aggregation comes behind."""
-    event_time = _event_time_key(grouping)
     if event_time is None:
         raise refusals.LATE_WITHOUT_EVENT_TIME.error("penstock.late")
     assert scope.kept is not None
     builder = scope.builder
-    keys = tuple(inputs.append(scope)[: len(grouping)])
+    keys = tuple(inputs.append(scope)[:key_count])
     if builder.partitioned_by != keys:
         builder.exchange(EdgeKind.HASH, keys)
     builder.add(
@@ -197,7 +197,10 @@ def _add_operators(
         ),
         keeps={column: to for to, column in enumerate(key_columns)},
     )
-    if builder.partitioned_by != own_keys:  # as Spark's planner, which shuffles once for repartition(k).groupBy(k)
+    if scope.mode == "complete":
+        builder.exchange(EdgeKind.HASH)
+        scope.whole = True
+    elif builder.partitioned_by != own_keys:  # as Spark's planner, which shuffles once for repartition(k).groupBy(k)
         builder.exchange(EdgeKind.HASH, own_keys)
     results = [pa.field(f"__result{position}", call.result_type) for position, call in enumerate(calls)]
     builder.add(

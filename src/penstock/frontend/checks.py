@@ -13,7 +13,7 @@ from penstock.frontend.catalyst import JavaTree, children, elements, kind, plan_
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-OUTPUT_MODES = ("append", "update")
+OUTPUT_MODES = ("append", "update", "complete")
 
 _CURRENT_TIME = ("CurrentTimestamp", "CurrentDate", "CurrentTime", "Now", "LocalTimestamp")
 _SUBQUERIES = ("ScalarSubquery", "ListQuery", "InSubquery", "Exists", "LateralSubquery")
@@ -43,14 +43,11 @@ def check_output_mode(output_mode: str) -> str:
     """The mode in lower case.
 
     Raises:
-        NotSupported: complete mode.
         ConfigError: no mode of Spark's.
     """
     mode = output_mode.strip().lower()
-    if mode == "complete":
-        raise refusals.COMPLETE_MODE.error("output mode complete")
     if mode not in OUTPUT_MODES:
-        raise ConfigError(f"output mode {output_mode!r} is unknown; choose {' or '.join(OUTPUT_MODES)}")
+        raise ConfigError(f"output mode {output_mode!r} is unknown; choose {', '.join(OUTPUT_MODES)}")
     return mode
 
 
@@ -62,7 +59,7 @@ def check_by_spark(spark: SparkSession, analyzed: JavaTree, output_mode: str) ->
     """
     jvm: Any = spark._jvm
     modes = jvm.org.apache.spark.sql.streaming.OutputMode
-    mode = {"append": modes.Append, "update": modes.Update}[output_mode]()
+    mode = {"append": modes.Append, "update": modes.Update, "complete": modes.Complete}[output_mode]()
     checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
     try:
         checker.checkForStreaming(analyzed, mode)

@@ -38,6 +38,7 @@ from penstock.frontend.conf import python_settings, session_conf
 from penstock.frontend.exchange import add_repartition, add_repartition_by_expression
 from penstock.frontend.functions import load_function, udf_call
 from penstock.frontend.marks import analyzed
+from penstock.frontend.ordering import add_limit, add_sort
 from penstock.frontend.plan_tree import Segment, optimize_tree, plan_tree
 from penstock.frontend.scope import Scope
 from penstock.frontend.sources import columns_to_read, create_source
@@ -140,7 +141,7 @@ def _add_segment(scope: Scope, segment: Segment, below: frozenset[str]) -> None:
     *above, leaf = _line(segment.optimized, below)
     is_root = not below
     below |= {*map(kind, above), kind(leaf)}
-    scope.mode, scope.names = segment.mode, segment.names
+    scope.mode, scope.names, scope.whole = segment.mode, segment.names, False
     scope.kept = len(scope.builder.schema) if segment.late else None
     if is_root:
         with refusals.at_node(leaf):
@@ -302,4 +303,7 @@ _ADD: dict[str, Callable[[Scope, JavaTree], None]] = {
     "Aggregate": add_aggregate,
     "Repartition": add_repartition,
     "RepartitionByExpression": add_repartition_by_expression,
+    "Sort": add_sort,
+    "GlobalLimit": add_limit,
+    "LocalLimit": add_limit,
 }

@@ -1,4 +1,7 @@
-"""Repartitioning: the user's own exchanges. The number of partitions is ignored, as parallelism rules."""
+"""Repartitioning: the user's own exchanges. The number of partitions is ignored, as parallelism rules.
+
+A whole result (complete mode) stays where it is: behind an exchange a checkpoint could hold a part of it.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,8 @@ def add_repartition(scope: Scope, node: JavaTree) -> None:
     """``repartition(n)``; ``coalesce(n)`` is refused."""
     if not node.shuffle():
         raise refusals.COALESCE.error("coalesce")
+    if scope.whole:
+        return
     scope.builder.exchange(EdgeKind.REBALANCE)
 
 
@@ -23,6 +28,8 @@ def add_repartition_by_expression(scope: Scope, node: JavaTree) -> None:
     keys = elements(node.partitionExpressions())
     if any(kind(key) == "SortOrder" for key in keys):
         raise refusals.RANGE_PARTITIONING.error("repartitionByRange")
+    if scope.whole:
+        return
     if not keys:
         scope.builder.exchange(EdgeKind.REBALANCE)
         return

@@ -126,7 +126,8 @@ def _segment(lines: Sequence[Line], begin: int, wanted: Sequence[str]) -> Segmen
     """What these lines share from node ``begin`` on, and what goes on from there.
 
     An aggregation whose late rows are wanted begins a segment, as the rows in front of it must stay whole; one that is
-    wanted in two output modes is not shared.
+    wanted in two output modes is not shared. Nor is one in complete mode: the whole result has to reach its sink within
+    the epoch, without an edge on which a checkpoint could cut it.
     """
     end = begin + 1
     while all(len(line.nodes) > end for line in lines) and _together(lines, end):
@@ -152,7 +153,8 @@ def _together(lines: Sequence[Line], at: int) -> bool:
     first = lines[0]
     aggregates = kind(first.nodes[at]) == "Aggregate"
     return all(
-        line.nodes[at].equals(first.nodes[at]) and (line.mode == first.mode or not aggregates) for line in lines[1:]
+        line.nodes[at].equals(first.nodes[at]) and (not aggregates or line.mode == first.mode != "complete")
+        for line in lines[1:]
     )
 
 

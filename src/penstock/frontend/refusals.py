@@ -39,7 +39,9 @@ def _planned(reason: str, way_round: str = "") -> Refusal:
 
 
 _GROUP_FUNCTION = _planned("functions over groups are not run yet", "use groupBy().agg() with count/sum/min/max/avg")
-_LIMIT = _planned("a limit over a stream is not run yet", "filter instead, or limit where the output is read")
+LIMIT = _planned(
+    "a limit over a stream is not run yet but in complete mode", "filter instead, or limit where the output is read"
+)
 
 NODES: dict[str, Refusal] = {
     "Join": _planned("joins are not run yet", "join where the output is read"),
@@ -53,8 +55,8 @@ NODES: dict[str, Refusal] = {
     "FlatMapCoGroupsInArrow": _GROUP_FUNCTION,
     "FlatMapGroupsInPandasWithState": _planned("applyInPandasWithState is not run yet"),
     "TransformWithStateInPySpark": _planned("transformWithState is not run yet"),
-    "GlobalLimit": _LIMIT,
-    "LocalLimit": _LIMIT,
+    "GlobalLimit": LIMIT,
+    "LocalLimit": LIMIT,
     "RebalancePartitions": Refusal("the rebalance hint is not used", "write df.repartition(n)"),
     "CollectMetrics": _planned("observe() is not run yet", "read query.lastProgress"),
 }
@@ -69,6 +71,7 @@ AGGREGATE_FUNCTION = _planned("only count, sum, min, max and avg are run so far"
 TRY_AGGREGATE = _planned("try_sum and try_avg are not run yet", "cast the argument to a wider type")
 COUNT_COLUMNS = _planned("count over several columns is not run yet", "count(when(a.isNotNull() & b.isNotNull(), 1))")
 NESTED_KEY = _planned("arrays and maps are not keys yet", "group by a string of it")
+NESTED_SORT_KEY = _planned("arrays and maps are not sorted by yet", "sort where the output is read")
 SECOND_EVENT_TIME = Refusal(
     "two keys carry the watermark, so that it is open which of them closes a group",
     "cast one of them, for example to a string or a date",
@@ -86,7 +89,7 @@ WATERMARK_BEHIND_EXCHANGE = _planned(
 )
 LATE_WITHOUT_EVENT_TIME = Refusal(
     "no row of this aggregation is ever late",
-    "group by the column that has the watermark, or by a window over it",
+    "group by the column that has the watermark, or by a window over it, in append or update mode",
 )
 COALESCE = Refusal(
     "coalesce(n) merges partitions, and Penstock's parallelism is the query's",

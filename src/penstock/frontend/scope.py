@@ -38,6 +38,7 @@ class Scope:
         ordinals: position of each attribute's column in ``builder.schema``, by expression id.
         kept: so many leading columns have to stay as they are until the aggregation has judged them: its late rows are
             wanted. None: nobody wants any.
+        whole: what is compiled now comes behind the aggregation of complete mode: one subtask has all rows.
         late: where they come out, and what their columns are.
     """
 
@@ -49,6 +50,7 @@ class Scope:
         self.names: Mapping[str, str] = {}
         self.kept: int | None = None
         self.late: Place | None = None
+        self.whole = False
         self.builder = PipelineBuilder()
         self.ordinals: dict[int, int] = {}
         self._expr_ids: list[int] = []

@@ -1,4 +1,4 @@
-"""Final aggregation: merges partial rows into keyed state and emits results in append or update mode."""
+"""Final aggregation: merges partial rows into keyed state and emits results in append, update or complete mode."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ class FinalAggregateSpec(OperatorSpec):
         key_count: how many leading columns are keys.
         calls: the same as the partial aggregation's.
         mode: ``append``: a group is emitted once, when the watermark closes it (needs ``event_time``);
-            ``update``: every group that changed is emitted at the end of each epoch.
+            ``update``: every group that changed is emitted at the end of each epoch;
+            ``complete``: all groups are, if any changed, and none is ever forgotten. All rows come to one subtask (a
+            hash edge without keys): no other one could know that something changed there.
         event_time: the key that the watermark closes; without it state is kept for ever.
     """
 
@@ -59,8 +61,8 @@ class FinalAggregateSpec(OperatorSpec):
     event_time: EventTimeKey | None = None
 
     def __post_init__(self) -> None:
-        if self.mode not in ("append", "update"):
-            raise NotSupported(f"output mode {self.mode} of {self.name} is not supported; use append or update")
+        assert self.mode in ("append", "update", "complete")
+        assert self.mode != "complete" or self.event_time is None
         if self.mode == "append" and self.event_time is None:
             raise NotSupported(
                 f"{self.name} in append mode needs a watermark on one of its keys (withWatermark), or outputMode update"
@@ -93,7 +95,10 @@ class FinalAggregateOperator(Operator):
 
     def open(self, context: OperatorContext) -> None:
         fills = [fill for accumulator in self._accumulators for fill in accumulator.fills()]
-        self._table = KeyedTable(self._spec.table_schema, self._spec.key_count, context.max_parallelism, [0, *fills])
+        spread = 0 if self._spec.mode == "complete" else self._spec.key_count
+        self._table = KeyedTable(
+            self._spec.table_schema, self._spec.key_count, context.max_parallelism, [0, *fills], spread
+        )
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         batch = self._without_late_rows(batch)
@@ -182,7 +187,13 @@ class FinalAggregateOperator(Operator):
         return closed[np.argsort(moments[due], kind="stable")]
 
     def finish_epoch(self) -> Iterator[pa.RecordBatch]:
-        """Update mode: the latest value of every group that changed since it was last emitted."""
+        """Update mode: the latest value of every group that changed since it was last emitted. Complete mode: of every
+        group, if one changed."""
+        if self._spec.mode == "complete" and self._table.values[0].read()[0].any():
+            rows = self._table.rows()
+            for start in range(0, len(rows), _EMIT_ROWS):
+                yield self._results(rows[start : start + _EMIT_ROWS])
+            self._table.values[0].write()[0][rows] = 0
         while self._spec.mode == "update":
             changed = np.flatnonzero(self._table.values[0].read()[0])[:_EMIT_ROWS]
             if not len(changed):

@@ -32,6 +32,9 @@ class Output:
     runs_spark_jobs: bool = False
 
 
+_TEMPORARY_FORMATS = ("memory", "console", "noop")
+
+
 @dataclass(frozen=True)
 class SinkRequest:
     """What the user said about the sink; option names are in lower case.
@@ -46,6 +49,14 @@ class SinkRequest:
     partition_by: tuple[str, ...] = ()
     kind: SinkKind = SinkKind.FORMAT
     target: object = None
+
+    @property
+    def temporary(self) -> bool:
+        """Without a checkpointLocation the query gets one that ``stop`` removes, as in Spark: the sink itself keeps
+        nothing over a restart, or nothing that Penstock knows of."""
+        if self.kind is SinkKind.FORMAT:
+            return self.format in _TEMPORARY_FORMATS
+        return self.kind in (SinkKind.FOREACH, SinkKind.FOREACH_BATCH)
 
 
 def time_zone(spark: SparkSession) -> str:
@@ -65,6 +76,6 @@ def refuse_all_but_append(source: str, request: SinkRequest) -> None:
     """In Spark's words: files are added, never changed."""
     if request.output_mode != "append":
         raise NotSupported(
-            f"Data source {source} does not support {request.output_mode.capitalize()} output mode: use "
-            "outputMode('append'), or a sink that takes updates"
+            f"Invalid streaming output mode: {request.output_mode}. This output mode is not supported in Data Source "
+            f"{source}; use outputMode('append'), or a sink that takes updates"
         )

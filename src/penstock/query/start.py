@@ -32,10 +32,6 @@ from penstock.spark.listener_bus import ListenerBus
 LOCATION_CONF = "spark.sql.streaming.checkpointLocation"
 """Spark's own setting: a base directory; the query's name is appended."""
 
-TEMPORARY_LOCATION_FORMATS = ("memory", "console", "noop")
-"""Sinks that keep nothing over a restart: without a checkpointLocation they get one that ``stop`` removes."""
-
-
 @dataclass(frozen=True)
 class OutputRequest:
     """What the user said about one output."""
@@ -140,7 +136,7 @@ def _checkpoint_location(
     base = spark.conf.get(LOCATION_CONF, None)
     if base:
         return str(Path(local_path(base)) / (request.name or str(uuid.uuid4())))
-    if all(output.sink.format in TEMPORARY_LOCATION_FORMATS for output in outputs):
+    if all(output.sink.temporary for output in outputs):
         directory = tempfile.mkdtemp(prefix="penstock-checkpoint-")
         undo.callback(shutil.rmtree, directory, ignore_errors=True)
         return directory

@@ -37,7 +37,12 @@ class KeyedTable:
     """
 
     def __init__(
-        self, schema: pa.Schema, key_count: int, max_parallelism: int, fills: Sequence[object] | None = None
+        self,
+        schema: pa.Schema,
+        key_count: int,
+        max_parallelism: int,
+        fills: Sequence[object] | None = None,
+        spread_by: int | None = None,
     ) -> None:
         """An empty table.
 
@@ -46,12 +51,15 @@ class KeyedTable:
             key_count: how many columns are the key; 0 makes a table of at most one row.
             max_parallelism: the number of key groups.
             fills: what the raw value columns of a new row start with (they are null); zeros by default.
+            spread_by: how many leading key columns decide the key group, as those of the edge that brings the rows; all
+                by default.
         """
         self.schema = schema
         self._key_schema = pa.schema([schema.field(position) for position in range(key_count)])
         self._value_fields = [schema.field(position) for position in range(key_count, len(schema))]
         self._fills = list(fills) if fills is not None else [0] * len(self._value_fields)
         self._max_parallelism = max_parallelism
+        self._spread_by = key_count if spread_by is None else spread_by
         self.clear()
 
     def clear(self) -> None:
@@ -160,7 +168,7 @@ class KeyedTable:
         rows = np.arange(start, start + count)
         for vector, word in zip(self._words, words, strict=True):
             vector.raw[start : start + count] = word
-        self._groups.raw[start : start + count] = groups_of(keys, count, self._max_parallelism)
+        self._groups.raw[start : start + count] = groups_of(keys[: self._spread_by], count, self._max_parallelism)
         self._live.raw[start : start + count] = 1
         self._index.insert(rows, words)
         self._count += count

@@ -1,0 +1,52 @@
+"""``orderBy`` and ``limit``: only of a whole result, as complete mode has it; Spark's own rule for both."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from penstock.frontend import refusals
+from penstock.frontend.catalyst import JavaTree, elements, kind, label
+from penstock.frontend.scope import Scope
+from penstock.operators.sort import LimitSpec, SortKey, SortSpec
+
+
+def add_sort(scope: Scope, node: JavaTree) -> None:
+    """``orderBy`` and ``sortWithinPartitions``: there is one partition."""
+    builder = scope.builder
+    keys = tuple(_key(scope, order) for order in elements(node.order()))
+    builder.add(
+        SortSpec(operator_id=builder.operator_id("sort"), name=label(node), output_schema=builder.schema, keys=keys),
+        keeps=builder.unchanged(),
+    )
+
+
+def _key(scope: Scope, order: JavaTree) -> SortKey:
+    expression = scope.translate(order.child())
+    if not _is_sortable(expression.data_type):
+        raise refusals.NESTED_SORT_KEY.error(f"sorting by {order.child().toString()}")
+    nulls_first = order.nullOrdering().toString() == "NullsFirst"
+    return SortKey(expression, order.direction().toString() == "Ascending", nulls_first)
+
+
+def _is_sortable(data_type: pa.DataType) -> bool:
+    if pa.types.is_struct(data_type):
+        return all(_is_sortable(field.type) for field in data_type)
+    return not pa.types.is_nested(data_type)
+
+
+def add_limit(scope: Scope, node: JavaTree) -> None:
+    """A ``GlobalLimit`` stands on its ``LocalLimit`` of the same number; in one partition both are the same."""
+    if scope.mode != "complete":
+        raise refusals.LIMIT.error(kind(node))
+    if kind(node) == "LocalLimit":
+        return
+    builder = scope.builder
+    builder.add(
+        LimitSpec(
+            operator_id=builder.operator_id("limit"),
+            name=label(node),
+            output_schema=builder.schema,
+            count=int(node.limitExpr().eval(None)),
+        ),
+        keeps=builder.unchanged(),
+    )

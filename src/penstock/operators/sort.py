@@ -1,0 +1,117 @@
+"""Sort and limit: of the whole result that an epoch of complete mode ends with, which one subtask has.
+
+Neither has state: the rows come and go within one ``finish_epoch`` of the chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.graph.model import OperatorSpec
+from penstock.operators.base import Operator
+from penstock.operators.expressions.base import Expression
+
+_EMIT_ROWS = 8192
+"""Rows per emitted batch."""
+
+
+@dataclass(frozen=True)
+class SortKey:
+    """Catalyst's ``SortOrder``: strings by their bytes, NaN above every number, -0.0 as 0.0, structs field by field."""
+
+    expression: Expression
+    ascending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class SortSpec(OperatorSpec):
+    """The rows of each epoch in order; equal ones as they came."""
+
+    operator_id: str
+    name: str
+    output_schema: pa.Schema
+    keys: tuple[SortKey, ...]
+
+    def create(self) -> Operator:
+        return SortOperator(self)
+
+
+class SortOperator(Operator):
+    """Keeps an epoch's rows until it ends."""
+
+    def __init__(self, spec: SortSpec) -> None:
+        self._spec = spec
+        self._batches: list[pa.RecordBatch] = []
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        self._batches.append(batch)
+        return iter(())
+
+    def finish_epoch(self) -> Iterator[pa.RecordBatch]:
+        if not self._batches:
+            return
+        rows = pa.Table.from_batches(self._batches, self._spec.output_schema).combine_chunks()
+        self._batches = []
+        [batch] = rows.to_batches()
+        codes: list[npt.NDArray[np.int64]] = []
+        for key in self._spec.keys:
+            codes += _codes(key.expression.evaluate(batch), key.ascending, key.nulls_first)
+        order = np.lexsort(codes[::-1]) if codes else np.arange(batch.num_rows)
+        for start in range(0, len(order), _EMIT_ROWS):
+            yield batch.take(pa.array(order[start : start + _EMIT_ROWS]))
+
+
+def _codes(array: pa.Array, ascending: bool, nulls_first: bool) -> list[npt.NDArray[np.int64]]:
+    """Numbers that order as the values do, most significant first."""
+    valid = array.is_valid().to_numpy(zero_copy_only=False)
+    if pa.types.is_struct(array.type):
+        # Within a struct, a null field is the least value, whatever becomes of structs that are null themselves.
+        codes = [] if valid.all() else [_place(np.zeros(len(array), np.int64), valid, nulls_first)]
+        for child in array.flatten():
+            codes += _codes(child, ascending, nulls_first=ascending)
+        return codes
+    ranks = pc.rank(array, sort_keys="ascending", tiebreaker="dense").to_numpy().astype(np.int64)
+    return [_place(ranks if ascending else -ranks, valid, nulls_first)]
+
+
+def _place(codes: npt.NDArray[np.int64], valid: npt.NDArray[np.bool_], nulls_first: bool) -> npt.NDArray[np.int64]:
+    limits = np.iinfo(np.int64)
+    return np.where(valid, codes, limits.min if nulls_first else limits.max)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitSpec(OperatorSpec):
+    """The first ``count`` rows of each epoch."""
+
+    operator_id: str
+    name: str
+    output_schema: pa.Schema
+    count: int
+
+    def create(self) -> Operator:
+        return LimitOperator(self)
+
+
+class LimitOperator(Operator):
+    """Counts within the epoch."""
+
+    def __init__(self, spec: LimitSpec) -> None:
+        self._count = spec.count
+        self._left = spec.count
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        rows = batch.slice(0, self._left)
+        self._left -= rows.num_rows
+        if rows.num_rows:
+            yield rows
+
+    def finish_epoch(self) -> Iterator[pa.RecordBatch]:
+        self._left = self._count
+        return iter(())
