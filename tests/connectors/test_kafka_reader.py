@@ -141,6 +141,18 @@ def test_a_frozen_reader_ends_with_what_is_there_and_keeps_its_position(kafka: M
     assert sorted(values(read_rows_until(later, 4))) == [b"5", b"6", b"7", b"8"]
 
 
+def test_a_reader_that_is_to_look_again_is_caught_up_behind_what_is_there_then(
+    kafka: MockKafka, reader_of: Reader
+) -> None:
+    kafka.create("t", 2)
+    reader = reader_of(source_of(kafka))
+    wait_until_caught_up(reader)
+    kafka.send("t", numbered(0, 4), partition=1)
+    reader.look()
+    assert not reader.caught_up()
+    assert sorted(values(read_rows(reader))) == [b"0", b"1", b"2", b"3"], "it reads until it is caught up"
+
+
 def test_a_limit_counts_by_epoch_and_subtask(kafka: MockKafka) -> None:
     kafka.create("t", 1)
     kafka.send("t", numbered(0, 10))

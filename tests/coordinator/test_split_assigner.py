@@ -62,6 +62,20 @@ def test_the_reader_with_the_least_to_read_comes_first() -> None:
     assert commands == [Assign(VERTEX, 1, (split(1),))]
 
 
+def test_a_split_with_a_home_goes_there_alone_and_keeps_no_other_back() -> None:
+    machine = assigner()
+    machine.handle(LookAround(), 0)
+    machine.handle(Requested(0, 0, None), 1)
+    found = [Split(f"s{n}", {"n": n}, home=home) for n, home in ((1, 1), (2, 0), (3, 3), (4, 4))]
+    assert machine.handle(Discovered(found, 1), 2) == [Assign(VERTEX, 0, (found[1],))]
+    machine.check_invariants()
+    assert machine.handle(Requested(1, 0, None), 3) == [Assign(VERTEX, 1, (found[0],))]
+    assert machine.handle(Requested(1, 1, None), 4) == [Assign(VERTEX, 1, (found[2],))]
+    assert machine.handle(Requested(1, 2, None), 5) == [], "the last one is not for this reader"
+    assert machine.handle(Requested(0, 1, None), 6) == [Assign(VERTEX, 0, (found[3],))]
+    machine.check_invariants()
+
+
 def test_dry_needs_a_look_that_started_after_all_were_idle_and_is_said_once() -> None:
     machine = assigner()
     machine.handle(LookAround(), 0)

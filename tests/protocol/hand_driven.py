@@ -204,7 +204,9 @@ class HandDriven:
     def declined(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: str) -> None:
         self.declined_.append((subtask, checkpoint))
 
-    def request_split(self, subtask: SubtaskId, holding: int, watermark_us: int | None, frozen: bool = False) -> None:
+    def request_split(
+        self, subtask: SubtaskId, holding: int, watermark_us: int | None, received: int, frozen: bool
+    ) -> None:
         self.requests.append((subtask, holding, watermark_us))
 
     def looked(self, subtask: SubtaskId, number: int) -> None:

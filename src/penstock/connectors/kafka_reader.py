@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
@@ -38,6 +37,7 @@ IDLE_MS = 5
 """Pause after a look that found nothing: the client has fetched what there is by itself."""
 ENDS_ANSWER_S = 5.0
 """How long a broker may take to tell a partition's ends, before it is asked again."""
+ASK_AGAIN_S = 0.1
 
 Ends = tuple[int, int, int]
 """Lane, first offset, offset behind the last row."""
@@ -45,12 +45,15 @@ Ends = tuple[int, int, int]
 
 @dataclass
 class _Partition(Lane):
-    """``position``: next offset to hand out, while rows of it wait. ``fetched``: next offset to fetch. ``until``: where
-    it ends in this run. ``reset``: it waits to be told where it goes on."""
+    """``position``: next offset to hand out, while rows of it wait. ``fetched``: next offset to fetch. ``seen_end``:
+    where fetching last found nothing more. ``told_end``: where a broker said it ends, when asked. ``until``: where it
+    ends in this run. ``reset``: it waits to be told where it goes on."""
 
     split: Split = field(kw_only=True)
     position: int = 0
     fetched: int = 0
+    seen_end: int = -1
+    told_end: int = 0
     until: int | None = None
     reset: bool = False
 
@@ -89,7 +92,7 @@ class KafkaReader(SourceReader):
         self._lanes: list[_Partition] = []
         self._numbers: dict[Partition, int] = {}
         self._backlog = Backlog(cast("list[Lane]", self._lanes))
-        self._ends: list[Pump[Ends]] = []
+        self._ends: list[tuple[Pump[Ends], bool]] = []
         self._frozen = False
         self._problem: Any = None
         self._warned: set[str] = set()
@@ -140,16 +143,18 @@ class KafkaReader(SourceReader):
             return all(lane.done for lane in self._lanes)
         return all(lane.at_end for lane in self._lanes)
 
+    def look(self) -> None:
+        self._ask_ends(range(len(self._lanes)))
+
     def freeze(self) -> None:
-        if not self._frozen:
-            self._frozen = True
-            self._ask_ends(range(len(self._lanes)))
+        self._frozen = True
+        self._ask_ends(range(len(self._lanes)))
 
     def wake_after_ms(self) -> int:
         return 1 if self._brought else IDLE_MS
 
     def close(self) -> None:
-        for pump in self._ends:
+        for pump, _ in self._ends:
             pump.close()
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
@@ -177,7 +182,8 @@ class KafkaReader(SourceReader):
         self._brought = bool(messages)
         for (topic, number), index in self._numbers.items():
             lane = self._lanes[index]
-            lane.at_end = lane.done or (not lane.reset and lane.fetched >= self._known_end(topic, number))
+            at_end = lane.fetched >= self._known_end(topic, number) or lane.fetched == lane.seen_end
+            lane.at_end = lane.done or (at_end and lane.fetched >= lane.told_end and not lane.reset)
         self._backlog.release(now_ms)
 
     def _add(self, messages: Sequence[Message]) -> None:
@@ -223,8 +229,7 @@ class KafkaReader(SourceReader):
         lane = self._lanes[self._numbers[message.topic(), message.partition()]]
         match error.code():
             case kafka._PARTITION_EOF:
-                lane.fetched = max(lane.fetched, message.offset())
-                lane.at_end = True
+                lane.seen_end = lane.fetched = max(lane.fetched, message.offset())
             case kafka._AUTO_OFFSET_RESET:
                 self._out_of_range(lane, error)
             case kafka.TOPIC_AUTHORIZATION_FAILED:
@@ -255,15 +260,17 @@ class KafkaReader(SourceReader):
             return
         consumer = self._client()
         where = [(number, _at(str(spec["topic"]), _number(spec["partition"]))) for number, spec in asked]
-        self._ends.append(Pump("kafka-ends", lambda stop: _ends(consumer, where, stop), len(where), lambda _: 1))
+        pump: Pump[Ends] = Pump("kafka-ends", lambda stop: _ends(consumer, where, stop), len(where), lambda _: 1)
+        self._ends.append((pump, self._frozen))
 
     def _hear_ends(self) -> None:
-        for pump in self._ends:
+        for pump, frozen in self._ends:
             for number, first, end in pump.take(len(self._lanes)):
-                self._hear(self._lanes[number], first, end)
-        self._ends = [pump for pump in self._ends if not pump.finished]
+                self._hear(self._lanes[number], first, end, frozen)
+        self._ends = [(pump, frozen) for pump, frozen in self._ends if not pump.finished]
 
-    def _hear(self, lane: _Partition, first: int, end: int) -> None:
+    def _hear(self, lane: _Partition, first: int, end: int, frozen: bool) -> None:
+        """``frozen``: it was asked behind the freeze."""
         spec = lane.split.spec
         topic, number = str(spec["topic"]), _number(spec["partition"])
         if lane.reset:
@@ -273,7 +280,8 @@ class KafkaReader(SourceReader):
             lane.position = lane.fetched if not lane.buffered else lane.position
             self._client().incremental_unassign([_at(topic, number)])
             self._client().incremental_assign([_at(topic, number, lane.fetched)])
-        if self._frozen and lane.until is None:
+        lane.told_end = end
+        if frozen and lane.until is None:
             lane.until = max(end, lane.fetched)
 
 
@@ -289,7 +297,7 @@ def _ends(consumer: Consumer, where: Sequence[tuple[int, Any]], stop: threading.
                 first, end = consumer.get_watermark_offsets(partition, timeout=ENDS_ANSWER_S)
             except kafka.KafkaException as problem:
                 log.debug("asked again: %s", problem)
-                time.sleep(0.1)
+                stop.wait(ASK_AGAIN_S)
                 continue
             yield number, first, end
             break

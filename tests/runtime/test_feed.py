@@ -1,0 +1,110 @@
+"""When a source subtask asks for splits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.connectors.base import SourceReader, Split
+from penstock.errors import ProtocolViolation
+from penstock.ids import SubtaskId
+from penstock.runtime.feed import SourceFeed
+
+Request = tuple[int, int]
+"""Splits held unread, splits received."""
+
+
+class EndlessReader(SourceReader):
+    """Says what it is told to."""
+
+    side_by_side = True
+
+    def __init__(self) -> None:
+        self.splits: list[Split] = []
+        self.idle = False
+        self.epochs = 0
+
+    def add_split(self, split: Split) -> None:
+        self.splits.append(split)
+
+    def poll(self, max_rows: int, now_ms: int) -> pa.RecordBatch | None:
+        return None
+
+    def snapshot(self) -> Sequence[Split]:
+        return self.splits
+
+    def caught_up(self) -> bool:
+        return self.idle
+
+    def epoch_ended(self) -> None:
+        self.epochs += 1
+
+
+class Requests:
+    def __init__(self) -> None:
+        self.made: list[Request] = []
+
+    def request_split(self, subtask: SubtaskId, holding: int, watermark_us: int | None, received: int, _: bool) -> None:
+        self.made.append((holding, received))
+
+
+def feed_of(reader: SourceReader) -> tuple[SourceFeed, Requests]:
+    host: Any = Requests()
+    return SourceFeed(reader, (), SubtaskId(0, 0), host), host
+
+
+def split(number: int) -> Split:
+    return Split(f"s{number}", {}, home=0)
+
+
+def test_a_reader_that_reads_side_by_side_always_has_one_request_out() -> None:
+    reader = EndlessReader()
+    feed, host = feed_of(reader)
+    for _ in range(3):
+        feed.ask(None)
+    feed.assigned([split(1)])
+    for _ in range(3):
+        feed.ask(None)
+    feed.assigned([split(2)])
+    feed.ask(None)
+    assert host.made == [(0, 0), (1, 1), (2, 2)]
+    reader.idle = True
+    for _ in range(3):
+        feed.ask(None)
+    reader.idle = False
+    feed.ask(None)
+    assert host.made[3:] == [(0, 2), (2, 2)], "it says when its being idle changes"
+
+
+def test_two_requests_may_be_answered_by_two_splits_and_no_third() -> None:
+    reader = EndlessReader()
+    feed, _ = feed_of(reader)
+    feed.ask(None)
+    feed.assigned([split(1)])
+    feed.ask(None)
+    reader.idle = True
+    feed.ask(None)  # crosses the answer to the one before
+    feed.assigned([split(2)])
+    feed.assigned([split(3)])
+    with pytest.raises(ProtocolViolation, match="nothing asked for"):
+        feed.assigned([split(4)])
+
+
+def test_a_reader_that_reads_one_after_the_other_asks_when_it_is_idle() -> None:
+    reader = EndlessReader()
+    reader.side_by_side = False
+    feed, host = feed_of(reader)
+    feed.ask(None)
+    feed.assigned([split(1)])
+    feed.ask(None)
+    assert host.made == [(0, 0)]
+
+
+def test_a_reader_hears_of_the_end_of_an_epoch() -> None:
+    reader = EndlessReader()
+    feed, _ = feed_of(reader)
+    feed.end_epoch(1)
+    assert reader.epochs == 1
