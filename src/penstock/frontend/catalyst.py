@@ -29,6 +29,8 @@ _MAX_LINE = 400
 _MAX_LABEL = 80
 _EXPR_ID = re.compile(r"#\d+L?")
 _WATERMARK_SUFFIX = re.compile(r"-T\d+ms")
+_SECRET = re.compile(r"\b(kafka\.(?:sasl|ssl)\.[\w.]+)=.*?(?=, [\w.]+=|\], \[|$)", re.IGNORECASE)
+"""Spark masks what it takes for a password; a key in PEM is one, too."""
 
 
 def elements(seq: JavaTree) -> list[JavaTree]:
@@ -53,8 +55,9 @@ def preorder(tree: JavaTree) -> Iterator[JavaTree]:
 
 
 def plan_line(node: JavaTree) -> str:
-    """Spark's own line for a plan node, as ``explain`` prints it."""
-    return _shortened(" ".join(str(node.simpleString(_MAX_FIELDS)).split()), _MAX_LINE)
+    """Spark's own line for a plan node, as ``explain`` prints it, without secrets."""
+    line = " ".join(str(node.simpleString(_MAX_FIELDS)).split())
+    return _shortened(_SECRET.sub(r"\1=(not shown)", line), _MAX_LINE)
 
 
 def _shortened(text: str, length: int) -> str:
