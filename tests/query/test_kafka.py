@@ -119,9 +119,11 @@ def test_what_goes_wrong_is_one_clear_error_without_secrets(
     spark: SparkSession, kafka: MockKafka, start: Start, tmp_path: Path
 ) -> None:
     secret = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="geheim";'
+    keys = {"kafka.sasl.jaas.config": secret, "kafka.ssl.key.pem": "--geheim, x=[geheim], [geheim\ngeheim--"}
     with pytest.raises(PenstockError, match=r"kafka\.auto\.offset\.reset.*startingOffsets") as refused:
-        start(stream(spark, kafka, **{"kafka.sasl.jaas.config": secret, "kafka.auto.offset.reset": "latest"}))
+        start(stream(spark, kafka, **keys, **{"kafka.auto.offset.reset": "latest"}))
     assert "geheim" not in str(refused.value)
+    assert "(not shown)" in str(refused.value)
     query = start(stream(spark, kafka, subscribe="nope", **{"kafka.sasl.jaas.config": secret}))
     with pytest.raises(Exception, match="nope: no such topic or partition") as failed:
         query.awaitTermination(30)
