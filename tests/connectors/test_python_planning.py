@@ -63,13 +63,20 @@ def test_a_source_of_empty_ranges_only_does_not_hold_the_driver(end: Path) -> No
     assert found.state == {"offset": {"n": 4 * EMPTY_RANGES}, "range": EMPTY_RANGES}
 
 
-def test_a_reader_of_a_later_driver_learns_where_it_is(end: Path) -> None:
-    state = modern(end).discover(None, 1).state
-    later = modern(end)
-    later.discover(state, 1)
-    later.discover(state, 1)
-    assert calls(later)[:3] == [("partitions", 4, 4), ("latestOffset", 4, "ReadMaxRows"), ("partitions", 4, 8)]
-    assert calls(later).count(("partitions", 4, 4)) == 1
+def test_a_reader_of_old_learns_from_a_later_driver_where_it_is(end: Path) -> None:
+    def planned() -> PythonSource:
+        return PythonSource("planned", user_sources.Planned, {"end": "40"}, SCHEMA, SPARK_SCHEMA)
+
+    first = planned()
+    state = first.discover(None, 1).state
+    later = planned()
+    later.discover(later.discover(state, 1).state, 1)
+    assert calls(first) == [(0, 10)]
+    assert calls(later) == [(10, 10), (10, 20), (20, 30)]
+    modern(end).discover({"offset": {"n": 4}, "range": 1}, 1)
+    newer = modern(end)
+    newer.discover({"offset": {"n": 4}, "range": 1}, 1)
+    assert calls(newer) == [("latestOffset", 4, "ReadMaxRows"), ("partitions", 4, 8)], "it is given its start"
 
 
 @pytest.mark.parametrize(
@@ -125,6 +132,13 @@ def test_behind_a_recovery_a_frozen_source_may_find_what_came_meanwhile(end: Pat
     end.write_text("12")
     source.freeze()
     assert [split.spec["end"] for d in looks(source, found[-1].state) for split in d.splits] == [{"n": 12}]
+
+
+def test_what_a_reader_reports_is_for_progress(end: Path) -> None:
+    source = modern(end)
+    assert source.latest_offset() is None
+    source.discover(None, 1)
+    assert source.latest_offset() == {"n": 10}
 
 
 def test_the_reader_is_stopped_with_the_query(end: Path) -> None:

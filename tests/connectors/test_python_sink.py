@@ -6,6 +6,7 @@ import base64
 import json
 import pickle
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +57,10 @@ def committed(folder: Path) -> list[int]:
 @pytest.mark.parametrize("options", [{}, {"arrow": "1"}, {"message": "bytes"}], ids=str)
 def test_each_epoch_is_written_once(folder: Path, options: dict[str, str]) -> None:
     target = sink(folder, **options)
-    for epoch in (3, 4):
-        permit = stage(target, {0: batch(1, 2), 1: batch(3)}, epoch)
+    for number, epoch in enumerate((3, 7)):
+        permit = replace(stage(target, {0: batch(1, 2), 1: batch(3)}, epoch), batch=number)
         check_commits_once(target, permit, lambda: len(committed(folder)), 3)
-    assert [path.name for path in sorted(folder.glob("*.json"))] == ["3-0.json", "3-1.json", "4-0.json", "4-1.json"]
+    assert [path.name for path in sorted(folder.glob("*.json"))] == ["0-0.json", "0-1.json", "1-0.json", "1-1.json"]
 
 
 def test_one_write_per_epoch_with_rows(folder: Path) -> None:
@@ -85,7 +86,7 @@ def test_a_write_that_returns_early_ends_the_epoch(folder: Path) -> None:
 def test_rows_have_sparks_types(folder: Path) -> None:
     target = sink(folder)
     target.create_committer().commit(stage(target, {0: batch(0)}, 1))
-    (line,) = (folder / "1-0.json").read_text().splitlines()
+    (line,) = (folder / "0-0.json").read_text().splitlines()
     assert json.loads(line) == {"n": 0, "t": "1970-01-01 00:00:00"}
 
 
@@ -100,7 +101,7 @@ def test_user_errors(folder: Path) -> None:
     with pytest.raises(SinkError, match="write returned a str, not a WriterCommitMessage"):
         writer.prepare(1)
     failing = sink(folder, fails="commit")
-    with pytest.raises(CommitUnknown, match="commit of batch 9 raised ValueError: cannot commit"):
+    with pytest.raises(CommitUnknown, match="commit of batch 0 raised ValueError: cannot commit"):
         failing.create_committer().commit(stage(failing, {0: batch(1)}, 9))
     failing.create_committer().commit(EpochCommit(QUERY_ID, 10, {}))  # nothing was written: the user is not asked
 

@@ -92,6 +92,24 @@ class LimitedReader(CounterReader):
         return {"n": min(start["n"] + 4, self.end)}
 
 
+class Planned(Counter):
+    """Counts on from where it was last planned to."""
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
+        return PlannedReader(self.options)
+
+
+class PlannedReader(CounterReader):
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self.calls: list[tuple[int, int]] = []
+
+    def partitions(self, start: dict, end: dict) -> list[InputPartition]:
+        self.calls.append((start["n"], end["n"]))
+        self.given = end["n"]
+        return [] if start == end else super().partitions(start, end)
+
+
 class Unstable(Counter):
     """What it yields changes from read to read, as the option ``how`` says."""
 
@@ -260,6 +278,9 @@ class ModernReader(DataSourceStreamReader):
             return "n"  # type: ignore[return-value]
         end = self.target()
         return {"n": min(end, start["n"] + limit.max_rows) if isinstance(limit, ReadMaxRows) else end}
+
+    def reportLatestOffset(self) -> dict | None:  # noqa: N802
+        return {"n": self.target()}
 
     def target(self) -> int:
         return int(self.end.read_text())

@@ -90,6 +90,10 @@ class Source(ABC):
                 "stopped, without trigger(availableNow=True), trigger(once=True) or stop(drain=True)"
             )
 
+    def latest_offset(self) -> Plain:
+        """What the newest look saw of what there is to read, for progress; None if unknown. On any thread."""
+        return None
+
     def committed(self, state: Plain) -> None:  # noqa: B027
         """In a complete snapshot every split found up to ``state`` is wholly read: nothing before it is read again."""
 

@@ -1,9 +1,14 @@
 """Any ``pyspark.sql.datasource.DataSource`` with a ``streamWriter``, as a sink.
 
 Its contract is two-phase by design: ``write`` in the tasks returns a message, ``commit(messages, batchId)`` on the
-driver makes the batch visible. Here a batch is an epoch: one ``write`` per subtask and epoch with rows, and
-``batchId`` is the epoch. Epochs without any rows are not committed. ``abort`` is never called: messages belong to
-snapshots from the moment they exist, and a failed commit is made again with the same messages and batchId.
+driver makes the batch visible. Here a batch is an epoch with rows: one ``write`` per subtask that has any, and
+``batchId`` counts such epochs, from 0 without gaps, as Spark counts micro-batches. Other epochs are not committed.
+
+``abort`` is never called. Spark calls it when a micro-batch failed in its tasks, with the messages of those that did
+not, and then makes the batch again under the same number. Here messages belong to snapshots from the moment they
+exist: those that were not in a complete one are not known to anybody any more, and all others are committed, if need be
+again with the same messages and batchId. What a ``write`` staged that was never committed is the user's to find, as
+after a kill of Spark's driver; a ``write`` that is under way when its slot ends runs its ``finally``.
 """
 
 from __future__ import annotations
@@ -163,9 +168,9 @@ class _PythonSinkCommitter(SinkCommitter):
             raise CommitFailed(f"sink {self._sink.name}, epoch {permit.epoch}: {error}") from error
         self._writer = self._writer or self._sink.make_writer()
         try:
-            self._writer.commit(messages, permit.epoch)
+            self._writer.commit(messages, permit.batch)
         except Exception as error:
             raise CommitUnknown(
-                f"sink {self._sink.name}: commit of batch {permit.epoch} raised {type(error).__name__}: {error}; it "
+                f"sink {self._sink.name}: commit of batch {permit.batch} raised {type(error).__name__}: {error}; it "
                 "will be called again with the same batchId and messages when the query is started again"
             ) from error

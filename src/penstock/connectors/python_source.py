@@ -5,10 +5,10 @@ Partitions are user objects and are never stored: a split holds the two offsets 
 reader in the slot plans the same range again. *simpleStreamReader*: one split that moves along, range by range.
 
 What Spark calls on the driver, and when, is called here as well: ``initialOffset`` at the very first start,
-``partitions(offset, offset)`` before anything else where a query goes on (readers that count for themselves learn from
-it where they are), ``latestOffset`` with a start and a ``ReadLimit`` or, as before PySpark 4.2, without, ``commit`` and
-``stop``. A limit bounds a range, as it bounds a micro-batch there. Filters are pushed to batch readers only, in Spark
-as here: a stream reader has no ``pushFilters``.
+``latestOffset`` with a start and a ``ReadLimit`` or, as before PySpark 4.2, without (such a reader is first asked for
+``partitions(offset, offset)`` where a query goes on, and may learn from it where it is), ``reportLatestOffset`` for
+progress, ``commit`` and ``stop``. A limit bounds a range, as it bounds a micro-batch there. Filters are pushed to batch
+readers only, in Spark as here: a stream reader has no ``pushFilters``.
 """
 
 from __future__ import annotations
@@ -89,6 +89,7 @@ class PythonSource(Source):
         self._driver_reader: Any = None
         self._frozen = False
         self._began = False
+        self._latest: Plain = None
 
     def describe(self) -> str:
         return f"PythonDataSourceV2[{self._name}]"
@@ -98,10 +99,15 @@ class PythonSource(Source):
             reader = self._on_driver()
             if isinstance(reader, SimpleDataSourceStreamReader):
                 return self._discover_simple(reader, state)
-            if state is not None and not self._began:
+            if state is not None and not self._began and not _takes_start(reader):
                 self._plan(reader, offset := cast("dict[str, Any]", _field(state, "offset")), offset, 0)
             self._began = True
-            return self._discover_ranges(reader, state)
+            discovery = self._discover_ranges(reader, state)
+            self._latest = cast("Plain", json.loads(json.dumps(reader.reportLatestOffset())))
+            return discovery
+
+    def latest_offset(self) -> Plain:
+        return self._latest
 
     def freeze(self) -> None:
         """A reader that ``SupportsTriggerAvailableNow`` is prepared, and read until it has no more. Of any other one
@@ -176,7 +182,7 @@ class PythonSource(Source):
         once = self._frozen and not isinstance(reader, SupportsTriggerAvailableNow)
         splits: list[Split] = []
         for _ in range(EMPTY_RANGES):
-            end = self._latest(reader, start, ReadAllAvailable() if once else self._limit(reader))
+            end = self._end(reader, start, ReadAllAvailable() if once else self._limit(reader))
             if end == start:
                 return Discovery((), {"offset": start, "range": number}, self._frozen)
             splits = self._plan(reader, start, end, number)
@@ -194,9 +200,8 @@ class PythonSource(Source):
             )
         return limit
 
-    def _latest(self, reader: DataSourceStreamReader, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        # Readers written before PySpark 4.2 take neither a start offset nor a limit.
-        if not inspect.signature(reader.latestOffset).parameters:
+    def _end(self, reader: DataSourceStreamReader, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        if not _takes_start(reader):
             return self._offset("latestOffset", reader.latestOffset())
         return self._offset("latestOffset", reader.latestOffset(start, limit))
 
@@ -222,6 +227,11 @@ class PythonSource(Source):
 
 def _overrides(source: type, method: str) -> bool:
     return getattr(source, method, None) is not getattr(DataSource, method)
+
+
+def _takes_start(reader: DataSourceStreamReader) -> bool:
+    """Readers written before PySpark 4.2 take neither a start offset nor a limit."""
+    return bool(inspect.signature(reader.latestOffset).parameters)
 
 
 def _field(state: Plain, name: str) -> Plain:

@@ -73,7 +73,7 @@ def _source_json(source: SourceProgress, duration_ms: int) -> dict[str, Any]:
         "description": source.description,
         "startOffset": None,
         "endOffset": None,
-        "latestOffset": None,
+        "latestOffset": source.latest_offset,
         "numInputRows": source.rows,
         "inputRowsPerSecond": source.rows_per_second,
         "processedRowsPerSecond": source.rows * 1000 / duration_ms,

@@ -267,7 +267,8 @@ class Figures:
                 operator_id = vertex.source.operator_id
                 rows = now[operator_id] - before.get(operator_id, 0)
                 description = vertex.source.source.describe()
-                found.append(SourceProgress(operator_id, description, rows, rows / duration_s))
+                latest = vertex.source.source.latest_offset()
+                found.append(SourceProgress(operator_id, description, rows, rows / duration_s, latest))
         return tuple(found)
 
     def _sinks(self) -> tuple[SinkProgress, ...]:

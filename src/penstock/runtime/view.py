@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from penstock.operators.base import Plain
 from penstock.runtime.messages import SubtaskMetrics
 from penstock.snapshot.model import CaptureMetrics
 
@@ -109,6 +110,7 @@ class SourceProgress:
     description: str
     rows: int
     rows_per_second: float
+    latest_offset: Plain = None
 
 
 @dataclass(frozen=True)
