@@ -102,7 +102,7 @@ class KafkaReader(SourceReader):
 
     def open(self, subtask: int, parallelism: int) -> None:
         limit = self._options.max_rows_per_epoch
-        self._share = None if limit is None else limit // parallelism + (subtask < limit % parallelism)
+        self._share = None if limit is None else max(1, limit // parallelism + (subtask < limit % parallelism))
         self._left = self._share
 
     def add_split(self, split: Split) -> None:
