@@ -16,7 +16,7 @@ import tiny
 from running import EXECUTIONS, Running, run
 from tiny import CountSpec, Numbers, assert_exact, tiny_graph
 
-from penstock.errors import NotSupported, NotYet, QueryFailed, ResourceError
+from penstock.errors import QueryFailed, ResourceError
 from penstock.protocol.elements import Alignment
 from penstock.spark.job import JobThread
 from penstock.spark.launcher import SparkLauncher
@@ -150,27 +150,6 @@ def test_a_slot_that_holds_the_gil_is_given_up_and_replaced(tmp_path: Path, spar
     query.execution.process_all_available(60)
     query.execution.stop()
     assert_exact(tmp_path / "out", 20_000)
-
-
-class _Conf:
-    """A session of which only the settings matter."""
-
-    def __init__(self, **settings: str) -> None:
-        self._settings = {name.replace("_", "."): value for name, value in settings.items()}
-        self.sparkContext = self
-
-    def getConf(self) -> _Conf:  # noqa: N802 - Spark's name
-        return self
-
-    def get(self, name: str, default: str) -> str:
-        return self._settings.get(name, default)
-
-
-def test_settings_that_cannot_work_are_refused() -> None:
-    with pytest.raises(NotYet, match=r"dynamicAllocation.*switch it off"):
-        SparkLauncher(_Conf(spark_dynamicAllocation_enabled="true"))  # type: ignore[arg-type]
-    with pytest.raises(NotSupported, match="speculation"):
-        SparkLauncher(_Conf(spark_speculation="true"))  # type: ignore[arg-type]
 
 
 def test_a_stopped_session_is_told_by_name(

@@ -74,8 +74,10 @@ def start_query(outputs: Sequence[OutputRequest], request: QueryRequest) -> Stre
                 "at most so many subtasks; lower the one, or raise the other at a new checkpointLocation"
             )
         launcher.require(parallelism + any(output.runs_spark_jobs for output in chosen))
+        graph = plan.graph(_sink_specs(chosen), parallelism, options.max_parallelism)
+        launcher.prepare(graph, options)
         query = StreamingQuery(
-            plan.graph(_sink_specs(chosen), parallelism, options.max_parallelism),
+            graph,
             name=request.name,
             location=location,
             options=replace(options, parallelism=parallelism),
@@ -87,7 +89,7 @@ def start_query(outputs: Sequence[OutputRequest], request: QueryRequest) -> Stre
         )
         place.query = query
         _committed(chosen)
-        query._start()
+        query._start(launcher if launcher.decommissions else None)
     except BaseException:
         undo.close()
         raise

@@ -18,6 +18,7 @@ from penstock.graph.model import JobGraph
 from penstock.query.html import query_html
 from penstock.query.interrupts import interruptible
 from penstock.query.listeners import EventBus, QueryEvents
+from penstock.query.moving import Executors, move_when_executors_leave
 from penstock.query.plan_text import explain_graph
 from penstock.query.progress import ProgressHistory, iso_timestamp, progress_json
 from penstock.runtime.execution import QueryExecution
@@ -85,10 +86,13 @@ class StreamingQuery:
             on_end=self._finished,
         )
 
-    def _start(self) -> None:
+    def _start(self, leaving: Executors | None = None) -> None:
+        """``leaving``: asked for executors that are decommissioned; None where they are not."""
         started_ms = time.time() * 1000
         self._execution.start()
         self._events.started(self.id, self._name, iso_timestamp(started_ms))
+        if leaving is not None:
+            move_when_executors_leave(self._execution, leaving)
 
     @property
     def id(self) -> str:

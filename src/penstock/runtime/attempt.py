@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from penstock.config import Options
 from penstock.graph.model import JobGraph
+from penstock.logs import now_about
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol import splits as sp
 from penstock.runtime.launching import SlotJob, SlotLauncher, SlotTask
@@ -72,6 +73,7 @@ class Attempt:
         now_s: float,
     ) -> None:
         self.generation = ready.generation
+        now_about(generation=ready.generation)
         self._ready = ready
         self._parallelism = plan.graph.parallelism
         self._launched_s = now_s

@@ -27,7 +27,7 @@ from penstock.errors import (
     SinkError,
 )
 from penstock.ids import SubtaskId
-from penstock.logs import daemon_thread, get_logger, now_about
+from penstock.logs import daemon_thread, get_logger
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol import splits as sp
 from penstock.protocol.elements import Alignment
@@ -201,11 +201,11 @@ class CoordinatorService:
         )
 
     def request_snapshot(
-        self, label: str, alignment: Alignment | None, timeout_ms: int | None
+        self, label: str, alignment: Alignment | None, timeout_ms: int | None, kept: bool = True
     ) -> Future[SnapshotMetadata]:
         future: Future[SnapshotMetadata] = Future()
         chosen = alignment or self._plan.options.checkpoint_alignment
-        self._queue.put(_Call(lambda: self._snapshot(future, chosen, label, timeout_ms)))
+        self._queue.put(_Call(lambda: self._snapshot(future, chosen, label, timeout_ms, kept)))
         return future
 
     def drain(self) -> Future[None]:
@@ -419,7 +419,6 @@ class CoordinatorService:
     # -- Generations ----------------------------------------------------------------------------------------------
 
     def _launch(self, ready: w.GenerationReady) -> None:
-        now_about(generation=ready.generation)
         self._figures.opened(ready.generation, ready.restored, ready.committed.epoch)
         for reason in ready.skipped:
             log.warning("a newer snapshot was passed over: %s", reason)

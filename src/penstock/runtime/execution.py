@@ -177,19 +177,24 @@ class QueryExecution:
         return self._service is not None and self._service.ended.wait(timeout_s)
 
     def request_snapshot(
-        self, label: str = "", alignment: Alignment | None = None, timeout_s: float | None = None
+        self,
+        label: str = "",
+        alignment: Alignment | None = None,
+        timeout_s: float | None = None,
+        kept: bool = True,
     ) -> SnapshotMetadata:
-        """Take a snapshot now and wait until it is complete. It is never collected.
+        """Take a snapshot now and wait until it is complete.
 
         Args:
             timeout_s: for all of it; by default ``checkpoint.timeout``, from the moment it is triggered.
+            kept: it is never collected.
 
         Raises:
             CheckpointFailed: declined, timed out or the query ended; the query itself goes on.
         """
         service = self._active()
         timeout_ms = None if timeout_s is None else max(1, int(timeout_s * 1000))
-        future = service.request_snapshot(label, alignment, timeout_ms)
+        future = service.request_snapshot(label, alignment, timeout_ms, kept)
         result = self._await(service, future, timeout_s)
         if result is None:
             raise CheckpointFailed(f"the snapshot was not complete within {timeout_s} s, or the query has ended")

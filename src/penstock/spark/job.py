@@ -83,7 +83,7 @@ class SparkJob:
         rows.mapInArrow(self._function, "ended boolean", barrier=not self._gang).collect()
 
     def _over(self, problem: Exception | None) -> None:
-        if problem is not None:
+        if problem is not None and self._error is None:
             self._error = GenerationFailed(f"Spark ended the job: {reason(problem)}")
         with _held_lock:
             _held[self._application] -= self._parallelism
@@ -96,6 +96,11 @@ class SparkJob:
     @property
     def error(self) -> BaseException | None:
         return self._error
+
+    def give_up(self, why: str) -> None:
+        """End it as failed, for this reason."""
+        self._error = GenerationFailed(why)
+        self.cancel()
 
     def cancel(self) -> None:
         if not self.done:

@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING
 from penstock.errors import ConfigError, NotSupported, QueryFailed, ResourceError
 from penstock.logs import get_logger
 from penstock.runtime.launching import ControlAddress, SlotTask
+from penstock.spark.decommission import leaving_executors
 from penstock.spark.job import SparkJob, held_slots
 from penstock.spark.memory import check_memory, worker_limit
 from penstock.spark.shipping import ship
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from penstock.config import Options
+    from penstock.graph.model import JobGraph
 
 log = get_logger(__name__)
 
@@ -27,6 +31,8 @@ _MAX_EXECUTORS = "spark.dynamicAllocation.maxExecutors"
 
 class SparkLauncher:
     """Starts slots on ``spark``, a classic (not Connect) session.
+
+    ``decommissions``: its executors may be told to leave.
 
     Raises:
         NotSupported: speculation is on. ResourceError: Spark's workers would run another Python that does not have
@@ -39,12 +45,13 @@ class SparkLauncher:
         self._application = context.applicationId
         self._conf = context.getConf()
         self._local = str(context.master).startswith("local")
+        self._job: SparkJob | None = None
+        self.decommissions = not self._local and self._on("spark.decommission.enabled")
         self._gang = self._on("spark.dynamicAllocation.enabled")
         if self._on("spark.speculation"):
             raise NotSupported("spark.speculation is on: Spark would start slots twice; switch it off")
         if self._local:
             _see_that_workers_have_penstock(context.pythonExec)
-        self._checked = False
 
     def control_address(self) -> ControlAddress:
         """Spark's own driver address; on a local master the loopback one."""
@@ -69,12 +76,33 @@ class SparkLauncher:
             )
         return max(1, min(self.free_slots() - 1, at_most))
 
+    def prepare(self, graph: JobGraph, options: Options) -> None:
+        """Before the first slot starts on a cluster: memory is checked and Penstock shipped. May take as long as Spark
+        needs to start Python workers.
+
+        Raises:
+            ResourceError: memory cannot suffice, or the executors' Python lacks something; named.
+        """
+        if self._local:
+            return
+        warning = check_memory(graph, options, worker_limit(self._spark.sparkContext.master, self._conf.get))
+        if warning:
+            log.warning("%s", warning)
+        ship(self._spark, graph.parallelism)
+
     def launch(self, task: SlotTask, parallelism: int) -> SparkJob:
         self.require(parallelism)
-        if not self._checked:
-            self._check(task, parallelism)
-            self._checked = True
-        return SparkJob(self._spark, task, parallelism, gang=self._gang)
+        self._job = SparkJob(self._spark, task, parallelism, gang=self._gang)
+        return self._job
+
+    def leaving_executors(self) -> set[str]:
+        """Executors that Spark is decommissioning and that still run tasks; they are given no new ones."""
+        return leaving_executors(self._spark)
+
+    def give_up_job(self, why: str) -> None:
+        """End the newest job as failed: the query's next Generation starts where Spark puts it then."""
+        if self._job is not None:
+            self._job.give_up(why)
 
     def require(self, parallelism: int) -> None:
         """Raises: ResourceError: fewer slots are free; says what to do."""
@@ -86,15 +114,6 @@ class SparkLauncher:
                 f"the query needs {parallelism} task slots, {free} of {total} are free: start the session with {more}, "
                 f"stop another query, or set spark.penstock.parallelism to {max(free, 1)}"
             )
-
-    def _check(self, task: SlotTask, parallelism: int) -> None:
-        """What can be known before the first slot starts."""
-        if self._local:
-            return
-        warning = check_memory(task.graph, task.options, worker_limit(self._spark.sparkContext.master, self._conf.get))
-        if warning:
-            log.warning("%s", warning)
-        ship(self._spark, parallelism)
 
     def _on(self, setting: str) -> bool:
         return str(self._conf.get(setting, "false")).lower() == "true"

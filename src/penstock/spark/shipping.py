@@ -62,9 +62,16 @@ def package_zip(folder: Path) -> Path:
 
 def _require_workers(spark: SparkSession, parallelism: int) -> None:
     check = worker_check()
+
+    def look(_: int) -> str:
+        trouble = check()
+        if not trouble:
+            import penstock.runtime.slot  # noqa: F401 - what takes long is done before slots are waited for
+        return trouble
+
     try:
-        looked_at = spark.sparkContext.parallelize(range(parallelism), parallelism).map(lambda _: check())
-        troubles = sorted({trouble for trouble in looked_at.collect() if trouble})
+        numbers = spark.sparkContext.parallelize(range(parallelism), parallelism)
+        troubles = sorted({trouble for trouble in numbers.map(look).collect() if trouble})
     except Exception as problem:
         raise ResourceError(f"Spark's executors cannot run Python as it is needed: {reason(problem)}") from problem
     if troubles:

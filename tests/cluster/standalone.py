@@ -1,0 +1,124 @@
+"""A real standalone Spark cluster on loopback: a master and workers as processes of their own, on free ports."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+import psutil
+import pyspark
+
+SPARK_HOME = Path(pyspark.__file__).parent
+START_TIMEOUT_S = 60.0
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def eventually(condition: Callable[[], bool], what: str, timeout_s: float) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s, f"waited {timeout_s:.0f} s for {what}"
+        time.sleep(0.1)
+
+
+class Standalone:
+    """``workers`` workers with ``cores`` cores each. Logs lie in ``folder``."""
+
+    def __init__(self, folder: Path, workers: int = 2, cores: int = 2) -> None:
+        self.folder = folder
+        self._logs: list[IO[bytes]] = []
+        self._processes: list[psutil.Popen] = []
+        port, self._web = free_port(), free_port()
+        self.url = f"spark://127.0.0.1:{port}"
+        self._start("master", "master.Master", "--port", port, "--webui-port", self._web)
+        eventually(lambda: self._alive_workers() == 0, "the master", START_TIMEOUT_S)
+        for number in range(workers):
+            place = ("--cores", cores, "--memory", "2g", "--webui-port", free_port(), "-d", folder / f"work-{number}")
+            self._start(f"worker-{number}", "worker.Worker", *place, self.url)
+        eventually(lambda: self._alive_workers() == workers, "the workers", START_TIMEOUT_S)
+
+    def submit(self, program: Path, *arguments: object, conf: dict[str, str] | None = None) -> subprocess.Popen[str]:
+        """``spark-submit`` of a program, its output as text in pipes."""
+        settings = {
+            "spark.ui.enabled": "false",
+            "spark.driver.host": "127.0.0.1",
+            "spark.executor.memory": "512m",
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.shuffle.partitions": "2",
+        }
+        given = [text for name, value in (settings | (conf or {})).items() for text in ("--conf", f"{name}={value}")]
+        return subprocess.Popen(
+            [
+                str(SPARK_HOME / "bin" / "spark-submit"),
+                *("--master", self.url, "--driver-memory", "512m", *given, str(program), *map(str, arguments)),
+            ],
+            env=_environment() | {"PYTHONPATH": os.environ.get("PYTHONPATH", "")},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.folder,
+        )
+
+    def executor_of(self, python_worker: int) -> psutil.Process:
+        """The executor JVM above a Python worker, by its pid."""
+        above = psutil.Process(python_worker).parents()
+        return next(process for process in above if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline()))
+
+    def executor_logs(self) -> str:
+        return "\n".join(path.read_text() for path in sorted(self.folder.glob("work-*/*/*/stderr")))
+
+    def stop(self) -> None:
+        """All of it is gone then, executors too."""
+        doomed = [child for process in self._processes for child in _family(process)]
+        for process in reversed(doomed):
+            if process.is_running():
+                process.kill()
+        psutil.wait_procs(doomed, timeout=10)
+        for log in self._logs:
+            log.close()
+
+    def _start(self, name: str, main: str, *arguments: object) -> None:
+        log = (self.folder / f"{name}.log").open("wb")
+        self._logs.append(log)
+        command = [str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{main}", "--host", "127.0.0.1"]
+        started = psutil.Popen([*command, *map(str, arguments)], env=_environment(), stdout=log, stderr=log)
+        self._processes.append(started)
+
+    def _alive_workers(self) -> int:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._web}/json/", timeout=5) as answer:
+                return int(json.load(answer)["aliveworkers"])
+        except OSError:
+            return -1
+
+
+def _family(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _environment() -> dict[str, str]:
+    """Without what tests set for their own session."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_", "PYTHON"))}
+    return kept | {
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_HOME": str(SPARK_HOME),
+        "SPARK_DAEMON_MEMORY": "192m",
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYTHONUNBUFFERED": "1",
+    }

@@ -1,0 +1,86 @@
+"""The main job of the cluster's tests, for spark-submit: ``windowed_count.py <folder>``.
+
+It speaks in lines: ``RUNNING <generation> <pids of the slots>`` when all slots run and something is committed; then it
+waits for a line, by which time somebody has done something to the slots, until another Generation has committed more.
+At the end it compares with Spark's batch over the same files and prints what follows in the last line: ``EQUAL`` and
+the number of rows, or what differs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import avg, col, count, window
+from pyspark.sql.functions import sum as total
+
+import penstock
+
+ROWS = 2_000
+LAST_HOUR = 10_000
+"""Event time of the row that closes all windows but its own."""
+
+
+def add(folder: Path, number: int, first_hour: int) -> None:
+    hours = [first_hour + index // 100 for index in range(ROWS)]
+    at = pa.array([hour * 3_600_000_000 for hour in hours], pa.timestamp("us", tz="UTC"))
+    keys = pa.array([(number * 7 + index) % 11 for index in range(ROWS)], pa.int64())
+    values = pa.array([index * number for index in range(ROWS)], pa.int64())
+    hidden = folder / f".{number}"
+    pq.write_table(pa.table({"at": at, "key": keys, "value": values}), hidden)
+    os.replace(hidden, folder / f"in-{number}.parquet")
+
+
+def counts(rows: DataFrame) -> DataFrame:
+    grouped = rows.withWatermark("at", "1 hour").groupBy(window("at", "2 hours"), "key")
+    found = grouped.agg(count("*").alias("n"), total("value").alias("sum"), avg("value").alias("mean"))
+    return found.select(col("window.start").alias("start"), "key", "n", "sum", "mean")
+
+
+def wait(condition: Callable[[], bool], what: str) -> None:
+    deadline_s = time.monotonic() + 150
+    while not condition():
+        if time.monotonic() > deadline_s:
+            sys.exit(f"waited in vain for {what}")
+        time.sleep(0.05)
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    source = folder / "in"
+    source.mkdir(parents=True)
+    spark = SparkSession.builder.getOrCreate()
+    schema = "at timestamp, key bigint, value bigint"
+    writer = penstock.writeStream(counts(spark.readStream.schema(schema).parquet(str(source))))
+    writer = writer.option("path", str(folder / "out")).option("checkpointLocation", str(folder / "checkpoint"))
+    query = writer.option("checkpoint.interval", "300ms").queryName("cluster").start()
+    for number in (1, 2):
+        add(source, number, number * 20)
+    query.processAllAvailable()
+    wait(lambda: all(slot.running for slot in query.view().slots), "the slots")
+    before = query.generation
+    print("RUNNING", before, *(slot.pid for slot in query.view().slots), flush=True)
+    sys.stdin.readline()
+    add(source, 3, 60)
+    wait(lambda: query.generation > before and query.view().state.value == "running", "the next Generation")
+    add(source, 4, 80)
+    add(source, 5, LAST_HOUR)
+    query.processAllAvailable()
+    restart = query.view().restarts[-1]
+    print("RECOVERED", restart.duration_ms, restart.cause, flush=True)
+    query.stop()
+    expected = counts(spark.read.schema(schema).parquet(str(source))).where(col("start") < "1971-01-01")
+    got = spark.read.parquet(str(folder / "out"))
+    missing, extra = expected.exceptAll(got).collect(), got.exceptAll(expected).collect()
+    print(f"EQUAL {got.count()}" if not missing and not extra else f"missing {missing}, extra {extra}", flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""What a Spark task does before it is a slot."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.errors import GenerationFailed
+from penstock.runtime import slot
+from penstock.spark.slot_task import run_slot
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str | None]]:
+    """Slots that were begun: index and host."""
+    slots: list[tuple[int, str | None]] = []
+    monkeypatch.setattr(slot, "slot_main", lambda index, task, *, own_process, host: slots.append((index, host)))
+    monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
+    return slots
+
+
+def task(host: str = "10.0.0.1") -> Any:
+    return SimpleNamespace(generation=3, control_host=host)
+
+
+def context(partition: int, attempt: int = 0, addresses: str | None = None) -> Any:
+    told = {"addresses": addresses}
+    return SimpleNamespace(partitionId=lambda: partition, attemptNumber=lambda: attempt, getLocalProperty=told.get)
+
+
+def test_a_task_that_spark_repeats_does_not_join_the_gang(begun: list[tuple[int, str | None]]) -> None:
+    run_slot(context(2), task(), gang=True)
+    with pytest.raises(GenerationFailed, match=r"slot 2 of Generation 3 .* \(attempt 1\)"):
+        run_slot(context(2, attempt=1), task(), gang=True)
+    assert begun == [(2, None)]
+
+
+def test_a_slot_is_where_spark_says_its_executor_is(
+    begun: list[tuple[int, str | None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addresses = "node-a:4040, node-b:4041"
+    run_slot(context(1, addresses=addresses), task(), gang=False)
+    run_slot(context(0), task(), gang=True)
+    monkeypatch.setenv("SPARK_LOCAL_IP", "10.0.0.9")
+    run_slot(context(0), task(), gang=True)
+    run_slot(context(1, addresses=addresses), task("127.0.0.1"), gang=False)
+    assert begun == [(1, "node-b"), (0, None), (0, "10.0.0.9"), (1, None)]
