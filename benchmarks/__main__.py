@@ -12,6 +12,7 @@ from benchmarks import (
     exchange,
     harness,
     inflight_target,
+    isolation,
     parquet_jobs,
     recovery,
     report,
@@ -26,6 +27,7 @@ BENCHMARKS = {
     "inflight_target": inflight_target.run,
     "recovery": recovery.run,
     "parquet_jobs": parquet_jobs.run,
+    "isolation": isolation.run,
 }
 MASTERS = {"parquet_jobs": parquet_jobs.MASTER}
 

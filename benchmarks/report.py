@@ -250,6 +250,34 @@ def parquet_jobs(result: dict[str, Any]) -> str:
     return "\n".join([*lines, "", f"({_machine(result)})", ""])
 
 
+def isolation(result: dict[str, Any]) -> str:
+    starts = result["first_row_ms"]
+    lines = [
+        "## Functions in a process of their own: `function.isolation`",
+        "",
+        "source -> hash -> `mapInArrow` -> noop, two slots, gates of 2 MB while checkpoints are taken. `identity`",
+        "hands its batches on, `light` computes with Arrow (which does not hold the GIL), `burning` is a Python loop of",
+        f"{result['loop_us']:.0f} us a row, `holding` one C call per batch that holds the GIL "
+        f"({result['call_seconds']:.2f} s on an idle",
+        "interpreter). Rows are those through the stage without checkpoints; the ratio is the median of neighbouring",
+        "runs, `process` to `none`. Checkpoints are unaligned, one at a time; milliseconds, min / median / p99 / max.",
+        "",
+        _row("function", "M rows/s: none", "process", "ratio", "checkpoints: none", "process"),
+        _row("---", "---:", "---:", "---:", "---:", "---:"),
+    ]
+    for name, stage in result["stages"].items():
+        rates = stage["rows_per_second"]
+        shown = [f"{statistics.median(rates[form]) / 1e6:.2f}" if rates[form] else "" for form in ("none", "process")]
+        ratio = f"{stage['ratio']:.2f}" if stage["ratio"] is not None else ""
+        durations = [_ms_p99(stage["checkpoint_ms"][form]) for form in ("none", "process")]
+        lines.append(_row(name, *shown, ratio, *durations))
+    note = (
+        f"From `start()` to the first row behind the stage: {_ms(starts['none'])} ms in the slot, "
+        f"{_ms(starts['process'])} ms in a process (min / median / max)."
+    )
+    return "\n".join([*lines, "", note, "", f"({_machine(result)})", ""])
+
+
 SECTIONS = {
     "exchange": exchange,
     "throughput": throughput,
@@ -258,6 +286,7 @@ SECTIONS = {
     "inflight_target": inflight_target,
     "recovery": recovery,
     "parquet_jobs": parquet_jobs,
+    "isolation": isolation,
 }
 
 
