@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -108,12 +109,17 @@ def _names(kind: pa.DataType) -> list[str]:
     return [kind.field(i).name for i in range(kind.num_fields)]
 
 
+def _uri(path: str) -> str:
+    """As ``java.net.URI`` writes it: what is not ASCII stays as it is."""
+    return re.sub("[\0-\x7f]+", lambda match: quote(match[0], safe=_URI_SAFE), path)
+
+
 def _metadata(kind: pa.StructType, split: Split, first_row: int, rows: int) -> pa.Array:
     """A file is read as one block."""
     path, size = cast("str", split.spec["path"]), cast("int", split.spec["size"])
     values: dict[str, Any] = {
-        "file_path": "file://" + quote(path, safe=_URI_SAFE),
-        "file_name": quote(os.path.basename(path), safe=_URI_SAFE),
+        "file_path": "file:" + _uri(path),
+        "file_name": _uri(os.path.basename(path)),
         "file_size": size,
         "file_block_start": 0,
         "file_block_length": size,

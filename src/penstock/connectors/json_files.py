@@ -53,7 +53,8 @@ class JsonFormat:
         if not self.multi_line:
             yield from read_records(path, self.lines, parser, self.rules, skip_rows)
             return
-        for batch in self.rules.batches(path, parser.rows(self.lines.whole(path), 1)):
+        text = self.lines.whole(path).removeprefix("\ufeff")
+        for batch in self.rules.batches(path, parser.rows(text, 1) if text.strip() else ()):
             dropped = min(skip_rows, batch.num_rows)
             skip_rows -= dropped
             yield batch.slice(dropped)

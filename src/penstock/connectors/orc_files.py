@@ -5,27 +5,68 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import orc
 
+from penstock.connectors.julian import julian_to_gregorian_days
 from penstock.connectors.option_texts import OptionTexts
-from penstock.connectors.parquet_files import BATCH_ROWS
+from penstock.connectors.parquet_files import BATCH_ROWS, ParquetFormat, find_columns
+from penstock.errors import NotSupported
 
 
 def orc_format(schema: pa.Schema, options: OptionTexts, time_zone: str) -> OrcFormat:
+    """Raises NotSupported for the types that would not be read as Spark reads them."""
     options.without_effect("mergeSchema")
+    for field in schema:
+        _check_type(field.name, field.type, inner=False)
     return OrcFormat(schema)
+
+
+def _check_type(path: str, kind: pa.DataType, inner: bool) -> None:
+    """Arrow reads an ORC timestamp in nanoseconds, which begin in 1677, and without the writer's zone and calendar."""
+    if pa.types.is_timestamp(kind) or (inner and pa.types.is_date(kind)):
+        what = "dates inside of other values" if inner and pa.types.is_date(kind) else "timestamps"
+        raise NotSupported(
+            f"column {path}: {what} in ORC files are not read; select the other columns, or write the files as Parquet"
+        )
+    for index in range(kind.num_fields):
+        _check_type(f"{path}.{kind.field(index).name}", kind.field(index).type, inner=True)
 
 
 @dataclass(frozen=True)
 class OrcFormat:
-    """Reads the columns of ``schema`` by name; a missing column is null."""
+    """Reads the columns of ``schema`` by name, regardless of case; a missing column is null."""
 
     schema: pa.Schema
 
     def __call__(self, path: str, skip_rows: int) -> Iterator[pa.RecordBatch]:
         file = orc.ORCFile(path)
+        columns = find_columns(path, self.schema, file.schema)
+        names = [name for name in columns if name is not None]
+        conformed = ParquetFormat(self.schema).conformed
         for index in range(file.nstripes):
-            batch = file.read_stripe(index)
-            for start in range(0, batch.num_rows, BATCH_ROWS):
-                yield batch.slice(start, BATCH_ROWS)
+            stripe = file.read_stripe(index, columns=names)
+            for start in range(0, stripe.num_rows, BATCH_ROWS):
+                batch = stripe.slice(start, BATCH_ROWS)
+                dropped = min(skip_rows, batch.num_rows)
+                skip_rows -= dropped
+                if dropped < batch.num_rows:
+                    yield conformed(path, _gregorian(batch.slice(dropped)), columns)
+
+
+def _gregorian(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Spark reads and writes ORC dates before 1582-10-15 by the Julian calendar."""
+    columns = [_gregorian_dates(column) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema) if columns else batch
+
+
+def _gregorian_dates(array: pa.Array) -> pa.Array:
+    if not pa.types.is_date32(array.type):
+        return array
+    days = pc.fill_null(array.cast(pa.int32()), 0).to_numpy(zero_copy_only=False)
+    rebased = julian_to_gregorian_days(days)
+    return (
+        array if rebased is days else pa.array(rebased, pa.int32(), mask=np.asarray(pc.is_null(array))).cast(array.type)
+    )

@@ -34,7 +34,7 @@ class ParquetFormat:
         except pa.ArrowException as error:
             raise pa.ArrowInvalid(f"not a readable Parquet file: {error}") from error
         with file:
-            columns = self._columns(path, file.schema_arrow)
+            columns = find_columns(path, self.schema, file.schema_arrow)
             groups, skip = self._groups_after(file.metadata, skip_rows)
             names = [name for name in columns if name is not None]
             if not groups:
@@ -44,7 +44,7 @@ class ParquetFormat:
                 dropped = min(skip, batch.num_rows)
                 skip -= dropped
                 if dropped < batch.num_rows:
-                    yield self._conformed(path, batch.slice(dropped), columns)
+                    yield self.conformed(path, batch.slice(dropped), columns)
 
     def _groups_after(self, metadata: pq.FileMetaData, skip_rows: int) -> tuple[list[int], int]:
         """The row groups that hold rows from ``skip_rows`` on, and how many of theirs to skip."""
@@ -54,20 +54,8 @@ class ParquetFormat:
             group += 1
         return list(range(group, metadata.num_row_groups)), skip_rows
 
-    def _columns(self, path: str, present: pa.Schema) -> list[str | None]:
-        """For each column of the schema its name in the file, or None."""
-        by_lower: dict[str, list[str]] = {}
-        for name in present.names:
-            by_lower.setdefault(name.lower(), []).append(name)
-        columns: list[str | None] = []
-        for name in self.schema.names:
-            candidates = by_lower.get(name.lower(), [])
-            if len(candidates) > 1:
-                raise DataError(f"{path} has more than one column {name} but for case: {', '.join(candidates)}")
-            columns.append(candidates[0] if candidates else None)
-        return columns
-
-    def _conformed(self, path: str, batch: pa.RecordBatch, columns: list[str | None]) -> pa.RecordBatch:
+    def conformed(self, path: str, batch: pa.RecordBatch, columns: list[str | None]) -> pa.RecordBatch:
+        """The batch by the schema; ``columns``: from ``find_columns``. Raises DataError, naming file and column."""
         arrays = []
         for name, field in zip(columns, self.schema, strict=True):
             if name is None:
@@ -81,6 +69,24 @@ class ParquetFormat:
         if not arrays:
             return batch
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def find_columns(path: str, wanted: pa.Schema, present: pa.Schema) -> list[str | None]:
+    """For each column of the schema its name in the file, or None.
+
+    Raises:
+        DataError: the file has several of a name but for case.
+    """
+    by_lower: dict[str, list[str]] = {}
+    for name in present.names:
+        by_lower.setdefault(name.lower(), []).append(name)
+    columns: list[str | None] = []
+    for name in wanted.names:
+        candidates = by_lower.get(name.lower(), [])
+        if len(candidates) > 1:
+            raise DataError(f"{path} has more than one column {name} but for case: {', '.join(candidates)}")
+        columns.append(candidates[0] if candidates else None)
+    return columns
 
 
 def conform(array: pa.Array, wanted: pa.DataType) -> pa.Array:

@@ -97,11 +97,10 @@ COALESCE = Refusal(
 )
 RANGE_PARTITIONING = Refusal("an endless stream has no ranges to sample", "use repartition(n, columns)")
 SOURCE_FORMAT = _planned(
-    "streams are read from parquet, csv and json files, rate, and Python data sources so far",
+    "streams are read from files, Kafka, rate, rate-micro-batch, socket and Python data sources so far",
     "write a Python DataSource with a streamReader or simpleStreamReader",
 )
 SCHEDULED_MAP = Refusal("barrier=True and resource profiles belong to Spark's own scheduling", "leave them out")
-FILE_METADATA = _planned("the hidden column _metadata of a file source is not read yet")
 COMPLETE_MODE = _planned("complete mode is not run yet", "use update mode and keep each key's latest row")
 CURRENT_TIME = Refusal(
     "the current time differs from run to run, so a restart could not repeat its results",

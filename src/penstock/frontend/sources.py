@@ -12,6 +12,8 @@ from penstock.connectors.file_source import FileSource
 from penstock.connectors.kafka_source import KafkaSource
 from penstock.connectors.python_source import PythonSource
 from penstock.connectors.rate import RateSource
+from penstock.connectors.rate_micro_batch import RateMicroBatchOptions, RateMicroBatchSource
+from penstock.connectors.socket_source import SocketSource
 from penstock.errors import ConfigError
 from penstock.frontend import refusals
 from penstock.frontend.catalyst import (
@@ -24,19 +26,26 @@ from penstock.frontend.catalyst import (
 )
 from penstock.frontend.conf import session_conf
 from penstock.frontend.functions import load_python
-from penstock.spark.kafka import FORMAT as KAFKA_FORMAT
 from penstock.frontend.pruning import needed_columns
+from penstock.spark.kafka import FORMAT as KAFKA_FORMAT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FILE_FORMATS = ("parquet", "csv", "json")
+FILE_FORMATS = ("parquet", "orc", "csv", "json", "text")
+_COLUMNAR = ("parquet", "orc")
 
 _PYTHON_SOURCE = "PythonDataSourceV2"
 _SPARKS_KAFKA = "KafkaSourceProvider"
 _PATH = "path"
 _RATE_NUMBERS = {"rowspersecond": "rows_per_second", "numpartitions": "num_partitions"}
 _RATE_OPTIONS = "rowsPerSecond, rampUpTime, numPartitions"
+_MICRO_BATCH_NUMBERS = {
+    "rowsperbatch": "rows_per_batch",
+    "numpartitions": "num_partitions",
+    "starttimestamp": "start_timestamp_ms",
+    "advancemillisperbatch": "advance_ms",
+}
 
 
 def create_source(spark: SparkSession, node: JavaTree, columns: Sequence[JavaTree]) -> Source:
@@ -60,11 +69,15 @@ def create_source(spark: SparkSession, node: JavaTree, columns: Sequence[JavaTre
         return _python_source(node, options)
     if provider == "RateStreamProvider":
         return _rate_source(spark, options)
+    if provider == "RatePerMicroBatchProvider":
+        return _rate_micro_batch_source(options)
+    if provider == "TextSocketSourceProvider":
+        return _socket_source(options)
     raise refusals.SOURCE_FORMAT.error(f"source format {node.sourceName()}")
 
 
 def columns_to_read(relation: JavaTree, above: Sequence[JavaTree]) -> list[JavaTree]:
-    """Which attributes of the relation are read: of parquet only those that the plan needs.
+    """Which attributes of the relation are read: of Parquet and ORC only those that the plan needs.
 
     Text formats are read whole, because what is malformed depends on the columns. One column is always read, so that
     rows can be counted.
@@ -74,7 +87,7 @@ def columns_to_read(relation: JavaTree, above: Sequence[JavaTree]) -> list[JavaT
         above: the nodes over it, nearest first.
     """
     output: list[JavaTree] = elements(relation.output())
-    if kind(relation) != "StreamingRelation" or str(relation.dataSource().className()).lower() != "parquet":
+    if kind(relation) != "StreamingRelation" or str(relation.dataSource().className()).lower() not in _COLUMNAR:
         return output
     return needed_columns(output, above)
 
@@ -84,12 +97,36 @@ def _file_source(spark: SparkSession, node: JavaTree, columns: Sequence[JavaTree
     name = str(relation.className()).lower()
     if name not in FILE_FORMATS:
         raise refusals.SOURCE_FORMAT.error(f"source format {relation.className()}")
-    if any(str(attribute.name()) == "_metadata" for attribute in elements(node.output())):
-        raise refusals.FILE_METADATA.error("_metadata")
     options = {str(pair._1()): str(pair._2()) for pair in elements(relation.options().toSeq())}
     path = next(value for key, value in options.items() if key.lower() == _PATH)
     rest = {key: value for key, value in options.items() if key.lower() != _PATH}
-    return FileSource(name, path, arrow_schema(columns), rest, session_conf(spark).time_zone)
+    for option_name in ("ignoreCorruptFiles", "ignoreMissingFiles"):
+        if option_name.lower() not in [key.lower() for key in rest]:
+            rest[option_name] = str(spark.conf.get(f"spark.sql.files.{option_name}")).lower()
+    partitions = [str(name) for name in elements(relation.sourceInfo().partitionColumns())]
+    return FileSource(name, path, arrow_schema(columns), rest, session_conf(spark).time_zone, partitions)
+
+
+def _rate_micro_batch_source(options: Mapping[str, str]) -> RateMicroBatchSource:
+    given = {key.lower(): value for key, value in options.items()}
+    unknown = sorted(set(given) - set(_MICRO_BATCH_NUMBERS))
+    if unknown:
+        raise ConfigError(
+            f"unknown option of the rate-micro-batch source: {', '.join(unknown)}; known: rowsPerBatch, numPartitions, "
+            "startTimestamp, advanceMillisPerBatch"
+        )
+    values = {_MICRO_BATCH_NUMBERS[key]: int(text) for key, text in given.items()}  # Spark has checked them
+    return RateMicroBatchSource(RateMicroBatchOptions(**values))
+
+
+def _socket_source(options: Mapping[str, str]) -> SocketSource:
+    given = {key.lower(): value for key, value in options.items()}
+    unknown = sorted(set(given) - {"host", "port", "includetimestamp", "numpartitions"})
+    if unknown:
+        known = "host, port, includeTimestamp"
+        raise ConfigError(f"unknown option of the socket source: {', '.join(unknown)}; known: {known}")
+    stamped = given.get("includetimestamp", "false").strip().lower() == "true"
+    return SocketSource(given["host"], whole_number("port", given["port"]), stamped)
 
 
 def _rate_source(spark: SparkSession, options: Mapping[str, str]) -> RateSource:

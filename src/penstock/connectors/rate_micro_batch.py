@@ -1,0 +1,111 @@
+"""The ``rate-micro-batch`` source: the same number of rows in every look, for tests and benchmarks.
+
+Batch ``n`` holds values ``[n * rows, (n + 1) * rows)``, all with the timestamp ``start + n * advance``: nothing depends
+on the clock, so every run yields the same rows. As in Spark the next batch is there as soon as the last one was taken.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.connectors.base import Discovery, Source, SourceReader, Split
+from penstock.connectors.rate import SCHEMA
+from penstock.errors import ConfigError
+from penstock.operators.base import Plain
+
+
+@dataclass(frozen=True)
+class RateMicroBatchOptions:
+    """``num_partitions``: splits of a batch; None: as many as there are readers."""
+
+    rows_per_batch: int = 0
+    num_partitions: int | None = None
+    start_timestamp_ms: int = 0
+    advance_ms: int = 1000
+
+    def __post_init__(self) -> None:
+        for name, value, least in (
+            ("rowsPerBatch", self.rows_per_batch, 1),
+            ("numPartitions", self.num_partitions, 1),
+            ("startTimestamp", self.start_timestamp_ms, 0),
+            ("advanceMillisPerBatch", self.advance_ms, 0),
+        ):
+            if value is not None and value < least:
+                raise ConfigError(f"option {name}={value} of the rate-micro-batch source: must be at least {least}")
+
+
+class RateMicroBatchSource(Source):
+    """``spark.readStream.format("rate-micro-batch")``. The discovery state is the number of batches so far."""
+
+    schema = SCHEMA
+
+    def __init__(self, options: RateMicroBatchOptions) -> None:
+        self._options = options
+        self._last: int | None = None
+        self._frozen = False
+
+    def describe(self) -> str:
+        options = self._options
+        return (
+            f"RatePerMicroBatchStream[rowsPerBatch={options.rows_per_batch}, numPartitions="
+            f"{options.num_partitions or 'default'}, startTimestamp={options.start_timestamp_ms}, "
+            f"advanceMsPerBatch={options.advance_ms}]"
+        )
+
+    def discover(self, state: Plain, parallelism: int) -> Discovery:
+        batch = cast("int", state or 0)
+        if self._frozen and self._last is None:
+            self._last = batch  # frozen, there is one more batch: Spark's availableNow reads one, too
+        if self._last is not None and batch > self._last:
+            return Discovery((), state, finished=True)
+        count = self._options.num_partitions or parallelism
+        splits = [Split(f"{batch}-{p}", {"batch": batch, "partition": p, "partitions": count}) for p in range(count)]
+        return Discovery(splits, batch + 1, finished=batch == self._last)
+
+    def freeze(self) -> None:
+        self._frozen, self._last = True, None
+
+    def create_reader(self) -> SourceReader:
+        return RateMicroBatchReader(self._options)
+
+
+class RateMicroBatchReader(SourceReader):
+    """A position is the number of rows that were read of the split."""
+
+    def __init__(self, options: RateMicroBatchOptions) -> None:
+        self._options = options
+        self._splits: deque[Split] = deque()
+
+    def add_split(self, split: Split) -> None:
+        self._splits.append(split)
+
+    def poll(self, max_rows: int, now_ms: int) -> pa.RecordBatch | None:
+        while self._splits:
+            split = self._splits[0]
+            batch, step = _number(split.spec["batch"]), _number(split.spec["partitions"])
+            read = _number(split.position.get("rows", 0))
+            first = batch * self._options.rows_per_batch
+            start = first + _number(split.spec["partition"]) + read * step
+            values = np.arange(start, first + self._options.rows_per_batch, step, dtype=np.int64)[:max_rows]
+            if not len(values):
+                self._splits.popleft()
+                continue
+            self._splits[0] = Split(split.split_id, split.spec, {"rows": read + len(values)})
+            timestamp = (self._options.start_timestamp_ms + batch * self._options.advance_ms) * 1000
+            timestamps = pa.array(np.full(len(values), timestamp)).cast(SCHEMA.field(0).type)
+            return pa.record_batch([timestamps, pa.array(values)], schema=SCHEMA)
+        return None
+
+    def snapshot(self) -> Sequence[Split]:
+        return tuple(self._splits)
+
+
+def _number(value: Plain) -> int:
+    assert isinstance(value, int)
+    return value

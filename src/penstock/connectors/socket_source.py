@@ -1,0 +1,177 @@
+"""The ``socket`` source: lines of text from a TCP server. For tests and demonstrations only.
+
+As in Spark the driver connects, and keeps what came until it is in a complete snapshot: slots may fail and recover, but
+a socket cannot be asked again, so a new driver refuses to go on where rows of an older one are missing.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pyarrow as pa
+
+from penstock.connectors.base import Discovery, Source, SourceReader, Split
+from penstock.errors import DataError
+from penstock.operators.base import Plain
+
+log = logging.getLogger(__name__)
+
+SPLIT_LINES = 1_000
+"""Lines of one split: they travel and are stored with it."""
+_CONNECT_TIMEOUT_S = 10.0
+_STAMPED = pa.schema([("value", pa.string()), ("timestamp", pa.timestamp("us", tz="UTC"))])
+
+Line = tuple[str, int]
+"""Text and the microsecond at which it came."""
+
+
+class SocketSource(Source):
+    """``spark.readStream.format("socket")``. The discovery state is the number of lines handed out.
+
+    Args:
+        host: of the server, as the driver reaches it.
+        port: likewise.
+        include_timestamp: whether rows have a second column, the time at which the line came.
+    """
+
+    def __init__(self, host: str, port: int, include_timestamp: bool = False) -> None:
+        self.schema = _STAMPED if include_timestamp else pa.schema([_STAMPED.field(0)])
+        self._host = host
+        self._port = port
+        self._lines: _Lines | None = None
+        self._frozen_at: int | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The connection is the driver's."""
+        return self.__dict__ | {"_lines": None}
+
+    def describe(self) -> str:
+        return f"TextSocketV2[host: {self._host}, port: {self._port}]"
+
+    def discover(self, state: Plain, parallelism: int) -> Discovery:
+        start = cast("int", state or 0)
+        lines = self._connected(start)
+        end = lines.end if self._frozen_at is None else min(lines.end, self._frozen_at)
+        splits = []
+        for first in range(start, end, SPLIT_LINES):
+            part = lines.between(first, min(first + SPLIT_LINES, end))
+            spec = cast("dict[str, Plain]", {"texts": [text for text, _ in part], "micros": [at for _, at in part]})
+            splits.append(Split(str(first), spec))
+        return Discovery(splits, max(start, end), finished=self._frozen_at is not None and end >= self._frozen_at)
+
+    def freeze(self) -> None:
+        self._frozen_at = 0 if self._lines is None else self._lines.end
+
+    def committed(self, state: Plain) -> None:
+        if self._lines is not None:
+            self._lines.forget(cast("int", state or 0))
+
+    def create_reader(self) -> SourceReader:
+        return SocketReader(self.schema)
+
+    def close(self) -> None:
+        if self._lines is not None:
+            self._lines.close()
+
+    def _connected(self, start: int) -> _Lines:
+        if self._lines is None:
+            if start:
+                raise DataError(
+                    f"socket source {self._host}:{self._port}: {start} lines were read by a driver that is gone, and a "
+                    "socket cannot send them again; start anew with an empty checkpointLocation"
+                )
+            self._lines = _Lines(self._host, self._port)
+        if start < self._lines.first:
+            raise DataError(f"socket source {self._host}:{self._port}: lines from {start} on were given up already")
+        return self._lines
+
+
+class _Lines:
+    """What came and is not forgotten, by number; ``first`` is the first one. A thread reads; everything else is the
+    source's thread.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        try:
+            self._socket = socket.create_connection((host, port), _CONNECT_TIMEOUT_S)
+        except OSError as error:
+            raise DataError(f"socket source: cannot connect to {host}:{port}: {error}") from error
+        self._socket.settimeout(None)
+        self._name = f"{host}:{port}"
+        self._lock = threading.Lock()
+        self._kept: deque[Line] = deque()
+        self.first = 0
+        self._closed = False
+        threading.Thread(target=self._receive, name="penstock-socket", daemon=True).start()
+
+    def _receive(self) -> None:
+        """Until the server ends it; the query goes on without new rows then, as in Spark."""
+        try:
+            with self._socket.makefile("r", encoding="utf-8", errors="replace", newline=None) as file:
+                for text in file:
+                    with self._lock:
+                        self._kept.append((text.removesuffix("\n"), time.time_ns() // 1_000_000 * 1_000))
+        except OSError as error:
+            if not self._closed:
+                log.warning("socket source %s: the connection is lost: %s", self._name, error)
+        else:
+            if not self._closed:
+                log.warning("socket source %s: the server has closed the connection; no rows will come", self._name)
+
+    @property
+    def end(self) -> int:
+        with self._lock:
+            return self.first + len(self._kept)
+
+    def between(self, start: int, end: int) -> list[Line]:
+        with self._lock:
+            return [self._kept[number - self.first] for number in range(start, end)]
+
+    def forget(self, end: int) -> None:
+        """Lines before this one are wholly read, in a complete snapshot."""
+        with self._lock:
+            while self.first < end:
+                self._kept.popleft()
+                self.first += 1
+
+    def close(self) -> None:
+        self._closed = True
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            log.debug("socket source %s was closed already", self._name)
+        self._socket.close()
+
+
+class SocketReader(SourceReader):
+    """A position is the number of lines that were read of the split."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._splits: deque[Split] = deque()
+
+    def add_split(self, split: Split) -> None:
+        self._splits.append(split)
+
+    def poll(self, max_rows: int, now_ms: int) -> pa.RecordBatch | None:
+        while self._splits:
+            split = self._splits[0]
+            read = cast("int", split.position.get("rows", 0))
+            lists = (cast("list[Any]", split.spec[name]) for name in ("texts", "micros"))
+            texts, micros = (values[read : read + max_rows] for values in lists)
+            if not texts:
+                self._splits.popleft()
+                continue
+            self._splits[0] = Split(split.split_id, split.spec, {"rows": read + len(texts)})
+            columns = [pa.array(texts, pa.string()), pa.array(micros, pa.int64()).cast(_STAMPED.field(1).type)]
+            return pa.record_batch(columns[: len(self._schema)], schema=self._schema)
+        return None
+
+    def snapshot(self) -> Sequence[Split]:
+        return tuple(self._splits)
