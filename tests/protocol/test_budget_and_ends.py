@@ -282,6 +282,7 @@ ALL = (0, 1, 2, 3)
         (EdgeKind.HASH,) * 4,
         (EdgeKind.REBALANCE, EdgeKind.HASH, EdgeKind.HASH, EdgeKind.REBALANCE),
         (EdgeKind.BROADCAST, EdgeKind.REBALANCE, EdgeKind.HASH, EdgeKind.BROADCAST),
+        (EdgeKind.FORWARD, EdgeKind.FORWARD, EdgeKind.FORWARD, EdgeKind.HASH),
     ],
 )
 @pytest.mark.parametrize("stuck", [False, True])

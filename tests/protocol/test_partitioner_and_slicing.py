@@ -53,6 +53,13 @@ def test_rebalance_takes_turns_and_cuts_large_batches() -> None:
     assert [v for _, part in large for v in part.column(1).to_pylist()] == list(range(3 * REBALANCE_CUT_ROWS))
 
 
+def test_forward_gives_everything_to_the_same_number() -> None:
+    for producer in range(3):
+        chosen = partitioner(Edge(0, 0, 1, EdgeKind.FORWARD, SCHEMA), producer, JobGraph((), (), 3, 128))
+        parts = chosen.split(rows(["a", "b"]))
+        assert [(consumer, part.column(1).to_pylist()) for consumer, part in parts] == [(producer, [0, 1])]
+
+
 def test_broadcast_gives_everything_to_everyone() -> None:
     parts = split(EdgeKind.BROADCAST, 3, rows(["a", "b"]))
     assert [(consumer, part.column(1).to_pylist()) for consumer, part in parts] == [(i, [0, 1]) for i in range(3)]

@@ -93,7 +93,7 @@ def differences(old: PlanManifest, new: PlanManifest) -> list[Difference]:
             if _keeps(before):
                 found.append(Difference(what, str(before["name"]), "absent"))
         elif before["role"] != after["role"]:
-            found.append(Difference(what, f"a {before['role']}", f"a {after['role']}"))
+            found.append(Difference(what, str(before["role"]), str(after["role"])))
         else:
             found += compare_parts(f"state of {operator_id}", _states(before), _states(after))
     return found

@@ -104,15 +104,27 @@ class Ledger:
                 via = via_of(edge.producer, producer)
                 emitted = _sums_to(books.emitted.get(via, 0))
                 by_consumer = [books.accounted.get((via, edge.id, c), NOTHING) for c in range(graph.parallelism)]
-                whole = [tuple(map(sum, zip(*by_consumer, strict=True)))]
-                for accounted in by_consumer if edge.kind is EdgeKind.BROADCAST else whole:
-                    if accounted != emitted:
+                for accounted, expected in _to_compare(edge.kind, producer, by_consumer, emitted):
+                    if accounted != expected:
                         raise SimulationFailure(
                             f"checkpoint {checkpoint} of Generation {self._generation}, edge {edge.id}:"
-                            f" v{edge.producer}[{producer}] had emitted {emitted}, consumed and captured are"
+                            f" v{edge.producer}[{producer}] had emitted {expected}, consumed and captured are"
                             f" {accounted} (rows, sum, sum of squares)",
                             "capture",
                         )
+
+
+def _to_compare(
+    kind: EdgeKind, producer: int, by_consumer: Sequence[Sums], emitted: Sums
+) -> list[tuple[tuple[int, ...], Sums]]:
+    """What has to be equal, of one producer on one edge."""
+    match kind:
+        case EdgeKind.BROADCAST:
+            return [(accounted, emitted) for accounted in by_consumer]
+        case EdgeKind.FORWARD:
+            return [(one, emitted if consumer == producer else NOTHING) for consumer, one in enumerate(by_consumer)]
+        case _:
+            return [(tuple(map(sum, zip(*by_consumer, strict=True))), emitted)]
 
 
 def _sums(seqs: Longs) -> Sums:

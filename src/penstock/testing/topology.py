@@ -12,10 +12,12 @@ KEYED = ("count", "window", "sort", "join")
 MAX_NODES = 9
 MAX_BROADCASTS = 1
 """Each multiplies the rows behind it by the parallelism."""
+FORWARDED = 0.4
+"""So many of the edges that could as well go forward do."""
 
 
 class Inlet(msgspec.Struct, frozen=True):
-    """An edge: from which node (its position), and ``hash``, ``rebalance`` or ``broadcast``."""
+    """An edge: from which node (its position), and ``hash``, ``rebalance``, ``broadcast`` or ``forward``."""
 
     producer: int
     kind: str
@@ -173,4 +175,21 @@ def draw_nodes(random: Random) -> tuple[Node, ...]:
             drawing.chain()
         if any(drawing.nodes[position].kind == "source" for position in drawing.open) and len(drawing.open) <= sinks:
             drawing.chain()
-    return tuple(drawing.nodes)
+    return with_forward_edges(tuple(drawing.nodes))
+
+
+def with_forward_edges(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Some edges, those where any subtask may get the rows, go forward. What is drawn besides does not depend on it."""
+    random = Random(repr(nodes))
+    return tuple(
+        msgspec.structs.replace(
+            node,
+            inlets=tuple(
+                Inlet(inlet.producer, "forward")
+                if node.kind not in KEYED and inlet.kind != "broadcast" and random.random() < FORWARDED
+                else inlet
+                for inlet in node.inlets
+            ),
+        )
+        for node in nodes
+    )

@@ -1,0 +1,98 @@
+"""Broken forward edges: channels that look as if nothing could happen to them within one slot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from penstock.graph.model import EdgeKind, JobGraph
+from penstock.ids import SubtaskId
+from penstock.protocol.output import OutputChannel
+from penstock.runtime import subtask as subtask_module
+from penstock.runtime import wiring
+from penstock.snapshot import effects
+from penstock.snapshot.model import InflightEntry, SnapshotMetadata
+from penstock.testing.mutation import mutant
+
+
+def _to_the_next_subtask(original: Any) -> Any:
+    def plan_restore(metadata: SnapshotMetadata, graph: JobGraph, *more: Any) -> Any:
+        def moved(entry: InflightEntry) -> InflightEntry:
+            if graph.edge(entry.edge).kind is not EdgeKind.FORWARD:
+                return entry
+            return msgspec.structs.replace(entry, consumer=(entry.consumer + 1) % graph.parallelism)
+
+        slots = [
+            msgspec.structs.replace(
+                slot,
+                subtasks=[
+                    msgspec.structs.replace(subtask, inflight=[moved(entry) for entry in subtask.inflight])
+                    for subtask in slot.subtasks
+                ],
+            )
+            for slot in metadata.slots
+        ]
+        return original(msgspec.structs.replace(metadata, slots=slots), graph, *more)
+
+    return plan_restore
+
+
+def _with_forward_channels(change: Callable[[OutputChannel], None]) -> Callable[[Any], Any]:
+    def make(original: Any) -> Any:
+        def build_outputs(graph: JobGraph, subtask: SubtaskId, *more: Any) -> Any:
+            outputs = original(graph, subtask, *more)
+            for identity, channel in outputs.channels.items():
+                if graph.edge(identity.edge).kind is EdgeKind.FORWARD:
+                    change(channel)
+            return outputs
+
+        return build_outputs
+
+    return make
+
+
+def _capture_nothing(channel: OutputChannel) -> None:
+    overtake = channel.overtake
+
+    def overtake_only(barrier: Any) -> list[Any]:
+        overtake(barrier)
+        return []
+
+    channel.overtake = overtake_only  # type: ignore[method-assign]
+
+
+def _of_all_producers(original: Any) -> Any:
+    """The producer's view; the consumer still counts the one channel that there is."""
+
+    def build_gate(graph: JobGraph, subtask: SubtaskId, *more: Any) -> Any:
+        window_into = wiring.window_into
+
+        def smaller(graph: JobGraph, vertex: int, options: Any) -> int:
+            forward = any(edge.kind is EdgeKind.FORWARD for edge in graph.inputs(vertex))
+            return max(1, window_into(graph, vertex, options) // (graph.parallelism if forward else 1))
+
+        wiring.window_into = smaller
+        try:
+            return original(graph, subtask, *more)
+        finally:
+            wiring.window_into = window_into
+
+    return build_gate
+
+
+FORWARD = {
+    "forward-rows-restored-elsewhere": mutant(
+        "rows that were in flight on a forward edge go on in the next subtask after a recovery",
+        (effects, "plan_restore", _to_the_next_subtask),
+    ),
+    "forward-edge-not-captured": mutant(
+        "what an unaligned barrier overtakes on a forward edge is not captured: it stays in its slot anyway",
+        (subtask_module, "build_outputs", _with_forward_channels(_capture_nothing)),
+    ),
+    "forward-window-of-all-producers": mutant(
+        "a consumer divides its memory by as many channels as a forward edge would have if it were hashed",
+        (subtask_module, "build_gate", _of_all_producers),
+    ),
+}

@@ -1,0 +1,170 @@
+"""A snapshot of one plan restored into another: what moves, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pyarrow as pa
+import pytest
+from snapshot_kit import COUNT, ROWS, SINK, SOURCE, STATE, CountSpec, NoSink, NoSource, graph
+
+from penstock.connectors.base import Split
+from penstock.errors import PlanChanged
+from penstock.graph.model import Edge, EdgeKind, JobGraph, SinkSpec, SourceSpec, Vertex
+from penstock.snapshot.catalog import plan_restore
+from penstock.snapshot.model import (
+    InflightEntry,
+    SectionRef,
+    SlotManifest,
+    SnapshotMetadata,
+    SourceManifest,
+    StateEntry,
+    SubtaskManifest,
+)
+from penstock.snapshot.plan import differences, plan_of
+from penstock.snapshot.relocate import relocate
+
+SECTION = SectionRef("data/1-1-0.arrows", 0, 10, "g1/c1/x", "00")
+EXCHANGE = "exchange-0"
+
+
+def single() -> JobGraph:
+    """source -> hash -> count and sink, the exchange with an id of its own."""
+    base = graph()
+    return replace(base, edges=(replace(base.edges[0], exchange_id=EXCHANGE),))
+
+
+def with_output() -> JobGraph:
+    """The same as a fork's second branch: source -> forward -> other sink; -> forward -> hash -> count and sink."""
+    counted = single()
+    vertices = (
+        Vertex(0, "source", SourceSpec(SOURCE, "NoSource", NoSource()), (), None),
+        Vertex(1, "other", None, (CountSpec("filter-1", "Filter", states={}),), SinkSpec("sink-2", "New", NoSink())),
+        Vertex(2, "before", None, (), None),
+        replace(counted.vertices[1], id=3),
+    )
+    edges = (
+        Edge(0, 0, 1, EdgeKind.FORWARD, ROWS, exchange_id="forward-0"),
+        Edge(1, 0, 2, EdgeKind.FORWARD, ROWS, exchange_id="forward-1"),
+        Edge(2, 2, 3, EdgeKind.HASH, ROWS, (0,), exchange_id=EXCHANGE),
+    )
+    return JobGraph(vertices, edges, 2, 128)
+
+
+def entry(
+    edge: int, producer: int, consumer: int, side: str = "producer", layer: int = 1, rows: int = 5
+) -> InflightEntry:
+    return InflightEntry(layer, edge, producer, consumer, side, 0, rows, 0, 127, SECTION)
+
+
+def taken(by: JobGraph, counts: int, *inflight: InflightEntry) -> SnapshotMetadata:
+    """A snapshot by a plan whose count is in vertex ``counts``: state, splits, messages, watermarks, rows in flight."""
+    slots = []
+    for index in range(2):
+        state = StateEntry(COUNT, "counts", "base", 3 + index, 0, 127, SECTION)
+        split = Split(f"s{index}", {"n": index}, {"at": 7})
+        own = {
+            0: SubtaskManifest(0, index, splits=[split], rows_in=40 + index),
+            counts: SubtaskManifest(
+                counts,
+                index,
+                states=[state],
+                scalars={COUNT: {"x": index}},
+                channel_watermarks={f"{by.inputs(counts)[0].id}:{p}": 100 + p for p in range(2)},
+                pending_messages={1: b"old", 2: b"new"},
+                inflight=[one for one in inflight if one.producer == index],
+            ),
+        }
+        subtasks = [own.get(vertex.id, SubtaskManifest(vertex.id, index)) for vertex in by.vertices]
+        slots.append(SlotManifest(index, subtasks))
+    sources = [SourceManifest(SOURCE, 0, {"seen": 3}, [])]
+    return SnapshotMetadata(1, "chk-2", "q", 1, 2, "auto", False, "", 0, 2, 128, slots, sources, plan_of(by))
+
+
+def test_the_same_plan_changes_nothing() -> None:
+    metadata = taken(single(), 1)
+    assert relocate(metadata, single(), 0) is metadata
+    assert relocate(msgspec.structs.replace(metadata, plan=None), with_output(), 0).slots == metadata.slots
+
+
+def test_everything_goes_where_its_operator_and_exchange_are_now() -> None:
+    inflight = [entry(0, 0, 1), entry(0, 1, 1, "consumer"), entry(0, 1, 0, layer=0)]
+    moved = relocate(taken(single(), 1, *inflight), with_output(), 1)
+    plan = plan_restore(moved, with_output(), committed_epoch=1)
+    for index, slot in enumerate(plan):
+        source, other, before, counts = slot
+        assert [manifest.vertex for manifest in slot] == [0, 1, 2, 3]
+        assert [split.split_id for split in source.splits] == [f"s{index}"]
+        assert source.rows_in == 40 + index
+        assert other == SubtaskManifest(1, index)
+        assert before == SubtaskManifest(2, index)
+        assert [(s.operator_id, s.rows) for s in counts.states] == [(COUNT, 3 + index)]
+        assert counts.scalars == {COUNT: {"x": index}}
+        assert counts.channel_watermarks == {"2:0": 100, "2:1": 101}
+        assert counts.pending_messages == {2: b"new"}
+    assert [(e.edge, e.producer, e.side) for e in plan[1][3].inflight] == [(2, 1, "consumer"), (2, 0, "producer")]
+    assert [(e.edge, e.producer, e.layer) for e in plan[0][3].inflight] == [(2, 1, 0)]
+    assert moved.sources == [SourceManifest(SOURCE, 0, {"seen": 3}, [])]
+    assert moved.plan == plan_of(with_output())
+
+
+def test_an_output_goes_if_nothing_of_it_is_left() -> None:
+    metadata = taken(with_output(), 3)
+    back = relocate(metadata, single(), 2)
+    assert [m.vertex for slot in back.slots for m in slot.subtasks] == [0, 1, 0, 1]
+    assert back.slots[0].subtasks[1].channel_watermarks == {"0:0": 100, "0:1": 101}
+
+
+def test_an_output_with_staged_rows_stays_until_they_are_committed() -> None:
+    metadata = taken(with_output(), 3)
+    staged = msgspec.structs.replace(metadata.slots[1].subtasks[1], pending_messages={2: b"rows"})
+    slots = [
+        metadata.slots[0],
+        SlotManifest(1, [metadata.slots[1].subtasks[0], staged, *metadata.slots[1].subtasks[2:]]),
+    ]
+    metadata = msgspec.structs.replace(metadata, slots=slots)
+    with pytest.raises(PlanChanged, match=r"output sink-2 \(New\) has rows that are staged and not committed"):
+        relocate(metadata, single(), 1)
+    assert relocate(metadata, single(), 2).slots, "committed by now"
+
+
+def test_rows_in_flight_are_lost_with_nobody() -> None:
+    with pytest.raises(
+        PlanChanged, match=r"forward-1, which has 5 rows in flight: stored forward, now absent"
+    ) as caught:
+        relocate(taken(with_output(), 3, entry(1, 0, 0)), single(), 2)
+    assert "alignment='aligned'" in str(caught.value)
+    changed = single()
+    changed = replace(changed, edges=(replace(changed.edges[0], kind=EdgeKind.REBALANCE, key_columns=()),))
+    with pytest.raises(PlanChanged, match=r"exchange-0, which has 10 rows in flight, kind: stored hash, now rebalance"):
+        relocate(taken(single(), 1, entry(0, 0, 0), entry(0, 1, 0)), changed, 2)
+    assert relocate(taken(single(), 1), changed, 2).slots, "with nothing in flight an exchange may change"
+
+
+def test_what_keeps_no_state_comes_and_goes() -> None:
+    more = replace(single().vertices[1], operators=(CountSpec("filter-0", "Filter", states={}), CountSpec()))
+    edited = replace(single(), vertices=(single().vertices[0], more))
+    assert differences(plan_of(single()), plan_of(edited)) == []
+    assert differences(plan_of(edited), plan_of(single())) == []
+
+
+def test_a_new_state_begins_with_a_new_output_only() -> None:
+    summed = CountSpec("sum-1", "Sum", states={"sums": STATE.append(pa.field("sum", pa.int64()))})
+    old_output = replace(single().vertices[1], operators=(CountSpec(), summed))
+    edited = replace(single(), vertices=(single().vertices[0], old_output))
+    assert differences(plan_of(single()), plan_of(edited)) == [("operator sum-1", "absent", "Sum")]
+    new_output = replace(with_output().vertices[1], operators=(summed,))
+    edited = replace(with_output(), vertices=(with_output().vertices[0], new_output, *with_output().vertices[2:]))
+    assert differences(plan_of(single()), plan_of(edited)) == []
+    assert differences(plan_of(edited), plan_of(single())) == [("operator sum-1", "Sum", "absent")]
+
+
+def test_a_source_is_state_and_a_sink_is_not_an_operator() -> None:
+    other = replace(single().vertices[0], source=SourceSpec("other", "NoSource", NoSource()))
+    edited = replace(single(), vertices=(other, single().vertices[1]))
+    changed = differences(plan_of(single()), plan_of(edited))
+    assert [line.what for line in changed] == [f"operator {SOURCE}", "operator other"]
+    swapped = replace(single().vertices[1], operators=(CountSpec(SINK, states={}),), sink=None)
+    edited = replace(single(), vertices=(single().vertices[0], swapped))
+    assert (f"operator {SINK}", "sink", "operator") in differences(plan_of(single()), plan_of(edited))
