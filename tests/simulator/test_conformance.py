@@ -22,7 +22,8 @@ from penstock.connectors.base import (
     Split,
 )
 from penstock.connectors.file_source import FileSource
-from penstock.connectors.parquet_sink import ParquetSink
+from penstock.connectors.file_sink import FileSink
+from penstock.connectors.parquet_sink import ParquetFormat
 from penstock.graph.model import OperatorSpec
 from penstock.operators.base import KEY_GROUP_COLUMN, Operator, OperatorState, Plain
 from penstock.operators.watermark import WatermarkSpec
@@ -257,7 +258,7 @@ def test_a_sink_that_keeps_its_contract_passes(tmp_path: Path) -> None:
             rows: Rows = ds.dataset(path, format="parquet", schema=SCHEMA).to_table().to_pylist()
             return rows
 
-        return ParquetSink(str(path), SCHEMA), visible
+        return FileSink(str(path), ParquetFormat(SCHEMA, "snappy")), visible
 
     check_sink(parquet, BATCHES, schedules=8)
 

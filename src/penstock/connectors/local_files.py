@@ -56,3 +56,11 @@ def create_exclusively(path: Path, content: bytes, mode: int = 0o644) -> bool:
         temporary.unlink(missing_ok=True)
     fsync_directory(path.parent)
     return True
+
+
+def fsync_tree(directory: Path, root: Path) -> None:
+    """Make names in a directory durable, and its own name up to ``root``, which contains it."""
+    fsync_directory(directory)
+    while directory != root:
+        directory = directory.parent
+        fsync_directory(directory)

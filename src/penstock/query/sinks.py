@@ -13,24 +13,23 @@ from penstock.config import boolean, whole_number
 from penstock.connectors.console import ConsoleSink
 from penstock.connectors.memory import MemorySink
 from penstock.connectors.noop import NoopSink
-from penstock.connectors.parquet_sink import ParquetSink
 from penstock.connectors.python_sink import PythonSink
-from penstock.errors import ConfigError, NotYet
+from penstock.errors import ConfigError, NotSupported, NotYet
 from penstock.query.sink_request import (
     Output,
     SinkKind,
     SinkRequest,
-    refuse_all_but_append,
     refuse_unknown,
     time_zone,
 )
+from penstock.query.sinks_files import FILE_FORMATS, file_output
 from penstock.query.sinks_spark import foreach, foreach_batch, to_table
 from penstock.spark.data_sources import registered_data_source
 
 __all__ = ["BUILT_IN", "MemoryView", "Output", "SinkKind", "SinkRequest", "choose_sink"]
 
-BUILT_IN = ("console", "memory", "noop", "parquet")
-_NOT_YET = ("csv", "delta", "iceberg", "json", "kafka", "orc", "text")
+BUILT_IN = ("console", "memory", "noop", *FILE_FORMATS)
+_NOT_YET = ("delta", "iceberg", "kafka", "orc")
 
 
 def choose_sink(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Output:
@@ -42,8 +41,8 @@ def choose_sink(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Outpu
     """
     if request.kind is not SinkKind.FORMAT:
         return _CREATE_BY_METHOD[request.kind](df, request, schema)
-    if request.partition_by:
-        raise NotYet("partitionBy is not run yet; filter by the column where the output is read")
+    if request.partition_by and str(request.format).strip().lower() not in FILE_FORMATS:
+        raise NotSupported(f"partitionBy is for the file sinks: {', '.join(FILE_FORMATS)}")
     if not isinstance(request.format, str):
         return _python(df, request, request.format, schema)
     name = request.format.strip().lower()
@@ -64,14 +63,6 @@ def _python(df: DataFrame, request: SinkRequest, source: type[DataSource], schem
     overwrite = request.output_mode == "complete"
     zone = time_zone(df.sparkSession)
     return Output(PythonSink(source.name(), source, request.options, schema, df.schema.json(), overwrite, zone))
-
-
-def _parquet(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Output:
-    refuse_all_but_append("parquet", request)
-    path = request.options.get("path")
-    if not path:
-        raise ConfigError("the parquet sink needs a directory: option('path', ...) or start(path)")
-    return Output(ParquetSink(path, schema, request.options))
 
 
 def _console(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Output:
@@ -121,7 +112,7 @@ _CREATE: dict[str, _Create] = {
     "console": _console,
     "memory": _memory,
     "noop": _noop,
-    "parquet": _parquet,
+    **dict.fromkeys(FILE_FORMATS, file_output),
 }
 """By format."""
 

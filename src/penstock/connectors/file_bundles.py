@@ -1,0 +1,146 @@
+"""Small files that become one: collected, merged and published so that no reader ever sees a row twice or not at all.
+
+A bundle is a directory below ``_penstock/bundles`` whose name ends with what state it is in; inside, the files lie in
+the subdirectory in which their rows are to become visible::
+
+    <name>.open/day=1/part-...      files are being moved in, each by a rename
+    <name>.sealed/day=1/part-...    all are in; they are merged into a file beside them, which is then renamed to its
+                                    final name: the rows become visible
+    <name>.split/day=1/part-...     cannot be merged (written with other options): each is renamed to its own name
+    <name>.done/...                 the rows are visible: what is left is removed
+
+Every step from state to state is one rename of the directory, and a file is in one place at a time. So after a crash
+the state says what is left to do, and of two drivers (one of them out of its office, and about to find out) that do it
+at the same time one is ahead, and the other's next rename fails: it can neither add to a sealed bundle, nor publish
+from one that was published or split, because the merged file lies inside it until it is published.
+
+Names are made durable before what builds on them, so that a power cut leaves one of these states, too.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path, PurePosixPath
+
+from penstock.connectors.file_sink_format import FileFormat
+from penstock.connectors.file_sink_plan import PRIVATE_DIRECTORY
+from penstock.connectors.local_files import fsync_directory, fsync_file, fsync_tree
+
+_MERGED = ".merged-"
+
+
+class State(Enum):
+    """In the order in which they are looked for: the furthest first."""
+
+    DONE = "done"
+    SPLIT = "split"
+    SEALED = "sealed"
+    OPEN = "open"
+
+
+class Bundles:
+    """The bundles of one output directory. Not thread-safe.
+
+    A bundle's name ends with the fingerprint of its files' format. All methods raise ``OSError``
+    (``FileNotFoundError`` also where another driver was quicker) or ``pa.ArrowException``, and may be called again
+    after that.
+    """
+
+    def __init__(self, root: Path, file_format: FileFormat) -> None:
+        self._root = root
+        self._format = file_format
+        self._home = root / PRIVATE_DIRECTORY / "bundles"
+
+    def state(self, name: str) -> State | None:
+        """None: there is no such bundle (any more)."""
+        return next((state for state in State if self._path(name, state).exists()), None)
+
+    def names(self) -> list[str]:
+        """Of every bundle there is."""
+        return sorted({path.stem for path in self._home.iterdir()}) if self._home.exists() else []
+
+    def first_file(self, name: str) -> Path | None:
+        """One of the files of a bundle, relative to the output directory; None if it has none."""
+        state = self.state(name)
+        top = self._path(name, state or State.OPEN)
+        files = (path for path in top.rglob("*") if path.is_file() and not path.name.startswith(_MERGED))
+        found = next(files, None)
+        return None if found is None else found.relative_to(top)
+
+    def collect(self, name: str, moves: Mapping[Path, str]) -> None:
+        """Move files in, beside those that are in already.
+
+        Args:
+            moves: from where to where they belong, relative to the output directory: all into one directory. Files
+                that do not exist are passed over.
+        """
+        home = self._path(name, State.OPEN)
+        for source, target in moves.items():
+            place = home / target
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if source.exists():
+                os.rename(source, place)
+        for directory in sorted({(home / target).parent for target in moves.values()}):
+            fsync_tree(directory, self._root)
+        for directory in sorted({source.parent for source in moves}):
+            if directory.exists():
+                fsync_directory(directory)
+
+    def holds(self, name: str, path: str) -> bool:
+        """Whether an open bundle has the file that belongs to ``path``, relative to the output directory."""
+        return (self._path(name, State.OPEN) / path).exists()
+
+    def finish(self, name: str, final: str) -> None:
+        """Bring a bundle, in whatever state it is, to its end: the rows are visible and nothing is left of it.
+
+        Args:
+            final: where the rows become visible as one file, relative to the output directory. If the files were
+                written in another format than this one's they become visible one by one, under their own names.
+        """
+        while (state := self.state(name)) is not None:
+            alike = name.endswith(self._format.fingerprint) or (self._root / final).exists()
+            match state:
+                case State.OPEN | State.SEALED if not alike:
+                    self._turn(name, state, State.SPLIT)
+                case State.OPEN:
+                    self._turn(name, state, State.SEALED)
+                case State.SEALED:
+                    self._publish(name, final)
+                case State.SPLIT:
+                    self._publish_each(name)
+                case State.DONE:
+                    shutil.rmtree(self._path(name, state))
+
+    def _publish(self, name: str, final: str) -> None:
+        target = self._root / final
+        if not target.exists():
+            place = self._path(name, State.SEALED) / PurePosixPath(final).parent
+            merged = place / f"{_MERGED}{secrets.token_hex(8)}"
+            sources = sorted(path for path in place.iterdir() if not path.name.startswith(_MERGED))
+            self._format.merge(sources, merged)
+            fsync_file(merged)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.rename(merged, target)
+        fsync_tree(target.parent, self._root)
+        self._turn(name, State.SEALED, State.DONE)
+
+    def _publish_each(self, name: str) -> None:
+        top = self._path(name, State.SPLIT)
+        for path in sorted(path for path in top.rglob("*") if path.is_file()):
+            if not path.name.startswith(_MERGED):
+                target = self._root / path.relative_to(top)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                os.rename(path, target)
+                fsync_tree(target.parent, self._root)
+        self._turn(name, State.SPLIT, State.DONE)
+
+    def _path(self, name: str, state: State) -> Path:
+        return self._home / f"{name}.{state.value}"
+
+    def _turn(self, name: str, before: State, after: State) -> None:
+        os.rename(self._path(name, before), self._path(name, after))
+        fsync_directory(self._home)

@@ -1,0 +1,126 @@
+"""What was staged in an epoch, and which files it becomes.
+
+The plan follows from the messages alone, so that every driver that commits an epoch comes to the same names.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+import msgspec
+
+from penstock.connectors.base import EpochCommit
+
+PRIVATE_DIRECTORY = "_penstock"
+"""Below the output directory. Names that start with ``_`` are invisible to Spark and to pyarrow's datasets."""
+SMALL_BYTES = 4 << 20
+"""Staged files below this are merged with others of their epoch and directory ..."""
+MERGED_BYTES = 16 << 20
+"""... to files of about this size, so that an epoch adds at most one file below ``SMALL_BYTES`` to a directory."""
+
+_FINAL_NAME = re.compile(r"^part-(\d+)-.*-c\d+(\..*)$")
+
+
+class StagedFile(msgspec.Struct, frozen=True):
+    """A file of one epoch. Both names are relative to the output directory."""
+
+    staged: str
+    final: str
+    rows: int
+    size: int
+
+    @property
+    def directory(self) -> str:
+        """Where it becomes visible, relative to the output directory; "" is that itself."""
+        parent = PurePosixPath(self.final).parent.as_posix()
+        return "" if parent == "." else parent
+
+    @property
+    def name(self) -> str:
+        return PurePosixPath(self.final).name
+
+
+class FilesMessage(msgspec.Struct, frozen=True):
+    """What one subtask staged in one epoch. ``fingerprint``: the format's; files without one are not merged."""
+
+    files: list[StagedFile]
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Files of one epoch and directory that become one.
+
+    Attributes:
+        fingerprint: of their format.
+        files: one or more.
+        merged: where the file they are merged to becomes visible, relative to the output directory; a single file
+            keeps its own name.
+        bundle: the name under which they are collected to be merged.
+    """
+
+    fingerprint: str
+    files: tuple[StagedFile, ...]
+    merged: str = ""
+    bundle: str = ""
+
+    @property
+    def directory(self) -> str:
+        return self.files[0].directory
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+
+def final_name(query_id: str, subtask: int, epoch: int, count: int, suffix: str) -> str:
+    """Of the file number ``count`` of a subtask and epoch in its directory."""
+    return f"part-{subtask:05d}-{query_id}-e{epoch:010d}-c{count:03d}{suffix}"
+
+
+def rolled_name(query_id: str, token: str, source: str) -> str:
+    """Of the file to which files of several epochs are merged; the same for whichever ``source`` among them."""
+    match = _FINAL_NAME.match(source)
+    assert match is not None, f"{source} is no name that a writer gives"
+    return f"part-00000-{query_id}-r{token}{match[2]}"
+
+
+def epoch_of(name: str) -> int:
+    """Of a file named by ``final_name``."""
+    match = _FINAL_NAME.match(name)
+    assert match is not None, f"{name} is no name that a writer gives"
+    return int(match[0].rpartition("-e")[2].partition("-")[0])
+
+
+def plan_epoch(permit: EpochCommit) -> list[Target]:
+    """Large files as they are, small ones of a directory together, in the order of subtasks."""
+    targets: list[Target] = []
+    small: dict[tuple[str, str], list[StagedFile]] = {}
+    for _, message in sorted(permit.messages.items()):
+        staged = msgspec.json.decode(message, type=FilesMessage)
+        for file in staged.files:
+            group = small.setdefault((staged.fingerprint, file.directory), [])
+            if file.size >= SMALL_BYTES or not staged.fingerprint:
+                targets.append(Target(staged.fingerprint, (file,)))
+                continue
+            if sum(other.size for other in group) + file.size > MERGED_BYTES:
+                targets.append(_together(permit, staged.fingerprint, group, len(targets)))
+                group.clear()
+            group.append(file)
+    for (fingerprint, _), group in small.items():
+        if group:
+            targets.append(_together(permit, fingerprint, group, len(targets)))
+    return targets
+
+
+def _together(permit: EpochCommit, fingerprint: str, files: list[StagedFile], number: int) -> Target:
+    if len(files) == 1:
+        return Target(fingerprint, tuple(files))
+    match = _FINAL_NAME.match(files[0].name)
+    assert match is not None, f"{files[0].name} is no name that a writer gives"
+    tag = f"e{permit.epoch:010d}-m{number:03d}"
+    merged = f"part-{match[1]}-{permit.query_id}-{tag}{match[2]}"
+    visible = PurePosixPath(files[0].directory) / merged
+    return Target(fingerprint, tuple(files), visible.as_posix(), f"{tag}-{fingerprint}")

@@ -1,0 +1,157 @@
+"""The staging half of a file sink: rows become durable files that no reader sees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+
+from penstock.connectors.base import SinkContext, SinkWriter
+from penstock.connectors.file_sink_format import FileFormat, FileWriter
+from penstock.connectors.file_sink_plan import PRIVATE_DIRECTORY, FilesMessage, StagedFile, final_name
+from penstock.connectors.local_files import fsync_directory, fsync_file
+from penstock.connectors.sink_partitions import Partitioning
+from penstock.errors import SinkError
+
+GATHERED_ROWS = 1 << 17
+"""Rows of a directory are gathered to this many, so that small slices do not make small row groups ..."""
+GATHERED_BYTES = 32 << 20
+"""... unless their Arrow bytes reach this ..."""
+MEMORY_BYTES = 64 << 20
+"""... or those of all directories together this: then the largest is written."""
+MAX_OPEN_FILES = 16
+"""Of a subtask; with more directories than this, the file that waited longest is ended, and continued by another."""
+
+
+class _Directory:
+    """What one epoch brings for one directory: gathered rows, a file that is being written, files that are ended."""
+
+    def __init__(self) -> None:
+        self.gathered: list[pa.RecordBatch] = []
+        self.gathered_rows = 0
+        self.gathered_bytes = 0
+        self.writer: FileWriter | None = None
+        self.path = Path()
+        self.rows = 0
+        self.ended: list[tuple[Path, int]] = []
+
+
+class FileSinkWriter(SinkWriter):
+    """Writes one file per epoch and directory, or more where they would be larger than ``target_bytes``."""
+
+    def __init__(
+        self, directory: Path, file_format: FileFormat, partitions: Partitioning | None, target_bytes: int
+    ) -> None:
+        self._root = directory
+        self._format = file_format
+        self._partitions = partitions
+        self._target_bytes = target_bytes
+        self._context = SinkContext("", 0, 0, 0, "")
+        self._started = 0
+        self._directories: dict[str, _Directory] = {}
+        self._open: list[_Directory] = []  # the one that waited longest first
+        self._gathered_bytes = 0
+
+    def open(self, context: SinkContext) -> None:
+        self._context = context
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        parts = [("", batch)] if self._partitions is None else self._partitions.split(batch)
+        for name, rows in parts:
+            self._gather(name, pa.RecordBatch.from_arrays(rows.columns, schema=self._format.schema))
+        while self._gathered_bytes > MEMORY_BYTES:
+            self._flush(max(self._directories.values(), key=lambda directory: directory.gathered_bytes))
+
+    def prepare(self, epoch: int) -> bytes | None:
+        files: list[StagedFile] = []
+        for name, directory in sorted(self._directories.items()):
+            self._flush(directory)
+            self._end_file(directory)
+            for count, (path, rows) in enumerate(directory.ended):
+                final = self._final(name, epoch, count)
+                files.append(StagedFile(path.relative_to(self._root).as_posix(), final, rows, path.stat().st_size))
+        self._directories.clear()
+        if not files:
+            return None
+        try:
+            fsync_directory(self._staging)
+        except OSError as error:
+            raise SinkError(f"cannot write {self._staging}: {error}") from error
+        return msgspec.json.encode(FilesMessage(files, self._format.fingerprint))
+
+    def close(self) -> None:
+        """Let go of unfinished files. They stay until their Generation is abandoned: no message names them."""
+        unfinished, self._open = self._open, []
+        self._directories.clear()
+        for directory in unfinished:
+            assert directory.writer is not None
+            try:
+                directory.writer.close()
+            except (OSError, pa.ArrowException) as error:
+                raise SinkError(f"cannot close {directory.path}: {error}") from error
+
+    @property
+    def _staging(self) -> Path:
+        return self._root / PRIVATE_DIRECTORY / "staged"
+
+    def _final(self, directory: str, epoch: int, count: int) -> str:
+        name = final_name(self._context.query_id, self._context.subtask, epoch, count, self._format.suffix)
+        return f"{directory}/{name}" if directory else name
+
+    def _gather(self, name: str, rows: pa.RecordBatch) -> None:
+        directory = self._directories.setdefault(name, _Directory())
+        directory.gathered.append(rows)
+        directory.gathered_rows += rows.num_rows
+        directory.gathered_bytes += rows.nbytes
+        self._gathered_bytes += rows.nbytes
+        if directory.gathered_rows >= GATHERED_ROWS or directory.gathered_bytes >= GATHERED_BYTES:
+            self._flush(directory)
+
+    def _flush(self, directory: _Directory) -> None:
+        """Write what is gathered, and end the file if it is large enough."""
+        if not directory.gathered:
+            return
+        table = pa.Table.from_batches(directory.gathered)
+        self._gathered_bytes -= directory.gathered_bytes
+        directory.gathered, directory.gathered_rows, directory.gathered_bytes = [], 0, 0
+        writer = directory.writer or self._start_file(directory)
+        try:
+            writer.write(table)
+            size = directory.path.stat().st_size
+        except (OSError, pa.ArrowException) as error:
+            raise SinkError(f"cannot write {directory.path}: {error}") from error
+        directory.rows += table.num_rows
+        if size >= self._target_bytes:
+            self._end_file(directory)
+        else:
+            self._open.remove(directory)
+            self._open.append(directory)
+
+    def _start_file(self, directory: _Directory) -> FileWriter:
+        if len(self._open) >= MAX_OPEN_FILES:
+            self._end_file(self._open[0])
+        context = self._context
+        name = f"g{context.generation}-{context.attempt_token}-{context.subtask:05d}-{self._started:06d}"
+        self._started += 1
+        directory.path = self._staging / f"{name}.{self._format.name}"
+        try:
+            self._staging.mkdir(parents=True, exist_ok=True)
+            directory.writer = self._format.create(directory.path)
+        except (OSError, pa.ArrowException) as error:
+            raise SinkError(f"cannot write {directory.path}: {error}") from error
+        directory.rows = 0
+        self._open.append(directory)
+        return directory.writer
+
+    def _end_file(self, directory: _Directory) -> None:
+        writer, directory.writer = directory.writer, None
+        if writer is None:
+            return
+        self._open.remove(directory)
+        try:
+            writer.close()
+            fsync_file(directory.path)
+        except (OSError, pa.ArrowException) as error:
+            raise SinkError(f"cannot write {directory.path}: {error}") from error
+        directory.ended.append((directory.path, directory.rows))

@@ -1,0 +1,89 @@
+"""Values as texts in CSV and JSON files and in the names of partition directories, as Spark writes them.
+
+Every function takes an array and gives one of strings that is null where the value is.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.operators.expressions.decimals import decimal_text
+from penstock.operators.expressions.java_digits import double_text, float_text
+from penstock.operators.expressions.text_times import date_texts, wall_time_texts
+from penstock.operators.expressions.vectors import (
+    Vector,
+    from_vector,
+    map_dictionary,
+    map_distinct,
+    to_vector,
+    valid_rows,
+)
+from penstock.operators.expressions.zones import Zone
+
+_MICROS_PER_MILLI = 1_000
+_MICROS = 1_000_000
+_MICROS_PER_YEAR_10000 = 253_402_300_800_000_000
+
+
+def cast_texts(values: pa.Array, zone: Zone, ansi: bool) -> pa.Array:
+    """As ``CAST(value AS STRING)`` in the session's time zone."""
+    kind = values.type
+    if pa.types.is_timestamp(kind):
+        local = zone.to_local(to_vector(values)) if kind.tz else to_vector(values)
+        return map_dictionary(wall_time_texts, from_vector(local, pa.int64(), valid_rows(values)), None)
+    if pa.types.is_decimal(kind):
+        return map_distinct(partial(decimal_text, ansi), [values], pa.string(), None)
+    return plain_texts(values)
+
+
+def file_texts(values: pa.Array, zone: Zone) -> pa.Array:
+    """As in CSV and JSON files with the default formats: timestamps in ISO 8601, cut to milliseconds."""
+    kind = values.type
+    if pa.types.is_timestamp(kind):
+        return _iso_timestamps(values, zone if kind.tz else None)
+    if pa.types.is_decimal(kind):
+        return map_distinct(str, [values], pa.string(), None)
+    return plain_texts(values)
+
+
+def plain_texts(values: pa.Array) -> pa.Array:
+    """Of booleans, numbers, strings and dates."""
+    kind = values.type
+    if pa.types.is_date(kind):
+        return map_dictionary(date_texts, values.view(pa.int32()), None)
+    if pa.types.is_floating(kind):
+        return map_distinct(float_text if kind.bit_width == 32 else double_text, [values], pa.string(), None)
+    return values.cast(pa.string())
+
+
+def _iso_timestamps(values: pa.Array, zone: Zone | None) -> pa.Array:
+    micros = to_vector(values)
+    valid = valid_rows(values)
+    if valid is not None:
+        micros = np.where(valid, micros, 0)
+    local = micros if zone is None else zone.to_local(micros)
+    texts = pa.array(np.datetime_as_string((local // _MICROS_PER_MILLI).view("datetime64[ms]"), unit="ms"), pa.string())
+    if zone is not None:
+        texts = pc.binary_join_element_wise(texts, _offset_texts(local - micros), "")
+    beyond = local >= _MICROS_PER_YEAR_10000
+    if beyond.any():
+        texts = pc.if_else(pa.array(beyond), pc.binary_join_element_wise("+", texts, ""), texts)
+    return texts if valid is None else pc.if_else(pa.array(valid), texts, pa.scalar(None, pa.string()))
+
+
+def _offset_texts(offsets: Vector) -> pa.Array:
+    distinct, codes = np.unique(offsets, return_inverse=True)
+    return pa.array([_offset_text(int(offset)) for offset in distinct], pa.string()).take(pa.array(codes))
+
+
+def _offset_text(micros: int) -> str:
+    """Java's pattern ``XXX``, which does show the seconds that a few old offsets have."""
+    seconds = abs(micros) // _MICROS
+    if seconds == 0:
+        return "Z"
+    text = f"{'-' if micros < 0 else '+'}{seconds // 3600:02}:{seconds // 60 % 60:02}"
+    return f"{text}:{seconds % 60:02}" if seconds % 60 else text

@@ -1,0 +1,28 @@
+"""How text formats write times: the default formats only, in a zone of the user's choice."""
+
+from __future__ import annotations
+
+from penstock.connectors.option_texts import OptionTexts
+from penstock.operators.expressions.zones import Zone
+
+DATE_FORMAT = "yyyy-MM-dd"
+TIMESTAMP_FORMAT = "yyyy-MM-dd'T'HH:mm:ss[.SSS][XXX]"
+TIMESTAMP_NTZ_FORMAT = "yyyy-MM-dd'T'HH:mm:ss[.SSS]"
+
+
+def default_times(options: OptionTexts, time_zone: str) -> str:
+    """The name of the time zone: the option ``timeZone``, or the session's.
+
+    Raises:
+        ConfigError: a format other than the default, or an unknown zone.
+    """
+    options.only("dateFormat", [DATE_FORMAT])
+    options.only("timestampFormat", [TIMESTAMP_FORMAT])
+    options.only("timestampNTZFormat", [TIMESTAMP_NTZ_FORMAT])
+    options.only("locale", ["en-US"])
+    name = options.text("timeZone", time_zone)
+    try:
+        Zone(name)
+    except ValueError as error:
+        raise options.bad("timeZone", name, "it is no time zone") from error
+    return name
