@@ -35,7 +35,7 @@ SECTIONS: tuple[Section, ...] = (
     Section(
         "jobs (schedules with)",
         (
-            *(f"edge: {kind}" for kind in ("hash", "rebalance", "broadcast")),
+            *(f"edge: {kind}" for kind in ("hash", "rebalance", "broadcast", "forward")),
             *(f"node: {kind}" for kind in ("relay", "rekey", "count", "window", "sort", "join")),
             "union",
             "diamond",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from penstock.testing.mutants_alignment import ALIGNMENT
 from penstock.testing.mutants_channels import CHANNELS
 from penstock.testing.mutants_commits import COMMITS
+from penstock.testing.mutants_forward import FORWARD
 from penstock.testing.mutants_recovery import RECOVERY
 from penstock.testing.mutants_snapshots import SNAPSHOTS
 from penstock.testing.mutants_sources import SOURCES
@@ -16,6 +17,7 @@ from penstock.testing.mutants_sources import SOURCES
 AREAS = {
     "barriers": ALIGNMENT,
     "channels": CHANNELS,
+    "forward edges": FORWARD,
     "recovery": RECOVERY,
     "epochs": COMMITS,
     "snapshots": SNAPSHOTS,
