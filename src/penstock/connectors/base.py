@@ -54,6 +54,12 @@ class Source(ABC):
 
     schema: pa.Schema
 
+    runs_spark_jobs: bool = False
+    """``discover`` runs Spark jobs: the query needs a free slot besides its own."""
+
+    def open(self, location: str, operator_id: str) -> None:  # noqa: B027
+        """Called once on the driver, before anything else. A source may keep files below ``<location>/lane/<id>``."""
+
     @abstractmethod
     def describe(self) -> str:
         """As in Spark's progress, for example ``FileStreamSource[file:/in]``."""

@@ -14,6 +14,7 @@ from penstock.connectors.python_source import PythonSource
 from penstock.connectors.rate import RateSource
 from penstock.connectors.rate_micro_batch import RateMicroBatchOptions, RateMicroBatchSource
 from penstock.connectors.socket_source import SocketSource
+from penstock.connectors.spark_lane import SparkLaneSource
 from penstock.errors import ConfigError
 from penstock.frontend import refusals
 from penstock.frontend.catalyst import (
@@ -28,6 +29,7 @@ from penstock.frontend.conf import session_conf
 from penstock.frontend.functions import load_python
 from penstock.frontend.pruning import needed_columns
 from penstock.spark.kafka import FORMAT as KAFKA_FORMAT
+from penstock.spark.lane import SparkLane, can_read
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,6 +75,10 @@ def create_source(spark: SparkSession, node: JavaTree, columns: Sequence[JavaTre
         return _rate_micro_batch_source(options)
     if provider == "TextSocketSourceProvider":
         return _socket_source(options)
+    if can_read(node):
+        name = str(node.sourceName())
+        lane = SparkLane(spark, node, name)
+        return SparkLaneSource(name, lane, arrow_schema(elements(node.output())), session_conf(spark).time_zone)
     raise refusals.SOURCE_FORMAT.error(f"source format {node.sourceName()}")
 
 

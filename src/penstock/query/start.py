@@ -73,8 +73,12 @@ def start_query(outputs: Sequence[OutputRequest], request: QueryRequest) -> Stre
                 f"parallelism {parallelism} is above maxParallelism {options.max_parallelism}: keys are divided among "
                 "at most so many subtasks; lower the one, or raise the other at a new checkpointLocation"
             )
-        launcher.require(parallelism + any(output.runs_spark_jobs for output in chosen))
         graph = plan.graph(_sink_specs(chosen), parallelism, options.max_parallelism)
+        sources = [vertex.source for vertex in graph.vertices if vertex.source is not None]
+        spark_jobs = any(o.runs_spark_jobs for o in chosen) or any(s.source.runs_spark_jobs for s in sources)
+        launcher.require(parallelism + spark_jobs)
+        for source in sources:
+            source.source.open(location, source.operator_id)
         launcher.prepare(graph, options)
         query = StreamingQuery(
             graph,

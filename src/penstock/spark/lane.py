@@ -1,0 +1,92 @@
+"""Spark's side of the lane: a DSv2 ``MicroBatchStream``, driven range by range as Spark's own micro-batches drive it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.errors import DataError
+
+_STREAMING = "org.apache.spark.sql.connector.read.streaming"
+
+
+class SparkLane:
+    """See ``penstock.connectors.spark_lane.Lane``.
+
+    Args:
+        spark: a classic session.
+        node: the ``StreamingRelationV2``; its table must be able to read micro-batches.
+        name: for messages.
+    """
+
+    def __init__(self, spark: SparkSession, node: Any, name: str) -> None:
+        self._spark = spark
+        self._node = node
+        self._name = name
+        self._scan = node.table().newScanBuilder(node.extraOptions()).build()
+        self._stream: Any = None
+
+    def open(self, directory: str) -> None:
+        self._stream = self._scan.toMicroBatchStream(directory)
+
+    def initial(self) -> str:
+        return str(self._stream.initialOffset().json())
+
+    def latest(self, start: str) -> str:
+        if not self._is("SupportsAdmissionControl"):
+            return str(self._stream.latestOffset().json())
+        return self._limited(start, self._stream.getDefaultReadLimit())
+
+    def freeze(self, start: str) -> str | None:
+        if self._is("SupportsTriggerAvailableNow"):
+            self._stream.prepareForTriggerAvailableNow()
+            return None
+        if not self._is("SupportsAdmissionControl"):
+            return self.latest(start)
+        return self._limited(start, self._jvm_streaming().ReadLimit.allAvailable())
+
+    def stage(self, start: str, end: str, directory: str) -> None:
+        jvm, none = self._spark._jvm, self._spark._jvm.scala.Option.empty()
+        begin, until = self._stream.deserializeOffset(start), self._stream.deserializeOffset(end)
+        physical = jvm.org.apache.spark.sql.execution.datasources.v2.MicroBatchScanExec(
+            self._node.output(), self._scan, self._stream, begin, until, none, none
+        )
+        try:
+            if physical.supportsColumnar():
+                physical = jvm.org.apache.spark.sql.execution.ColumnarToRowExec(physical)
+            rows = self._spark._jsparkSession.internalCreateDataFrame(physical.execute(), self._node.schema(), False)
+            DataFrame(rows, self._spark).write.parquet(directory)
+        except Exception as error:
+            raise DataError(
+                f"source {self._name}: Spark cannot read the rows between {start} and {end}: {_first_line(error)}"
+            ) from error
+
+    def committed(self, offset: str) -> None:
+        self._stream.commit(self._stream.deserializeOffset(offset))
+
+    def stop(self) -> None:
+        self._stream.stop()
+
+    def _jvm_streaming(self) -> Any:
+        return self._spark._jvm.org.apache.spark.sql.connector.read.streaming
+
+    def _limited(self, start: str, limit: Any) -> str:
+        latest = self._stream.latestOffset(self._stream.deserializeOffset(start), limit)
+        return start if latest is None else str(latest.json())
+
+    def _is(self, interface: str) -> bool:
+        loader = self._spark._jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        found = self._spark._jvm.java.lang.Class.forName(f"{_STREAMING}.{interface}", False, loader)
+        return bool(found.isInstance(self._stream))
+
+
+def can_read(node: Any) -> bool:
+    """Whether the lane can read this ``StreamingRelationV2``."""
+    return "MICRO_BATCH_READ" in [str(capability) for capability in node.table().capabilities()]
+
+
+def _first_line(error: Exception) -> str:
+    cause = error.java_exception if isinstance(error, Py4JJavaError) else error
+    return str(cause).strip().splitlines()[0]
