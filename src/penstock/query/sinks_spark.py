@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter as SparkWriter
+from pyspark.sql.types import StructType
 
 from penstock.connectors.foreach import ForeachSink
 from penstock.connectors.foreach_batch import ForeachBatchSink
 from penstock.connectors.staged_rows import positional_names
-from penstock.errors import ConfigError, NotSupported, NotYet
-from penstock.query.sink_request import Output, SinkRequest
+from penstock.connectors.table_sink import TableSink
+from penstock.errors import ConfigError, NotSupported, SinkError
+from penstock.query.sink_request import Output, SinkRequest, refuse_all_but_append
+from penstock.spark.catalog_tables import (
+    PROVIDERS,
+    FileTable,
+    create_table,
+    files_were_added,
+    find_table,
+    rows_to_insert,
+)
 from penstock.spark.staged_frames import staged_frame
 
 
@@ -46,7 +56,101 @@ def foreach_batch(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Out
 
 
 def to_table(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Output:
-    raise NotYet("toTable is not run yet")
+    """``toTable(name)``: what is there is checked now, a missing table is created when the query starts.
+
+    Raises:
+        ConfigError: the table is of another format or partitioned otherwise, or the rows do not fit it.
+        NotSupported: what holds the table cannot take each epoch exactly once.
+    """
+    name, provider = request.target, request.format
+    if not isinstance(name, str) or not name.strip():
+        raise ConfigError(f"toTable takes a table's name, not {name!r}")
+    if not isinstance(provider, str) or provider.lower() not in PROVIDERS:
+        raise NotSupported(
+            f"toTable({name!r}): a commit to a table of provider {provider} cannot be repeated safely; choose "
+            f"{', '.join(PROVIDERS)}, or write with foreachBatch"
+        )
+    provider = provider.lower()
+    refuse_all_but_append(provider, request)
+    spark, spark_schema = df.sparkSession, df.schema
+    options = {option: value for option, value in request.options.items() if option != "path"}
+
+    def writer() -> SparkTableWriter:
+        return SparkTableWriter(
+            spark, name, spark_schema, provider, request.partition_by, request.options.get("path"), options
+        )
+
+    table = find_table(spark, name)
+    if table is None:
+        _check_columns(name, spark_schema, request.partition_by)
+    else:
+        _check_table(name, table, provider, request.partition_by)
+        rows_to_insert(spark, table, spark.createDataFrame([], spark_schema))
+    return Output(TableSink(name, schema, writer), runs_spark_jobs=True)
+
+
+def _check_columns(name: str, schema: StructType, partition_by: tuple[str, ...]) -> None:
+    missing = [column for column in partition_by if column not in schema.fieldNames()]
+    if missing:
+        raise ConfigError(f"toTable({name!r}): partitionBy column {missing[0]} is none of {schema.fieldNames()}")
+
+
+def _check_table(name: str, table: FileTable, provider: str, partition_by: tuple[str, ...]) -> None:
+    if provider != table.provider:
+        raise ConfigError(
+            f"The input source({provider}) is different from the table {name}'s data source provider"
+            f"({table.provider}): say format({table.provider!r})"
+        )
+    if partition_by and partition_by != table.partition_columns:
+        raise ConfigError(
+            f"toTable({name!r}): the table is partitioned by {list(table.partition_columns)}, not by "
+            f"{list(partition_by)}; leave partitionBy out"
+        )
+
+
+class SparkTableWriter:
+    """Spark's part of a table's commits, as ``TableWriter``. Arguments as the user gave them."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        name: str,
+        schema: StructType,
+        provider: str,
+        partition_by: tuple[str, ...],
+        path: str | None,
+        options: Mapping[str, str],
+    ) -> None:
+        self._spark = spark
+        self._name = name
+        self._schema = schema
+        self._provider = provider
+        self._partition_by = partition_by
+        self._path = path
+        self._options = options
+
+    def open(self) -> str:
+        if find_table(self._spark, self._name) is None:
+            create_table(self._spark, self._name, self._schema, self._provider, self._partition_by, self._path)
+        return self._table().location
+
+    def write(self, files: Sequence[str], directory: str) -> None:
+        table = self._table()
+        staged = staged_frame(self._spark, files, positional_names(len(self._schema)), self._schema)
+        rows = rows_to_insert(self._spark, table, staged)
+        writer = rows.write.format(table.provider).options(**{**table.options, **self._options})
+        if table.partition_columns:
+            writer = writer.partitionBy(*table.partition_columns)
+        writer.save(f"file:{directory}")
+
+    def published(self, partitions: Sequence[Mapping[str, str | None]]) -> None:
+        files_were_added(self._spark, self._table(), partitions)
+
+    def _table(self) -> FileTable:
+        table = find_table(self._spark, self._name)
+        if table is None:
+            raise SinkError(f"table {self._name} is gone: someone dropped it; start the query again to make it anew")
+        return table
 
 
 def _refuse_partitions(method: str, request: SinkRequest) -> None:

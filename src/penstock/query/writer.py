@@ -117,8 +117,8 @@ class DataStreamWriter:
         **options: OptionValue,
     ) -> StreamingQuery:
         """Start the query with a catalog table as its sink; the arguments are those of ``start``."""
-        self._write_to(SinkKind.TABLE, tableName)
-        return self.start(None, format, outputMode, partitionBy, queryName, **options)
+        self._write_to(SinkKind.TABLE, tableName).options(**options)
+        return self.start(None, format, outputMode, partitionBy, queryName)
 
     def _write_to(self, kind: SinkKind, target: object) -> DataStreamWriter:
         self._kind, self._target = kind, target

@@ -263,6 +263,7 @@ class _SinkRun:
     _batch: int = 0
     _generation: int = 0
     _last: EpochCommit | None = None
+    _logged: bool = False
     _prepared: list[tuple[EpochCommit, int]] = field(default_factory=list)
 
     def run(self, seed: int) -> None:
@@ -278,9 +279,10 @@ class _SinkRun:
         self._generation += 1
         committer = self.sink.create_committer()
         committer.open("query")
-        if self._last is not None and self.random.random() < 0.5:
+        if self._last is not None and not self._logged and self.random.random() < 0.5:
             committer.commit(self._last)  # its outcome was not logged
-        if self._last is not None:
+        elif self._last is not None:
+            self._logged = True
             committer.settled(self._last.epoch)
         for permit, behind in self._prepared:
             self._commit(committer, permit, behind)
@@ -309,7 +311,9 @@ class _SinkRun:
 
     def _commit(self, committer: Any, permit: EpochCommit, behind: int) -> None:
         committer.commit(permit)
-        self._last, self._done = permit, behind
+        if self._last is not None and self.random.random() < 0.5:
+            committer.settled(self._last.epoch)  # rode on a later entry
+        self._last, self._logged, self._done = permit, False, behind
 
     def _writer(self, subtask: int) -> SinkWriter:
         writer = self.sink.create_writer()

@@ -1,0 +1,172 @@
+"""``toTable``: a table of Spark's catalog whose rows lie in files, each epoch exactly once.
+
+Spark's own writer makes the files, on the driver, in a private directory of the table's location; renames make them
+visible, and their names say the epoch. Below the location::
+
+    part-<query id>-<sink>-e0000000007-00000-<uuid>.snappy.parquet     committed: epoch 7 (in its partition's directory)
+    _penstock/<query id>-<sink>.json                                   the last epoch that is wholly visible
+    _penstock/<query id>-<sink>-e0000000008.ready/                     what Spark wrote for epoch 8, and the list of it
+    _penstock/<query id>-<sink>-e0000000008-<token>.writing/           Spark has not finished; a crash leaves it
+
+Spark ignores names that begin with ``_``. A commit that a crash interrupted is finished by looking: without ``.ready``
+nothing of the epoch is visible and Spark writes anew; with it, whatever still lies there is renamed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from penstock.connectors.base import EpochCommit, SinkCommitter
+from penstock.connectors.local_files import fsync_directory, fsync_file
+from penstock.connectors.staged_rows import StagedRowsCommitter, StagingSink
+from penstock.errors import CommitFailed, CommitUnknown, PenstockError, SinkError
+
+PRIVATE_DIRECTORY = "_penstock"
+_LIST = "_files.json"
+_NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+
+Partition = Mapping[str, str | None]
+"""Column -> value, as text."""
+
+
+class TableWriter(Protocol):
+    """What Spark does for the sink; on the driver, blocking."""
+
+    def open(self) -> str:
+        """The table's directory; the table is created if there is none. Raises SinkError."""
+
+    def write(self, files: Sequence[str], directory: str) -> None:
+        """The rows of staged files into a new directory, in the table's format and by its partitions."""
+
+    def published(self, partitions: Sequence[Partition]) -> None:
+        """Files were added, those of a partitioned table in these partitions: tell the catalog. May be repeated."""
+
+
+class TableSink(StagingSink):
+    """See the module's text.
+
+    Args:
+        name: the table's.
+        schema: of the rows.
+        writer: makes the writer; stays on the driver.
+    """
+
+    def __init__(self, name: str, schema: pa.Schema, writer: Callable[[], TableWriter] | None) -> None:
+        self.name = name
+        self._writer = writer
+        super().__init__(schema)
+
+    def describe(self) -> str:
+        return f"Table[{self.name}]"
+
+    def create_committer(self) -> SinkCommitter:
+        assert self._writer is not None, "committers are created on the driver"
+        return _TableCommitter(self, self._writer())
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_writer": None}
+
+
+class _TableCommitter(StagedRowsCommitter):
+    def __init__(self, sink: TableSink, writer: TableWriter) -> None:
+        super().__init__(sink)
+        self._name = sink.name
+        self._sink_id = sink.directory.name
+        self._writer = writer
+        self._location = Path()
+
+    def open(self, query_id: str) -> None:
+        self._location = Path(self._writer.open())
+        try:
+            self._private.mkdir(parents=True, exist_ok=True)
+            for left in self._private.glob(f"{query_id}-{self._sink_id}-e*.writing"):
+                shutil.rmtree(left)
+        except OSError as error:
+            raise SinkError(f"table {self._name}: cannot write to {self._location}: {error}") from error
+
+    @property
+    def _private(self) -> Path:
+        return self._location / PRIVATE_DIRECTORY
+
+    def deliver(self, permit: EpochCommit, files: Sequence[str]) -> None:
+        key = f"{permit.query_id}-{self._sink_id}"
+        marker = self._private / f"{key}.json"
+        ready = self._private / f"{key}-e{permit.epoch:010d}.ready"
+        begun = False
+        try:
+            if _last_epoch(marker) < permit.epoch:
+                if not ready.exists():
+                    self._write(files, ready)
+                begun = True
+                self._publish(ready, f"part-{key}-e{permit.epoch:010d}")
+                _replace(marker, json.dumps({"epoch": permit.epoch}).encode())
+            shutil.rmtree(ready, ignore_errors=True)
+        except PenstockError:
+            raise
+        except Exception as error:
+            kind = CommitUnknown if begun else CommitFailed
+            raise kind(f"table {self._name}, epoch {permit.epoch}: {type(error).__name__}: {error}") from error
+
+    def _write(self, files: Sequence[str], ready: Path) -> None:
+        """Spark's files and their list, in one directory that appears as a whole."""
+        writing = ready.with_name(f"{ready.stem}-{secrets.token_hex(8)}.writing")
+        try:
+            self._writer.write(files, str(writing))
+            written = [path.relative_to(writing) for path in sorted(writing.rglob("*")) if path.is_file()]
+            visible = [path for path in written if not path.name.startswith(("_", "."))]
+            for path in visible:
+                fsync_file(writing / path)
+            _replace(writing / _LIST, json.dumps([path.as_posix() for path in visible]).encode())
+            os.rename(writing, ready)
+        except BaseException:
+            shutil.rmtree(writing, ignore_errors=True)
+            raise
+        fsync_directory(ready.parent)
+
+    def _publish(self, ready: Path, prefix: str) -> None:
+        paths = [Path(text) for text in json.loads((ready / _LIST).read_bytes())]
+        for path in paths:
+            directory = self._location / path.parent
+            final = directory / f"{prefix}-{path.name.removeprefix('part-')}"
+            directory.mkdir(parents=True, exist_ok=True)
+            if (ready / path).exists():
+                os.rename(ready / path, final)
+            elif not final.exists():
+                raise CommitUnknown(
+                    f"table {self._name}: neither {ready / path} nor {final} exists; someone removed it"
+                )
+        for directory in sorted({self._location / path.parent for path in paths}):
+            fsync_directory(directory)
+        parents = dict.fromkeys(path.parent for path in paths if path.parent != Path())
+        self._writer.published([_partition(parent) for parent in parents])
+
+
+def _partition(directory: Path) -> Partition:
+    """``a=1/b=x%2Fy`` as Spark escapes it."""
+    pairs = (part.partition("=") for part in directory.parts)
+    return {unquote(name): None if value == _NULL_PARTITION else unquote(value) for name, _, value in pairs}
+
+
+def _last_epoch(marker: Path) -> int:
+    try:
+        return int(json.loads(marker.read_bytes())["epoch"])
+    except FileNotFoundError:
+        return 0
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file whole and durably, in place of an older one."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    temporary.write_bytes(content)
+    fsync_file(temporary)
+    os.replace(temporary, path)
+    fsync_directory(path.parent)

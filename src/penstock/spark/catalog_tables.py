@@ -1,0 +1,170 @@
+"""Tables of Spark's session catalog whose rows lie in files: found, created, checked and told of new files."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from penstock.errors import ConfigError, NotSupported, SinkError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PROVIDERS = ("csv", "json", "orc", "parquet", "text")
+"""What Spark writes as files that a rename makes visible."""
+_SESSION_CATALOG = "spark_catalog"
+_NO_OPTIONS = ("path", "serialization.format")
+
+
+@dataclass(frozen=True)
+class FileTable:
+    """One existing table.
+
+    Attributes:
+        name: its full name, quoted for SQL.
+        location: its directory, as a plain path.
+        options: it was created with.
+    """
+
+    name: str
+    provider: str
+    location: str
+    partition_columns: tuple[str, ...]
+    options: Mapping[str, str]
+
+
+def find_table(spark: SparkSession, name: str) -> FileTable | None:
+    """The table, or None.
+
+    Raises:
+        ConfigError: the name cannot be parsed.
+        NotSupported: a view, a table of another catalog or provider, or a bucketed one.
+    """
+    parts = _parts(spark, name)
+    catalog = parts[0] if len(parts) > 2 else spark.catalog.currentCatalog()
+    if catalog != _SESSION_CATALOG:
+        raise NotSupported(
+            f"toTable({name!r}): catalog {catalog} commits in its own way, which cannot be repeated safely; write to "
+            f"a table of {_SESSION_CATALOG}, or with foreachBatch and a merge that knows the batch id"
+        )
+    if not spark.catalog.tableExists(name):
+        return None
+    found = spark.catalog.getTable(name)
+    if found.isTemporary or found.tableType == "VIEW":
+        raise NotSupported(f"toTable({name!r}): it is a view, and Spark streams into tables only; name a table")
+    database = found.namespace[-1] if found.namespace else spark.catalog.currentDatabase()
+    return _file_table(spark, name, found.name, database)
+
+
+def _parts(spark: SparkSession, name: str) -> list[str]:
+    try:
+        parsed = spark._jsparkSession.sessionState().sqlParser().parseMultipartIdentifier(name)
+    except Exception as error:
+        raise ConfigError(f"toTable({name!r}): not a table's name: {str(error).strip().splitlines()[0]}") from error
+    return [parsed.apply(position) for position in range(parsed.size())]
+
+
+def _file_table(spark: SparkSession, asked: str, table: str, database: str) -> FileTable:
+    jvm: Any = spark._jvm
+    identifier = jvm.org.apache.spark.sql.catalyst.TableIdentifier(table, jvm.scala.Option.apply(database))
+    metadata = spark._jsparkSession.sessionState().catalog().getTableMetadata(identifier)
+    provider = str(metadata.provider().get()).lower() if metadata.provider().isDefined() else "hive"
+    if provider not in PROVIDERS:
+        raise NotSupported(
+            f"toTable({asked!r}): a commit to a table of provider {provider} cannot be repeated safely; tables of "
+            f"{', '.join(PROVIDERS)} can be written, or write with foreachBatch"
+        )
+    if metadata.bucketSpec().isDefined():
+        raise NotSupported(f"toTable({asked!r}): Spark does not stream into bucketed tables; leave CLUSTERED BY out")
+    location = metadata.location()
+    if location.getScheme() not in (None, "file"):
+        raise NotSupported(
+            f"toTable({asked!r}): its files lie at {location}; only local or mounted file systems so far"
+        )
+    columns = metadata.partitionColumnNames()
+    options = jvm.scala.jdk.javaapi.CollectionConverters.asJava(metadata.storage().properties())
+    return FileTable(
+        ".".join(_quoted(part) for part in (_SESSION_CATALOG, database, table)),
+        provider,
+        str(location.getPath()).rstrip("/"),
+        tuple(columns.apply(position) for position in range(columns.size())),
+        {key: options[key] for key in options if key.lower() not in _NO_OPTIONS},
+    )
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def create_table(
+    spark: SparkSession, name: str, schema: StructType, provider: str, partition_by: Sequence[str], path: str | None
+) -> None:
+    """As Spark's ``toTable`` creates a missing one: all columns nullable, the writer's options not kept.
+
+    Raises:
+        SinkError: Spark's reason.
+    """
+    jvm: Any = spark._jvm
+    columns = jvm.org.apache.spark.sql.types.DataType.fromJson(schema.json()).asNullable().toDDL()
+    text = f"CREATE TABLE {'.'.join(_quoted(part) for part in _parts(spark, name))} ({columns}) USING {provider}"
+    if partition_by:
+        text += f" PARTITIONED BY ({', '.join(map(_quoted, partition_by))})"
+    if path is not None:
+        text += f" LOCATION '{_escaped(path)}'"
+    try:
+        spark.sql(text)
+    except Exception as error:
+        raise SinkError(f"table {name} cannot be created: {_reason(error)}") from error
+
+
+def rows_to_insert(spark: SparkSession, table: FileTable, df: DataFrame) -> DataFrame:
+    """What ``INSERT INTO table BY NAME`` would write: Spark finds, casts and orders the columns. Nothing is written.
+
+    Raises:
+        ConfigError: the rows do not fit the table, in Spark's words.
+    """
+    jvm: Any = spark._jvm
+    state = spark._jsparkSession.sessionState()
+    view = f"penstock_{secrets.token_hex(8)}"
+    df.createOrReplaceTempView(view)
+    try:
+        plan = state.sqlParser().parsePlan(f"INSERT INTO {table.name} BY NAME SELECT * FROM {view}")
+        skip = jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
+        execution = state.executePlan(plan, skip)
+        execution.assertAnalyzed()
+        command = execution.analyzed()
+    except AnalysisException as error:
+        raise ConfigError(f"the rows do not fit table {table.name}: {_reason(error)}") from error
+    finally:
+        spark.catalog.dropTempView(view)
+    names = command.outputColumnNames()
+    rows = DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, command.query()), spark)
+    return rows.toDF(*(names.apply(position) for position in range(names.size())))
+
+
+def files_were_added(spark: SparkSession, table: FileTable, partitions: Sequence[Mapping[str, str | None]]) -> None:
+    """Register the partitions that are new, and let the session read the table's files anew."""
+    for partition in partitions:
+        spec = ", ".join(
+            f"{_quoted(column)} = {'NULL' if value is None else _literal(value)}" for column, value in partition.items()
+        )
+        spark.sql(f"ALTER TABLE {table.name} ADD IF NOT EXISTS PARTITION ({spec})")
+    spark.catalog.refreshTable(table.name)
+
+
+def _literal(text: str) -> str:
+    return f"'{_escaped(text)}'"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "\\'")
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).partition("\n\nJVM stacktrace")[0].partition(";\n")[0].split())
