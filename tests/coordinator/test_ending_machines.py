@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.connectors.base import Split
 from penstock.ids import SubtaskId
-from penstock.protocol.elements import END_OF_TIME_US
+from penstock.protocol.elements import END_OF_TIME_US, START_OF_TIME_US
 from penstock.protocol.ending import FINAL_RETRY_MS, Ending
 from penstock.protocol.splits import (
     EMPTY_LOOK_PAUSE_MS,
@@ -64,7 +64,8 @@ def test_nobody_looks_for_more_and_the_end_is_said_once() -> None:
 def test_a_source_without_anything_ends_when_its_readers_ask() -> None:
     machine = after_a_last_look(2)
     assert machine.handle(Requested(0, 0, None), 2) == []
-    assert machine.handle(Requested(1, 0, None), 3) == [Dry(VERTEX, None), Ended(VERTEX)]
+    nothing: list[Command] = [Dry(VERTEX, START_OF_TIME_US), Ended(VERTEX)]
+    assert machine.handle(Requested(1, 0, None), 3) == nothing, "no other source may go ahead of it"
 
 
 def test_a_source_that_was_dry_before_its_last_look_only_ends() -> None:
@@ -124,7 +125,7 @@ def test_a_look_that_was_out_when_the_source_was_frozen_is_not_the_last() -> Non
     machine.handle(Requested(0, 0, None, frozen=True), 3)
     assert machine.handle(Discovered((), 0), 4) == []
     assert machine.handle(LookAround(), 4 + EMPTY_LOOK_PAUSE_MS) == [Discover(VERTEX, 0)]
-    assert machine.handle(Discovered((), 0, finished=True), 200) == [Dry(VERTEX, None), Ended(VERTEX)]
+    assert machine.handle(Discovered((), 0, finished=True), 200) == [Dry(VERTEX, START_OF_TIME_US), Ended(VERTEX)]
 
 
 def test_what_a_reader_asked_before_it_was_frozen_is_void() -> None:

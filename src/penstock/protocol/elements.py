@@ -51,6 +51,8 @@ class Watermark:
     timestamp_us: int
 
 
+START_OF_TIME_US = -(1 << 63)
+"""The watermark of an end without any row: no window closes by it, but it counts where the least one rules."""
 END_OF_TIME_US = (1 << 63) - 1
 """The watermark that ends event time: no row comes behind it, whatever its time, and every window closes."""
 

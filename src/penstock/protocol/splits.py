@@ -11,7 +11,8 @@ again, so further looks that find nothing send nothing.
 
 *End*: a discovery may say that it is finished. Then nobody looks any more, and the source is dry as soon as everything
 was handed out and all readers are idle; with that it has ended, which is said once. Readers end behind the watermark
-that dryness lets them rise to: else the windows that are open at the end would depend on who read what.
+that dryness lets them rise to: else the windows that are open at the end would depend on who read what. A source that
+ends without a row ends at the start of event time, so that nobody goes ahead of what a later run may find there.
 
 *Freezing* brings the end about: the source is told that what is there now is all, and so are the readers, once they all
 run. What a reader asked for before it was told is void: it may call itself idle in front of rows that are there. So it
@@ -32,7 +33,7 @@ from dataclasses import dataclass, field
 from penstock.connectors.base import Split
 from penstock.errors import ProtocolViolation
 from penstock.operators.base import Plain
-from penstock.protocol.elements import END_OF_TIME_US
+from penstock.protocol.elements import END_OF_TIME_US, START_OF_TIME_US
 from penstock.snapshot.model import SourceManifest
 
 PENDING_PER_READER = 2
@@ -235,6 +236,7 @@ class SplitAssigner:
     _look_counts: bool = field(init=False, default=False)
     _next_look_ms: float = field(init=False, default=0.0)
     _dry: bool = field(init=False, default=False)
+    _dry_at_us: int | None = field(init=False, default=None)
     _running: bool = field(init=False, default=False)
     _frozen: bool = field(init=False, default=False)
     _drain: bool = field(init=False, default=False)
@@ -366,10 +368,13 @@ class SplitAssigner:
             self._next_look_ms = now_ms + FOUND_LOOK_PAUSE_MS
             return self._assign()
         self._next_look_ms = now_ms + EMPTY_LOOK_PAUSE_MS
-        if self._look_counts and self.all_idle and not self._dry:
-            self._dry = True
-            return [Dry(self.vertex, self._watermark_us)]
-        return []
+        return self._say_dry(self._watermark_us) if self._look_counts and self.all_idle else []
+
+    def _say_dry(self, watermark_us: int | None) -> list[Command]:
+        if self._dry and self._dry_at_us == watermark_us:
+            return []
+        self._dry, self._dry_at_us = True, watermark_us
+        return [Dry(self.vertex, watermark_us)]
 
     def _assign(self) -> list[Command]:
         """Hand pending splits to waiting readers: to their homes, else to those with the least to read, then by index."""
@@ -400,10 +405,9 @@ class SplitAssigner:
     def _end(self) -> list[Command]:
         if not self._finished or not self.all_idle:
             return []
-        commands: list[Command] = []
-        if not self._dry or (self._drain and not self._drained):
-            self._dry, self._drained = True, self._drain
-            commands.append(Dry(self.vertex, END_OF_TIME_US if self._drain else self._watermark_us))
+        self._drained = self._drain
+        reached_us = START_OF_TIME_US if self._watermark_us is None else self._watermark_us
+        commands = self._say_dry(END_OF_TIME_US if self._drain else reached_us)
         if not self._ended:
             self._ended = True
             commands.append(Ended(self.vertex))

@@ -12,6 +12,7 @@ from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
+from penstock.protocol.elements import START_OF_TIME_US
 from penstock.runtime.view import EpochProgress, SinkProgress, SourceProgress, StateProgress
 
 DEFAULT_RECENT_PROGRESSES = 100
@@ -46,7 +47,9 @@ def progress_json(
         "inputRowsPerSecond": sum(source.rows_per_second for source in epoch.sources),
         "processedRowsPerSecond": rate,
         "durationMs": durations | {"triggerExecution": duration_ms},
-        "eventTime": {} if epoch.watermark_us is None else {"watermark": iso_timestamp(epoch.watermark_us / 1000)},
+        "eventTime": {}
+        if epoch.watermark_us in (None, START_OF_TIME_US)
+        else {"watermark": iso_timestamp(epoch.watermark_us / 1000)},
         "stateOperators": [_state_json(state, parallelism) for state in epoch.states],
         "sources": [_source_json(source, duration_ms) for source in epoch.sources],
         "sink": _sink_json(epoch),

@@ -31,6 +31,7 @@ class SourceFeed:
         self._received = 0
         self._told_idle = False
         self._frozen = False
+        self._drained = False
         self._look: int | None = None
         self._captures: dict[CheckpointId, Sequence[Split]] = {}
         self._poll_at_ms: float | None = None
@@ -80,8 +81,14 @@ class SourceFeed:
         """What is there now is all; what was asked for is void. ``ask`` asks anew."""
         self._frozen = True
         self._asked = self._told_idle = False
+        self._requests = 0
         self._reader.freeze()
         self._poll_at_ms = None
+
+    def drain(self) -> None:
+        """Event time has ended: what is left of endless splits is not read, by nobody, and not kept."""
+        self._drained = True
+        self._unfinished = ()
 
     def poll(self, max_rows: int, now_ms: float) -> pa.RecordBatch | None:
         """The next rows, or None if there are none now."""
@@ -116,7 +123,7 @@ class SourceFeed:
         """The unfinished splits, behind the last row of the checkpoint's epoch."""
         self._reader.epoch_ended()
         self._captures[checkpoint] = splits = self._reader.snapshot()
-        return splits
+        return () if self._drained else splits
 
     def completed(self, checkpoint: CheckpointId) -> None:
         """The checkpoint's snapshot exists. Of older ones nothing is news any more."""

@@ -33,7 +33,7 @@ from penstock.protocol.alignment import (
     Record,
     SubtaskCheckpoints,
 )
-from penstock.protocol.elements import Alignment, Barrier
+from penstock.protocol.elements import END_OF_TIME_US, Alignment, Barrier
 from penstock.protocol.gate import BarrierReached, ChannelEnded, WatermarkRose
 from penstock.protocol.input import RowRange
 from penstock.protocol.recovered import RecoveredRows
@@ -272,6 +272,8 @@ class Subtask:
                 self._source().freeze()
             case SourcesDry(watermark_us):
                 if watermark_us is not None and not self.finished:
+                    if watermark_us == END_OF_TIME_US:
+                        self._source().drain()
                     self._chain.advance_generated(watermark_us)
             case SourceEnded():
                 self._source_ended = True

@@ -7,6 +7,8 @@ from collections import deque
 from hashlib import blake2b
 
 STORY_LINES = 4_000
+START_MS = 1_000_000.0
+"""When everything begins: no time is zero by chance."""
 PAUSE_MS = 25.0
 """Longer than a subtask's step is meant to take: now and then the operating system takes a processor away."""
 
@@ -22,7 +24,7 @@ class Chance:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.now_ms = 1_000_000.0
+        self.now_ms = START_MS
         self.spent_ms = 0.0
         self.steps = 0
         self._digest = blake2b(digest_size=8)

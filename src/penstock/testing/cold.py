@@ -14,11 +14,13 @@ from penstock.snapshot.model import SnapshotMetadata
 from penstock.snapshot.restore import load_inflight, load_restore
 from penstock.testing.chance import Chance
 from penstock.testing.driver import SimulatedDriver
+from penstock.testing.ends import check_end
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.figures import Figures
 from penstock.testing.job import build_job
 from penstock.testing.log_watch import LogWatch
 from penstock.testing.outside import Outside
+from penstock.testing.reference import expected_output
 from penstock.testing.settings import Settings
 from penstock.testing.store import SimulatedStore
 from penstock.testing.world import World
@@ -58,13 +60,18 @@ def run_cold(settings: Settings, chance: Chance, figures: Figures, cut: Cut) -> 
         interval_ms=200,
         faults=(),
         snapshots=(),
+        until_available=False,
+        drain=None,
+        arrival_ms=0,
     )
     chance.note(f"cold: {cut.metadata.id}")
     figures.count("restored cold")
+    figures.count("restored cold: a drain to be carried through", any(s.drained for s in cut.metadata.sources))
+    figures.count("restored cold behind a run that was cut short", settings.cut_short)
     entries = (entry for slot in cut.metadata.slots for subtask in slot.subtasks for entry in subtask.inflight)
     figures.count("restored cold with several layers", len({entry.layer for entry in entries}) > 1)
     cold = _Cold(quick, chance, cut)
-    if chance.random.random() < ECHO_CHANCE:
+    if chance.random.random() < ECHO_CHANCE and not cut.log.drained:
         figures.count("snapshots compared")
         cold.echo(cut.metadata)
     cold.run()
@@ -74,24 +81,30 @@ class _Cold:
     def __init__(self, settings: Settings, chance: Chance, cut: Cut) -> None:
         store = SimulatedStore()
         store.files = dict(cut.files)
-        self._outside = cut.outside
-        self._world = World(settings, chance, Figures(), store, cut.outside)
+        self._drained = any(source.drained for source in cut.metadata.sources)
+        expected = expected_output(settings)
+        self._outside = cut.outside.copy(dict.fromkeys(expected) if self._drained else expected)
+        self._world = World(settings, chance, Figures(), store, self._outside)
         cut.log.copy_to(self._world.log)
-        self._world.graph = build_job(settings, cut.outside, self._world, self._world.commits)
+        self._world.graph = build_job(settings, self._outside, self._world, self._world.commits, lambda: chance.now_ms)
         self._chance = chance
 
     def run(self) -> None:
+        """To its end: under no trigger, whatever cut the run short that the snapshot is of. But a drain is carried
+        through."""
         ended = False
 
-        def end() -> None:
+        def end(driver: SimulatedDriver) -> None:
             nonlocal ended
             ended = True
+            if self._drained:
+                check_end(self._world, driver)
 
         self._world.on_query_ended = end
         SimulatedDriver("cold", self._world)
-        bounded = self._world.settings.bounded
-        self._turns(lambda: ended if bounded else self._outside.complete)
-        if not self._outside.complete:
+        ends = self._drained or self._world.settings.ends
+        self._turns(lambda: ended if ends else self._outside.complete)
+        if not self._drained and not self._outside.complete:
             raise SimulationFailure(f"the cold run ended without {self._missing()}", "restore")
 
     def echo(self, first: SnapshotMetadata) -> None:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
-from penstock.errors import CorruptSnapshot, Fenced, LocationError, ProtocolViolation
+from penstock.errors import CorruptSnapshot, Fenced, LocationError, ProtocolViolation, QueryFailed
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol import splits as sp
 from penstock.protocol.elements import Alignment
@@ -20,6 +20,7 @@ from penstock.testing.generation import SimulatedGeneration
 from penstock.testing.routine import Routine, call_of
 from penstock.testing.scheduler import Actor
 from penstock.testing.slot import FromDriver, SimulatedSlot, SlotFailed, ToDriver
+from penstock.testing.sources import source_of
 from penstock.testing.split_watch import SplitWatch
 from penstock.testing.store import Crash
 from penstock.testing.world import World
@@ -73,6 +74,10 @@ class SimulatedDriver:
     Args:
         checkpoints: False: none is triggered but those that users ask for.
         takes_input: see ``SimulatedGeneration``.
+
+    Attributes:
+        sources: its own, by vertex.
+        frozen_ms: when it first told the readers of a Generation that what is there is all; None: not in this one.
     """
 
     def __init__(self, name: str, world: World, checkpoints: bool = True, takes_input: bool = True) -> None:
@@ -86,14 +91,18 @@ class SimulatedDriver:
         if not checkpoints:
             policy = ct.Policy(interval_ms=1 << 40, timeout_ms=policy.timeout_ms, alignment=policy.alignment)
         self._policy = policy
-        self.core = DriverCore(world.graph, "query", policy)
+        self.core = DriverCore(world.graph, "query", policy, world.settings.until_available)
         graph = world.graph
+        self.sources = {
+            v.id: source_of(world.settings, v.id, lambda: world.chance.now_ms) for v in graph.vertices if v.source
+        }
+        self.frozen_ms: float | None = None
         self.effects = DriverEffects(
             graph,
             "query",
             world.store,
             committers={v.sink.operator_id: v.sink.sink.create_committer() for v in graph.vertices if v.sink},
-            sources={v.id: v.source.source for v in graph.vertices if v.source},
+            sources={**self.sources},
             token=world.chance.token,
             wall_ms=lambda: int(world.chance.now_ms),
             retained=world.settings.retained,
@@ -140,6 +149,16 @@ class SimulatedDriver:
         self._tickets += 1
         self.feed(ct.SnapshotRequested(self._tickets, alignment, timeout_ms=timeout_ms))
 
+    def drain(self) -> None:
+        """A user ends the query."""
+        try:
+            self.core.check_drainable()
+        except QueryFailed:
+            self.world.figures.count("drains refused")
+            return
+        self.world.figures.count("drains")
+        self.feed(w.Drain())
+
     def _said(self, slot: SimulatedSlot, message: ToDriver) -> None:
         if self.world.interference is None:
             self.hear(slot, message)
@@ -177,6 +196,10 @@ class SimulatedDriver:
             case w.OpenGeneration() if isinstance(problem, CorruptSnapshot):
                 self.world.figures.count("corruption noticed at recovery")
                 self.world.repair()
+                self.die()
+            case w.OpenGeneration() if isinstance(problem, LocationError) and self.world.log.drained:
+                self.world.figures.count("drained locations refused")
+                self.world.on_query_ended(self)
                 self.die()
             case w.Commit(command):
                 reason = f"{type(problem).__name__}: {problem}"
@@ -246,6 +269,9 @@ class SimulatedDriver:
                     self._broadcast(output)
                 if self.current is not None:
                     self.current.ledger.forget(checkpoint)
+            case sp.FreezeReaders():
+                self.frozen_ms = self.world.chance.now_ms if self.frozen_ms is None else self.frozen_ms
+                self._broadcast(output)
             case ct.NotifyComplete() | sp.Dry() | sp.Ended():
                 self._broadcast(output)
             case sp.Assign() | sp.Lift():
@@ -275,7 +301,7 @@ class SimulatedDriver:
         except (Fenced, OSError) as problem:
             self.world.chance.note(f"the end cannot be logged: {problem}")
         self.world.figures.count("queries ended")
-        self.world.on_query_ended()
+        self.world.on_query_ended(self)
         self.die()
 
     # -- Generations ----------------------------------------------------------------------------------------------
@@ -288,6 +314,7 @@ class SimulatedDriver:
         world = self.world
         world.newest_generation = max(world.newest_generation, ready.generation)
         self.splits.opened(ready)
+        self.frozen_ms = None
         layers = {entry.layer for slot in ready.slots for subtask in slot for entry in subtask.inflight}
         world.figures.count("restarts with in-flight rows", len(layers) > 0)
         world.figures.count("restarts with several layers", len(layers) > 1)

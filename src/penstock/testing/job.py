@@ -12,19 +12,23 @@ from penstock.testing.outside import Outside
 from penstock.testing.rows import KEY, ROW, TIME
 from penstock.testing.settings import Settings
 from penstock.testing.sinks import Commits, SimulatedSink
-from penstock.testing.sources import SimulatedSource, content_of
+from penstock.testing.sources import source_of
 from penstock.testing.tap import SourceStamp, Workload
 from penstock.testing.topology import Node, leaves
 
 
-def build_job(settings: Settings, outside: Outside, workload: Workload, commits: Commits) -> JobGraph:
+def build_job(
+    settings: Settings, outside: Outside, workload: Workload, commits: Commits, clock_ms: Callable[[], float]
+) -> JobGraph:
     """The graph; a node's position is its vertex id."""
     ends = leaves(settings.nodes)
     vertices = tuple(
         Vertex(
             position,
             f"{node.kind}{position}",
-            _source(settings, position, node) if node.kind == "source" else None,
+            SourceSpec(f"source{position}", "source", source_of(settings, position, clock_ms))
+            if node.kind == "source"
+            else None,
             _operators(settings, position, node, workload),
             SinkSpec(f"sink{position}", "sink", SimulatedSink(position, outside, commits))
             if position in ends
@@ -45,11 +49,6 @@ def build_job(settings: Settings, outside: Outside, workload: Workload, commits:
         for number, (inlet, consumer) in enumerate(inlets)
     )
     return JobGraph(vertices, edges, settings.parallelism, settings.max_parallelism)
-
-
-def _source(settings: Settings, position: int, node: Node) -> SourceSpec:
-    content = content_of(position, node, settings.keys, settings.skew)
-    return SourceSpec(f"source{position}", "source", SimulatedSource(content, settings.bounded))
 
 
 def _operators(settings: Settings, position: int, node: Node, workload: Workload) -> tuple[OperatorSpec, ...]:

@@ -44,6 +44,17 @@ class LogWatch:
         self._given_up: dict[CheckpointId, None] = {}
         self._held: dict[str, dict[CheckpointId, None]] = {}
 
+    @property
+    def newest(self) -> SnapshotMetadata | None:
+        """What a recovery would start from."""
+        return self.complete[self.lineage[-1]] if self.lineage else None
+
+    @property
+    def drained(self) -> bool:
+        """Nothing is left to be done here, by nobody."""
+        newest = self.newest
+        return newest is not None and newest.drained and self.view.committed_epoch >= newest.checkpoint
+
     def copy_to(self, other: LogWatch) -> None:
         """The other one goes on from here."""
         other.view = self.view

@@ -9,6 +9,7 @@ from __future__ import annotations
 from penstock.testing.mutants_alignment import ALIGNMENT
 from penstock.testing.mutants_channels import CHANNELS
 from penstock.testing.mutants_commits import COMMITS
+from penstock.testing.mutants_ends import ENDS
 from penstock.testing.mutants_forward import FORWARD
 from penstock.testing.mutants_recovery import RECOVERY
 from penstock.testing.mutants_snapshots import SNAPSHOTS
@@ -22,6 +23,7 @@ AREAS = {
     "epochs": COMMITS,
     "snapshots": SNAPSHOTS,
     "sources": SOURCES,
+    "ends": ENDS,
 }
 
 MUTANTS = {name: mutant for area in AREAS.values() for name, mutant in area.items()}

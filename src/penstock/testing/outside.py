@@ -21,10 +21,10 @@ class Table:
 
     Args:
         vertex: the sink's.
-        expected: what has to be there in the end.
+        expected: what has to be there in the end; None: nobody knows yet, see ``judge``.
     """
 
-    def __init__(self, vertex: int, expected: Expected) -> None:
+    def __init__(self, vertex: int, expected: Expected | None) -> None:
         self.vertex = vertex
         self._expected = expected
         self.epochs: dict[int, dict[int, bytes]] = {}
@@ -34,8 +34,9 @@ class Table:
         self._reset()
 
     def _reset(self) -> None:
-        self._missing = Counter(self._expected.rows)
-        self._missing_notes = Counter(self._expected.notes)
+        expected = self._expected or Expected()
+        self._missing = Counter(expected.rows)
+        self._missing_notes = Counter(expected.notes)
         self.left = sum(self._missing.values())
         self._newest: dict[tuple[int, int], int] = {}
 
@@ -70,9 +71,9 @@ class Table:
                 f"sink v{self.vertex}[{subtask}]: row {seq} of {via} after {self._newest[place]}", "order"
             )
         self._newest[place] = seq
-        if self._missing[origin, key, time] <= 0:
+        if self._expected is not None and self._missing[origin, key, time] <= 0:
             raise SimulationFailure(f"sink v{self.vertex}: row {row} is wrong or there already", "output")
-        if self._missing_notes[key, note] <= 0:
+        if self._expected is not None and self._missing_notes[key, note] <= 0:
             raise SimulationFailure(f"sink v{self.vertex}: note of {row} is wrong or there already", "output")
         self._missing[origin, key, time] -= 1
         self._missing_notes[key, note] -= 1
@@ -89,6 +90,20 @@ class Table:
         for epoch, messages, content in kept:
             self.show(epoch, messages, content)
 
+    def judge(self, expected: Expected) -> None:
+        """Now it is known what has to be there."""
+        rows, notes = Counter(expected.rows), Counter(expected.notes)
+        rows.update(self._missing)
+        notes.update(self._missing_notes)
+        missing = [row for row, count in rows.items() if count > 0][:3]
+        wrong = [row for row, count in rows.items() if count < 0][:3]
+        if missing or wrong or any(notes.values()):
+            raise SimulationFailure(
+                f"sink v{self.vertex} has ended without {missing}, but with {wrong}; notes that are not as expected:"
+                f" {[note for note, count in notes.items() if count][:3]}",
+                "output",
+            )
+
     def some_missing(self) -> list[tuple[int, int, int]]:
         return [row for row, count in self._missing.items() if count][:3]
 
@@ -97,10 +112,10 @@ class Outside:
     """All sinks.
 
     Args:
-        expected: what each has to hold in the end, by vertex.
+        expected: what each has to hold in the end, by vertex; None: it is said in the end (``judge``).
     """
 
-    def __init__(self, expected: Mapping[int, Expected]) -> None:
+    def __init__(self, expected: Mapping[int, Expected | None]) -> None:
         self.tables = {vertex: Table(vertex, one) for vertex, one in expected.items()}
         self._expected = expected
         self._staged: dict[str, Staged] = {}
@@ -108,9 +123,9 @@ class Outside:
         self.log: LogWatch | None = None
         self.recommits = 0
 
-    def copy(self) -> Outside:
-        """As it is now."""
-        other = Outside(self._expected)
+    def copy(self, expected: Mapping[int, Expected | None] | None = None) -> Outside:
+        """As it is now; ``expected`` instead of what was."""
+        other = Outside(expected or self._expected)
         for vertex, table in self.tables.items():
             for epoch, messages in table.epochs.items():
                 other.tables[vertex].show(epoch, messages, table._content[epoch])
@@ -126,13 +141,13 @@ class Outside:
         return all(table.left == 0 for table in self.tables.values())
 
     @property
-    def rows(self) -> int:
-        """Visible ones."""
-        return sum(sum(one.rows.values()) for one in self._expected.values()) - self.left
-
-    @property
     def left(self) -> int:
         return sum(table.left for table in self.tables.values())
+
+    def judge(self, expected: Mapping[int, Expected]) -> None:
+        """It is known now what has to be there, and that everything is."""
+        for vertex, table in self.tables.items():
+            table.judge(expected[vertex])
 
     def stage(self, key: str, generation: int, columns: Columns) -> None:
         if key in self._staged:

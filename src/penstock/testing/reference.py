@@ -8,10 +8,11 @@ compared as a whole.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from penstock.protocol.elements import END_OF_TIME_US, START_OF_TIME_US
 from penstock.testing.operators import joined_origin, new_key, window_origin
 from penstock.testing.rows import MS
 from penstock.testing.settings import Settings
@@ -30,25 +31,37 @@ class Expected:
 
     rows: Counter[Row] = field(default_factory=Counter)
     notes: Counter[Note] = field(default_factory=Counter)
-    watermark_us: int = 0
+    watermark_us: int = START_OF_TIME_US
 
 
-def expected_output(settings: Settings) -> dict[int, Expected]:
-    """What the sink of each leaf holds in the end."""
+def expected_output(
+    settings: Settings, read: Mapping[int, int] | None = None, drained: bool = False
+) -> dict[int, Expected]:
+    """What the sink of each leaf holds in the end.
+
+    Args:
+        read: how many rows of each source were read, the first ones; None: all.
+        drained: event time has ended.
+    """
     made: list[Expected] = []
     for vertex, node in enumerate(settings.nodes):
-        made.append(_source(settings, vertex, node) if node.kind == "source" else _node(settings, vertex, node, made))
+        if node.kind == "source":
+            rows = node.splits * node.rows_per_split if read is None else read[vertex]
+            made.append(_source(settings, vertex, node, rows, drained))
+        else:
+            made.append(_node(settings, vertex, node, made))
     return {vertex: made[vertex] for vertex in leaves(settings.nodes)}
 
 
-def _source(settings: Settings, vertex: int, node: Node) -> Expected:
+def _source(settings: Settings, vertex: int, node: Node, rows: int, drained: bool) -> Expected:
     out = Expected()
-    for number in range(node.splits * node.rows_per_split):
+    for number in range(rows):
         key = source_key(number, settings.keys, settings.skew)
         origin = vertex * 1_000 + number // node.rows_per_split
         out.rows[origin, key, number * MS] += 1
         out.notes[key, 0] += 1
-    out.watermark_us = max((time for _, _, time in out.rows), default=0)
+    reached_us = max((time for _, _, time in out.rows), default=START_OF_TIME_US)
+    out.watermark_us = END_OF_TIME_US if drained else reached_us
     return out
 
 

@@ -77,6 +77,10 @@ class Settings(msgspec.Struct, frozen=True):
         allow_older: a corrupt snapshot is passed over to an older one (and the sink truncated); otherwise the file is
             restored from a copy.
         cold: a completed snapshot is restored from a copy of the location and run to its end.
+        until_available: every driver reads what is there when its Generation begins, and ends.
+        drain: from this step on users drain whatever runs.
+        endless: each source is one split without an end, whatever ``bounded`` says.
+        arrival_ms: how long it takes until everything is there to be found, more or less (0: it is from the beginning).
     """
 
     nodes: tuple[Node, ...]
@@ -108,11 +112,26 @@ class Settings(msgspec.Struct, frozen=True):
     cold: bool = True
     faults: tuple[Fault, ...] = ()
     snapshots: tuple[UserSnapshot, ...] = ()
+    until_available: bool = False
+    drain: int | None = None
+    endless: bool = False
+    arrival_ms: int = 0
+
+    @property
+    def cut_short(self) -> bool:
+        """What is read is for the run to say: its end comes from outside."""
+        return self.until_available or self.drain is not None
+
+    @property
+    def ends(self) -> bool:
+        """The query ends by itself at some time."""
+        return self.cut_short or (self.bounded and not self.endless)
 
     @staticmethod
     def random(seed: int) -> Settings:
         """What the seed says."""
-        return _draw(Random(f"settings {seed}"))
+        random = Random(f"settings {seed}")
+        return _with_end(random, _draw(random))
 
     @staticmethod
     def calm(seed: int) -> Settings:
@@ -198,6 +217,20 @@ def _draw(random: Random) -> Settings:
             UserSnapshot(random.choice(("auto", "aligned", "unaligned", "unaligned")), random.randrange(FAULT_STEPS))
             for _ in range(random.choice((0, 0, 1, 2, 5)))
         ),
+    )
+
+
+def _with_end(random: Random, settings: Settings) -> Settings:
+    """Some queries are ended from outside. Drawn last, so that everything else is what it was without."""
+    kind = random.choices(("", "until available", "drain", "both"), (70, 13, 14, 3))[0]
+    if not kind:
+        return settings
+    return msgspec.structs.replace(
+        settings,
+        until_available=kind in ("until available", "both"),
+        drain=random.randrange(FAULT_STEPS) if kind in ("drain", "both") else None,
+        endless=random.random() < 0.3,
+        arrival_ms=random.choice((0, 50, 300, 1_000)),
     )
 
 

@@ -16,6 +16,7 @@ from penstock.snapshot.model import SnapshotMetadata
 from penstock.testing.chance import Chance
 from penstock.testing.cold import Cut, run_cold
 from penstock.testing.driver import SimulatedDriver
+from penstock.testing.ends import check_end
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.faults import Faults
 from penstock.testing.figures import Figures, count_snapshot
@@ -61,14 +62,18 @@ class Simulation:
         self.settings = settings or Settings.random(seed)
         self.chance = Chance(seed)
         self.figures = Figures()
-        self.outside = Outside(expected_output(self.settings))
+        expected = expected_output(self.settings)
+        self.outside = Outside(dict.fromkeys(expected) if self.settings.cut_short else expected)
         self.world = World(self.settings, self.chance, self.figures, SimulatedStore(), self.outside)
-        self.world.graph = build_job(self.settings, self.outside, self.world, self.world.commits)
+        self.world.graph = build_job(
+            self.settings, self.outside, self.world, self.world.commits, lambda: self.chance.now_ms
+        )
         self.world.log.on_complete = self._snapshot_complete
         self.world.on_query_ended = self._query_ended
         self._drivers: list[SimulatedDriver] = []
         self._driver_number = 0
         self._ended = False
+        self._draining = False
         self._cut: Cut | None = None
         self._cuts = 0
         self._actor_driver = Actor("a driver starts", self._driver_starts)
@@ -86,7 +91,7 @@ class Simulation:
         self.figures.count("rows", self.settings.rows)
         self._main()
         self._settle()
-        if not self.outside.complete:
+        if not self.settings.cut_short and not self.outside.complete:
             raise SimulationFailure(f"rows are missing: {self._missing()}", "output")
         self.figures.count("commits made again", self.outside.recommits)
         if self.settings.cold and self._cut is not None:
@@ -97,6 +102,7 @@ class Simulation:
     def _main(self) -> None:
         planned: list[tuple[int, str, str]] = [(fault.step, "fault", fault.kind) for fault in self.settings.faults]
         planned += [(snapshot.step, "snapshot", snapshot.alignment) for snapshot in self.settings.snapshots]
+        planned += [] if self.settings.drain is None else [(self.settings.drain, "drain", "")]
         ahead = deque(sorted(planned))
         scheduler, chance = self.world.scheduler, self.chance
         next_step = 0
@@ -125,11 +131,15 @@ class Simulation:
     @property
     def _all_visible(self) -> bool:
         """A job without an end has put everything out, and has had some checkpoints to do it with."""
-        return not self.settings.bounded and self._cuts >= MIN_CHECKPOINTS and self.outside.complete
+        return not self.settings.ends and self._cuts >= MIN_CHECKPOINTS and self.outside.complete
 
     def _plan(self, what: str, kind: str) -> None:
         if what == "fault":
             self.faults.fire(kind)
+        elif what == "drain":
+            self._draining = True
+            for driver in list(self._drivers):
+                driver.drain()
         elif self._drivers:
             self._drivers[-1].request_snapshot(Alignment(kind))
 
@@ -160,10 +170,14 @@ class Simulation:
         driver = SimulatedDriver(f"d{self._driver_number}", self.world)
         driver.on_death = self._drivers.remove
         self._drivers.append(driver)
+        if self._draining:
+            driver.drain()
         return driver
 
-    def _query_ended(self) -> None:
-        if not self.outside.complete:
+    def _query_ended(self, driver: SimulatedDriver) -> None:
+        if self.settings.cut_short:
+            check_end(self.world, driver)
+        elif not self.outside.complete:
             raise SimulationFailure(f"the query has ended without {self._missing()}", "output")
         self._ended = True
 

@@ -1,20 +1,23 @@
-"""The sources of simulated jobs: splits of numbered rows, found a few at a time."""
+"""The sources of simulated jobs: numbered rows that are there from some moment on, found a few splits at a time."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from penstock.connectors.base import Discovery, Source, SourceReader, Split
 from penstock.operators.base import Plain
+from penstock.testing.chance import START_MS
 from penstock.testing.rows import MS, ROW, batch_of
-from penstock.testing.topology import Node
+from penstock.testing.settings import Settings
 
 AT_ONCE = 3
 """A look finds at most so many splits."""
+LOOK_AGAIN_MS = 7
+"""How often the reader of an endless split looks for more."""
 
 
 def source_key(number: int, keys: int, skew: float) -> int:
@@ -26,13 +29,30 @@ def source_key(number: int, keys: int, skew: float) -> int:
 
 @dataclass(frozen=True)
 class Content:
-    """What is in a source: row n (of all its splits) has event time n ms and origin ``1000 * vertex + split``."""
+    """What is in a source: row n (of all its splits) has event time n ms and origin ``1000 * vertex + split``.
+
+    Attributes:
+        arrival_ms: everything is there so long after the start; before, the first part of it.
+    """
 
     vertex: int
     splits: int
     rows_per_split: int
     keys: int
     skew: float
+    arrival_ms: int
+
+    def splits_at(self, now_ms: float) -> int:
+        """How many splits there are."""
+        return self._part(self.splits, now_ms)
+
+    def rows_at(self, now_ms: float) -> int:
+        """How many rows there are, where they come one by one."""
+        return self._part(self.splits * self.rows_per_split, now_ms)
+
+    def _part(self, whole: int, now_ms: float) -> int:
+        passed_ms = now_ms - START_MS
+        return whole if passed_ms >= self.arrival_ms else int(whole * passed_ms / self.arrival_ms)
 
     def batch(self, first: int, stop: int) -> pa.RecordBatch:
         numbers = range(first, stop)
@@ -50,6 +70,8 @@ class Content:
 
 
 class _Reader(SourceReader):
+    """Of splits that end."""
+
     def __init__(self, content: Content) -> None:
         self._content = content
         self._splits: deque[Split] = deque()
@@ -61,9 +83,8 @@ class _Reader(SourceReader):
         if not self._splits:
             return None
         split = self._splits[0]
-        number, at = split.spec["number"], split.position.get("at", 0)
+        number, at = split.spec["number"], position(split)
         assert isinstance(number, int)
-        assert isinstance(at, int)
         rows = self._content.rows_per_split
         stop = min(at + max_rows, rows)
         if stop == rows:
@@ -76,12 +97,66 @@ class _Reader(SourceReader):
         return tuple(self._splits)
 
 
-@dataclass(frozen=True)
+class _EndlessReader(SourceReader):
+    """Of a split in which there is always more after a while."""
+
+    def __init__(self, content: Content) -> None:
+        self._content = content
+        self._split: Split | None = None
+        self._frozen = False
+        self._stop: int | None = None
+        self._caught_up = False
+
+    def add_split(self, split: Split) -> None:
+        self._split = split
+
+    def poll(self, max_rows: int, now_ms: int) -> pa.RecordBatch | None:
+        if self._split is None:
+            return None
+        there = self._content.rows_at(now_ms) if self._stop is None else self._stop
+        if self._frozen:
+            self._stop = there
+        at = position(self._split)
+        stop = min(at + max_rows, max(at, there))
+        self._caught_up = at == stop
+        if at == stop:
+            return None
+        self._split = Split(self._split.split_id, self._split.spec, {"at": stop})
+        return self._content.batch(at, stop)
+
+    def snapshot(self) -> Sequence[Split]:
+        return () if self._split is None else (self._split,)
+
+    def caught_up(self) -> bool:
+        return self._caught_up
+
+    def freeze(self) -> None:
+        self._frozen, self._caught_up = True, False
+
+    def wake_after_ms(self) -> int:
+        return LOOK_AGAIN_MS
+
+
+def position(split: Split) -> int:
+    """How many of its rows are read."""
+    at = split.position.get("at", 0)
+    assert isinstance(at, int)
+    return at
+
+
+@dataclass
 class SimulatedSource(Source):
-    """``bounded``: says when it has found everything."""
+    """``bounded``: says when it has found everything. ``clock_ms``: when it is.
+
+    Attributes:
+        frozen: how many splits were there when it was frozen.
+    """
 
     content: Content
     bounded: bool
+    endless: bool
+    clock_ms: Callable[[], float]
+    frozen: int | None = field(default=None, init=False)
     schema = ROW
 
     def describe(self) -> str:
@@ -89,13 +164,26 @@ class SimulatedSource(Source):
 
     def discover(self, state: Plain, parallelism: int) -> Discovery:
         found = state if isinstance(state, int) else 0
-        behind = min(found + 1 + found % AT_ONCE, self.content.splits)
-        splits = tuple(Split(f"split-{number}", {"number": number}) for number in range(found, behind))
-        return Discovery(splits, behind, finished=self.bounded and behind == self.content.splits)
+        if self.endless:
+            splits = [] if found else [Split("split-0", {"number": 0})]
+            return Discovery(splits, 1, finished=self.frozen is not None)
+        there = self.content.splits_at(self.clock_ms()) if self.frozen is None else self.frozen
+        behind = min(found + 1 + found % AT_ONCE, max(there, found))
+        splits = [Split(f"split-{number}", {"number": number}) for number in range(found, behind)]
+        all_found = behind >= there if self.frozen is not None else self.bounded and behind == self.content.splits
+        return Discovery(splits, behind, finished=all_found)
+
+    def freeze(self) -> None:
+        self.frozen = self.content.splits_at(self.clock_ms())
 
     def create_reader(self) -> SourceReader:
-        return _Reader(self.content)
+        return _EndlessReader(self.content) if self.endless else _Reader(self.content)
 
 
-def content_of(vertex: int, node: Node, keys: int, skew: float) -> Content:
-    return Content(vertex, node.splits, node.rows_per_split, keys, skew)
+def source_of(settings: Settings, vertex: int, clock_ms: Callable[[], float]) -> SimulatedSource:
+    """The source of one vertex, as one driver has it. Of several, each takes its own time to fill."""
+    node = settings.nodes[vertex]
+    several = sum(one.kind == "source" for one in settings.nodes) > 1
+    arrival_ms = settings.arrival_ms * (vertex % 3 if several else 1)
+    content = Content(vertex, node.splits, node.rows_per_split, settings.keys, settings.skew, arrival_ms)
+    return SimulatedSource(content, settings.bounded, settings.endless, clock_ms)

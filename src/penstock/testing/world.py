@@ -85,7 +85,7 @@ class World:
         outside.log = self.log
         self.options = settings.options()
         self.process: Process | None = None
-        self.on_query_ended: Callable[[], None] = lambda: None
+        self.on_query_ended: Callable[[SimulatedDriver], None] = lambda driver: None
         self.interference: Interference | None = None
         self.newest_generation = 0
         self.quiet = False
