@@ -255,8 +255,8 @@ def ends(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        (1, r"it exited with status 3"),
-        (2, r"killed by SIGSEGV"),
+        (1, r"the end of its process, which exited with status 3"),
+        (2, r"the end of its process, which was killed by SIGSEGV"),
         (3, r"KeyError: 'by the user'"),
         (4, r"SystemExit: enough"),
     ],

@@ -147,10 +147,10 @@ class FunctionProcess:
         try:
             status = self._process.wait(EXIT_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            return FunctionError(self._label, f"EOFError: its process {self.pid} closed its connection and lives on")
-        if status < 0:
-            return FunctionError(self._label, f"the end of its process {self.pid}: killed by {_signal_name(-status)}")
-        return FunctionError(self._label, f"the end of its process {self.pid}: it exited with status {status}")
+            return FunctionError(self._label, "EOFError: its process closed its connection and lives on")
+        # No process id: the same end at the same position is to look the same.
+        how = f"was killed by {_signal_name(-status)}" if status < 0 else f"exited with status {status}"
+        return FunctionError(self._label, f"the end of its process, which {how}")
 
 
 def _pickled(task: Task) -> bytes:

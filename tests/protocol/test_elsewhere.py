@@ -1,0 +1,163 @@
+"""Operators whose rows are worked on in another process: what a subtask does meanwhile."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from hand_driven import HandDriven, Log, batch_of, graph_of
+
+from penstock.errors import FunctionError
+from penstock.ids import ChannelId, SubtaskId
+from penstock.operators.base import Operator
+from penstock.protocol.elements import Alignment, Barrier, Buffer, Watermark
+from penstock.runtime.host import Arrived
+from penstock.runtime.slicing import FIRST_ROWS
+
+
+class Elsewhere(Operator):
+    """Keeps one batch until ``done`` says how it went."""
+
+    def __init__(self) -> None:
+        self.inside: list[pa.RecordBatch] = []
+        self.done: bool | FunctionError = False
+        self.taken: list[int] = []
+        self.waited = 0
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        assert not self.inside, "no input while a call is under way"
+        self.inside.append(batch)
+        self.taken.append(batch.num_rows)
+        yield from ()
+
+    def under_way(self) -> bool:
+        return bool(self.inside)
+
+    def lags(self) -> bool:
+        return bool(self.inside)
+
+    def collect(self) -> Iterator[pa.RecordBatch]:
+        if isinstance(self.done, FunctionError):
+            raise self.done
+        if self.done and self.inside:
+            yield self.inside.pop()
+
+    def finish_epoch(self) -> Iterator[pa.RecordBatch]:
+        if self.inside:
+            self.waited += 1
+            yield self.inside.pop()
+
+
+def elsewhere(job: HandDriven, vertex: int, index: int) -> Elsewhere:
+    operator = job.operator(vertex, index)
+    assert isinstance(operator, Elsewhere)
+    return operator
+
+
+def test_a_step_takes_no_more_input_until_the_results_are_here() -> None:
+    job = HandDriven(graph_of(middle=Elsewhere))
+    job.read_everything(2_000)
+    job.run(vertices=(0, 1))
+    for index in range(2):
+        (rows,) = elsewhere(job, 1, index).taken
+        assert rows <= FIRST_ROWS
+        assert not job.step(1, index)
+        assert job.at(1, index).gate.queued_bytes > 0
+        elsewhere(job, 1, index).done = True
+    job.run()
+    written = [job.writer(i).rows for i in range(2)]
+    assert sorted(written[0] + written[1]) == list(range(2_000))
+    assert max(elsewhere(job, 1, 0).taken) > FIRST_ROWS, "slices grow by what they took, wherever that was"
+    job.close()
+
+
+@pytest.mark.parametrize("alignment", [Alignment.UNALIGNED, Alignment.ALIGNED])
+def test_a_barrier_waits_for_the_call_under_way_and_for_no_other(alignment: Alignment) -> None:
+    job = HandDriven(graph_of(middle=Elsewhere))
+    job.read_everything(2_000)
+    job.run(vertices=(0, 1))
+    job.trigger(1, alignment)
+    job.run(vertices=(0,))
+    job.run(vertices=(0, 1, 2))
+    if alignment is Alignment.ALIGNED:
+        assert not job.captures.keys() & {(1, SubtaskId(1, 0)), (1, SubtaskId(1, 1))}, "rows before it are not through"
+        for index in range(2):
+            elsewhere(job, 1, index).done = True
+        job.run()
+    captures = {subtask: capture for (_, subtask), capture in job.captures.items()}
+    assert len(captures) == 6
+    staged: list[int] = []
+    for index in range(2):
+        assert elsewhere(job, 1, index).waited <= 1
+        for message in captures[SubtaskId(2, index)].pending_messages.values():
+            staged += ast.literal_eval(message.decode())
+    flying = [
+        value
+        for capture in captures.values()
+        for c in capture.inflight
+        for value in c.buffer.payload.slice(c.offset, c.rows).column(1).to_pylist()  # type: ignore[attr-defined]
+    ]
+    assert not any(capture.splits for capture in captures.values()), "everything was read"
+    assert sorted(staged + flying) == list(range(2_000)), "consumed or captured, each row once"
+    job.close()
+
+
+def test_no_watermark_passes_rows_that_are_away() -> None:
+    job = HandDriven(graph_of(middle=Elsewhere, parallelism=1))
+    job.step(2)
+    job.deliver(1)  # its first credit
+    source = job.at(0, 0)
+    source._emit(batch_of([1, 2, 3]))
+    source.outputs.watermark(77)
+    job.step(0)
+    job.run(vertices=(0, 1), edges=(0,))
+    out = ChannelId(1, 0, 0)
+    assert not job.links.get(out)
+    elsewhere(job, 1, 0).done = True
+    while job.step(1, 0):
+        job.now_ms += 100
+    job.now_ms += 100
+    job.step(1, 0)
+    kinds = [type(element) for element in job.links[out]]
+    assert kinds == [Buffer, Watermark]
+    job.close()
+
+
+def test_a_source_asks_for_more_when_its_rows_are_back() -> None:
+    job = HandDriven(graph_of(first=Elsewhere))
+    job.step(0)
+    asked = len(job.requests)
+    job.assign(0, 0, 10)
+    job.run(vertices=(0,))
+    assert len(job.requests) == asked
+    elsewhere(job, 0, 0).done = True
+    job.run(vertices=(0,))
+    assert job.requests[asked:] == [(SubtaskId(0, 0), 0, None)]
+    job.close()
+
+
+def test_a_failure_elsewhere_tells_the_rows_it_was_given() -> None:
+    job = HandDriven(graph_of(middle=Elsewhere, last=Log))
+    job.read_everything(100)
+    job.run(vertices=(0, 1))
+    elsewhere(job, 1, 0).done = FunctionError("f", "ValueError: no", "Traceback")
+    with pytest.raises(FunctionError) as caught:
+        job.step(1, 0)
+    assert caught.value.position
+    assert caught.value.message == "ValueError: no"
+    job.close()
+
+
+def test_barriers_pass_on_while_rows_are_away() -> None:
+    job = HandDriven(graph_of(middle=Elsewhere))
+    job.read_everything(2_000)
+    job.run(vertices=(0, 1))
+    barrier = Barrier(1, Alignment.UNALIGNED, None, 0)
+    for producer in range(2):
+        job.at(1, 0).inbox.append(Arrived(ChannelId(0, producer, 0), barrier))
+    job.step(1, 0)
+    assert (1, SubtaskId(1, 0)) in job.captures
+    assert elsewhere(job, 1, 0).waited == 1
+    job.close()
