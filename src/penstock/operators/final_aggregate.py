@@ -15,6 +15,7 @@ from penstock.operators.accumulators import create_accumulator
 from penstock.operators.aggregate_calls import AggregateCall, buffer_fields
 from penstock.operators.base import Operator, OperatorContext, OperatorState
 from penstock.operators.batches import make_batch
+from penstock.operators.event_time import moments
 from penstock.state.table import CapturedTables, KeyedTable, stored_schema
 from penstock.state.vector import Rows, Vector
 
@@ -128,19 +129,15 @@ class FinalAggregateOperator(Operator):
     def _without_late_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if self._spec.event_time is None:
             return batch
-        times = batch.column(self._spec.event_time.column)
-        if pa.types.is_struct(times.type):
-            times = times.flatten()[1]
-        known = times.is_valid().to_numpy(zero_copy_only=False)
-        moments = times.view(pa.int64()).fill_null(0).to_numpy()
+        times, known = moments(batch.column(self._spec.event_time.column))
         if self._watermark_us is not None:
-            late = known & (moments <= self._watermark_us)
+            late = known & (times <= self._watermark_us)
             count = int(np.count_nonzero(late))
             if count:
                 self._dropped += count
-                batch, moments, known = batch.filter(pa.array(~late)), moments[~late], known[~late]
+                batch, times, known = batch.filter(pa.array(~late)), times[~late], known[~late]
         if known.any():
-            earliest = int(moments[known].min())
+            earliest = int(times[known].min())
             self._earliest_us = earliest if self._earliest_us is None else min(earliest, self._earliest_us)
         return batch
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from penstock.graph.model import OperatorSpec
 from penstock.operators.base import Operator, OperatorContext
+from penstock.operators.event_time import moments
 
 LATE_PORT = "late"
 
@@ -42,28 +43,16 @@ class LateRowsOperator(Operator):
         self._emit = context.emit
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        late = self._is_late(batch)
-        count = 0 if late is None else int(np.count_nonzero(late))
-        if count:
-            assert late is not None
-            self._late += count
-            columns = list(range(self._spec.columns))
-            self._emit(LATE_PORT, batch.select(columns).filter(pa.array(late)))
-            batch = batch.filter(pa.array(~late))
+        if self._watermark_us is not None:
+            times, known = moments(batch.column(self._spec.event_time))
+            late = known & (times <= self._watermark_us)
+            count = int(np.count_nonzero(late))
+            if count:
+                self._late += count
+                self._emit(LATE_PORT, batch.select(list(range(self._spec.columns))).filter(pa.array(late)))
+                batch = batch.filter(pa.array(~late))
         if batch.num_rows:
             yield batch
-
-    def _is_late(self, batch: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.bool_]] | None:
-        if self._watermark_us is None:
-            return None
-        times = batch.column(self._spec.event_time)
-        if pa.types.is_struct(times.type):
-            times = times.flatten()[1]
-        known = times.is_valid().to_numpy(zero_copy_only=False)
-        late: np.ndarray[tuple[int], np.dtype[np.bool_]] = known & (
-            times.view(pa.int64()).fill_null(0).to_numpy() <= self._watermark_us
-        )
-        return late
 
     def advance(self, watermark_us: int) -> Iterator[pa.RecordBatch]:
         if self._watermark_us is None or watermark_us > self._watermark_us:
