@@ -123,7 +123,7 @@ def test_a_look_that_was_out_when_the_source_was_frozen_is_not_the_last() -> Non
     machine.handle(ReadersRun(), 1)
     assert machine.handle(Freeze(), 2) == [FreezeSource(VERTEX), FreezeReaders(VERTEX)]
     machine.handle(Requested(0, 0, None, frozen=True), 3)
-    assert machine.handle(Discovered((), 0), 4) == []
+    assert machine.handle(Discovered((), 0), 4) == [], "it began before"
     assert machine.handle(LookAround(), 4 + EMPTY_LOOK_PAUSE_MS) == [Discover(VERTEX, 0)]
     assert machine.handle(Discovered((), 0, finished=True), 200) == [Dry(VERTEX, START_OF_TIME_US), Ended(VERTEX)]
 

@@ -368,7 +368,9 @@ class SplitAssigner:
             self._next_look_ms = now_ms + FOUND_LOOK_PAUSE_MS
             return self._assign()
         self._next_look_ms = now_ms + EMPTY_LOOK_PAUSE_MS
-        return self._say_dry(self._watermark_us) if self._look_counts and self.all_idle else []
+        if self._finished or not self._look_counts or not self.all_idle:
+            return []
+        return self._say_dry(self._watermark_us)
 
     def _say_dry(self, watermark_us: int | None) -> list[Command]:
         if self._dry and self._dry_at_us == watermark_us:
