@@ -114,6 +114,15 @@ def test_partition_directories(spark: SparkSession, tmp_path: Path, kind: str, d
         discover_all(source)
 
 
+@pytest.mark.parametrize("kind", ["parquet", "orc", "text"])
+def test_a_partition_alone_counts_the_rows(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    spark.range(20).selectExpr("cast(id as string) id", "id % 2 k").write.partitionBy("k").format(kind).save(
+        str(tmp_path / "in")
+    )
+    source = FileSource(kind, str(tmp_path / "in"), pa.schema([("k", pa.int32())]), partitions=["k"])
+    assert sorted(check_replay(source, steps=3, max_rows=3)) == [(0,)] * 10 + [(1,)] * 10
+
+
 def test_partition_values_that_do_not_fit_are_named(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "k=1").mkdir()
     (tmp_path / "k=1" / "a").write_text("x")

@@ -100,6 +100,11 @@ class FileColumns:
         return pa.repeat(pa.scalar(value, field.type), rows)
 
 
+def rows_without_columns(count: int) -> pa.RecordBatch:
+    """Rows that have a number only: Arrow makes such a batch from nothing else."""
+    return pa.RecordBatch.from_struct_array(pa.StructArray.from_arrays([pa.nulls(count)], names=["_"])).select([])
+
+
 def _unescaped(text: str) -> str:
     """Spark writes single bytes as ``%3A`` and leaves what is not ASCII alone."""
     return unquote(text, encoding="latin-1")

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import orc
 
+from penstock.connectors.file_columns import rows_without_columns
 from penstock.connectors.julian import julian_to_gregorian_days
 from penstock.connectors.option_texts import OptionTexts
 from penstock.connectors.parquet_files import BATCH_ROWS, ParquetFormat, find_columns
@@ -46,8 +47,8 @@ class OrcFormat:
         columns = find_columns(path, self.schema, file.schema)
         names = [name for name in columns if name is not None]
         conformed = ParquetFormat(self.schema).conformed
-        for index in range(file.nstripes):
-            stripe = file.read_stripe(index, columns=names)
+        for index in range(file.nstripes if names else 1):
+            stripe = file.read_stripe(index, columns=names) if names else rows_without_columns(file.nrows)
             for start in range(0, stripe.num_rows, BATCH_ROWS):
                 batch = stripe.slice(start, BATCH_ROWS)
                 dropped = min(skip_rows, batch.num_rows)

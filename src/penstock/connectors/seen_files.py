@@ -3,7 +3,7 @@
 A file is known by 128 bits of its name's hash, with its modification time: 24 bytes, whatever its name. The set is a
 list of sorted, immutable *segments*; what a look finds becomes one, and neighbours of like size are merged, so that
 there are no more than log2(files) of them and each entry is written no oftener than that. Snapshots store a segment
-once and refer to it (``connectors/blob.py``).
+once and refer to it (``snapshot/blob.py``).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from penstock.connectors.blob import Blob
 from penstock.connectors.file_listing import FoundFile
 from penstock.operators.base import Plain
+from penstock.snapshot.blob import Blob
 
 _HASH_BYTES = 16
 _KEYS = np.dtype(f"S{_HASH_BYTES}")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from penstock.connectors.file_columns import rows_without_columns
 from penstock.connectors.option_texts import OptionTexts
 from penstock.connectors.text_lines import LineFormat, parse_line_format
 from penstock.errors import ConfigError
@@ -41,5 +42,5 @@ class TextFormat:
 
     def _batch(self, texts: list[str]) -> pa.RecordBatch:
         if not len(self.schema):
-            return pa.RecordBatch.from_struct_array(pa.array([{}] * len(texts), pa.struct([])))
+            return rows_without_columns(len(texts))
         return pa.record_batch([pa.array(texts, pa.string())], schema=self.schema)

@@ -13,9 +13,9 @@ import msgspec
 import pyarrow as pa
 import xxhash
 
-from penstock.connectors.blob import Blob
 from penstock.errors import CorruptSnapshot
 from penstock.operators.base import Plain
+from penstock.snapshot.blob import Blob
 from penstock.snapshot.model import SectionRef, SnapshotMetadata, SourceManifest
 from penstock.snapshot.sections import SectionWriter, data_path, read_verified
 from penstock.snapshot.store import Store
