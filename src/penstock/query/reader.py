@@ -13,7 +13,7 @@ def readStream(spark: SparkSession) -> DataStreamReader:  # noqa: N802 - the nam
     return DataStreamReader(spark)
 
 
-class DataStreamReader(SparkReader):
+class DataStreamReader(SparkReader):  # type: ignore[misc]
     """PySpark's ``DataStreamReader``; all its methods are PySpark's own."""
 
     def format(self, source: str) -> DataStreamReader:

@@ -25,7 +25,7 @@ _COLUMNS = (
 _HEADERS = ", headers array<struct<key: string, value: binary>>"
 
 
-class KafkaDataSource(DataSource):
+class KafkaDataSource(DataSource):  # type: ignore[misc]
     """What Spark's analysis needs to know of a Kafka source. Spark itself cannot run it."""
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Spark's side of the lane: a DSv2 ``MicroBatchStream``, driven range by range as Spark's own micro-batches drive it."""
+"""Spark's side of the lane: a DSv2 ``MicroBatchStream``, driven range by range as Spark's micro-batches drive it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SparkLane:
     def latest(self, start: str) -> str:
         if not self._is("SupportsAdmissionControl"):
             return str(self._stream.latestOffset().json())
-        return self._limited(start, self._stream.getDefaultReadLimit())
+        return self._limited(start, self._default_limit())
 
     def freeze(self, start: str) -> str | None:
         if self._is("SupportsTriggerAvailableNow"):
@@ -49,6 +49,8 @@ class SparkLane:
 
     def stage(self, start: str, end: str, directory: str) -> None:
         jvm, none = self._spark._jvm, self._spark._jvm.scala.Option.empty()
+        # A physical plan belongs to its thread's session, and this is a thread of Penstock's.
+        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(self._spark._jsparkSession)
         begin, until = self._stream.deserializeOffset(start), self._stream.deserializeOffset(end)
         physical = jvm.org.apache.spark.sql.execution.datasources.v2.MicroBatchScanExec(
             self._node.output(), self._scan, self._stream, begin, until, none, none
@@ -72,14 +74,26 @@ class SparkLane:
     def _jvm_streaming(self) -> Any:
         return self._spark._jvm.org.apache.spark.sql.connector.read.streaming
 
+    def _default_limit(self) -> Any:
+        """By reflection: py4j does not find the default methods of interfaces."""
+        gateway = self._spark.sparkContext._gateway
+        lang = self._spark._jvm.java.lang
+        method = self._interface("SupportsAdmissionControl").getMethod(
+            "getDefaultReadLimit", gateway.new_array(lang.Class, 0)
+        )
+        return method.invoke(self._stream, gateway.new_array(lang.Object, 0))
+
     def _limited(self, start: str, limit: Any) -> str:
         latest = self._stream.latestOffset(self._stream.deserializeOffset(start), limit)
         return start if latest is None else str(latest.json())
 
     def _is(self, interface: str) -> bool:
-        loader = self._spark._jvm.java.lang.Thread.currentThread().getContextClassLoader()
-        found = self._spark._jvm.java.lang.Class.forName(f"{_STREAMING}.{interface}", False, loader)
-        return bool(found.isInstance(self._stream))
+        return bool(self._interface(interface).isInstance(self._stream))
+
+    def _interface(self, name: str) -> Any:
+        lang = self._spark._jvm.java.lang
+        loader = lang.Thread.currentThread().getContextClassLoader()
+        return lang.Class.forName(f"{_STREAMING}.{name}", False, loader)
 
 
 def can_read(node: Any) -> bool:
