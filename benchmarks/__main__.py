@@ -10,6 +10,7 @@ from benchmarks import (
     backpressure,
     concurrency,
     exchange,
+    file_sink,
     harness,
     inflight_target,
     isolation,
@@ -28,6 +29,7 @@ BENCHMARKS = {
     "recovery": recovery.run,
     "parquet_jobs": parquet_jobs.run,
     "isolation": isolation.run,
+    "file_sink": file_sink.run,
 }
 MASTERS = {"parquet_jobs": parquet_jobs.MASTER}
 

@@ -54,14 +54,16 @@ def session(master: str = MASTER) -> Iterator[SparkSession]:
 
 
 @contextmanager
-def running(df: DataFrame, mode: str = "append", **options: str) -> Iterator[StreamingQuery]:
-    """The DataFrame as a Penstock query on two slots with a noop sink and no periodic checkpoint unless asked for."""
+def running(
+    df: DataFrame, mode: str = "append", sink: str = "noop", path: str | None = None, **options: str
+) -> Iterator[StreamingQuery]:
+    """The DataFrame as a Penstock query on two slots, to nowhere and without periodic checkpoints unless asked for."""
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as location:
-        writer = penstock.writeStream(df).format("noop").outputMode(mode).option("checkpointLocation", location)
+        writer = penstock.writeStream(df).format(sink).outputMode(mode).option("checkpointLocation", location)
         settings = {"parallelism": str(SLOTS), "checkpoint.interval": "1h", **options}
         for name, value in settings.items():
             writer = writer.option(f"spark.penstock.{name}", value)
-        query = writer.start()
+        query = writer.start(path)
         LOCATIONS[query.runId] = Path(location)
         try:
             yield query

@@ -278,6 +278,23 @@ def isolation(result: dict[str, Any]) -> str:
     return "\n".join([*lines, "", note, "", f"({_machine(result)})", ""])
 
 
+def file_sink(result: dict[str, Any]) -> str:
+    lines = [
+        "## The Parquet sink",
+        "",
+        "Two slots, two integer columns, a commit every second. `reference` is plain pyarrow, two threads with a",
+        "`ParquetWriter` and a file each; `writer` the sink's writer and committer without an engine; `query` a query",
+        "from a source that makes rows as fast as it is asked. Rounds alternate; the ratio is the median of the",
+        "rounds' ratios. The target is 0.5 for `query`.",
+        "",
+        _row("", "M rows/s (median)", "ratio to the reference"),
+        _row("---", "---:", "---:"),
+    ]
+    for name, rates in result["rows_per_second"].items():
+        lines.append(_row(name, f"{statistics.median(rates) / 1e6:.1f}", f"{result['ratio_to_reference'][name]:.2f}"))
+    return "\n".join([*lines, "", f"({_machine(result)})", ""])
+
+
 SECTIONS = {
     "exchange": exchange,
     "throughput": throughput,
@@ -287,6 +304,7 @@ SECTIONS = {
     "recovery": recovery,
     "parquet_jobs": parquet_jobs,
     "isolation": isolation,
+    "file_sink": file_sink,
 }
 
 

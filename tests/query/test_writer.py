@@ -91,7 +91,7 @@ def test_exactly_one_known_trigger(rate: DataFrame, triggers: dict[str, Any]) ->
 
 @pytest.mark.parametrize(
     ("method", "arguments"),
-    [("foreach", [print]), ("foreachBatch", [print]), ("toTable", ["t"]), ("partitionBy", ["a"]), ("clusterBy", ["a"])],
+    [("foreach", [print]), ("foreachBatch", [print]), ("toTable", ["t"]), ("clusterBy", ["a"])],
 )
 def test_what_is_not_yet_is_refused_by_name(rate: DataFrame, tmp_path: Path, method: str, arguments: list[Any]) -> None:
     writer = penstock.writeStream(rate).option("checkpointLocation", str(tmp_path / "c"))

@@ -115,6 +115,14 @@ class Bundles:
                 case State.DONE:
                     shutil.rmtree(self._path(name, state))
 
+    def remove_empty(self, name: str) -> None:
+        """A bundle without files; one into which a file comes meanwhile stays: that is an error."""
+        while (state := self.state(name)) is not None:
+            top = self._path(name, state)
+            for directory in sorted((path for path in top.rglob("*") if path.is_dir()), reverse=True):
+                directory.rmdir()
+            top.rmdir()
+
     def _publish(self, name: str, final: str) -> None:
         target = self._root / final
         if not target.exists():

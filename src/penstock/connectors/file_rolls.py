@@ -165,11 +165,12 @@ class Rolls:
 
     def _finish(self, name: str) -> None:
         first = self._bundles.first_file(name)
-        final = ""  # of an empty bundle there is nothing to publish
-        if first is not None:
-            token = name.partition("-")[0][len(_ROLL) :]
-            final = (first.parent / rolled_name(self._query_id, token, first.name)).as_posix()
-        self._bundles.finish(name, final)
+        if first is None:
+            self._bundles.remove_empty(name)
+            return
+        token = name.partition("-")[0][len(_ROLL) :]
+        final = first.parent / rolled_name(self._query_id, token, first.name)
+        self._bundles.finish(name, final.as_posix())
 
     def _found(self) -> Iterator[tuple[str, Path]]:
         for path in sorted(self._kept.rglob("*") if self._kept.exists() else ()):

@@ -60,7 +60,7 @@ def create_exclusively(path: Path, content: bytes, mode: int = 0o644) -> bool:
 
 def fsync_tree(directory: Path, root: Path) -> None:
     """Make names in a directory durable, and its own name up to ``root``, which contains it."""
-    fsync_directory(directory)
-    while directory != root:
-        directory = directory.parent
-        fsync_directory(directory)
+    for place in (directory, *directory.parents):
+        fsync_directory(place)
+        if place == root:
+            return

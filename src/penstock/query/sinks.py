@@ -29,7 +29,12 @@ from penstock.spark.data_sources import registered_data_source
 __all__ = ["BUILT_IN", "MemoryView", "Output", "SinkKind", "SinkRequest", "choose_sink"]
 
 BUILT_IN = ("console", "memory", "noop", *FILE_FORMATS)
-_NOT_YET = ("delta", "iceberg", "kafka", "orc")
+_NOT_YET = {
+    "delta": "",
+    "iceberg": "",
+    "kafka": "",
+    "orc": " (Spark reads neither the timestamps nor the dates before 1582 of Arrow's ORC files as they were written)",
+}
 
 
 def choose_sink(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Output:
@@ -52,7 +57,9 @@ def choose_sink(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Outpu
     if source is not None:
         return _python(df, request, source, schema)
     if name in _NOT_YET:
-        raise NotYet(f"format {name!r} is not written yet; use parquet, or a Python DataSource with a streamWriter")
+        raise NotYet(
+            f"format {name!r} is not written yet{_NOT_YET[name]}; use parquet, or a Python DataSource with a streamWriter"
+        )
     raise ConfigError(
         f"format {request.format!r} is unknown: choose {', '.join(BUILT_IN)}, or register a Python DataSource "
         "of this name with spark.dataSource.register"
