@@ -153,3 +153,12 @@ def test_names_replace_positions(raw: DataFrame) -> None:
     graph = graph_of(named.where("total > 1"), named.select("key"))
     assert shape(graph)[1].startswith("by-key ")
     assert shape(graph)[0].startswith("orders watermark-0")
+
+
+def test_a_with_clause_is_for_one_output(raw: DataFrame) -> None:
+    raw.createOrReplaceTempView("events")
+    text = "WITH big AS (SELECT key, value FROM events WHERE value > 3) SELECT key FROM big WHERE key > 1"
+    df = raw.sparkSession.sql(text)
+    assert shape(graph_of(df)) == ["source-0 filter-0 project-0 sink-0"]
+    with pytest.raises(NotSupported, match=r"WithCTE: several outputs do not share a WITH clause"):
+        graph_of(df, raw.select("key"))

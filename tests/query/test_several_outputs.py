@@ -140,7 +140,10 @@ def about(location: str | None = None, trigger: Trigger | None = None, **options
 
 def test_what_the_writers_say_about_the_query_is_put_together() -> None:
     got = combined([about(), about("/c", parallelism="2"), about("/c/", Trigger("5s"), parallelism="2", other="x")])
-    assert got == QueryRequest(None, "/c", {"parallelism": "2", "other": "x"}, Trigger("5s"))
+    said = {"parallelism": "2", "other": "x", "checkpoint.interval": "5s"}
+    assert got == QueryRequest(None, "/c", said, Trigger("5s"))
+    often = {"checkpoint.interval": "5000ms"}
+    assert combined([about(trigger=Trigger("5s")), about(**often)]).trigger == Trigger("5s")
     assert combined([about(), QueryRequest("b", None, {}), QueryRequest("c", None, {})]).name == "b"
 
 
@@ -149,7 +152,9 @@ def test_what_the_writers_say_about_the_query_is_put_together() -> None:
     [
         (about("/c"), about("/d"), "checkpointLocation: output 1 says /c, output 2 says /d"),
         (about(parallelism="2"), about(parallelism="3"), "parallelism: output 1 says 2, output 2 says 3"),
-        (about(trigger=Trigger("5s")), about(trigger=Trigger("6s")), "trigger: .*5s.*6s"),
+        (about(trigger=Trigger("5s")), about(trigger=Trigger("6s")), "interval: output 1 says 5s, output 2 says 6s"),
+        (about(trigger=Trigger("5s")), about(**{"checkpoint.interval": "6s"}), "interval: output 1 says 5s.* says 6s"),
+        (about(trigger=Trigger("5s")), about(trigger=Trigger(until_available=True)), "trigger: output 1 says Trigger"),
     ],
 )
 def test_contradictions_name_both_values(one: QueryRequest, other: QueryRequest, message: str) -> None:

@@ -80,6 +80,8 @@ def plan_tree(plans: Sequence[tuple[JavaTree, str]]) -> Segment:
         ConfigError: the plans have no source in common; late rows without the aggregation that drops them; one
             operator with two names, or two with one.
     """
+    if len(plans) == 1:
+        return _alone(*plans[0])
     lines = [Line(output, mode, _line(plan)) for output, (plan, mode) in enumerate(plans)]
     marks = {line.output: mark for line in lines if (mark := _late_mark(line)) is not None}
     main = [line for line in lines if line.output not in marks]
@@ -97,6 +99,15 @@ def plan_tree(plans: Sequence[tuple[JavaTree, str]]) -> Segment:
         _attach_late(root, lines[output], at)
     _lift_watermark(root)
     _give_names(root, plans)
+    return root
+
+
+def _alone(plan: JavaTree, mode: str) -> Segment:
+    """One output shares with nobody: its analysed plan need not be a line, as long as the optimised one is."""
+    root = Segment(list(preorder(plan))[::-1], mode, [0])
+    if any(late_of(node) is not None for node in root.nodes):
+        raise _late_alone()
+    _give_names(root, [(plan, mode)])
     return root
 
 

@@ -58,6 +58,9 @@ NODES: dict[str, Refusal] = {
     "GlobalLimit": LIMIT,
     "LocalLimit": LIMIT,
     "RebalancePartitions": Refusal("the rebalance hint is not used", "write df.repartition(n)"),
+    "WithCTE": Refusal(
+        "several outputs do not share a WITH clause", "register it as a temporary view, or start a query for each"
+    ),
     "CollectMetrics": _planned("observe() is not run yet", "read query.lastProgress"),
 }
 

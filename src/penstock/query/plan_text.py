@@ -31,5 +31,6 @@ def _vertex_lines(vertex: Vertex, extended: bool) -> list[str]:
 
 def _edge_line(edge: Edge, extended: bool) -> str:
     keys = f"({', '.join(edge.schema.field(position).name for position in edge.key_columns)})"
-    line = f"  --{edge.kind.value}{keys if edge.key_columns else ''}--> vertex {edge.consumer}"
+    port = f" of {edge.port}" if edge.port else ""
+    line = f"  --{edge.kind.value}{keys if edge.key_columns else port}--> vertex {edge.consumer}"
     return line + (f"  [{', '.join(f'{field.name} {field.type}' for field in edge.schema)}]" if extended else "")

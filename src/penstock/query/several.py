@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from penstock.config import duration_ms
 from penstock.connectors.local_files import local_path
 from penstock.errors import ConfigError, PenstockError
 from penstock.query.sink_request import SinkKind
@@ -15,6 +16,7 @@ from penstock.query.triggers import Trigger
 from penstock.query.writer import DataStreamWriter
 
 _T = TypeVar("_T")
+INTERVAL = "checkpoint.interval"
 
 
 def start(writers: Sequence[DataStreamWriter]) -> StreamingQuery:
@@ -59,7 +61,11 @@ def combined(requests: Sequence[QueryRequest]) -> QueryRequest:
     options = {
         name: _agreed(name, [request.engine_options.get(name) for request in requests])
         for name in dict.fromkeys(name for request in requests for name in request.engine_options)
+        if name != INTERVAL
     }
+    # A writer's trigger says how often, and goes before its own option.
+    intervals = [request.trigger.interval or request.engine_options.get(INTERVAL) for request in requests]
+    options[INTERVAL] = _agreed(INTERVAL, intervals, lambda text: duration_ms(INTERVAL, text))
     return QueryRequest(
         names[0] if names else None,
         _agreed("checkpointLocation", [request.checkpoint_location for request in requests], _path),
