@@ -50,3 +50,11 @@ def test_dynamic_allocation_without_a_bound_needs_a_number() -> None:
     with pytest.raises(ConfigError, match=r"set spark\.dynamicAllocation\.maxExecutors") as caught:
         launcher(CLUSTER, DYNAMIC, total=4).default_parallelism(128)
     assert "spark.penstock.parallelism" in str(caught.value)
+
+
+def test_a_local_master_has_no_executors_to_allocate_or_lose() -> None:
+    """As in Spark; local-cluster has."""
+    bounded = DYNAMIC | {"spark.dynamicAllocation.maxExecutors": "8", "spark.decommission.enabled": "true"}
+    local, small_cluster = launcher("local[4]", bounded, 4), launcher("local-cluster[2,1,512]", bounded, 2)
+    assert (local.free_slots(), local.decommissions) == (4, False)
+    assert (small_cluster.free_slots(), small_cluster.decommissions) == (8, True)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from penstock.errors import GenerationFailed
 from penstock.runtime import slot
@@ -47,3 +50,22 @@ def test_a_slot_is_where_spark_says_its_executor_is(
     run_slot(context(0), task(), gang=True)
     run_slot(context(1, addresses=addresses), task("127.0.0.1"), gang=False)
     assert begun == [(1, "node-b"), (0, None), (0, "10.0.0.9"), (1, None)]
+
+
+@pytest.mark.spark
+def test_spark_tells_each_barrier_task_where_the_others_are(spark: SparkSession) -> None:
+    """What a slot reads its executor's host from."""
+
+    def addresses(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        for _ in batches:
+            continue
+        told = TaskContext.get().getLocalProperty("addresses")
+        yield pa.RecordBatch.from_pydict({"addresses": [told]})
+
+    told = spark.range(0, 2, 1, 2).mapInArrow(addresses, "addresses string", barrier=True).collect()
+    assert len(told) == 2
+    for row in told:
+        hosts = [address.strip().rpartition(":")[0] for address in row.addresses.split(",")]
+        assert hosts == ["127.0.0.1", "127.0.0.1"]

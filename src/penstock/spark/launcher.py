@@ -44,10 +44,10 @@ class SparkLauncher:
         context = spark.sparkContext
         self._application = context.applicationId
         self._conf = context.getConf()
-        self._local = str(context.master).startswith("local")
+        self._local = context.master == "local" or str(context.master).startswith("local[")
         self._job: SparkJob | None = None
         self.decommissions = not self._local and self._on("spark.decommission.enabled")
-        self._gang = self._on("spark.dynamicAllocation.enabled")
+        self._gang = not self._local and self._on("spark.dynamicAllocation.enabled")
         if self._on("spark.speculation"):
             raise NotSupported("spark.speculation is on: Spark would start slots twice; switch it off")
         if self._local:

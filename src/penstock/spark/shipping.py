@@ -25,6 +25,8 @@ PACKAGE = Path(__file__).parents[1]
 
 _shipped: dict[str, tempfile.TemporaryDirectory[str]] = {}
 """By Spark application: where its zip lies. Spark's file server reads it as long as the application lives."""
+_fit: set[str] = set()
+"""Applications whose executors can run Penstock."""
 _lock = threading.Lock()
 
 
@@ -37,13 +39,12 @@ def ship(spark: SparkSession, parallelism: int) -> None:
     """
     application = spark.sparkContext.applicationId
     with _lock:
-        if application in _shipped:
-            return
-        home = tempfile.TemporaryDirectory(prefix="penstock-shipped-")
-        if PACKAGE.is_dir():  # else the driver has it from a zip itself, given to spark-submit --py-files
+        if application not in _shipped and PACKAGE.is_dir():  # else it came in a zip itself, by spark-submit --py-files
+            _shipped[application] = home = tempfile.TemporaryDirectory(prefix="penstock-shipped-")
             spark.sparkContext.addPyFile(str(package_zip(Path(home.name))))
-        _require_workers(spark, parallelism)
-        _shipped[application] = home
+        if application not in _fit:
+            _require_workers(spark, parallelism)
+            _fit.add(application)
 
 
 def package_zip(folder: Path) -> Path:
