@@ -59,7 +59,7 @@ def test_every_row_once_over_a_restart_and_staged_files_go(
     df = memory.frame().selectExpr("value * 2 as doubled").where("doubled < 1000")
     memory.add(*range(10))
     query = start(df)
-    eventually(lambda: values(out) == list(range(0, 20, 2)), "the first rows")
+    eventually(lambda: values(out) == list(range(0, 20, 2)), "the first rows", 120)
     memory.add(*range(10, 15), 777)
     eventually(lambda: len(values(out)) == 15, "later rows")
     query.stop()
@@ -79,7 +79,7 @@ def test_available_now_ends_with_what_is_there(
         writer = writer.option("checkpointLocation", str(tmp_path / "c")).option("parallelism", 1)
         query = writer.trigger(availableNow=True).start()
         try:
-            assert query.awaitTermination(60)
+            assert query.awaitTermination(120)
         finally:
             query.stop()
         assert values(out) == list(range(first + 5))
