@@ -13,7 +13,7 @@ import pytest
 from kits import check_replay, discover_all, new_reader, read_rows, rows_of, stored_state
 
 from penstock.connectors.file_listing import hidden
-from penstock.connectors.file_source import FileSource
+from penstock.connectors.file_source import LONGEST_REST_S, LOOK_FILES, FileSource, _Memory
 from penstock.connectors.hadoop_globs import glob_regex
 from penstock.connectors.seen_files import SeenFiles
 from penstock.errors import ConfigError, DataError, NotYet
@@ -235,3 +235,106 @@ def test_a_directory_of_sparks_sink_is_read_as_spark_reads_it(spark, tmp_path: P
     ours = FileSource("parquet", str(sink), SCHEMA)
     assert sorted(check_replay(ours)) == sorted(map(tuple, spark.read.parquet(str(sink)).collect()))
     assert len(discover_all(ours)) == 3
+
+
+def many(directory: Path, count: int) -> None:
+    for i in range(count):
+        write(directory / f"{i:04d}.csv", "1,x\n", 1_000_000_000 + i)
+
+
+def test_many_files_are_handed_out_in_parts(tmp_path: Path) -> None:
+    many(tmp_path, LOOK_FILES + 10)
+    source = csv(tmp_path)
+    first = source.discover(None, 1)
+    assert (len(first.splits), first.finished) == (LOOK_FILES, False)
+    write(tmp_path / "9999.csv", "1,x\n", 999_999_999)
+    second = source.discover(first.state, 1)
+    assert [str(split.spec["path"])[-8:] for split in second.splits] == [f"{LOOK_FILES + i:04d}.csv" for i in range(10)]
+    assert [str(split.spec["path"])[-8:] for split in source.discover(second.state, 1).splits] == ["9999.csv"]
+    again = csv(tmp_path).discover(stored_state(first.state), 1)
+    assert len(again.splits) == 11, "a new driver lists again"
+
+
+@pytest.mark.parametrize("options", [{}, {"latestFirst": "true"}, {"maxFilesPerTrigger": "3"}])
+def test_every_file_of_many_comes_once(tmp_path: Path, options: dict[str, str]) -> None:
+    many(tmp_path, 2 * LOOK_FILES // (40 if "maxFilesPerTrigger" in options else 1) + 1)
+    expected = sorted((f"{path.name}" for path in tmp_path.iterdir()), reverse="latestFirst" in options)
+    assert found(csv(tmp_path, **options)) == expected
+    renewed, state = [], None
+    while splits := (discovery := csv(tmp_path, **options).discover(state, 1)).splits:
+        renewed += [os.path.basename(str(split.spec["path"])) for split in splits]
+        state = stored_state(discovery.state)
+    assert renewed == expected
+
+
+def test_a_frozen_source_finds_what_was_there(tmp_path: Path) -> None:
+    many(tmp_path, LOOK_FILES + 1)
+    source = csv(tmp_path)
+    first = source.discover(None, 1)
+    write(tmp_path / "seen.csv", "1,x\n", 2_000_000_000)
+    source.freeze()
+    write(tmp_path / "late.csv", "1,x\n", 2_000_000_001)
+    second = source.discover(first.state, 1)
+    assert [os.path.basename(str(split.spec["path"])) for split in second.splits] == ["0256.csv", "seen.csv"]
+    assert second.finished
+    assert source.discover(second.state, 1).finished
+    assert source.discover(first.state, 1).splits == second.splits, "a lost call is made again"
+
+
+def test_files_are_known_by_name_alone_if_wanted(tmp_path: Path) -> None:
+    for directory in ("x", "y"):
+        write(tmp_path / directory / "a.csv", "1,x\n")
+    assert len(discover_all(csv(tmp_path, recursiveFileLookup="true"))) == 2
+    assert len(discover_all(csv(tmp_path, recursiveFileLookup="true", fileNameOnly="true"))) == 1
+
+
+def test_missing_files_are_skipped_if_wanted(tmp_path: Path) -> None:
+    many(tmp_path, 3)
+    source = csv(tmp_path, ignoreMissingFiles="true")
+    reader = new_reader(source)
+    for split in discover_all(source):
+        reader.add_split(split)
+    (tmp_path / "0001.csv").unlink()
+    assert read_rows(reader) == [(1, "x")] * 2
+
+
+def test_what_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "a.csv", "1,x\n")
+    source = csv(tmp_path, ignoreCorruptFiles="true")
+    reader = source.create_reader()
+    reader.add_split(discover_all(source)[0])
+
+    def denied(path: object, *_: object) -> None:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr("penstock.connectors.text_lines._open", denied)
+    with pytest.raises(DataError, match=r"cannot read .*a\.csv: .*Permission denied"):
+        reader.poll(10, 0)
+    monkeypatch.setattr("os.scandir", denied)
+    with pytest.raises(DataError, match=f"directory {tmp_path} cannot be listed: Permission denied"):
+        csv(tmp_path).discover(None, 1)
+
+
+def test_options_that_spark_forbids_for_streams(tmp_path: Path) -> None:
+    for name in ("modifiedBefore", "modifiedAfter"):
+        with pytest.raises(ConfigError, match=f"{name} is not allowed in file stream sources"):
+            csv(tmp_path, **{name: "2020-01-01T00:00:00"})
+
+
+def test_listing_takes_a_quarter_of_the_time_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Clock:
+        now_s, slept = 100.0, 0.0
+
+        def monotonic(self) -> float:
+            return self.now_s
+
+        def sleep(self, seconds: float) -> None:
+            self.slept = seconds
+
+    clock = Clock()
+    monkeypatch.setattr("penstock.connectors.file_source.time", clock)
+    memory = _Memory()
+    for took_s, rest_s in ((0.1, 0.0), (50.0, 0.3), (0.1, LONGEST_REST_S)):
+        with memory.rested():
+            assert clock.slept == pytest.approx(rest_s)
+            clock.now_s += took_s

@@ -7,10 +7,9 @@ import socket
 from pathlib import Path
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from query_running import Start, eventually, rows_of
-
-from penstock.errors import QueryFailed
 
 pytestmark = pytest.mark.spark
 
@@ -66,7 +65,7 @@ def test_socket_lines(spark: SparkSession, start: Start, out: Path) -> None:
             eventually(lambda: rows_of(out) == [("a",), ("b",)], "two lines")
             query.stop()
         again = start(lines)
-        with pytest.raises(QueryFailed, match="a socket cannot send them again"):
+        with pytest.raises(StreamingQueryException, match="a socket cannot send them again"):
             again.awaitTermination()
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -108,8 +108,11 @@ class Listing:
     options: ListingOptions
     partitions: Sequence[str] = ()
 
-    def names(self) -> Iterator[tuple[str, str]]:
+    def names(self, known: Set[str] = frozenset()) -> Iterator[tuple[str, str]]:
         """Path and root of every visible file, in no order; one may come twice if the roots of a pattern overlap.
+
+        Args:
+            known: paths of files to leave out.
 
         Raises:
             DataError: a path without wildcards does not exist or cannot be listed, or a directory is named like a
@@ -118,7 +121,7 @@ class Listing:
         pattern = self.options.name_pattern
         for root in self._roots():
             try:
-                for name, path in self._visible(root):
+                for name, path in self._visible(root, known):
                     if not hidden(name) and (pattern is None or pattern.match(name)):
                         yield path, root
             except PermissionError as error:
@@ -135,16 +138,15 @@ class Listing:
             raise DataError(f"input path {self.path} does not exist")
         return [self.path]
 
-    def _visible(self, root: str) -> Iterator[tuple[str, str]]:
-        if os.path.isfile(root):
-            yield os.path.basename(root), root
-        elif os.path.isdir(os.path.join(root, SPARK_METADATA)):
-            for path in spark_sink_files(Path(root, SPARK_METADATA)):
+    def _visible(self, root: str, known: Set[str]) -> Iterator[tuple[str, str]]:
+        if not os.path.isfile(root) and not os.path.isdir(os.path.join(root, SPARK_METADATA)):
+            yield from self._walk(root, known)
+            return
+        for path in [root] if os.path.isfile(root) else spark_sink_files(Path(root, SPARK_METADATA)):
+            if path not in known:
                 yield os.path.basename(path), path
-        else:
-            yield from self._walk(root)
 
-    def _walk(self, directory: str) -> Iterator[tuple[str, str]]:
+    def _walk(self, directory: str, known: Set[str]) -> Iterator[tuple[str, str]]:
         try:
             entries = os.scandir(directory)
         except FileNotFoundError:
@@ -152,15 +154,18 @@ class Listing:
         below = []
         with entries:
             for entry in entries:
+                path = entry.path
+                if path in known:
+                    continue
                 if entry.is_dir():
                     below.append(entry)
                 else:
-                    yield entry.name, entry.path
+                    yield entry.name, path
         for entry in below:
             if hidden(entry.name):
                 continue
             if self.options.recursive or (self.partitions and "=" in entry.name):
-                yield from self._walk(entry.path)
+                yield from self._walk(entry.path, known)
             elif "=" in entry.name:
                 raise DataError(
                     f"{entry.path} is named like a partition, and the query was made without its column: start the"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 import pyarrow as pa
@@ -32,6 +34,9 @@ FORMATS: dict[str, Callable[[pa.Schema, OptionTexts, str], ReadFile]] = {
     "json": json_format,
     "text": text_format,
 }
+
+LONGEST_REST_S = 2.0
+"""Between two listings, however long they take."""
 
 LOOK_FILES = 256
 """Splits of one look where the user gives no bound: what is found and not yet read is stored in every snapshot."""
@@ -124,8 +129,11 @@ class FileSource(Source):
     def _look(self) -> list[FoundFile]:
         """Every file that is there and was not handed out, in reading order."""
         memory = self._memory
-        names = self._listing.names() if memory.frozen is None else memory.frozen
-        unknown = dict.fromkeys(pair for pair in names if pair[0] not in memory.known)
+        if memory.frozen is None:
+            with memory.rested():
+                unknown = dict.fromkeys(self._listing.names(memory.known))
+        else:
+            unknown = dict.fromkeys(pair for pair in memory.frozen if pair[0] not in memory.known)
         if self._cleaner is not None and self._listing.from_spark_sink():
             raise NotSupported(
                 f"cleanSource: {self._path} was written by Spark's file sink, whose log lists its files; leave it off"
@@ -175,7 +183,17 @@ class _Memory:
 
     def __init__(self) -> None:
         self.frozen: list[tuple[str, str]] | None = None
+        self._next_listing_s = 0.0
         self.restore(None)
+
+    @contextmanager
+    def rested(self) -> Iterator[None]:
+        """Listing takes a quarter of the time at most: large directories cost latency, and not the driver."""
+        time.sleep(max(0.0, self._next_listing_s - time.monotonic()))
+        begin_s = time.monotonic()
+        yield
+        end_s = time.monotonic()
+        self._next_listing_s = end_s + min(3 * (end_s - begin_s), LONGEST_REST_S)
 
     def restore(self, state: dict[str, Any] | None) -> None:
         self.state: Plain = None
