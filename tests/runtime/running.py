@@ -62,6 +62,7 @@ def run(
     location: Path,
     launcher: SlotLauncher,
     alignment: Alignment = Alignment.UNALIGNED,
+    until_available: bool = False,
     **options: int,
 ) -> Running:
     """Start a query with quick checkpoints and restarts."""
@@ -74,6 +75,7 @@ def run(
         location=str(location),
         options=Options(checkpoint_alignment=alignment, **{**FAST, **options}),
         launcher=launcher,
+        until_available=until_available,
         on_progress=progress.append,
         on_end=ends.append,
     )

@@ -1,0 +1,111 @@
+"""Runs that end with what is there, and drained ones: exactly what was there, over restarts and kills."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from process_launcher import ProcessLauncher
+from running import run
+from tiny import Numbers, assert_exact, committed, tiny_graph
+
+from penstock.connectors.base import Discovery
+from penstock.errors import LocationError, NotSupported, QueryFailed
+from penstock.operators.base import Plain
+
+
+@dataclass(frozen=True)
+class Arriving(Numbers):
+    """``there``: a file that says how many numbers there are by now."""
+
+    there: str = ""
+    frozen: list[int] = field(default_factory=list)
+
+    def discover(self, state: Plain, parallelism: int) -> Discovery:
+        there = self.frozen[-1] if self.frozen else self._there()
+        found = Numbers(there, self.per_split).discover(state, parallelism)
+        return Discovery(found.splits, found.state, finished=bool(self.frozen) and found.state == there)
+
+    def freeze(self) -> None:
+        self.frozen.append(self._there())
+
+    def _there(self) -> int:
+        return int(Path(self.there).read_text())
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Path:
+    return tmp_path / "there"
+
+
+def arriving(there: Path, rate: float | None = None) -> Arriving:
+    return Arriving(10**9, 500, rate=rate, there=str(there))
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_runs_read_what_is_there_and_go_on_where_the_last_one_ended(
+    tmp_path: Path, launcher: ProcessLauncher, there: Path, parallelism: int
+) -> None:
+    for number, first_lines in enumerate((5_000, 5_000, 12_345)):
+        there.write_text(str(first_lines))
+        graph = tiny_graph(tmp_path / "out", parallelism, arriving(there))
+        query = run(graph, tmp_path / "chk", launcher, until_available=True, checkpoint_interval_ms=3_600_000)
+        assert query.execution.await_termination(60), number
+        assert query.execution.error is None
+        assert query.ends == [None]
+        assert_exact(tmp_path / "out", first_lines)
+    there.write_text("13000")
+    graph = tiny_graph(tmp_path / "out", parallelism, arriving(there))
+    query = run(graph, tmp_path / "chk", launcher)
+    query.until(lambda v: len(committed(tmp_path / "out")) == 13_000, 60, "rows under another trigger")
+    assert query.execution.is_active
+    assert_exact(tmp_path / "out", 13_000)
+
+
+def test_a_killed_slot_does_not_keep_a_run_from_its_end(tmp_path: Path, launcher: ProcessLauncher, there: Path) -> None:
+    there.write_text("20000")
+    graph = tiny_graph(tmp_path / "out", 2, arriving(there, rate=10_000))
+    query = run(graph, tmp_path / "chk", launcher, until_available=True)
+    view = query.until(lambda v: len(committed(tmp_path / "out")) > 0, 60, "a commit")
+    os.kill(view.slots[1].pid, signal.SIGKILL)
+    assert query.execution.await_termination(60)
+    assert query.execution.error is None
+    assert query.view.generation == 2
+    assert_exact(tmp_path / "out", 20_000)
+
+
+def test_a_drained_query_has_read_what_was_there_and_is_not_started_again(
+    tmp_path: Path, launcher: ProcessLauncher, there: Path
+) -> None:
+    there.write_text("20000")
+    graph = tiny_graph(tmp_path / "out", 2, arriving(there, rate=10_000))
+    query = run(graph, tmp_path / "chk", launcher)
+    view = query.until(lambda v: len(committed(tmp_path / "out")) > 0, 60, "a commit")
+    os.kill(view.slots[0].pid, signal.SIGKILL)  # the wish waits for the next Generation
+    assert query.execution.drain(60)
+    assert query.execution.error is None
+    assert not query.execution.is_active
+    assert_exact(tmp_path / "out", 20_000)
+    assert query.execution.drain(1), "it is"
+    again = tiny_graph(tmp_path / "out", 2, arriving(there))
+    with pytest.raises(LocationError, match=r"was drained .*empty checkpointLocation"):
+        run(again, tmp_path / "chk", launcher)
+
+
+def test_a_source_that_cannot_be_frozen_is_refused_and_goes_on(tmp_path: Path, launcher: ProcessLauncher) -> None:
+    graph = tiny_graph(tmp_path / "out", 1, Numbers(3_000))
+    with pytest.raises(NotSupported, match=r"Numbers\[3000\]"):
+        run(graph, tmp_path / "chk", launcher, until_available=True)
+    assert not (tmp_path / "chk").exists()
+    query = run(graph, tmp_path / "chk", launcher)
+    with pytest.raises(NotSupported, match=r"Numbers\[3000\]"):
+        query.execution.drain(10)
+    assert query.execution.is_active
+    query.execution.process_all_available(60)
+    assert_exact(tmp_path / "out", 3_000)
+    query.execution.stop()
+    with pytest.raises(QueryFailed, match="not running"):
+        query.execution.drain(10)
