@@ -22,7 +22,7 @@ from penstock.connectors.file_sink_committer import FileSinkCommitter
 from penstock.errors import SinkError
 
 ROLL_S = 100.0
-EPOCH_S = 40.0
+EPOCH_S = 60.0
 FORMS = {
     "plain": (False, False),
     "partitioned": (True, False),
@@ -48,6 +48,7 @@ class Query:
     now_s: float = 0.0
     committed: Counter[int] = field(default_factory=Counter)
     pending: list[tuple[EpochCommit, list[int]]] = field(default_factory=list)
+    last: EpochCommit | None = None
     kills: int = 0
 
     @property
@@ -79,8 +80,11 @@ class Query:
             self.deaths.armed = True
             try:
                 driver = self.driver()
+                if self.last is not None:
+                    driver.commit(self.last)  # its outcome may not have been logged
                 for permit, values in list(self.pending):
                     driver.commit(permit)
+                    self.last = permit
                     self.pending.pop(0)
                     self.committed.update(values)
                     self.now_s += EPOCH_S
