@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ class Writer:
             folder = Path(directory) / f"half={part}"
             folder.mkdir(parents=True)
             mine = [{"k": row["c0"], "v": row["c1"]} for row in rows if row["c0"] % 2 == part]
-            pq.write_table(pa.Table.from_pylist(mine, SCHEMA), folder / "part-00000-uuid.parquet")
+            pq.write_table(pa.Table.from_pylist(mine, SCHEMA), folder / f"part-00000-{uuid.uuid4()}.parquet")
             if self.fails:
                 self.fails -= 1
                 raise OSError("no space left")

@@ -74,7 +74,9 @@ class _Query:
         self.ledger.recovered(committed, pending_commits(slots, SINKS, committed.epoch, checkpoint), checkpoint)
 
 
-@given(st.lists(st.tuples(st.sampled_from(STEPS), st.frozensets(st.sampled_from(sorted(SINKS)))), max_size=60))
+@given(
+    st.lists(st.tuples(st.sampled_from(STEPS), st.frozensets(st.sampled_from(sorted(SINKS)))), min_size=25, max_size=80)
+)
 def test_numbers_are_consecutive_and_stay_over_crashes_at_every_point(steps: list[tuple[str, frozenset[int]]]) -> None:
     query = _Query()
     for name, writing in steps:
