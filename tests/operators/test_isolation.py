@@ -187,6 +187,7 @@ def test_a_step_does_not_wait_and_a_barrier_waits_for_the_call(
     go = tmp_path / "go"
     operator = isolate(in_arrow(waits))
     assert list(operator.process(naming(go))) == []
+    answered.clear()  # it was set by the start
     assert operator.under_way()
     assert operator.lags()
     assert list(operator.collect()) == []
@@ -196,6 +197,36 @@ def test_a_step_does_not_wait_and_a_barrier_waits_for_the_call(
     assert rows_of(operator.finish_epoch()) == naming(go).to_pylist()
     assert not operator.under_way()
     assert answered.is_set(), "a subtask that had not waited would have been woken"
+
+
+def test_no_barrier_and_no_watermark_wait_for_a_process_that_starts(
+    isolate: Isolate, answered: threading.Event, tmp_path: Path
+) -> None:
+    operator = isolate(in_arrow(starts_slowly(tmp_path / "go")))
+    assert operator.under_way()
+    assert not operator.lags()
+    assert list(operator.finish_epoch()) == []
+    assert list(operator.collect()) == []
+    assert operator.under_way()
+    (tmp_path / "go").touch()
+    assert answered.wait(30)
+    assert list(operator.collect()) == []
+    assert not operator.under_way()
+    assert rows_of(driven(operator, [BATCH], answered)) == BATCH.to_pylist()
+
+
+class starts_slowly:  # noqa: N801 - a function to whoever uses it
+    """It is not unpickled before a file exists."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return batches
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        until(self.path.exists)
 
 
 def test_closing_ends_a_call_and_runs_what_a_function_does_finally(isolate: Isolate, tmp_path: Path) -> None:

@@ -73,7 +73,10 @@ class RowConverter:
                     column.append(convert(value) if convert is not None else value)
             arrays = [pa.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
         except Exception as error:
-            raise self._explained(rows, first_row) or error from error
+            explained = self._explained(rows, first_row)
+            if explained is None:
+                raise
+            raise explained from error
         rows.clear()
         result.append(self._without_forbidden_nulls(arrays, first_row))
 

@@ -92,8 +92,8 @@ class Operator(ABC):
         return iter(())
 
     def under_way(self) -> bool:
-        """Whether rows are being worked on in another process: their results come by ``collect``, and no input is
-        wanted until they have. The operator lags meanwhile. Calls that come all the same wait for them.
+        """Whether rows are being worked on in another process (the operator lags meanwhile), or that process is not
+        ready yet. Results come by ``collect``, and no input is wanted until they have; what comes all the same waits.
         """
         return False
 

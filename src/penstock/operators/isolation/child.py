@@ -78,7 +78,6 @@ class _Functions:
             match kind:
                 case Kind.SPECS:
                     self._open(payload)
-                    return
                 case Kind.PROCESS:
                     self._send(self._through(0, decode(payload)))
                 case Kind.FINISH:

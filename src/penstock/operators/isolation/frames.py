@@ -4,6 +4,7 @@
 
     slot                                   process
     SPECS (once)                    ->
+                                    <-     DONE | FAILED
     PROCESS rows | FINISH           ->
                                     <-     ROWS, any number of times
                                     <-     DONE | FAILED

@@ -4,6 +4,7 @@ A step of the subtask does not wait for the function: a slice is handed over, an
 steps. Until they are here the operator is *under way*: it takes no further input, so that at most one slice is in the
 process, and lags, so that no watermark passes its rows. Only before a barrier (``finish_epoch``) it waits, for the one
 call that is under way and for the end of the epoch's iterators, as an operator in the slot would compute that long.
+While the process starts no input is taken, so that no barrier waits for that.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ class IsolatedOperator(Operator):
         self._wire: _Wire = _Arguments(specs[0]) if _is_one_call(specs) else _WholeRows()
         self._label = ", ".join(f"{spec.operator_id} ({spec.name})" for spec in specs)
         self._process: FunctionProcess | None = None
-        self._under_way = self._lags = self._called = False
+        self._starting = True
+        self._calling = self._lags = self._called = False
         self._away_ms = 0.0
 
     def open(self, context: OperatorContext) -> None:
@@ -91,7 +93,8 @@ class IsolatedOperator(Operator):
         self._process = FunctionProcess(task, self._on_answer)
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        yield from self._answers(wait=True)  # nothing is under way but where one step brings several batches
+        # Nothing is under way but where one step brings several batches.
+        yield from self._answers(wait=True)
         self._called = True
         self._request(Kind.PROCESS, encode(self._wire.outgoing(batch)))
 
@@ -99,18 +102,18 @@ class IsolatedOperator(Operator):
         return self._answers(wait=False)
 
     def under_way(self) -> bool:
-        return self._under_way
+        return self._starting or self._calling
 
     def away_ms(self) -> float:
         return self._away_ms
 
     def lags(self) -> bool:
-        return self._under_way or self._lags
+        return self._calling or self._lags
 
     def finish_epoch(self) -> Iterator[pa.RecordBatch]:
-        yield from self._answers(wait=True)
         if self._called:
             self._called = False
+            yield from self._answers(wait=True)
             self._request(Kind.FINISH)
             yield from self._answers(wait=True)
             self._wire.ended(self._label)
@@ -123,15 +126,15 @@ class IsolatedOperator(Operator):
     def _request(self, kind: Kind, payload: object = b"") -> None:
         assert self._process is not None
         self._process.request(kind, payload)
-        self._under_way = True
+        self._calling = True
 
     def _answers(self, wait: bool) -> Iterator[pa.RecordBatch]:
         assert self._process is not None
-        while self._under_way and (answer := self._process.take(wait)) is not None:
+        while self.under_way() and (answer := self._process.take(wait)) is not None:
             if answer.kind is Kind.ROWS:
                 yield from self._wire.incoming(decode(answer.payload))
             else:
-                self._under_way = False
+                self._starting = self._calling = False
                 self._end_of_call(answer)
 
     def _end_of_call(self, answer: Answer) -> None:
