@@ -104,7 +104,6 @@ SOURCE_FORMAT = _planned(
     "write a Python DataSource with a streamReader or simpleStreamReader",
 )
 SCHEDULED_MAP = Refusal("barrier=True and resource profiles belong to Spark's own scheduling", "leave them out")
-COMPLETE_MODE = _planned("complete mode is not run yet", "use update mode and keep each key's latest row")
 CURRENT_TIME = Refusal(
     "the current time differs from run to run, so a restart could not repeat its results",
     "use a time column of the source (rate and Kafka have one), or compute it inside a udf",

@@ -32,7 +32,7 @@ def foreach(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Output:
     _refuse_partitions("foreach", request)
     f = request.target
     try:
-        SparkWriter._construct_foreach_function(f)  # type: ignore[arg-type]
+        SparkWriter._construct_foreach_function(f)
     except PySparkException as error:
         raise ConfigError(
             f"foreach takes a function of one row, or an object with process(row) and, optionally, "
