@@ -59,9 +59,9 @@ class SimpleLoop:
 
     def freeze(self) -> None:
         """Read what there is now and then no more. Without ``SupportsTriggerAvailableNow`` that is one read, as Spark
-        reads such a source in one batch."""
+        reads such a source in one batch. Whatever it called itself before, it is idle only when that is read."""
         self._frozen = True
-        self._nudge.set()
+        self.ask_for_look()
 
     def commit(self, offset: Plain) -> None:
         """Tell the user, before the next read, that nothing before ``offset`` is read again."""
