@@ -152,7 +152,7 @@ class SourceReader(ABC):
 
     def freeze(self) -> None:  # noqa: B027
         """Endless splits, those that are added later too, are read up to what is there now, and no further in this run:
-        then ``caught_up`` for good. They stay in ``snapshot`` at their positions, where a later run goes on. Called at
+        then, and not before, ``caught_up`` for good. They stay in ``snapshot`` where a later run goes on. Called at
         most once, between any two other calls. Nothing to do for readers whose splits end.
         """
 
