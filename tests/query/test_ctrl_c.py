@@ -23,6 +23,7 @@ PROGRAM = """
     query = query.trigger(processingTime="200 milliseconds").start()
     while query.lastProgress is None:
         time.sleep(0.05)
+    generation = query.generation
 
     def interrupted(wait):
         threading.Timer(0.5, os.killpg, (0, signal.SIGINT)).start()
@@ -42,7 +43,7 @@ PROGRAM = """
     while query.view().committed_epoch < before + 2 and time.monotonic() < deadline:
         time.sleep(0.05)
     print("RUNS", query.isActive, query.view().committed_epoch >= before + 2)
-    print("GENERATION", query.generation, len(query.view().restarts))
+    print("SAME", query.generation == generation, len(spark.sparkContext.statusTracker().getActiveJobsIds()))
     print("SPARK", spark.range(3).count())
     handler = signal.getsignal(signal.SIGINT)
     print("HANDLER", handler.__module__)
@@ -76,8 +77,7 @@ def test_ctrl_c_ends_the_wait_and_not_the_query(tmp_path: Path) -> None:
         "PROCESS True",
         "SNAPSHOT True",
         "RUNS True True",
-        "GENERATION 1 0",
+        "SAME True 1",  # PySpark's own handler would have cancelled the slots' job
         "SPARK 3",
         "HANDLER pyspark.core.context",
     ]
-    assert "penstock" not in errors, errors  # a normal run logs nothing at WARNING or above
