@@ -97,8 +97,12 @@ def _batches_forgotten(original: Any) -> Any:
     return recovered
 
 
-def _half_an_epoch_counted(original: property) -> Any:
-    return property(lambda self: CommitPoint(self.committed_epoch, dict(self._batches)))
+def _failure_counted(original: Any) -> Any:
+    def failed(self: CommitLedger, epoch: int, operator_id: str) -> None:
+        original(self, epoch, operator_id)
+        self._batches[operator_id] = self.next_batch(operator_id) + 1
+
+    return failed
 
 
 def _abandon_at_once(original: Any) -> Any:
@@ -194,9 +198,9 @@ COMMITS = {
         "a new driver counts the batches of each sink from 0 again",
         (CommitLedger, "recovered", _batches_forgotten),
     ),
-    "half-an-epoch-counted": mutant(
-        "the batches of an epoch that another sink has not committed yet are logged as if it was committed",
-        (CommitLedger, "committed", _half_an_epoch_counted),
+    "failed-commit-counted": mutant(
+        "a commit that failed uses up its batch number, and the next attempt has another one",
+        (CommitLedger, "failed", _failure_counted),
     ),
     "abandoned-before-the-commit": mutant(
         "of several restored epochs, what is staged is dropped before they are committed",
