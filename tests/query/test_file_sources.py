@@ -11,6 +11,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from query_running import Start, eventually, rows_of
 
+import penstock
+
 pytestmark = pytest.mark.spark
 
 
@@ -40,6 +42,18 @@ def test_partitioned_text_is_read_archived_and_resumed(
     expected = [("four", 1, "c.txt"), ("one", 1, "a.txt"), ("three", 2, "b.txt"), ("two", 1, "a.txt")]
     assert rows_of(out) == expected
     eventually(lambda: not list(inbox.rglob("*.txt")), "an empty inbox")
+
+
+def test_files_are_cleaned_away_when_all_that_was_there_is_read(spark: SparkSession, out: Path, tmp_path: Path) -> None:
+    inbox = tmp_path / "in"
+    for name in "abc":
+        arrive(inbox / name, f"{name}\n")
+    lines = spark.readStream.option("cleanSource", "delete").text(str(inbox))
+    writer = penstock.writeStream(lines).trigger(availableNow=True).option("path", str(out))
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start(parallelism=1)
+    assert query.awaitTermination(120)
+    assert rows_of(out) == [("a",), ("b",), ("c",)]
+    assert list(inbox.iterdir()) == []
 
 
 def test_only_needed_columns_of_orc_and_a_partition(

@@ -341,7 +341,7 @@ class CoordinatorService:
         for output in outputs:
             if isinstance(output, w.WORKS):
                 self._demands.issued(output)
-                self._lanes.put(output.lane, lambda work=output: self._execute(work))  # type: ignore[misc]
+                self._lanes.put(output.lane, lambda work=output: self._execute(work), isinstance(output, w.TellSource))  # type: ignore[misc]
             else:
                 self._tell(output)
 

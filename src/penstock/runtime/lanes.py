@@ -24,22 +24,24 @@ class Lanes:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._queues: dict[str, queue.SimpleQueue[Job | None]] = {}
+        self._queues: dict[str, queue.SimpleQueue[tuple[Job, bool] | None]] = {}
         self._threads: dict[str, threading.Thread] = {}
         self._dropping = False
         self._finish = ""
 
-    def put(self, lane: str, job: Job) -> None:
+    def put(self, lane: str, job: Job, kept: bool = False) -> None:
+        """``kept``: the job is done even if ``stop`` comes first."""
         if lane not in self._threads:
-            jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+            jobs: queue.SimpleQueue[tuple[Job, bool] | None] = queue.SimpleQueue()
             self._queues[lane] = jobs
             thread = daemon_thread(lambda: self._run(lane, jobs), f"{self._name}-{lane}")
             self._threads[lane] = thread
             thread.start()
-        self._queues[lane].put(job)
+        self._queues[lane].put((job, kept))
 
     def stop(self, timeout_s: float, finish: str = "", hurried: str = "\0") -> None:
-        """Let the jobs that run come to their end; those that wait are dropped, but for the lane ``finish``.
+        """Let the jobs that run come to their end; those that wait are dropped, but for kept ones and the lane
+        ``finish``.
 
         Lanes that begin with ``hurried`` are waited for ``HURRIED_S`` only: their outcome is of no use any more.
         """
@@ -55,8 +57,9 @@ class Lanes:
                 if thread.is_alive():
                     log.error("the %s lane did not come to its end in time", lane)
 
-    def _run(self, lane: str, jobs: queue.SimpleQueue[Job | None]) -> None:
-        while (job := jobs.get()) is not None:
-            if not self._dropping or lane == self._finish:
+    def _run(self, lane: str, jobs: queue.SimpleQueue[tuple[Job, bool] | None]) -> None:
+        while (item := jobs.get()) is not None:
+            job, kept = item
+            if not self._dropping or kept or lane == self._finish:
                 job()
-            del job
+            del item, job
