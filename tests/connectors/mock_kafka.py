@@ -43,6 +43,7 @@ class MockKafka:
         self._library = _library()
         error = ctypes.create_string_buffer(512)
         conf = ctypes.c_void_p(self._library.rd_kafka_conf_new())
+        self._library.rd_kafka_conf_set(conf, b"log_level", b"2", error, ctypes.c_size_t(512))
         handle = self._library.rd_kafka_new(_PRODUCER, conf, error, ctypes.c_size_t(512))
         assert handle, error.value
         self._handle = ctypes.c_void_p(handle)
@@ -76,7 +77,9 @@ class MockKafka:
     def send(self, topic: str, rows: Iterable[Row], partition: int = 0, **kwargs: Any) -> None:
         """Rows of (key, value), acknowledged when this returns."""
         if self._producer is None:
-            self._producer = confluent_kafka.Producer({"bootstrap.servers": self.servers, "linger.ms": 0})
+            self._producer = confluent_kafka.Producer(
+                {"bootstrap.servers": self.servers, "linger.ms": 0, "log_level": 2}
+            )
         failed: list[Any] = []
 
         def told(error: Any, _: Any) -> None:

@@ -146,7 +146,7 @@ def test_a_broker_that_is_away_is_waited_for(topics: MockKafka, caplog: pytest.L
 def test_the_first_look_has_to_succeed(kafka: MockKafka) -> None:
     kafka.down()
     with pytest.raises(ResourceError, match=f"{kafka.servers} does not answer"):
-        look(source_of(kafka))
+        look(source_of(kafka, **{"fetchOffset.numRetries": 1}))
 
 
 def test_refused_credentials_end_the_query(topics: MockKafka) -> None:
