@@ -17,7 +17,7 @@ from file_sinks import KINDS, Deaths, Killed, batch, mortal, sink, visible, visi
 from kits import QUERY_ID, stage
 
 from penstock.connectors.base import EpochCommit
-from penstock.connectors.file_sink import FileSink, FileSizes
+from penstock.connectors.file_sink import FileSink
 from penstock.connectors.file_sink_committer import FileSinkCommitter
 from penstock.errors import SinkError
 
@@ -45,7 +45,7 @@ class Query:
     made: FileSink
     rolled: bool
     deaths: Deaths
-    now_s: float = 0.0
+    now_s: float = field(default_factory=time.time)
     committed: Counter[int] = field(default_factory=Counter)
     pending: list[tuple[EpochCommit, list[int]]] = field(default_factory=list)
     last: EpochCommit | None = None
@@ -137,7 +137,7 @@ def staged_epochs(path: Path, form: str, deaths: Deaths) -> Callable[[str], Quer
     def copy(name: str) -> Query:
         shutil.copytree(template.out, path / name)
         sink = made(path / name, "csv", partitioned)
-        return Query(sink, rolled, deaths, now_s=time.time(), pending=list(template.pending))
+        return Query(sink, rolled, deaths, pending=list(template.pending))
 
     return copy
 
@@ -233,13 +233,3 @@ def _everything(query: Query) -> None:
         query.now_s += EPOCH_S
     driver.abandon(1)
     driver.close()
-
-
-def test_rolls_are_few_and_large(tmp_path: Path, deaths: Deaths) -> None:
-    query = Query(sink(tmp_path, "parquet", sizes=FileSizes()), True, deaths)
-    for number in range(1, 13):
-        query.epoch(number, {0: [number], 1: [-number]}, "parquet", 0)
-        query.alive(lambda driver: None)
-    assert len(visible_files(tmp_path)) == 4
-    query.end()
-    assert len(visible_files(tmp_path)) in (4, 5)

@@ -119,6 +119,9 @@ class Bundles:
         """A bundle without files; one into which a file comes meanwhile stays: that is an error."""
         while (state := self.state(name)) is not None:
             top = self._path(name, state)
+            if state is State.DONE:
+                shutil.rmtree(top)
+                continue
             for directory in sorted((path for path in top.rglob("*") if path.is_dir()), reverse=True):
                 directory.rmdir()
             top.rmdir()
