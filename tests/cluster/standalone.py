@@ -17,7 +17,7 @@ import psutil
 import pyspark
 
 SPARK_HOME = Path(pyspark.__file__).parent
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 240.0
 
 
 def free_port() -> int:
@@ -42,15 +42,23 @@ class Standalone:
         self._processes: list[psutil.Popen] = []
         port, self._web = free_port(), free_port()
         self.url = f"spark://127.0.0.1:{port}"
+        try:
+            self._come_up(port, workers, cores)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _come_up(self, port: int, workers: int, cores: int) -> None:
         self._start("master", "master.Master", "--port", port, "--webui-port", self._web)
         eventually(lambda: self._alive_workers() == 0, "the master", START_TIMEOUT_S)
         for number in range(workers):
-            place = ("--cores", cores, "--memory", "2g", "--webui-port", free_port(), "-d", folder / f"work-{number}")
-            self._start(f"worker-{number}", "worker.Worker", *place, self.url)
+            place = self.folder / f"work-{number}"
+            size = ("--cores", cores, "--memory", "2g", "--webui-port", free_port(), "-d", place)
+            self._start(f"worker-{number}", "worker.Worker", *size, self.url)
         eventually(lambda: self._alive_workers() == workers, "the workers", START_TIMEOUT_S)
 
     def submit(self, program: Path, *arguments: object, conf: dict[str, str] | None = None) -> subprocess.Popen[str]:
-        """``spark-submit`` of a program, its output as text in pipes."""
+        """``spark-submit`` of a program; all that it says comes as text through one pipe."""
         settings = {
             "spark.ui.enabled": "false",
             "spark.driver.host": "127.0.0.1",
@@ -65,9 +73,9 @@ class Standalone:
                 *("--master", self.url, "--driver-memory", "512m", *given, str(program), *map(str, arguments)),
             ],
             env=_environment() | {"PYTHONPATH": os.environ.get("PYTHONPATH", "")},
-            stdin=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
             cwd=self.folder,
         )

@@ -1,7 +1,7 @@
 """The main job of the cluster's tests, for spark-submit: ``windowed_count.py <folder>``.
 
 It speaks in lines: ``RUNNING <generation> <pids of the slots>`` when all slots run and something is committed; then it
-waits for a line, by which time somebody has done something to the slots, until another Generation has committed more.
+waits for the file ``go``, by which time somebody has done something to the slots, and for another Generation to run.
 At the end it compares with Spark's batch over the same files and prints what follows in the last line: ``EQUAL`` and
 the number of rows, or what differs.
 """
@@ -27,11 +27,11 @@ LAST_HOUR = 10_000
 """Event time of the row that closes all windows but its own."""
 
 
-def add(folder: Path, number: int, first_hour: int) -> None:
-    hours = [first_hour + index // 100 for index in range(ROWS)]
+def add(folder: Path, number: int, first_hour: int, rows: int = ROWS) -> None:
+    hours = [first_hour + index // 100 for index in range(rows)]
     at = pa.array([hour * 3_600_000_000 for hour in hours], pa.timestamp("us", tz="UTC"))
-    keys = pa.array([(number * 7 + index) % 11 for index in range(ROWS)], pa.int64())
-    values = pa.array([index * number for index in range(ROWS)], pa.int64())
+    keys = pa.array([(number * 7 + index) % 11 for index in range(rows)], pa.int64())
+    values = pa.array([index * number for index in range(rows)], pa.int64())
     hidden = folder / f".{number}"
     pq.write_table(pa.table({"at": at, "key": keys, "value": values}), hidden)
     os.replace(hidden, folder / f"in-{number}.parquet")
@@ -66,11 +66,11 @@ def main() -> None:
     wait(lambda: all(slot.running for slot in query.view().slots), "the slots")
     before = query.generation
     print("RUNNING", before, *(slot.pid for slot in query.view().slots), flush=True)
-    sys.stdin.readline()
+    wait((folder / "go").exists, "the word to go on")
     add(source, 3, 60)
     wait(lambda: query.generation > before and query.view().state.value == "running", "the next Generation")
     add(source, 4, 80)
-    add(source, 5, LAST_HOUR)
+    add(source, 5, LAST_HOUR, 1)
     query.processAllAvailable()
     restart = query.view().restarts[-1]
     print("RECOVERED", restart.duration_ms, restart.cause, flush=True)
