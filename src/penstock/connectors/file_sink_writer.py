@@ -34,7 +34,7 @@ class _Directory:
         self.writer: FileWriter | None = None
         self.path = Path()
         self.rows = 0
-        self.ended: list[tuple[Path, int]] = []
+        self.ended: list[tuple[Path, int, int]] = []  # rows, bytes
 
 
 class FileSinkWriter(SinkWriter):
@@ -68,9 +68,9 @@ class FileSinkWriter(SinkWriter):
         for name, directory in sorted(self._directories.items()):
             self._flush(directory)
             self._end_file(directory)
-            for count, (path, rows) in enumerate(directory.ended):
+            for count, (path, rows, size) in enumerate(directory.ended):
                 final = self._final(name, epoch, count)
-                files.append(StagedFile(path.relative_to(self._root).as_posix(), final, rows, path.stat().st_size))
+                files.append(StagedFile(path.relative_to(self._root).as_posix(), final, rows, size))
         self._directories.clear()
         if not files:
             return None
@@ -152,6 +152,7 @@ class FileSinkWriter(SinkWriter):
         try:
             writer.close()
             fsync_file(directory.path)
+            size = directory.path.stat().st_size
         except (OSError, pa.ArrowException) as error:
             raise SinkError(f"cannot write {directory.path}: {error}") from error
-        directory.ended.append((directory.path, directory.rows))
+        directory.ended.append((directory.path, directory.rows, size))
