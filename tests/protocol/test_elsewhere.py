@@ -20,6 +20,8 @@ from penstock.runtime.slicing import FIRST_ROWS
 class Elsewhere(Operator):
     """Keeps one batch until ``done`` says how it went."""
 
+    starting = False
+
     def __init__(self) -> None:
         self.inside: list[pa.RecordBatch] = []
         self.done: bool | FunctionError = False
@@ -27,18 +29,19 @@ class Elsewhere(Operator):
         self.waited = 0
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        assert not self.inside, "no input while a call is under way"
+        assert not self.under_way(), "no input while a call is under way"
         self.inside.append(batch)
         self.taken.append(batch.num_rows)
         yield from ()
 
     def under_way(self) -> bool:
-        return bool(self.inside)
+        return bool(self.inside) or self.starting
 
     def lags(self) -> bool:
         return bool(self.inside)
 
     def collect(self) -> Iterator[pa.RecordBatch]:
+        self.starting = self.starting and not self.done
         if isinstance(self.done, FunctionError):
             raise self.done
         if self.done and self.inside:
@@ -147,6 +150,30 @@ def test_a_failure_elsewhere_tells_the_rows_it_was_given() -> None:
         job.step(1, 0)
     assert caught.value.position
     assert caught.value.message == "ValueError: no"
+    job.close()
+
+
+class Starting(Elsewhere):
+    """Is not ready at first."""
+
+    starting = True
+
+
+def test_input_waits_for_a_process_that_starts_and_barriers_do_not() -> None:
+    job = HandDriven(graph_of(middle=Starting))
+    job.read_everything(2_000)
+    job.run()
+    assert elsewhere(job, 1, 0).taken == []
+    job.trigger(1, Alignment.UNALIGNED)
+    job.run()
+    assert len(job.captures) == 6
+    for index in range(2):
+        elsewhere(job, 1, index).done = True
+    job.run()
+    for index in range(2):
+        assert elsewhere(job, 1, index).waited == 0
+    written = [job.writer(i).rows for i in range(2)]
+    assert sorted(written[0] + written[1]) == list(range(2_000))
     job.close()
 
 

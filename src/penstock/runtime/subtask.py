@@ -324,6 +324,8 @@ class Subtask:
         self._finish_epoch(barrier.alignment)
         operators = self._chain.snapshot()
         if self._writer is not None:
+            if self._chain.take_replaced():
+                self._writer.replace()
             message = self._writer.prepare(barrier.checkpoint)
             if message is not None:
                 self._pending_messages[barrier.checkpoint] = message
@@ -469,12 +471,14 @@ class Subtask:
         slice_.here_ms += (self._clock() - began) * 1000
 
     def _judge(self, slice_: _Slice) -> None:
-        """Once all its rows went through: by how long that took, here and elsewhere."""
-        if self._chain.under_way:
+        """Once all its rows went through: by how long that took, here and elsewhere. Before the first slice there is
+        none: a process has only become ready."""
+        if self._chain.under_way or not slice_.rows:
             return
         elapsed_ms = slice_.here_ms + self._chain.away_ms() - slice_.away_before_ms
         self._sizer.max_output_bytes = self.outputs.step_bytes
         self._sizer.observe(slice_.rows, elapsed_ms, self._bytes_out - slice_.bytes_before)
+        slice_.rows = 0
 
     def _raise_watermark(self, risen: WatermarkRose | None) -> None:
         if risen is not None:
