@@ -41,6 +41,8 @@ def expected_at(settings: Settings, metadata: SnapshotMetadata) -> dict[int, Exp
 def _check_read(world: World, driver: SimulatedDriver, metadata: SnapshotMetadata, vertex: int) -> None:
     """All that was there when it was frozen, and nothing that came after it ended."""
     source, read = driver.sources[vertex], emitted_rows(metadata, vertex)
+    if world.settings.until_available and source.frozen is None and not metadata.drained:
+        raise SimulationFailure(f"source {vertex} was not frozen in a run until all is read", "ends")
     content = source.content
     if source.endless:
         least = 0 if driver.frozen_ms is None else content.rows_at(int(driver.frozen_ms))  # readers know whole ones
