@@ -6,9 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.errors import EvaluationError
+from penstock.errors import DataError, EvaluationError
 from penstock.operators.expressions import BoundReference, Expression, Literal, Mask
 from penstock.operators.expressions.arithmetic import Arithmetic, Divide, EvalMode, IntegralDivide
+from penstock.operators.expressions.binary_text import BinaryToText
 from penstock.operators.expressions.cast_numbers import NumericCast
 from penstock.operators.expressions.comparison import Comparison, InList
 from penstock.operators.expressions.logic import And, CaseWhen, Coalesce, Not, Or
@@ -108,3 +109,12 @@ def test_empty_batches() -> None:
     rows = batch([], [])
     for expression in (Arithmetic("+", X, Y, EvalMode.ANSI), And(is_zero(X), is_zero(Y)), Coalesce([X, Y])):
         assert len(expression.evaluate(rows)) == 0
+
+
+def test_bytes_that_are_no_text_end_the_query_only_where_they_are_selected() -> None:
+    rows = pa.record_batch({"x": pa.array([b"a", b"\xff\xfe", None, "é".encode()], pa.binary())})
+    text = BinaryToText((BoundReference(0, pa.binary()),), pa.string())
+    with pytest.raises(DataError, match=r"x'fffe' of 2 bytes is not UTF-8.*mapInArrow"):
+        text.evaluate(rows)
+    chosen = np.array([True, False, True, True])
+    assert text.evaluate(rows, chosen).filter(pa.array(chosen)).to_pylist() == ["a", None, "é"]
