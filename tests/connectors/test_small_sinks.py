@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
@@ -35,6 +36,22 @@ def test_memory_keeps_each_epoch_once_and_in_subtask_order() -> None:
     assert cloudpickle.loads(cloudpickle.dumps(sink)).table().num_rows == 0
 
 
+def test_memory_is_replaced_by_a_whole_result_be_it_empty() -> None:
+    sink = MemorySink("t", SCHEMA, replaces=True)
+    committer = sink.create_committer()
+    committer.commit(stage(sink, {0: batch(1, 2)}, 1))
+    committer.commit(stage(sink, {0: batch(3)}, 2))
+    assert [row[0] for row in rows_of(sink.table())] == [3]
+    writer = sink.create_writer()
+    assert writer.prepare(3) is None, "nothing changed"
+    writer.replace()
+    message = writer.prepare(4)
+    assert message is not None
+    committer.commit(EpochCommit(QUERY_ID, 4, {0: message}))
+    assert rows_of(sink.table()) == []
+    assert writer.prepare(5) is None
+
+
 def test_memory_renames_columns_by_position() -> None:
     sink = MemorySink("t", SCHEMA)
     other = pa.record_batch([pa.array([1]), pa.array(["x"])], names=["x#1", "y#2"])
@@ -53,7 +70,7 @@ def test_noop_stages_nothing() -> None:
 
 def test_console_prints_the_first_rows(capsys: pytest.CaptureFixture[str]) -> None:
     sink = ConsoleSink(SCHEMA, num_rows=2)
-    permit = stage(sink, {0: batch(1, 2, 3, 4, 5), 1: batch(6)}, 7)
+    permit = replace(stage(sink, {0: batch(1, 2, 3, 4, 5), 1: batch(6)}, 70), batch=7)
     assert sum(pa.ipc.open_stream(m).read_all().num_rows for m in permit.messages.values()) == 4, "bounded"
     sink.create_committer().commit(permit)
     sink.create_committer().commit(EpochCommit(QUERY_ID, 8, {}))

@@ -229,6 +229,18 @@ def test_an_unfinished_file_goes_with_its_writer(tmp_path: Path) -> None:
     assert list(sink.directory.iterdir()) == []
 
 
+def test_an_empty_result_is_an_empty_file(tmp_path: Path) -> None:
+    sink, _ = sink_at(tmp_path)
+    writer = sink.create_writer()
+    writer.open(SinkContext("query", 1, 0, 1, "aa"))
+    writer.replace()
+    message = writer.prepare(1)
+    assert message is not None
+    staged = msgspec.json.decode(message, type=StagedRows)
+    assert (staged.rows, pq.read_table(sink.directory / staged.file).num_rows) == (0, 0)
+    assert writer.prepare(2) is None
+
+
 def test_a_staged_file_that_is_gone_or_changed_is_named(tmp_path: Path) -> None:
     sink, _ = sink_at(tmp_path)
     permit = staged_epoch(sink, 1, 1, 2)

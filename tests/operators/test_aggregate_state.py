@@ -216,7 +216,9 @@ def test_complete_mode_emits_every_group_whenever_one_changed(monkeypatch: pytes
     batches = list(pair.final.finish_epoch())
     assert [batch.num_rows for batch in batches] == [2, 1]
     assert [row["r1"] for row in rows_of(iter(batches))] == [10, 20, 30]
+    assert (pair.final.take_replaced(), pair.final.take_replaced()) == (True, False)
     assert list(pair.final.finish_epoch()) == [], "nothing changed"
+    assert not pair.final.take_replaced()
     assert list(pair.final.advance(2**60)) == [], "nothing is ever closed"
     pair.feed(keyed((2, 5)))
     state = pair.final.snapshot()

@@ -42,8 +42,9 @@ def by_window(df: DataFrame) -> DataFrame:
     return grouped.agg(max("value").alias("most")).select("window.start", "key", "most")
 
 
-def without_keys(df: DataFrame) -> DataFrame:
-    return df.agg(count("*").alias("n"), sum("value").alias("total"))
+def once(df: DataFrame) -> DataFrame:
+    """Empty after the first file but one."""
+    return df.where("key < 3").groupBy("key").agg(count("*").alias("n")).filter("n = 1").select("key")
 
 
 def top(df: DataFrame) -> DataFrame:
@@ -60,7 +61,7 @@ def spark_batches(df: DataFrame, mode: str, checkpoint: Path) -> Batches:
 
     writer = df.writeStream.foreachBatch(keep).outputMode(mode).trigger(availableNow=True)
     writer.option("checkpointLocation", str(checkpoint)).start().awaitTermination()
-    return [rows for rows in found if rows]
+    return found
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def spark_batches(df: DataFrame, mode: str, checkpoint: Path) -> Batches:
     [
         (by_key, "complete", False),
         (by_window, "complete", False),
-        (without_keys, "complete", False),
+        (once, "complete", False),
         (top, "complete", True),
         (by_key, "update", False),
         (by_window, "update", False),
@@ -98,6 +99,8 @@ def test_batches_are_spark_s(
         running.processAllAvailable()
     one_by_one = spark.readStream.schema(inbox.stream(spark).schema).option("maxFilesPerTrigger", 1)
     expected = spark_batches(query(one_by_one.parquet(str(inbox.directory))), mode, checkpoint.parent / "spark")
+    if mode == "update":  # a watermark makes Spark run batches without data
+        expected = [rows for rows in expected if rows]
     if not ordered:
         found, expected = [sorted(rows) for rows in found], [sorted(rows) for rows in expected]
     assert found == expected

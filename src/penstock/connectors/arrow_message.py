@@ -18,3 +18,8 @@ def encode_rows(schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> bytes:
 def decode_rows(message: bytes) -> pa.Table:
     with pa.ipc.open_stream(message) as reader:
         return reader.read_all()
+
+
+def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
+    """No rows."""
+    return pa.RecordBatch.from_arrays([pa.array([], kind) for kind in schema.types], schema=schema)

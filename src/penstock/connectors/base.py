@@ -191,6 +191,10 @@ class SinkWriter(ABC):
     def write(self, batch: pa.RecordBatch) -> None:
         """Stage one non-empty batch."""
 
+    def replace(self) -> None:  # noqa: B027
+        """Complete mode: what was written in this epoch is a whole result, even if it is nothing at all: then ``prepare``
+        has a message for it, in a sink that takes this mode. Called before ``prepare``."""
+
     @abstractmethod
     def prepare(self, epoch: int) -> bytes | None:
         """End the epoch: everything written since the last call is durable when this returns. The returned message is

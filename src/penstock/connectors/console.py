@@ -51,6 +51,10 @@ class _ConsoleWriter(SinkWriter):
         self._limit = num_rows + 1  # one more tells whether rows were left out
         self._kept: list[pa.RecordBatch] = []
         self._rows = 0
+        self._replaces = False
+
+    def replace(self) -> None:
+        self._replaces = True
 
     def write(self, batch: pa.RecordBatch) -> None:
         wanted = min(batch.num_rows, self._limit - self._rows)
@@ -61,7 +65,8 @@ class _ConsoleWriter(SinkWriter):
 
     def prepare(self, epoch: int) -> bytes | None:
         kept, self._kept, self._rows = self._kept, [], 0
-        return encode_rows(self._schema, kept) if kept else None
+        wanted, self._replaces = bool(kept) or self._replaces, False
+        return encode_rows(self._schema, kept) if wanted else None
 
 
 class _ConsoleCommitter(SinkCommitter):

@@ -74,13 +74,18 @@ class _MemoryWriter(SinkWriter):
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
         self._batches: list[pa.RecordBatch] = []
+        self._replaces = False
+
+    def replace(self) -> None:
+        self._replaces = True
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._batches.append(batch)
 
     def prepare(self, epoch: int) -> bytes | None:
         batches, self._batches = self._batches, []
-        return encode_rows(self._schema, [_named(batch, self._schema) for batch in batches]) if batches else None
+        wanted, self._replaces = bool(batches) or self._replaces, False
+        return encode_rows(self._schema, [_named(batch, self._schema) for batch in batches]) if wanted else None
 
 
 class _MemoryCommitter(SinkCommitter):

@@ -27,6 +27,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from penstock.connectors.arrow_message import empty_batch
 from penstock.connectors.base import EpochCommit, Sink, SinkCommitter, SinkContext, SinkWriter
 from penstock.connectors.commit_messages import decode_message, encode_message
 from penstock.connectors.signed import load_key
@@ -116,6 +117,11 @@ class _PythonSinkWriter(SinkWriter):
             self._call = UserIterator(self._write_epoch)
         with user_errors(f"sink {self._sink.name}"):
             self._returned += self._call.feed(pa.RecordBatch.from_arrays(batch.columns, schema=self._sink.schema))
+
+    def replace(self) -> None:
+        """``write`` is called for an empty result, too: without rows, or with one empty RecordBatch."""
+        if self._call is None:
+            self.write(empty_batch(self._sink.schema))
 
     def prepare(self, epoch: int) -> bytes | None:
         if self._call is None:

@@ -21,6 +21,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.connectors.arrow_message import empty_batch
 from penstock.connectors.base import EpochCommit, Sink, SinkCommitter, SinkContext, SinkWriter
 from penstock.connectors.local_files import fsync_directory, fsync_file
 from penstock.errors import CommitUnknown, NotSupported, SinkError
@@ -100,6 +101,11 @@ class StagedRowsWriter(SinkWriter):
         self._gathered_bytes += batch.nbytes
         if self._gathered_rows >= ROW_GROUP_ROWS or self._gathered_bytes >= ROW_GROUP_BYTES:
             self._flush()
+
+    def replace(self) -> None:
+        """An empty result is an empty file."""
+        if self._writer is None:
+            self._gathered.append(empty_batch(self._schema))
 
     def prepare(self, epoch: int) -> bytes | None:
         self._flush()

@@ -123,6 +123,11 @@ class Operator(ABC):
         """A barrier will be passed on: yield what belongs before it (ended user iterators, update-mode results)."""
         return iter(())
 
+    def take_replaced(self) -> bool:
+        """Whether ``finish_epoch`` has yielded a whole result since the last call: it replaces the one before, even if
+        the operators behind leave nothing of it."""
+        return False
+
     def snapshot(self) -> OperatorState:
         """The state now, by reference to immutable data (copy on write); must take milliseconds, not grow with IO."""
         return OperatorState()

@@ -93,6 +93,7 @@ class FinalAggregateOperator(Operator):
         self._watermark_us: int | None = None
         self._dropped = 0
         self._earliest_us: int | None = None
+        self._replaced = False
 
     def open(self, context: OperatorContext) -> None:
         fills = [fill for accumulator in self._accumulators for fill in accumulator.fills()]
@@ -191,6 +192,7 @@ class FinalAggregateOperator(Operator):
             for start in range(0, len(rows), _EMIT_ROWS):
                 yield self._results(rows[start : start + _EMIT_ROWS])
             self._table.values[0].write()[0][rows] = 0
+            self._replaced = True
         while self._spec.mode == "update":
             changed = np.flatnonzero(self._table.values[0].read()[0])[:_EMIT_ROWS]
             if not len(changed):
@@ -206,6 +208,10 @@ class FinalAggregateOperator(Operator):
             for accumulator, buffers in zip(self._accumulators, self._buffers(), strict=True)
         ]
         return make_batch(columns, self._spec.output_schema, len(rows))
+
+    def take_replaced(self) -> bool:
+        replaced, self._replaced = self._replaced, False
+        return replaced
 
     def snapshot(self) -> OperatorState:
         return OperatorState(tables=CapturedTables({TABLE: self._table.capture()}))

@@ -152,6 +152,10 @@ class Chain:
                 self._push(index + 1, batch)
         self._collect_generated()
 
+    def take_replaced(self) -> bool:
+        """Whether an operator has yielded a whole result since the last call."""
+        return any(stage.operator.take_replaced() for stage in self._stages)
+
     def snapshot(self) -> dict[str, OperatorState]:
         """The state of every operator that has any, by operator id."""
         states = {stage.operator_id: stage.operator.snapshot() for stage in self._stages}
