@@ -99,6 +99,6 @@ SPARKS_INTERVALS = (
 
 def test_intervals_are_sparks(spark: SparkSession) -> None:
     for text in SPARKS_INTERVALS:
-        sparks = spark._jvm.org.apache.spark.sql.streaming.Trigger.ProcessingTime(text.strip()).intervalMs()  # type: ignore[union-attr]
+        sparks = spark._jvm.org.apache.spark.sql.streaming.Trigger.ProcessingTime(text.strip()).intervalMs()
         for name in ("processingTime", "continuous", "realTime"):
             assert parse_trigger({name: text}) == Trigger(interval=f"{max(1, sparks)}ms"), text

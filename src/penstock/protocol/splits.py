@@ -14,10 +14,11 @@ was handed out and all readers are idle; with that it has ended, which is said o
 that dryness lets them rise to: else the windows that are open at the end would depend on who read what. A source that
 ends without a row ends at the start of event time, so that nobody goes ahead of what a later run may find there.
 
-*Freezing* brings the end about: the source is told that what is there now is all, and so are the readers, once they all
-run. What a reader asked for before it was told is void: it may call itself idle in front of rows that are there. So it
-asks anew, and only that counts. A source that is *drained* is frozen, and ends with event time: at its end the watermark
-is the largest there is. Whatever it would read after that would be late, so a restored one ends without another look.
+*Freezing* brings the end about: the source is told that what is there now is all, and so are the readers, once all of
+them run. What a reader asked for before it was told is void: it may call itself idle in front of rows that are there.
+So it asks anew, and only that counts. A source that is *drained* is frozen, and ends with event time: at its end the
+watermark is the largest there is. Whatever it would read after that would be late, so a restored one ends without
+another look.
 
 *Lifting*: while some readers are idle and others still read, an idle one would hold event time back for as long as the
 others go on, for ever if their splits never end. It is lifted to the least watermark of those that read: whatever it
@@ -379,7 +380,7 @@ class SplitAssigner:
         return [Dry(self.vertex, watermark_us)]
 
     def _assign(self) -> list[Command]:
-        """Hand pending splits to waiting readers: to their homes, else to those with the least to read, then by index."""
+        """Hand pending splits to waiting readers: to their homes, else to who has the least to read, then by index."""
         commands: list[Command] = []
         kept: list[Split] = []
         while self._pending and any(reader.request is not None for reader in self._readers):

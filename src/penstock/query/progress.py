@@ -47,9 +47,7 @@ def progress_json(
         "inputRowsPerSecond": sum(source.rows_per_second for source in epoch.sources),
         "processedRowsPerSecond": rate,
         "durationMs": durations | {"triggerExecution": duration_ms},
-        "eventTime": {}
-        if epoch.watermark_us in (None, START_OF_TIME_US)
-        else {"watermark": iso_timestamp(epoch.watermark_us / 1000)},
+        "eventTime": _event_time(epoch.watermark_us),
         "stateOperators": [_state_json(state, parallelism) for state in epoch.states],
         "sources": [_source_json(source, duration_ms) for source in epoch.sources],
         "sink": _sink_json(epoch),
@@ -69,6 +67,12 @@ def _sink_json(epoch: EpochProgress) -> dict[str, Any]:
 
 def _metrics(sink: SinkProgress) -> list[tuple[str, str]]:
     return [("description", sink.description), ("numOutputRows", str(sink.rows))]
+
+
+def _event_time(watermark_us: int | None) -> dict[str, str]:
+    if watermark_us is None or watermark_us == START_OF_TIME_US:
+        return {}
+    return {"watermark": iso_timestamp(watermark_us / 1000)}
 
 
 def _source_json(source: SourceProgress, duration_ms: int) -> dict[str, Any]:

@@ -187,9 +187,8 @@ class DriverCore:
         self._abandon = (event.generation - 1, restored) if event.generation > 1 else None
         manifests = {} if metadata is None else {manifest.vertex: manifest for manifest in metadata.sources}
         if any(manifest.drained for manifest in manifests.values()):
-            self._freeze = sp.Freeze(
-                drain=True
-            )  # begun by whoever took that snapshot; now it has to be carried through
+            # Whoever took that snapshot has begun to drain: it has to be carried through.
+            self._freeze = sp.Freeze(drain=True)
         for vertex in self._graph.vertices:
             if vertex.source is not None:
                 self._assigners[vertex.id] = sp.SplitAssigner(
