@@ -236,8 +236,8 @@ def parquet_jobs(result: dict[str, Any]) -> str:
     lines = [
         "## Everyday jobs over Parquet, beside Spark",
         "",
-        f"{result['rows'] / 1e6:.0f} M rows (int key, double, timestamp) in 40 files, read to the end by `availableNow`",
-        "into a noop sink, two slots and two shuffle partitions, one session of two task threads, warm, in turns. A",
+        f"{result['rows'] / 1e6:.0f} M rows (int key, double, timestamp) in 40 files, read to the end by",
+        "`availableNow` into a noop sink, two slots and two shuffle partitions, one session of two task threads, warm, in turns. A",
         "run's time is all of it, from `start()` to its own end. M rows/s, medians; the ratio is the median of the",
         "rounds' ratios.",
         "",

@@ -21,8 +21,8 @@ from penstock.connectors.base import (
     SourceReader,
     Split,
 )
-from penstock.connectors.file_source import FileSource
 from penstock.connectors.file_sink import FileSink
+from penstock.connectors.file_source import FileSource
 from penstock.connectors.parquet_sink import ParquetFormat
 from penstock.graph.model import OperatorSpec
 from penstock.operators.base import KEY_GROUP_COLUMN, Operator, OperatorState, Plain

@@ -22,7 +22,6 @@ def left_behind() -> list[threading.Thread]:
     return list(_left_behind)
 
 
-
 class Pump(Generic[T]):
     """Runs ``produce(stop)`` on a thread and keeps items of at most ``capacity`` together (or a single larger one).
 

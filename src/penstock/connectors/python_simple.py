@@ -15,8 +15,8 @@ from typing import Any, cast
 from pyspark.sql.datasource import SimpleDataSourceStreamReader
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
-from penstock.connectors.base import Plain
 from penstock.errors import DataError
+from penstock.operators.base import Plain
 
 IDLE_PAUSE_S = 0.1
 """How long a reader that had nothing new is left alone, unless there is something to tell it."""

@@ -44,7 +44,7 @@ def zone_of(tree: JavaTree, translation: Translation) -> Zone:
 @catalyst(
     "Cast", area="Casts", forms="`cast`, `try_cast`, `to_date`, `to_timestamp`",
     limits="between booleans, integers, floats, decimals, strings, dates and timestamps; binary to string where "
-    "it is UTF-8; float or double to string or decimal on Java 17 and 18 only, as their digits differ in later versions",
+    "it is UTF-8; float or double to string or decimal on Java 17 and 18 only, whose digits later versions change",
 )  # fmt: skip
 def cast(tree: JavaTree, translation: Translation) -> Expression:
     child = translation(tree.child())

@@ -32,6 +32,7 @@ from penstock.spark.listener_bus import ListenerBus
 LOCATION_CONF = "spark.sql.streaming.checkpointLocation"
 """Spark's own setting: a base directory; the query's name is appended."""
 
+
 @dataclass(frozen=True)
 class OutputRequest:
     """What the user said about one output."""

@@ -16,8 +16,8 @@ class SlotTask:
     """What every slot of one Generation is started with. Serialised with cloudpickle by the launcher, never stored.
 
     ``control_host``/``control_port``: where the driver listens. ``location``: the shared checkpoint location.
-    ``first_epoch``: the lowest of this Generation's. ``log_level``: of the slots' log lines, which go to their process's
-    stderr; the driver's.
+    ``first_epoch``: the lowest of this Generation's. ``log_level``: of the slots' log lines, which go to their
+    process's stderr; the driver's.
     """
 
     query_id: str

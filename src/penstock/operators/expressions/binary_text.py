@@ -13,8 +13,8 @@ SHOWN_BYTES = 32
 
 
 class BinaryToText(Strict):
-    """``cast(binary as string)``. Spark lets any bytes pass and calls them a string; what its functions make of one that
-    is not UTF-8 has no counterpart here, so that such a value ends the query."""
+    """``cast(binary as string)``. Spark lets any bytes pass and calls them a string; what its functions make of one
+    that is not UTF-8 has no counterpart here, so that such a value ends the query."""
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         values = only(arrays[0], rows)
