@@ -11,6 +11,7 @@ epoch may be handed over again; the next ``settled`` removes it. What a crash le
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from abc import abstractmethod
@@ -25,6 +26,8 @@ from penstock.connectors.arrow_message import empty_batch
 from penstock.connectors.base import EpochCommit, Sink, SinkCommitter, SinkContext, SinkWriter
 from penstock.connectors.local_files import fsync_directory, fsync_file
 from penstock.errors import CommitUnknown, NotSupported, SinkError
+
+log = logging.getLogger(__name__)
 
 ROW_GROUP_ROWS = 1 << 17
 """Rows are gathered to row groups of this many, so that small slices do not make small row groups ..."""
@@ -186,7 +189,10 @@ class StagedRowsCommitter(SinkCommitter):
     def settled(self, epoch: int) -> None:
         for committed in [known for known in self._committed if known <= epoch]:
             for file in self._committed.pop(committed):
-                self._remove(self._directory / file)
+                try:
+                    self._remove(self._directory / file)
+                except SinkError as error:
+                    log.warning("%s; nothing is lost but space", error)
 
     def abandon(self, generation: int, pending: Collection[bytes] = ()) -> None:
         """Remove what Generations up to ``generation`` staged, but what may be handed over again: epochs whose commit

@@ -58,7 +58,8 @@ def choose_sink(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Outpu
         return _python(df, request, source, schema)
     if name in _NOT_YET:
         raise NotYet(
-            f"format {name!r} is not written yet{_NOT_YET[name]}; use parquet, or a Python DataSource with a streamWriter"
+            f"format {name!r} is not written yet{_NOT_YET[name]}; use parquet, or a Python DataSource with a "
+            "streamWriter"
         )
     raise ConfigError(
         f"format {request.format!r} is unknown: choose {', '.join(BUILT_IN)}, or register a Python DataSource "
