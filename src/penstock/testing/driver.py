@@ -224,7 +224,7 @@ class SimulatedDriver:
                 if lane is None:
                     lane = self._lanes[output.lane] = _Lane(self, output.lane)
                 lane.works.append(output)
-                if self._takes_input or not isinstance(output, w.Look):
+                if self._takes_input or not isinstance(output, w.Look | w.FreezeSource):
                     self.world.scheduler.ready(lane.actor)
             else:
                 self._tell(output)

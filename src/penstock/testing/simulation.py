@@ -149,6 +149,8 @@ class Simulation:
         self.world.quiet = True
         scheduler = self.world.scheduler
         scheduler.end(self._actor_driver)
+        for driver in list(self._drivers) if self.settings.endless else ():
+            driver.die()  # fenced, without knowing it: its readers would look for more for ever
         limit = self.chance.steps + MAX_STEPS
         while scheduler.may_go_on:
             if self.chance.steps > limit:
