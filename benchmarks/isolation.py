@@ -25,10 +25,10 @@ from benchmarks import backpressure, harness
 from penstock.query.streaming_query import StreamingQuery
 
 FORMS = ("none", "process")
-ROUNDS = 5
-MEASURED_S = 4.0
+ROUNDS = 3
+MEASURED_S = 3.0
 WARM_UP_S = 2.0
-CHECKPOINTS = 30
+CHECKPOINTS = 20
 PAUSE_S = 0.1
 LOOP_US = 20.0
 STAGE_VERTEX = 1
