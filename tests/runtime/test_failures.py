@@ -8,7 +8,7 @@ from penstock.errors import DataError, EvaluationError, GenerationFailed, Pensto
 from penstock.protocol.restarts import GiveUp, RestartAt, RestartPolicy, Restarts
 from penstock.runtime.failures import error_of, failure_of, gave_up
 from penstock.runtime.messages import SlotFailed
-from penstock.spark.launcher import _reason
+from penstock.spark.job import reason as reason_of
 
 
 @pytest.mark.parametrize(
@@ -53,4 +53,4 @@ def test_input_that_cannot_be_read_is_tried_twice() -> None:
     ],
 )
 def test_a_job_that_spark_ended_says_why(text: str, reason: str) -> None:
-    assert _reason(RuntimeError(text)) == reason
+    assert reason_of(RuntimeError(text)) == reason
