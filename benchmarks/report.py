@@ -256,8 +256,8 @@ def isolation(result: dict[str, Any]) -> str:
         "## Functions in a process of their own: `function.isolation`",
         "",
         "source -> hash -> `mapInArrow` -> noop, two slots, gates of 2 MB while checkpoints are taken. `identity`",
-        "hands its batches on, `light` computes with Arrow (which does not hold the GIL), `burning` is a Python loop of",
-        f"{result['loop_us']:.0f} us a row, `holding` one C call per batch that holds the GIL "
+        "hands its batches on, `light` computes with Arrow (which does not hold the GIL), `burning` is a Python loop",
+        f"of {result['loop_us']:.0f} us a row, `holding` one C call per batch that holds the GIL "
         f"({result['call_seconds']:.2f} s on an idle",
         "interpreter). Rows are those through the stage without checkpoints; the ratio is the median of neighbouring",
         "runs, `process` to `none`. Checkpoints are unaligned, one at a time; milliseconds, min / median / p99 / max.",
