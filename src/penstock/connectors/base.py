@@ -250,13 +250,13 @@ class SinkCommitter(ABC):
 class Sink(ABC):
     """Factory of writers and the committer."""
 
-    @abstractmethod
-    def describe(self) -> str:
-        """As in Spark's progress, for example ``FileSink[/out]``."""
     def stage_in(self, directory: str) -> None:  # noqa: B027
         """Called on the driver before anything is created: a directory of this sink alone, below the checkpoint
         location, so that all slots and the driver share it. It need not exist."""
 
+    @abstractmethod
+    def describe(self) -> str:
+        """As in Spark's progress, for example ``FileSink[/out]``."""
 
     @abstractmethod
     def create_writer(self) -> SinkWriter: ...
