@@ -11,7 +11,6 @@ from penstock.graph.model import EdgeKind, JobGraph
 from penstock.ids import SubtaskId
 from penstock.protocol.output import OutputChannel
 from penstock.runtime import subtask as subtask_module
-from penstock.runtime import wiring
 from penstock.snapshot import effects
 from penstock.snapshot.model import InflightEntry, SnapshotMetadata
 from penstock.testing.mutation import mutant
@@ -63,25 +62,6 @@ def _capture_nothing(channel: OutputChannel) -> None:
     channel.overtake = overtake_only  # type: ignore[method-assign]
 
 
-def _of_all_producers(original: Any) -> Any:
-    """The producer's view; the consumer still counts the one channel that there is."""
-
-    def build_gate(graph: JobGraph, subtask: SubtaskId, *more: Any) -> Any:
-        window_into = wiring.window_into
-
-        def smaller(graph: JobGraph, vertex: int, options: Any) -> int:
-            forward = any(edge.kind is EdgeKind.FORWARD for edge in graph.inputs(vertex))
-            return max(1, window_into(graph, vertex, options) // (graph.parallelism if forward else 1))
-
-        wiring.window_into = smaller
-        try:
-            return original(graph, subtask, *more)
-        finally:
-            wiring.window_into = window_into
-
-    return build_gate
-
-
 FORWARD = {
     "forward-rows-restored-elsewhere": mutant(
         "rows that were in flight on a forward edge go on in the next subtask after a recovery",
@@ -90,9 +70,5 @@ FORWARD = {
     "forward-edge-not-captured": mutant(
         "what an unaligned barrier overtakes on a forward edge is not captured: it stays in its slot anyway",
         (subtask_module, "build_outputs", _with_forward_channels(_capture_nothing)),
-    ),
-    "forward-window-of-all-producers": mutant(
-        "a consumer divides its memory by as many channels as a forward edge would have if it were hashed",
-        (subtask_module, "build_gate", _of_all_producers),
     ),
 }
