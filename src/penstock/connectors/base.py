@@ -192,8 +192,8 @@ class SinkWriter(ABC):
         """Stage one non-empty batch."""
 
     def replace(self) -> None:  # noqa: B027
-        """Complete mode: what was written in this epoch is a whole result, even if it is nothing at all: then ``prepare``
-        has a message for it, in a sink that takes this mode. Called before ``prepare``."""
+        """Complete mode: what was written in this epoch is a whole result, even if it is nothing at all: then
+        ``prepare`` has a message for it, in a sink that takes this mode. Called before ``prepare``."""
 
     @abstractmethod
     def prepare(self, epoch: int) -> bytes | None:
