@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kits import rows_of
 
@@ -162,6 +162,7 @@ def test_ordinary_blocks_do_go_through_at_once() -> None:
     st.lists(st.sampled_from([b"a", b"\n", b"\r", b"\r\n", b"\xc3\xa9", b"\xff"]), max_size=30).map(b"".join),
     st.integers(1, 7),
 )
+@example(data=b"\r\n\n", size=1)  # the newline that ends the first line is a block of its own
 def test_lines_do_not_depend_on_blocks(tmp_path_factory: pytest.TempPathFactory, data: bytes, size: int) -> None:
     path = tmp_path_factory.getbasetemp() / "lines.txt"
     path.write_bytes(data)

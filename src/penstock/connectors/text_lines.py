@@ -119,7 +119,7 @@ def _with_newlines(chunk: bytes, behind_return: bool) -> tuple[bytes, bool]:
     """Every line end as a newline. ``behind_return``: the last chunk ended with a carriage return."""
     if behind_return:
         chunk = chunk.removeprefix(b"\n")
-    ends_so = chunk.endswith(b"\r") or (behind_return and not chunk)
+    ends_so = chunk.endswith(b"\r")
     if b"\r" in chunk:
         chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     return chunk, ends_so
