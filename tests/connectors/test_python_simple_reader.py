@@ -95,7 +95,7 @@ def test_a_frozen_reader_reads_once_more_and_stays_where_it_is(file: Path, opene
     reader = opened(user_sources.Simple)
     reader.freeze()
     got = numbers(reader)
-    assert got in ([0, 1, 2], list(range(6))), "a read that was under way does not count"
+    assert got in ([0, 1, 2], list(range(6)), list(range(8))), "reads before it was heard do not count"
     file.write_text("20")
     reader.look()
     assert numbers(reader) == []

@@ -208,9 +208,13 @@ def test_a_checkpoint_that_finds_no_room_on_disk_is_declined_and_the_query_goes_
 
 def test_an_orderly_end_leaves_nothing(tmp_path: Path, launcher: ProcessLauncher) -> None:
     me = psutil.Process()
+    graph = tiny_graph(tmp_path / "out", 2, Numbers(10**9, rate=5000))
+    first = run(graph, tmp_path / "first", launcher)  # what a process opens once and keeps
+    first.until_running(1)
+    first.execution.stop()
+    assert launcher.jobs.pop(0).wait(2)
     sockets = len(me.net_connections(kind="inet"))
     files = me.num_fds()
-    graph = tiny_graph(tmp_path / "out", 2, Numbers(10**9, rate=5000))
     query = run(graph, tmp_path / "chk", launcher)
     view = query.until_running(1)
     began = time.monotonic()
