@@ -23,9 +23,9 @@ from benchmarks import harness
 from benchmarks.feed import FeedPartition, FeedReader
 from penstock.connectors.base import EpochCommit, SinkContext
 from penstock.connectors.file_sink import FileSink
-from penstock.connectors.file_sink_writer import GATHERED_ROWS
 from penstock.connectors.option_texts import OptionTexts
 from penstock.connectors.parquet_sink import parquet_sink_format
+from penstock.connectors.row_groups import ROW_GROUP_ROWS
 
 ROUNDS = 8
 WARM_UP_S = 2.0
@@ -103,8 +103,8 @@ def reference(spark: SparkSession, path: Path) -> float:
             for batch in source:
                 gathered.append(batch)
                 rows += batch.num_rows
-                if sum(b.num_rows for b in gathered) >= GATHERED_ROWS:
-                    plain.write_table(pa.Table.from_batches(gathered), row_group_size=GATHERED_ROWS)
+                if sum(b.num_rows for b in gathered) >= ROW_GROUP_ROWS:
+                    plain.write_table(pa.Table.from_batches(gathered), row_group_size=ROW_GROUP_ROWS)
                     gathered.clear()
                 if time.perf_counter() >= ends:
                     break

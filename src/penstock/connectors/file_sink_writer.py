@@ -11,15 +11,12 @@ from penstock.connectors.base import SinkContext, SinkWriter
 from penstock.connectors.file_sink_format import FileFormat, FileWriter
 from penstock.connectors.file_sink_plan import PRIVATE_DIRECTORY, FilesMessage, StagedFile, final_name
 from penstock.connectors.local_files import fsync_directory, fsync_file
+from penstock.connectors.row_groups import RowGroup
 from penstock.connectors.sink_partitions import Partitioning
 from penstock.errors import SinkError
 
-GATHERED_ROWS = 1 << 17
-"""Rows of a directory are gathered to this many, so that small slices do not make small row groups ..."""
-GATHERED_BYTES = 32 << 20
-"""... unless their Arrow bytes reach this ..."""
 MEMORY_BYTES = 64 << 20
-"""... or those of all directories together this: then the largest is written."""
+"""A row group is written earlier where those of all directories together reach this: the largest one."""
 MAX_OPEN_FILES = 16
 """Of a subtask; with more directories than this, the file that waited longest is ended, and continued by another."""
 
@@ -28,9 +25,7 @@ class _Directory:
     """What one epoch brings for one directory: gathered rows, a file that is being written, files that are ended."""
 
     def __init__(self) -> None:
-        self.gathered: list[pa.RecordBatch] = []
-        self.gathered_rows = 0
-        self.gathered_bytes = 0
+        self.group = RowGroup()
         self.writer: FileWriter | None = None
         self.path = Path()
         self.rows = 0
@@ -61,7 +56,7 @@ class FileSinkWriter(SinkWriter):
         for name, rows in parts:
             self._gather(name, pa.RecordBatch.from_arrays(rows.columns, schema=self._format.schema))
         while self._gathered_bytes > MEMORY_BYTES:
-            self._flush(max(self._directories.values(), key=lambda directory: directory.gathered_bytes))
+            self._flush(max(self._directories.values(), key=lambda directory: directory.group.bytes))
 
     def prepare(self, epoch: int) -> bytes | None:
         files: list[StagedFile] = []
@@ -101,20 +96,17 @@ class FileSinkWriter(SinkWriter):
 
     def _gather(self, name: str, rows: pa.RecordBatch) -> None:
         directory = self._directories.setdefault(name, _Directory())
-        directory.gathered.append(rows)
-        directory.gathered_rows += rows.num_rows
-        directory.gathered_bytes += rows.nbytes
+        directory.group.add(rows)
         self._gathered_bytes += rows.nbytes
-        if directory.gathered_rows >= GATHERED_ROWS or directory.gathered_bytes >= GATHERED_BYTES:
+        if directory.group.full:
             self._flush(directory)
 
     def _flush(self, directory: _Directory) -> None:
         """Write what is gathered, and end the file if it is large enough."""
-        if not directory.gathered:
+        if not directory.group:
             return
-        table = pa.Table.from_batches(directory.gathered)
-        self._gathered_bytes -= directory.gathered_bytes
-        directory.gathered, directory.gathered_rows, directory.gathered_bytes = [], 0, 0
+        self._gathered_bytes -= directory.group.bytes
+        table = directory.group.take()
         writer = directory.writer or self._start_file(directory)
         try:
             writer.write(table)

@@ -11,11 +11,8 @@ import pyarrow.parquet as pq
 
 from penstock.connectors.file_sink_format import FileFormat, FileWriter, refuse_types
 from penstock.connectors.option_texts import OptionTexts
+from penstock.connectors.row_groups import RowGroup
 
-ROW_GROUP_ROWS = 1 << 17
-"""Merged rows are gathered to row groups of this many ..."""
-ROW_GROUP_BYTES = 32 << 20
-"""... unless their Arrow bytes reach this."""
 _BATCH_ROWS = 1 << 15
 
 _CODECS = {
@@ -54,17 +51,15 @@ class ParquetFormat(FileFormat):
 
     def merge(self, sources: Sequence[Path], target: Path) -> None:
         writer = self.create(target)
-        gathered: list[pa.RecordBatch] = []
+        group = RowGroup()
         for source in sources:
             with pq.ParquetFile(source) as file:
                 for batch in file.iter_batches(_BATCH_ROWS):
-                    gathered.append(batch)
-                    rows, size = sum(b.num_rows for b in gathered), sum(b.nbytes for b in gathered)
-                    if rows >= ROW_GROUP_ROWS or size >= ROW_GROUP_BYTES:
-                        writer.write(pa.Table.from_batches(gathered))
-                        gathered = []
-        if gathered:
-            writer.write(pa.Table.from_batches(gathered))
+                    group.add(batch)
+                    if group.full:
+                        writer.write(group.take())
+        if group:
+            writer.write(group.take())
         writer.close()
 
 
@@ -76,7 +71,7 @@ class _ParquetFileWriter(FileWriter):
         )
 
     def write(self, table: pa.Table) -> None:
-        self._writer.write_table(table, row_group_size=table.num_rows)
+        self._writer.write_table(table, row_group_size=max(1, table.num_rows))
 
     def close(self) -> None:
         self._writer.close()

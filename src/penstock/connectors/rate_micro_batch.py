@@ -6,8 +6,6 @@ on the clock, so every run yields the same rows. As in Spark the next batch is t
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -16,6 +14,7 @@ import pyarrow as pa
 
 from penstock.connectors.base import Discovery, Source, SourceReader, Split
 from penstock.connectors.rate import SCHEMA
+from penstock.connectors.split_rows import SplitRowsReader
 from penstock.errors import ConfigError
 from penstock.operators.base import Plain
 
@@ -75,35 +74,19 @@ class RateMicroBatchSource(Source):
         return RateMicroBatchReader(self._options)
 
 
-class RateMicroBatchReader(SourceReader):
-    """A position is the number of rows that were read of the split."""
-
+class RateMicroBatchReader(SplitRowsReader):
     def __init__(self, options: RateMicroBatchOptions) -> None:
+        super().__init__()
         self._options = options
-        self._splits: deque[Split] = deque()
 
-    def add_split(self, split: Split) -> None:
-        self._splits.append(split)
-
-    def poll(self, max_rows: int, now_ms: int) -> pa.RecordBatch | None:
-        while self._splits:
-            split = self._splits[0]
-            batch, step = _number(split.spec["batch"]), _number(split.spec["partitions"])
-            read = _number(split.position.get("rows", 0))
-            first = batch * self._options.rows_per_batch
-            start = first + _number(split.spec["partition"]) + read * step
-            values = np.arange(start, first + self._options.rows_per_batch, step, dtype=np.int64)[:max_rows]
-            if not len(values):
-                self._splits.popleft()
-                continue
-            self._splits[0] = Split(split.split_id, split.spec, {"rows": read + len(values)})
-            timestamp = (self._options.start_timestamp_ms + batch * self._options.advance_ms) * 1000
-            timestamps = pa.array(np.full(len(values), timestamp)).cast(SCHEMA.field(0).type)
-            return pa.record_batch([timestamps, pa.array(values)], schema=SCHEMA)
-        return None
-
-    def snapshot(self) -> Sequence[Split]:
-        return tuple(self._splits)
+    def rows(self, split: Split, first: int, max_rows: int) -> pa.RecordBatch:
+        batch, step = _number(split.spec["batch"]), _number(split.spec["partitions"])
+        begin = batch * self._options.rows_per_batch
+        start = begin + _number(split.spec["partition"]) + first * step
+        values = np.arange(start, begin + self._options.rows_per_batch, step, dtype=np.int64)[:max_rows]
+        timestamp = (self._options.start_timestamp_ms + batch * self._options.advance_ms) * 1000
+        timestamps = pa.array(np.full(len(values), timestamp)).cast(SCHEMA.field(0).type)
+        return pa.record_batch([timestamps, pa.array(values)], schema=SCHEMA)
 
 
 def _number(value: Plain) -> int:

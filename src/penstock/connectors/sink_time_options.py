@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from penstock.connectors.option_texts import OptionTexts
+from penstock.connectors.text_values import ISO_DATE, ISO_TIMESTAMP
 from penstock.operators.expressions.zones import Zone
 
-DATE_FORMAT = "yyyy-MM-dd"
-TIMESTAMP_FORMAT = "yyyy-MM-dd'T'HH:mm:ss[.SSS][XXX]"
 TIMESTAMP_NTZ_FORMAT = "yyyy-MM-dd'T'HH:mm:ss[.SSS]"
 
 
@@ -16,8 +15,8 @@ def default_times(options: OptionTexts, time_zone: str) -> str:
     Raises:
         ConfigError: a format other than the default, or an unknown zone.
     """
-    options.only("dateFormat", [DATE_FORMAT])
-    options.only("timestampFormat", [TIMESTAMP_FORMAT])
+    options.only("dateFormat", [ISO_DATE])
+    options.only("timestampFormat", [ISO_TIMESTAMP])
     options.only("timestampNTZFormat", [TIMESTAMP_NTZ_FORMAT])
     options.only("locale", ["en-US"])
     name = options.text("timeZone", time_zone)

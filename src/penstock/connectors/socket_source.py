@@ -11,12 +11,12 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
 from typing import Any, cast
 
 import pyarrow as pa
 
 from penstock.connectors.base import Discovery, Source, SourceReader, Split
+from penstock.connectors.split_rows import SplitRowsReader
 from penstock.errors import DataError
 from penstock.operators.base import Plain
 
@@ -149,29 +149,15 @@ class _Lines:
         self._socket.close()
 
 
-class SocketReader(SourceReader):
-    """A position is the number of lines that were read of the split."""
+class SocketReader(SplitRowsReader):
+    """A row is a line."""
 
     def __init__(self, schema: pa.Schema) -> None:
+        super().__init__()
         self._schema = schema
-        self._splits: deque[Split] = deque()
 
-    def add_split(self, split: Split) -> None:
-        self._splits.append(split)
-
-    def poll(self, max_rows: int, now_ms: int) -> pa.RecordBatch | None:
-        while self._splits:
-            split = self._splits[0]
-            read = cast("int", split.position.get("rows", 0))
-            lists = (cast("list[Any]", split.spec[name]) for name in ("texts", "micros"))
-            texts, micros = (values[read : read + max_rows] for values in lists)
-            if not texts:
-                self._splits.popleft()
-                continue
-            self._splits[0] = Split(split.split_id, split.spec, {"rows": read + len(texts)})
-            columns = [pa.array(texts, pa.string()), pa.array(micros, pa.int64()).cast(_STAMPED.field(1).type)]
-            return pa.record_batch(columns[: len(self._schema)], schema=self._schema)
-        return None
-
-    def snapshot(self) -> Sequence[Split]:
-        return tuple(self._splits)
+    def rows(self, split: Split, first: int, max_rows: int) -> pa.RecordBatch:
+        lists = (cast("list[Any]", split.spec[name]) for name in ("texts", "micros"))
+        texts, micros = (values[first : first + max_rows] for values in lists)
+        columns = [pa.array(texts, pa.string()), pa.array(micros, pa.int64()).cast(_STAMPED.field(1).type)]
+        return pa.record_batch(columns[: len(self._schema)], schema=self._schema)

@@ -20,19 +20,16 @@ from pathlib import Path
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from penstock.connectors.arrow_message import empty_batch
 from penstock.connectors.base import EpochCommit, Sink, SinkCommitter, SinkContext, SinkWriter
+from penstock.connectors.file_sink_format import FileWriter
 from penstock.connectors.local_files import fsync_directory, fsync_file
+from penstock.connectors.parquet_sink import ParquetFormat
+from penstock.connectors.row_groups import RowGroup
 from penstock.errors import CommitUnknown, NotSupported, SinkError
 
 log = logging.getLogger(__name__)
-
-ROW_GROUP_ROWS = 1 << 17
-"""Rows are gathered to row groups of this many, so that small slices do not make small row groups ..."""
-ROW_GROUP_BYTES = 32 << 20
-"""... unless their Arrow bytes reach this: what a writer holds in memory is bounded."""
 
 _NAME = re.compile(r"^g(\d+)-[0-9a-f]+-\d+-\d+\.parquet$")
 
@@ -85,30 +82,27 @@ class StagedRowsWriter(SinkWriter):
     def __init__(self, directory: Path, schema: pa.Schema) -> None:
         self._directory = directory
         names = positional_names(len(schema))
-        self._schema = pa.schema([pa.field(name, field.type) for name, field in zip(names, schema, strict=True)])
+        fields = [pa.field(name, field.type) for name, field in zip(names, schema, strict=True)]
+        self._format = ParquetFormat(pa.schema(fields), "snappy")
         self._context = SinkContext("", 0, 0, 0, "")
         self._opened = 0
         self._path: Path | None = None
-        self._writer: pq.ParquetWriter | None = None
+        self._writer: FileWriter | None = None
         self._rows = 0
-        self._gathered: list[pa.RecordBatch] = []
-        self._gathered_rows = 0
-        self._gathered_bytes = 0
+        self._group = RowGroup()
 
     def open(self, context: SinkContext) -> None:
         self._context = context
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._gathered.append(pa.RecordBatch.from_arrays(batch.columns, schema=self._schema))
-        self._gathered_rows += batch.num_rows
-        self._gathered_bytes += batch.nbytes
-        if self._gathered_rows >= ROW_GROUP_ROWS or self._gathered_bytes >= ROW_GROUP_BYTES:
+        self._group.add(pa.RecordBatch.from_arrays(batch.columns, schema=self._format.schema))
+        if self._group.full:
             self._flush()
 
     def replace(self) -> None:
         """An empty result is an empty file."""
         if self._writer is None:
-            self._gathered.append(empty_batch(self._schema))
+            self._group.add(empty_batch(self._format.schema))
 
     def prepare(self, epoch: int) -> bytes | None:
         self._flush()
@@ -138,28 +132,24 @@ class StagedRowsWriter(SinkWriter):
             raise SinkError(f"cannot close {path}: {error}") from error
 
     def _flush(self) -> None:
-        if not self._gathered:
+        if not self._group:
             return
         try:
-            if self._writer is None:
-                self._start_file()
-            assert self._writer is not None
-            table = pa.Table.from_batches(self._gathered)
-            self._writer.write_table(table, row_group_size=max(1, table.num_rows))
+            writer = self._writer or self._start_file()
+            table = self._group.take()
+            writer.write(table)
         except (OSError, pa.ArrowException) as error:
             raise SinkError(f"cannot write {self._path or self._directory}: {error}") from error
         self._rows += table.num_rows
-        self._gathered, self._gathered_rows, self._gathered_bytes = [], 0, 0
 
-    def _start_file(self) -> None:
+    def _start_file(self) -> FileWriter:
         context = self._context
         name = f"g{context.generation}-{context.attempt_token}-{context.subtask:05d}-{self._opened:06d}.parquet"
         self._opened += 1
         self._directory.mkdir(parents=True, exist_ok=True)
         self._path = self._directory / name
-        self._writer = pq.ParquetWriter(
-            self._path, self._schema, compression="snappy", coerce_timestamps="us", store_decimal_as_integer=True
-        )
+        self._writer = self._format.create(self._path)
+        return self._writer
 
 
 class StagedRowsCommitter(SinkCommitter):

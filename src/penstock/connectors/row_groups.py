@@ -1,0 +1,43 @@
+"""Rows gathered to row groups, so that small slices do not make small ones in a file."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+ROW_GROUP_ROWS = 1 << 17
+"""A row group has this many rows ..."""
+ROW_GROUP_BYTES = 32 << 20
+"""... unless their Arrow bytes reach this: what a writer holds in memory is bounded."""
+
+
+class RowGroup:
+    """What will be the next row group.
+
+    Attributes:
+        rows, bytes: of the batches gathered so far, in Arrow's form.
+    """
+
+    def __init__(self) -> None:
+        self._batches: list[pa.RecordBatch] = []
+        self.rows = 0
+        self.bytes = 0
+
+    def __bool__(self) -> bool:
+        """Whether there is a batch, which may be empty."""
+        return bool(self._batches)
+
+    @property
+    def full(self) -> bool:
+        return self.rows >= ROW_GROUP_ROWS or self.bytes >= ROW_GROUP_BYTES
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """All batches have the same schema."""
+        self._batches.append(batch)
+        self.rows += batch.num_rows
+        self.bytes += batch.nbytes
+
+    def take(self) -> pa.Table:
+        """What was gathered, at least one batch; nothing is left."""
+        table = pa.Table.from_batches(self._batches)
+        self._batches, self.rows, self.bytes = [], 0, 0
+        return table

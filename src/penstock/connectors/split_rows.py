@@ -1,0 +1,40 @@
+"""A reader of splits whose rows can be told by their number."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from penstock.connectors.base import SourceReader, Split
+
+
+class SplitRowsReader(SourceReader):
+    """Reads one split after the other. A position is the number of rows that were read of the split."""
+
+    def __init__(self) -> None:
+        self._splits: deque[Split] = deque()
+
+    @abstractmethod
+    def rows(self, split: Split, first: int, max_rows: int) -> pa.RecordBatch:
+        """At most ``max_rows`` rows of the split from its ``first`` on; none behind its last."""
+
+    def add_split(self, split: Split) -> None:
+        self._splits.append(split)
+
+    def poll(self, max_rows: int, now_ms: int) -> pa.RecordBatch | None:
+        while self._splits:
+            split = self._splits[0]
+            read = split.position.get("rows", 0)
+            assert isinstance(read, int)
+            batch = self.rows(split, read, max_rows)
+            if batch.num_rows:
+                self._splits[0] = Split(split.split_id, split.spec, {"rows": read + batch.num_rows})
+                return batch
+            self._splits.popleft()
+        return None
+
+    def snapshot(self) -> Sequence[Split]:
+        return tuple(self._splits)
