@@ -7,7 +7,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export SPARK_LOCAL_IP ?= 127.0.0.1
 
-.PHONY: help setup java demo test lint simulate bench clean lock
+.PHONY: help setup java demo test lint fuzz simulate bench clean lock
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -36,6 +36,9 @@ lint: $(VENV)/.ready ## Format check, lint and types
 
 test: setup lint ## Lint, types and all tests
 	@$(BIN)/python -m pytest
+
+fuzz: setup ## All tests in another order, with new examples of every property
+	@$(BIN)/python -m pytest --randomly-seed=default --hypothesis-seed=$$RANDOM
 
 N ?= 2000
 simulate: $(VENV)/.ready ## Seeded schedules under faults, on all cores: make simulate N=20000 [SEED=7]

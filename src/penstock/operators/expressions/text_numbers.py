@@ -28,6 +28,8 @@ _JAVA_SPECIAL = {"NaN": float("nan"), "+NaN": float("nan"), "-NaN": float("nan")
 _TRUE = frozenset(("t", "true", "y", "yes", "1"))
 _FALSE = frozenset(("f", "false", "n", "no", "0"))
 _EXPONENT_LIMIT = 10_000
+_TOO_LARGE = 2.0**128
+"""What follows the largest float in its steps: infinity takes this place when a tie is decided."""
 
 
 def parse_integer(bits: int, ansi: bool, text: str) -> int | None:
@@ -93,7 +95,7 @@ def decimal_to_float(exact: Decimal) -> float:
     """A decimal rounded to float in one step."""
     value = float(exact)
     nearest = narrowed(value)
-    if not np.isfinite(value) or Decimal(value) == exact or nearest == value:
+    if abs(value) >= _TOO_LARGE or Decimal(value) == exact or nearest == value:
         return nearest
     # Only where the double lies exactly between two floats can its own rounding have hidden the right side.
     other = float(np.nextafter(np.float32(nearest), np.float32(np.inf if value > nearest else -np.inf)))
@@ -103,8 +105,8 @@ def decimal_to_float(exact: Decimal) -> float:
 
 
 def _finite(value: float) -> float:
-    """Infinity as the power of two at which floats begin to round to it."""
-    return value if np.isfinite(value) else float(np.copysign(2.0**128, value))
+    """Infinity as the power of two that would come after the largest float."""
+    return value if np.isfinite(value) else float(np.copysign(_TOO_LARGE, value))
 
 
 def parse_boolean(text: str) -> bool | None:
