@@ -310,7 +310,7 @@ class SubtaskCheckpoints:
 
     def _barrier_arrived(self, channel: ChannelId, barrier: Barrier, now_ms: float) -> list[Command]:
         checkpoint = barrier.checkpoint
-        input_channel = self._gate.channel(channel, str(barrier))
+        input_channel = self._gate.channel(channel, barrier)
         if checkpoint in self._dead:
             return []
         if checkpoint < self._newest and checkpoint not in self._active:

@@ -172,7 +172,7 @@ class Coordinator:
         handler: Callable[[Event, float], list[Command]] = getattr(self, _HANDLERS[type(event)])
         commands = handler(event, now_ms)
         if not isinstance(event, Tick):
-            self._history.append(repr(event)[:200])
+            self._history.append(_line_of(event))
         commands += self._next_commit(now_ms)
         commands += self._notify()
         commands += self._fail_generation()
@@ -480,7 +480,7 @@ class Coordinator:
     def _violation(self, event: Event) -> ProtocolViolation:
         phases = {c: p.phase.value for c, p in self._pending.items()}
         return ProtocolViolation(
-            "coordinator", f"generation {self._generation}, in flight {phases}", repr(event)[:200], tuple(self._history)
+            "coordinator", f"generation {self._generation}, in flight {phases}", _line_of(event), tuple(self._history)
         )
 
     def check_invariants(self) -> None:
@@ -497,6 +497,13 @@ class Coordinator:
             complete = len(p.acks) == self._parallelism
             assert complete == (p.phase is not Phase.RUNNING), "written exactly when all have acknowledged"
             assert p.generation == self._generation or p.phase is Phase.LOGGING, "older Generations are dead"
+
+
+def _line_of(event: Event) -> str:
+    """An event in a few words: a manifest has thousands of them."""
+    if isinstance(event, Ack):
+        return f"Ack(generation={event.generation}, checkpoint={event.checkpoint}, slot={event.manifest.slot})"
+    return repr(event)[:200]
 
 
 _HANDLERS: dict[type, str] = {

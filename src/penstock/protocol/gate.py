@@ -124,7 +124,7 @@ class InputGate:
 
     def arrive(self, channel: ChannelId, element: Element) -> None:
         """Queue an element that came in on a channel."""
-        self.channel(channel, str(type(element).__name__)).arrive(element)
+        self.channel(channel, type(element).__name__).arrive(element)
         if isinstance(element, Buffer):
             self._give_floating()
 
@@ -186,10 +186,12 @@ class InputGate:
         grants, self._grants = list(self._grants.items()), {}
         return grants
 
-    def channel(self, channel: ChannelId, event: str) -> InputChannel:
-        if channel not in self._channels:
+    def channel(self, channel: ChannelId, event: object) -> InputChannel:
+        """The channel; ``event`` says in an error what came on it."""
+        found = self._channels.get(channel)
+        if found is None:
             raise ProtocolViolation(self._subject, f"channels {list(self._channels)}", f"{event} on {channel}")
-        return self._channels[channel]
+        return found
 
     def check_invariants(self) -> None:
         """Raise AssertionError if a ledger, the budget or the watermark is broken."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from itertools import islice
 
 from penstock.errors import ProtocolViolation
@@ -73,9 +72,10 @@ class OutputChannel:
         self._last_watermark: int | None = None
         self._ended = False
 
-    def add(self, payload: Payload, now_ms: float) -> None:
-        """Queue rows, cut to the window or smaller; small ones wait in the tail for more."""
+    def add(self, payload: Payload, now_ms: float) -> int:
+        """Queue rows, cut to the window or smaller; small ones wait in the tail for more. Returns what they cost."""
         self._require_open("rows")
+        before = self.queued_bytes
         for piece, cost, most in self._pieces(payload):
             if self._tail and self._tail_cost + cost > most:
                 self._seal()
@@ -86,6 +86,7 @@ class OutputChannel:
             self.queued_bytes += cost
             if self._tail_cost >= min(SEAL_BYTES, most // 2):
                 self._seal()
+        return self.queued_bytes - before
 
     def watermark(self, watermark: Watermark) -> None:
         """Queue a watermark; one that does not rise is dropped, adjacent ones coalesce."""
@@ -181,7 +182,7 @@ class OutputChannel:
                     break
                 self.credit -= head.cost
                 self.queued_bytes -= head.cost
-                head = replace(head, backlog=self.queued_bytes, following=self._following())
+                head = Buffer(head.id, head.payload, head.cost, self.queued_bytes, self._following())
             self._queue.popleft()
             leaving.append(head)
         return leaving
@@ -261,11 +262,13 @@ class Outputs:
 
     Attributes:
         limit_bytes: the limit at present.
+        queued_bytes: what waits in all channels.
     """
 
     def __init__(self, channels: Iterable[OutputChannel], limit_bytes: int, target_ms: int | None = None) -> None:
         self._channels = {c.channel: c for c in channels}
         self._most_bytes = self.limit_bytes = limit_bytes
+        self.queued_bytes = 0
         self._target_ms = target_ms
         self._pace = Pace(max(target_ms or 0, SMOOTHED_MS), by_work=False)
         self._returned_bytes = 0
@@ -282,10 +285,6 @@ class Outputs:
         return self._channels
 
     @property
-    def queued_bytes(self) -> int:
-        return sum(c.queued_bytes for c in self._channels.values())
-
-    @property
     def has_room(self) -> bool:
         """Whether the subtask may go on consuming input."""
         return self.queued_bytes < self.limit_bytes
@@ -295,8 +294,11 @@ class Outputs:
         """The most bytes that one slice is meant to add."""
         return max(1, self.limit_bytes // STEPS)
 
-    def add(self, channel: ChannelId, payload: Payload, now_ms: float) -> None:
-        self._channel(channel, "rows").add(payload, now_ms)
+    def add(self, channel: ChannelId, payload: Payload, now_ms: float) -> int:
+        """Queue rows; returns what they cost."""
+        cost = self._channel(channel, "rows").add(payload, now_ms)
+        self.queued_bytes += cost
+        return cost
 
     def watermark(self, timestamp_us: int) -> None:
         """On every channel."""
@@ -337,7 +339,9 @@ class Outputs:
         """What may leave now."""
         if self._target_ms is not None:
             self._measure(self._target_ms, now_ms)
-        return [(c.channel, element) for c in self._channels.values() if c.waiting for element in c.pump(now_ms)]
+        leaving = [(c.channel, element) for c in self._channels.values() if c.waiting for element in c.pump(now_ms)]
+        self.queued_bytes -= sum(element.cost for _, element in leaving if isinstance(element, Buffer))
+        return leaving
 
     def flush_at_ms(self) -> float | None:
         """The earliest time at which ``pump`` would send a small tail."""
@@ -347,6 +351,7 @@ class Outputs:
     def check_invariants(self) -> None:
         for channel in self._channels.values():
             channel.check_invariants()
+        assert self.queued_bytes == sum(c.queued_bytes for c in self._channels.values())
 
     def _measure(self, target_ms: int, now_ms: float) -> None:
         since = self._unconsumed_since_ms

@@ -90,7 +90,7 @@ class Chain:
     @property
     def under_way(self) -> bool:
         """Whether an operator has rows in another process; until ``collect`` has brought them, no input is wanted."""
-        return any(operator.under_way() for _, operator in self._elsewhere)
+        return bool(self._elsewhere) and any(operator.under_way() for _, operator in self._elsewhere)
 
     def collect(self) -> bool:
         """Push on what came back from other processes; False if nothing did."""

@@ -10,6 +10,9 @@ import pyarrow as pa
 
 from penstock.protocol.credit import Payloads
 
+SMALL_BYTES = 4 << 10
+"""So little may be kept in vain: to copy, even to measure, costs more."""
+
 
 def measure(batch: Any) -> int:
     """Bytes of a batch's rows (not of a parent it is a slice of), at least 1."""
@@ -26,7 +29,8 @@ def compact(batch: Any) -> Any:
 
     Queues hold slices for long; a small one must not pin its large parent.
     """
-    if batch.nbytes * 2 >= batch.get_total_buffer_size():
+    kept = batch.get_total_buffer_size()
+    if kept <= SMALL_BYTES or batch.nbytes * 2 >= kept:
         return batch
     return batch.take(pa.array(np.arange(batch.num_rows)))
 

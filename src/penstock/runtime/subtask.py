@@ -283,6 +283,8 @@ class Subtask:
                 assert_never(event)
 
     def _run(self, commands: Sequence[Command]) -> None:
+        if not commands:
+            return
         waiting = deque(commands)
         while waiting:
             command = waiting.popleft()
@@ -513,8 +515,8 @@ class Subtask:
             raise ProtocolViolation(f"subtask {self.subtask}", f"ports {sorted(self._ports)}", f"rows for {port!r}")
         for edge, split in self._ports[port]:
             for consumer, rows in split.split(batch):
-                self._bytes_out += measure(rows)
-                self.outputs.add(ChannelId(edge, self.subtask.index, consumer), rows, self._now_ms)
+                channel = ChannelId(edge, self.subtask.index, consumer)
+                self._bytes_out += self.outputs.add(channel, rows, self._now_ms)
 
     # -- to the world -------------------------------------------------------------------------------------------------
 

@@ -2,8 +2,8 @@
 
 ``origin`` and ``time`` say which row of a source it came from (a window's result: which window), ``key`` is what it is
 hashed by, ``time`` its event time in microseconds, ``note`` what a count said about it. ``via`` and ``seq`` are stamped
-by the subtask that emits it: who that is and how many rows it has emitted so far, this one included. Two and two share
-a column, because columns are what a small batch costs.
+by the subtask that emits it: who that is and how many rows it has emitted so far, this one included. What the job does
+not look at shares a column of two longs (origin and note, via and seq), because columns are what a small batch costs.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ import pyarrow as pa
 from penstock.operators.base import KEY_GROUP_COLUMN
 from penstock.state.hashing import key_groups
 
-ROW = pa.schema([(name, pa.int64()) for name in ("key", "time", "origin and note", "via and seq")])
-KEY, TIME, ORIGIN_AND_NOTE, VIA_AND_SEQ = range(4)
-ROW_BYTES = 8 * len(ROW)
+_LONG, _TWO_LONGS = pa.int64(), pa.binary(16)
+ROW = pa.schema([("key", _LONG), ("time", _LONG), ("origin, note, via and seq", _TWO_LONGS)])
+KEY, TIME, REST = range(3)
+ROW_BYTES = 32
 MS = 1_000
 """Microseconds of event time per millisecond; rows of a source are one millisecond apart."""
 
@@ -35,27 +36,37 @@ Columns = tuple[list[int], list[int], list[int], list[int], list[int], list[int]
 
 def batch_of(columns: Columns) -> pa.RecordBatch:
     origins, keys, times, notes, vias, seqs = columns
-    longs = np.array((keys, times, origins, vias), np.int64)
-    longs[ORIGIN_AND_NOTE:] *= _LOW
-    longs[ORIGIN_AND_NOTE:] += (notes, seqs)
-    return pa.RecordBatch.from_arrays([pa.array(column) for column in longs], schema=ROW)
+    rest = np.array((origins, vias), np.int64)
+    rest *= _LOW
+    rest += (notes, seqs)
+    arrays = [
+        pa.Array.from_buffers(kind, len(keys), [None, pa.py_buffer(longs)])
+        for kind, longs in (
+            (_LONG, np.array(keys, np.int64)),
+            (_LONG, np.array(times, np.int64)),
+            (_TWO_LONGS, rest.T.copy()),
+        )
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=ROW)
 
 
 def columns_of(batch: pa.RecordBatch) -> Columns:
-    keys, times, origins, vias = (column.to_numpy() for column in batch.columns)
-    return (
-        (origins // _LOW).tolist(),
-        keys.tolist(),
-        times.tolist(),
-        (origins % _LOW).tolist(),
-        (vias // _LOW).tolist(),
-        (vias % _LOW).tolist(),
-    )
+    high, low = np.divmod(_rest(batch), _LOW)
+    origins, vias = high.T.tolist()
+    notes, seqs = low.T.tolist()
+    return origins, batch.column(KEY).to_pylist(), batch.column(TIME).to_pylist(), notes, vias, seqs
 
 
 def seqs_of(batch: Any) -> Longs:
-    seqs: Longs = batch.column(VIA_AND_SEQ).to_numpy() % _LOW
+    seqs: Longs = _rest(batch)[:, 1] % _LOW
     return seqs
+
+
+def _rest(batch: Any) -> Longs:
+    """A row of two longs for each."""
+    column = batch.column(REST)
+    longs = np.frombuffer(column.buffers()[1], np.int64).reshape(-1, 2)
+    return longs[column.offset : column.offset + len(column)]
 
 
 def via_of(vertex: int, subtask: int) -> int:
@@ -77,10 +88,10 @@ def state_schema(*names: str) -> pa.Schema:
 
 def state_table(schema: pa.Schema, rows: Sequence[Sequence[int]], max_parallelism: int) -> pa.RecordBatch:
     """Rows without their key group (the key is first) as a table sorted by key group."""
-    keyed = sorted(((group_of(row[0], max_parallelism), *row) for row in rows), key=lambda row: row[0])
-    columns = list(zip(*keyed, strict=True)) or [()] * len(schema)
-    arrays = [pa.array(np.array(column, f.type.to_pandas_dtype())) for column, f in zip(columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    groups = np.array([group_of(row[0], max_parallelism) for row in rows], np.int16)
+    order = np.argsort(groups, kind="stable")
+    longs = np.array(rows, np.int64).reshape(-1, len(schema) - 1).T
+    return pa.RecordBatch.from_arrays([pa.array(column[order]) for column in (groups, *longs)], schema=schema)
 
 
 def state_rows(table: pa.RecordBatch) -> list[tuple[int, ...]]:
