@@ -54,15 +54,14 @@ def expected_output(
 
 
 def _source(settings: Settings, vertex: int, node: Node, rows: int, drained: bool) -> Expected:
-    out = Expected()
-    for number in range(rows):
-        key = source_key(number, settings.keys, settings.skew)
-        origin = vertex * 1_000 + number // node.rows_per_split
-        out.rows[origin, key, number * MS] += 1
-        out.notes[key, 0] += 1
-    reached_us = max((time for _, _, time in out.rows), default=START_OF_TIME_US)
-    out.watermark_us = END_OF_TIME_US if drained else reached_us
-    return out
+    keys = [source_key(number, settings.keys, settings.skew) for number in range(rows)]
+    origins = [vertex * 1_000 + number // node.rows_per_split for number in range(rows)]
+    reached_us = (rows - 1) * MS if rows else START_OF_TIME_US
+    return Expected(
+        Counter(dict.fromkeys(zip(origins, keys, range(0, rows * MS, MS), strict=True), 1)),
+        _at_zero(Counter(keys)),
+        END_OF_TIME_US if drained else reached_us,
+    )
 
 
 def _node(settings: Settings, vertex: int, node: Node, made: list[Expected]) -> Expected:
@@ -71,10 +70,9 @@ def _node(settings: Settings, vertex: int, node: Node, made: list[Expected]) -> 
     rows: Counter[Row] = Counter()
     notes: Counter[Note] = Counter()
     for one, times in zip(inputs, copies, strict=True):
-        for row, count in one.rows.items():
-            rows[row] += count * times
-        for note, count in one.notes.items():
-            notes[note] += count * times
+        for _ in range(times):
+            rows.update(one.rows)
+            notes.update(one.notes)
     watermark_us = min(one.watermark_us for one in inputs)
     match node.kind:
         case "relay":
@@ -91,7 +89,7 @@ def _node(settings: Settings, vertex: int, node: Node, made: list[Expected]) -> 
             rows = Counter({row: n for row, n in rows.items() if row[2] < watermark_us})
         case "join":
             rows = _pairs(inputs[0].rows, inputs[1].rows)
-    return Expected(rows, _sum(((key, 0), n) for (_, key, _), n in rows.items()), watermark_us)
+    return Expected(rows, _at_zero(_sum((key, n) for (_, key, _), n in rows.items())), watermark_us)
 
 
 def _windows(settings: Settings, vertex: int, rows: Counter[Row], watermark_us: int) -> Counter[Row]:
@@ -121,7 +119,12 @@ Item = TypeVar("Item")
 
 
 def _sum(items: Iterable[tuple[Item, int]]) -> Counter[Item]:
-    total: Counter[Item] = Counter()
+    total: dict[Item, int] = {}
     for item, count in items:
-        total[item] += count
-    return total
+        total[item] = total.get(item, 0) + count
+    return Counter(total)
+
+
+def _at_zero(per_key: Counter[int]) -> Counter[Note]:
+    """Notes of rows that nobody has counted."""
+    return Counter({(key, 0): n for key, n in per_key.items()})
