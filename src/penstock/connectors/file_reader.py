@@ -20,6 +20,9 @@ log = logging.getLogger(__name__)
 ReadFile = Callable[[str, int], Iterator[pa.RecordBatch]]
 """``read(path, skip_rows)``: the file's rows from the given one on, in small batches of the format's schema."""
 
+GATHERED_BYTES = 4 << 20
+"""So much is enough for one step."""
+
 UNREADABLE = (OSError, EOFError, zlib.error, pa.ArrowException)
 """What libraries raise about a file that is cut short or no file of its format."""
 
@@ -52,13 +55,10 @@ class FileReader(SourceReader):
         while self._split is not None or self._waiting:
             if self._split is None:
                 self._start(self._waiting.popleft())
-            batch = self._next_batch()
+            batch = self._gathered(max_rows)
             if batch is None:
                 self._split = None
                 continue
-            if batch.num_rows > max_rows:
-                self._rest = batch.slice(max_rows)
-                batch = batch.slice(0, max_rows)
             assert self._split is not None
             self._rows += batch.num_rows
             return self._columns.complete(batch, self._split, self._rows - batch.num_rows)
@@ -71,6 +71,22 @@ class FileReader(SourceReader):
         self._batches = iter(())
         if self._is_as_listed(split) and split.spec["size"]:  # to Spark an empty file is no file
             self._batches = self._read(cast("str", split.spec["path"]), self._rows)
+
+    def _gathered(self, max_rows: int) -> pa.RecordBatch | None:
+        """At most so many rows of the current file, or None at its end. Files are decoded in small batches; but what
+        aggregates before an exchange shrinks a larger one to fewer rows."""
+        batches: list[pa.RecordBatch] = []
+        rows = size = 0
+        while rows < max_rows and size < GATHERED_BYTES and (batch := self._next_batch()) is not None:
+            if rows + batch.num_rows > max_rows:
+                self._rest = batch.slice(max_rows - rows)
+                batch = batch.slice(0, max_rows - rows)
+            batches.append(batch)
+            rows += batch.num_rows
+            size += batch.nbytes
+        if len(batches) > 1:
+            return pa.concat_batches(batches)
+        return batches[0] if batches else None
 
     def _next_batch(self) -> pa.RecordBatch | None:
         """The next non-empty batch of the current file, or None at its end."""

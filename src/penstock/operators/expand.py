@@ -11,6 +11,7 @@ from penstock.graph.model import OperatorSpec
 from penstock.operators.base import Operator
 from penstock.operators.batches import make_batch
 from penstock.operators.expressions.base import Expression
+from penstock.operators.expressions.shared import SharedExpressions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,13 +31,10 @@ class ExpandOperator(Operator):
     """Stateless. The whole result of a slice is one batch, so that it is either wholly yielded or not at all."""
 
     def __init__(self, spec: ExpandSpec) -> None:
-        self._spec = spec
+        self._schema = spec.output_schema
+        self._expressions = SharedExpressions([expression for each in spec.projections for expression in each])
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        schema = self._spec.output_schema
-        yield pa.concat_batches(
-            [
-                make_batch([expression.evaluate(batch) for expression in projection], schema, batch.num_rows)
-                for projection in self._spec.projections
-            ]
-        )
+        columns, width = self._expressions.evaluate(batch), len(self._schema)
+        projections = [columns[first : first + width] for first in range(0, len(columns), width)]
+        yield pa.concat_batches([make_batch(each, self._schema, batch.num_rows) for each in projections])

@@ -10,6 +10,7 @@ import pyarrow as pa
 from penstock.graph.model import OperatorSpec
 from penstock.operators.base import Operator
 from penstock.operators.expressions.base import Expression
+from penstock.operators.expressions.shared import SharedExpressions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,10 +30,10 @@ class FilterOperator(Operator):
     """Stateless; row order is kept."""
 
     def __init__(self, spec: FilterSpec) -> None:
-        self._spec = spec
+        self._condition = SharedExpressions([spec.condition])
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        selected = self._spec.condition.evaluate(batch)
+        [selected] = self._condition.evaluate(batch)
         kept = selected.true_count
         if kept == batch.num_rows:
             yield batch

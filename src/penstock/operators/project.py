@@ -11,6 +11,7 @@ from penstock.graph.model import OperatorSpec
 from penstock.operators.base import Operator
 from penstock.operators.batches import make_batch
 from penstock.operators.expressions.base import Expression
+from penstock.operators.expressions.shared import SharedExpressions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +31,8 @@ class ProjectOperator(Operator):
     """Stateless; as many rows as it is given."""
 
     def __init__(self, spec: ProjectSpec) -> None:
-        self._spec = spec
+        self._schema = spec.output_schema
+        self._expressions = SharedExpressions(spec.expressions)
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        columns = [expression.evaluate(batch) for expression in self._spec.expressions]
-        yield make_batch(columns, self._spec.output_schema, batch.num_rows)
+        yield make_batch(self._expressions.evaluate(batch), self._schema, batch.num_rows)
