@@ -23,6 +23,7 @@ from penstock.errors import EvaluationError
 from penstock.frontend.catalyst import arrow_type, children, elements, expr_id, kind
 from penstock.frontend.expressions import translate
 from penstock.operators.expressions import Expression, SessionConf
+from penstock.operators.expressions.shared import SharedExpressions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -174,7 +175,8 @@ def _differences(relation: Relation, case: Compiled, expected: pa.Array) -> list
     mask = np.ones(batch.num_rows, np.bool_)
     mask[list(case.raising)] = False
     try:
-        ours = case.ours.evaluate(batch, None if mask.all() else mask)
+        # As operators evaluate it, and as if a guard had left out the rows that raise.
+        ours = SharedExpressions([case.ours] * 2).evaluate(batch)[1] if mask.all() else case.ours.evaluate(batch, mask)
     except EvaluationError as error:
         return [f"raised {error}"]
     if len(ours) != batch.num_rows or ours.type != case.ours.data_type:

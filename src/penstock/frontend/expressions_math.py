@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from penstock.frontend.catalyst import JavaTree, arrow_type, kind
 from penstock.frontend.expressions_registry import Translation, catalyst, eval_mode, refuse
-from penstock.operators.expressions import Expression
+from penstock.operators.expressions import Expression, Literal
 from penstock.operators.expressions import arithmetic as kernels
 from penstock.operators.expressions.arithmetic import EvalMode
 from penstock.operators.expressions.decimals import DecimalArithmetic, DecimalSign
@@ -30,7 +30,16 @@ def arithmetic(tree: JavaTree, translation: Translation) -> Expression:
         return DecimalArithmetic(_SYMBOLS[kind(tree)], left, right, arrow_type(tree), eval_mode(tree))
     if not is_number(left.data_type):
         refuse(tree, "only numbers can be added, subtracted and multiplied")
+    if kind(tree) in ("Add", "Subtract") and _is_integral_zero(right):
+        return left  # window() subtracts its start time, which is mostly none
     return kernels.Arithmetic(_SYMBOLS[kind(tree)], left, right, eval_mode(tree), bool(tree.nullable()))
+
+
+def _is_integral_zero(expression: Expression) -> bool:
+    """Not of a float: -0.0 + 0 is 0.0."""
+    if not isinstance(expression, Literal) or not pa.types.is_integer(expression.data_type):
+        return False
+    return expression.scalar.is_valid and not expression.scalar.as_py()
 
 
 _DIVISIONS: dict[str, Callable[[Expression, Expression, pa.DataType, EvalMode], Expression]] = {

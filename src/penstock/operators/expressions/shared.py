@@ -1,4 +1,4 @@
-"""Common subexpressions, evaluated once per batch: what ``window()`` is lowered to repeats its arithmetic eight times."""
+"""Common subexpressions, evaluated once per batch: ``window()`` is lowered to eight times the same arithmetic."""
 
 from __future__ import annotations
 
@@ -36,8 +36,21 @@ class Shared(Expression):
         self._batch = self._mask = self._result = None
 
 
+class Repeated(Literal):
+    """A constant of fixed width, whose array is made anew only for more rows than ever. One thread only."""
+
+    def __init__(self, literal: Literal) -> None:
+        vars(self).update(vars(literal))
+        self._array: pa.Array | None = None
+
+    def evaluate(self, batch: pa.RecordBatch, mask: Mask | None = None) -> pa.Array:
+        if self._array is None or len(self._array) < batch.num_rows:
+            self._array = super().evaluate(batch)
+        return self._array.slice(0, batch.num_rows)
+
+
 class SharedExpressions:
-    """Expressions over the same batches, with everything that occurs in them more than once wrapped.
+    """Expressions over the same batches, with everything that occurs in them more than once wrapped, and constants.
 
     Expressions are equal if they are of one class and their attributes are: constants of a plain type by type and
     value, anything that is not known to be comparable only if it is the same object. So nothing is taken for another;
@@ -81,7 +94,9 @@ class _Drawing:
         def wrap(expression: Expression) -> Expression:
             if id(expression) not in done:
                 made = _rebuilt(expression, wrap)
-                if uses[id(expression)] > 1 and not isinstance(made, BoundReference | Literal):
+                if isinstance(made, Literal):
+                    made = Repeated(made) if pa.types.is_primitive(made.data_type) else made
+                elif uses[id(expression)] > 1 and not isinstance(made, BoundReference):
                     made = Shared(made)
                     shared.append(made)
                 done[id(expression)] = made
