@@ -113,6 +113,7 @@ class SimulatedDriver:
         self._lanes: dict[str, _Lane] = {}
         self._tickets = 0
         self._completed = 0
+        self._until_check = 0
         self._actor_tick = Actor(f"{name} ticks", self._tick)
         self._actor_reopen = Actor(f"{name} reopens", self._open)
         self._open()
@@ -230,7 +231,10 @@ class SimulatedDriver:
                 self._tell(output)
             if not self.alive:
                 return
-        self.core.check_invariants()
+        self._until_check -= 1
+        if self._until_check <= 0:
+            self._until_check = self.world.settings.checks
+            self.core.check_invariants()
         at_ms = self.core.next_wake_ms()
         if at_ms is not None:
             self.world.scheduler.wake(self._actor_tick, at_ms)
