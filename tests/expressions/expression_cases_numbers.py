@@ -18,6 +18,8 @@ ARITHMETIC += [f"try_{f}(x_{t}, y_{t})" for f in ("add", "subtract", "multiply",
 ARITHMETIC += ["try_divide(x_i32, y_i32)", "try_divide(x_f64, y_f64)"]
 ARITHMETIC += [f"x_{t} {op} y_{t}" for t in INTEGERS for op in "&|^"] + [f"~x_{t}" for t in INTEGERS]
 ARITHMETIC += ["x_i32 + y_i64 * 2", "x_i8 + 1", "(x_i32 + 1) / (y_f64 - 2.5D)"]
+ARITHMETIC += [f"{x} {op} {c}" for x, c in (("x_i64", "-1L"), ("x_i32", "7")) for op in ("%", "div", "/")]
+ARITHMETIC += ["pmod(x_i64, -3L)", "x_f64 % 0.5D", "x_i64 % 0L", "x_i8 div cast(-1 as tinyint)", "x_f64 / 0.0D"]
 ARITHMETIC += ["x_i64 - 0L", "x_i8 + 0Y", "x_f64 + 0.0D", "0L - x_i64", "(x_i64 + 1) * (x_i64 + 1)"]
 
 COMPARISONS = [f"x_{t} {op} y_{t}" for t in ATOMIC for op in ("=", "<=>", "!=", "<", "<=", ">", ">=")]

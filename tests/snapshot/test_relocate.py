@@ -142,6 +142,28 @@ def test_rows_in_flight_are_lost_with_nobody() -> None:
     assert relocate(taken(single(), 1), changed, 2).slots, "with nothing in flight an exchange may change"
 
 
+def test_rows_in_flight_lose_columns_and_gain_none() -> None:
+    """And they are found by name and type, wherever they are."""
+    wide = pa.schema([*ROWS, ("more", pa.string())])
+    turned = pa.schema(reversed(list(wide)))
+
+    def over(schema: pa.Schema) -> JobGraph:
+        [edge] = single().edges
+        return replace(
+            single(), edges=(replace(edge, schema=schema, key_columns=(schema.names.index(ROWS.names[0]),)),)
+        )
+
+    held = entry(0, 1, 0)
+    for before, after in ((wide, ROWS), (wide, turned)):
+        [moved] = relocate(taken(over(before), 1, held), over(after), 2).slots[0].subtasks[1].inflight
+        assert moved.section == held.section
+    other = pa.schema([*ROWS, ("more", pa.int64())])
+    twice = pa.schema([*wide, ("more", pa.string())])
+    for before, after in ((ROWS, wide), (wide, other), (twice, wide)):
+        with pytest.raises(PlanChanged, match="exchange-0, which has 5 rows in flight, schema: stored"):
+            relocate(taken(over(before), 1, held), over(after), 2)
+
+
 def test_what_keeps_no_state_comes_and_goes() -> None:
     more = replace(single().vertices[1], operators=(CountSpec("filter-0", "Filter", states={}), CountSpec()))
     edited = replace(single(), vertices=(single().vertices[0], more))

@@ -229,6 +229,19 @@ def test_any_row_range_of_an_entry_can_be_read(sizes: list[int], data: st.DataOb
         load_inflight(store, msgspec.structs.replace(entry, rows=sum(sizes) - start + 1))
 
 
+def test_rows_in_flight_are_read_as_the_edge_is_now() -> None:
+    store = MemoryStore()
+    with SectionWriter(store, "data/x") as writer:
+        ref = writer.append("i", ROWS, [(rows(1, 2, 3), None)])
+    entry = InflightEntry(0, 0, 0, 0, "consumer", 1, 2, 0, 127, ref)
+    for names in (["key", "value"], ["value", "key"], ["key"], []):
+        schema = pa.schema([ROWS.field(name) for name in names])
+        [batch] = load_inflight(store, entry, schema)
+        assert batch.schema.names == names
+        assert batch.num_rows == 2
+        assert "key" not in names or batch.column("key").to_pylist() == [2, 3]
+
+
 def test_a_state_entry_that_lies_about_its_rows_or_kind_is_refused() -> None:
     store = MemoryStore()
     slot = write_captures(store, graph(), 1, 0, [capture(1, 0, operators={COUNT: OperatorState({"counts": state(1)})})])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable
 
+from penstock.graph.model import JobGraph
 from penstock.ids import SubtaskId
 from penstock.logs import daemon_thread
 from penstock.runtime.host import RecoveredLoaded
@@ -24,11 +25,13 @@ class Loader:
     def __init__(
         self,
         store: Store,
+        graph: JobGraph,
         slot: int,
         deliver: Callable[[SubtaskId, RecoveredLoaded], None],
         on_crash: Callable[[BaseException], None],
     ) -> None:
         self._store = store
+        self._graph = graph
         self._deliver = deliver
         self._on_crash = on_crash
         self._work: queue.SimpleQueue[tuple[SubtaskId, InflightEntry] | None] = queue.SimpleQueue()
@@ -45,7 +48,7 @@ class Loader:
         try:
             while (item := self._work.get()) is not None:
                 subtask, entry = item
-                batches = load_inflight(self._store, entry)
+                batches = load_inflight(self._store, entry, self._graph.edge(entry.edge).schema)
                 self._deliver(subtask, RecoveredLoaded(entry, batches))
                 del item, batches
         except Exception as problem:  # noqa: BLE001 - handed on, whatever it is

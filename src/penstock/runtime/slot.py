@@ -181,7 +181,7 @@ class Slot:
         self._uploader = Uploader(
             self._store, self._task.graph, self._task.generation, self._index, limits, self._answer, self._crashed
         )
-        self._loader = Loader(self._store, self._index, self._host.loaded, self._crashed)
+        self._loader = Loader(self._store, self._task.graph, self._index, self._host.loaded, self._crashed)
         self._host.uploader, self._host.loader = self._uploader, self._loader
         farewell: SlotFailed | Stopped | None = None
         try:

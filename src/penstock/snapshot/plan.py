@@ -20,7 +20,7 @@ from penstock.snapshot.model import PlanManifest
 Entry = Mapping[str, Plain]
 
 SHAPE = ("kind", "keys", "schema", "port")
-"""What rows in flight on an exchange depend on."""
+"""What rows in flight on an exchange depend on; see ``carries``."""
 ANEW = "Undo the change, or give an empty checkpointLocation to start anew"
 
 
@@ -106,6 +106,18 @@ def compare_parts(what: str, before: Entry, after: Entry) -> list[Difference]:
         for part in dict.fromkeys([*before, *after])
         if before.get(part) != after.get(part)
     ]
+
+
+def carries(new: Entry, old: Entry) -> bool:
+    """Whether rows in flight on the exchange ``old`` can go on over ``new``: columns may be left out and change places,
+    for they are told apart by name and type."""
+    if any(new.get(part) != old.get(part) for part in SHAPE if part != "schema"):
+        return False
+    before, after = old["schema"], new["schema"]
+    assert isinstance(before, list)
+    assert isinstance(after, list)
+    texts = list(map(str, before))
+    return before == after or (len(set(texts)) == len(texts) and set(map(str, after)) <= set(texts))
 
 
 def _keeps(operator: Entry) -> bool:

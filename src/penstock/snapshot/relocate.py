@@ -20,7 +20,7 @@ from penstock.snapshot.model import (
     SourceManifest,
     SubtaskManifest,
 )
-from penstock.snapshot.plan import SHAPE, Difference, compare_parts, differences, plan_changed, plan_of
+from penstock.snapshot.plan import SHAPE, Difference, carries, compare_parts, differences, plan_changed, plan_of
 
 _Entry = Mapping[str, Any]
 
@@ -106,7 +106,7 @@ class _Move:
     def _same_edge(self, identity: str) -> _Entry | None:
         """The new plan's edge of this id, if rows that were in flight on the old one fit."""
         old, edge = self._old.edges[identity], self._new.edges.get(identity)
-        return None if edge is None or any(edge.get(part) != old.get(part) for part in SHAPE) else edge
+        return edge if edge is not None and carries(edge, old) else None
 
     def _loss(self, identity: str, rows: int) -> list[Difference]:
         what = f"exchange {identity}, which has {rows} rows in flight"

@@ -43,8 +43,12 @@ def load_restore(manifest: SubtaskManifest, store: Store) -> SubtaskRestore:
     )
 
 
-def load_inflight(store: Store, entry: InflightEntry) -> list[pa.RecordBatch]:
+def load_inflight(store: Store, entry: InflightEntry, schema: pa.Schema | None = None) -> list[pa.RecordBatch]:
     """The rows of an in-flight entry, ``[row_start, row_start + rows)`` of its section, in order; no empty batches.
+
+    Args:
+        schema: of the edge that they are on now: their columns are found by name and type, for they may have been
+            written under another plan (``plan.carries``). None: as they were written.
 
     Raises:
         CorruptSnapshot: the section is missing or changed, or has not that many rows.
@@ -55,11 +59,19 @@ def load_inflight(store: Store, entry: InflightEntry) -> list[pa.RecordBatch]:
         first = max(entry.row_start - position, 0)
         rows = min(end - position, batch.num_rows) - first
         if rows > 0:
-            found.append(batch.slice(first, rows))
+            wanted = batch.slice(first, rows)
+            found.append(wanted if schema is None else _on_edge(wanted, schema))
         position += batch.num_rows
     if position < end:
         raise CorruptSnapshot(f"section {entry.section.identity!r} has {position} rows; {end} are referred to")
     return found
+
+
+def _on_edge(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    written, wanted = ([(field.name, field.type) for field in columns] for columns in (batch.schema, schema))
+    if written == wanted:
+        return batch
+    return batch.select([written.index(column) for column in wanted])
 
 
 def _input_channel(key: str, consumer: int) -> ChannelId:

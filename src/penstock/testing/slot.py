@@ -402,7 +402,9 @@ class SimulatedSlot:
         if self._loading is None:
             if not self._loads:
                 return False
-            self._loading = call_of(load_inflight, self.world.store, self._loads[0][1])
+            entry = self._loads[0][1]
+            schema = self.world.graph.edge(entry.edge).schema
+            self._loading = call_of(load_inflight, self.world.store, entry, schema)
         routine = self._loading
         done = self.blocks(routine)
         if done:

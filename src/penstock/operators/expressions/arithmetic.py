@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from penstock.errors import EvaluationError
 from penstock.operators.expressions import failures
-from penstock.operators.expressions.base import Expression, Mask
+from penstock.operators.expressions.base import Expression, Literal, Mask
 from penstock.operators.expressions.strict import Strict
 from penstock.operators.expressions.vectors import Vector, both, first, from_vector, select, to_vector, valid_rows
 
@@ -88,6 +88,9 @@ class Division(Strict):
 
     def evaluate(self, batch: pa.RecordBatch, mask: Mask | None = None) -> pa.Array:
         left, right = self.children
+        if isinstance(right, Literal) and right.scalar.is_valid and right.scalar.as_py() != 0:
+            # NumPy broadcasts it: nothing has to be tested row by row.
+            return self._divided(left.evaluate(batch, mask), to_vector(pa.repeat(right.scalar, 1)), mask)
         divisor = right.evaluate(batch, mask)
         rows = both(mask, valid_rows(divisor))
         b = to_vector(divisor)
@@ -95,11 +98,15 @@ class Division(Strict):
         if self.mode is not EvalMode.ANSI and zero.any():
             rows = select(rows, ~zero)
         dividend = left.evaluate(batch, rows)
-        rows = both(rows, valid_rows(dividend))
-        if self.mode is EvalMode.ANSI and select(rows, zero).any():
+        if self.mode is EvalMode.ANSI and select(both(rows, valid_rows(dividend)), zero).any():
             raise self.zero_error()
+        return self._divided(dividend, np.where(b == 0, b.dtype.type(1), b), rows)
+
+    def _divided(self, dividend: pa.Array, divisor: Vector, rows: Mask | None) -> pa.Array:
+        """By what is zero nowhere: one value for each row, or one for all."""
+        rows = both(rows, valid_rows(dividend))
         with np.errstate(all="ignore"):
-            values, overflowed = self.divide(to_vector(dividend), np.where(b == 0, b.dtype.type(1), b))
+            values, overflowed = self.divide(to_vector(dividend), divisor)
         if overflowed is not None and self.mode is not EvalMode.LEGACY:
             overflowed = select(rows, overflowed)
             if overflowed.any():
