@@ -13,6 +13,9 @@ from penstock.protocol.elements import Alignment
 CONF_PREFIX = "spark.penstock."
 MAX_CONCURRENT = 8
 """Checkpoints in flight: each holds what it captured until that is durable."""
+MAX_STATIC_BYTES = 1 << 30
+"""Of one join's static side: its texts must fit one Arrow array, and the driver holds them several times while it hands
+them to Spark."""
 
 _DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?\s*$")
 _DURATION_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, None: 1}
@@ -35,6 +38,14 @@ def size_bytes(name: str, text: str) -> int:
     if match is None:
         raise ConfigError(f"option {name}={text!r} is not a size; write for example 32k, 8m or 1g")
     return int(float(match[1]) * _SIZE_BYTES[(match[2] or "b")[0]])
+
+
+def static_bytes(name: str, text: str) -> int:
+    """A size up to ``MAX_STATIC_BYTES``."""
+    size = size_bytes(name, text)
+    if size > MAX_STATIC_BYTES:
+        raise ConfigError(f"option {name}={text!r}: at most 1g; a larger static side belongs where the output is read")
+    return size
 
 
 def whole_number(name: str, text: str) -> int:
@@ -126,6 +137,7 @@ class Options:
         checkpoint_trigger_on: see ``TriggerOn``.
         checkpoint_max_inflight_bytes: in-flight bytes of one checkpoint in one slot beyond which it is declined.
         checkpoint_capture_memory: bytes of captured rows of a slot that may wait to be written; beyond, it declines.
+        join_max_static_bytes: of each join's static side, which every slot holds whole.
         inflight_target_ms: how much work may lie in front of a consumer, in time at its present speed; None: as much as
             fits into its memory.
         driver_ports, slot_ports: one of them is listened on; ``range(1)``, port 0, is any free one.
@@ -150,6 +162,7 @@ class Options:
     flush_interval_ms: int = 20
     inflight_target_ms: int | None = None
     function_isolation: Isolation = Isolation.NONE
+    join_max_static_bytes: int = 256 << 20
     restart_attempts: int = 10
     restart_delay_ms: int = 100
     restart_max_delay_ms: int = 10_000
@@ -179,6 +192,7 @@ _PARSERS = {
     "driver.port": ("driver_ports", ports),
     "slot.port": ("slot_ports", ports),
     "function.isolation": ("function_isolation", isolation),
+    "join.maxStaticBytes": ("join_max_static_bytes", static_bytes),
     "restart.attempts": ("restart_attempts", whole_number),
     "restart.delay": ("restart_delay_ms", duration_ms),
     "restart.maxDelay": ("restart_max_delay_ms", duration_ms),

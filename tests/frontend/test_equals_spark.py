@@ -24,6 +24,7 @@ from pyspark.sql.types import DoubleType, IntegerType, LongType
 from test_graph_shape import SINK
 
 from penstock.frontend.compiler import compile_query
+from penstock.frontend.static_join import read_static_sides
 
 pytestmark = pytest.mark.spark
 register_pickle_by_value(sys.modules[__name__])  # Spark's workers cannot import test modules
@@ -88,6 +89,7 @@ def multiset(table: pa.Table) -> Counter[Any]:
 
 def run(stream: DataFrame, rows: pa.Table, mode: str) -> tuple[pa.Table, GraphRunner]:
     graph = compile_query(stream, sink=SINK, output_mode=mode, parallelism=1, max_parallelism=128)
+    read_static_sides(graph, 1 << 20)
     source = graph.vertices[0].source
     assert source is not None
     schema = source.source.schema

@@ -8,7 +8,7 @@ from pyspark.errors import AnalysisException
 
 from penstock.errors import ConfigError, NotSupported
 from penstock.frontend import refusals
-from penstock.frontend.catalyst import JavaTree, children, elements, kind, plan_line, preorder
+from penstock.frontend.catalyst import JavaTree, children, elements, kind, plan_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,10 +81,13 @@ def check_expressions(analyzed: JavaTree) -> None:
     Raises:
         NotSupported: names the expression and its plan line.
     """
-    for node in preorder(analyzed):
-        with refusals.at_node(node):
-            for expression in elements(node.expressions()):
-                _check_expression(expression)
+    if not analyzed.isStreaming():
+        return
+    with refusals.at_node(analyzed):
+        for expression in elements(analyzed.expressions()):
+            _check_expression(expression)
+    for child in children(analyzed):
+        check_expressions(child)
 
 
 def _check_expression(expression: JavaTree) -> None:

@@ -1,7 +1,7 @@
 """From streaming DataFrames to a JobGraph: checks, Spark's optimizer, then one node after the other.
 
-The optimised plan is a line from the source up to the root (a node with two inputs is refused). Each node adds
-operators to the current vertex; an exchange ends it::
+The optimised plan is a line from the source up to the root, past the static sides of joins (a node with two streams
+below it is refused). Each node adds operators to the current vertex; an exchange ends it::
 
     Source -> Filter -> Project -> PartialAggregate  ==hash==>  Aggregate -> Project -> Sink
 
@@ -31,7 +31,6 @@ from penstock.frontend.catalyst import (
     has_metadata,
     kind,
     label,
-    preorder,
 )
 from penstock.frontend.checks import check_by_spark, check_dataframe, check_expressions, check_output_mode
 from penstock.frontend.conf import python_settings, session_conf
@@ -42,6 +41,8 @@ from penstock.frontend.ordering import add_limit, add_sort
 from penstock.frontend.plan_tree import Segment, optimize_tree, plan_tree
 from penstock.frontend.scope import Scope
 from penstock.frontend.sources import columns_to_read, create_source
+from penstock.frontend.static_join import add_static_join
+from penstock.frontend.stream_line import stream_line, streams_below
 from penstock.graph.model import JobGraph, SinkSpec, SourceSpec
 from penstock.operators.expand import ExpandSpec
 from penstock.operators.filter import FilterSpec
@@ -175,17 +176,17 @@ def _add_consumers(scope: Scope, segment: Segment, below: frozenset[str]) -> Non
 
 
 def _line(root: JavaTree, below: frozenset[str]) -> list[JavaTree]:
-    """The plan's nodes from the root to the source, or to what stands for the plan below.
+    """The plan's nodes from the root to the source, or to what stands for the plan below; static sides are left out.
 
     Raises:
         NotSupported: a node is not compiled, or two watermarks or aggregations are stacked.
     """
-    nodes = list(preorder(root))
+    nodes = stream_line(root)
     seen = set(below)
     for node in nodes:
         name = kind(node)
         with refusals.at_node(node):
-            if name not in (_ADD if children(node) else _RELATIONS) or len(children(node)) > 1:
+            if name not in (_ADD if children(node) else _RELATIONS) or len(streams_below(node)) > 1:
                 raise refusals.refuse_node(node)
             if name in seen and name in _ONCE:
                 raise _ONCE[name].error(name)
@@ -301,6 +302,7 @@ _ADD: dict[str, Callable[[Scope, JavaTree], None]] = {
     "MapInArrow": _add_map,
     "MapInPandas": _add_map,
     "Aggregate": add_aggregate,
+    "Join": add_static_join,
     "Repartition": add_repartition,
     "RepartitionByExpression": add_repartition_by_expression,
     "Sort": add_sort,

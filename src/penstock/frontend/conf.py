@@ -15,8 +15,13 @@ if TYPE_CHECKING:
 
 EXCLUDED_RULES = "spark.sql.optimizer.excludedRules"
 
-_RULES_WITHOUT_USE = ("org.apache.spark.sql.catalyst.optimizer.DecimalAggregates",)
-"""Rewrites sums of short decimals to longs in three expressions: a help for Spark's code generator only."""
+_RULES_WITHOUT_USE = (
+    # Sums of short decimals as longs in three expressions: a help for Spark's code generator only.
+    "org.apache.spark.sql.catalyst.optimizer.DecimalAggregates",
+    # Filters of one side of a join by a subquery over the other: a help for Spark's scans and shuffles only.
+    "org.apache.spark.sql.catalyst.optimizer.InjectRuntimeFilter",
+    "org.apache.spark.sql.execution.dynamicpruning.PartitionPruning",
+)
 
 
 def session_conf(spark: SparkSession) -> SessionConf:

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pyspark.sql import DataFrame
 
 from penstock.errors import ConfigError
-from penstock.frontend.catalyst import JavaTree, children, elements, expr_id, kind, preorder
+from penstock.frontend.catalyst import JavaTree, elements, expr_id, kind, preorder
 from penstock.frontend.checks import check_dataframe
+from penstock.frontend.stream_line import stream_line
 
 NAMED = "__penstock_named__"
 LATE = "__penstock_late__"
@@ -23,8 +24,8 @@ def named(df: DataFrame, operator_id: str) -> DataFrame:
 
     Operators are otherwise called by kind and number (``aggregate-0``), which is enough as long as no other operator of
     the kind is put before them. Names go to what keeps state or runs a function of yours: an aggregation, a source,
-    ``mapInArrow`` or ``mapInPandas``; filters and projections on top of it are passed over, as the optimizer merges
-    and moves them.
+    ``mapInArrow`` or ``mapInPandas``; filters, projections and joins with static sides on top of it are passed over, as
+    the optimizer merges and moves them.
 
     Args:
         df: a streaming DataFrame that ends with that operator.
@@ -56,7 +57,7 @@ def late(df: DataFrame) -> DataFrame:
         ConfigError: not a streaming DataFrame, or without an aggregation.
     """
     check_dataframe(df)
-    aggregate = next((node for node in preorder(analyzed(df)) if kind(node) == "Aggregate"), None)
+    aggregate = next((node for node in stream_line(analyzed(df)) if kind(node) == "Aggregate"), None)
     if aggregate is None:
         raise ConfigError("penstock.late needs an aggregated DataFrame: groupBy(window(...)) with a watermark")
     spark = df.sparkSession
@@ -99,10 +100,8 @@ def name_key(node: JavaTree) -> str:
 
 
 def _ends_with(mark: JavaTree) -> JavaTree:
-    for node in preorder(mark):
-        if kind(node) in _NAMEABLE or len(children(node)) > 1:
-            return node
-    raise AssertionError("a plan has a leaf")
+    *above, last = stream_line(mark)
+    return next((node for node in above if kind(node) in _NAMEABLE), last)
 
 
 def _marked(node: JavaTree, prefix: str) -> str | None:

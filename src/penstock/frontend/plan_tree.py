@@ -18,6 +18,7 @@ from penstock.frontend.catalyst import JavaTree, children, elements, expr_id, ki
 from penstock.frontend.conf import optimize
 from penstock.frontend.marks import is_late_of, late_of, name_key, names_in
 from penstock.frontend.pruning import needed_columns
+from penstock.frontend.stream_line import put_on, stream_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,7 +77,7 @@ def plan_tree(plans: Sequence[tuple[JavaTree, str]]) -> Segment:
     """The tree of these analysed plans, each with its output mode.
 
     Raises:
-        NotSupported: a node has two inputs.
+        NotSupported: a node has two streams below it.
         ConfigError: the plans have no source in common; late rows without the aggregation that drops them; one
             operator with two names, or two with one.
     """
@@ -112,13 +113,10 @@ def _alone(plan: JavaTree, mode: str) -> Segment:
 
 
 def _line(plan: JavaTree) -> tuple[JavaTree, ...]:
-    nodes = [plan]
-    while children(nodes[-1]):
-        below = children(nodes[-1])
-        if len(below) > 1:
-            with refusals.at_node(nodes[-1]):
-                raise refusals.refuse_node(nodes[-1])
-        nodes.append(below[0])
+    nodes = stream_line(plan)
+    if children(nodes[-1]):
+        with refusals.at_node(nodes[-1]):
+            raise refusals.refuse_node(nodes[-1])
     return tuple(reversed(nodes))
 
 
@@ -234,7 +232,7 @@ def _optimize(spark: SparkSession, segment: Segment, leaf: JavaTree | None) -> l
     if not segment.outputs and len(pruned) < len(output):
         tree = _project(spark, pruned, tree)
     segment.optimized = optimize(spark, tree)
-    *nodes, last = preorder(segment.optimized)
+    *nodes, last = stream_line(segment.optimized)
     return needed_columns(elements(last.output()), nodes[::-1])
 
 
@@ -252,7 +250,7 @@ def _widened(spark: SparkSession, tree: JavaTree, node: JavaTree) -> JavaTree:
 def _over(spark: SparkSession, leaf: JavaTree, nodes: Sequence[JavaTree]) -> JavaTree:
     tree = leaf
     for node in nodes:
-        tree = node.withNewChildren(_seq(spark, [tree]))
+        tree = put_on(spark, node, tree)
     return tree
 
 

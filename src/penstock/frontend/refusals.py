@@ -44,7 +44,9 @@ LIMIT = _planned(
 )
 
 NODES: dict[str, Refusal] = {
-    "Join": _planned("joins are not run yet", "join where the output is read"),
+    "Join": _planned(
+        "joins of two streams are not run yet, only of a stream with a static side", "join where the output is read"
+    ),
     "Union": _planned("union is not run yet", "run one query per input, or point one file source at both directories"),
     "Deduplicate": _planned("dropDuplicates is not run yet", "group by the key columns and take min() of the others"),
     "DeduplicateWithinWatermark": _planned("dropDuplicatesWithinWatermark is not run yet"),
@@ -74,6 +76,11 @@ AGGREGATE_FUNCTION = _planned("only count, sum, min, max and avg are run so far"
 TRY_AGGREGATE = _planned("try_sum and try_avg are not run yet", "cast the argument to a wider type")
 COUNT_COLUMNS = _planned("count over several columns is not run yet", "count(when(a.isNotNull() & b.isNotNull(), 1))")
 NESTED_KEY = _planned("arrays and maps are not keys yet", "group by a string of it")
+JOIN_TYPE = Refusal(
+    "a stream and a static side are joined inner, outer with all rows of the stream, semi or anti with the stream on "
+    "the left",
+    "write the join as one of these",
+)
 NESTED_SORT_KEY = _planned("arrays and maps are not sorted by yet", "sort where the output is read")
 SECOND_EVENT_TIME = Refusal(
     "two keys carry the watermark, so that it is open which of them closes a group",

@@ -16,6 +16,7 @@ from penstock.config import CONF_PREFIX, parse_options
 from penstock.connectors.local_files import local_path
 from penstock.errors import ConfigError, LocationError, PenstockError
 from penstock.frontend.compiler import CompiledPlan, compile_outputs, sink_id
+from penstock.frontend.static_join import read_static_sides
 from penstock.graph.model import SinkSpec
 from penstock.query.active_queries import ACTIVE_QUERIES, STOP_ACTIVE_RUN_CONF, Place
 from penstock.query.sessions import see_to_workers_python
@@ -78,6 +79,7 @@ def start_query(outputs: Sequence[OutputRequest], request: QueryRequest) -> Stre
         sources = [vertex.source for vertex in graph.vertices if vertex.source is not None]
         spark_jobs = any(o.runs_spark_jobs for o in chosen) or any(s.source.runs_spark_jobs for s in sources)
         launcher.require(parallelism + spark_jobs)
+        read_static_sides(graph, options.join_max_static_bytes)
         for source in sources:
             source.source.open(location, source.operator_id)
         launcher.prepare(graph, options)

@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from penstock.config import Options, size_bytes
 from penstock.errors import ResourceError
 from penstock.graph.model import JobGraph
+from penstock.operators.static_join import StaticJoinSpec
 
 MIB = 1 << 20
 WORKER_BYTES = 140 * MIB
 """A Python worker with pyarrow, pandas and Penstock and nothing to do: 95 to 137 MB were measured."""
 MIN_OVERHEAD_BYTES = 384 * MIB
 """Spark's own least ``memoryOverhead``."""
+_STATIC_COPIES = 2
+"""The rows and, at worst, as much again for their keys."""
 
 Conf = Callable[[str], str | None]
 
@@ -54,13 +57,17 @@ def check_memory(graph: JobGraph, options: Options, limit: WorkerLimit | None) -
     if limit is None:
         return ""
     gates = len({edge.consumer for edge in graph.edges})
-    waiting = WORKER_BYTES + gates * options.memory_per_gate
+    static = _STATIC_COPIES * sum(
+        spec.rows.nbytes for v in graph.vertices for spec in v.operators if isinstance(spec, StaticJoinSpec)
+    )
+    waiting = WORKER_BYTES + gates * options.memory_per_gate + static
     most = waiting + options.checkpoint_capture_memory
     if most <= limit.size_bytes:
         return ""
     numbers = (
         f"a slot may hold {most // MIB} MiB and its state: {WORKER_BYTES // MIB} MiB for Python, {gates} x "
         f"{options.memory_per_gate // MIB} MiB of waiting input (exchange.memoryPerGate), "
+        f"{f'{static // MIB} MiB for static sides of joins, ' if static else ''}"
         f"{options.checkpoint_capture_memory // MIB} MiB of captured rows (checkpoint.captureMemory); Spark gives it "
         f"{limit.size_bytes // MIB} MiB by {limit.setting}"
     )

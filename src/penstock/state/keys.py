@@ -112,11 +112,11 @@ def _batch_words(array: pa.Array) -> Iterator[Words]:
         assert codes is not None
         yield codes.astype(np.int64) if valid is None else np.where(valid, codes, 0)
     else:
-        for word in _fixed_words(array):
+        for word in fixed_words(array):
             yield word if valid is None else np.where(valid, word, 0)
 
 
-def _fixed_words(array: pa.Array) -> list[Words]:
+def fixed_words(array: pa.Array) -> list[Words]:
     """The words of a fixed-width or decimal array; arbitrary at null rows."""
     if pa.types.is_decimal128(array.type):
         low, high = decimal_words(array)
@@ -213,7 +213,7 @@ class KeyCodec:
             elif node.interned:
                 words.append(next(interners).encode(array))
             else:
-                own = _fixed_words(normalize_floats(array))
+                own = fixed_words(normalize_floats(array))
                 words += [np.where(validity(array), word, 0) for word in own] if array.null_count else own
         return words
 

@@ -1,0 +1,206 @@
+"""Joins of the stream with a static side: Spark reads that once, when the query starts; every slot gets all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.functions import lit
+
+from penstock.errors import DataError
+from penstock.frontend import refusals
+from penstock.frontend.catalyst import (
+    JavaTree,
+    arrow_schema,
+    attributes_in,
+    children,
+    elements,
+    expr_id,
+    kind,
+    label,
+    preorder,
+)
+from penstock.frontend.expressions import translate
+from penstock.frontend.scope import Scope
+from penstock.graph.model import JobGraph
+from penstock.operators.expressions import Expression
+from penstock.operators.expressions.logic import And
+from penstock.operators.static_join import JoinKind, PairCondition, StaticJoinSpec
+from penstock.operators.static_rows import StaticRows
+from penstock.spark.job import reason
+from penstock.state.key_index import is_indexable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_KINDS = {
+    ("Inner", True): JoinKind.INNER,
+    ("Inner", False): JoinKind.INNER,
+    ("Cross", True): JoinKind.INNER,
+    ("Cross", False): JoinKind.INNER,
+    ("LeftOuter", True): JoinKind.OUTER,
+    ("RightOuter", False): JoinKind.OUTER,
+    ("LeftSemi", True): JoinKind.SEMI,
+    ("LeftAnti", True): JoinKind.ANTI,
+}
+"""Spark's join type and whether the stream is on the left -> ours. Spark refuses most others itself."""
+
+_EQUALITIES = {"EqualTo": False, "EqualNullSafe": True}
+"""Catalyst's class -> whether null equals null."""
+_NO_COLUMNS = pa.schema([("__row", pa.bool_())])
+"""What is read of a static side of which only the number of rows counts."""
+
+
+@dataclass(frozen=True)
+class _Key:
+    """One equality of a join."""
+
+    stream: Expression
+    static: Expression
+    null_safe: bool
+
+
+def add_static_join(scope: Scope, node: JavaTree) -> None:
+    """Compile a ``Join`` of which one side is the stream.
+
+    Raises:
+        NotSupported: a join type that is not run, or an expression or a type that is not.
+    """
+    left, right = children(node)
+    stream_left = bool(left.isStreaming())
+    join_kind = _KINDS.get((kind(node.joinType()), stream_left))
+    if join_kind is None:
+        raise refusals.JOIN_TYPE.error(f"{kind(node.joinType())} join")
+    static = right if stream_left else left
+    attributes = elements(static.output())
+    sides = _Sides(scope, attributes)
+    keys, rest = sides.split(_conjuncts(node.condition().get()) if node.condition().isDefined() else [])
+    joins_columns = join_kind in (JoinKind.INNER, JoinKind.OUTER)
+    builder = scope.builder
+    builder.add(
+        StaticJoinSpec(
+            operator_id=builder.operator_id("join"),
+            name=label(node),
+            output_schema=pa.schema([*builder.schema, *(arrow_schema(attributes) if joins_columns else ())]),
+            kind=join_kind,
+            rows=_static_rows(scope.spark, node, static),
+            stream_keys=tuple(key.stream for key in keys),
+            static_keys=tuple(key.static for key in keys),
+            null_safe=tuple(key.null_safe for key in keys),
+            static_columns=tuple(range(len(attributes))) if joins_columns else (),
+            condition=sides.condition(rest),
+        ),
+        keeps=builder.unchanged(),
+    )
+    if joins_columns:
+        scope.bind_more(attributes)
+    if not stream_left:  # the operator puts the stream's columns first
+        scope.project(elements(node.output()), "Project (columns of the join)")
+
+
+def _conjuncts(condition: JavaTree) -> list[JavaTree]:
+    if kind(condition) == "And":
+        return [part for child in children(condition) for part in _conjuncts(child)]
+    return [condition]
+
+
+class _Sides:
+    """Where the attributes of both sides are."""
+
+    def __init__(self, scope: Scope, static: Sequence[JavaTree]) -> None:
+        self._conf = scope.conf
+        self._stream = dict(scope.ordinals)
+        self._static = {expr_id(attribute): at for at, attribute in enumerate(static)}
+
+    def split(self, conjuncts: Iterable[JavaTree]) -> tuple[list[_Key], list[JavaTree]]:
+        """Equalities between the sides, and everything else."""
+        keys: list[_Key] = []
+        rest: list[JavaTree] = []
+        for conjunct in conjuncts:
+            key = self._key(conjunct)
+            if key is None:
+                rest.append(conjunct)
+            else:
+                keys.append(key)
+        return keys, rest
+
+    def condition(self, conjuncts: Sequence[JavaTree]) -> PairCondition | None:
+        """All of these, over the columns that they read of either side."""
+        if not conjuncts:
+            return None
+        read = list(dict.fromkeys(expr_id(a) for conjunct in conjuncts for a in attributes_in(conjunct)))
+        stream = [identity for identity in read if identity in self._stream]
+        static = [identity for identity in read if identity in self._static]
+        ordinals = {identity: at for at, identity in enumerate([*stream, *static])}
+        translated = [translate(conjunct, ordinals, self._conf) for conjunct in conjuncts]
+        return PairCondition(
+            tuple(self._stream[identity] for identity in stream),
+            tuple(self._static[identity] for identity in static),
+            reduce(And, translated),
+        )
+
+    def _key(self, conjunct: JavaTree) -> _Key | None:
+        if kind(conjunct) not in _EQUALITIES:
+            return None
+        one, other = children(conjunct)
+        for stream, static in ((one, other), (other, one)):
+            if _reads_only(stream, self._stream) and _reads_only(static, self._static):
+                key = _Key(
+                    translate(stream, self._stream, self._conf),
+                    translate(static, self._static, self._conf),
+                    _EQUALITIES[kind(conjunct)],
+                )
+                return key if is_indexable(key.stream.data_type) else None
+        return None
+
+
+def _reads_only(expression: JavaTree, side: Mapping[int, int]) -> bool:
+    read = [expr_id(attribute) for attribute in attributes_in(expression)]
+    return bool(read) and all(identity in side for identity in read)
+
+
+def _static_rows(spark: SparkSession, node: JavaTree, static: JavaTree) -> StaticRows:
+    leaves = ", ".join(label(tree) for tree in preorder(static) if not children(tree))
+    schema = arrow_schema(elements(static.output()))
+    name = f"static side of {label(node)}: {leaves}"
+    return StaticRows(name, schema if len(schema) else _NO_COLUMNS, partial(_read, spark, static))
+
+
+def _read(spark: SparkSession, static: JavaTree) -> pa.Table:
+    """The rows of an optimised plan, as Spark gives them now.
+
+    Raises:
+        DataError: Spark cannot read them.
+    """
+    jvm: JavaTree = spark._jvm
+    try:
+        frame = DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, static), spark)
+        attributes = elements(static.output())
+        if not attributes:
+            return frame.select(lit(True)).toArrow()
+        names = [f"c{position}" for position in range(len(attributes))]  # of theirs two may be the same
+        schema = pa.schema(list(zip(names, arrow_schema(attributes).types, strict=True)))
+        return frame.toDF(*names).toArrow().cast(schema)
+    except Exception as problem:
+        raise DataError(f"Spark cannot read {label(static)}: {reason(problem)}") from problem
+
+
+def read_static_sides(graph: JobGraph, max_bytes: int) -> None:
+    """Read what the graph's joins need of static sides, unless it is there already: before it is shipped. Takes as long
+    as Spark's jobs do, and slots of the session to run them.
+
+    Args:
+        max_bytes: of each.
+
+    Raises:
+        NotSupported: a static side is larger.
+        DataError: Spark cannot read one.
+    """
+    for vertex in graph.vertices:
+        for spec in vertex.operators:
+            if isinstance(spec, StaticJoinSpec):
+                spec.rows.load(max_bytes)
