@@ -8,6 +8,7 @@ import time
 import psutil
 import pytest
 
+from penstock.testing import parallel
 from penstock.testing.parallel import HANGS, Workers
 from penstock.testing.schedule import Result, Task
 
@@ -53,6 +54,16 @@ def test_workers_are_used_again_and_a_closed_run_stops_what_still_runs(before: s
         running.close()  # type: ignore[attr-defined]
         assert time.monotonic() - began < 5
         assert [result.digest for result in workers.run([Task(1)])] == ["1"]
+    assert {child.pid for child in children()} <= before | {_tracker_pid()}
+
+
+def test_a_worker_is_replaced_before_it_is_large(monkeypatch: pytest.MonkeyPatch, before: set[int]) -> None:
+    monkeypatch.setattr(parallel, "SCHEDULES_PER_WORKER", 3)
+    with Workers(1, limit_s=60, run=answer) as workers:
+        by = [result.figures["pid"] for result in workers.run(Task(seed) for seed in (0, 1, 2, 4, 6, 7, 8))]
+    assert by[0] == by[1] == by[2]
+    assert by[3] == by[4] == by[5]
+    assert len(set(by)) == 3
     assert {child.pid for child in children()} <= before | {_tracker_pid()}
 
 
