@@ -25,6 +25,12 @@ hypothesis.settings.register_profile("penstock", deadline=None)
 hypothesis.settings.load_profile("penstock")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest begins first, so that it does not run alone at the end."""
+    items.sort(key=lambda item: not (item.get_closest_marker("cluster") or item.get_closest_marker("slow")))
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A ``local[4]`` session in UTC without UI, stopped at the end of the run."""
