@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.protocol.commits import CommitLedger, pending_commits
-from penstock.snapshot.log import EpochCommitted, GenerationOpened, LogView, fold
+from penstock.snapshot.log_entries import EpochCommitted, GenerationOpened, LogView, fold
 from penstock.snapshot.model import NOTHING_COMMITTED, CommitPoint, SlotManifest, SubtaskManifest
 
 SINKS = {2: "b-sink", 3: "a-sink"}

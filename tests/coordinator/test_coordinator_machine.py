@@ -17,7 +17,7 @@ from penstock.protocol.commits import CommitLedger, pending_commits
 from penstock.protocol.coordinator import ID_BLOCK, Coordinator
 from penstock.protocol.elements import Alignment
 from penstock.snapshot.collect import expired
-from penstock.snapshot.log import LogView, MetadataRef, SnapshotRecord
+from penstock.snapshot.log_entries import LogView, MetadataRef, SnapshotRecord
 
 PARALLELISM = 2
 PICKS = st.integers(0, 7)

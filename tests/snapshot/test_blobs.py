@@ -13,7 +13,8 @@ from penstock.snapshot.blob import Blob
 from penstock.snapshot.blobs import BlobStore, apart, joined
 from penstock.snapshot.catalog import Catalog
 from penstock.snapshot.collect import remove_orphans
-from penstock.snapshot.log import GenerationOpened, SnapshotComplete, SnapshotDeleted, SnapshotLog
+from penstock.snapshot.log import SnapshotLog
+from penstock.snapshot.log_entries import GenerationOpened, SnapshotComplete, SnapshotDeleted
 from penstock.snapshot.model import FORMAT_VERSION, SnapshotMetadata, SourceManifest
 from penstock.snapshot.store import MemoryStore
 

@@ -13,7 +13,7 @@ from penstock.protocol import coordinator_types as ct
 from penstock.protocol.elements import Alignment, Side
 from penstock.snapshot.catalog import Catalog, metadata_path, plan_restore
 from penstock.snapshot.collect import expired, orphans
-from penstock.snapshot.log import LogView, MetadataRef, SnapshotRecord
+from penstock.snapshot.log_entries import LogView, MetadataRef, SnapshotRecord
 from penstock.snapshot.model import SlotManifest, SnapshotMetadata
 from penstock.snapshot.restore import load_inflight
 from penstock.snapshot.store import MemoryStore

@@ -13,7 +13,8 @@ from penstock.connectors.base import EpochCommit
 from penstock.errors import CheckpointFailed, Fenced
 from penstock.protocol import coordinator_types as ct
 from penstock.snapshot.catalog import Catalog
-from penstock.snapshot.log import GenerationOpened, LogView, SnapshotComplete, SnapshotLog, entry_path, fold
+from penstock.snapshot.log import SnapshotLog, entry_path
+from penstock.snapshot.log_entries import GenerationOpened, LogView, SnapshotComplete, fold
 from penstock.snapshot.store import Effect, MemoryStore
 
 READ_ONLY = ("read", "list", "size")

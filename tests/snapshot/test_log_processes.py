@@ -9,13 +9,15 @@ from pathlib import Path
 
 from snapshot_kit import tokens
 
-from penstock.snapshot.log import GenerationOpened, SnapshotLog, fold
+from penstock.snapshot.log import SnapshotLog
+from penstock.snapshot.log_entries import GenerationOpened, fold
 from penstock.snapshot.store import LocalStore
 
 CONTENDER = """
 import secrets, sys
 from penstock.errors import Fenced
-from penstock.snapshot.log import GenerationOpened, SnapshotLog
+from penstock.snapshot.log import SnapshotLog
+from penstock.snapshot.log_entries import GenerationOpened
 from penstock.snapshot.store import LocalStore
 
 log = SnapshotLog(LocalStore(sys.argv[1]), lambda: secrets.token_hex(16))

@@ -6,16 +6,14 @@ import pytest
 from snapshot_kit import tokens
 
 from penstock.errors import CorruptSnapshot, Fenced
-from penstock.snapshot.log import (
-    SUMMARY_EVERY,
+from penstock.snapshot.log import SUMMARY_EVERY, SnapshotLog, entry_path
+from penstock.snapshot.log_entries import (
     EpochCommitted,
     GenerationOpened,
     LogView,
     MetadataRef,
     SnapshotComplete,
     SnapshotDeleted,
-    SnapshotLog,
-    entry_path,
     fold,
 )
 from penstock.snapshot.store import Effect, MemoryStore

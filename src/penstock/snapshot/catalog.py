@@ -12,7 +12,7 @@ from penstock.graph.model import JobGraph
 from penstock.ids import CheckpointId
 from penstock.protocol.elements import Side
 from penstock.snapshot.envelope import digest
-from penstock.snapshot.log import LogView, MetadataRef, SnapshotRecord
+from penstock.snapshot.log_entries import LogView, MetadataRef, SnapshotRecord
 from penstock.snapshot.model import (
     FORMAT_VERSION,
     InflightEntry,

@@ -13,7 +13,8 @@ from collections.abc import Collection
 
 from penstock.ids import CheckpointId
 from penstock.snapshot.catalog import FOLDER, Catalog, metadata_path
-from penstock.snapshot.log import LogView, SnapshotDeleted, SnapshotLog
+from penstock.snapshot.log import SnapshotLog
+from penstock.snapshot.log_entries import LogView, SnapshotDeleted
 from penstock.snapshot.store import Store
 
 _DATA = re.compile(r"data/(\d+)-(\d+)-(\d+)\.arrows")

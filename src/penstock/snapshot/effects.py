@@ -21,13 +21,13 @@ from penstock.snapshot import work as w
 from penstock.snapshot.blobs import BlobStore
 from penstock.snapshot.catalog import Catalog, plan_restore
 from penstock.snapshot.collect import collect
-from penstock.snapshot.log import (
+from penstock.snapshot.log import SnapshotLog
+from penstock.snapshot.log_entries import (
     EpochCommitted,
     GenerationOpened,
     LogView,
     MetadataRef,
     SnapshotComplete,
-    SnapshotLog,
     later,
 )
 from penstock.snapshot.model import CommitPoint, SnapshotMetadata, SubtaskManifest

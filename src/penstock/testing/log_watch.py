@@ -9,7 +9,7 @@ import msgspec
 from penstock.ids import CheckpointId, GenerationId
 from penstock.snapshot.catalog import sections_of
 from penstock.snapshot.envelope import open_envelope
-from penstock.snapshot.log import Entry, GenerationOpened, LogView, SnapshotComplete, fold
+from penstock.snapshot.log_entries import Entry, GenerationOpened, LogView, SnapshotComplete, fold
 from penstock.snapshot.model import SlotManifest, SnapshotMetadata
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.figures import Figures

@@ -15,7 +15,8 @@ from penstock.snapshot import collect as collect_module
 from penstock.snapshot import log as log_module
 from penstock.snapshot.effects import DriverEffects
 from penstock.snapshot.inflight_index import NOTHING, BaseIndexes, InflightIndex, Piece
-from penstock.snapshot.log import GenerationOpened, LogView, SnapshotLog, Summary, fold
+from penstock.snapshot.log import SnapshotLog
+from penstock.snapshot.log_entries import GenerationOpened, LogView, Summary, fold
 from penstock.snapshot.sections import SectionWriter
 from penstock.snapshot.slot_writer import SlotWriter
 from penstock.testing.mutation import mutant

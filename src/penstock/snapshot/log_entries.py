@@ -1,0 +1,195 @@
+"""What the log says: its entries, and all that they say together; pure.
+
+``fold`` is the one place that knows what an entry means.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from penstock.ids import CheckpointId, GenerationId
+from penstock.snapshot.model import NOTHING_COMMITTED, CommitPoint
+
+
+class MetadataRef(msgspec.Struct, frozen=True):
+    """A snapshot's metadata file; ``checksum`` is the xxh3-128 hex digest of its bytes."""
+
+    path: str
+    length: int
+    checksum: str
+
+
+class GenerationOpened(msgspec.Struct, frozen=True, tag="generation-opened"):
+    """``generation`` owns the log from here on. ``restored``: the checkpoint it starts from, 0 for none; complete
+    snapshots above it leave the lineage. Its checkpoints have ids in ``[first_checkpoint, reserved_until)``."""
+
+    generation: int
+    restored: int
+    first_checkpoint: int
+    reserved_until: int
+    committed_epoch: int
+    batches: dict[str, int] = {}
+
+
+class SnapshotComplete(msgspec.Struct, frozen=True, tag="snapshot-complete"):
+    """The snapshot exists. ``committed_epoch`` and ``batches`` ride along; more ids are reserved up to
+    ``reserved_until``."""
+
+    generation: int
+    checkpoint: int
+    requested: bool
+    metadata: MetadataRef
+    committed_epoch: int
+    reserved_until: int
+    label: str = ""
+    batches: dict[str, int] = {}
+
+
+class SnapshotDeleted(msgspec.Struct, frozen=True, tag="snapshot-deleted"):
+    """The snapshot does not exist any more; its files may be gone."""
+
+    generation: int
+    checkpoint: int
+
+
+class EpochCommitted(msgspec.Struct, frozen=True, tag="epoch-committed"):
+    """Epochs up to ``epoch`` are visible. Also written to reserve ids and to end a driver's life orderly: then
+    ``reserved_until`` may be lower than before."""
+
+    generation: int
+    epoch: int
+    reserved_until: int
+    batches: dict[str, int] = {}
+
+
+class SnapshotRecord(msgspec.Struct, frozen=True):
+    """One existing snapshot. ``in_lineage``: the current Generation descends from it."""
+
+    checkpoint: int
+    generation: int
+    requested: bool
+    metadata: MetadataRef
+    label: str = ""
+    in_lineage: bool = True
+
+
+class Summary(msgspec.Struct, frozen=True, tag="summary"):
+    """All that the entries before it say. Written by the owner; changes nothing."""
+
+    generation: int
+    first_checkpoint: int
+    restored: int
+    committed_epoch: int
+    reserved_until: int
+    snapshots: list[SnapshotRecord]
+    batches: dict[str, int] = {}
+
+
+Entry = GenerationOpened | SnapshotComplete | SnapshotDeleted | EpochCommitted | Summary
+
+
+@dataclass(frozen=True)
+class LogView:
+    """The log folded up to ``next_seq``.
+
+    Attributes:
+        owner: the Generation that owns the location; 0 before the first.
+        first_checkpoint: the lowest id the owner may use.
+        restored: what the owner was restored from; 0 for nothing.
+        committed: every epoch up to this one is committed or abandoned, with what each sink had committed by then.
+        reserved_until: the next Generation's ids start here (if the owner's driver is gone).
+        snapshots: those that exist, by ascending checkpoint.
+    """
+
+    next_seq: int = 1
+    last_summary: int = 0
+    owner: GenerationId = 0
+    first_checkpoint: CheckpointId = 1
+    restored: CheckpointId = 0
+    committed: CommitPoint = NOTHING_COMMITTED
+    reserved_until: CheckpointId = 1
+    snapshots: tuple[SnapshotRecord, ...] = ()
+
+    @property
+    def committed_epoch(self) -> int:
+        return self.committed.epoch
+
+    @property
+    def lineage(self) -> tuple[SnapshotRecord, ...]:
+        """The snapshots from which recovery may choose, by ascending checkpoint."""
+        return tuple(record for record in self.snapshots if record.in_lineage)
+
+    @property
+    def next_generation(self) -> GenerationId:
+        return self.owner + 1
+
+    @property
+    def next_checkpoint(self) -> CheckpointId:
+        """The lowest id that no Generation up to now can use or have used."""
+        return self.reserved_until
+
+    def snapshot(self, checkpoint: CheckpointId) -> SnapshotRecord | None:
+        return next((record for record in self.snapshots if record.checkpoint == checkpoint), None)
+
+
+def fold(view: LogView, entry: Entry) -> LogView:
+    """The view after one more entry.
+
+    Raises:
+        ValueError: the entry contradicts the view: the log was tampered with.
+    """
+    after = replace(view, next_seq=view.next_seq + 1)
+    if isinstance(entry, Summary):
+        return replace(
+            after,
+            last_summary=view.next_seq,
+            owner=entry.generation,
+            first_checkpoint=entry.first_checkpoint,
+            restored=entry.restored,
+            committed=CommitPoint(entry.committed_epoch, entry.batches),
+            reserved_until=entry.reserved_until,
+            snapshots=tuple(entry.snapshots),
+        )
+    if isinstance(entry, GenerationOpened):
+        if entry.generation <= view.owner:
+            raise ValueError(f"Generation {entry.generation} opened after {view.owner}")
+        return replace(
+            after,
+            owner=entry.generation,
+            first_checkpoint=entry.first_checkpoint,
+            restored=entry.restored,
+            committed=later(view.committed, CommitPoint(entry.committed_epoch, entry.batches)),
+            reserved_until=entry.reserved_until,
+            snapshots=tuple(
+                record if record.checkpoint <= entry.restored else msgspec.structs.replace(record, in_lineage=False)
+                for record in view.snapshots
+            ),
+        )
+    if entry.generation != view.owner:
+        raise ValueError(f"an entry of Generation {entry.generation} while {view.owner} owns the log")
+    if isinstance(entry, SnapshotComplete):
+        return _with_snapshot(view, after, entry)
+    if isinstance(entry, SnapshotDeleted):
+        rest = tuple(record for record in view.snapshots if record.checkpoint != entry.checkpoint)
+        return replace(after, snapshots=rest)
+    committed = later(view.committed, CommitPoint(entry.epoch, entry.batches))
+    return replace(after, committed=committed, reserved_until=entry.reserved_until)
+
+
+def later(one: CommitPoint, other: CommitPoint) -> CommitPoint:
+    """The one with the higher epoch: the pair is never taken apart."""
+    return other if other.epoch > one.epoch else one
+
+
+def _with_snapshot(view: LogView, after: LogView, entry: SnapshotComplete) -> LogView:
+    if view.snapshot(entry.checkpoint) is not None or entry.checkpoint < view.first_checkpoint:
+        raise ValueError(f"snapshot {entry.checkpoint} was completed twice")
+    record = SnapshotRecord(entry.checkpoint, entry.generation, entry.requested, entry.metadata, entry.label)
+    return replace(
+        after,
+        committed=later(view.committed, CommitPoint(entry.committed_epoch, entry.batches)),
+        reserved_until=max(view.reserved_until, entry.reserved_until),
+        snapshots=tuple(sorted((*view.snapshots, record), key=lambda r: r.checkpoint)),
+    )
