@@ -28,6 +28,7 @@ from penstock.snapshot.checkpoint_writer import CheckpointWriter
 from penstock.snapshot.driver import DriverCore
 from penstock.snapshot.effects import DriverEffects
 from penstock.snapshot.handover import SubtaskCapture
+from penstock.snapshot.log_entries import Forked
 from penstock.snapshot.model import CaptureMetrics, InflightEntry, SlotManifest, SubtaskManifest
 from penstock.snapshot.store import MemoryStore, Store
 
@@ -201,6 +202,8 @@ class Driver:
         source: NoSource | None = None,
         parallelism: int = 1,
         allow_older: bool = False,
+        query_id: str = "query-1",
+        forked: Forked | None = None,
     ) -> None:
         self.name = name
         self.store = store
@@ -208,10 +211,10 @@ class Driver:
         self.source = source or NoSource()
         self.committer = TargetCommitter(target, name)
         policy = ct.Policy(interval_ms=1000, timeout_ms=60_000, alignment=Alignment.UNALIGNED)
-        self.core = DriverCore(self.graph, "query-1", policy)
+        self.core = DriverCore(self.graph, query_id, policy)
         self.effects = DriverEffects(
             self.graph,
-            "query-1",
+            query_id,
             store,
             committers={SINK: self.committer},
             sources={0: self.source},
@@ -219,6 +222,7 @@ class Driver:
             wall_ms=lambda: 1_700_000_000_000,
             retained=retained,
             allow_older=allow_older,
+            forked=forked,
         )
         self.now = 0.0
         self.works: list[w.Work] = []

@@ -14,6 +14,7 @@ from snapshot_kit import SINK, Driver, NoSource, Target, captured, rows
 from penstock.ids import ChannelId
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol.elements import Alignment, Side
+from penstock.snapshot.fork import Origin, forked
 from penstock.snapshot.location import claim_identity, identity_of, open_location
 
 
@@ -40,6 +41,11 @@ class ForeignReader:
 
     def fold(self, entry: dict[str, Any]) -> None:
         kind = entry["type"]
+        if kind == "forked":
+            snapshot = entry["snapshot"]
+            self.owner, self.committed = snapshot["generation"], snapshot["checkpoint"]
+            self.snapshots = {snapshot["checkpoint"]: dict(snapshot)}
+            return
         self.committed = max(self.committed, entry.get("committed_epoch", 0), entry.get("epoch", 0))
         if kind == "generation-opened":
             self.owner = entry["generation"]
@@ -156,3 +162,22 @@ def test_a_stranger_can_read_a_location(tmp_path: Path) -> None:
     assert messages == {requested: b"g1 c3 s1"}
     assert SINK in reader.query["operators"]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["data", "log", "query.json", "snapshots"]
+
+
+def test_a_stranger_can_read_a_fork(tmp_path: Path) -> None:
+    there, here = tmp_path / "there", tmp_path / "here"
+    player = Driver(open_location(str(there)), Target())
+    claim_identity(player.effects._store, identity_of(player.graph, "query-1"))
+    player.start()
+    checkpoint = player.checkpoint()
+    store = open_location(str(here))
+    identity = claim_identity(store, identity_of(player.graph, "query-2", "query-1"))
+    begins_with = forked(Origin(str(there)), store, identity, player.graph)
+    Driver(store, Target(), query_id="query-2", forked=begins_with).start()
+    reader = ForeignReader(here)
+    assert (reader.query["query_id"], reader.query["origin"]) == ("query-2", "query-1")
+    assert (reader.owner, reader.committed) == (2, checkpoint)
+    newest = reader.newest()
+    assert newest["query_id"] == "query-1"
+    ((batch, _),) = reader.section(newest["slots"][0]["subtasks"][1]["states"][0]["section"])
+    assert batch.num_rows == 2

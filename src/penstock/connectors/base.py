@@ -24,7 +24,8 @@ class Split(msgspec.Struct, frozen=True):
 
     Attributes:
         split_id: unique within the source for ever.
-        spec: what to read (path, partition, offsets...).
+        spec: what to read (path, partition, offsets...). A relative ``path`` is below the checkpoint location, where
+            the source keeps that file (``Source.open``): whoever copies a snapshot takes it along.
         position: how far it was read; ``{}`` at the start. Only its reader writes and reads it.
         home: counted round the readers, the one that is to read it; None: whoever asks first. Endless splits need one,
             or the reader that asks first would read them all.

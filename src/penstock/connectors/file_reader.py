@@ -7,6 +7,7 @@ import os
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import cast
 
 import pyarrow as pa
@@ -35,13 +36,17 @@ class FileReader(SourceReader):
         columns: what paths say besides the files' content.
         skip_corrupt: a file that cannot be read ends there, with a line in the log.
         skip_missing: so does one that is gone.
+        below: where relative paths begin.
     """
 
-    def __init__(self, read: ReadFile, columns: FileColumns, skip_corrupt: bool, skip_missing: bool) -> None:
+    def __init__(
+        self, read: ReadFile, columns: FileColumns, skip_corrupt: bool, skip_missing: bool, below: Path | None = None
+    ) -> None:
         self._read = read
         self._columns = columns
         self._skip_corrupt = skip_corrupt
         self._skip_missing = skip_missing
+        self._below = below or Path()
         self._waiting: deque[Split] = deque()
         self._split: Split | None = None
         self._batches: Iterator[pa.RecordBatch] = iter(())
@@ -70,7 +75,10 @@ class FileReader(SourceReader):
         self._rest = None
         self._batches = iter(())
         if self._is_as_listed(split) and split.spec["size"]:  # to Spark an empty file is no file
-            self._batches = self._read(cast("str", split.spec["path"]), self._rows)
+            self._batches = self._read(self._path(split), self._rows)
+
+    def _path(self, split: Split) -> str:
+        return str(self._below / cast("str", split.spec["path"]))
 
     def _gathered(self, max_rows: int) -> pa.RecordBatch | None:
         """At most so many rows of the current file, or None at its end. Files are decoded in small batches; but what
@@ -105,7 +113,7 @@ class FileReader(SourceReader):
         return None
 
     def _on_unreadable(self, split: Split, error: Exception) -> None:
-        path = split.spec["path"]
+        path = self._path(split)
         self._is_as_listed(split)  # a change explains more than what the parser stumbled over
         if not self._skip_corrupt or isinstance(error, PermissionError):
             raise DataError(f"cannot read {path}: {error}") from error
@@ -113,7 +121,7 @@ class FileReader(SourceReader):
 
     def _is_as_listed(self, split: Split) -> bool:
         """False if it is gone and may be."""
-        path = cast("str", split.spec["path"])
+        path = self._path(split)
         try:
             status = os.stat(path)
         except FileNotFoundError as error:

@@ -25,6 +25,7 @@ from penstock.connectors.option_texts import OptionTexts
 from penstock.connectors.parquet_files import parquet_format
 from penstock.errors import NotSupported
 from penstock.operators.base import Plain
+from penstock.snapshot.location import KEPT_FOLDER
 
 _RANGE = re.compile(r"^(\d{10})-[0-9a-f]+$")
 """A staged range: its number and a token, new for each try, since an older driver may still be writing its own."""
@@ -72,7 +73,8 @@ class SparkLaneSource(Source):
         self._lane: Lane | None = lane
         self._columns = FileColumns(schema, (), time_zone)
         self._read = parquet_format(schema, OptionTexts(self.describe(), {}), time_zone)
-        self._directory: Path | None = None
+        self._location: Path | None = None
+        self._operator_id = ""
         self._state: Plain = None
         self._frozen = False
         self._until: str | None = None
@@ -84,11 +86,11 @@ class SparkLaneSource(Source):
         return f"SparkLane[{self._name}]"
 
     def open(self, location: str, operator_id: str) -> None:
-        self._directory = Path(location) / "lane" / operator_id
-        self._on_driver().open(str(self._directory / "stream"))
+        self._location, self._operator_id = Path(location), operator_id
+        self._on_driver().open(str(self._root() / "stream"))
 
     def create_reader(self) -> SourceReader:
-        return FileReader(self._read, self._columns, skip_corrupt=False, skip_missing=False)
+        return FileReader(self._read, self._columns, skip_corrupt=False, skip_missing=False, below=self._location)
 
     def freeze(self) -> None:
         self._frozen = True
@@ -126,9 +128,9 @@ class SparkLaneSource(Source):
         return self._lane
 
     def _root(self) -> Path:
-        if self._directory is None:
+        if self._location is None:
             raise NotSupported(f"{self.describe()} stages what it reads and needs a checkpoint location")
-        return self._directory
+        return self._location / KEPT_FOLDER / self._operator_id
 
     def _stage(self, number: int, start: str, end: str) -> list[Split]:
         self._root().mkdir(parents=True, exist_ok=True)
@@ -139,7 +141,8 @@ class SparkLaneSource(Source):
         for count, path in enumerate(files):
             fsync_file(path)
             status = path.stat()
-            spec: dict[str, Plain] = {"path": str(path), "size": status.st_size, "modified_ns": status.st_mtime_ns}
+            place = f"{KEPT_FOLDER}/{self._operator_id}/{directory.name}/{path.name}"
+            spec: dict[str, Plain] = {"path": place, "size": status.st_size, "modified_ns": status.st_mtime_ns}
             splits.append(Split(f"{number}/{count}", spec))
         for parent in (directory, self._root(), self._root().parent):
             fsync_directory(parent)

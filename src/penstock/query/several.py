@@ -71,6 +71,8 @@ def combined(requests: Sequence[QueryRequest]) -> QueryRequest:
         _agreed("checkpointLocation", [request.checkpoint_location for request in requests], _path),
         {name: value for name, value in options.items() if value is not None},
         _agreed("trigger", triggers) or Trigger(),
+        _agreed("startFrom", [request.start_from for request in requests]),
+        _agreed("startMode", [request.start_mode for request in requests]),
     )
 
 

@@ -21,6 +21,7 @@ from penstock.graph.model import SinkSpec
 from penstock.query.active_queries import ACTIVE_QUERIES, STOP_ACTIVE_RUN_CONF, Place
 from penstock.query.sessions import see_to_workers_python
 from penstock.query.sinks import Output, SinkRequest, choose_sink
+from penstock.query.start_from import parse_start
 from penstock.query.streaming_query import StreamingQuery
 from penstock.query.streams import TERMINATIONS
 from penstock.query.triggers import Trigger
@@ -44,12 +45,15 @@ class OutputRequest:
 
 @dataclass(frozen=True)
 class QueryRequest:
-    """What the user said about the query. Engine options are without prefix and in lower case."""
+    """What the user said about the query. Engine options are without prefix and in lower case. ``start_from``,
+    ``start_mode``: see ``start_from.py``."""
 
     name: str | None
     checkpoint_location: str | None
     engine_options: Mapping[str, str]
     trigger: Trigger = field(default_factory=Trigger)
+    start_from: str | None = None
+    start_mode: str | None = None
 
 
 def start_query(outputs: Sequence[OutputRequest], request: QueryRequest) -> StreamingQuery:
@@ -62,12 +66,14 @@ def start_query(outputs: Sequence[OutputRequest], request: QueryRequest) -> Stre
     chosen = _choose_sinks(outputs, plan)
     undo = ExitStack()
     try:
-        location = _checkpoint_location(spark, outputs, request, undo)
+        start_from = parse_start(request.start_from, request.start_mode, request.checkpoint_location)
+        location = start_from.claimed or _checkpoint_location(spark, outputs, request, undo)
         place = _take_place(spark, request.name, location, undo)
         launcher = SparkLauncher(spark)
         parallelism = (
             options.parallelism
             or _stored_parallelism(location)
+            or (start_from.origin and _stored_parallelism(start_from.origin.location))
             or launcher.default_parallelism(options.max_parallelism)
         )
         if parallelism > options.max_parallelism:
@@ -80,8 +86,6 @@ def start_query(outputs: Sequence[OutputRequest], request: QueryRequest) -> Stre
         spark_jobs = any(o.runs_spark_jobs for o in chosen) or any(s.source.runs_spark_jobs for s in sources)
         launcher.require(parallelism + spark_jobs)
         read_static_sides(graph, options.join_max_static_bytes)
-        for source in sources:
-            source.source.open(location, source.operator_id)
         launcher.prepare(graph, options)
         query = StreamingQuery(
             graph,
@@ -91,6 +95,7 @@ def start_query(outputs: Sequence[OutputRequest], request: QueryRequest) -> Stre
             launcher=launcher,
             bus=ListenerBus(spark),
             until_available=request.trigger.until_available,
+            origin=start_from.origin,
             on_commit=lambda: _committed(chosen),
             on_end=lambda error: _ended(place, undo, error),
         )
@@ -159,8 +164,8 @@ def _stored_parallelism(location: str) -> int | None:
     """What the query was first started with here: a restart that does not say otherwise takes the same."""
     try:
         return read_identity(LocalStore(location)).parallelism
-    except FileNotFoundError:
-        return None
+    except OSError:
+        return None  # nothing there; or whoever opens it says what is wrong
 
 
 def _take_place(spark: SparkSession, name: str | None, location: str, undo: ExitStack) -> Place:

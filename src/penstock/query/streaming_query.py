@@ -24,6 +24,7 @@ from penstock.query.progress import ProgressHistory, iso_timestamp, progress_jso
 from penstock.runtime.execution import QueryExecution
 from penstock.runtime.launching import SlotLauncher
 from penstock.runtime.view import EpochProgress, ExecutionState, ExecutionView
+from penstock.snapshot.fork import Origin
 from penstock.snapshot.model import SnapshotMetadata
 
 PROGRESS_FOLLOWS_S = 5.0
@@ -45,6 +46,7 @@ class StreamingQuery:
         options: parsed options.
         launcher: starts slots.
         until_available: read what is there when it starts, commit it and end.
+        origin: start from this snapshot of another query.
         bus: where listener events go.
         on_commit: called after each committed epoch, on a service thread.
         on_end: called once when the query ended, on a service thread, with its error if it failed: registries and
@@ -61,6 +63,7 @@ class StreamingQuery:
         launcher: SlotLauncher,
         bus: EventBus,
         until_available: bool = False,
+        origin: Origin | None = None,
         on_commit: Callable[[], None] = lambda: None,
         on_end: Callable[[PenstockError | None], None] = lambda error: None,
     ) -> None:
@@ -82,6 +85,7 @@ class StreamingQuery:
             options=options,
             launcher=launcher,
             until_available=until_available,
+            origin=origin,
             on_progress=self._progressed,
             on_end=self._finished,
         )
@@ -116,7 +120,8 @@ class StreamingQuery:
 
     @property
     def generation(self) -> int:
-        """The execution attempt that runs now: 1 for the first at this location, one more after each recovery."""
+        """The execution attempt that runs now: 1 for the first at this location, one more after each recovery. A fork
+        counts on from its snapshot's."""
         return self._execution.view().generation
 
     @property

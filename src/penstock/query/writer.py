@@ -25,8 +25,8 @@ class DataStreamWriter:
     """Says where and how a streaming DataFrame is written; every method returns the writer itself.
 
     Options whose name begins with ``spark.penstock.``, and the same names without the prefix, are Penstock's;
-    ``checkpointLocation`` says where snapshots live; all others belong to the sink. Nothing is checked before
-    ``start``.
+    ``checkpointLocation`` says where snapshots live, ``startFrom`` and ``startMode`` which snapshot of another query to
+    begin with (docs/start-from.md); all others belong to the sink. Nothing is checked before ``start``.
     """
 
     def __init__(self, df: DataFrame) -> None:
@@ -35,6 +35,8 @@ class DataStreamWriter:
         self._output_mode = "append"
         self._query_name: str | None = None
         self._checkpoint_location: str | None = None
+        self._start_from: str | None = None
+        self._start_mode: str | None = None
         self._engine_options: dict[str, str] = {}
         self._sink_options: dict[str, str] = {}
         self._trigger = Trigger()
@@ -60,6 +62,10 @@ class DataStreamWriter:
         lower = key.lower()
         if lower == "checkpointlocation":
             self._checkpoint_location = text
+        elif lower == "startfrom":
+            self._start_from = text
+        elif lower == "startmode":
+            self._start_mode = text
         elif lower.startswith(CONF_PREFIX):
             self._engine_options[lower[len(CONF_PREFIX) :]] = text
         elif lower in _ENGINE_OPTIONS:
@@ -169,7 +175,14 @@ class DataStreamWriter:
 
     def _about_query(self) -> QueryRequest:
         """What was said about the query as a whole."""
-        return QueryRequest(self._query_name, self._checkpoint_location, dict(self._engine_options), self._trigger)
+        return QueryRequest(
+            self._query_name,
+            self._checkpoint_location,
+            dict(self._engine_options),
+            self._trigger,
+            self._start_from,
+            self._start_mode,
+        )
 
 
 def writeStream(df: DataFrame) -> DataStreamWriter:  # noqa: N802 - PySpark's name

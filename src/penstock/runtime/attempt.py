@@ -29,6 +29,7 @@ from penstock.runtime.rendezvous import ControlServer, SlotLost, SlotSaid, peers
 from penstock.runtime.secret import Secret
 from penstock.runtime.transport import IoLoop
 from penstock.snapshot import work as w
+from penstock.snapshot.log_entries import Forked
 
 REGISTER_TIMEOUT_S = 30.0
 """All slots are there by then, or the Generation is cancelled: a gang is started as a whole or not at all."""
@@ -42,7 +43,8 @@ JOB_GRACE_S = 0.5
 
 @dataclass(frozen=True)
 class AttemptPlan:
-    """What is the same for all Generations of a query. ``until_available``: see ``QueryExecution``."""
+    """What is the same for all Generations of a query. ``until_available``: see ``QueryExecution``. ``forked``: how the
+    log of a fork begins."""
 
     query_id: str
     name: str
@@ -50,6 +52,7 @@ class AttemptPlan:
     options: Options
     location: str
     until_available: bool = False
+    forked: Forked | None = None
 
 
 class Attempt:

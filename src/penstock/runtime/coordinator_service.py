@@ -7,7 +7,6 @@ restart strategy decides, and the next Generation is opened once the back-off is
 
 from __future__ import annotations
 
-import itertools
 import queue
 import secrets
 import threading
@@ -52,6 +51,7 @@ from penstock.runtime.messages import (
 )
 from penstock.runtime.policy import policy_of
 from penstock.runtime.rendezvous import SlotLost, SlotSaid
+from penstock.runtime.snapshot_tickets import SnapshotTickets
 from penstock.runtime.transport import IoLoop
 from penstock.runtime.view import EpochProgress
 from penstock.snapshot import work as w
@@ -154,6 +154,7 @@ class CoordinatorService:
             wall_ms=lambda: int(time.time() * 1000),
             retained=options.snapshots_retained,
             allow_older=options.allow_older_snapshot,
+            forked=plan.forked,
         )
         restarts = RestartPolicy(options.restart_attempts, options.restart_delay_ms, options.restart_max_delay_ms)
         self._restarts = Restarts(restarts)
@@ -168,9 +169,7 @@ class CoordinatorService:
         self._ticked_ms = 0.0
         self._checkpoints_fail = False
         self._verify = True
-        self._tickets: dict[int, Future[SnapshotMetadata]] = {}
-        self._ticket_numbers = itertools.count(1)
-        self._snapshots: dict[int, SnapshotMetadata] = {}
+        self._tickets = SnapshotTickets()
         self._source_vertices = [v.id for v in graph.vertices if v.source is not None]
         self._demands = Demands(self._source_vertices, graph.parallelism)
         self._started: Future[None] = Future()
@@ -353,13 +352,13 @@ class CoordinatorService:
                 self._figures.complete(metadata)
                 self._restarts.progressed()
                 self._checkpoints_fail = False
-                self._snapshots = {metadata.checkpoint: metadata}
+                self._tickets.exists(metadata)
             case w.EpochsCommitted(epoch):
                 self._committed(epoch)
             case ct.SnapshotSucceeded(ticket, checkpoint):
-                self._tickets.pop(ticket).set_result(self._snapshots[checkpoint])
+                self._tickets.succeeded(ticket, checkpoint)
             case ct.SnapshotFailed(ticket, _, reason):
-                self._tickets.pop(ticket).set_exception(CheckpointFailed(f"the snapshot failed: {reason}"))
+                self._tickets.failed(ticket, reason)
             case ct.FailGeneration(generation, reason):
                 if self._attempt is not None and generation == self._attempt.generation:
                     self._generation_failed(Failure("checkpoints", "", reason), CheckpointFailed(reason))
@@ -499,8 +498,7 @@ class CoordinatorService:
         timeout_ms: int | None,
         kept: bool = True,
     ) -> None:
-        ticket = next(self._ticket_numbers)
-        self._tickets[ticket] = future
+        ticket = self._tickets.issue(future)
         self._feed(ct.SnapshotRequested(ticket, alignment, label, timeout_ms, kept))
 
     def _pursue_demands(self) -> None:
@@ -541,9 +539,7 @@ class CoordinatorService:
         self.error = error
         self._figures.ended(error is not None)
         reason = "the query has ended" if error is None else f"the query failed: {error}"
-        for ticket in self._tickets.values():
-            if not ticket.done():
-                ticket.set_exception(CheckpointFailed(reason))
+        self._tickets.query_ended(reason)
         if self.all_committed:
             self._demands.all_committed()
         self._demands.query_ended(error)

@@ -20,9 +20,16 @@ from penstock.runtime.coordinator_service import CoordinatorService
 from penstock.runtime.figures import Figures
 from penstock.runtime.launching import SlotLauncher
 from penstock.runtime.view import EpochProgress, ExecutionView
-from penstock.snapshot.location import claim_identity, identity_of, open_location, release_identity
+from penstock.snapshot.fork import Origin, forked, query_at
+from penstock.snapshot.location import (
+    IDENTITY_PATH,
+    claim_identity,
+    identity_of,
+    open_location,
+    release_identity,
+)
 from penstock.snapshot.model import QueryIdentity, SnapshotMetadata
-from penstock.snapshot.store import Store
+from penstock.snapshot.store import LocalStore, Store
 
 STAGED = "staged"
 """Below the checkpoint location: what sinks stage that have no place of their own, by sink."""
@@ -43,6 +50,7 @@ class QueryExecution:
         options: parsed options.
         launcher: starts slots.
         until_available: read what is there when it starts, commit it and end; windows that are open stay so.
+        origin: start from this snapshot of another query; once it has, this counts no more.
         on_progress: called on a service thread after each committed epoch; must not raise or block for long.
         on_end: called once on a service thread when the query ended, with its error if it failed; not if ``start``
             raised.
@@ -58,6 +66,7 @@ class QueryExecution:
         options: Options,
         launcher: SlotLauncher,
         until_available: bool = False,
+        origin: Origin | None = None,
         on_progress: Callable[[EpochProgress], None] = lambda progress: None,
         on_end: Callable[[PenstockError | None], None] = lambda error: None,
     ) -> None:
@@ -68,6 +77,7 @@ class QueryExecution:
         self._options = options
         self._launcher = launcher
         self._until_available = until_available
+        self._origin = origin
         self._on_progress = on_progress
         self._on_end = on_end
         self._query_id = ""
@@ -94,27 +104,41 @@ class QueryExecution:
             if vertex.source is not None:
                 vertex.source.source.check_freezable()
         store = open_location(self._location)
-        proposed = identity_of(self._graph, str(uuid.uuid4()))
+        proposed = identity_of(self._graph, str(uuid.uuid4()), self._origins_query(store))
         identity = claim_identity(store, proposed)
         self._query_id = identity.query_id
         self._figures = Figures(self._graph, self._query_id, self._run_id, self._name)
-        for vertex in self._graph.vertices:
-            if vertex.sink is not None:
-                vertex.sink.sink.stage_in(str(Path(store.root) / STAGED / vertex.sink.operator_id))
-        plan = AttemptPlan(
-            self._query_id, self._name or "", self._graph, self._options, store.root, self._until_available
-        )
         try:
             with about(query=self._name or self._query_id):
-                self._service = CoordinatorService(
-                    plan, store, self._launcher, self._figures, self._on_progress, self._on_end
-                )
-                self._service.start()
-        except PenstockError:
+                self._open(store, identity)
+        except Exception:
             if identity is proposed:
                 release_identity(store)
             raise
         self._confirm(store, identity)
+
+    def _origins_query(self, store: LocalStore) -> str:
+        """What a new location begins as a fork of."""
+        return "" if self._origin is None or store.exists(IDENTITY_PATH) else query_at(self._origin)
+
+    def _open(self, store: LocalStore, identity: QueryIdentity) -> None:
+        begins_with = forked(self._origin, store, identity, self._graph)
+        for vertex in self._graph.vertices:
+            if vertex.source is not None:
+                vertex.source.source.open(store.root, vertex.source.operator_id)
+            if vertex.sink is not None:
+                vertex.sink.sink.stage_in(str(Path(store.root) / STAGED / vertex.sink.operator_id))
+        plan = AttemptPlan(
+            self._query_id,
+            self._name or "",
+            self._graph,
+            self._options,
+            store.root,
+            self._until_available,
+            begins_with,
+        )
+        self._service = CoordinatorService(plan, store, self._launcher, self._figures, self._on_progress, self._on_end)
+        self._service.start()
 
     def _confirm(self, store: Store, identity: QueryIdentity) -> None:
         """The driver whose claim this was may have failed, and taken it back before our first log entry."""

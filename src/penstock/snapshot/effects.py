@@ -24,6 +24,7 @@ from penstock.snapshot.collect import collect
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import (
     EpochCommitted,
+    Forked,
     GenerationOpened,
     LogView,
     MetadataRef,
@@ -51,6 +52,7 @@ class DriverEffects:
         wall_ms: the wall clock, for ``created_ms``.
         retained: how many periodic snapshots are kept.
         allow_older: recovery may pass over a corrupt snapshot.
+        forked: the first log entry of a fork, whose files are here; None for any other location.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class DriverEffects:
         wall_ms: Callable[[], int],
         retained: int,
         allow_older: bool = False,
+        forked: Forked | None = None,
     ) -> None:
         self._graph = graph
         self._query_id = query_id
@@ -74,6 +77,7 @@ class DriverEffects:
         self._wall_ms = wall_ms
         self._retained = retained
         self._allow_older = allow_older
+        self._forked = forked
         self._log = SnapshotLog(store, token)
         self._catalog = Catalog(store)
         self._blobs = BlobStore(store)
@@ -136,7 +140,7 @@ class DriverEffects:
             for committer in self._committers.values():
                 committer.open(self._query_id)
         for _ in range(OPEN_ATTEMPTS):
-            view = self._log.refresh()
+            view = self._begun()
             if self._generation and view.owner != self._generation:
                 raise Fenced(f"Generation {view.owner} of another driver has taken over this checkpoint location")
             try:
@@ -160,6 +164,16 @@ class DriverEffects:
                 continue  # not an owner yet: whoever appended was quicker; look again
             return self._opened(entry, restored, chosen.skipped)
         raise LocationError("another driver is writing to this checkpoint location without pause; stop it first")
+
+    def _begun(self) -> LogView:
+        """The log as it is now; that of a fork has begun."""
+        view = self._log.refresh()
+        if view.next_seq > 1 or self._forked is None:
+            return view
+        try:
+            return self._log.append(self._forked)
+        except Fenced:  # by another driver that makes the same fork
+            return self._log.refresh()
 
     def _opening_entry(
         self, work: w.OpenGeneration, view: LogView, metadata: SnapshotMetadata | None

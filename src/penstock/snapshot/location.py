@@ -11,13 +11,17 @@ import msgspec
 
 from penstock.errors import CorruptSnapshot, LocationError, NotYet
 from penstock.graph.model import JobGraph
+from penstock.snapshot.catalog import FOLDER as SNAPSHOTS_FOLDER
 from penstock.snapshot.envelope import open_envelope, seal_envelope
 from penstock.snapshot.log import FOLDER as LOG_FOLDER
 from penstock.snapshot.model import FORMAT_VERSION, QueryIdentity
 from penstock.snapshot.plan import Difference, differences, plan_changed, plan_of
+from penstock.snapshot.sections import FOLDER as DATA_FOLDER
 from penstock.snapshot.store import LocalStore, Store
 
 IDENTITY_PATH = "query.json"
+KEPT_FOLDER = "lane"
+"""What sources keep at the location, by operator id: see ``Source.open``."""
 SPARK_NAMES = ("metadata", "offsets", "commits", "state", "sources")
 """What a checkpoint of Spark's own Structured Streaming consists of."""
 
@@ -36,13 +40,36 @@ def open_location(location: str) -> LocalStore:
         raise LocationError(f"checkpointLocation {path} is a file; give a folder")
     try:
         path.mkdir(parents=True, exist_ok=True)
-        names = sorted(entry.name for entry in path.iterdir())
+        names = sorted(entry.name for entry in path.iterdir() if not _is_hollow(entry))
         _check_writable(path)
     except OSError as error:
         raise LocationError(f"checkpointLocation {path} cannot be used: {error}; choose a writable folder") from error
     own = [name for name in names if not (name.startswith(".") and name.endswith(".tmp"))]
     if own and IDENTITY_PATH not in own:
-        raise LocationError(_foreign_text(path, own))
+        raise LocationError(_foreign_text("checkpointLocation", path, own))
+    return LocalStore(path)
+
+
+def existing_location(what: str, location: str) -> LocalStore:
+    """A location that holds a query, to be read only.
+
+    Args:
+        what: the option that names it, for messages.
+
+    Raises:
+        LocationError: there is none, or none of Penstock's.
+    """
+    path = _local_path(location)
+    try:
+        names = sorted(entry.name for entry in path.iterdir())
+    except FileNotFoundError:
+        raise LocationError(f"{what} {path}: there is no such folder; give the checkpointLocation of a query") from None
+    except OSError as error:
+        raise LocationError(f"{what} {path} cannot be read: {error}") from error
+    if not names:
+        raise LocationError(f"{what} {path} is empty; give the checkpointLocation of a query")
+    if IDENTITY_PATH not in names:
+        raise LocationError(_foreign_text(what, path, names))
     return LocalStore(path)
 
 
@@ -70,22 +97,28 @@ def _check_writable(path: Path) -> None:
             probe.unlink(missing_ok=True)
 
 
-def _foreign_text(path: Path, names: list[str]) -> str:
+def _is_hollow(path: Path) -> bool:
+    """A folder without any file: what a start that was taken back leaves."""
+    return path.is_dir() and not any(names for _, _, names in os.walk(path))
+
+
+def _foreign_text(what: str, path: Path, names: list[str]) -> str:
     if "metadata" in names and any(name in names for name in SPARK_NAMES[1:]):
         return (
-            f"checkpointLocation {path} is a checkpoint of Spark's own Structured Streaming; Penstock cannot resume"
+            f"{what} {path} is a checkpoint of Spark's own Structured Streaming; Penstock cannot resume"
             " from it. Give an empty folder (the query then starts from the beginning of its sources), and leave this"
             " one to Spark"
         )
     listed = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-    return f"checkpointLocation {path} holds files that are not Penstock's ({listed}); give an empty folder"
+    way_out = "give an empty folder" if what == "checkpointLocation" else "give the checkpointLocation of a query"
+    return f"{what} {path} holds files that are not Penstock's ({listed}); {way_out}"
 
 
 # -- identity ---------------------------------------------------------------------------------------------------------
 
 
-def identity_of(graph: JobGraph, query_id: str) -> QueryIdentity:
-    """What a plan is compared by, with the location's id."""
+def identity_of(graph: JobGraph, query_id: str, origin: str = "") -> QueryIdentity:
+    """What a plan is compared by, with the location's id and, of a fork, its origin's."""
     plan = plan_of(graph)
     return QueryIdentity(
         operators=plan.operators,
@@ -94,6 +127,7 @@ def identity_of(graph: JobGraph, query_id: str) -> QueryIdentity:
         query_id=query_id,
         max_parallelism=graph.max_parallelism,
         parallelism=graph.parallelism,
+        origin=origin,
     )
 
 
@@ -136,8 +170,11 @@ def claim_identity(store: Store, identity: QueryIdentity) -> QueryIdentity:
 
 def release_identity(store: Store) -> None:
     """Take back a claim from which nothing came, so that another plan may be started here: no Generation was opened."""
-    if not store.list(LOG_FOLDER):
-        store.delete(IDENTITY_PATH)
+    if store.list(LOG_FOLDER):
+        return
+    for path in [path for folder in (DATA_FOLDER, SNAPSHOTS_FOLDER, KEPT_FOLDER) for path in store.list(folder)]:
+        store.delete(path)
+    store.delete(IDENTITY_PATH)
 
 
 def read_identity(store: Store) -> QueryIdentity:

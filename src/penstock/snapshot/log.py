@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.errors import CorruptSnapshot, Fenced
 from penstock.snapshot.envelope import open_envelope, seal_envelope
-from penstock.snapshot.log_entries import Entry, LogView, Summary, fold
+from penstock.snapshot.log_entries import Entry, Forked, LogView, Summary, fold
 from penstock.snapshot.store import Store
 
 FOLDER = "log"
@@ -33,15 +33,19 @@ def entry_path(seq: int) -> str:
     return f"{FOLDER}/{seq:020d}.json"
 
 
+def _only_reads() -> str:
+    raise AssertionError("this log is only read")
+
+
 class SnapshotLog:
     """One process's view of the log of one location, and its way to append.
 
     Args:
         store: the location.
-        token: a fresh random string per call.
+        token: a fresh random string per call; without it the log can only be read.
     """
 
-    def __init__(self, store: Store, token: Callable[[], str]) -> None:
+    def __init__(self, store: Store, token: Callable[[], str] = _only_reads) -> None:
         self._store = store
         self._token = token
         self._view = LogView()
@@ -99,6 +103,11 @@ class SnapshotLog:
         """
         if self._store.exists(entry_path(self._view.next_seq)):
             raise self._fenced(self._view.next_seq)
+
+    def forked(self) -> Forked | None:
+        """How the location began, if it was as a fork. Raises CorruptSnapshot naming the entry."""
+        entry = self._read(1).entry
+        return entry if isinstance(entry, Forked) else None
 
     def summarise(self) -> LogView:
         """Append a summary if the last one is far behind; the caller owns the log."""

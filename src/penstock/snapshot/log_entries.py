@@ -75,6 +75,14 @@ class SnapshotRecord(msgspec.Struct, frozen=True):
     in_lineage: bool = True
 
 
+class Forked(msgspec.Struct, frozen=True, tag="forked"):
+    """The first entry of a fork: its location begins with one snapshot of the query ``origin``. What that had not
+    committed yet stays its own to commit, so here everything up to the snapshot counts as committed."""
+
+    origin: str
+    snapshot: SnapshotRecord
+
+
 class Summary(msgspec.Struct, frozen=True, tag="summary"):
     """All that the entries before it say. Written by the owner; changes nothing."""
 
@@ -87,7 +95,7 @@ class Summary(msgspec.Struct, frozen=True, tag="summary"):
     batches: dict[str, int] = {}
 
 
-Entry = GenerationOpened | SnapshotComplete | SnapshotDeleted | EpochCommitted | Summary
+Entry = GenerationOpened | SnapshotComplete | SnapshotDeleted | EpochCommitted | Forked | Summary
 
 
 @dataclass(frozen=True)
@@ -95,7 +103,7 @@ class LogView:
     """The log folded up to ``next_seq``.
 
     Attributes:
-        owner: the Generation that owns the location; 0 before the first.
+        owner: the Generation that owns the location; 0 before the first, in a fork the one whose snapshot it is.
         first_checkpoint: the lowest id the owner may use.
         restored: what the owner was restored from; 0 for nothing.
         committed: every epoch up to this one is committed or abandoned, with what each sink had committed by then.
@@ -152,6 +160,8 @@ def fold(view: LogView, entry: Entry) -> LogView:
             reserved_until=entry.reserved_until,
             snapshots=tuple(entry.snapshots),
         )
+    if isinstance(entry, Forked):
+        return _as_forked(view, after, entry)
     if isinstance(entry, GenerationOpened):
         if entry.generation <= view.owner:
             raise ValueError(f"Generation {entry.generation} opened after {view.owner}")
@@ -181,6 +191,22 @@ def fold(view: LogView, entry: Entry) -> LogView:
 def later(one: CommitPoint, other: CommitPoint) -> CommitPoint:
     """The one with the higher epoch: the pair is never taken apart."""
     return other if other.epoch > one.epoch else one
+
+
+def _as_forked(view: LogView, after: LogView, entry: Forked) -> LogView:
+    """Generations and ids go on behind the snapshot's, so that none of its files is named twice."""
+    if view.next_seq != 1:
+        raise ValueError("a location that was in use cannot become a fork")
+    record = entry.snapshot
+    return replace(
+        after,
+        owner=record.generation,
+        first_checkpoint=record.checkpoint + 1,
+        restored=record.checkpoint,
+        committed=CommitPoint(record.checkpoint),
+        reserved_until=record.checkpoint + 1,
+        snapshots=(record,),
+    )
 
 
 def _with_snapshot(view: LogView, after: LogView, entry: SnapshotComplete) -> LogView:

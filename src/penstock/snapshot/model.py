@@ -174,9 +174,11 @@ class SnapshotMetadata(msgspec.Struct, frozen=True):
 
 
 class QueryIdentity(PlanManifest, frozen=True):
-    """``query.json``: what a new plan is compared with; the plan is the first that was started here."""
+    """``query.json``: what a new plan is compared with; the plan is the first that was started here. ``origin``: the id
+    of the query that this one was forked from."""
 
     format_version: int
     query_id: str
     max_parallelism: int
     parallelism: int
+    origin: str = ""

@@ -17,13 +17,14 @@ from penstock.errors import CheckpointFailed, CorruptSnapshot
 from penstock.snapshot.model import SectionRef
 from penstock.snapshot.store import DataFile, Store, checked_path
 
+FOLDER = "data"
 Metadata = Mapping[str, str]
 """Custom metadata of one batch."""
 
 
 def data_path(generation: int, checkpoint: int, slot: int) -> str:
     """Where one slot's sections of one checkpoint lie."""
-    return f"data/{generation}-{checkpoint}-{slot}.arrows"
+    return f"{FOLDER}/{generation}-{checkpoint}-{slot}.arrows"
 
 
 class _Hashing:

@@ -16,10 +16,14 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+BROUGHT_AT_ONCE = 8 << 20
+"""Bytes."""
 
 
 def checked_path(path: str) -> str:
@@ -88,6 +92,29 @@ class Store(ABC):
     def exists(self, path: str) -> bool:
         return self.size(path) is not None
 
+    def bring(self, path: str, origin: Store) -> None:
+        """Have a file that another store has, under the same path and durably; the other one may then go. What is here
+        already, as long as it is there, is taken for the same: names are never used twice.
+
+        Raises:
+            FileNotFoundError: the other store has no such file.
+            OSError: the store is full or fails; nothing of the file stays.
+        """
+        length = origin.size(path)
+        if length is None:
+            raise FileNotFoundError(path)
+        if self.size(path) == length:
+            return
+        self.delete(path)
+        file = self.create(path)
+        try:
+            for offset in range(0, length, BROUGHT_AT_ONCE):
+                file.write(origin.read_range(path, offset, BROUGHT_AT_ONCE))
+            file.close()
+        except BaseException:
+            file.abandon()
+            raise
+
 
 class _LocalFile(DataFile):
     def __init__(self, path: Path) -> None:
@@ -105,7 +132,7 @@ class _LocalFile(DataFile):
             os.fsync(self._file.fileno())
         finally:
             self._file.close()
-        _fsync_folder(self._path.parent)
+        _fsync(self._path.parent)
         self._durable = True
 
     def abandon(self) -> None:
@@ -156,11 +183,29 @@ class LocalStore(Store):
         finally:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
-        _fsync_folder(target.parent)
+        _fsync(target.parent)
         return True
 
     def create(self, path: str) -> DataFile:
         return _LocalFile(self._prepare(path))
+
+    def bring(self, path: str, origin: Store) -> None:
+        """A hard link within a file system, a copy with its times otherwise."""
+        if not isinstance(origin, LocalStore):
+            return super().bring(path, origin)
+        length = origin.size(path)
+        if length is not None and self.size(path) == length:
+            return None
+        source, target = origin._resolve(path), self._prepare(path)
+        temporary = target.parent / f".{target.name}.{secrets.token_hex(8)}.tmp"
+        try:
+            _link_or_copy(source, temporary)
+            os.replace(temporary, target)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+        _fsync(target.parent)
+        return None
 
     def read(self, path: str) -> bytes:
         return self._resolve(path).read_bytes()
@@ -192,8 +237,19 @@ class LocalStore(Store):
             return None
 
 
-def _fsync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def _link_or_copy(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except FileNotFoundError:
+        raise
+    except OSError:  # another file system, one without links, too many of them: whatever is wrong shows in the copy
+        shutil.copy2(source, target)
+        _fsync(target)
+
+
+def _fsync(path: Path) -> None:
+    """Of a file its content, of a folder its names."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -207,7 +263,7 @@ def _make_folders(folder: Path, root: Path) -> None:
     _make_folders(folder.parent, root)
     with contextlib.suppress(FileExistsError):
         folder.mkdir()
-    _fsync_folder(folder.parent)
+    _fsync(folder.parent)
 
 
 @dataclass(frozen=True)

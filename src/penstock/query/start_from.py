@@ -1,0 +1,100 @@
+"""``startFrom`` and ``startMode``: beginning with a snapshot that is there, instead of with nothing.
+
+``fork`` begins a new query, at a checkpoint location of its own; see ``snapshot/fork.py``. ``claim`` goes on with the
+query that is there, where it is, and only if it is there: a mistyped location is refused, not begun anew.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from enum import Enum
+
+from penstock.connectors.local_files import local_path
+from penstock.errors import ConfigError, LocationError
+from penstock.snapshot.catalog import snapshot_id
+from penstock.snapshot.fork import OPTION, Origin, choose
+from penstock.snapshot.location import existing_location
+from penstock.snapshot.log import SnapshotLog
+
+MODE_OPTION = "startMode"
+
+
+class StartMode(Enum):
+    """Whose the snapshot is: the other query's, which may go on or be deleted; or this one's, which is the same."""
+
+    FORK = "fork"
+    CLAIM = "claim"
+
+
+@dataclass(frozen=True)
+class StartFrom:
+    """At most one of them is there.
+
+    Attributes:
+        origin: what to fork.
+        claimed: the checkpoint location that was claimed.
+    """
+
+    origin: Origin | None = None
+    claimed: str | None = None
+
+
+def parse_start(start_from: str | None, start_mode: str | None, checkpoint_location: str | None) -> StartFrom:
+    """What the two options say.
+
+    Args:
+        start_from: ``<location>[#<snapshot>]``, the snapshot by id or label.
+        start_mode: ``fork``, the default, or ``claim``.
+        checkpoint_location: as the user gave it.
+
+    Raises:
+        ConfigError: an unknown mode, a mode without a location, or one that does not go with ``checkpointLocation``.
+        LocationError: (claim) there is no such query or snapshot, or the snapshot is not the newest.
+    """
+    mode = _mode(start_mode)
+    if start_from is None:
+        if start_mode is not None:
+            raise ConfigError(f"option {MODE_OPTION}={start_mode} says nothing without {OPTION}; give that, too")
+        return StartFrom()
+    place, _, snapshot = start_from.rpartition("#") if "#" in start_from else (start_from, "", "")
+    if not place:
+        raise ConfigError(f"option {OPTION}={start_from!r}: write <location> or <location>#<snapshot>")
+    origin = Origin(local_path(place), snapshot)
+    same = checkpoint_location is not None and _same(origin.location, checkpoint_location)
+    if mode is StartMode.FORK:
+        if same:
+            raise ConfigError(
+                f"{OPTION} {origin} is the checkpointLocation itself: a fork needs one of its own; leave {OPTION} out "
+                f"to go on with the query there, or say {MODE_OPTION}=claim"
+            )
+        return StartFrom(origin)
+    if checkpoint_location is not None and not same:
+        raise ConfigError(
+            f"{MODE_OPTION}=claim goes on with the query at {origin.location}, where it is: leave checkpointLocation "
+            f"({checkpoint_location}) out; or say {MODE_OPTION}=fork for a query of its own there"
+        )
+    _check_claim(origin)
+    return StartFrom(claimed=origin.location)
+
+
+def _mode(text: str | None) -> StartMode:
+    try:
+        return StartMode((text or "fork").strip().lower())
+    except ValueError:
+        raise ConfigError(f"option {MODE_OPTION}={text!r}: choose fork or claim") from None
+
+
+def _same(one: str, other: str) -> bool:
+    return os.path.realpath(one) == os.path.realpath(local_path(other))
+
+
+def _check_claim(origin: Origin) -> None:
+    """A claim goes on behind everything that is committed, so it begins with the newest snapshot."""
+    view = SnapshotLog(existing_location(OPTION, origin.location)).refresh()
+    if choose(view, origin) not in view.lineage[-1:]:
+        newest = snapshot_id(view.lineage[-1].checkpoint) if view.lineage else "nothing"
+        raise LocationError(
+            f"{OPTION} {origin}: the query there goes on from {newest}, and what was committed since would "
+            f"be produced again; leave the snapshot out, or fork it ({MODE_OPTION}=fork)"
+        )

@@ -1,0 +1,285 @@
+"""``startFrom``: a query that begins with a snapshot of another one, or goes on with one that has to be there."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
+from query_running import SCHEMA, Inbox, Start, eventually, rows_of
+from test_spark_lane import MemoryStream, values
+
+import penstock
+from penstock.errors import ConfigError, LocationError, PenstockError, PlanChanged, SinkError
+from penstock.snapshot.model import SnapshotMetadata
+
+pytestmark = pytest.mark.spark
+
+
+def totals(df: DataFrame) -> DataFrame:
+    grouped = df.withWatermark("at", "0 seconds").groupBy(F.window("at", "10 seconds"), "key")
+    return grouped.agg(F.sum("value").alias("total")).select("window.start", "key", "total")
+
+
+def flow(first_s: int, last_s: int) -> list[tuple[int, int, float]]:
+    return [(second % 3, second, float(second)) for second in range(first_s, last_s)]
+
+
+def by_batch(spark: SparkSession, inbox: Inbox, before_s: int) -> list[tuple[object, ...]]:
+    rows = totals(spark.read.schema(SCHEMA).parquet(str(inbox.directory))).where(f"unix_timestamp(start) < {before_s}")
+    return sorted((tuple(row.values()) for row in rows.toArrow().to_pylist()), key=repr)
+
+
+def files_below(directory: Path) -> list[Path]:
+    return [path for path in directory.rglob("*") if path.is_file()]
+
+
+def test_a_fork_goes_on_by_itself_and_its_origin_may_be_deleted(
+    spark: SparkSession, inbox: Inbox, out: Path, tmp_path: Path, start: Start
+) -> None:
+    location, fork, theirs = tmp_path / "checkpoint", str(tmp_path / "fork"), tmp_path / "theirs"
+    inbox.add(flow(0, 25))
+    origin = start(totals(inbox.stream(spark)), parallelism=2)
+    origin.processAllAvailable()
+    snapshot = origin.snapshot(label="before")
+    already = rows_of(out)
+    assert already
+    inbox.add(flow(25, 41))
+    origin.processAllAvailable()
+    settings = {"startFrom": f"{location}#before", "checkpointLocation": fork, "path": str(theirs), "parallelism": None}
+    forked = start(totals(inbox.stream(spark)), **settings)
+    forked.processAllAvailable()
+    assert forked.id != origin.id
+    assert forked.generation == snapshot.generation + 1
+    assert Counter(rows_of(out)) == Counter(already) + Counter(rows_of(theirs)), "the origin was not stopped"
+    origin.stop()
+    shutil.rmtree(location)
+    forked.snapshot()
+    forked.stop()
+    inbox.add(flow(41, 71))
+    again = start(totals(inbox.stream(spark)), **settings)
+    again.processAllAvailable()
+    assert again.id == forked.id, "it went on; the origin is not asked any more"
+    assert sorted([*already, *rows_of(theirs)], key=repr) == by_batch(spark, inbox, 70)
+
+
+def test_rows_in_flight_go_along_and_two_forks_are_alike(
+    spark: SparkSession, inbox: Inbox, out: Path, tmp_path: Path, start: Start
+) -> None:
+    gate = tmp_path / "open"
+
+    def slowly(value: int) -> int:
+        import os
+        import time
+
+        if not os.path.exists(gate):
+            time.sleep(0.002)
+        return value
+
+    rows = inbox.stream(spark).repartition("key")
+    df = rows.select("key", F.udf(slowly, "bigint", useArrow=False)("value").alias("value"))
+    inbox.add([(n % 7, n, 0.0) for n in range(5000)])
+    origin = start(df, **{"parallelism": 2, "checkpoint.interval": "10m", "exchange.flushInterval": "1ms"})
+
+    def in_flight() -> int:
+        taken.append(origin.snapshot(label=f"stuck-{len(taken)}", alignment="unaligned"))
+        return sum(e.rows for slot in taken[-1].slots for subtask in slot.subtasks for e in subtask.inflight)
+
+    taken: list[SnapshotMetadata] = []
+    eventually(lambda: in_flight() > 0, "rows in flight", 60)
+    eventually(lambda: origin.view().committed_epoch == taken[-1].checkpoint, "its commit")
+    origin.stop()
+    gate.touch()
+    already = rows_of(out)
+    for name in ("one", "two"):
+        settings = {
+            "checkpointLocation": str(tmp_path / f"{name}-c"),
+            "path": str(tmp_path / name),
+            "parallelism": None,
+        }
+        forked = start(df, startFrom=f"{tmp_path}/checkpoint#{taken[-1].label}", **settings)
+        forked.processAllAvailable()
+        forked.stop()
+        assert sorted(value for _, value in [*already, *rows_of(tmp_path / name)]) == list(range(5000))
+
+
+def test_a_fork_of_the_spark_lane_takes_its_staged_rows_along(
+    spark: SparkSession, tmp_path: Path, out: Path, start: Start
+) -> None:
+    memory = MemoryStream(spark)
+    memory.add(*range(10))
+    gate = tmp_path / "open"
+
+    def waits(value: int) -> int:
+        import os
+        import time
+
+        while not os.path.exists(gate):
+            time.sleep(0.01)
+        return value
+
+    df = memory.frame().select(F.udf(waits, "bigint", useArrow=False)("value").alias("value"))
+    origin = start(df)
+    eventually(lambda: bool(list((tmp_path / "checkpoint").glob("lane/*/*/part-*.parquet"))), "a staged range", 60)
+    origin.snapshot(alignment="unaligned")
+    origin.stop()
+    fork = tmp_path / "fork"
+    gate.touch()
+    forked = start(
+        df, startFrom=str(tmp_path / "checkpoint"), checkpointLocation=str(fork), path=str(tmp_path / "theirs")
+    )
+    shutil.rmtree(tmp_path / "checkpoint")
+    forked.processAllAvailable()
+    assert values(out) == []
+    assert values(tmp_path / "theirs") == list(range(10))
+
+
+def test_a_claim_goes_on_with_the_query_that_is_there(
+    spark: SparkSession, inbox: Inbox, out: Path, tmp_path: Path, start: Start
+) -> None:
+    inbox.add(flow(0, 25))
+    first = start(totals(inbox.stream(spark)))
+    first.processAllAvailable()
+    old, new = first.snapshot(label="old"), first.snapshot(label="new")
+    first.stop()
+    inbox.add(flow(25, 41))
+    place = str(tmp_path / "checkpoint")
+    with pytest.raises(LocationError, match=rf"goes on from {new.id}.*startMode=fork"):
+        start(totals(inbox.stream(spark)), startFrom=f"{place}#{old.id}", startMode="claim", checkpointLocation=None)
+    again = start(totals(inbox.stream(spark)), startFrom=f"{place}#new", startMode="claim", checkpointLocation=place)
+    again.processAllAvailable()
+    again.stop()
+    assert again.id == first.id
+    assert rows_of(out) == by_batch(spark, inbox, 40)
+    writer = penstock.writeStream(totals(inbox.stream(spark))).option("startFrom", place).option("startMode", "claim")
+    third = writer.start(str(out), parallelism=1)
+    assert third.id == first.id
+    third.stop()
+
+
+def test_a_claim_of_nothing_does_not_begin_anew(
+    spark: SparkSession, inbox: Inbox, tmp_path: Path, start: Start
+) -> None:
+    inbox.add(flow(0, 5))
+    with pytest.raises(LocationError, match="there is no such folder"):
+        start(inbox.stream(spark), startFrom=str(tmp_path / "mistyped"), startMode="claim", checkpointLocation=None)
+    assert not (tmp_path / "mistyped").exists()
+
+
+def test_what_does_not_go_together_is_refused(spark: SparkSession, inbox: Inbox, tmp_path: Path, start: Start) -> None:
+    inbox.add(flow(0, 5))
+    df = inbox.stream(spark)
+    here, there = str(tmp_path / "checkpoint"), str(tmp_path / "there")
+    for options, message in (
+        ({"startMode": "fork"}, "says nothing without startFrom"),
+        ({"startFrom": there, "startMode": "steal"}, "choose fork or claim"),
+        ({"startFrom": "#chk-1"}, "write <location> or <location>#<snapshot>"),
+        ({"startFrom": here}, "a fork needs one of its own"),
+        ({"startFrom": f"file://{here}#chk-1"}, "a fork needs one of its own"),
+        ({"startFrom": there, "startMode": "claim"}, "leave checkpointLocation .* out"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            start(df, **options)
+    assert not (tmp_path / "checkpoint").exists()
+
+
+def test_a_refused_fork_leaves_nothing(
+    spark: SparkSession, inbox: Inbox, out: Path, tmp_path: Path, start: Start
+) -> None:
+    inbox.add(flow(0, 25))
+    origin = start(totals(inbox.stream(spark)), parallelism=2)
+    origin.processAllAvailable()
+    origin.snapshot(label="kept")
+    origin.stop()
+    place, fork = str(tmp_path / "checkpoint"), tmp_path / "fork"
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "sparks" / "offsets").mkdir(parents=True)
+    (tmp_path / "sparks" / "metadata").touch()
+    other = totals(inbox.stream(spark).withColumn("value", F.col("value").cast("double")))
+    same = totals(inbox.stream(spark))
+    refused: list[tuple[DataFrame, dict[str, object], type[PenstockError], str]] = [
+        (same, {"startFrom": str(tmp_path / "nowhere")}, LocationError, "there is no such folder"),
+        (same, {"startFrom": str(tmp_path / "empty")}, LocationError, "is empty"),
+        (same, {"startFrom": str(tmp_path / "in")}, LocationError, "files that are not Penstock's"),
+        (same, {"startFrom": str(tmp_path / "in" / "in-0000.parquet")}, LocationError, "Not a directory"),
+        (same, {"startFrom": str(tmp_path / "sparks")}, LocationError, "Spark's own Structured Streaming"),
+        (same, {"startFrom": f"{place}#chk-999"}, LocationError, r"no such snapshot.*\('kept'\)"),
+        (other, {"startFrom": place}, PlanChanged, r"(?s)startFrom .*state of"),
+        (same, {"startFrom": place, "parallelism": 1}, LocationError, "taken with parallelism 2"),
+        (same, {"startFrom": place, "path": str(out)}, SinkError, "is written by another query"),
+    ]
+    for df, options, kind, message in refused:
+        settings = {"checkpointLocation": str(fork), "path": str(tmp_path / "theirs"), "parallelism": 2} | options
+        with pytest.raises(kind, match=message):
+            start(df, **settings)
+        assert files_below(fork) == []
+    forked = start(same, startFrom=place, checkpointLocation=str(fork), path=str(tmp_path / "theirs"), parallelism=2)
+    forked.processAllAvailable()
+
+
+def test_a_location_that_is_in_use_does_not_become_a_fork(
+    spark: SparkSession, inbox: Inbox, tmp_path: Path, start: Start
+) -> None:
+    inbox.add(flow(0, 25))
+    for name in ("a", "b", "c"):
+        query = start(
+            totals(inbox.stream(spark)), checkpointLocation=str(tmp_path / name), path=str(tmp_path / f"o{name}")
+        )
+        query.processAllAvailable()
+        for label in ("one", "two"):
+            query.snapshot(label=label)
+        query.stop()
+
+    def fork(origin: str, to: str) -> None:
+        start(
+            totals(inbox.stream(spark)),
+            startFrom=str(tmp_path / origin),
+            checkpointLocation=str(tmp_path / to),
+            path=str(tmp_path / f"o{to}"),
+        ).stop()
+
+    with pytest.raises(LocationError, match="holds a query that did not start from a snapshot"):
+        fork("a", "b")
+    fork("a#one", "fork")
+    fork("a", "fork")
+    fork("a#one", "fork")
+    with pytest.raises(LocationError, match=r"started from chk-\d+ \('one'\)"):
+        fork("a#two", "fork")
+    with pytest.raises(LocationError, match="begun as a fork of query"):
+        fork("c", "fork")
+
+
+def test_a_drained_query_cannot_be_forked(spark: SparkSession, inbox: Inbox, tmp_path: Path, start: Start) -> None:
+    inbox.add(flow(0, 25))
+    query = start(totals(inbox.stream(spark)))
+    query.stop(drain=True)
+    fork = tmp_path / "fork"
+    with pytest.raises(LocationError, match="was drained"):
+        start(
+            totals(inbox.stream(spark)),
+            startFrom=str(tmp_path / "checkpoint"),
+            checkpointLocation=str(fork),
+            path=str(tmp_path / "theirs"),
+        )
+    assert files_below(fork) == []
+
+
+def test_a_fork_into_a_console_needs_no_location(
+    spark: SparkSession, inbox: Inbox, tmp_path: Path, start: Start
+) -> None:
+    inbox.add(flow(0, 25))
+    query = start(totals(inbox.stream(spark)))
+    query.processAllAvailable()
+    query.snapshot()
+    query.stop()
+    inbox.add(flow(25, 41))
+    writer = penstock.writeStream(totals(inbox.stream(spark))).format("memory").queryName("tried_out")
+    tried = writer.option("startFrom", str(tmp_path / "checkpoint")).start(parallelism=1)
+    try:
+        tried.processAllAvailable()
+        assert spark.table("tried_out").count() == 6
+    finally:
+        tried.stop()

@@ -1,0 +1,282 @@
+"""Forks: what is brought, in which order, and what a crash or a rival in between leaves."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from snapshot_kit import Driver, Target, graph
+
+from penstock.errors import CorruptSnapshot, Fenced, LocationError
+from penstock.protocol import coordinator_types as ct
+from penstock.protocol.elements import Alignment
+from penstock.snapshot import store as store_module
+from penstock.snapshot.fork import Origin, forked
+from penstock.snapshot.location import claim_identity, identity_of, open_location, release_identity
+from penstock.snapshot.log import SnapshotLog
+from penstock.snapshot.log_entries import Forked, GenerationOpened, LogView, fold
+from penstock.snapshot.model import QueryIdentity
+from penstock.snapshot.store import LocalStore, MemoryStore, Store
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class Scene:
+    """A query that has run, and a location for a fork of it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.there, self.here = directory / "there", directory / "here"
+        self.target = Target()
+        store = open_location(str(self.there))
+        claim_identity(store, identity_of(graph(1), "query-1"))
+        self.owner = Driver(store, self.target)
+        self.owner.start()
+        self.owner.checkpoint()
+
+    def request(self, label: str) -> int:
+        """A snapshot that its user keeps."""
+        self.owner.feed(ct.SnapshotRequested(len(label), Alignment.UNALIGNED, label))
+        checkpoint = self.owner.core.coordinator.in_flight[0]
+        self.owner.acknowledge(checkpoint)
+        self.owner.work()
+        return checkpoint
+
+    def open(self) -> tuple[LocalStore, QueryIdentity]:
+        store = open_location(str(self.here))
+        return store, claim_identity(store, identity_of(graph(1), "query-2", "query-1"))
+
+    def fork(self, snapshot: str = "") -> tuple[LocalStore, Forked | None]:
+        store, identity = self.open()
+        return store, forked(Origin(str(self.there), snapshot), store, identity, graph(1))
+
+    def driver(self, store: Store, begins_with: Forked | None, name: str = "F") -> Driver:
+        return Driver(store, Target(), name, query_id="query-2", forked=begins_with)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+def files(directory: Path) -> list[str]:
+    return sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file())
+
+
+def test_a_fork_goes_on_behind_its_snapshot_and_commits_none_of_its_origins_epochs(scene: Scene) -> None:
+    pending = scene.owner.trigger()
+    scene.owner.acknowledge(pending)
+    while len(scene.owner.effects.view.snapshots) < 2:  # logged, and not committed
+        event = scene.owner.effects.execute(scene.owner.works.pop(0))
+        if event is not None:
+            scene.owner.feed(event)
+    assert sorted(scene.target.visible) == [1]
+    store, begins_with = scene.fork()
+    fork = scene.driver(store, begins_with)
+    ready = fork.start()
+    assert (ready.generation, ready.first_checkpoint, ready.committed.epoch) == (2, pending + 1, pending)
+    assert ready.restored is not None
+    assert ready.restored.query_id == "query-1"
+    assert ready.pending == ()
+    assert [subtask.pending_messages for slot in ready.slots for subtask in slot] == [{}, {}]
+    own = fork.checkpoint()
+    assert own == pending + 1
+    assert sorted(fork.committer.target.visible) == [own]
+    scene.owner.work()
+    assert sorted(scene.target.visible) == [1, pending], "it was the origin's to commit"
+
+
+def test_a_kept_snapshot_expires_in_the_fork_and_stays_in_its_origin(scene: Scene) -> None:
+    kept = scene.request("kept")
+    store, begins_with = scene.fork("kept")
+    fork = scene.driver(store, begins_with)
+    fork.start()
+    brought = {path for path in files(scene.here) if path.startswith(("data/", "snapshots/"))}
+    for _ in range(4):
+        fork.checkpoint()
+    assert brought
+    assert not brought & set(files(scene.here))
+    assert kept in [record.checkpoint for record in SnapshotLog(LocalStore(scene.there)).refresh().snapshots]
+
+
+def killed_at(step: int, real: Callable[..., None]) -> Callable[..., None]:
+    calls = iter(range(step))
+
+    def bring(self: Store, path: str, origin: Store) -> None:
+        if next(calls, None) is None:
+            raise Killed
+        real(self, path, origin)
+
+    return bring
+
+
+def test_a_fork_killed_at_any_step_is_made_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = LocalStore.bring
+    for step in range(2):  # in front of its data, and of its metadata
+        monkeypatch.setattr(LocalStore, "bring", killed_at(step, real))
+        with pytest.raises(Killed):
+            scene.fork()
+        with pytest.raises(LocationError, match=r"a fork of query query-1 was begun .* and not finished"):
+            forked(None, *scene.open(), graph(1))
+    monkeypatch.setattr(LocalStore, "bring", real)
+    scene.fork()
+    with pytest.raises(LocationError, match=r"a fork of query query-1 was begun .* and not finished"):
+        forked(None, *scene.open(), graph(1))
+    store, begins_with = scene.fork()
+    assert scene.driver(store, begins_with).start().restored is not None
+    assert not [name for name in files(scene.here) if name.endswith(".tmp")]
+
+
+def test_a_begun_fork_of_another_query_is_refused(scene: Scene, tmp_path: Path) -> None:
+    scene.open()
+    other = open_location(str(tmp_path / "other"))
+    claim_identity(other, identity_of(graph(1), "query-9"))
+    with pytest.raises(LocationError, match="was begun as a fork of query query-1"):
+        forked(Origin(str(tmp_path / "other")), *scene.open(), graph(1))
+
+
+def test_two_drivers_that_make_the_same_fork_share_it(scene: Scene) -> None:
+    one, first = scene.fork()
+    two, second = scene.fork()
+    winner = scene.driver(one, first, "W")
+    winner.start()
+    ready = scene.driver(two, second, "L").start()
+    assert ready.generation == 3
+    with pytest.raises(Fenced):
+        winner.checkpoint()
+
+
+def test_a_driver_that_loses_the_first_entry_reads_it(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, first = scene.fork()
+    two, second = scene.fork()
+    real = SnapshotLog.append
+
+    def append(self: SnapshotLog, entry: Any) -> LogView:
+        monkeypatch.setattr(SnapshotLog, "append", real)
+        scene.driver(one, first, "W").start()
+        return real(self, entry)
+
+    monkeypatch.setattr(SnapshotLog, "append", append)
+    assert scene.driver(two, second, "L").start().generation == 3
+
+
+def test_the_origins_owner_may_collect_meanwhile(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = LocalStore.bring
+    newest: list[int] = []
+
+    def bring(self: LocalStore, path: str, origin: Store) -> None:
+        if not newest:
+            newest.extend(scene.owner.checkpoint() for _ in range(4))
+        real(self, path, origin)
+
+    monkeypatch.setattr(LocalStore, "bring", bring)
+    _, begins_with = scene.fork()
+    assert begins_with is not None
+    assert begins_with.snapshot.checkpoint == newest[-1]
+    newest.clear()
+    monkeypatch.setattr(scene, "here", scene.here.with_name("named"))
+    with pytest.raises(LocationError, match=r"there is no such snapshot; the query there has: chk-9, chk-8"):
+        scene.fork(f"chk-{begins_with.snapshot.checkpoint}")
+
+
+def test_labels_and_ids_name_snapshots(scene: Scene) -> None:
+    with pytest.raises(LocationError, match=r"no such snapshot; .* has: chk-1$"):
+        scene.fork("mine")
+    first = scene.request("mine")
+    _, begins_with = scene.fork("mine")
+    assert begins_with is not None
+    assert begins_with.snapshot.checkpoint == first
+    scene.request("mine")
+    with pytest.raises(LocationError, match="several snapshots have this label"):
+        scene.fork("mine")
+    assert scene.fork(f"chk-{first}")[1] == begins_with
+
+
+def test_a_query_without_a_snapshot_cannot_be_forked(tmp_path: Path) -> None:
+    claim_identity(open_location(str(tmp_path / "a")), identity_of(graph(1), "query-1"))
+    store = open_location(str(tmp_path / "b"))
+    identity = claim_identity(store, identity_of(graph(1), "query-2", "query-1"))
+    with pytest.raises(LocationError, match="has no complete snapshot yet"):
+        forked(Origin(str(tmp_path / "a")), store, identity, graph(1))
+
+
+def test_a_corrupt_snapshot_is_found_before_anything_begins(scene: Scene) -> None:
+    (data,) = (scene.there / "data").glob("*.arrows")
+    content = bytearray(data.read_bytes())
+    content[len(content) // 2] ^= 1
+    data.write_bytes(content)
+    with pytest.raises(CorruptSnapshot, match=r"chk-1 is not whole: section .*data/1-1-0.arrows.*checksum"):
+        scene.fork()
+    assert not list(scene.here.glob("log/*"))
+    release_identity(open_location(str(scene.here)))
+    assert files(scene.here) == []
+    open_location(str(scene.here))
+
+
+def links_fail(monkeypatch: pytest.MonkeyPatch, error: int) -> None:
+    real = os.link
+
+    def link(source: Path, target: Path) -> None:
+        if source.suffix != ".tmp":
+            raise OSError(error, os.strerror(error))
+        real(source, target)
+
+    monkeypatch.setattr(store_module.os, "link", link)
+
+
+def test_files_are_linked_where_that_can_be_and_copied_elsewhere(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.fork()
+    name = "data/1-1-0.arrows"
+    assert (scene.here / name).samefile(scene.there / name)
+    links_fail(monkeypatch, errno.EXDEV)
+    monkeypatch.setattr(scene, "here", scene.here.with_name("elsewhere"))
+    store, begins_with = scene.fork()
+    assert not (scene.here / name).samefile(scene.there / name)
+    assert (scene.here / name).stat().st_mtime_ns == (scene.there / name).stat().st_mtime_ns
+    assert scene.driver(store, begins_with).start().restored is not None
+
+
+def test_a_full_disk_is_said_and_leaves_nothing_half_written(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    links_fail(monkeypatch, errno.EXDEV)
+
+    def copy(source: Path, target: Path) -> None:
+        target.write_bytes(source.read_bytes()[:5])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(store_module.shutil, "copy2", copy)
+    with pytest.raises(LocationError, match=r"there: the snapshot cannot be brought here: .*No space left"):
+        scene.fork()
+    assert files(scene.here) == ["query.json"]
+
+
+def test_only_an_empty_log_begins_with_a_fork(scene: Scene) -> None:
+    _, begins_with = scene.fork()
+    assert begins_with is not None
+    opened = GenerationOpened(1, 0, 1, 101, 0)
+    with pytest.raises(ValueError, match="in use cannot become a fork"):
+        fold(fold(LogView(), opened), begins_with)
+
+
+def test_any_store_brings_from_any_other() -> None:
+    origin, store = MemoryStore(), MemoryStore()
+    origin.files["data/1-1-0.arrows"] = b"content" * 9
+    store.files["data/1-1-0.arrows"] = b"cont"
+    store.bring("data/1-1-0.arrows", origin)
+    assert store.files == origin.files
+    with pytest.raises(FileNotFoundError):
+        store.bring("data/1-2-0.arrows", origin)
+    origin.files["data/1-2-0.arrows"] = b"more"
+
+    def fails(effect: store_module.Effect) -> None:
+        if effect.operation == "close":
+            raise OSError("full")
+
+    store.hook = fails
+    with pytest.raises(OSError, match="full"):
+        store.bring("data/1-2-0.arrows", origin)
+    assert list(store.files) == ["data/1-1-0.arrows"]
