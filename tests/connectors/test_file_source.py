@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from kits import check_replay, discover_all, new_reader, read_rows, rows_of, stored_state
 
+from penstock.connectors.file_discovery import LONGEST_REST_S, LOOK_FILES, _Memory
 from penstock.connectors.file_listing import hidden
-from penstock.connectors.file_source import LONGEST_REST_S, LOOK_FILES, FileSource, _Memory
-from penstock.connectors.hadoop_globs import glob_regex
+from penstock.connectors.file_source import FileSource
+from penstock.connectors.hadoop_globs import glob_regex, matching_paths
 from penstock.connectors.seen_files import SeenFiles
 from penstock.errors import ConfigError, DataError, NotYet
 
@@ -332,9 +333,23 @@ def test_listing_takes_a_quarter_of_the_time_at_most(monkeypatch: pytest.MonkeyP
             self.slept = seconds
 
     clock = Clock()
-    monkeypatch.setattr("penstock.connectors.file_source.time", clock)
+    monkeypatch.setattr("penstock.connectors.file_discovery.time", clock)
     memory = _Memory()
     for took_s, rest_s in ((0.1, 0.0), (50.0, 0.3), (0.1, LONGEST_REST_S)):
         with memory.rested():
             assert clock.slept == pytest.approx(rest_s)
             clock.now_s += took_s
+
+
+def test_a_backslash_takes_a_wildcard_literally(tmp_path: Path) -> None:
+    for name in ("a{x,y}", "ax", "ay", "a*", "a[b]"):
+        (tmp_path / name).mkdir()
+
+    def found(pattern: str) -> list[str]:
+        return [path.removeprefix(f"{tmp_path}/") for path in matching_paths(f"{tmp_path}/{pattern}")]
+
+    assert found("a{x,y}") == ["ax", "ay"]
+    assert found(r"a\{x\,y\}") == ["a{x,y}"]
+    assert found(r"a\{*") == ["a{x,y}"]
+    assert found(r"a\*") == ["a*"]
+    assert found(r"a\[b\]") == ["a[b]"]

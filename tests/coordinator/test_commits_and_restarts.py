@@ -142,6 +142,20 @@ def test_a_completed_checkpoint_resets_the_bounds() -> None:
         restarts.progressed()
 
 
+def test_checkpoints_are_no_progress_while_a_source_cannot_be_looked_at() -> None:
+    restarts = Restarts(POLICY)
+    unreadable = Failure("source", "files", "looking for new data failed")
+    for attempt in range(POLICY.attempts):
+        assert isinstance(restarts.failed(unreadable, 0.0), RestartAt)
+        assert restarts.attempts == attempt + 1
+        restarts.looked("another source")
+        restarts.progressed()
+    assert isinstance(restarts.failed(unreadable, 0.0), GiveUp)
+    restarts.looked("files")
+    restarts.progressed()
+    assert restarts.failed(unreadable, 0.0) == RestartAt(100, 1)
+
+
 def test_the_same_user_error_at_the_same_position_twice_is_deterministic() -> None:
     restarts = Restarts(POLICY)
     error = Failure("function", "udf-1", "ValueError: x", "split a, row 17")

@@ -211,12 +211,6 @@ def test_refused_plan_is_named_with_its_way_round(stream: DataFrame, name: str) 
         assert text in str(caught.value)
 
 
-def test_source_formats_without_a_connector_are_refused(spark: SparkSession, tmp_path: Any) -> None:
-    reader = spark.readStream.format("xml").schema("value string").option("rowTag", "row")
-    with pytest.raises(NotYet, match=r"source format xml.*Python DataSource"):
-        compile_plan(reader.load(str(tmp_path)), "append")
-
-
 def test_batch_dataframe_is_refused(spark: SparkSession) -> None:
     with pytest.raises(ConfigError, match=r"start from spark\.readStream"):
         compile_plan(spark.range(3), "append")

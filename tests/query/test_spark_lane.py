@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from query_running import Start, eventually, rows_of
 
 import penstock
 from penstock.connectors.spark_lane import SparkLaneSource
-from penstock.errors import ResourceError
+from penstock.errors import NotYet, ResourceError
+from penstock.frontend import sources
 from penstock.frontend.catalyst import arrow_schema, elements
 from penstock.spark.lane import SparkLane, can_read
 
@@ -67,6 +70,7 @@ def test_every_row_once_over_a_restart_and_staged_files_go(
     query = start(df)
     eventually(lambda: values(out) == list(range(0, 40, 2)), "rows that came while nothing ran")
     eventually(lambda: not staged(tmp_path / "checkpoint"), "the end of what was staged")
+    eventually(lambda: query.lastProgress is not None, "its progress")
     assert query.lastProgress.sources[0].description == "SparkLane[memory]"
 
 
@@ -83,6 +87,14 @@ def test_available_now_ends_with_what_is_there(
         finally:
             query.stop()
         assert values(out) == list(range(first + 5))
+
+
+def test_a_stream_that_not_even_the_lane_reads_is_refused(
+    memory: MemoryStream, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "can_read", lambda node: False)
+    with pytest.raises(NotYet, match=r"source format memory.*Python DataSource"):
+        start(memory.frame())
 
 
 def test_a_spare_slot_is_asked_for(spark: SparkSession, memory: MemoryStream, start: Start) -> None:
@@ -125,3 +137,75 @@ def read(source: SparkLaneSource, splits: Any) -> list[int]:
     while (batch := reader.poll(4, 0)) is not None:
         found += batch.column("value").to_pylist()
     return sorted(found)
+
+
+AT = "0001-01-01 00:00:00", "1600-03-01 12:00:00", "2026-03-29 02:30:00", "9999-12-31 23:59:59.999999"
+
+
+def orc(spark: SparkSession, path: str) -> tuple[str, dict[str, str]]:
+    """Timestamps of all times, in directories."""
+    rows = ", ".join(f"({n}, timestamp'{at}', array(date'1500-01-0{n + 1}'), 'p{n % 2}')" for n, at in enumerate(AT))
+    spark.sql(f"SELECT * FROM VALUES {rows} AS t(n, at, days, part)").write.partitionBy("part").orc(path)
+    return "n INT, at TIMESTAMP, days ARRAY<DATE>, part STRING", {}
+
+
+def csv(spark: SparkSession, path: str) -> tuple[str, dict[str, str]]:
+    Path(path).mkdir()
+    (Path(path) / "odd {name}*.csv").write_text('1,"x\ny"\n2,z\nthree,3,4\n')
+    return "k INT, v STRING, _corrupt_record STRING", {"multiLine": "true"}
+
+
+def xml(spark: SparkSession, path: str) -> tuple[str, dict[str, str]]:
+    Path(path).mkdir()
+    (Path(path) / "a.xml").write_text("<rows><row><k>1</k><v>x</v></row><row><k>2</k></row></rows>")
+    return "k INT, v STRING", {"rowTag": "row"}
+
+
+def binaryFile(spark: SparkSession, path: str) -> tuple[str, dict[str, str]]:  # noqa: N802 - as Spark calls it
+    Path(path).mkdir()
+    (Path(path) / "a").write_bytes(bytes(range(256)))
+    return "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY", {}
+
+
+@pytest.mark.parametrize("write", [orc, csv, xml, binaryFile])
+def test_files_that_only_spark_reads_are_read_by_it(
+    spark: SparkSession, start: Start, out: Path, tmp_path: Path, write: Callable[..., tuple[str, dict[str, str]]]
+) -> None:
+    path = str(tmp_path / "in")
+    schema, options = write(spark, path)
+    kind = write.__name__
+    files = spark.readStream.schema(schema).format(kind).options(**options).load(path)
+    query = start(files.select("*", "_metadata.file_name"), parallelism=2)
+    query.processAllAvailable()
+    rows = spark.read.schema(schema).format(kind).options(**options).load(path).select("*", "_metadata.file_name")
+    expected = sorted((tuple(row.values()) for row in rows.toArrow().to_pylist()), key=repr)
+    assert rows_of(out) == expected
+    query.stop()
+    again = start(files.select("*", "_metadata.file_name"), parallelism=2)
+    again.processAllAvailable()
+    assert rows_of(out) == expected, "nothing is read twice"
+
+
+def test_what_spark_cannot_read_is_named(spark: SparkSession, start: Start, tmp_path: Path) -> None:
+    schema, options = xml(spark, str(tmp_path / "in"))
+    (tmp_path / "in" / "b.xml").write_text("<rows><row><k>1</k><v>x</row></rows>")
+    files = spark.readStream.schema(schema).format("xml").options(mode="FAILFAST", **options)
+    query = start(files.load(str(tmp_path / "in")), **{"restart.attempts": 1})
+    with pytest.raises(StreamingQueryException, match=r"(?s)Spark cannot read 2 files of format xml.*in/b\.xml"):
+        query.awaitTermination(60)
+
+
+@pytest.mark.parametrize("provider", ["parquet", "orc", "csv", "json"])
+def test_a_table_of_files_is_a_source(spark: SparkSession, start: Start, out: Path, provider: str) -> None:
+    name = f"penstock_in_{provider}"
+    try:
+        spark.sql(f"CREATE TABLE {name} (value BIGINT, day STRING) USING {provider} PARTITIONED BY (day)")
+        spark.sql(f"INSERT INTO {name} VALUES (1, 'a'), (2, 'b')")
+        query = start(spark.readStream.table(name).selectExpr("value * 10 AS value", "day"))
+        query.processAllAvailable()
+        spark.sql(f"INSERT INTO {name} VALUES (3, 'a')")
+        query.processAllAvailable()
+        assert rows_of(out) == [(10, "a"), (20, "b"), (30, "a")]
+        query.stop()
+    finally:
+        spark.sql(f"DROP TABLE IF EXISTS {name}")

@@ -33,11 +33,13 @@ class FileColumns:
         schema: of the source, in order.
         partitions: its columns that are read from directory names.
         time_zone: for timestamps in directory names.
+        with_metadata: ``_metadata`` is made here; else the file has it.
     """
 
     schema: pa.Schema
     partitions: Sequence[str]
     time_zone: str
+    with_metadata: bool = True
 
     def __post_init__(self) -> None:
         for field in self.schema:
@@ -70,7 +72,7 @@ class FileColumns:
         return pa.schema([field for field in self.schema if not self._is_added(field)])
 
     def _is_added(self, field: pa.Field) -> bool:
-        return field.name in self.partitions or field.name == METADATA_COLUMN
+        return field.name in self.partitions or (self.with_metadata and field.name == METADATA_COLUMN)
 
     def complete(self, batch: pa.RecordBatch, split: Split, first_row: int) -> pa.RecordBatch:
         """The batch by the whole schema. ``first_row``: index of its first row in the file."""
@@ -81,7 +83,7 @@ class FileColumns:
         for field in self.schema:
             if field.name in self.partitions:
                 arrays.append(self._partition(field, split, batch.num_rows))
-            elif field.name == METADATA_COLUMN:
+            elif self._is_added(field):
                 arrays.append(_metadata(field.type, split, first_row, batch.num_rows))
             else:
                 arrays.append(next(columns))

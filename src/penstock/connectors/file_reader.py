@@ -28,6 +28,26 @@ UNREADABLE = (OSError, EOFError, zlib.error, pa.ArrowException)
 """What libraries raise about a file that is cut short or no file of its format."""
 
 
+def check_as_listed(path: str, split: Split) -> None:
+    """The file is the one that was listed.
+
+    Raises:
+        FileNotFoundError: it is gone.
+        DataError: it changed, or cannot be asked.
+    """
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise DataError(f"input file {path} was listed but cannot be read now: {error}") from error
+    if (status.st_size, status.st_mtime_ns) != (split.spec["size"], split.spec["modified_ns"]):
+        raise DataError(
+            f"input file {path} changed after it was listed; files must appear whole (write elsewhere, then rename)"
+            " and stay as they are"
+        )
+
+
 class FileReader(SourceReader):
     """Reads file after file. A position is the number of rows emitted of the file.
 
@@ -123,19 +143,12 @@ class FileReader(SourceReader):
         """False if it is gone and may be."""
         path = self._path(split)
         try:
-            status = os.stat(path)
+            check_as_listed(path, split)
         except FileNotFoundError as error:
             if self._skip_missing:
                 log.warning("skipped the missing file %s after %d rows", path, self._rows)
                 return False
             raise DataError(f"input file {path} was listed but is gone; ignoreMissingFiles=true skips it") from error
-        except OSError as error:
-            raise DataError(f"input file {path} was listed but cannot be read now: {error}") from error
-        if (status.st_size, status.st_mtime_ns) != (split.spec["size"], split.spec["modified_ns"]):
-            raise DataError(
-                f"input file {path} changed after it was listed; files must appear whole (write elsewhere, then rename)"
-                " and stay as they are"
-            )
         return True
 
     def snapshot(self) -> Sequence[Split]:

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, cast
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
-from penstock.connectors.base import Discovery, Source, SourceReader, Split
-from penstock.connectors.clean_source import parse_cleaner
+from penstock.connectors.base import Discovery, Source, SourceReader
 from penstock.connectors.csv_files import csv_format
 from penstock.connectors.file_columns import FileColumns
-from penstock.connectors.file_listing import FoundFile, Listing, found_files, parse_listing_options
+from penstock.connectors.file_discovery import FileDiscovery
 from penstock.connectors.file_reader import FileReader, ReadFile
 from penstock.connectors.json_files import json_format
-from penstock.connectors.local_files import local_path
 from penstock.connectors.option_texts import OptionTexts
 from penstock.connectors.orc_files import orc_format
 from penstock.connectors.parquet_files import parquet_format
-from penstock.connectors.seen_files import SeenFiles
 from penstock.connectors.text_files import text_format
-from penstock.errors import ConfigError, NotSupported
+from penstock.errors import ConfigError
 from penstock.operators.base import Plain
 
 FORMATS: dict[str, Callable[[pa.Schema, OptionTexts, str], ReadFile]] = {
@@ -34,12 +26,6 @@ FORMATS: dict[str, Callable[[pa.Schema, OptionTexts, str], ReadFile]] = {
     "json": json_format,
     "text": text_format,
 }
-
-LONGEST_REST_S = 2.0
-"""Between two listings, however long they take."""
-
-LOOK_FILES = 256
-"""Splits of one look where the user gives no bound: what is found and not yet read is stored in every snapshot."""
 
 
 class FileSource(Source):
@@ -74,136 +60,24 @@ class FileSource(Source):
         texts = OptionTexts(f"{format} source", options or {})
         texts.without_effect("path", "basePath")
         self.schema = schema
-        self._path = local_path(path)
-        self._options = parse_listing_options(texts)
-        self._listing = Listing(self._path, self._options, partitions)
-        self._cleaner = parse_cleaner(texts, self._path)
+        zone = texts.text("timeZone", time_zone)
+        self._columns = FileColumns(schema, partitions, zone)
+        self._files = FileDiscovery(path, texts, self._columns)
         self._skips = texts.flag("ignoreCorruptFiles", False), texts.flag("ignoreMissingFiles", False)
-        self._columns = FileColumns(schema, partitions, texts.text("timeZone", time_zone))
-        self._read = FORMATS[format](self._columns.file_schema, texts, texts.text("timeZone", time_zone))
+        self._read = FORMATS[format](self._columns.file_schema, texts, zone)
         texts.finish()
-        self._memory = _Memory()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Readers need nothing of what the driver's side has seen."""
-        return self.__dict__ | {"_memory": _Memory()}
 
     def describe(self) -> str:
-        return f"FileStreamSource[file:{self._path}]"
+        return f"FileStreamSource[file:{self._files.path}]"
 
     def discover(self, state: Plain, parallelism: int) -> Discovery:
-        memory = self._memory
-        if state is None or state is not memory.state:
-            memory.restore(cast("dict[str, Any] | None", state))
-        if not memory.unread:
-            memory.unread.extend(self._look())
-        chosen = self._within_bounds(memory.unread)
-        splits = [self._split(file) for file in chosen]
-        more = bool(memory.unread)
-        if self._options.latest_first and more:
-            memory.unread.clear()  # what comes meanwhile goes first
-        memory.seen = memory.seen.adding([self._key(file.path) for file in chosen], chosen)
-        if self._options.max_age_ms is not None and not (more and self._unbounded):
-            memory.seen = memory.seen.forgetting(self._options.max_age_ms)
-        if self._cleaner is not None:
-            memory.uncleaned = self._cleaner.waiting(memory.uncleaned, chosen)
-        memory.remember()
-        return Discovery(splits, memory.state, finished=memory.frozen is not None and not more)
+        return self._files.discover(state)
 
     def freeze(self) -> None:
-        self._memory.frozen = list(self._listing.names())
-        self._memory.unread.clear()  # it may lack what came between its listing and this one
+        self._files.freeze()
 
     def committed(self, state: Plain) -> None:
-        if self._cleaner is not None and state is not None:
-            self._cleaner.clean(cast("dict[str, Any]", state).get("uncleaned", []))
+        self._files.committed(state)
 
     def create_reader(self) -> SourceReader:
         return FileReader(self._read, self._columns, *self._skips)
-
-    @property
-    def _unbounded(self) -> bool:
-        """A look hands out whatever is there, in as many parts as it takes."""
-        return self._options.max_files is None and self._options.max_bytes is None
-
-    def _look(self) -> list[FoundFile]:
-        """Every file that is there and was not handed out, in reading order."""
-        memory = self._memory
-        if memory.frozen is None:
-            with memory.rested():
-                unknown = dict.fromkeys(self._listing.names(memory.known))
-        else:
-            unknown = dict.fromkeys(pair for pair in memory.frozen if pair[0] not in memory.known)
-        if self._cleaner is not None and self._listing.from_spark_sink():
-            raise NotSupported(
-                f"cleanSource: {self._path} was written by Spark's file sink, whose log lists its files; leave it off"
-            )
-        pairs = list(unknown)
-        held = memory.seen.holds([self._key(path) for path, _ in pairs]).tolist()
-        memory.known.update(path for (path, _), is_held in zip(pairs, held, strict=True) if is_held)
-        fresh = found_files([pair for pair, is_held in zip(pairs, held, strict=True) if not is_held])
-        fresh = [file for file in fresh if file.modified_ms >= memory.seen.horizon_ms]
-        if self._options.name_only:
-            fresh = list({self._key(file.path): file for file in sorted(fresh, reverse=True)}.values())
-        return sorted(fresh, reverse=self._options.latest_first)
-
-    def _within_bounds(self, files: deque[FoundFile]) -> list[FoundFile]:
-        """Takes them off ``files``."""
-        chosen: list[FoundFile] = []
-        most = LOOK_FILES if self._options.max_files is None else self._options.max_files
-        total = 0
-        while files and len(chosen) < most:
-            total += files[0].size
-            if chosen and self._options.max_bytes is not None and total > self._options.max_bytes:
-                break
-            chosen.append(files.popleft())
-        return chosen
-
-    def _key(self, path: str) -> str:
-        return os.path.basename(path) if self._options.name_only else path
-
-    def _split(self, file: FoundFile) -> Split:
-        spec: dict[str, Plain] = {"path": file.path, "size": file.size, "modified_ns": file.modified_ns}
-        if self._listing.partitions:
-            spec["partition"] = cast("dict[str, Plain]", self._columns.partition_of(file.path, file.root))
-        return Split(f"{file.path}@{file.modified_ns}", spec)
-
-
-class _Memory:
-    """What the driver's side knows between two looks; all of it follows from the state and the directory.
-
-    Attributes:
-        state: the last one returned. Any other that is given begins anew.
-        seen: the files that were handed out.
-        uncleaned: those of them that wait to be cleaned away.
-        unread: listed and new, not handed out yet, in order.
-        known: paths that a listing has shown to be seen, so that the next one need not hash them.
-        frozen: what was there when the source was frozen.
-    """
-
-    def __init__(self) -> None:
-        self.frozen: list[tuple[str, str]] | None = None
-        self._next_listing_s = 0.0
-        self.restore(None)
-
-    @contextmanager
-    def rested(self) -> Iterator[None]:
-        """Listing takes a quarter of the time at most: large directories cost latency, and not the driver."""
-        time.sleep(max(0.0, self._next_listing_s - time.monotonic()))
-        begin_s = time.monotonic()
-        yield
-        end_s = time.monotonic()
-        self._next_listing_s = end_s + min(3 * (end_s - begin_s), LONGEST_REST_S)
-
-    def restore(self, state: dict[str, Any] | None) -> None:
-        self.state: Plain = None
-        self.seen = SeenFiles() if state is None else SeenFiles.restored(state)
-        self.uncleaned: list[Plain] = [] if state is None else state.get("uncleaned", [])
-        self.unread: deque[FoundFile] = deque()
-        self.known: set[str] = set()
-
-    def remember(self) -> None:
-        content = self.seen.state()
-        if self.uncleaned:
-            content["uncleaned"] = self.uncleaned
-        self.state = content

@@ -6,6 +6,8 @@ import glob
 import re
 
 _WILDCARD = re.compile(r"[*?\[{]")
+_ESCAPED = 0xF0000
+"""Added to the code of an escaped character: one of a private plane, which is neither wildcard nor brace."""
 
 
 def is_glob(path: str) -> bool:
@@ -14,7 +16,13 @@ def is_glob(path: str) -> bool:
 
 def matching_paths(pattern: str) -> list[str]:
     """What exists now, sorted."""
-    return sorted({match for plain in _without_braces(pattern) for match in glob.glob(plain)})
+    shielded = re.sub(r"\\(.)", lambda escape: chr(_ESCAPED + ord(escape[1])), pattern)
+    return sorted({match for plain in _without_braces(shielded) for match in glob.glob(_unshielded(plain))})
+
+
+def _unshielded(pattern: str) -> str:
+    """For Python, which escapes a wildcard by a bracket."""
+    return "".join(glob.escape(chr(ord(c) - _ESCAPED)) if ord(c) >= _ESCAPED else c for c in pattern)
 
 
 def _without_braces(pattern: str) -> list[str]:

@@ -69,6 +69,10 @@ class OptionTexts:
         for name in names:
             self.optional(name)
 
+    def unread(self) -> dict[str, str]:
+        """What nobody has asked for, as it was given."""
+        return {name: text for lower, (name, text) in self._texts.items() if lower not in self._used}
+
     def finish(self) -> None:
         unknown = sorted(name for lower, (name, _) in self._texts.items() if lower not in self._used)
         if unknown:

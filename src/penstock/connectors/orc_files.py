@@ -18,22 +18,25 @@ from penstock.errors import NotSupported
 
 
 def orc_format(schema: pa.Schema, options: OptionTexts, time_zone: str) -> OrcFormat:
-    """Raises NotSupported for the types that would not be read as Spark reads them."""
+    """Raises NotSupported for what ``only_spark_reads``."""
     options.without_effect("mergeSchema")
-    for field in schema:
-        _check_type(field.name, field.type, inner=False)
+    for path in only_spark_reads(schema):
+        raise NotSupported(f"column {path}: timestamps, and dates inside of other values, are not read from ORC files")
     return OrcFormat(schema)
 
 
-def _check_type(path: str, kind: pa.DataType, inner: bool) -> None:
-    """Arrow reads an ORC timestamp in nanoseconds, which begin in 1677, and without the writer's zone and calendar."""
+def only_spark_reads(schema: pa.Schema) -> Iterator[str]:
+    """The paths of what would not be read as Spark reads it: timestamps, and dates inside of other values. Arrow reads
+    an ORC timestamp in nanoseconds, which begin in 1677, and without the writer's zone and calendar."""
+    for field in schema:
+        yield from _unreadable(field.name, field.type, inner=False)
+
+
+def _unreadable(path: str, kind: pa.DataType, inner: bool) -> Iterator[str]:
     if pa.types.is_timestamp(kind) or (inner and pa.types.is_date(kind)):
-        what = "dates inside of other values" if inner and pa.types.is_date(kind) else "timestamps"
-        raise NotSupported(
-            f"column {path}: {what} in ORC files are not read; select the other columns, or write the files as Parquet"
-        )
+        yield path
     for index in range(kind.num_fields):
-        _check_type(f"{path}.{kind.field(index).name}", kind.field(index).type, inner=True)
+        yield from _unreadable(f"{path}.{kind.field(index).name}", kind.field(index).type, inner=True)
 
 
 @dataclass(frozen=True)

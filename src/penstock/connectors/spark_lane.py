@@ -8,27 +8,13 @@ needs the JVM's reader again. docs/spark-lane.md argues why no row is lost or re
 
 from __future__ import annotations
 
-import re
-import secrets
-import shutil
-from collections.abc import Callable
-from pathlib import Path
 from typing import Protocol, cast
 
 import pyarrow as pa
 
-from penstock.connectors.base import Discovery, Source, SourceReader, Split
-from penstock.connectors.file_columns import FileColumns
-from penstock.connectors.file_reader import FileReader
-from penstock.connectors.local_files import fsync_directory, fsync_file
-from penstock.connectors.option_texts import OptionTexts
-from penstock.connectors.parquet_files import parquet_format
-from penstock.errors import NotSupported
+from penstock.connectors.base import Discovery, Source, SourceReader
+from penstock.connectors.staged_ranges import StagedRanges
 from penstock.operators.base import Plain
-from penstock.snapshot.location import KEPT_FOLDER
-
-_RANGE = re.compile(r"^(\d{10})-[0-9a-f]+$")
-"""A staged range: its number and a token, new for each try, since an older driver may still be writing its own."""
 
 
 class Lane(Protocol):
@@ -71,10 +57,7 @@ class SparkLaneSource(Source):
         self.schema = schema
         self._name = name
         self._lane: Lane | None = lane
-        self._columns = FileColumns(schema, (), time_zone)
-        self._read = parquet_format(schema, OptionTexts(self.describe(), {}), time_zone)
-        self._location: Path | None = None
-        self._operator_id = ""
+        self._ranges = StagedRanges(self.describe(), schema, time_zone)
         self._state: Plain = None
         self._frozen = False
         self._until: str | None = None
@@ -86,11 +69,11 @@ class SparkLaneSource(Source):
         return f"SparkLane[{self._name}]"
 
     def open(self, location: str, operator_id: str) -> None:
-        self._location, self._operator_id = Path(location), operator_id
-        self._on_driver().open(str(self._root() / "stream"))
+        self._ranges.open(location, operator_id)
+        self._on_driver().open(str(self._ranges.directory / "stream"))
 
     def create_reader(self) -> SourceReader:
-        return FileReader(self._read, self._columns, skip_corrupt=False, skip_missing=False, below=self._location)
+        return self._ranges.reader()
 
     def freeze(self) -> None:
         self._frozen = True
@@ -103,19 +86,19 @@ class SparkLaneSource(Source):
             state = {"offset": lane.initial(), "range": 0}
         number, start = _number(state), _offset(state)
         if state is not self._state:
-            self._drop(lambda staged: staged >= number)  # of looks that were lost
+            self._ranges.drop(lambda staged: staged >= number)  # of looks that were lost
         self._state = state
         end = lane.latest(start) if self._until is None else self._until
         if end == start:
             return Discovery((), state, finished=self._frozen)
-        splits = self._stage(number, start, end)
+        splits = self._ranges.stage(number, lambda directory: lane.stage(start, end, directory))
         self._state = {"offset": end, "range": number + 1}
         return Discovery(splits, self._state, finished=self._frozen and self._until is not None)
 
     def committed(self, state: Plain) -> None:
         if state is not None:
             number = _number(state)
-            self._drop(lambda staged: staged < number)
+            self._ranges.drop(lambda staged: staged < number)
             self._on_driver().committed(_offset(state))
 
     def close(self) -> None:
@@ -126,34 +109,6 @@ class SparkLaneSource(Source):
     def _on_driver(self) -> Lane:
         assert self._lane is not None, "the lane is the driver's"
         return self._lane
-
-    def _root(self) -> Path:
-        if self._location is None:
-            raise NotSupported(f"{self.describe()} stages what it reads and needs a checkpoint location")
-        return self._location / KEPT_FOLDER / self._operator_id
-
-    def _stage(self, number: int, start: str, end: str) -> list[Split]:
-        self._root().mkdir(parents=True, exist_ok=True)
-        directory = self._root() / f"{number:010d}-{secrets.token_hex(8)}"
-        self._on_driver().stage(start, end, str(directory))
-        files = sorted(path for path in directory.glob("part-*.parquet") if path.stat().st_size)
-        splits = []
-        for count, path in enumerate(files):
-            fsync_file(path)
-            status = path.stat()
-            place = f"{KEPT_FOLDER}/{self._operator_id}/{directory.name}/{path.name}"
-            spec: dict[str, Plain] = {"path": place, "size": status.st_size, "modified_ns": status.st_mtime_ns}
-            splits.append(Split(f"{number}/{count}", spec))
-        for parent in (directory, self._root(), self._root().parent):
-            fsync_directory(parent)
-        return splits
-
-    def _drop(self, which: Callable[[int], bool]) -> None:
-        """Remove staged ranges by number."""
-        for path in self._root().glob("*") if self._root().exists() else ():
-            match = _RANGE.match(path.name)
-            if match and which(int(match[1])):
-                shutil.rmtree(path, ignore_errors=True)
 
 
 def _offset(state: Plain) -> str:

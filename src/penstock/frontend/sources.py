@@ -6,14 +6,21 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
 from penstock.config import whole_number
 from penstock.connectors.base import Source
+from penstock.connectors.file_columns import FileColumns
 from penstock.connectors.file_source import FileSource
 from penstock.connectors.kafka_source import KafkaSource
+from penstock.connectors.option_texts import OptionTexts
+from penstock.connectors.orc_files import only_spark_reads
 from penstock.connectors.python_source import PythonSource
 from penstock.connectors.rate import RateSource
 from penstock.connectors.rate_micro_batch import RateMicroBatchOptions, RateMicroBatchSource
 from penstock.connectors.socket_source import SocketSource
+from penstock.connectors.spark_files import SparkFilesSource
 from penstock.connectors.spark_lane import SparkLaneSource
 from penstock.errors import ConfigError
 from penstock.frontend import refusals
@@ -28,6 +35,7 @@ from penstock.frontend.catalyst import (
 from penstock.frontend.conf import session_conf
 from penstock.frontend.functions import load_python
 from penstock.frontend.pruning import needed_columns
+from penstock.spark.files import SparkFiles
 from penstock.spark.kafka import FORMAT as KAFKA_FORMAT
 from penstock.spark.lane import SparkLane, can_read
 
@@ -39,6 +47,8 @@ _COLUMNAR = ("parquet", "orc")
 
 _PYTHON_SOURCE = "PythonDataSourceV2"
 _SPARKS_KAFKA = "KafkaSourceProvider"
+_FILE_SOURCE = "FileSource["
+"""So Spark calls every stream of files, of whatever format."""
 _PATH = "path"
 _RATE_NUMBERS = {"rowspersecond": "rows_per_second", "numpartitions": "num_partitions"}
 _RATE_OPTIONS = "rowsPerSecond, rampUpTime, numPartitions"
@@ -98,10 +108,10 @@ def columns_to_read(relation: JavaTree, above: Sequence[JavaTree]) -> list[JavaT
     return needed_columns(output, above)
 
 
-def _file_source(spark: SparkSession, node: JavaTree, columns: Sequence[JavaTree]) -> FileSource:
+def _file_source(spark: SparkSession, node: JavaTree, columns: Sequence[JavaTree]) -> Source:
     relation = node.dataSource()
     name = str(relation.className()).lower()
-    if name not in FILE_FORMATS:
+    if not str(node.sourceName()).startswith(_FILE_SOURCE):
         raise refusals.SOURCE_FORMAT.error(f"source format {relation.className()}")
     options = {str(pair._1()): str(pair._2()) for pair in elements(relation.options().toSeq())}
     path = next(value for key, value in options.items() if key.lower() == _PATH)
@@ -110,7 +120,21 @@ def _file_source(spark: SparkSession, node: JavaTree, columns: Sequence[JavaTree
         if option_name.lower() not in [key.lower() for key in rest]:
             rest[option_name] = str(spark.conf.get(f"spark.sql.files.{option_name}")).lower()
     partitions = [str(name) for name in elements(relation.sourceInfo().partitionColumns())]
-    return FileSource(name, path, arrow_schema(columns), rest, session_conf(spark).time_zone, partitions)
+    schema, zone = arrow_schema(columns), session_conf(spark).time_zone
+    if not _only_spark_reads(name, FileColumns(schema, partitions, zone).file_schema, rest):
+        return FileSource(name, path, schema, rest, zone, partitions)
+    whole = StructType.fromJson(json.loads(relation.sourceInfo().schema().json()))
+    reader = SparkFiles(spark, str(relation.className()), whole, schema.names, path)
+    return SparkFilesSource(name, path, schema, rest, reader, zone, partitions)
+
+
+def _only_spark_reads(name: str, schema: pa.Schema, options: Mapping[str, str]) -> bool:
+    """Whether files go through the Spark lane: of other formats, or with what our readers of these do not read."""
+    if name == "orc":
+        return any(only_spark_reads(schema))
+    if name == "csv":
+        return OptionTexts("csv source", options).flag("multiLine", False)
+    return name not in FILE_FORMATS
 
 
 def _rate_micro_batch_source(options: Mapping[str, str]) -> RateMicroBatchSource:

@@ -1,6 +1,7 @@
 """When a lost Generation is started again, and when the query gives up.
 
-Restarts are bounded and back off exponentially; a completed checkpoint is progress and resets both. A user error is
+Restarts are bounded and back off exponentially; a completed checkpoint is progress and resets both, unless a source
+cannot be looked at: checkpoints of what was found before go on completing, and nothing comes of it. A user error is
 deterministic, so that starting again would only fail again, if it came at the same position twice, or if it came
 ``IDENTICAL_ERRORS`` times from the same snapshot: slices and readers differ between Generations, so that the position
 of one bad row may differ too, but the input behind a snapshot does not.
@@ -10,6 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+SOURCE = "source"
+"""The kind of a failure to look for new data."""
 BACKOFF_FACTOR = 2
 """Each further attempt without progress waits twice as long."""
 
@@ -63,6 +66,7 @@ class Restarts:
         self._user_error: Failure | None = None
         self._identical = 0
         self._since_change = 0
+        self._failing_sources: set[str] = set()
 
     @property
     def attempts(self) -> int:
@@ -71,18 +75,25 @@ class Restarts:
 
     def progressed(self) -> None:
         """A checkpoint of the current Generation completed."""
-        self._failures.clear()
-        self._identical = 0
+        if not self._failing_sources:
+            self._failures.clear()
+            self._identical = 0
+
+    def looked(self, source: str) -> None:
+        """A look at this source went well; ``Failure.operator`` says which one's did not."""
+        self._failing_sources.discard(source)
 
     def failed(self, failure: Failure, now_ms: float) -> RestartAt | GiveUp:
         """A Generation ended; what now?"""
         first = self._failures[0] if self._failures else failure
+        if failure.kind == SOURCE:
+            self._failing_sources.add(failure.operator)
         if failure.position:
             reason = self._deterministic(failure)
             if reason:
                 return GiveUp(failure, reason)
         if len(self._failures) >= self._policy.attempts:
-            return GiveUp(first, f"{self._policy.attempts} restarts without a completed checkpoint between them")
+            return GiveUp(first, f"{self._policy.attempts} restarts without progress between them")
         delay_ms = min(self._policy.delay_ms * BACKOFF_FACTOR ** len(self._failures), self._policy.max_delay_ms)
         self._failures.append(failure)
         return RestartAt(now_ms + delay_ms, len(self._failures))

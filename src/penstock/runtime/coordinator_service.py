@@ -30,7 +30,7 @@ from penstock.logs import daemon_thread, get_logger
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol import splits as sp
 from penstock.protocol.elements import Alignment
-from penstock.protocol.restarts import Failure, GiveUp, RestartPolicy, Restarts
+from penstock.protocol.restarts import SOURCE, Failure, GiveUp, RestartPolicy, Restarts
 from penstock.runtime.attempt import Attempt, AttemptPlan
 from penstock.runtime.demands import Demands
 from penstock.runtime.failures import error_of, failure_of, gave_up, wrapped
@@ -285,6 +285,8 @@ class CoordinatorService:
                 log.debug("%s is of a Generation that is over", event)
             case _Done(work, answer):
                 self._demands.executed(work)
+                if isinstance(work, w.Look):
+                    self._restarts.looked(self._plan.graph.vertex(work.vertex).name)
                 if answer is not None:
                     self._feed(answer)
             case _Raised(work, error):
@@ -461,7 +463,7 @@ class CoordinatorService:
                     name = self._plan.graph.vertex(vertex).name
                     text = f"looking for new data failed: {type(error).__name__}: {error}"
                     cause = error if isinstance(error, PenstockError) else wrapped(f"source {name}", error)
-                    self._generation_failed(Failure("source", name, text), cause)
+                    self._generation_failed(Failure(SOURCE, name, text), cause)
             case w.Commit(command):
                 reason = f"{type(error).__name__}: {error}"
                 self._feed(ct.CommitFailed(command.epoch, command.operator_id, reason, unknown=True))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.errors import DataError
+from penstock.spark.messages import first_line
 
 _STREAMING = "org.apache.spark.sql.connector.read.streaming"
 
@@ -62,7 +62,7 @@ class SparkLane:
             DataFrame(rows, self._spark).write.parquet(directory)
         except Exception as error:
             raise DataError(
-                f"source {self._name}: Spark cannot read the rows between {start} and {end}: {_first_line(error)}"
+                f"source {self._name}: Spark cannot read the rows between {start} and {end}: {first_line(error)}"
             ) from error
 
     def committed(self, offset: str) -> None:
@@ -99,8 +99,3 @@ class SparkLane:
 def can_read(node: Any) -> bool:
     """Whether the lane can read this ``StreamingRelationV2``."""
     return "MICRO_BATCH_READ" in [str(capability) for capability in node.table().capabilities()]
-
-
-def _first_line(error: Exception) -> str:
-    cause = error.java_exception if isinstance(error, Py4JJavaError) else error
-    return str(cause).strip().splitlines()[0]
