@@ -213,7 +213,10 @@ def create_accumulator(call: AggregateCall) -> Accumulator:
 
 def _count(counts: Vector, groups: Rows, amounts: npt.NDArray[Any] | int) -> None:
     data, valid = counts.write()
-    np.add.at(data, groups, amounts)
+    if len(data) == 1:
+        data += amounts * len(groups) if isinstance(amounts, int) else amounts.sum()
+    else:
+        np.add.at(data, groups, amounts)
     valid[:] = True  # a count is never null: 0 is known as well
 
 

@@ -80,6 +80,7 @@ def run_slot(context: TaskContext, task: SlotTask, gang: bool) -> None:
     Raises:
         GenerationFailed: Spark repeats the task, or the driver cannot be reached or refuses the slot.
     """
+    from penstock.malloc import keep_freed_memory
     from penstock.runtime.slot import slot_main
 
     index, attempt = context.partitionId(), context.attemptNumber()
@@ -88,6 +89,7 @@ def run_slot(context: TaskContext, task: SlotTask, gang: bool) -> None:
             f"slot {index} of Generation {task.generation} failed before, and Spark runs its task again (attempt "
             f"{attempt}): a slot joins its Generation once; see the executors' logs for the first failure"
         )
+    keep_freed_memory()
     slot_main(index, task, own_process=True, host=_host(context, task.control_host))
 
 

@@ -30,6 +30,9 @@ Words = npt.NDArray[np.int64]
 _MAX_NODES = 63
 """Columns and struct fields of one key: each takes a bit of the flags word."""
 
+_SAMPLE = 256
+"""So many rows tell almost always that a column does not follow from others."""
+
 _DENSE = 4
 """Integers whose range is at most this many times their number are numbered by a table."""
 
@@ -65,16 +68,29 @@ def group_rows(columns: Sequence[pa.Array], rows: int) -> tuple[Words, Words]:
 def number_distinct(words: Sequence[Words], rows: int) -> tuple[Words, Words]:
     """As ``group_rows``, for keys given as words."""
     codes = np.zeros(rows, np.int64)
-    count = min(rows, 1)
-    for position, word in enumerate(words):
+    first = np.zeros(min(rows, 1), np.int64)
+    for word in words:
+        if _follows(word, codes, first):
+            continue
         column_codes, distinct = _number(word)
-        if position == 0 or count <= 1:
-            codes, count = column_codes, distinct
-        elif distinct > 1:
-            codes, count = _number(codes * distinct + column_codes)
-    first = np.empty(count, np.int64)
-    first[codes[::-1]] = np.arange(rows - 1, -1, -1)  # of equal indices the last assignment stays: the first row
+        if len(first) > 1:
+            column_codes, distinct = _number(codes * distinct + column_codes)
+        codes, first = column_codes, _first_rows(column_codes, distinct)
     return codes, first
+
+
+def _follows(word: Words, codes: Words, first: Words) -> bool:
+    """Whether the groups so far tell this word, too: it is constant, say, or a window's end, which its start tells."""
+    if len(first) <= 1:
+        return not len(word) or bool(word.min() == word.max())
+    told = word[first]
+    return all(np.array_equal(told[codes[rows]], word[rows]) for rows in (slice(_SAMPLE), slice(_SAMPLE, None)))
+
+
+def _first_rows(codes: Words, count: int) -> Words:
+    first = np.empty(count, np.int64)
+    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)  # of equal indices the last stays: the first row
+    return first
 
 
 def _number(word: Words) -> tuple[Words, int]:

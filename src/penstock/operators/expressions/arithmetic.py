@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from abc import abstractmethod
 from collections.abc import Callable
 from enum import Enum
@@ -50,7 +51,18 @@ def multiply(a: Vector, b: Vector) -> tuple[Vector, Mask]:
 
 
 _INTEGER: dict[str, Callable[[Vector, Vector], tuple[Vector, Mask]]] = {"+": add, "-": subtract, "*": multiply}
-_FLOAT: dict[str, Callable[[Vector, Vector], Vector]] = {"+": np.add, "-": np.subtract, "*": np.multiply}
+_PLAIN: dict[str, Callable[[Any, Any], Any]] = {"+": np.add, "-": np.subtract, "*": np.multiply}
+_EXACT: dict[str, Callable[[int, int], int]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+
+
+def _stays_in_range(symbol: str, a: Vector, b: Vector) -> bool:
+    """Whether no pair of values can wrap: their extremes tell, which is quicker than to look at every result."""
+    if not len(a):
+        return True
+    corners = [int(x) for x in (a.min(), a.max())], [int(y) for y in (b.min(), b.max())]
+    results = [_EXACT[symbol](x, y) for x in corners[0] for y in corners[1]]
+    limits = np.iinfo(a.dtype)
+    return limits.min <= min(results) and max(results) <= limits.max
 
 
 class Arithmetic(Strict):
@@ -62,10 +74,13 @@ class Arithmetic(Strict):
         self.mode = mode
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        if isinstance(self.children[1], Literal) and not isinstance(self.children[0], Literal):
+            arrays = [arrays[0], arrays[1].slice(0, 1)]  # NumPy broadcasts it
         a, b = map(to_vector, arrays)
         with np.errstate(all="ignore"):
-            if pa.types.is_floating(self.data_type):
-                return from_vector(_FLOAT[self.symbol](a, b), self.data_type, rows)
+            if pa.types.is_floating(self.data_type) or _stays_in_range(self.symbol, a, b):
+                return from_vector(_PLAIN[self.symbol](a, b), self.data_type, rows)
+            b = np.broadcast_to(b, a.shape)
             values, wrapped = _INTEGER[self.symbol](a, b)
         wrapped = select(rows, wrapped)
         if self.mode is EvalMode.LEGACY or not wrapped.any():
@@ -146,6 +161,9 @@ class IntegralDivide(Division):
 def remainder(a: Vector, b: Vector) -> Vector:
     """Java's ``%``: the sign of the dividend; never traps on ``MinValue % -1``."""
     if a.dtype.kind == "i":
+        if len(b) == 1 and b[0] > 0 and len(a) and a.min() >= 0:
+            rest: Vector = a - a // b * b  # NumPy divides by a constant several times as quickly
+            return rest
         b = np.where(b == -1, b.dtype.type(1), b)
     result: Vector = np.fmod(a, b)
     return result

@@ -118,7 +118,7 @@ class CaseWhen(Expression):
             taken = select(rows, holds)
             if taken.any():
                 out = _merge(out, value.evaluate(batch, taken), taken)
-            rows = select(rows, ~holds)
+                rows = select(rows, ~holds)
         if self.otherwise is not None and any_selected(rows):
             everywhere = np.ones(batch.num_rows, np.bool_) if rows is None else rows
             out = _merge(out, self.otherwise.evaluate(batch, rows), everywhere)

@@ -24,6 +24,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import PenstockError
+from penstock.malloc import keep_freed_memory
 from penstock.operators.base import Operator
 from penstock.operators.isolation.frames import Kind, decode, encode, receive, send
 from penstock.operators.isolation.task import Task
@@ -35,6 +36,7 @@ _PR_SET_PDEATHSIG = 1
 def main(descriptor: int, parent: int) -> None:
     """Serve the slot of process ``parent`` over the socket ``descriptor`` until it says CLOSE or is gone."""
     _die_with(parent)
+    keep_freed_memory()
     connection = socket.socket(fileno=descriptor)
     requests: queue.SimpleQueue[tuple[Kind, pa.Buffer]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(connection, requests), name="penstock-listen", daemon=True).start()
