@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from penstock.config import Options, size_bytes
 from penstock.errors import ResourceError
 from penstock.graph.model import JobGraph
+from penstock.malloc import KEPT_BYTES
 from penstock.operators.static_join import StaticJoinSpec
 
 MIB = 1 << 20
@@ -61,15 +62,16 @@ def check_memory(graph: JobGraph, options: Options, limit: WorkerLimit | None) -
         spec.rows.nbytes for v in graph.vertices for spec in v.operators if isinstance(spec, StaticJoinSpec)
     )
     waiting = WORKER_BYTES + gates * options.memory_per_gate + static
-    most = waiting + options.checkpoint_capture_memory
+    kept = len(graph.vertices) * KEPT_BYTES
+    most = waiting + options.checkpoint_capture_memory + kept
     if most <= limit.size_bytes:
         return ""
     numbers = (
         f"a slot may hold {most // MIB} MiB and its state: {WORKER_BYTES // MIB} MiB for Python, {gates} x "
         f"{options.memory_per_gate // MIB} MiB of waiting input (exchange.memoryPerGate), "
         f"{f'{static // MIB} MiB for static sides of joins, ' if static else ''}"
-        f"{options.checkpoint_capture_memory // MIB} MiB of captured rows (checkpoint.captureMemory); Spark gives it "
-        f"{limit.size_bytes // MIB} MiB by {limit.setting}"
+        f"{options.checkpoint_capture_memory // MIB} MiB of captured rows (checkpoint.captureMemory), "
+        f"{kept // MIB} MiB freed and kept; Spark gives it {limit.size_bytes // MIB} MiB by {limit.setting}"
     )
     if waiting > limit.size_bytes:
         raise ResourceError(f"{numbers}: raise that setting, or lower spark.penstock.exchange.memoryPerGate")
