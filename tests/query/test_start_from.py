@@ -200,6 +200,7 @@ def test_a_refused_fork_leaves_nothing(
     (tmp_path / "sparks" / "metadata").touch()
     other = totals(inbox.stream(spark).withColumn("value", F.col("value").cast("double")))
     same = totals(inbox.stream(spark))
+    cleaning = totals(spark.readStream.schema(SCHEMA).option("cleanSource", "delete").parquet(str(inbox.directory)))
     refused: list[tuple[DataFrame, dict[str, object], type[PenstockError], str]] = [
         (same, {"startFrom": str(tmp_path / "nowhere")}, LocationError, "there is no such folder"),
         (same, {"startFrom": str(tmp_path / "empty")}, LocationError, "is empty"),
@@ -208,6 +209,7 @@ def test_a_refused_fork_leaves_nothing(
         (same, {"startFrom": str(tmp_path / "sparks")}, LocationError, "Spark's own Structured Streaming"),
         (same, {"startFrom": f"{place}#chk-999"}, LocationError, r"no such snapshot.*\('kept'\)"),
         (other, {"startFrom": place}, PlanChanged, r"(?s)startFrom .*state of"),
+        (cleaning, {"startFrom": place}, LocationError, "cleanSource takes files away that are read; leave it off"),
         (same, {"startFrom": place, "parallelism": 1}, LocationError, "taken with parallelism 2"),
         (same, {"startFrom": place, "path": str(out)}, SinkError, "is written by another query"),
     ]

@@ -97,6 +97,11 @@ class Source(ABC):
                 "stopped, without trigger(availableNow=True), trigger(once=True) or stop(drain=True)"
             )
 
+    def takes_away(self) -> str:
+        """What another reader of the same input misses once this one has read it, for example files that are cleaned
+        away, and what keeps it from it; empty if nothing."""
+        return ""
+
     def latest_offset(self) -> Plain:
         """What the newest look saw of what there is to read, for progress; None if unknown. On any thread."""
         return None

@@ -73,6 +73,9 @@ class FileDiscovery:
         memory.remember()
         return Discovery(splits, memory.state, finished=memory.frozen is not None and not more)
 
+    def takes_away(self) -> str:
+        return "" if self._cleaner is None else "cleanSource takes files away that are read; leave it off"
+
     def freeze(self) -> None:
         self._memory.frozen = list(self._listing.names())
         self._memory.unread.clear()  # it may lack what came between its listing and this one

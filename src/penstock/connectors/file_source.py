@@ -73,6 +73,9 @@ class FileSource(Source):
     def discover(self, state: Plain, parallelism: int) -> Discovery:
         return self._files.discover(state)
 
+    def takes_away(self) -> str:
+        return self._files.takes_away()
+
     def freeze(self) -> None:
         self._files.freeze()
 

@@ -84,6 +84,9 @@ class SparkFilesSource(Source):
     def create_reader(self) -> SourceReader:
         return self._ranges.reader()
 
+    def takes_away(self) -> str:
+        return self._files.takes_away()
+
     def freeze(self) -> None:
         self._files.freeze()
 

@@ -79,8 +79,9 @@ def forked(origin: Origin | None, store: Store, identity: QueryIdentity, graph: 
         None: nothing, because it has begun already or is no fork.
 
     Raises:
-        LocationError: origin and location do not go together; the snapshot is not there, is corrupt or does not fit the
-            plan (PlanChanged); something cannot be read or written.
+        LocationError: origin and location do not go together; a source would take input away from the query there; the
+            snapshot is not there, is corrupt or does not fit the plan (PlanChanged); something cannot be read or
+            written.
     """
     log = SnapshotLog(store)
     if log.refresh().next_seq > 1:
@@ -94,6 +95,7 @@ def forked(origin: Origin | None, store: Store, identity: QueryIdentity, graph: 
                 f"with {OPTION} again, or give an empty checkpointLocation"
             )
         return None
+    _check_sources(origin, graph)
     there = existing_location(OPTION, origin.location)
     if identity.origin != read_identity(there).query_id:
         raise LocationError(_other_query(origin, identity))
@@ -101,6 +103,17 @@ def forked(origin: Origin | None, store: Store, identity: QueryIdentity, graph: 
         return Forked(identity.origin, _brought(origin, there, store, graph))
     except OSError as error:
         raise LocationError(f"{OPTION} {origin}: the snapshot cannot be brought here: {error}") from error
+
+
+def _check_sources(origin: Origin, graph: JobGraph) -> None:
+    """The query there may go on, with the same input."""
+    for source in [vertex.source for vertex in graph.vertices if vertex.source is not None]:
+        loss = source.source.takes_away()
+        if loss:
+            raise LocationError(
+                f"{OPTION} {origin}: {source.name} is what the query there reads, too, and {loss} for the first "
+                "start of the fork; it may be set from the next one on, when the other query has ended for good"
+            )
 
 
 def _check_descent(origin: Origin, identity: QueryIdentity, begun: Forked | None) -> None:
