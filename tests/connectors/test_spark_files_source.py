@@ -28,9 +28,10 @@ class LinesReader:
     def __init__(self) -> None:
         self.calls: list[tuple[list[str], dict[str, str]]] = []
 
-    def stage(self, files: Sequence[str], options: Mapping[str, str], directory: str) -> None:
-        self.calls.append(([Path(file).name for file in files], dict(options)))
-        lines = [line for file in files for line in Path(file).read_text().splitlines()]
+    def stage(self, files: Mapping[str, Sequence[str]], options: Mapping[str, str], directory: str) -> None:
+        assert list(files) == [""], "no directory is a column here"
+        self.calls.append(([Path(file).name for file in files[""]], dict(options)))
+        lines = [line for file in files[""] for line in Path(file).read_text().splitlines()]
         Path(directory).mkdir()
         pq.write_table(pa.table({"line": lines}, schema=SCHEMA), Path(directory) / "part-0.parquet")
 
@@ -135,9 +136,9 @@ def test_a_frozen_source_is_finished_with_what_was_there(scene: Scene) -> None:
 
 def test_a_file_that_changes_while_spark_reads_it_is_an_error(scene: Scene) -> None:
     class Changes(LinesReader):
-        def stage(self, files: Sequence[str], options: Mapping[str, str], directory: str) -> None:
+        def stage(self, files: Mapping[str, Sequence[str]], options: Mapping[str, str], directory: str) -> None:
             super().stage(files, options, directory)
-            Path(files[0]).write_text("other")
+            Path(files[""][0]).write_text("other")
 
     scene.add("a")
     scene.reader = Changes()
@@ -148,16 +149,21 @@ def test_a_file_that_changes_while_spark_reads_it_is_an_error(scene: Scene) -> N
 def test_a_file_that_is_gone_is_an_error_unless_it_may_be(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.add("a", "b")
     real = SparkFilesSource._stage
+    gone = ["a"]
 
     def vanishes(self: SparkFilesSource, files: Any, directory: str) -> None:
-        (scene.inbox / "a").unlink(missing_ok=True)
+        (scene.inbox / gone[-1]).unlink()
         real(self, files, directory)
 
     monkeypatch.setattr(SparkFilesSource, "_stage", vanishes)
     scene_source = scene.source(ignoreMissingFiles="true")
-    assert rows(scene_source, scene_source.discover(None, 1)) == ["b one", "b two"]
-    scene.add("a")
-    with pytest.raises(DataError, match=r"in/a was listed but is gone; ignoreMissingFiles=true skips it"):
+    found = scene_source.discover(None, 1)
+    assert rows(scene_source, found) == ["b one", "b two"]
+    scene.add("c")
+    gone.append("c")
+    assert not scene_source.discover(found.state, 1).splits, "nothing is left of this look"
+    gone.append("b")
+    with pytest.raises(DataError, match=r"in/b was listed but is gone; ignoreMissingFiles=true skips it"):
         scene.source().discover(None, 1)
 
 

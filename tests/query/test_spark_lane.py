@@ -149,6 +149,12 @@ def orc(spark: SparkSession, path: str) -> tuple[str, dict[str, str]]:
     return "n INT, at TIMESTAMP, days ARRAY<DATE>, part STRING", {}
 
 
+def nested_orc(spark: SparkSession, path: str) -> tuple[str, dict[str, str]]:
+    """The directory's name is a column only where it is looked for; here the file's own column counts."""
+    orc(spark, f"{path}/part=outer/deep")
+    return "n INT, at TIMESTAMP", {"recursiveFileLookup": "true"}
+
+
 def csv(spark: SparkSession, path: str) -> tuple[str, dict[str, str]]:
     Path(path).mkdir()
     (Path(path) / "odd {name}*.csv").write_text('1,"x\ny"\n2,z\nthree,3,4\n')
@@ -167,13 +173,13 @@ def binaryFile(spark: SparkSession, path: str) -> tuple[str, dict[str, str]]:  #
     return "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY", {}
 
 
-@pytest.mark.parametrize("write", [orc, csv, xml, binaryFile])
+@pytest.mark.parametrize("write", [orc, nested_orc, csv, xml, binaryFile])
 def test_files_that_only_spark_reads_are_read_by_it(
     spark: SparkSession, start: Start, out: Path, tmp_path: Path, write: Callable[..., tuple[str, dict[str, str]]]
 ) -> None:
     path = str(tmp_path / "in")
     schema, options = write(spark, path)
-    kind = write.__name__
+    kind = write.__name__.removeprefix("nested_")
     files = spark.readStream.schema(schema).format(kind).options(**options).load(path)
     query = start(files.select("*", "_metadata.file_name"), parallelism=2)
     query.processAllAvailable()
@@ -184,6 +190,16 @@ def test_files_that_only_spark_reads_are_read_by_it(
     again = start(files.select("*", "_metadata.file_name"), parallelism=2)
     again.processAllAvailable()
     assert rows_of(out) == expected, "nothing is read twice"
+
+
+def test_directories_below_a_pattern_are_columns(spark: SparkSession, start: Start, out: Path, tmp_path: Path) -> None:
+    orc(spark, str(tmp_path / "in-a"))
+    files = spark.readStream.schema("n INT, at TIMESTAMP, part STRING").orc(str(tmp_path / "in-*"))
+    query = start(files.selectExpr("n", "at IS NOT NULL", "part"), parallelism=2)
+    query.processAllAvailable()
+    orc(spark, str(tmp_path / "in-b"))
+    query.processAllAvailable()
+    assert rows_of(out) == sorted((n, True, f"p{n % 2}") for n in range(len(AT)) for _ in "ab")
 
 
 def test_what_spark_cannot_read_is_named(spark: SparkSession, start: Start, tmp_path: Path) -> None:

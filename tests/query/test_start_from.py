@@ -254,6 +254,49 @@ def test_a_location_that_is_in_use_does_not_become_a_fork(
         fork("c", "fork")
 
 
+def test_a_query_that_takes_its_input_away_cannot_be_forked(
+    spark: SparkSession, inbox: Inbox, tmp_path: Path, start: Start
+) -> None:
+    inbox.add(flow(0, 25))
+    reader = spark.readStream.schema(SCHEMA).option("cleanSource", "delete")
+    query = start(totals(reader.parquet(str(inbox.directory))))
+    query.processAllAvailable()
+    query.snapshot()
+    query.stop()
+    fork = tmp_path / "fork"
+    with pytest.raises(LocationError, match=r"source-0 .* takes its input away .*fork this"):
+        start(
+            totals(inbox.stream(spark)),
+            startFrom=str(tmp_path / "checkpoint"),
+            checkpointLocation=str(fork),
+            path=str(tmp_path / "theirs"),
+        )
+    assert files_below(fork) == []
+
+
+def test_a_refused_start_does_not_stop_the_fork_that_runs(
+    spark: SparkSession, inbox: Inbox, tmp_path: Path, start: Start
+) -> None:
+    inbox.add(flow(0, 25))
+    query = start(totals(inbox.stream(spark)))
+    query.processAllAvailable()
+    query.snapshot(label="one")
+    query.snapshot(label="two")
+    settings = {"checkpointLocation": str(tmp_path / "fork"), "path": str(tmp_path / "theirs")}
+    forked = start(totals(inbox.stream(spark)), startFrom=f"{tmp_path}/checkpoint#one", **settings)
+    with pytest.raises(LocationError, match="started from chk"):
+        start(totals(inbox.stream(spark)), startFrom=f"{tmp_path}/checkpoint#two", **settings)
+    spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path))
+    try:
+        writer = penstock.writeStream(totals(inbox.stream(spark))).format("noop").queryName("checkpoint")
+        with pytest.raises(ConfigError, match="a fork needs one of its own"):
+            writer.option("startFrom", str(tmp_path / "checkpoint")).start(parallelism=1)
+    finally:
+        spark.conf.unset("spark.sql.streaming.checkpointLocation")
+    assert query.isActive
+    assert forked.isActive
+
+
 def test_a_drained_query_cannot_be_forked(spark: SparkSession, inbox: Inbox, tmp_path: Path, start: Start) -> None:
     inbox.add(flow(0, 25))
     query = start(totals(inbox.stream(spark)))

@@ -9,12 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from snapshot_kit import Driver, Target, graph
+from snapshot_kit import Driver, NoSource, Target, graph
 
+from penstock.connectors.base import Discovery
 from penstock.errors import CorruptSnapshot, Fenced, LocationError
+from penstock.operators.base import Plain
 from penstock.protocol import coordinator_types as ct
+from penstock.protocol import splits as sp
 from penstock.protocol.elements import Alignment
 from penstock.snapshot import store as store_module
+from penstock.snapshot import work as w
+from penstock.snapshot.catalog import Catalog
 from penstock.snapshot.fork import Origin, forked
 from penstock.snapshot.location import claim_identity, identity_of, open_location, release_identity
 from penstock.snapshot.log import SnapshotLog
@@ -30,12 +35,12 @@ class Killed(BaseException):
 class Scene:
     """A query that has run, and a location for a fork of it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, source: NoSource | None = None) -> None:
         self.there, self.here = directory / "there", directory / "here"
         self.target = Target()
         store = open_location(str(self.there))
         claim_identity(store, identity_of(graph(1), "query-1"))
-        self.owner = Driver(store, self.target)
+        self.owner = Driver(store, self.target, source=source)
         self.owner.start()
         self.owner.checkpoint()
 
@@ -130,6 +135,65 @@ def test_a_fork_killed_at_any_step_is_made_again(scene: Scene, monkeypatch: pyte
     store, begins_with = scene.fork()
     assert scene.driver(store, begins_with).start().restored is not None
     assert not [name for name in files(scene.here) if name.endswith(".tmp")]
+
+
+def test_what_an_interrupted_fork_of_a_newer_snapshot_left_is_in_nobodys_way(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older, newer = scene.request("older"), scene.request("newest")
+    scene.fork("newest")
+    store, begins_with = scene.fork("older")
+    fork = scene.driver(store, begins_with)
+    assert fork.start().first_checkpoint == newer + 1
+    assert older < newer
+    for _ in range(3):
+        fork.checkpoint()
+    assert not [path for path in files(scene.here) if f"chk-{newer}/" in path], "it is collected"
+
+
+def test_another_fork_that_was_quicker_is_not_taken_for_this_one(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.request("mine")
+    scene.request("theirs")
+    one, theirs = scene.fork("theirs")
+    two, mine = scene.fork("mine")
+    real = SnapshotLog.append
+
+    def append(self: SnapshotLog, entry: Any) -> LogView:
+        monkeypatch.setattr(SnapshotLog, "append", real)
+        scene.driver(one, theirs, "W").start()
+        return real(self, entry)
+
+    monkeypatch.setattr(SnapshotLog, "append", append)
+    with pytest.raises(LocationError, match="another driver has begun another query"):
+        scene.driver(two, mine, "L").start()
+
+
+class Ends(NoSource):
+    """Has nothing more once it is frozen."""
+
+    frozen = False
+
+    def freeze(self) -> None:
+        self.frozen = True
+
+    def discover(self, state: Plain, parallelism: int) -> Discovery:
+        found = super().discover(state, parallelism)
+        return Discovery(found.splits, found.state, finished=self.frozen)
+
+
+def test_a_snapshot_amid_a_drain_cannot_be_forked(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, Ends())
+    scene.owner.feed(w.Drain())
+    for _ in range(5):
+        scene.owner.now += 150
+        scene.owner.feed(ct.Tick())
+        scene.owner.work()
+        scene.owner.feed(w.SplitRequested(1, 0, sp.Requested(0, 0, None, frozen=True)))
+    newest = scene.owner.checkpoint()
+    metadata = Catalog(scene.owner.store).read(scene.owner.effects.view.snapshots[-1])
+    assert (metadata.checkpoint, metadata.drained, metadata.sources[0].drained) == (newest, False, True)
+    with pytest.raises(LocationError, match="was taken when the query was drained"):
+        scene.fork()
 
 
 def test_a_begun_fork_of_another_query_is_refused(scene: Scene, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 import pytest
-from snapshot_kit import COUNT, SINK, SOURCE, STATE, CountSpec, graph
+from snapshot_kit import COUNT, SINK, SOURCE, STATE, CountSpec, NoSource, graph
 
 from penstock.errors import CorruptSnapshot, LocationError, NotYet, PlanChanged
 from penstock.snapshot.location import (
@@ -107,6 +107,20 @@ def test_names_and_user_code_may_change() -> None:
     old, new = graph(), graph(spec=CountSpec(name="Count (other body)"))
     assert differences(identity_of(old, "a"), identity_of(new, "b")) == []
     compare_identity(identity_of(old, "a"), identity_of(new, "b"))
+
+
+def test_another_kind_of_source_does_not_take_over() -> None:
+    class Other(NoSource):
+        pass
+
+    old = graph()
+    first, *rest = old.vertices
+    assert first.source is not None
+    new = replace(old, vertices=(replace(first, source=replace(first.source, source=Other())), *rest))
+    before, after = identity_of(old, "q"), identity_of(new, "q")
+    assert [tuple(line) for line in differences(before, after)] == [("source source-1", "NoSource", "Other")]
+    unknown = {name: {k: v for k, v in entry.items() if k != "kind"} for name, entry in before.operators.items()}
+    assert differences(msgspec.structs.replace(before, operators=unknown), after) == [], "stored by an older release"
 
 
 def test_what_changed_is_listed() -> None:

@@ -55,6 +55,12 @@ class Source(ABC):
 
     schema: pa.Schema
 
+    @property
+    def kind(self) -> str:
+        """Who understands its states and splits: a restart with a source of another kind is refused. It is stored, so
+        it must not change."""
+        return type(self).__name__
+
     runs_spark_jobs: bool = False
     """``discover`` runs Spark jobs: the query needs a free slot besides its own."""
 

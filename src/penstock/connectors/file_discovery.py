@@ -31,7 +31,8 @@ LOOK_FILES = 256
 
 class FileDiscovery:
     """The driver's side of a source of files; its methods are those of ``Source``. A split is a file; its ``spec`` has
-    path, size and modification time, and the values of its directories where the columns have such.
+    path, size and modification time, and where the columns have such the values of its directories, which begin below
+    ``root``.
 
     Args:
         path: a file, a directory or a pattern with wildcards.
@@ -129,6 +130,7 @@ class FileDiscovery:
         spec: dict[str, Plain] = {"path": file.path, "size": file.size, "modified_ns": file.modified_ns}
         if self._listing.partitions:
             spec["partition"] = cast("dict[str, Plain]", self._columns.partition_of(file.path, file.root))
+            spec["root"] = file.root
         return Split(f"{file.path}@{file.modified_ns}", spec)
 
 

@@ -6,6 +6,7 @@ and staged in the checkpoint location; the slots read what is staged. See docs/s
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Protocol, cast
 
@@ -24,10 +25,11 @@ from penstock.operators.base import Plain
 class SparkReader(Protocol):
     """Spark's side. Called by one thread at a time; may block."""
 
-    def stage(self, files: Sequence[str], options: Mapping[str, str], directory: str) -> None:
+    def stage(self, files: Mapping[str, Sequence[str]], options: Mapping[str, str], directory: str) -> None:
         """Write the rows of these files as Parquet files into a directory that does not exist yet.
 
         Args:
+            files: by the directory below which those are whose names are columns; empty where none are.
             options: the user's of the format, and Spark's.
 
         Raises:
@@ -111,8 +113,14 @@ class SparkFilesSource(Source):
     def _stage(self, files: Sequence[Split], directory: str) -> None:
         """A file that changes while Spark reads it may have been read half old, half new."""
         assert self._reader is not None, "Spark is on the driver"
-        there = [path for path in map(self._as_listed, files) if path is not None]
-        self._reader.stage(there, self._options, directory)
+        there: dict[str, list[str]] = {}
+        for file in files:
+            if (path := self._as_listed(file)) is not None:
+                there.setdefault(cast("str", file.spec.get("root", "")), []).append(path)
+        if there:
+            self._reader.stage(there, self._options, directory)
+        else:
+            os.mkdir(directory)
         for file in files:
             self._as_listed(file)
 

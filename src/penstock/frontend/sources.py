@@ -124,7 +124,7 @@ def _file_source(spark: SparkSession, node: JavaTree, columns: Sequence[JavaTree
     if not _only_spark_reads(name, FileColumns(schema, partitions, zone).file_schema, rest):
         return FileSource(name, path, schema, rest, zone, partitions)
     whole = StructType.fromJson(json.loads(relation.sourceInfo().schema().json()))
-    reader = SparkFiles(spark, str(relation.className()), whole, schema.names, path)
+    reader = SparkFiles(spark, str(relation.className()), whole, schema.names)
     return SparkFilesSource(name, path, schema, rest, reader, zone, partitions)
 
 

@@ -21,10 +21,11 @@ from penstock.graph.model import SinkSpec
 from penstock.query.active_queries import ACTIVE_QUERIES, STOP_ACTIVE_RUN_CONF, Place
 from penstock.query.sessions import see_to_workers_python
 from penstock.query.sinks import Output, SinkRequest, choose_sink
-from penstock.query.start_from import parse_start
+from penstock.query.start_from import parse_start, refuse_own_place
 from penstock.query.streaming_query import StreamingQuery
 from penstock.query.streams import TERMINATIONS
 from penstock.query.triggers import Trigger
+from penstock.snapshot.fork import check_beforehand
 from penstock.snapshot.location import read_identity
 from penstock.snapshot.store import LocalStore
 from penstock.spark.current_session import session_key
@@ -68,6 +69,9 @@ def start_query(outputs: Sequence[OutputRequest], request: QueryRequest) -> Stre
     try:
         start_from = parse_start(request.start_from, request.start_mode, request.checkpoint_location)
         location = start_from.claimed or _checkpoint_location(spark, outputs, request, undo)
+        if start_from.origin is not None:
+            refuse_own_place(start_from.origin, location)
+            check_beforehand(start_from.origin, location)
         place = _take_place(spark, request.name, location, undo)
         launcher = SparkLauncher(spark)
         parallelism = (

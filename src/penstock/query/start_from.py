@@ -13,9 +13,7 @@ from enum import Enum
 from penstock.connectors.local_files import local_path
 from penstock.errors import ConfigError, LocationError
 from penstock.snapshot.catalog import snapshot_id
-from penstock.snapshot.fork import OPTION, Origin, choose
-from penstock.snapshot.location import existing_location
-from penstock.snapshot.log import SnapshotLog
+from penstock.snapshot.fork import OPTION, Origin, choose, view_of
 
 MODE_OPTION = "startMode"
 
@@ -38,6 +36,15 @@ class StartFrom:
 
     origin: Origin | None = None
     claimed: str | None = None
+
+
+def refuse_own_place(origin: Origin, location: str) -> None:
+    """Raise ConfigError if a fork is to be made where its origin is."""
+    if _same(origin.location, location):
+        raise ConfigError(
+            f"{OPTION} {origin} is the checkpointLocation itself: a fork needs one of its own; leave {OPTION} out "
+            f"to go on with the query there, or say {MODE_OPTION}=claim"
+        )
 
 
 def parse_start(start_from: str | None, start_mode: str | None, checkpoint_location: str | None) -> StartFrom:
@@ -63,11 +70,6 @@ def parse_start(start_from: str | None, start_mode: str | None, checkpoint_locat
     origin = Origin(local_path(place), snapshot)
     same = checkpoint_location is not None and _same(origin.location, checkpoint_location)
     if mode is StartMode.FORK:
-        if same:
-            raise ConfigError(
-                f"{OPTION} {origin} is the checkpointLocation itself: a fork needs one of its own; leave {OPTION} out "
-                f"to go on with the query there, or say {MODE_OPTION}=claim"
-            )
         return StartFrom(origin)
     if checkpoint_location is not None and not same:
         raise ConfigError(
@@ -91,7 +93,7 @@ def _same(one: str, other: str) -> bool:
 
 def _check_claim(origin: Origin) -> None:
     """A claim goes on behind everything that is committed, so it begins with the newest snapshot."""
-    view = SnapshotLog(existing_location(OPTION, origin.location)).refresh()
+    view = view_of(origin)
     if choose(view, origin) not in view.lineage[-1:]:
         newest = snapshot_id(view.lineage[-1].checkpoint) if view.lineage else "nothing"
         raise LocationError(

@@ -26,7 +26,7 @@ class DataStreamWriter:
 
     Options whose name begins with ``spark.penstock.``, and the same names without the prefix, are Penstock's;
     ``checkpointLocation`` says where snapshots live, ``startFrom`` and ``startMode`` which snapshot of another query to
-    begin with (docs/start-from.md); all others belong to the sink. Nothing is checked before ``start``.
+    begin with (docs/resuming.md); all others belong to the sink. Nothing is checked before ``start``.
     """
 
     def __init__(self, df: DataFrame) -> None:

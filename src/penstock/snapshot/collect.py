@@ -60,6 +60,12 @@ def orphans(
     return found
 
 
+def ids_named(files: Collection[str]) -> list[CheckpointId]:
+    """The checkpoints that these files are named after."""
+    data, metadata = ([pattern.fullmatch(path) for path in files] for pattern in (_DATA, _METADATA))
+    return [int(match[2]) for match in data if match] + [int(match[1]) for match in metadata if match]
+
+
 def _last_own(view: LogView) -> CheckpointId | None:
     """The newest complete snapshot of the current Generation."""
     return max((record.checkpoint for record in view.snapshots if record.generation == view.owner), default=None)

@@ -172,8 +172,13 @@ class DriverEffects:
             return view
         try:
             return self._log.append(self._forked)
-        except Fenced:  # by another driver that makes the same fork
-            return self._log.refresh()
+        except Fenced:
+            view = self._log.refresh()
+            if self._log.forked() != self._forked:
+                raise LocationError(
+                    "another driver has begun another query at this checkpointLocation; give an empty one"
+                ) from None
+            return view
 
     def _opening_entry(
         self, work: w.OpenGeneration, view: LogView, metadata: SnapshotMetadata | None

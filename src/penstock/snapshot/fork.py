@@ -1,14 +1,16 @@
 """A fork: a query that begins, at a location of its own, with a snapshot of another query.
 
-Everything that the snapshot refers to is brought here first, under the same names, and verified; then the first log
-entry, ``Forked``, makes it a snapshot of this location. A fork that was interrupted before is made again: what was
-brought already is not brought twice. The origin is only read, its owner may be running meanwhile, and once the entry is
-there the origin may be deleted. What it had not committed yet stays its own to commit: the fork commits none of it.
+Everything that the snapshot refers to is brought here first, under the same names, and its sections are verified; then
+the first log entry, ``Forked``, makes it a snapshot of this location. A fork that was interrupted before is made again:
+what was brought already is not brought twice. The origin is only read, its owner may be running meanwhile, and once the
+entry is there the origin may be deleted. What it had not committed yet stays its own to commit, none of it the fork's.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -16,13 +18,16 @@ import msgspec
 from penstock.connectors.base import Split
 from penstock.errors import CorruptSnapshot, LocationError, PlanChanged
 from penstock.graph.model import JobGraph
+from penstock.snapshot.catalog import FOLDER as SNAPSHOTS_FOLDER
 from penstock.snapshot.catalog import Catalog, plan_restore, sections_of, snapshot_id
-from penstock.snapshot.location import KEPT_FOLDER, existing_location, read_identity
+from penstock.snapshot.collect import ids_named
+from penstock.snapshot.location import IDENTITY_PATH, KEPT_FOLDER, existing_location, read_identity
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import Forked, LogView, SnapshotRecord
 from penstock.snapshot.model import QueryIdentity, SnapshotMetadata
 from penstock.snapshot.relocate import relocate
-from penstock.snapshot.store import Store
+from penstock.snapshot.sections import FOLDER as DATA_FOLDER
+from penstock.snapshot.store import LocalStore, Store
 
 OPTION = "startFrom"
 ATTEMPTS = 16
@@ -42,7 +47,36 @@ class Origin:
 
 def query_at(origin: Origin) -> str:
     """The id of the query there. Raises LocationError if there is none."""
-    return read_identity(existing_location(OPTION, origin.location)).query_id
+    with _readable(origin):
+        return read_identity(existing_location(OPTION, origin.location)).query_id
+
+
+def view_of(origin: Origin) -> LogView:
+    """The log there. Raises LocationError if it cannot be read."""
+    with _readable(origin):
+        return SnapshotLog(existing_location(OPTION, origin.location)).refresh()
+
+
+@contextmanager
+def _readable(origin: Origin) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise LocationError(f"{OPTION} {origin} cannot be read: {error}") from error
+
+
+def check_beforehand(origin: Origin, location: str) -> None:
+    """Refuse what can be told without touching anything, before a query that runs at the location is stopped for this
+    one.
+
+    Raises:
+        LocationError: as ``forked``.
+    """
+    store = LocalStore(location)
+    if os.path.isdir(location) and store.exists(IDENTITY_PATH) and SnapshotLog(store).refresh().next_seq > 1:
+        _check_descent(origin, read_identity(store), SnapshotLog(store).forked())
+    else:
+        choose(view_of(origin), origin)
 
 
 def choose(view: LogView, origin: Origin) -> SnapshotRecord:
@@ -96,11 +130,12 @@ def forked(origin: Origin | None, store: Store, identity: QueryIdentity, graph: 
             )
         return None
     _check_sources(origin, graph)
-    there = existing_location(OPTION, origin.location)
-    if identity.origin != read_identity(there).query_id:
+    if identity.origin != query_at(origin):
         raise LocationError(_other_query(origin, identity))
     try:
-        return Forked(identity.origin, _brought(origin, there, store, graph))
+        record = _brought(origin, existing_location(OPTION, origin.location), store, graph)
+        left = ids_named(store.list(DATA_FOLDER) + store.list(SNAPSHOTS_FOLDER))  # of a try with another snapshot, too
+        return Forked(identity.origin, record, 1 + max(left))
     except OSError as error:
         raise LocationError(f"{OPTION} {origin}: the snapshot cannot be brought here: {error}") from error
 
@@ -145,15 +180,14 @@ def _brought(origin: Origin, there: Store, store: Store, graph: JobGraph) -> Sna
     """The snapshot as one of this location: kept as periodic ones are, since the origin has its own."""
     log, catalog = SnapshotLog(there), Catalog(there)
     for _ in range(ATTEMPTS):
-        view = log.refresh()
-        record = choose(view, origin)
+        record = choose(log.refresh(), origin)
         try:
             metadata = catalog.read(record)
             _check_fits(origin, metadata, graph)
             _bring(metadata, record.metadata.path, there, store)
             Catalog(store).check(metadata, checksums=True)
         except (FileNotFoundError, CorruptSnapshot) as error:
-            if log.refresh() == view:
+            if choose(log.refresh(), origin) == record:
                 text = f"{OPTION} {origin}: {snapshot_id(record.checkpoint)} is not whole: {error}"
                 raise CorruptSnapshot(text) from error
             continue
@@ -165,11 +199,18 @@ def _brought(origin: Origin, there: Store, store: Store, graph: JobGraph) -> Sna
 
 
 def _check_fits(origin: Origin, metadata: SnapshotMetadata, graph: JobGraph) -> None:
-    if metadata.drained:
+    if any(source.drained for source in metadata.sources):
         raise LocationError(
             f"{OPTION} {origin}: {metadata.id} was taken when the query was drained: its event time has ended, so "
             "every row that a fork would read would be late; choose an older snapshot"
         )
+    for operator_id, operator in ({} if metadata.plan is None else metadata.plan.operators).items():
+        if operator.get("takes_away"):
+            raise LocationError(
+                f"{OPTION} {origin}: {operator_id} ({operator['name']}) takes its input away once the query there has "
+                "read it (cleanSource), so that a fork would miss rows; start that query without it, take a snapshot, "
+                "and fork this"
+            )
     try:
         plan_restore(relocate(metadata, graph, metadata.checkpoint), graph, metadata.checkpoint)
     except PlanChanged as error:
@@ -179,12 +220,13 @@ def _check_fits(origin: Origin, metadata: SnapshotMetadata, graph: JobGraph) -> 
 
 
 def _bring(metadata: SnapshotMetadata, metadata_path: str, there: Store, store: Store) -> None:
+    kept = set(_kept_files(metadata))
     for path in there.list(KEPT_FOLDER):
-        try:
-            store.bring(path, there)
-        except FileNotFoundError:
-            continue  # what the snapshot needs of it is brought below
-    needed = [*_kept_files(metadata), *(ref.path for ref in sections_of(metadata)), metadata_path]
+        if path not in kept:  # a stream's own memory, which may have changed since an earlier try
+            store.delete(path)
+            with suppress(FileNotFoundError):
+                store.bring(path, there)
+    needed = [*sorted(kept), *(ref.path for ref in sections_of(metadata)), metadata_path]
     for path in dict.fromkeys(needed):
         store.bring(path, there)
 

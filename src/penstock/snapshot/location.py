@@ -40,7 +40,7 @@ def open_location(location: str) -> LocalStore:
         raise LocationError(f"checkpointLocation {path} is a file; give a folder")
     try:
         path.mkdir(parents=True, exist_ok=True)
-        names = sorted(entry.name for entry in path.iterdir() if not _is_hollow(entry))
+        names = [] if _is_hollow(path) else sorted(entry.name for entry in path.iterdir())
         _check_writable(path)
     except OSError as error:
         raise LocationError(f"checkpointLocation {path} cannot be used: {error}; choose a writable folder") from error
@@ -98,8 +98,8 @@ def _check_writable(path: Path) -> None:
 
 
 def _is_hollow(path: Path) -> bool:
-    """A folder without any file: what a start that was taken back leaves."""
-    return path.is_dir() and not any(names for _, _, names in os.walk(path))
+    """A folder without any file below it: what a start that was taken back leaves."""
+    return not any(names for _, _, names in os.walk(path))
 
 
 def _foreign_text(what: str, path: Path, names: list[str]) -> str:
@@ -172,9 +172,11 @@ def release_identity(store: Store) -> None:
     """Take back a claim from which nothing came, so that another plan may be started here: no Generation was opened."""
     if store.list(LOG_FOLDER):
         return
+    store.delete(IDENTITY_PATH)
+    if store.list(LOG_FOLDER):
+        return  # of another driver, which claims the location anew once it runs
     for path in [path for folder in (DATA_FOLDER, SNAPSHOTS_FOLDER, KEPT_FOLDER) for path in store.list(folder)]:
         store.delete(path)
-    store.delete(IDENTITY_PATH)
 
 
 def read_identity(store: Store) -> QueryIdentity:

@@ -77,10 +77,12 @@ class SnapshotRecord(msgspec.Struct, frozen=True):
 
 class Forked(msgspec.Struct, frozen=True, tag="forked"):
     """The first entry of a fork: its location begins with one snapshot of the query ``origin``. What that had not
-    committed yet stays its own to commit, so here everything up to the snapshot counts as committed."""
+    committed yet stays its own to commit, so here everything up to the snapshot counts as committed. Ids begin at
+    ``first_checkpoint``."""
 
     origin: str
     snapshot: SnapshotRecord
+    first_checkpoint: int
 
 
 class Summary(msgspec.Struct, frozen=True, tag="summary"):
@@ -194,17 +196,17 @@ def later(one: CommitPoint, other: CommitPoint) -> CommitPoint:
 
 
 def _as_forked(view: LogView, after: LogView, entry: Forked) -> LogView:
-    """Generations and ids go on behind the snapshot's, so that none of its files is named twice."""
+    """Generations go on behind the snapshot's, and ids behind those of all files there are: none is named twice."""
     if view.next_seq != 1:
         raise ValueError("a location that was in use cannot become a fork")
     record = entry.snapshot
     return replace(
         after,
         owner=record.generation,
-        first_checkpoint=record.checkpoint + 1,
+        first_checkpoint=entry.first_checkpoint,
         restored=record.checkpoint,
         committed=CommitPoint(record.checkpoint),
-        reserved_until=record.checkpoint + 1,
+        reserved_until=entry.first_checkpoint,
         snapshots=(record,),
     )
 

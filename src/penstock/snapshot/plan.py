@@ -43,8 +43,10 @@ def plan_of(graph: JobGraph) -> PlanManifest:
     operators: dict[str, dict[str, Plain]] = {}
     for vertex in graph.vertices:
         if vertex.source is not None:
-            schema = vertex.source.source.schema
-            operators[vertex.source.operator_id] = _operator("source", vertex.id, vertex.source.name, schema, {})
+            source = vertex.source.source
+            entry = _operator("source", vertex.id, vertex.source.name, source.schema, {})
+            told: dict[str, Plain] = {"kind": source.kind, "takes_away": bool(source.takes_away())}
+            operators[vertex.source.operator_id] = entry | told
         for spec in vertex.operators:
             operators[spec.operator_id] = _operator(
                 "operator", vertex.id, spec.name, spec.output_schema, spec.state_schemas
@@ -94,6 +96,8 @@ def differences(old: PlanManifest, new: PlanManifest) -> list[Difference]:
                 found.append(Difference(what, str(before["name"]), "absent"))
         elif before["role"] != after["role"]:
             found.append(Difference(what, str(before["role"]), str(after["role"])))
+        elif before.get("kind", after.get("kind")) != after.get("kind"):
+            found.append(Difference(f"source {operator_id}", str(before["kind"]), str(after["kind"])))
         else:
             found += compare_parts(f"state of {operator_id}", _states(before), _states(after))
     return found

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 from pyspark.sql.types import StructType
 
-from penstock.connectors.hadoop_globs import is_glob
 from penstock.errors import DataError
 from penstock.spark.messages import first_line
 
 _AS_THEY_ARE = {"__globPaths__": "false"}
 """Spark's own option: a path is no pattern."""
+_NAMED = 3
+"""So many files are named in an error."""
 
 
 class SparkFiles:
@@ -26,7 +28,6 @@ class SparkFiles:
         format: as the stream's.
         schema: the stream's, partition columns included.
         columns: what of it, and of ``_metadata``, is read.
-        path: the stream's: without wildcards, partition directories are those below it, as in Spark's own stream.
     """
 
     def __init__(
@@ -35,22 +36,30 @@ class SparkFiles:
         format: str,  # noqa: A002 - as Spark calls it
         schema: StructType,
         columns: Sequence[str],
-        path: str,
     ) -> None:
         self._spark = spark
         self._format = format
         self._schema = schema
-        self._columns = columns
-        self._base = {} if is_glob(path) else {"basePath": path}
+        self._columns = [f"`{name.replace('`', '``')}`" for name in columns]
 
-    def stage(self, files: Sequence[str], options: Mapping[str, str], directory: str) -> None:
-        given = {**options, **_AS_THEY_ARE, **self._base}
-        reader = self._spark.read.format(self._format).schema(self._schema).options(**given)
-        quoted = [f"`{name.replace('`', '``')}`" for name in self._columns]
+    def stage(self, files: Mapping[str, Sequence[str]], options: Mapping[str, str], directory: str) -> None:
         try:
-            reader.load(list(files)).select(*map(col, quoted)).write.parquet(directory)
+            parts = [self._rows(root, paths, options) for root, paths in files.items()]
+            reduce(DataFrame.union, parts).write.parquet(_uri(directory))
         except (PySparkException, Py4JJavaError) as error:
+            paths = [path for of_root in files.values() for path in of_root]
+            more = ", ..." if len(paths) > _NAMED else ""
             raise DataError(
-                f"Spark cannot read {len(files)} files of format {self._format} ({', '.join(files[:3])}"
-                f"{', ...' if len(files) > 3 else ''}): {first_line(error)}"
+                f"Spark cannot read {len(paths)} files of format {self._format} ({', '.join(paths[:_NAMED])}{more}): "
+                f"{first_line(error)}"
             ) from error
+
+    def _rows(self, root: str, paths: Sequence[str], options: Mapping[str, str]) -> DataFrame:
+        given = {**options, **_AS_THEY_ARE, **({"basePath": _uri(root)} if root else {})}
+        reader = self._spark.read.format(self._format).schema(self._schema).options(**given)
+        return reader.load([_uri(path) for path in paths]).select(*map(col, self._columns))
+
+
+def _uri(path: str) -> str:
+    """Whatever file system Spark takes by default. Hadoop's paths are not percent-encoded."""
+    return f"file://{path}"

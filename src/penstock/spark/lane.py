@@ -59,7 +59,7 @@ class SparkLane:
             if physical.supportsColumnar():
                 physical = jvm.org.apache.spark.sql.execution.ColumnarToRowExec(physical)
             rows = self._spark._jsparkSession.internalCreateDataFrame(physical.execute(), self._node.schema(), False)
-            DataFrame(rows, self._spark).write.parquet(directory)
+            DataFrame(rows, self._spark).write.parquet(f"file://{directory}")
         except Exception as error:
             raise DataError(
                 f"source {self._name}: Spark cannot read the rows between {start} and {end}: {first_line(error)}"
