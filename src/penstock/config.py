@@ -138,6 +138,7 @@ class Options:
         checkpoint_max_inflight_bytes: in-flight bytes of one checkpoint in one slot beyond which it is declined.
         checkpoint_capture_memory: bytes of captured rows of a slot that may wait to be written; beyond, it declines.
         join_max_static_bytes: of each join's static side, which every slot holds whole.
+        state_memory: what a slot's state is expected to take, for the check against Spark's limits; no bound.
         inflight_target_ms: how much work may lie in front of a consumer, in time at its present speed; None: as much as
             fits into its memory.
         driver_ports, slot_ports: one of them is listened on; ``range(1)``, port 0, is any free one.
@@ -163,6 +164,7 @@ class Options:
     inflight_target_ms: int | None = None
     function_isolation: Isolation = Isolation.NONE
     join_max_static_bytes: int = 256 << 20
+    state_memory: int = 64 << 20
     restart_attempts: int = 10
     restart_delay_ms: int = 100
     restart_max_delay_ms: int = 10_000
@@ -193,6 +195,7 @@ _PARSERS = {
     "slot.port": ("slot_ports", ports),
     "function.isolation": ("function_isolation", isolation),
     "join.maxStaticBytes": ("join_max_static_bytes", static_bytes),
+    "state.memory": ("state_memory", size_bytes),
     "restart.attempts": ("restart_attempts", whole_number),
     "restart.delay": ("restart_delay_ms", duration_ms),
     "restart.maxDelay": ("restart_max_delay_ms", duration_ms),

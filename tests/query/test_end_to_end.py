@@ -196,6 +196,7 @@ def test_status_progress_and_await_termination(spark: SparkSession, inbox: Inbox
     assert last.eventTime["watermark"] == "1970-01-01T00:00:54.000Z"
     assert last.name == "told"
     assert str(last.id) == query.id
+    assert last.stateOperators[0].memoryUsedBytes > 0
     assert "FileStreamSource" in last.sources[0].description
     assert last.sink.description.startswith("FileSink[")
     assert last.stateOperators[0].numRowsDroppedByWatermark == 0

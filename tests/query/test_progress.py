@@ -22,7 +22,7 @@ EPOCH = EpochProgress(
     ),
     sinks=(SinkProgress("sink-0", "FileSink[file:/out]", 30),),
     watermark_us=1_357_034_400_000_000,
-    states=(StateProgress("aggregate-0", "Aggregate", 40, 2),),
+    states=(StateProgress("aggregate-0", "Aggregate", 40, 2, 1_234),),
     durations_ms={"checkpoint": 20.4, "commit": 3.2},
 )
 
@@ -44,6 +44,7 @@ def test_pyspark_reads_every_figure() -> None:
     assert (progress.sink.description, progress.sink.numOutputRows) == ("FileSink[file:/out]", 30)
     [state] = progress.stateOperators
     assert (state.numRowsTotal, state.numRowsDroppedByWatermark, state.numShufflePartitions) == (40, 2, 2)
+    assert state.memoryUsedBytes == 1_234
 
 
 def test_several_outputs_are_one_sink_to_spark_with_the_rows_of_each() -> None:

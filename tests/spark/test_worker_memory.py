@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import pyarrow as pa
 import pytest
 
 from penstock.config import Options
 from penstock.errors import ResourceError
-from penstock.graph.model import Edge, EdgeKind, JobGraph, Vertex
+from penstock.graph.model import Edge, EdgeKind, JobGraph, OperatorSpec, Vertex
 from penstock.malloc import KEPT_BYTES
+from penstock.operators.base import Operator
 from penstock.spark.memory import MIB, WORKER_BYTES, WorkerLimit, check_memory, worker_limit
+
+SCHEMA = pa.schema([("a", pa.int64())])
+
+
+@dataclass
+class CountSpec(OperatorSpec):
+    operator_id: str = "count"
+    name: str = "Count"
+    output_schema: pa.Schema = SCHEMA
+
+    @property
+    def state_schemas(self) -> dict[str, pa.Schema]:
+        return {"counts": SCHEMA}
+
+    def create(self) -> Operator:
+        raise NotImplementedError
 
 
 def graph(gates: int) -> JobGraph:
     """A line of ``gates + 1`` vertices."""
     vertices = tuple(Vertex(number, f"v{number}", None, (), None) for number in range(gates + 1))
-    schema = pa.schema([("a", pa.int64())])
-    edges = tuple(Edge(number, number, number + 1, EdgeKind.HASH, schema, (0,)) for number in range(gates))
+    edges = tuple(Edge(number, number, number + 1, EdgeKind.HASH, SCHEMA, (0,)) for number in range(gates))
     return JobGraph(vertices=vertices, edges=edges, parallelism=2, max_parallelism=128)
 
 
@@ -48,8 +66,25 @@ def test_what_fits_is_not_spoken_of() -> None:
     assert check_memory(graph(2), options, None) == ""
     assert check_memory(graph(2), options, WorkerLimit(most, "enough")) == ""
     warning = check_memory(graph(2), options, WorkerLimit(most - 1, "a setting"))
-    for part in ("356 MiB and its state", "2 x 10 MiB", "100 MiB of captured", "96 MiB freed", "355 MiB by a setting"):
+    for part in (
+        "356 MiB: 140 MiB for Python",
+        "2 x 10 MiB",
+        "100 MiB of captured",
+        "96 MiB freed",
+        "355 MiB by a setting",
+    ):
         assert part in warning
+
+
+def test_state_that_is_expected_is_accounted_for() -> None:
+    spec = CountSpec()
+    plain = graph(1)
+    stateful = replace(plain, vertices=(plain.vertices[0], replace(plain.vertices[1], operators=(spec,))))
+    options = Options(memory_per_gate=10 * MIB, state_memory=50 * MIB)
+    limit = WorkerLimit(WORKER_BYTES + 10 * MIB, "a setting")
+    assert "of state" not in check_memory(plain, options, limit)
+    with pytest.raises(ResourceError, match=r"50 MiB of state \(state\.memory\).*lower .*state\.memory"):
+        check_memory(stateful, options, limit)
 
 
 def test_waiting_input_that_cannot_fit_is_refused() -> None:

@@ -97,7 +97,7 @@ def _state_json(state: StateProgress, parallelism: int) -> dict[str, Any]:
         "allUpdatesTimeMs": 0,
         "allRemovalsTimeMs": 0,
         "commitTimeMs": 0,
-        "memoryUsedBytes": 0,
+        "memoryUsedBytes": state.state_bytes,
         "numRowsDroppedByWatermark": state.rows_dropped_late,
         "numShufflePartitions": parallelism,
         "numStateStoreInstances": parallelism,

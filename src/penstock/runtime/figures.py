@@ -32,6 +32,7 @@ REMEMBERED = 200
 """Checkpoints and restarts in the history; older ones are forgotten."""
 
 DROPPED_LATE = "rows_dropped_late"
+STATE_BYTES = "state_bytes"
 
 
 class Figures:
@@ -306,8 +307,11 @@ class Figures:
             late = self._totals.get((vertex.id, DROPPED_LATE), 0)
             dropped = late - self._late_before.get(vertex.id, 0)
             self._late_before[vertex.id] = late
+            of_chain = [metrics for (number, _), metrics in self._metrics.items() if number == vertex.id]
+            held = sum(metrics.counters.get(STATE_BYTES, 0) for metrics in of_chain)
             for spec in vertex.operators:
                 if spec.state_schemas:
-                    found.append(StateProgress(spec.operator_id, spec.name, rows.get(spec.operator_id, 0), dropped))
-                    dropped = 0  # counted per chain: told once
+                    state_rows = rows.get(spec.operator_id, 0)
+                    found.append(StateProgress(spec.operator_id, spec.name, state_rows, dropped, held))
+                    dropped = held = 0  # counted per chain: told once
         return tuple(found)

@@ -124,12 +124,14 @@ class SinkProgress:
 
 @dataclass(frozen=True)
 class StateProgress:
-    """One stateful operator: its ``state_*`` gauge of rows, and rows it dropped as late in this epoch."""
+    """One stateful operator: rows of state in the snapshot, what they take in the slots' memory (of all operators of a
+    chain, told with the first), and rows it dropped as late in this epoch."""
 
     operator_id: str
     name: str
     state_rows: int
     rows_dropped_late: int
+    state_bytes: int = 0
 
 
 @dataclass(frozen=True)

@@ -49,11 +49,11 @@ def worker_limit(master: str, conf: Conf) -> WorkerLimit | None:
 
 
 def check_memory(graph: JobGraph, options: Options, limit: WorkerLimit | None) -> str:
-    """A warning if the query may need more than the limit; empty if it fits. State comes on top: its size is not known
-    before.
+    """A warning if the query may need more than the limit; empty if it fits. Nobody keeps state to what it is expected
+    to take.
 
     Raises:
-        ResourceError: input that waits would exceed the limit by itself.
+        ResourceError: input that waits and the state that is expected would exceed the limit by themselves.
     """
     if limit is None:
         return ""
@@ -61,20 +61,24 @@ def check_memory(graph: JobGraph, options: Options, limit: WorkerLimit | None) -
     static = _STATIC_COPIES * sum(
         spec.rows.nbytes for v in graph.vertices for spec in v.operators if isinstance(spec, StaticJoinSpec)
     )
-    waiting = WORKER_BYTES + gates * options.memory_per_gate + static
+    state = options.state_memory if any(spec.state_schemas for v in graph.vertices for spec in v.operators) else 0
+    waiting = WORKER_BYTES + gates * options.memory_per_gate + static + state
     kept = len(graph.vertices) * KEPT_BYTES
     most = waiting + options.checkpoint_capture_memory + kept
     if most <= limit.size_bytes:
         return ""
     numbers = (
-        f"a slot may hold {most // MIB} MiB and its state: {WORKER_BYTES // MIB} MiB for Python, {gates} x "
+        f"a slot may hold {most // MIB} MiB: {WORKER_BYTES // MIB} MiB for Python, {gates} x "
         f"{options.memory_per_gate // MIB} MiB of waiting input (exchange.memoryPerGate), "
+        f"{f'{state // MIB} MiB of state (state.memory), ' if state else ''}"
         f"{f'{static // MIB} MiB for static sides of joins, ' if static else ''}"
         f"{options.checkpoint_capture_memory // MIB} MiB of captured rows (checkpoint.captureMemory), "
         f"{kept // MIB} MiB freed and kept; Spark gives it {limit.size_bytes // MIB} MiB by {limit.setting}"
     )
     if waiting > limit.size_bytes:
-        raise ResourceError(f"{numbers}: raise that setting, or lower spark.penstock.exchange.memoryPerGate")
+        raise ResourceError(
+            f"{numbers}: raise that setting, or lower spark.penstock.exchange.memoryPerGate or state.memory"
+        )
     return f"{numbers}: a worker may be killed for it; raise that setting, or lower the options"
 
 
