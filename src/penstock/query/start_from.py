@@ -68,10 +68,9 @@ def parse_start(start_from: str | None, start_mode: str | None, checkpoint_locat
     if not place:
         raise ConfigError(f"option {OPTION}={start_from!r}: write <location> or <location>#<snapshot>")
     origin = Origin(local_path(place), snapshot)
-    same = checkpoint_location is not None and _same(origin.location, checkpoint_location)
     if mode is StartMode.FORK:
         return StartFrom(origin)
-    if checkpoint_location is not None and not same:
+    if checkpoint_location is not None and not _same(origin.location, checkpoint_location):
         raise ConfigError(
             f"{MODE_OPTION}=claim goes on with the query at {origin.location}, where it is: leave checkpointLocation "
             f"({checkpoint_location}) out; or say {MODE_OPTION}=fork for a query of its own there"
