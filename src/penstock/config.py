@@ -76,6 +76,24 @@ def isolation(name: str, text: str) -> Isolation:
         raise ConfigError(f"option {name}={text!r}: choose none or process") from None
 
 
+def strategy(name: str, text: str) -> RestartStrategy:
+    known = {choice.value.lower(): choice for choice in RestartStrategy}
+    if text.strip().lower() not in known:
+        raise ConfigError(f"option {name}={text!r}: choose {', '.join(choice.value for choice in RestartStrategy)}")
+    return known[text.strip().lower()]
+
+
+def fraction(name: str, text: str) -> float:
+    """From 0 to 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise ConfigError(f"option {name}={text!r} is not a number from 0 to 1")
+    return value
+
+
 def concurrency(name: str, text: str) -> int:
     """1 to ``MAX_CONCURRENT``."""
     if whole_number(name, text) > MAX_CONCURRENT:
@@ -124,6 +142,16 @@ class Isolation(Enum):
     PROCESS = "process"
 
 
+class RestartStrategy(Enum):
+    """``EXPONENTIAL`` and ``FIXED`` bound restarts without progress, ``FAILURE_RATE`` those within a time, whatever
+    completes in between; only with ``EXPONENTIAL`` the pause grows. ``NONE``: the first failure ends the query."""
+
+    EXPONENTIAL = "exponential"
+    FIXED = "fixed"
+    FAILURE_RATE = "failureRate"
+    NONE = "none"
+
+
 @dataclass(frozen=True)
 class Options:
     """All options of a query. Sizes in bytes, times in milliseconds.
@@ -168,6 +196,9 @@ class Options:
     restart_attempts: int = 10
     restart_delay_ms: int = 100
     restart_max_delay_ms: int = 10_000
+    restart_strategy: RestartStrategy = RestartStrategy.EXPONENTIAL
+    restart_jitter: float = 0.1
+    restart_interval_ms: int = 600_000
     driver_ports: range = range(1)
     slot_ports: range = range(1)
 
@@ -199,6 +230,9 @@ _PARSERS = {
     "restart.attempts": ("restart_attempts", whole_number),
     "restart.delay": ("restart_delay_ms", duration_ms),
     "restart.maxDelay": ("restart_max_delay_ms", duration_ms),
+    "restart.strategy": ("restart_strategy", strategy),
+    "restart.jitter": ("restart_jitter", fraction),
+    "restart.interval": ("restart_interval_ms", duration_ms),
 }
 
 OPTION_NAMES = tuple(sorted(_PARSERS))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from coordinator_kit import SINK, manifest
 
+from penstock.config import RestartStrategy
 from penstock.errors import ProtocolViolation
 from penstock.protocol.commits import CommitLedger, PendingCommit, pending_commits
 from penstock.protocol.restarts import Failure, GiveUp, RestartAt, RestartPolicy, Restarts
@@ -132,6 +135,37 @@ def test_restarts_back_off_exponentially_up_to_a_bound_and_then_give_up_with_the
     assert isinstance(answers[4], GiveUp)
     assert answers[4].first is first
     restarts.check_invariants()
+
+
+def test_a_fixed_pause_stays_the_same() -> None:
+    restarts = Restarts(replace(POLICY, strategy=RestartStrategy.FIXED))
+    answers = [restarts.failed(LOST, 1000.0) for _ in range(5)]
+    assert answers[:4] == [RestartAt(1100, n) for n in range(1, 5)]
+    assert isinstance(answers[4], GiveUp)
+
+
+def test_no_restarts_at_all() -> None:
+    assert Restarts(replace(POLICY, strategy=RestartStrategy.NONE)).failed(LOST, 0.0) == GiveUp(
+        LOST, "restart.strategy is none"
+    )
+
+
+def test_a_failure_rate_counts_within_a_time_whatever_completes_in_between() -> None:
+    restarts = Restarts(replace(POLICY, strategy=RestartStrategy.FAILURE_RATE, interval_ms=10_000))
+    for now_ms in (0.0, 1_000.0, 2_000.0, 3_000.0, 10_000.0, 11_000.0):
+        assert restarts.failed(LOST, now_ms) == RestartAt(now_ms + 100, 1)
+        restarts.progressed()
+        restarts.check_invariants()
+    last = restarts.failed(LOST, 11_999.0)
+    assert last == GiveUp(LOST, "4 restarts within 10 s")
+
+
+def test_a_pause_differs_by_its_jitter() -> None:
+    for chance, due_ms in ((0.0, 80.0), (0.5, 100.0), (1.0, 120.0)):
+        restarts = Restarts(replace(POLICY, jitter=0.2))
+        answer = restarts.failed(LOST, 0.0, chance)
+        assert isinstance(answer, RestartAt)
+        assert answer.at_ms == pytest.approx(due_ms)
 
 
 def test_a_completed_checkpoint_resets_the_bounds() -> None:

@@ -1,14 +1,15 @@
-"""From option texts to the coordinator's policy."""
+"""From option texts to the coordinator's and the restarts' policy."""
 
 from __future__ import annotations
 
 import pytest
 
-from penstock.config import MAX_CONCURRENT, Options, parse_options
+from penstock.config import MAX_CONCURRENT, Options, RestartStrategy, parse_options
 from penstock.errors import ConfigError
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol.elements import Alignment
-from penstock.runtime.policy import policy_of
+from penstock.protocol.restarts import RestartPolicy
+from penstock.runtime.policy import policy_of, restart_policy_of
 
 
 def test_the_default_is_aligned_with_a_budget_one_at_a_time_and_any_number_of_failures() -> None:
@@ -45,9 +46,28 @@ def test_every_option_of_checkpoints_reaches_the_policy() -> None:
     assert parse_options({"checkpoint.tolerableFailures": "unlimited"}).checkpoint_tolerable_failures is None
 
 
+def test_every_option_of_restarts_reaches_their_policy() -> None:
+    default = RestartPolicy(10, 100, 10_000, RestartStrategy.EXPONENTIAL, 0.1, 600_000)
+    assert restart_policy_of(Options()) == default
+    texts = {
+        "restart.attempts": "3",
+        "restart.delay": "2s",
+        "restart.maxDelay": "9s",
+        "restart.strategy": "failurerate",
+        "restart.jitter": "0",
+        "restart.interval": "1h",
+    }
+    policy = RestartPolicy(3, 2_000, 9_000, RestartStrategy.FAILURE_RATE, 0.0, 3_600_000)
+    assert restart_policy_of(parse_options(texts)) == policy
+
+
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
+        ("restart.strategy", "sometimes", "choose exponential, fixed, failureRate, none"),
+        ("restart.jitter", "1.5", "not a number from 0 to 1"),
+        ("restart.jitter", "nan", "not a number from 0 to 1"),
+        ("restart.jitter", "some", "not a number from 0 to 1"),
         ("checkpoint.alignment", "sideways", "auto, aligned or unaligned"),
         ("checkpoint.maxConcurrent", "0", "positive whole number"),
         ("checkpoint.maxConcurrent", str(MAX_CONCURRENT + 1), "at most 8"),

@@ -1,7 +1,8 @@
 """When a lost Generation is started again, and when the query gives up.
 
-Restarts are bounded and back off exponentially; a completed checkpoint is progress and resets both, unless a source
-cannot be looked at: checkpoints of what was found before go on completing, and nothing comes of it. A user error is
+Restarts are bounded by a strategy, as Flink's are: so many without progress (with a pause that stays the same or
+grows), or so many within a time. A completed checkpoint is progress and resets count and pause, unless a source cannot
+be looked at: checkpoints of what was found before go on completing, and nothing comes of it. A user error is
 deterministic, so that starting again would only fail again, if it came at the same position twice, or if it came
 ``IDENTICAL_ERRORS`` times from the same snapshot: slices and readers differ between Generations, so that the position
 of one bad row may differ too, but the input behind a snapshot does not.
@@ -9,7 +10,10 @@ of one bad row may differ too, but the input behind a snapshot does not.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
+
+from penstock.config import RestartStrategy
 
 SOURCE = "source"
 """The kind of a failure to look for new data."""
@@ -22,9 +26,15 @@ IDENTICAL_ERRORS = 3
 
 @dataclass(frozen=True)
 class RestartPolicy:
+    """``attempts``: restarts that are allowed. ``jitter``: the part of a pause by which it may differ either way, so
+    that queries that failed together do not come back together. ``interval_ms``: of ``FAILURE_RATE``."""
+
     attempts: int
     delay_ms: int
     max_delay_ms: int
+    strategy: RestartStrategy = RestartStrategy.EXPONENTIAL
+    jitter: float = 0.0
+    interval_ms: int = 600_000
 
 
 @dataclass(frozen=True)
@@ -67,6 +77,7 @@ class Restarts:
         self._identical = 0
         self._since_change = 0
         self._failing_sources: set[str] = set()
+        self._restarted_ms: deque[float] = deque()
 
     @property
     def attempts(self) -> int:
@@ -83,8 +94,8 @@ class Restarts:
         """A look at this source went well; ``Failure.operator`` says which one's did not."""
         self._failing_sources.discard(source)
 
-    def failed(self, failure: Failure, now_ms: float) -> RestartAt | GiveUp:
-        """A Generation ended; what now?"""
+    def failed(self, failure: Failure, now_ms: float, chance: float = 0.5) -> RestartAt | GiveUp:
+        """A Generation ended; what now? ``chance``: a random number from 0 to 1, for the jitter."""
         first = self._failures[0] if self._failures else failure
         if failure.kind == SOURCE:
             self._failing_sources.add(failure.operator)
@@ -92,11 +103,35 @@ class Restarts:
             reason = self._deterministic(failure)
             if reason:
                 return GiveUp(failure, reason)
-        if len(self._failures) >= self._policy.attempts:
-            return GiveUp(first, f"{self._policy.attempts} restarts without progress between them")
-        delay_ms = min(self._policy.delay_ms * BACKOFF_FACTOR ** len(self._failures), self._policy.max_delay_ms)
+        reason = self._used_up(now_ms)
+        if reason:
+            return GiveUp(first, reason)
+        delay_ms = self._delay_ms() * (1 + self._policy.jitter * (2 * chance - 1))
         self._failures.append(failure)
+        if self._policy.strategy is RestartStrategy.FAILURE_RATE:
+            self._restarted_ms.append(now_ms)
         return RestartAt(now_ms + delay_ms, len(self._failures))
+
+    def _used_up(self, now_ms: float) -> str:
+        """Why there is no further restart; empty if there is one."""
+        policy = self._policy
+        match policy.strategy:
+            case RestartStrategy.NONE:
+                return "restart.strategy is none"
+            case RestartStrategy.FAILURE_RATE:
+                while self._restarted_ms and self._restarted_ms[0] <= now_ms - policy.interval_ms:
+                    self._restarted_ms.popleft()
+                if len(self._restarted_ms) >= policy.attempts:
+                    return f"{policy.attempts} restarts within {policy.interval_ms / 1000:g} s"
+            case _ if len(self._failures) >= policy.attempts:
+                return f"{policy.attempts} restarts without progress between them"
+        return ""
+
+    def _delay_ms(self) -> float:
+        policy = self._policy
+        if policy.strategy is not RestartStrategy.EXPONENTIAL:
+            return policy.delay_ms
+        return float(min(policy.delay_ms * BACKOFF_FACTOR ** len(self._failures), policy.max_delay_ms))
 
     def _deterministic(self, failure: Failure) -> str:
         """Why this user error would come again; empty if it may not. Remembers it."""
@@ -115,4 +150,5 @@ class Restarts:
         return ""
 
     def check_invariants(self) -> None:
-        assert len(self._failures) <= self._policy.attempts, "restarts are bounded"
+        counted = self._restarted_ms if self._policy.strategy is RestartStrategy.FAILURE_RATE else self._failures
+        assert len(counted) <= self._policy.attempts, "restarts are bounded"

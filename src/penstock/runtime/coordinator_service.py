@@ -8,6 +8,7 @@ restart strategy decides, and the next Generation is opened once the back-off is
 from __future__ import annotations
 
 import queue
+import random
 import secrets
 import threading
 import time
@@ -30,7 +31,7 @@ from penstock.logs import daemon_thread, get_logger
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol import splits as sp
 from penstock.protocol.elements import Alignment
-from penstock.protocol.restarts import SOURCE, Failure, GiveUp, RestartPolicy, Restarts
+from penstock.protocol.restarts import SOURCE, Failure, GiveUp, Restarts
 from penstock.runtime.attempt import Attempt, AttemptPlan
 from penstock.runtime.demands import Demands
 from penstock.runtime.failures import error_of, failure_of, gave_up, wrapped
@@ -49,7 +50,7 @@ from penstock.runtime.messages import (
     Stopped,
     SubtaskFinished,
 )
-from penstock.runtime.policy import policy_of
+from penstock.runtime.policy import policy_of, restart_policy_of
 from penstock.runtime.rendezvous import SlotLost, SlotSaid
 from penstock.runtime.snapshot_tickets import SnapshotTickets
 from penstock.runtime.transport import IoLoop
@@ -156,8 +157,7 @@ class CoordinatorService:
             allow_older=options.allow_older_snapshot,
             forked=plan.forked,
         )
-        restarts = RestartPolicy(options.restart_attempts, options.restart_delay_ms, options.restart_max_delay_ms)
-        self._restarts = Restarts(restarts)
+        self._restarts = Restarts(restart_policy_of(options))
         self._causes: dict[Failure, PenstockError] = {}
         self._queue: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._loop = IoLoop("penstock-driver-io", self._io_crashed)
@@ -448,7 +448,7 @@ class CoordinatorService:
         self._feed(ct.GenerationEnded(generation, failure.message))
         if error is not None:
             self._causes[failure] = error
-        decision = self._restarts.failed(failure, now_ms())
+        decision = self._restarts.failed(failure, now_ms(), random.random())
         if isinstance(decision, GiveUp):
             raise _End(gave_up(decision, self._causes.get(decision.first)))
         self._verify = failure.kind not in ("lost", "link")  # else slots check what they read

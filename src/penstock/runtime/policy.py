@@ -1,9 +1,10 @@
-"""What a query's options say about its checkpoints."""
+"""What a query's options say about its checkpoints and restarts."""
 
 from __future__ import annotations
 
 from penstock.config import Options
 from penstock.protocol import coordinator_types as ct
+from penstock.protocol.restarts import RestartPolicy
 
 
 def policy_of(options: Options) -> ct.Policy:
@@ -16,4 +17,16 @@ def policy_of(options: Options) -> ct.Policy:
         min_pause_ms=options.checkpoint_min_pause_ms,
         max_concurrent=options.checkpoint_max_concurrent,
         tolerable_failures=options.checkpoint_tolerable_failures,
+    )
+
+
+def restart_policy_of(options: Options) -> RestartPolicy:
+    """The restart strategy's bounds."""
+    return RestartPolicy(
+        attempts=options.restart_attempts,
+        delay_ms=options.restart_delay_ms,
+        max_delay_ms=options.restart_max_delay_ms,
+        strategy=options.restart_strategy,
+        jitter=options.restart_jitter,
+        interval_ms=options.restart_interval_ms,
     )
