@@ -12,6 +12,7 @@ from mock_kafka import MockKafka, kafka
 
 from penstock.connectors import kafka_backlog
 from penstock.connectors.base import SourceReader, Split
+from penstock.connectors.kafka_reader import KafkaReader
 from penstock.connectors.kafka_source import KafkaSource
 from penstock.errors import DataError
 
@@ -207,6 +208,21 @@ def test_a_reader_waits_for_a_broker_that_is_away(
     kafka.up()
     kafka.send("t", numbered(3, 2))
     assert values(rows + read_rows_until(reader, 2)) == [b"%d" % n for n in range(5)]
+
+
+def test_a_position_behind_the_end_is_not_the_end(
+    kafka: MockKafka, reader_of: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client may know of the end before it finds that the position does not exist: what comes then was lost."""
+    kafka.create("t", 1)
+    kafka.send("t", numbered(0, 3))
+    monkeypatch.setattr(KafkaReader, "_known_end", lambda self, topic, number: 3)
+    read_before = Split("t/0", {"topic": "t", "partition": 0, "start": 0}, {"offset": 8})
+    reader = reader_of(source_of(kafka, failOnDataLoss=False), [read_before])
+    assert reader.poll(10, 0) is None
+    assert not reader.caught_up()
+    wait_until_caught_up(reader)
+    assert [split.position for split in reader.snapshot()] == [{"offset": 3}]
 
 
 def read_rows_until(reader: SourceReader, count: int) -> list[tuple[Any, ...]]:

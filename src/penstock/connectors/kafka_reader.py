@@ -182,7 +182,8 @@ class KafkaReader(SourceReader):
         self._brought = bool(messages)
         for (topic, number), index in self._numbers.items():
             lane = self._lanes[index]
-            at_end = lane.fetched >= self._known_end(topic, number) or lane.fetched == lane.seen_end
+            # Behind the end is not at it: the log is shorter than it was, and the client is about to say so.
+            at_end = lane.fetched in (self._known_end(topic, number), lane.seen_end)
             lane.at_end = lane.done or (at_end and lane.fetched >= lane.told_end and not lane.reset)
         self._backlog.release(now_ms)
 
