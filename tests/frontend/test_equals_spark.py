@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from graph_runner import GraphRunner
 from pyspark.cloudpickle import register_pickle_by_value
@@ -63,13 +62,6 @@ def make_rows() -> pa.Table:
 @pytest.fixture(scope="module")
 def rows() -> pa.Table:
     return make_rows()
-
-
-@pytest.fixture(scope="module")
-def folder(rows: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("rows")
-    pq.write_table(rows, path / "part-0.parquet")
-    return path
 
 
 def canonical(value: Any) -> Any:

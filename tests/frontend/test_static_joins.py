@@ -44,13 +44,6 @@ def rows() -> pa.Table:
 
 
 @pytest.fixture(scope="module")
-def folder(rows: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("rows")
-    pq.write_table(rows, path / "part-0.parquet")
-    return path
-
-
-@pytest.fixture(scope="module")
 def names(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DataFrame:
     path = tmp_path_factory.mktemp("names")
     pq.write_table(pa.table(NAMES), path / "part-0.parquet")

@@ -33,6 +33,11 @@ def by_batch(spark: SparkSession, inbox: Inbox, before_s: int) -> list[tuple[obj
     return sorted((tuple(row.values()) for row in rows.toArrow().to_pylist()), key=repr)
 
 
+def a_fork_in(directory: Path) -> dict[str, str]:
+    """A location and an output of its own."""
+    return {"checkpointLocation": str(directory / "fork"), "path": str(directory / "theirs")}
+
+
 def files_below(directory: Path) -> list[Path]:
     return [path for path in directory.rglob("*") if path.is_file()]
 
@@ -263,15 +268,9 @@ def test_a_query_that_takes_its_input_away_cannot_be_forked(
     query.processAllAvailable()
     query.snapshot()
     query.stop()
-    fork = tmp_path / "fork"
     with pytest.raises(LocationError, match=r"source-0 .* takes its input away .*fork this"):
-        start(
-            totals(inbox.stream(spark)),
-            startFrom=str(tmp_path / "checkpoint"),
-            checkpointLocation=str(fork),
-            path=str(tmp_path / "theirs"),
-        )
-    assert files_below(fork) == []
+        start(totals(inbox.stream(spark)), startFrom=str(tmp_path / "checkpoint"), **a_fork_in(tmp_path))
+    assert files_below(tmp_path / "fork") == []
 
 
 def test_a_refused_start_does_not_stop_the_fork_that_runs(
@@ -282,7 +281,7 @@ def test_a_refused_start_does_not_stop_the_fork_that_runs(
     query.processAllAvailable()
     query.snapshot(label="one")
     query.snapshot(label="two")
-    settings = {"checkpointLocation": str(tmp_path / "fork"), "path": str(tmp_path / "theirs")}
+    settings = a_fork_in(tmp_path)
     forked = start(totals(inbox.stream(spark)), startFrom=f"{tmp_path}/checkpoint#one", **settings)
     with pytest.raises(LocationError, match="started from chk"):
         start(totals(inbox.stream(spark)), startFrom=f"{tmp_path}/checkpoint#two", **settings)
@@ -301,15 +300,9 @@ def test_a_drained_query_cannot_be_forked(spark: SparkSession, inbox: Inbox, tmp
     inbox.add(flow(0, 25))
     query = start(totals(inbox.stream(spark)))
     query.stop(drain=True)
-    fork = tmp_path / "fork"
     with pytest.raises(LocationError, match="was drained"):
-        start(
-            totals(inbox.stream(spark)),
-            startFrom=str(tmp_path / "checkpoint"),
-            checkpointLocation=str(fork),
-            path=str(tmp_path / "theirs"),
-        )
-    assert files_below(fork) == []
+        start(totals(inbox.stream(spark)), startFrom=str(tmp_path / "checkpoint"), **a_fork_in(tmp_path))
+    assert files_below(tmp_path / "fork") == []
 
 
 def test_a_fork_into_a_console_needs_no_location(

@@ -73,6 +73,18 @@ def files(directory: Path) -> list[str]:
     return sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file())
 
 
+def somebody_is_quicker(monkeypatch: pytest.MonkeyPatch, rival: Driver) -> None:
+    """The rival starts just before the next entry is appended."""
+    real = SnapshotLog.append
+
+    def append(self: SnapshotLog, entry: Any) -> LogView:
+        monkeypatch.setattr(SnapshotLog, "append", real)
+        rival.start()
+        return real(self, entry)
+
+    monkeypatch.setattr(SnapshotLog, "append", append)
+
+
 def test_a_fork_goes_on_behind_its_snapshot_and_commits_none_of_its_origins_epochs(scene: Scene) -> None:
     pending = scene.owner.trigger()
     scene.owner.acknowledge(pending)
@@ -156,14 +168,7 @@ def test_another_fork_that_was_quicker_is_not_taken_for_this_one(scene: Scene, m
     scene.request("theirs")
     one, theirs = scene.fork("theirs")
     two, mine = scene.fork("mine")
-    real = SnapshotLog.append
-
-    def append(self: SnapshotLog, entry: Any) -> LogView:
-        monkeypatch.setattr(SnapshotLog, "append", real)
-        scene.driver(one, theirs, "W").start()
-        return real(self, entry)
-
-    monkeypatch.setattr(SnapshotLog, "append", append)
+    somebody_is_quicker(monkeypatch, scene.driver(one, theirs, "W"))
     with pytest.raises(LocationError, match="another driver has begun another query"):
         scene.driver(two, mine, "L").start()
 
@@ -218,14 +223,7 @@ def test_two_drivers_that_make_the_same_fork_share_it(scene: Scene) -> None:
 def test_a_driver_that_loses_the_first_entry_reads_it(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     one, first = scene.fork()
     two, second = scene.fork()
-    real = SnapshotLog.append
-
-    def append(self: SnapshotLog, entry: Any) -> LogView:
-        monkeypatch.setattr(SnapshotLog, "append", real)
-        scene.driver(one, first, "W").start()
-        return real(self, entry)
-
-    monkeypatch.setattr(SnapshotLog, "append", append)
+    somebody_is_quicker(monkeypatch, scene.driver(one, first, "W"))
     assert scene.driver(two, second, "L").start().generation == 3
 
 

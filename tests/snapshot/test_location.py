@@ -109,6 +109,16 @@ def test_names_and_user_code_may_change() -> None:
     compare_identity(identity_of(old, "a"), identity_of(new, "b"))
 
 
+def test_what_cannot_be_listed_is_not_taken_for_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(path: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    (tmp_path / "somebody's").touch()
+    monkeypatch.setattr(os, "scandir", refuses)
+    with pytest.raises(LocationError, match=r"cannot be used.*Permission denied"):
+        open_location(str(tmp_path))
+
+
 def test_another_kind_of_source_does_not_take_over() -> None:
     class Other(NoSource):
         pass

@@ -15,18 +15,13 @@ from penstock.connectors.text_blocks import LineParser, read_records
 from penstock.connectors.text_columns import plain_column
 from penstock.connectors.text_lines import Block, LineFormat, parse_line_format
 from penstock.connectors.text_values import TextRules, parse_text_rules, text_converter
-from penstock.errors import ConfigError
 
 _BLANKS = "".join(map(chr, range(0x21)))
 
 
 def csv_format(schema: pa.Schema, options: OptionTexts, time_zone: str) -> CsvFormat:
     lines = parse_line_format(options, own_separator=False)
-    if options.flag("multiLine", False):
-        raise ConfigError(
-            "option multiLine of the csv source: a record is a line here; write values with line ends as JSON or "
-            "Parquet, or read the files with a Python DataSource"
-        )
+    options.only("multiLine", ["false"])  # a record is a line here; the others are read by Spark (frontend/sources.py)
     options.without_effect("inferSchema", "samplingRatio", "preferDate", "mergeSchema")
     options.only("enforceSchema", ["true"])
     options.only("unescapedQuoteHandling", ["STOP_AT_DELIMITER"])

@@ -98,8 +98,13 @@ def _check_writable(path: Path) -> None:
 
 
 def _is_hollow(path: Path) -> bool:
-    """A folder without any file below it: what a start that was taken back leaves."""
-    return not any(names for _, _, names in os.walk(path))
+    """A folder without any file below it: what a start that was taken back leaves. Raises OSError where it cannot be
+    listed."""
+
+    def give_up(error: OSError) -> None:
+        raise error
+
+    return not any(names for _, _, names in os.walk(path, onerror=give_up))
 
 
 def _foreign_text(what: str, path: Path, names: list[str]) -> str:
