@@ -30,7 +30,8 @@ from penstock.connectors.base import (
 )
 from penstock.errors import FunctionError
 from penstock.graph.model import Edge, EdgeKind, JobGraph, OperatorSpec, SinkSpec, SourceSpec, Vertex
-from penstock.operators.base import KEY_GROUP_COLUMN, Operator, OperatorState, Plain
+from penstock.operators.base import Operator, OperatorState, Plain, RestoredState
+from penstock.state.capture import KEY_GROUP_COLUMN, WholeTable
 from penstock.state.hashing import groups_of
 
 ROWS = pa.schema([("key", pa.int64()), ("value", pa.int64())])
@@ -141,11 +142,11 @@ class Count(Operator):
         groups = groups_of([keys], len(keys), MAX_PARALLELISM)
         order = pa.array(np.argsort(groups, kind="stable"))
         table = pa.RecordBatch.from_arrays([pa.array(groups), keys, counts], schema=STATE).take(order)
-        return OperatorState({"counts": table})
+        return OperatorState({"counts": WholeTable(table)})
 
-    def restore(self, state: OperatorState) -> None:
-        table = state.tables["counts"]
-        self._counts = dict(zip(table.column(1).to_pylist(), table.column(2).to_pylist(), strict=True))
+    def restore(self, state: RestoredState) -> None:
+        for table in state.rows("counts"):
+            self._counts |= zip(table.column(1).to_pylist(), table.column(2).to_pylist(), strict=True)
 
     def counters(self) -> dict[str, int]:
         return {"state_rows": len(self._counts), "rows_dropped_late": 0}

@@ -25,8 +25,9 @@ from penstock.connectors.file_sink import FileSink
 from penstock.connectors.file_source import FileSource
 from penstock.connectors.parquet_sink import ParquetFormat
 from penstock.graph.model import OperatorSpec
-from penstock.operators.base import KEY_GROUP_COLUMN, Operator, OperatorState, Plain
+from penstock.operators.base import Operator, OperatorState, Plain, RestoredState
 from penstock.operators.watermark import WatermarkSpec
+from penstock.state.capture import KEY_GROUP_COLUMN, WholeTable
 from penstock.testing.conformance import Input, Rows, check_operators, check_sink, check_source
 from penstock.testing.failure import SimulationFailure
 
@@ -70,10 +71,10 @@ class Held(Operator):
         rows = self._rows if self._flaw != "forgets" else self._rows[1:]
         groups = pa.array([0] * len(rows), pa.int16())
         table = pa.record_batch([groups, pa.array(rows, pa.int64())], names=[KEY_GROUP_COLUMN, "a"])
-        return OperatorState({"rows": table})
+        return OperatorState({"rows": WholeTable(table)})
 
-    def restore(self, state: OperatorState) -> None:
-        self._rows = state.tables["rows"].column(1).to_pylist()
+    def restore(self, state: RestoredState) -> None:
+        self._rows = [row for table in state.rows("rows") for row in table.column(1).to_pylist()]
 
 
 @dataclass(frozen=True, kw_only=True)

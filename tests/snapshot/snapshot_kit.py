@@ -20,7 +20,7 @@ from penstock.connectors.base import (
 )
 from penstock.graph.model import Edge, EdgeKind, JobGraph, OperatorSpec, SinkSpec, SourceSpec, Vertex
 from penstock.ids import BufferId, ChannelId, SubtaskId
-from penstock.operators.base import KEY_GROUP_COLUMN, Operator, OperatorState, Plain
+from penstock.operators.base import Operator, OperatorState, Plain
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol.elements import Alignment, Buffer, Captured, Side
 from penstock.snapshot import work as w
@@ -31,6 +31,7 @@ from penstock.snapshot.handover import SubtaskCapture
 from penstock.snapshot.log_entries import Forked
 from penstock.snapshot.model import CaptureMetrics, InflightEntry, SlotManifest, SubtaskManifest
 from penstock.snapshot.store import MemoryStore, Store
+from penstock.state.capture import KEY_GROUP_COLUMN, WholeTable
 
 ROWS = pa.schema([("key", pa.int64()), ("value", pa.string())])
 STATE = pa.schema([(KEY_GROUP_COLUMN, pa.int16()), ("key", pa.int64()), ("count", pa.int64())])
@@ -280,7 +281,9 @@ class Driver:
             pending = self.messages.setdefault(slot, {})
             pending[checkpoint] = f"g{generation} c{checkpoint} s{slot}".encode()
             values: dict[str, object] = {
-                "operators": {COUNT: OperatorState({"counts": state(slot, slot + 1)}, {"seen": checkpoint})},
+                "operators": {
+                    COUNT: OperatorState({"counts": WholeTable(state(slot, slot + 1))}, {"seen": checkpoint})
+                },
                 "messages": dict(pending),
                 **changes,
             }

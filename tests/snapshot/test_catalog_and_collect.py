@@ -17,6 +17,7 @@ from penstock.snapshot.log_entries import LogView, MetadataRef, SnapshotRecord
 from penstock.snapshot.model import SlotManifest, SnapshotMetadata
 from penstock.snapshot.restore import load_inflight
 from penstock.snapshot.store import MemoryStore
+from penstock.state.capture import WholeTable
 
 REF = MetadataRef("x", 0, "")
 
@@ -37,7 +38,7 @@ def record(checkpoint: int, generation: int = 1, requested: bool = False, in_lin
 
 def test_metadata_is_written_only_when_all_it_refers_to_is_there() -> None:
     store = MemoryStore()
-    part = capture(1, 0, operators={COUNT: OperatorState({"counts": state(1)})})
+    part = capture(1, 0, operators={COUNT: OperatorState({"counts": WholeTable(state(1))})})
     slot = write_captures(store, graph(), 1, 0, [part])
     catalog = Catalog(store)
     whole = metadata([slot])

@@ -29,6 +29,7 @@ from penstock.snapshot.restore import load_inflight
 from penstock.snapshot.sections import data_path
 from penstock.snapshot.slot_writer import SlotWriter
 from penstock.snapshot.store import Effect, LocalStore, MemoryStore, Store
+from penstock.state.capture import WholeTable
 
 CHANNELS = [ChannelId(0, 0, 0), ChannelId(0, 1, 0), ChannelId(0, 0, 1)]
 ONE = SubtaskId(1, 0)
@@ -157,7 +158,7 @@ def test_rows_and_state_are_let_go_of_once_they_are_written() -> None:
     batch, table = rows(*range(100)), state(1, 2, 3)
     known = [weakref.ref(batch), weakref.ref(table)]
     written.add_inflight(ONE, [captured(CHANNELS[0], Side.CONSUMER, 1, batch)])
-    written.add_capture(capture(1, 0, operators={COUNT: OperatorState({"counts": table}, {"a": 1})}))
+    written.add_capture(capture(1, 0, operators={COUNT: OperatorState({"counts": WholeTable(table)}, {"a": 1})}))
     del batch, table
     gc.collect()
     assert [ref() for ref in known] == [None, None]

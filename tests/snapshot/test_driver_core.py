@@ -55,7 +55,7 @@ def test_a_lost_generation_is_restored_with_exact_ids_state_and_uncommitted_mess
     assert ready.restored.checkpoint == 1
     count = next(m for m in ready.slots[0] if m.vertex == 1)
     restored = load_restore(count, player.store)
-    assert restored.operators[COUNT].tables["counts"] == state(0, 1)
+    assert restored.operators[COUNT].rows("counts") == [state(0, 1)]
     assert restored.operators[COUNT].scalars == {"seen": 1}
     assert restored.pending_messages == {}, "epoch 1 is committed"
     assert player.checkpoint() == aborted + 1

@@ -21,6 +21,7 @@ from penstock.snapshot.model import InflightEntry, SectionRef
 from penstock.snapshot.restore import load_inflight, load_restore
 from penstock.snapshot.sections import SectionWriter, check_reference, read_content, read_section
 from penstock.snapshot.store import Effect, LocalStore, MemoryStore
+from penstock.state.capture import WholeTable
 
 CHANNEL = ChannelId(0, 1, 0)
 
@@ -122,7 +123,7 @@ def test_a_full_disk_fails_the_checkpoint_names_the_file_and_leaves_nothing(oper
                 raise OSError(errno.ENOSPC, "No space left on device")
 
     store.hook = full
-    captures = [capture(0, 0), capture(1, 0, operators={COUNT: OperatorState({"counts": state(1, 2)})})]
+    captures = [capture(0, 0), capture(1, 0, operators={COUNT: OperatorState({"counts": WholeTable(state(1, 2))})})]
     with pytest.raises(CheckpointFailed, match=r"data/3-1-0\.arrows.*No space left"):
         write_captures(store, graph(), 3, 0, captures)
     assert store.files == {}
@@ -132,7 +133,7 @@ def test_a_failure_of_the_caller_leaves_no_file() -> None:
     store = MemoryStore()
     bad = pa.record_batch({"x": [1]})
     with pytest.raises(ValueError, match="__key_group"):
-        write_captures(store, graph(), 1, 0, [capture(1, 0, operators={COUNT: OperatorState({"t": bad})})])
+        write_captures(store, graph(), 1, 0, [capture(1, 0, operators={COUNT: OperatorState({"t": WholeTable(bad)})})])
     assert store.files == {}
 
 
@@ -140,7 +141,7 @@ def test_a_capture_comes_back_whole(tmp_path: object) -> None:
     store = LocalStore(str(tmp_path))
     buffer = rows(*range(10))
     operators = {
-        COUNT: OperatorState({"counts": state(3, 5, 9)}, {"watermark": 12}),
+        COUNT: OperatorState({"counts": WholeTable(state(3, 5, 9))}, {"watermark": 12}),
         "op-2": OperatorState({}, {"a": [1]}),
     }
     original = capture(
@@ -161,9 +162,9 @@ def test_a_capture_comes_back_whole(tmp_path: object) -> None:
     assert [subtask.vertex for subtask in slot.subtasks] == [0, 1]
     manifest = slot.subtasks[1]
     restored = load_restore(manifest, store)
-    assert restored.operators[COUNT].tables == {"counts": state(3, 5, 9)}
+    assert restored.operators[COUNT].rows("counts") == [state(3, 5, 9)]
     assert restored.operators[COUNT].scalars == {"watermark": 12}
-    assert restored.operators["op-2"] == OperatorState({}, {"a": [1]})
+    assert restored.operators["op-2"].scalars == {"a": [1]}
     assert restored.splits == original.splits
     assert restored.channel_watermarks == original.channel_watermarks
     assert restored.pending_messages == original.pending_messages
@@ -188,8 +189,10 @@ def test_a_capture_comes_back_whole(tmp_path: object) -> None:
 
 def test_empty_state_keeps_its_schema_and_nothing_makes_no_file() -> None:
     store = MemoryStore()
-    slot = write_captures(store, graph(), 1, 0, [capture(1, 0, operators={COUNT: OperatorState({"counts": state()})})])
-    assert load_restore(slot.subtasks[0], store).operators[COUNT].tables["counts"] == state()
+    slot = write_captures(
+        store, graph(), 1, 0, [capture(1, 0, operators={COUNT: OperatorState({"counts": WholeTable(state())})})]
+    )
+    assert load_restore(slot.subtasks[0], store).operators[COUNT].rows("counts") == []
     assert write_captures(MemoryStore(), graph(), 1, 0, [capture(0, 0), capture(1, 0)]).slot == 0
     empty = MemoryStore()
     write_captures(empty, graph(), 1, 0, [capture(0, 0), capture(1, 0)])
@@ -244,21 +247,23 @@ def test_rows_in_flight_are_read_as_the_edge_is_now() -> None:
 
 def test_a_state_entry_that_lies_about_its_rows_or_kind_is_refused() -> None:
     store = MemoryStore()
-    slot = write_captures(store, graph(), 1, 0, [capture(1, 0, operators={COUNT: OperatorState({"counts": state(1)})})])
+    slot = write_captures(
+        store, graph(), 1, 0, [capture(1, 0, operators={COUNT: OperatorState({"counts": WholeTable(state(1))})})]
+    )
     manifest = slot.subtasks[0]
     (entry,) = manifest.states
     for changes, error in (({"rows": 2}, CorruptSnapshot), ({"kind": "delta"}, NotYet)):
         bad = msgspec.structs.replace(manifest, states=[msgspec.structs.replace(entry, **changes)])
         with pytest.raises(error):
-            load_restore(bad, store)
+            load_restore(bad, store).operators[COUNT].rows("counts")
 
 
-def test_several_sections_of_one_table_are_merged_by_key_group() -> None:
+def test_several_sections_of_one_table_are_read_one_after_the_other() -> None:
     store = MemoryStore()
     entries = []
     for slot, groups in enumerate(((1, 5), (0, 5, 7))):
-        part = capture(1, slot, operators={COUNT: OperatorState({"counts": state(*groups)})})
+        part = capture(1, slot, operators={COUNT: OperatorState({"counts": WholeTable(state(*groups))})})
         entries += write_captures(store, graph(), 1, slot, [part]).subtasks[0].states
     manifest = write_captures(store, graph(), 1, 9, [capture(1, 0)]).subtasks[0]
-    merged = load_restore(msgspec.structs.replace(manifest, states=entries), store).operators[COUNT].tables["counts"]
-    assert merged == state(0, 1, 5, 5, 7)
+    restored = load_restore(msgspec.structs.replace(manifest, states=entries), store).operators[COUNT]
+    assert restored.rows("counts") == [state(1, 5), state(0, 5, 7)]

@@ -22,6 +22,7 @@ from penstock.snapshot.capture_queue import CaptureLimits
 from penstock.snapshot.restore import load_inflight
 from penstock.snapshot.sections import data_path
 from penstock.snapshot.store import Effect, LocalStore, MemoryStore, Store
+from penstock.state.capture import WholeTable
 
 CHANNEL = ChannelId(0, 0, 0)
 SOURCE, ONE = SubtaskId(0, 0), SubtaskId(1, 0)
@@ -180,7 +181,7 @@ def test_a_checkpoint_given_up_half_way_leaves_nothing(how: str) -> None:
     store = MemoryStore()
     with bench(store) as made:
         made.uploader.recorded(ONE, 1, part(0))
-        made.uploader.captured(capture(1, 0, 1, operators={COUNT: OperatorState({"counts": state(1)})}))
+        made.uploader.captured(capture(1, 0, 1, operators={COUNT: OperatorState({"counts": WholeTable(state(1))})}))
         until(lambda: made.uploader.held_bytes == 0)
         assert list(store.files) == [file_of(1)]
         if how == "aborted":

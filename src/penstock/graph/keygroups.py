@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+MAX_KEY_GROUPS = 1 << 15
+"""No query has more: a key group is an int16."""
+
 
 def owner(key_group: int, parallelism: int, max_parallelism: int) -> int:
     """The subtask that owns a key group (the contiguous-range rule of Flink's KeyGroupRangeAssignment)."""

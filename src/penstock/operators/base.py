@@ -13,22 +13,20 @@ the state or already yielded, never both and never neither.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
 from penstock.errors import ProtocolViolation
+from penstock.state.capture import StoredRows, TableCapture
 
 if TYPE_CHECKING:
     Plain: TypeAlias = bool | int | float | str | list["Plain"] | dict[str, "Plain"] | None
 else:
     Plain = Any  # msgspec, which decodes the structs that hold it, cannot resolve a recursive alias
 """What JSON can hold: the only thing besides Arrow that is ever read back from storage."""
-
-KEY_GROUP_COLUMN = "__key_group"
-"""First column (int16, ascending) of every keyed state table in a snapshot."""
 
 
 def no_ports(port: str, batch: pa.RecordBatch) -> None:
@@ -54,15 +52,56 @@ class OperatorContext:
 
 @dataclass(frozen=True)
 class OperatorState:
-    """One subtask's state of one operator, as immutable references; writing it out happens later, elsewhere.
+    """One subtask's state of one operator at one moment; writing it out happens later, elsewhere.
 
     Attributes:
-        tables: keyed state by table name, each sorted by its first column ``__key_group``.
+        tables: keyed state by table name.
         scalars: small operator-level state (a watermark, split positions).
     """
 
-    tables: Mapping[str, pa.RecordBatch] = field(default_factory=dict)
+    tables: Mapping[str, TableCapture] = field(default_factory=dict)
     scalars: Mapping[str, Plain] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ScalarPart:
+    """The scalars of one subtask that took a snapshot.
+
+    Attributes:
+        first, last: the key groups that it had and that are this subtask's now, both inclusive; of an operator in front
+            of which rows are not hashed it says nothing.
+    """
+
+    first: int
+    last: int
+    scalars: Mapping[str, Plain]
+
+
+@dataclass(frozen=True)
+class RestoredState:
+    """What one subtask of an operator starts from.
+
+    Attributes:
+        tables: the stored pieces of each table, of this subtask's key groups alone, in the order in which they are to
+            be applied. Each may be iterated over once, and is read from storage while it is.
+        parts: scalars of the subtasks of the snapshot whose successor this one is; several, or none, if the
+            parallelism was another one.
+    """
+
+    tables: Mapping[str, Iterable[StoredRows]] = field(default_factory=dict)
+    parts: Sequence[ScalarPart] = ()
+
+    @property
+    def scalars(self) -> Mapping[str, Plain]:
+        """Of the first part; empty without parts. For an operator whose parts are all alike, or that never has more
+        than one."""
+        return self.parts[0].scalars if self.parts else {}
+
+    def rows(self, table: str) -> list[pa.RecordBatch]:
+        """All of a table that is only ever stored whole."""
+        pieces = list(self.tables.get(table, ()))
+        assert not any(piece.is_delta for piece in pieces)
+        return [piece.batch for piece in pieces]
 
 
 class Operator(ABC):
@@ -132,7 +171,7 @@ class Operator(ABC):
         """The state now, by reference to immutable data (copy on write); must take milliseconds, not grow with IO."""
         return OperatorState()
 
-    def restore(self, state: OperatorState) -> None:  # noqa: B027
+    def restore(self, state: RestoredState) -> None:  # noqa: B027
         """Called once after ``open`` when there is a snapshot; ``state`` has every row this subtask owns."""
 
     def counters(self) -> Mapping[str, int]:

@@ -13,10 +13,11 @@ from penstock.errors import NotSupported
 from penstock.graph.model import OperatorSpec
 from penstock.operators.accumulators import create_accumulator
 from penstock.operators.aggregate_calls import AggregateCall, buffer_fields
-from penstock.operators.base import Operator, OperatorContext, OperatorState
+from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState
 from penstock.operators.batches import make_batch
 from penstock.operators.event_time import moments
-from penstock.state.table import CapturedTables, KeyedTable, stored_schema
+from penstock.state.capture import stored_schema
+from penstock.state.memory_table import MemoryTable
 from penstock.state.vector import Rows, Vector
 
 TABLE = "groups"
@@ -98,7 +99,7 @@ class FinalAggregateOperator(Operator):
     def open(self, context: OperatorContext) -> None:
         fills = [fill for accumulator in self._accumulators for fill in accumulator.fills()]
         spread = 0 if self._spec.mode == "complete" else self._spec.key_count
-        self._table = KeyedTable(
+        self._table = MemoryTable(
             self._spec.table_schema, self._spec.key_count, context.max_parallelism, [0, *fills], spread
         )
 
@@ -214,14 +215,14 @@ class FinalAggregateOperator(Operator):
         return replaced
 
     def snapshot(self) -> OperatorState:
-        return OperatorState(tables=CapturedTables({TABLE: self._table.capture()}))
+        return OperatorState(tables={TABLE: self._table.capture()})
 
-    def restore(self, state: OperatorState) -> None:
+    def restore(self, state: RestoredState) -> None:
         """The watermark is not stored: ``advance`` is called with the restored one before any input."""
         stored = state.tables.get(TABLE)
         if stored is None:
             return
-        self._table.restore(stored)
+        self._table.load(stored)
         if self._spec.event_time is not None and len(self._table):
             times, known = self._event_times()
             self._earliest_us = int(times[known].min()) if known.any() else None

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.graph.model import OperatorSpec
-from penstock.operators.base import Operator, OperatorState
+from penstock.operators.base import Operator, OperatorState, RestoredState
 from penstock.protocol.elements import END_OF_TIME_US
 
 _MICROS_PER_MILLI = 1_000
@@ -63,7 +63,7 @@ class WatermarkOperator(Operator):
     def snapshot(self) -> OperatorState:
         return OperatorState(scalars={"watermark_us": self._watermark_us})
 
-    def restore(self, state: OperatorState) -> None:
+    def restore(self, state: RestoredState) -> None:
         stored = state.scalars.get("watermark_us")
         assert stored is None or isinstance(stored, int)
         self._watermark_us = stored

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from penstock.graph.model import OperatorSpec
-from penstock.operators.base import Operator, OperatorContext, OperatorState
+from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState
 from penstock.protocol.elements import END_OF_TIME_US
 
 
@@ -31,7 +31,7 @@ class Stage:
 def open_stages(
     specs: Sequence[OperatorSpec],
     context: Callable[[str], OperatorContext],
-    restored: Mapping[str, OperatorState],
+    restored: Mapping[str, RestoredState],
     closing: ExitStack,
 ) -> list[Stage]:
     """Create, open and restore the operators; ``closing`` closes what was opened, also after a failure half-way."""

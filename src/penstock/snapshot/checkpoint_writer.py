@@ -22,13 +22,13 @@ from penstock.errors import ProtocolViolation
 from penstock.graph.keygroups import owned_range
 from penstock.graph.model import EdgeKind, JobGraph
 from penstock.ids import ChannelId, CheckpointId, GenerationId, SubtaskId
-from penstock.operators.base import KEY_GROUP_COLUMN
 from penstock.protocol.elements import Captured, Side
 from penstock.snapshot.handover import SubtaskCapture
 from penstock.snapshot.inflight_index import NOTHING, Fresh, InflightIndex, Piece
 from penstock.snapshot.model import CaptureMetrics, InflightEntry, SlotManifest, StateEntry, SubtaskManifest
 from penstock.snapshot.sections import Metadata, SectionWriter, data_path
 from penstock.snapshot.store import Store
+from penstock.state.capture import TableCapture
 
 BASE = "base"
 BUFFER_ID = "buffer"
@@ -130,9 +130,9 @@ class CheckpointWriter:
             vertex=capture.subtask.vertex,
             index=capture.subtask.index,
             states=[
-                self._state(capture.subtask, operator_id, table, batch)
+                self._state(capture.subtask, operator_id, table, captured)
                 for operator_id, state in capture.operators.items()
-                for table, batch in state.tables.items()
+                for table, captured in state.tables.items()
             ],
             scalars={op: dict(state.scalars) for op, state in capture.operators.items() if state.scalars},
             splits=list(capture.splits),
@@ -205,14 +205,12 @@ class CheckpointWriter:
             row += fresh.rows
         return pieces
 
-    def _state(self, subtask: SubtaskId, operator_id: str, table: str, batch: pa.RecordBatch) -> StateEntry:
-        if batch.schema.names[:1] != [KEY_GROUP_COLUMN]:
-            raise ValueError(f"state table {operator_id}/{table} does not begin with {KEY_GROUP_COLUMN}")
+    def _state(self, subtask: SubtaskId, operator_id: str, table: str, captured: TableCapture) -> StateEntry:
         identity = f"{self._prefix}/{subtask}/state/{operator_id}/{table}"
-        section = self._file.append(identity, batch.schema, [(batch, None)] if batch.num_rows else [])
-        groups = batch.column(0)
-        first, last = (groups[0].as_py(), groups[-1].as_py()) if batch.num_rows else (0, -1)
-        return StateEntry(operator_id, table, BASE, batch.num_rows, first, last, section)
+        batches = list(captured.base(0, self._graph.max_parallelism - 1))
+        section = self._file.append(identity, captured.schema, [(batch, None) for batch in batches])
+        first, last = (batches[0].column(0)[0].as_py(), batches[-1].column(0)[-1].as_py()) if batches else (0, -1)
+        return StateEntry(operator_id, table, BASE, captured.rows, first, last, section)
 
     # -- the manifest ---------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from penstock.connectors.base import Split
 from penstock.ids import ChannelId, CheckpointId, SubtaskId
-from penstock.operators.base import OperatorState
+from penstock.operators.base import OperatorState, RestoredState
 from penstock.protocol.elements import Captured
 from penstock.snapshot.model import CaptureMetrics, InflightEntry
 
@@ -36,7 +36,7 @@ class SubtaskCapture:
 class SubtaskRestore:
     """What a subtask starts from; all empty for a first start. ``inflight`` is in restore order."""
 
-    operators: Mapping[str, OperatorState]
+    operators: Mapping[str, RestoredState]
     splits: Sequence[Split]
     inflight: Sequence[InflightEntry]
     channel_watermarks: Mapping[ChannelId, int]

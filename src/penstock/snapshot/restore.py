@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.errors import CorruptSnapshot, NotYet
+from penstock.graph.keygroups import MAX_KEY_GROUPS
 from penstock.ids import ChannelId
-from penstock.operators.base import KEY_GROUP_COLUMN, OperatorState
+from penstock.operators.base import RestoredState, ScalarPart
 from penstock.snapshot.checkpoint_writer import BASE
 from penstock.snapshot.handover import SubtaskRestore
 from penstock.snapshot.model import InflightEntry, StateEntry, SubtaskManifest
-from penstock.snapshot.sections import read_content, read_section
+from penstock.snapshot.sections import read_section
 from penstock.snapshot.store import Store
+from penstock.state.capture import StoredRows
 
 
 def load_restore(manifest: SubtaskManifest, store: Store) -> SubtaskRestore:
-    """What a subtask starts from: its state is read and verified now, its in-flight entries only by ``load_inflight``.
-
-    Raises:
-        CorruptSnapshot: a section is missing or changed.
-    """
+    """What a subtask starts from: its state is read and verified when its tables are iterated over, its in-flight
+    entries by ``load_inflight``. Whoever reads gets ``CorruptSnapshot`` if a section is missing or changed."""
     tables: dict[str, dict[str, list[StateEntry]]] = {}
     for entry in manifest.states:
         tables.setdefault(entry.operator_id, {}).setdefault(entry.table, []).append(entry)
     operators = {
-        operator_id: OperatorState(
+        operator_id: RestoredState(
             {table: _load_table(store, entries) for table, entries in tables.get(operator_id, {}).items()},
-            manifest.scalars.get(operator_id, {}),
+            [ScalarPart(0, MAX_KEY_GROUPS - 1, manifest.scalars[operator_id])]
+            if operator_id in manifest.scalars
+            else [],
         )
         for operator_id in dict.fromkeys([*tables, *manifest.scalars])
     }
@@ -79,23 +81,13 @@ def _input_channel(key: str, consumer: int) -> ChannelId:
     return ChannelId(int(edge), int(producer), consumer)
 
 
-def _load_table(store: Store, entries: list[StateEntry]) -> pa.RecordBatch:
-    """All entries of one table as one batch, sorted by key group (stable)."""
-    batches: list[pa.RecordBatch] = []
+def _load_table(store: Store, entries: list[StateEntry]) -> Iterator[StoredRows]:
     for entry in entries:
         if entry.kind != BASE:
             raise NotYet(f"{entry.section.identity}: state sections of kind {entry.kind!r} are of a later release")
-        content = read_content(store, entry.section)
-        rows = sum(batch.num_rows for batch in content.batches)
+        batches = read_section(store, entry.section)
+        rows = sum(batch.num_rows for batch in batches)
         if rows != entry.rows:
             raise CorruptSnapshot(f"section {entry.section.identity!r} has {rows} rows instead of {entry.rows}")
-        batches += content.batches or [_empty(content.schema)]
-    if len(batches) == 1:
-        return batches[0]
-    table = pa.Table.from_batches(batches)
-    order = pc.sort_indices(table, sort_keys=[(KEY_GROUP_COLUMN, "ascending")])
-    return table.take(order).combine_chunks().to_batches(max_chunksize=None)[0] if table.num_rows else batches[0]
-
-
-def _empty(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], type=field.type) for field in schema], schema=schema)
+        for batch in batches:
+            yield StoredRows(batch, is_delta=False)

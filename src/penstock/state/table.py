@@ -1,230 +1,172 @@
-"""KeyedTable: the in-memory working copy of one keyed state table, columnar and looked up a batch at a time.
+"""Keyed state tables: the interface that operators see, whatever backend holds the rows.
 
-Rows are only ever appended; removed ones are marked and squeezed out later, into new arrays. So a snapshot needs to
-share nothing but references: key columns never change behind it, value columns are copied on the first write.
+A table maps keys (several columns, of any type that Spark can group by) to one row of values each. A backend is only
+the
+working copy: what a snapshot stores is the same for all, so that a snapshot taken on one restores on any other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.operators.base import KEY_GROUP_COLUMN
-from penstock.state.hashing import groups_of
-from penstock.state.index import HashIndex
-from penstock.state.keys import FrozenKeys, KeyCodec, Words, number_distinct
-from penstock.state.vector import Mask, Rows, Vector, arrow_of
+from penstock.state.capture import StoredRows, TableCapture
+from penstock.state.vector import Mask, Rows, Vector
 
-_SQUEEZE_AT = 4096
-"""Dead rows that are tolerated before they are squeezed out, once they outnumber the live ones."""
-
-
-def stored_schema(schema: pa.Schema) -> pa.Schema:
-    """A table's schema in a snapshot: ``__key_group`` first."""
-    return pa.schema([pa.field(KEY_GROUP_COLUMN, pa.int16(), nullable=False), *schema])
-
-
-class KeyedTable:
-    """Rows of key columns and value columns; a key (nulls, NaN and structs included) has at most one row.
-
-    Row numbers are handed out by ``locate`` and ``find`` and hold until the next ``locate``.
-    """
-
-    def __init__(
-        self,
-        schema: pa.Schema,
-        key_count: int,
-        max_parallelism: int,
-        fills: Sequence[object] | None = None,
-        spread_by: int | None = None,
-    ) -> None:
-        """An empty table.
-
-        Args:
-            schema: key columns, then value columns.
-            key_count: how many columns are the key; 0 makes a table of at most one row.
-            max_parallelism: the number of key groups.
-            fills: what the raw value columns of a new row start with (they are null); zeros by default.
-            spread_by: how many leading key columns decide the key group, as those of the edge that brings the rows; all
-                by default.
-        """
-        self.schema = schema
-        self._key_schema = pa.schema([schema.field(position) for position in range(key_count)])
-        self._value_fields = [schema.field(position) for position in range(key_count, len(schema))]
-        self._fills = list(fills) if fills is not None else [0] * len(self._value_fields)
-        self._max_parallelism = max_parallelism
-        self._spread_by = key_count if spread_by is None else spread_by
-        self.clear()
-
-    def clear(self) -> None:
-        """Remove everything."""
-        self._codec = KeyCodec(self._key_schema.types)
-        self._index = HashIndex()
-        self._words = [Vector(pa.int64()) for _ in range(self._codec.width)]
-        self._groups = Vector(pa.int16())
-        self._live = Vector(pa.bool_())
-        self.values = [Vector(field.type, fill) for field, fill in zip(self._value_fields, self._fills, strict=True)]
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
-
-    @property
-    def nbytes(self) -> int:
-        """An estimate of the memory in use."""
-        vectors = [*self._words, self._groups, self._live, *self.values]
-        return self._index.nbytes + sum(vector.nbytes for vector in vectors)
-
-    def rows(self) -> Rows:
-        """All live rows, in order of creation."""
-        return np.flatnonzero(self._live.read()[0])
-
-    def locate(self, keys: Sequence[pa.Array], count: int) -> Rows:
-        """The row of every key; absent keys get a new row with null values.
-
-        Args:
-            keys: the key columns.
-            count: their length.
-        """
-        dead = self._live.size - self._count
-        if dead > _SQUEEZE_AT and dead > self._count:
-            self._squeeze()
-        words = self._codec.encode(keys, count)
-        rows = self._index.find(words, self._stored_words())
-        missing = np.flatnonzero(rows < 0)
-        if len(missing):
-            numbers, first = number_distinct([word[missing] for word in words], len(missing))
-            created = self._append([key.take(pa.array(missing[first])) for key in keys],
-                                   [word[missing[first]] for word in words])  # fmt: skip
-            rows[missing] = created[numbers]
-        return rows
-
-    def find(self, keys: Sequence[pa.Array], count: int) -> Rows:
-        """The row of every key, or -1 where there is none."""
-        return self._index.find(self._codec.encode(keys, count), self._stored_words())
-
-    def remove(self, rows: Rows) -> None:
-        """Remove live rows, each named once."""
-        self._index.remove(rows, [word.read()[0][rows] for word in self._words])
-        self._live.write()[0][rows] = 0
-        self._count -= len(rows)
-
-    def keys(self, rows: Rows) -> list[pa.Array]:
-        """The key columns of these rows."""
-        return self._codec.decode([word.read()[0][rows] for word in self._words])
-
-    def key_words(self, path: Sequence[int]) -> tuple[Words, Mask]:
-        """One fixed-width key column (or struct field) as raw int64 by row number, and where it is not null.
-
-        Args:
-            path: the key column's position, then field positions. Dead rows are included: see ``rows``.
-        """
-        word, bit = self._codec.place_of(path)
-        return self._words[word].read()[0], (self._words[0].read()[0] >> bit) & 1 == 0
-
-    def capture(self) -> TableCapture:
-        """The content now, by reference. Costs microseconds; the first write to each value column afterwards copies
-        that column."""
-        return TableCapture(
-            schema=stored_schema(self.schema),
-            keys=self._codec.frozen(),
-            words=tuple(word.read()[0] for word in self._words),
-            groups=self._groups.read()[0],
-            live=self._live.capture()[0],
-            values=tuple(value.capture() for value in self.values),
-        )
-
-    def snapshot(self) -> pa.RecordBatch:
-        """The content now as a batch: ``__key_group`` ascending first, then the table's columns."""
-        return self.capture().batch
-
-    def restore(self, batch: pa.RecordBatch) -> None:
-        """Replace the content by a snapshot's (or several ones' put together: keys must be distinct)."""
-        self.clear()
-        if batch.num_rows == 0:
-            return
-        columns = batch.columns[1:]
-        keys = columns[: len(self._key_schema)]
-        rows = self.locate(keys, batch.num_rows)
-        for vector, column in zip(self.values, columns[len(keys) :], strict=True):
-            vector.set(rows, column)
-
-    def _stored_words(self) -> list[npt.NDArray[Any]]:
-        return [word.raw for word in self._words]
-
-    def _append(self, keys: Sequence[pa.Array], words: Sequence[Words]) -> Rows:
-        count = len(words[0])
-        start = self._live.size
-        if not self._index.has_room(count):
-            self._rebuild_index(count)
-        for vector in [*self._words, self._groups, self._live, *self.values]:
-            vector.extend(count)
-        rows = np.arange(start, start + count)
-        for vector, word in zip(self._words, words, strict=True):
-            vector.raw[start : start + count] = word
-        self._groups.raw[start : start + count] = groups_of(keys[: self._spread_by], count, self._max_parallelism)
-        self._live.raw[start : start + count] = 1
-        self._index.insert(rows, words)
-        self._count += count
-        return rows
-
-    def _rebuild_index(self, more: int) -> None:
-        rows = self.rows()
-        self._index = HashIndex(len(rows) + more)
-        self._index.insert(rows, [word.read()[0][rows] for word in self._words])
-
-    def _squeeze(self) -> None:
-        """Move the live rows to the front of new arrays and forget interned values nobody uses any more."""
-        rows, values = self.rows(), self.values
-        keys = self.keys(rows)
-        self.clear()
-        if len(rows):
-            created = self.locate(keys, len(rows))
-            self.values = [vector.select(rows[np.argsort(created)]) for vector in values]
+NO_ROW = -1
+"""Where ``TableRows.rows`` has no row for a key."""
 
 
 @dataclass(frozen=True)
-class TableCapture:
-    """One moment of a table as references to arrays that never change. ``batch`` may be asked for on any thread."""
+class TableSpec:
+    """What a table holds.
+
+    Attributes:
+        schema: key columns, then value columns.
+        key_count: how many columns are the key; 0 makes a table of at most one row.
+        max_parallelism: the number of key groups.
+        fills: what the raw values (see ``Vector``) of a new row start with, by value column; such a row's values are
+            null. None: zeros.
+        spread_by: how many leading key columns decide the key group, as those of the edge that brings the rows; None:
+            all of them.
+        event_time: the key column, then field positions in a struct, that holds the moment (a timestamp) which
+            ``take_due`` goes by. Rows where it is null are never due.
+        marks: the first value column (bool) tells which rows were written to since they were last taken: ``edit`` sets
+            it, ``take_marked`` and ``clear_marks`` clear it. It is stored with the rest.
+    """
 
     schema: pa.Schema
-    keys: FrozenKeys
-    words: tuple[Words, ...]
-    groups: npt.NDArray[np.int16]
-    live: npt.NDArray[np.int8]
-    values: tuple[tuple[npt.NDArray[Any], Mask], ...]
+    key_count: int
+    max_parallelism: int
+    fills: tuple[object, ...] | None = None
+    spread_by: int | None = None
+    event_time: tuple[int, ...] | None = None
+    marks: bool = False
 
-    @cached_property
-    def batch(self) -> pa.RecordBatch:
-        """The rows, by key group, then in order of creation."""
-        rows = np.flatnonzero(self.live)
-        rows = rows[np.argsort(self.groups[rows], kind="stable")]
-        columns = [pa.array(self.groups[rows])]
-        columns += self.keys.decode([word[rows] for word in self.words])
-        kinds = self.schema.types[len(columns) :]
-        columns += [
-            arrow_of(data[rows], valid[rows], kind) for (data, valid), kind in zip(self.values, kinds, strict=True)
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+    @property
+    def key_schema(self) -> pa.Schema:
+        return pa.schema([self.schema.field(position) for position in range(self.key_count)])
+
+    @property
+    def value_fields(self) -> list[pa.Field]:
+        return [self.schema.field(position) for position in range(self.key_count, len(self.schema))]
 
 
-class CapturedTables(Mapping[str, pa.RecordBatch]):
-    """``OperatorState.tables`` whose batches are put together when they are first read, off the subtask's thread."""
+@dataclass(frozen=True)
+class TableRows:
+    """Some rows of a table.
 
-    def __init__(self, captures: Mapping[str, TableCapture]) -> None:
-        self._captures = dict(captures)
+    Attributes:
+        rows: for each row, its place in the vectors of ``values``. From ``edit`` and ``find``: one per key that was
+            asked for, the same place for the same key; ``NO_ROW`` for a key that is not there.
+        values: the value columns. Only from ``edit`` may they be written to, and only at ``rows``; vectors may be
+            longer than that.
+        keys: the key columns, one value per element of ``rows``; empty from ``edit`` and ``find``, whose caller has
+            them.
+        marked: which of ``rows`` are marked; None if the table has no marks, and from ``edit`` and ``find``.
+    """
 
-    def __getitem__(self, name: str) -> pa.RecordBatch:
-        return self._captures[name].batch
+    rows: Rows
+    values: Sequence[Vector]
+    keys: Sequence[pa.Array] = ()
+    marked: Mask | None = None
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._captures)
 
+class KeyedTable(ABC):
+    """Owned by one thread, its subtask's; only captures are read elsewhere.
+
+    Keys are equal in Spark's sense: null equals null, NaN equals NaN, -0.0 equals 0.0, inside structs as well; keys
+    come back with floats normalised so. Key columns may be of any fixed-width type, decimals, strings, binaries,
+    structs of these. Values may be of any Arrow type that Spark knows, nested ones included.
+
+    Every method leaves the table consistent for a capture: a row that was taken is not in it any more.
+    """
+
+    spec: TableSpec
+
+    @abstractmethod
     def __len__(self) -> int:
-        return len(self._captures)
+        """The rows."""
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """An estimate of the memory in use, in bytes; of a backend that keeps rows elsewhere, without these."""
+
+    @abstractmethod
+    def edit(self, keys: Sequence[pa.Array], count: int) -> AbstractContextManager[TableRows]:
+        """The rows of these keys, to be written to in the ``with`` block; absent keys get a new row (see ``fills``).
+
+        What was written counts when the block ends; if it ends by an exception, the rows of these keys hold anything.
+        No other call in between.
+
+        Args:
+            keys: the key columns, each of length ``count``; the same key may occur several times.
+            count: their length.
+        """
+
+    @abstractmethod
+    def find(self, keys: Sequence[pa.Array], count: int) -> TableRows:
+        """The rows of these keys, ``NO_ROW`` where there is none; to be read before the next call."""
+
+    @abstractmethod
+    def remove(self, keys: Sequence[pa.Array], count: int) -> int:
+        """Remove the rows of these keys; absent and repeated ones are passed over. Returns how many there were."""
+
+    @abstractmethod
+    def take_due(self, until_us: int, at_once: int) -> Iterator[TableRows]:
+        """Remove the rows whose event time is at or below ``until_us``, by event time ascending, at most ``at_once``
+        per
+        step: they are gone just before they are yielded. Nothing but captures in between. Costs next to nothing if none
+        is due.
+
+        Rows of equal time come in an order that depends on the table's history alone.
+        """
+
+    @abstractmethod
+    def take_marked(self, at_once: int) -> Iterator[TableRows]:
+        """The marked rows, at most ``at_once`` per step; their marks are cleared just before they are yielded. Nothing
+        but captures in between."""
+
+    @property
+    @abstractmethod
+    def has_marks(self) -> bool:
+        """Whether any row is marked."""
+
+    @abstractmethod
+    def clear_marks(self) -> None:
+        """Clear every mark."""
+
+    @abstractmethod
+    def scan(self, at_once: int, first: int = 0, last: int | None = None) -> Iterator[TableRows]:
+        """All rows of key groups ``[first, last]`` (by default of all), at most ``at_once`` per step. Nothing but
+        captures in between."""
+
+    @abstractmethod
+    def capture(self) -> TableCapture:
+        """The content now."""
+
+    @abstractmethod
+    def load(self, pieces: Iterable[StoredRows]) -> None:
+        """Fill an empty table, once, before anything else: pieces in order, the later one wins. A base piece holds no
+        key that an earlier piece holds. This is capture 0 of the table."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give up everything, captures included. Idempotent."""
+
+
+class StateBackend(ABC):
+    """Makes the tables of one subtask. ``close`` after all of them."""
+
+    @abstractmethod
+    def create_table(self, name: str, spec: TableSpec) -> KeyedTable:
+        """An empty table; ``name`` is unique in the subtask."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Nothing of it stays, files included. Idempotent."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -12,6 +12,7 @@ from penstock.snapshot.catalog import plan_restore
 from penstock.snapshot.driver import unread_splits
 from penstock.snapshot.model import SnapshotMetadata
 from penstock.snapshot.restore import load_inflight, load_restore
+from penstock.state.capture import StoredRows
 from penstock.testing.chance import Chance
 from penstock.testing.driver import SimulatedDriver
 from penstock.testing.ends import check_end
@@ -150,7 +151,7 @@ class _Cold:
                 restore = load_restore(manifest, store)
                 name = f"v{manifest.vertex}[{manifest.index}]"
                 for operator_id, state in restore.operators.items():
-                    tables = {table: batch.to_pydict() for table, batch in state.tables.items()}
+                    tables = {table: _rows(pieces) for table, pieces in state.tables.items()}
                     content[f"{name} {operator_id}"] = tables, dict(state.scalars)
                 content[f"{name} watermarks"] = dict(restore.channel_watermarks)
                 content[f"{name} rows in"] = restore.rows_in
@@ -159,3 +160,8 @@ class _Cold:
                     for batch in load_inflight(store, entry):
                         rows += batch.to_pylist()
         return content
+
+
+def _rows(pieces: Iterable[StoredRows]) -> list[dict[str, object]]:
+    """All rows of a table, by key group and then as they are stored."""
+    return [row for piece in pieces for row in piece.batch.to_pylist()]

@@ -8,7 +8,7 @@ formats in which a snapshot stores it. The outcome has to be the same. A failure
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from random import Random
@@ -19,9 +19,10 @@ import pyarrow as pa
 
 from penstock.connectors.base import EpochCommit, Sink, SinkContext, SinkWriter, Source, SourceReader, Split
 from penstock.graph.model import OperatorSpec
-from penstock.operators.base import OperatorContext, OperatorState, Plain
+from penstock.operators.base import OperatorContext, Plain, RestoredState, ScalarPart
 from penstock.runtime.chain import Chain, open_stages
 from penstock.snapshot.blobs import apart, joined
+from penstock.state.capture import StoredRows, TableCapture
 from penstock.testing.failure import SimulationFailure
 
 SCHEDULES = 50
@@ -128,7 +129,7 @@ class _ChainRun:
         """As before a barrier: the epoch ends, then the state is taken."""
         self._chain.finish_epoch()
         states = {
-            operator_id: ({name: _to_bytes(table) for name, table in state.tables.items()}, _json(dict(state.scalars)))
+            operator_id: ({name: _stored(table) for name, table in state.tables.items()}, _json(dict(state.scalars)))
             for operator_id, state in self._chain.snapshot().items()
         }
         self._stored = _Stored(states, self._watermark_us, list(self._left), len(self._rows))
@@ -136,8 +137,9 @@ class _ChainRun:
     def _restore(self, stored: _Stored, closing: ExitStack) -> None:
         """What came after the snapshot never happened."""
         states = {
-            operator_id: OperatorState(
-                {name: _from_bytes(data) for name, data in tables.items()}, msgspec.json.decode(scalars)
+            operator_id: RestoredState(
+                {name: _pieces(data) for name, data in tables.items()},
+                [ScalarPart(0, MAX_PARALLELISM - 1, msgspec.json.decode(scalars))],
             )
             for operator_id, (tables, scalars) in stored.states.items()
         }
@@ -149,7 +151,7 @@ class _ChainRun:
         if self._watermark_us is not None:
             self._chain.watermark(self._watermark_us)
 
-    def _open(self, states: Mapping[str, OperatorState], closing: ExitStack) -> None:
+    def _open(self, states: Mapping[str, RestoredState], closing: ExitStack) -> None:
         def context(operator_id: str) -> OperatorContext:
             return OperatorContext(operator_id, 0, 1, MAX_PARALLELISM)
 
@@ -333,13 +335,16 @@ def _json(value: Any) -> bytes:
     return msgspec.json.encode(value)
 
 
-def _to_bytes(table: pa.RecordBatch) -> bytes:
+def _stored(table: TableCapture) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_batch(table)
+        for batch in table.base(0, MAX_PARALLELISM - 1):
+            writer.write_batch(batch)
+    table.release()
     return bytes(sink.getvalue())
 
 
-def _from_bytes(data: bytes) -> pa.RecordBatch:
+def _pieces(data: bytes) -> Iterator[StoredRows]:
     with pa.ipc.open_stream(data) as reader:
-        return reader.read_next_batch()
+        for batch in reader:
+            yield StoredRows(batch, is_delta=False)

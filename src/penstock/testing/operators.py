@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from penstock.graph.model import OperatorSpec
-from penstock.operators.base import Operator, OperatorState
+from penstock.operators.base import Operator, RestoredState
+from penstock.state.capture import WholeTable
 from penstock.testing.rows import MS, ROW, state_rows, state_schema, state_table
 from penstock.testing.tap import Tapped, Workload
 
@@ -85,11 +86,11 @@ class Count(Tapped):
             counts.append(count)
         yield self.stamp.batch(origins, keys, times, counts)
 
-    def tables(self) -> dict[str, pa.RecordBatch]:
+    def tables(self) -> dict[str, WholeTable]:
         return {"counts": state_table(COUNTS, list(self._counts.items()), self._max_parallelism)}
 
-    def restore_tables(self, state: OperatorState) -> None:
-        self._counts = dict(state_rows(state.tables["counts"]))  # type: ignore[arg-type]
+    def restore_tables(self, state: RestoredState) -> None:
+        self._counts = dict(state_rows(state.rows("counts")))  # type: ignore[arg-type]
 
 
 class Window(Tapped):
@@ -120,12 +121,12 @@ class Window(Tapped):
                 [0] * len(places),
             )
 
-    def tables(self) -> dict[str, pa.RecordBatch]:
+    def tables(self) -> dict[str, WholeTable]:
         rows = [(key, window, count) for (key, window), count in self._counts.items()]
         return {"windows": state_table(WINDOWS, rows, self._max_parallelism)}
 
-    def restore_tables(self, state: OperatorState) -> None:
-        self._counts = {(key, window): count for key, window, count in state_rows(state.tables["windows"])}
+    def restore_tables(self, state: RestoredState) -> None:
+        self._counts = {(key, window): count for key, window, count in state_rows(state.rows("windows"))}
 
 
 class Sort(Tapped):
@@ -149,12 +150,12 @@ class Sort(Tapped):
             times, keys, origins = (list(column) for column in zip(*passed, strict=True))
             yield self.stamp.batch(origins, keys, times, [0] * len(passed))
 
-    def tables(self) -> dict[str, pa.RecordBatch]:
+    def tables(self) -> dict[str, WholeTable]:
         rows = [(key, time, origin) for time, key, origin in self._waiting]
         return {"waiting": state_table(WAITING, rows, self._max_parallelism)}
 
-    def restore_tables(self, state: OperatorState) -> None:
-        self._waiting = [(time, key, origin) for key, time, origin in state_rows(state.tables["waiting"])]
+    def restore_tables(self, state: RestoredState) -> None:
+        self._waiting = [(time, key, origin) for key, time, origin in state_rows(state.rows("waiting"))]
 
 
 class Join(Tapped):
@@ -178,7 +179,7 @@ class Join(Tapped):
             joined, of_keys, at = (list(column) for column in zip(*pairs, strict=True))
             yield self.stamp.batch(joined, of_keys, at, [0] * len(pairs))
 
-    def tables(self) -> dict[str, pa.RecordBatch]:
+    def tables(self) -> dict[str, WholeTable]:
         return {
             name: state_table(
                 WAITING,
@@ -188,7 +189,7 @@ class Join(Tapped):
             for name, side in zip(("left", "right"), self._sides, strict=True)
         }
 
-    def restore_tables(self, state: OperatorState) -> None:
+    def restore_tables(self, state: RestoredState) -> None:
         for name, side in zip(("left", "right"), self._sides, strict=True):
-            for key, time, origin in state_rows(state.tables[name]):
+            for key, time, origin in state_rows(state.rows(name)):
                 side.setdefault((key, time), []).append(origin)

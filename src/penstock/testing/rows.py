@@ -8,7 +8,7 @@ not look at shares a column of two longs (origin and note, via and seq), because
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.operators.base import KEY_GROUP_COLUMN
+from penstock.state.capture import KEY_GROUP_COLUMN, WholeTable
 from penstock.state.hashing import key_groups
 
 _LONG, _TWO_LONGS = pa.int64(), pa.binary(16)
@@ -86,14 +86,15 @@ def state_schema(*names: str) -> pa.Schema:
     return pa.schema([(KEY_GROUP_COLUMN, pa.int16()), *((name, pa.int64()) for name in names)])
 
 
-def state_table(schema: pa.Schema, rows: Sequence[Sequence[int]], max_parallelism: int) -> pa.RecordBatch:
+def state_table(schema: pa.Schema, rows: Sequence[Sequence[int]], max_parallelism: int) -> WholeTable:
     """Rows without their key group (the key is first) as a table sorted by key group."""
     groups = np.array([group_of(row[0], max_parallelism) for row in rows], np.int16)
     order = np.argsort(groups, kind="stable")
     longs = np.array(rows, np.int64).reshape(-1, len(schema) - 1).T
-    return pa.RecordBatch.from_arrays([pa.array(column[order]) for column in (groups, *longs)], schema=schema)
+    columns = [pa.array(column[order]) for column in (groups, *longs)]
+    return WholeTable(pa.RecordBatch.from_arrays(columns, schema=schema))
 
 
-def state_rows(table: pa.RecordBatch) -> list[tuple[int, ...]]:
+def state_rows(pieces: Iterable[pa.RecordBatch]) -> list[tuple[int, ...]]:
     """The rows of a table without their key group."""
-    return list(zip(*(column.to_pylist() for column in table.columns[1:]), strict=True))
+    return [row for table in pieces for row in zip(*(column.to_pylist() for column in table.columns[1:]), strict=True)]

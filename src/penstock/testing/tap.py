@@ -15,7 +15,8 @@ from typing import Protocol
 import pyarrow as pa
 
 from penstock.ids import SubtaskId
-from penstock.operators.base import Operator, OperatorContext, OperatorState, Plain
+from penstock.operators.base import Operator, OperatorContext, OperatorState, Plain, RestoredState
+from penstock.state.capture import WholeTable
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.rows import batch_of, columns_of, via_of
 
@@ -114,11 +115,11 @@ class Tapped(Operator):
         self._watermark_us = watermark_us
         return self.due(watermark_us)
 
-    def tables(self) -> dict[str, pa.RecordBatch]:
+    def tables(self) -> dict[str, WholeTable]:
         """The operator's own state."""
         return {}
 
-    def restore_tables(self, state: OperatorState) -> None:
+    def restore_tables(self, state: RestoredState) -> None:
         """Take the operator's own state back."""
 
     def snapshot(self) -> OperatorState:
@@ -129,7 +130,7 @@ class Tapped(Operator):
         }
         return OperatorState(self.tables(), scalars)
 
-    def restore(self, state: OperatorState) -> None:
+    def restore(self, state: RestoredState) -> None:
         emitted, watermark_us, received = (state.scalars[name] for name in (EMITTED, WATERMARK, RECEIVED))
         assert isinstance(emitted, int)
         assert isinstance(received, dict)
@@ -173,7 +174,7 @@ class SourceStamp(Operator):
     def snapshot(self) -> OperatorState:
         return OperatorState(scalars={EMITTED: self._stamp.emitted})
 
-    def restore(self, state: OperatorState) -> None:
+    def restore(self, state: RestoredState) -> None:
         emitted = state.scalars[EMITTED]
         assert isinstance(emitted, int)
         self._stamp.emitted = emitted
