@@ -85,7 +85,9 @@ class Edge:
     """A connection with channels.
 
     Attributes:
-        key_columns: positions in ``schema``, for HASH only.
+        key_columns: positions in ``schema``: what HASH spreads rows by (without any, all go to one subtask). On a
+            FORWARD edge, what the producer's rows are spread by already; on a BROADCAST edge, whose key groups a row
+            matters to. Empty there if there is no such thing.
         port: which of the producer's outputs goes over it: "" is what its last operator yields, others are filled by
             ``OperatorContext.emit``. Watermarks and barriers go over all of them.
         exchange_id: stable over restarts, as operator ids are; "" where nobody gave one.
@@ -99,6 +101,11 @@ class Edge:
     key_columns: tuple[int, ...] = ()
     port: str = ""
     exchange_id: str = ""
+
+    @property
+    def keyed(self) -> bool:
+        """Whether the key group of a row says which consumer subtask it is for."""
+        return self.kind is EdgeKind.HASH or bool(self.key_columns)
 
     @property
     def identity(self) -> str:

@@ -68,10 +68,12 @@ class ScalarPart:
     """The scalars of one subtask that took a snapshot.
 
     Attributes:
+        index: which one it was.
         first, last: the key groups that it had and that are this subtask's now, both inclusive; of an operator in front
             of which rows are not hashed it says nothing.
     """
 
+    index: int
     first: int
     last: int
     scalars: Mapping[str, Plain]
@@ -86,10 +88,12 @@ class RestoredState:
             be applied. Each may be iterated over once, and is read from storage while it is.
         parts: scalars of the subtasks of the snapshot whose successor this one is; several, or none, if the
             parallelism was another one.
+        rescaled: it was.
     """
 
     tables: Mapping[str, Iterable[StoredRows]] = field(default_factory=dict)
     parts: Sequence[ScalarPart] = ()
+    rescaled: bool = False
 
     @property
     def scalars(self) -> Mapping[str, Plain]:
@@ -154,6 +158,15 @@ class Operator(ABC):
     def emitted_watermark(self) -> int | None:
         """The watermark this operator generates itself, or None if it only passes its input's on."""
         return None
+
+    def reached_watermark(self) -> int | None:
+        """How far event time was seen to come here, or None: where all sources go once they are dry. Above
+        ``emitted_watermark`` only after a restore at another parallelism, while others may still be behind."""
+        return self.emitted_watermark()
+
+    def hold_watermark(self, held: bool) -> None:  # noqa: B027
+        """While held, what is read does not raise the watermark that is generated here: several splits that were read
+        side by side before are read one after the other now, and none must make another one's rows late."""
 
     def advance_generated(self, watermark_us: int) -> None:  # noqa: B027
         """All sources ran dry with this global maximum: an operator that generates the watermark rises to it."""

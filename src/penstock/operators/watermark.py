@@ -9,10 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.graph.model import OperatorSpec
-from penstock.operators.base import Operator, OperatorState, RestoredState
+from penstock.operators.base import Operator, OperatorState, Plain, RestoredState
 from penstock.protocol.elements import END_OF_TIME_US
 
 _MICROS_PER_MILLI = 1_000
+_WATERMARK, _REACHED, _HELD = "watermark_us", "reached_us", "held"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,11 +33,17 @@ class WatermarkSpec(OperatorSpec):
 
 class WatermarkOperator(Operator):
     """The watermark is the largest event time, floored to milliseconds as ``EventTimeWatermarkExec`` does, less the
-    delay. It only rises, starts unset and is kept in the snapshot. Null event times are passed on and ignored."""
+    delay. It only rises, starts unset and is kept in the snapshot. Null event times are passed on and ignored.
+
+    Restored at another parallelism, everybody goes on from the least of all: splits change hands, and what is left of
+    one is not late because its new reader was ahead.
+    """
 
     def __init__(self, spec: WatermarkSpec) -> None:
         self._spec = spec
         self._watermark_us: int | None = None
+        self._reached_us: int | None = None
+        self._held = False
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         times = batch.column(self._spec.column)
@@ -56,14 +63,30 @@ class WatermarkOperator(Operator):
     def emitted_watermark(self) -> int | None:
         return self._watermark_us
 
+    def reached_watermark(self) -> int | None:
+        return self._reached_us
+
+    def hold_watermark(self, held: bool) -> None:
+        self._held = held
+
     def advance_generated(self, watermark_us: int) -> None:
-        if self._watermark_us is None or watermark_us > self._watermark_us:
+        if not self._held and (self._watermark_us is None or watermark_us > self._watermark_us):
             self._watermark_us = watermark_us
+        if self._reached_us is None or watermark_us > self._reached_us:
+            self._reached_us = watermark_us
 
     def snapshot(self) -> OperatorState:
-        return OperatorState(scalars={"watermark_us": self._watermark_us})
+        return OperatorState(scalars={_WATERMARK: self._watermark_us, _REACHED: self._reached_us, _HELD: self._held})
 
     def restore(self, state: RestoredState) -> None:
-        stored = state.scalars.get("watermark_us")
-        assert stored is None or isinstance(stored, int)
-        self._watermark_us = stored
+        emitted = [_moment(part.scalars.get(_WATERMARK)) for part in state.parts]
+        reached = [_moment(part.scalars.get(_REACHED, part.scalars.get(_WATERMARK))) for part in state.parts]
+        known = [moment for moment in emitted if moment is not None]
+        self._watermark_us = min(known) if known and len(known) == len(emitted) else None
+        self._reached_us = max((moment for moment in reached if moment is not None), default=None)
+        self._held = any(part.scalars.get(_HELD, False) for part in state.parts)
+
+
+def _moment(stored: Plain) -> int | None:
+    assert stored is None or isinstance(stored, int)
+    return stored

@@ -52,6 +52,9 @@ def pending_commits(
             for epoch, message in subtask.pending_messages.items():
                 if committed_epoch < epoch <= checkpoint:
                     found.setdefault((epoch, sinks[subtask.vertex]), {})[subtask.index] = message
+            for kept in subtask.inherited_messages:
+                if committed_epoch < kept.epoch <= checkpoint:
+                    found.setdefault((kept.epoch, sinks[subtask.vertex]), {})[kept.index] = kept.message
     return [
         PendingCommit(epoch, operator_id, dict(sorted(messages.items())))
         for (epoch, operator_id), messages in sorted(found.items())

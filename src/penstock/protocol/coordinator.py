@@ -86,7 +86,7 @@ class Coordinator:
 
     Args:
         policy: intervals and bounds; replaceable with ``PolicyChanged``.
-        parallelism: how many slots have to acknowledge.
+        parallelism: how many slots have to acknowledge, unless a Generation is opened with another number.
         ledger: the epochs that await their commit.
     """
 
@@ -201,6 +201,7 @@ class Coordinator:
             raise self._violation(event)
         self._ledger.recovered(event.committed, event.pending, event.restored)
         self._generation = event.generation
+        self._parallelism = event.parallelism or self._parallelism
         self._running = False
         self._next_checkpoint = event.next_checkpoint
         self._reserved_until = event.reserved_until

@@ -53,7 +53,8 @@ class PolicyChanged:
 
 @dataclass(frozen=True)
 class GenerationOpened:
-    """The log holds ``generation-opened``. ``restored``: the checkpoint that is restored, 0 for a first start."""
+    """The log holds ``generation-opened``. ``restored``: the checkpoint that is restored, 0 for a first start.
+    ``parallelism``: how many slots it has; None: as before."""
 
     generation: GenerationId
     restored: CheckpointId
@@ -61,6 +62,7 @@ class GenerationOpened:
     reserved_until: CheckpointId
     committed: CommitPoint = NOTHING_COMMITTED
     pending: tuple[PendingCommit, ...] = ()
+    parallelism: int | None = None
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,10 @@ class Ending:
         self._since = self._complete = None
         self._waits_for_answer = False
 
+    def rescaled(self, subtasks: int) -> None:
+        """Between two Generations: the next one has so many."""
+        self._subtasks = subtasks
+
     def subtask_finished(self, subtask: SubtaskId, next_checkpoint: CheckpointId, now_ms: float) -> None:
         """A subtask of this Generation has said so. ``next_checkpoint``: the id that the next trigger will get."""
         self._finished[subtask] = None

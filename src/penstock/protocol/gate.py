@@ -128,9 +128,11 @@ class InputGate:
         if isinstance(element, Buffer):
             self._give_floating()
 
-    def loaded(self, entry: InflightEntry, batches: Sequence[Payload]) -> None:
-        """Recovered batches, as asked for."""
-        self.recovered.loaded(entry, batches)
+    def loaded(self, entry: InflightEntry, batches: Sequence[Payload], reached: Sequence[Sequence[int]] = ()) -> None:
+        """Recovered batches, as asked for; see ``RecoveredRows.loaded``."""
+        self.recovered.loaded(entry, batches, reached)
+        if self.recovered.drained:
+            self._give_floating()
 
     def poll(self, max_rows: int, now_ms: float | None = None) -> Consumed | None:
         """Consume the next thing; channels take turns. None: nothing to consume now.

@@ -3,6 +3,8 @@
 Entries come in restore order. As many are asked for ahead as fit into what the gate's budget leaves, one at least; each
 takes the bytes of its whole section until its last row is read, since its batches are views of it. A checkpoint taken
 meanwhile re-references what was not read, in its old layer, with the row range narrowed.
+
+Of a narrowed entry only some rows are this consumer's, perhaps none. How far it was read is counted in all of its rows.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ class RecoveredRows:
         self.budget = 0
         self.reserved_bytes = 0
         self._reserved: deque[int] = deque()
-        self._loaded: deque[deque[Payload]] = deque()
+        self._loaded: deque[deque[tuple[Payload, Sequence[int] | None]]] = deque()
         self._read_in_first = 0
         self._offset = 0
         self.loaded_bytes = 0
@@ -67,27 +69,35 @@ class RecoveredRows:
             asked.append(entry)
         return asked
 
-    def loaded(self, entry: InflightEntry, batches: Sequence[Payload]) -> None:
-        """Take over the rows of the oldest entry that was asked for and is not here yet."""
+    def loaded(self, entry: InflightEntry, batches: Sequence[Payload], reached: Sequence[Sequence[int]] = ()) -> None:
+        """Take over the rows of the oldest entry that was asked for and is not here yet.
+
+        Args:
+            reached: of a narrowed entry, for each row of each batch, how many of the entry's rows are dealt with once
+                this one is read.
+        """
         position = len(self._loaded)
         rows = sum(b.num_rows for b in batches)
         asked = len(self._reserved)
-        if position >= asked or self._entries[position] != entry or rows != entry.rows:
+        whole = [len(r) for r in reached] == [b.num_rows for b in batches] if entry.narrowed else rows == entry.rows
+        if position >= asked or self._entries[position] != entry or not whole:
             raise ProtocolViolation("recovered rows", f"{position} of {asked} asked loaded", f"{rows} rows of {entry}")
-        self._loaded.append(deque(b for b in batches if b.num_rows))
+        marks = reached if entry.narrowed else [None] * len(batches)
+        self._loaded.append(deque((b, r) for b, r in zip(batches, marks, strict=True) if b.num_rows))
         loaded = sum(self._measure(b) for b in batches if b.num_rows)
         self.loaded_bytes += loaded
         # A compressed section is larger in memory.
         grown = max(0, loaded - self._reserved[position])
         self._reserved[position] += grown
         self.reserved_bytes += grown
+        self._leave_what_is_read()
 
     def take(self, max_rows: int) -> RowRange | None:
         """At most ``max_rows`` rows of the oldest batch; None while it is being loaded."""
         if not self._loaded:
             return None
         entry, batches = self._entries[0], self._loaded[0]
-        batch = batches[0]
+        batch, reached = batches[0]
         rows = min(max_rows, batch.num_rows - self._offset)
         channel = ChannelId(entry.edge, entry.producer, entry.consumer)
         start = entry.row_start + self._read_in_first
@@ -98,18 +108,21 @@ class RecoveredRows:
             f"{channel} recovered {entry.section.identity}[{start}:+{rows}]",
         )
         self._offset += rows
-        self._read_in_first += rows
-        self.rows_left -= rows
+        self._read_in_first = start - entry.row_start + rows if reached is None else int(reached[self._offset - 1])
+        self.rows_left -= self._read_in_first - (start - entry.row_start)
         if self._offset == batch.num_rows:
             self.loaded_bytes -= self._measure(batch)
             batches.popleft()
             self._offset = 0
-        if not batches:
-            self._entries.popleft()
+        self._leave_what_is_read()
+        return taken
+
+    def _leave_what_is_read(self) -> None:
+        while self._loaded and not self._loaded[0]:
             self._loaded.popleft()
+            self.rows_left -= self._entries.popleft().rows - self._read_in_first
             self.reserved_bytes -= self._reserved.popleft()
             self._read_in_first = 0
-        return taken
 
     def carried(self) -> list[InflightEntry]:
         """What is not read yet, in restore order, ranges narrowed, layers kept."""

@@ -145,6 +145,16 @@ class Chain:
         generated = [w for s in self._stages if (w := s.operator.emitted_watermark()) is not None]
         return max(generated, default=None)
 
+    def hold_watermark(self, held: bool) -> None:
+        """See ``Operator``."""
+        for stage in self._stages:
+            stage.operator.hold_watermark(held)
+
+    def reached_watermark(self) -> int | None:
+        """How far event time was seen to come by operators of this chain that generate watermarks."""
+        reached = [w for s in self._stages if (w := s.operator.reached_watermark()) is not None]
+        return max(reached, default=None)
+
     def finish_epoch(self) -> None:
         """Let each operator in order yield what belongs before the barrier."""
         for index, stage in enumerate(self._stages):

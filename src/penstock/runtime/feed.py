@@ -39,6 +39,16 @@ class SourceFeed:
         for split in splits:
             reader.add_split(split)
         self._unfinished = tuple(reader.snapshot())
+        self._restored = frozenset(split.split_id for split in self._unfinished)
+        self.one_by_one = len(self._restored) > 1 and not reader.side_by_side
+        """Several splits were restored, from as many readers, and are read one after the other."""
+
+    @property
+    def caught_up(self) -> bool:
+        """What was restored is read, or will never be."""
+        if self._restored:
+            self._restored &= {split.split_id for split in self._unfinished}
+        return not self._restored
 
     @property
     def wake_at_ms(self) -> float | None:

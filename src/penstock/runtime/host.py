@@ -104,10 +104,11 @@ class SourceEnded:
 
 @dataclass(frozen=True, slots=True)
 class RecoveredLoaded:
-    """The batches of one in-flight entry, asked for with ``SubtaskHost.load``, in order; ``cost`` in bytes."""
+    """The batches of one in-flight entry, asked for with ``SubtaskHost.load``, in order; see ``OwnRows``."""
 
     entry: InflightEntry
     batches: Sequence[object]
+    reached: Sequence[Sequence[int]] = ()
 
 
 InboxEvent = (

@@ -10,7 +10,7 @@ from penstock.ids import SubtaskId
 from penstock.logs import daemon_thread
 from penstock.runtime.host import RecoveredLoaded
 from penstock.snapshot.model import InflightEntry
-from penstock.snapshot.restore import load_inflight
+from penstock.snapshot.narrowing import load_own
 from penstock.snapshot.store import Store
 
 
@@ -48,8 +48,8 @@ class Loader:
         try:
             while (item := self._work.get()) is not None:
                 subtask, entry = item
-                batches = load_inflight(self._store, entry, self._graph.edge(entry.edge).schema)
-                self._deliver(subtask, RecoveredLoaded(entry, batches))
-                del item, batches
+                own = load_own(self._store, entry, self._graph)
+                self._deliver(subtask, RecoveredLoaded(entry, own.batches, own.reached))  # type: ignore[arg-type]
+                del item, own
         except Exception as problem:  # noqa: BLE001 - handed on, whatever it is
             self._on_crash(problem)

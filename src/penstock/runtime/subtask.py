@@ -152,6 +152,7 @@ class Subtask:
         self._activity = Activity(clock)
         self._epoch_ends: dict[CheckpointId, _EpochEnd] = {}
         self._pending_messages = dict(restore.pending_messages)
+        self._inherited_messages = list(restore.inherited_messages)
         self._committed_epoch = 0
         self._source_ended = False
         self.finished = False
@@ -233,6 +234,8 @@ class Subtask:
         chain = Chain(stages, self._emit, self.outputs.watermark)
         if self.gate.watermark_us is not None:
             chain.watermark(self.gate.watermark_us)
+        if self._feed is not None and self._feed.one_by_one:
+            chain.hold_watermark(True)
         return chain
 
     # -- control ------------------------------------------------------------------------------------------------------
@@ -277,8 +280,8 @@ class Subtask:
                     self._chain.advance_generated(watermark_us)
             case SourceEnded():
                 self._source_ended = True
-            case RecoveredLoaded(entry, batches):
-                self.gate.loaded(entry, batches)  # type: ignore[arg-type]
+            case RecoveredLoaded(entry, batches, reached):
+                self.gate.loaded(entry, batches, reached)  # type: ignore[arg-type]
             case _:
                 assert_never(event)
 
@@ -370,6 +373,7 @@ class Subtask:
                 messages,
                 end.rows_in,
                 metrics,
+                [kept for kept in self._inherited_messages if kept.epoch > self._committed_epoch],
             )
         )
 
@@ -377,6 +381,7 @@ class Subtask:
         self._committed_epoch = max(self._committed_epoch, epoch)
         for known in [e for e in self._pending_messages if e <= self._committed_epoch]:
             del self._pending_messages[known]
+        self._inherited_messages = [kept for kept in self._inherited_messages if kept.epoch > self._committed_epoch]
 
     # -- work ---------------------------------------------------------------------------------------------------------
 
@@ -528,7 +533,9 @@ class Subtask:
         for entry in self.gate.recovered.to_load():
             self._host.load(self.subtask, entry)
         if self._feed is not None and self._settled:
-            self._feed.ask(self._chain.generated_watermark())
+            if self._feed.caught_up:
+                self._chain.hold_watermark(False)
+            self._feed.ask(self._chain.reached_watermark())
 
     def _pump(self) -> None:
         for channel, element in self.outputs.pump(self._now_ms):

@@ -20,6 +20,7 @@ from penstock.snapshot.model import (
     SnapshotMetadata,
     SubtaskManifest,
 )
+from penstock.snapshot.rescale import rescale
 from penstock.snapshot.sections import check_reference, data_path, read_verified
 from penstock.snapshot.store import Store, checked_path
 
@@ -195,13 +196,14 @@ def plan_restore(metadata: SnapshotMetadata, graph: JobGraph, committed_epoch: i
     epochs up to ``committed_epoch`` are left out.
 
     Raises:
-        LocationError: the snapshot was taken at another parallelism.
+        LocationError: the snapshot was taken with another number of key groups.
     """
-    if (metadata.parallelism, metadata.max_parallelism) != (graph.parallelism, graph.max_parallelism):
+    if metadata.max_parallelism != graph.max_parallelism:
         raise LocationError(
-            f"{metadata.id} was taken with parallelism {metadata.parallelism} of {metadata.max_parallelism} key groups;"
-            f" the query has {graph.parallelism} of {graph.max_parallelism}"
+            f"{metadata.id} was taken with maxParallelism {metadata.max_parallelism}, which cannot be changed; the "
+            f"query has {graph.max_parallelism}: set spark.penstock.maxParallelism={metadata.max_parallelism}"
         )
+    metadata = rescale(metadata, graph)
     manifests = [subtask for slot in sorted(metadata.slots, key=lambda s: s.slot) for subtask in slot.subtasks]
     by_consumer: dict[tuple[int, int], list[InflightEntry]] = {}
     for manifest in manifests:
@@ -210,9 +212,15 @@ def plan_restore(metadata: SnapshotMetadata, graph: JobGraph, committed_epoch: i
     plan: list[list[SubtaskManifest]] = [[] for _ in range(graph.parallelism)]
     for manifest in manifests:
         entries = by_consumer.pop((manifest.vertex, manifest.index), [])
-        messages = {epoch: m for epoch, m in manifest.pending_messages.items() if epoch > committed_epoch}
         plan[manifest.index].append(
-            msgspec.structs.replace(manifest, inflight=sorted(entries, key=_restore_order), pending_messages=messages)
+            msgspec.structs.replace(
+                manifest,
+                inflight=sorted(entries, key=_restore_order),
+                pending_messages={
+                    epoch: m for epoch, m in manifest.pending_messages.items() if epoch > committed_epoch
+                },
+                inherited_messages=[kept for kept in manifest.inherited_messages if kept.epoch > committed_epoch],
+            )
         )
     if by_consumer:
         raise CorruptSnapshot(f"{metadata.id} holds in-flight rows for {sorted(by_consumer)}, which have no manifest")

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from penstock.errors import ProtocolViolation
 from penstock.graph.keygroups import owned_range
-from penstock.graph.model import EdgeKind, JobGraph
+from penstock.graph.model import JobGraph
 from penstock.ids import ChannelId, CheckpointId, GenerationId, SubtaskId
 from penstock.protocol.elements import Captured, Side
 from penstock.snapshot.handover import SubtaskCapture
@@ -139,6 +139,7 @@ class CheckpointWriter:
             channel_watermarks={f"{c.edge}:{c.producer}": us for c, us in sorted(capture.channel_watermarks.items())},
             pending_messages=dict(sorted(capture.pending_messages.items())),
             rows_in=capture.rows_in,
+            inherited_messages=list(capture.inherited_messages),
         )
         part.metrics = capture.metrics
         part.carried = capture.carried
@@ -244,8 +245,8 @@ class CheckpointWriter:
 
 
 def key_groups_of(graph: JobGraph, channel: ChannelId) -> tuple[int, int]:
-    """The key groups whose rows can lie on a channel, both inclusive: the consumer's on a hash edge, else all."""
-    if graph.edge(channel.edge).kind is EdgeKind.HASH:
+    """The key groups for which rows can lie on a channel, both inclusive: the consumer's on a keyed edge, else all."""
+    if graph.edge(channel.edge).keyed:
         return owned_range(channel.consumer, graph.parallelism, graph.max_parallelism)
     return 0, graph.max_parallelism - 1
 

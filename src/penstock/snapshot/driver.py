@@ -16,6 +16,7 @@ that the owner gives are positive.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -73,6 +74,11 @@ class DriverCore:
         return self._coordinator.generation
 
     @property
+    def graph(self) -> JobGraph:
+        """The job at the parallelism of the current Generation."""
+        return self._graph
+
+    @property
     def assigners(self) -> Sequence[sp.SplitAssigner]:
         """For their figures only, by vertex; empty between two Generations."""
         return [self._assigners[vertex] for vertex in sorted(self._assigners)]
@@ -113,18 +119,22 @@ class DriverCore:
 
     # -- the brain -----------------------------------------------------------------------------------------------
 
-    def open(self, *, checksums: bool = True) -> list[w.Output]:
+    def open(self, *, checksums: bool = True, parallelism: int | None = None) -> list[w.Output]:
         """Begin the next Generation; none may be running.
 
         Args:
             checksums: verify every byte of the snapshot that is restored, not lengths only.
+            parallelism: of this Generation and those after it; None: as before.
         """
         if self._opening or self._assigners or self._running:
             raise ProtocolViolation("driver", f"Generation {self.generation} is alive", "open")
         self._opening = True
+        if parallelism is not None and parallelism != self._graph.parallelism:
+            self._graph = replace(self._graph, parallelism=parallelism)
+            self._ending.rescaled(len(self._graph.vertices) * parallelism)
         first = self.generation == 0
         next_checkpoint = None if first else self._coordinator.next_checkpoint
-        return [w.OpenGeneration(self._coordinator.committed, next_checkpoint, checksums)]
+        return [w.OpenGeneration(self._coordinator.committed, next_checkpoint, checksums, self._graph.parallelism)]
 
     def handle(self, event: w.DriverEvent, now_ms: float) -> list[w.Output]:
         """Take one event; the outputs are to be carried out in order.
@@ -180,6 +190,7 @@ class DriverCore:
             event.reserved_until,
             event.committed,
             event.pending,
+            self._graph.parallelism,
         )
         outputs = self._coordinate(opened, now_ms)
         self._captures.clear()

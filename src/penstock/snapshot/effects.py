@@ -7,6 +7,7 @@ source on one. Nothing here decides anything about checkpoints; a failure become
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import msgspec
 
@@ -136,6 +137,8 @@ class DriverEffects:
     # -- the log lane ----------------------------------------------------------------------------------------------
 
     def _open(self, work: w.OpenGeneration) -> w.GenerationReady:
+        if work.parallelism is not None:
+            self._graph = replace(self._graph, parallelism=work.parallelism)
         if not self._generation:
             for committer in self._committers.values():
                 committer.open(self._query_id)

@@ -9,7 +9,7 @@ from penstock.connectors.base import Split
 from penstock.ids import ChannelId, CheckpointId, SubtaskId
 from penstock.operators.base import OperatorState, RestoredState
 from penstock.protocol.elements import Captured
-from penstock.snapshot.model import CaptureMetrics, InflightEntry
+from penstock.snapshot.model import CaptureMetrics, InflightEntry, InheritedMessage
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class SubtaskCapture:
     pending_messages: Mapping[int, bytes]
     rows_in: int
     metrics: CaptureMetrics
+    inherited_messages: Sequence[InheritedMessage] = ()
 
 
 @dataclass(frozen=True)
@@ -42,3 +43,4 @@ class SubtaskRestore:
     channel_watermarks: Mapping[ChannelId, int]
     pending_messages: Mapping[int, bytes]
     rows_in: int
+    inherited_messages: Sequence[InheritedMessage] = ()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.errors import CorruptSnapshot, LocationError, NotYet
+from penstock.errors import CorruptSnapshot, LocationError
 from penstock.graph.model import JobGraph
 from penstock.snapshot.catalog import FOLDER as SNAPSHOTS_FOLDER
 from penstock.snapshot.envelope import open_envelope, seal_envelope
@@ -141,18 +141,12 @@ def compare_identity(old: QueryIdentity, new: QueryIdentity) -> None:
 
     Raises:
         PlanChanged: with the table of what changed.
-        NotYet: only the parallelism differs.
     """
     changed = differences(old, new)
     if old.max_parallelism != new.max_parallelism:
         changed.append(Difference("maxParallelism", str(old.max_parallelism), str(new.max_parallelism)))
     if changed:
         raise plan_changed(changed)
-    if old.parallelism != new.parallelism:
-        raise NotYet(
-            f"the snapshots were taken with parallelism {old.parallelism}, the query has {new.parallelism}: changing it"
-            f" is not possible yet; set spark.penstock.parallelism={old.parallelism}"
-        )
 
 
 def claim_identity(store: Store, identity: QueryIdentity) -> QueryIdentity:
@@ -162,7 +156,7 @@ def claim_identity(store: Store, identity: QueryIdentity) -> QueryIdentity:
         The stored identity: its ``query_id`` is the query's, whatever ``identity`` proposed.
 
     Raises:
-        PlanChanged, NotYet: see ``compare_identity``.
+        PlanChanged: see ``compare_identity``.
         LocationError: ``query.json`` is of a later release.
         CorruptSnapshot: it is damaged.
     """

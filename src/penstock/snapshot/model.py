@@ -43,6 +43,10 @@ class InflightEntry(msgspec.Struct, frozen=True):
     """Rows ``[row_start, row_start + rows)`` of a section holding one channel's captured batches in order.
 
     Restored wholly at the consumer, ordered by (layer, side: consumer before producer, list order).
+
+    Attributes:
+        narrowed: the consumer was another one when this was written: rows of other key groups than ``[key_group_first,
+            key_group_last]`` are among these rows and are not for this one. They are told apart by the edge's key.
     """
 
     layer: int
@@ -55,6 +59,7 @@ class InflightEntry(msgspec.Struct, frozen=True):
     key_group_first: int
     key_group_last: int
     section: SectionRef
+    narrowed: bool = False
 
 
 class CommitPoint(msgspec.Struct, frozen=True):
@@ -72,6 +77,25 @@ class CommitPoint(msgspec.Struct, frozen=True):
 NOTHING_COMMITTED = CommitPoint()
 
 
+class InheritedMessage(msgspec.Struct, frozen=True):
+    """A sink's commit message that subtask ``index`` staged, when there were more subtasks; somebody else keeps it now.
+    An epoch is staged at one parallelism, so that it has one message per index."""
+
+    epoch: int
+    index: int
+    message: bytes
+
+
+class ScalarShare(msgspec.Struct, frozen=True):
+    """What subtask ``index`` of a snapshot had in scalars, by operator id, for its successor in key groups ``[first,
+    last]``."""
+
+    index: int
+    first: int
+    last: int
+    scalars: dict[str, dict[str, Plain]]
+
+
 class SubtaskManifest(msgspec.Struct, frozen=True):
     """Everything of one subtask in one snapshot.
 
@@ -81,6 +105,8 @@ class SubtaskManifest(msgspec.Struct, frozen=True):
         channel_watermarks: by ``edge:producer``, the last watermark processed on that input channel.
         pending_messages: epoch -> sink commit message, for every epoch not known committed, this one included.
         rows_in: rows this subtask consumed in its life (for progress figures).
+        inherited_messages: of subtasks that are not there any more, for epochs not known committed.
+        shares: only in what a slot restores at another parallelism than the snapshot's, instead of ``scalars``.
     """
 
     vertex: int
@@ -92,6 +118,8 @@ class SubtaskManifest(msgspec.Struct, frozen=True):
     channel_watermarks: dict[str, int] = {}
     pending_messages: dict[int, bytes] = {}
     rows_in: int = 0
+    inherited_messages: list[InheritedMessage] = []
+    shares: list[ScalarShare] = []
 
 
 class CaptureMetrics(msgspec.Struct, frozen=True):

@@ -31,8 +31,7 @@ _IN_FLIGHT = (
 
 
 def relocate(metadata: SnapshotMetadata, graph: JobGraph, committed_epoch: int) -> SnapshotMetadata:
-    """The snapshot with the numbers of ``graph``; itself where they are the same, or where another
-    parallelism is refused anyway.
+    """The snapshot with the numbers of ``graph``, at its own parallelism; itself where they are the same.
 
     Args:
         metadata: what is to be restored.
@@ -43,7 +42,7 @@ def relocate(metadata: SnapshotMetadata, graph: JobGraph, committed_epoch: int) 
         PlanChanged: a state, rows in flight or uncommitted output would be lost; with the table of what changed.
     """
     old, new = metadata.plan, plan_of(graph)
-    if old is None or old == new or metadata.parallelism != graph.parallelism:
+    if old is None or old == new:
         return metadata
     changed = differences(old, new)
     if changed:
@@ -61,7 +60,8 @@ def _check_removed_sinks(
         if operator["role"] == "sink" and operator_id not in new.operators
     }
     for subtask in (subtask for slot in metadata.slots for subtask in slot.subtasks):
-        if subtask.vertex in removed and any(epoch > committed_epoch for epoch in subtask.pending_messages):
+        epochs = [*subtask.pending_messages, *(kept.epoch for kept in subtask.inherited_messages)]
+        if subtask.vertex in removed and any(epoch > committed_epoch for epoch in epochs):
             raise PlanChanged(
                 f"output {removed[subtask.vertex]} has rows that are staged and not committed yet: start the query "
                 "with it once more, and leave it out after its next commit"
@@ -129,6 +129,7 @@ class _Move:
             channel_watermarks=dict(self._watermarks(vertex, index)),
             pending_messages={} if sink is None else sink.pending_messages,
             rows_in=0 if source is None else source.rows_in,
+            inherited_messages=[] if sink is None else sink.inherited_messages,
         )
 
     def _of(self, spec: SourceSpec | SinkSpec | None, index: int) -> SubtaskManifest | None:
@@ -146,7 +147,7 @@ class _Move:
             if old is None:
                 continue
             stored = self._manifests[old["consumer"], index].channel_watermarks
-            for producer in edge.producers(index, self._graph.parallelism):
+            for producer in edge.producers(index, self._metadata.parallelism):
                 watermark = stored.get(f"{old['id']}:{producer}")
                 if watermark is not None:
                     yield f"{edge.id}:{producer}", watermark

@@ -12,7 +12,7 @@ from penstock.ids import ChannelId
 from penstock.operators.base import RestoredState, ScalarPart
 from penstock.snapshot.checkpoint_writer import BASE
 from penstock.snapshot.handover import SubtaskRestore
-from penstock.snapshot.model import InflightEntry, StateEntry, SubtaskManifest
+from penstock.snapshot.model import InflightEntry, ScalarShare, StateEntry, SubtaskManifest
 from penstock.snapshot.sections import read_section
 from penstock.snapshot.store import Store
 from penstock.state.capture import StoredRows
@@ -24,14 +24,14 @@ def load_restore(manifest: SubtaskManifest, store: Store) -> SubtaskRestore:
     tables: dict[str, dict[str, list[StateEntry]]] = {}
     for entry in manifest.states:
         tables.setdefault(entry.operator_id, {}).setdefault(entry.table, []).append(entry)
+    with_scalars = [*manifest.scalars, *(operator_id for share in manifest.shares for operator_id in share.scalars)]
     operators = {
         operator_id: RestoredState(
             {table: _load_table(store, entries) for table, entries in tables.get(operator_id, {}).items()},
-            [ScalarPart(0, MAX_KEY_GROUPS - 1, manifest.scalars[operator_id])]
-            if operator_id in manifest.scalars
-            else [],
+            _parts(manifest, operator_id),
+            rescaled=bool(manifest.shares),
         )
-        for operator_id in dict.fromkeys([*tables, *manifest.scalars])
+        for operator_id in dict.fromkeys([*tables, *with_scalars])
     }
     return SubtaskRestore(
         operators=operators,
@@ -42,7 +42,17 @@ def load_restore(manifest: SubtaskManifest, store: Store) -> SubtaskRestore:
         },
         pending_messages=manifest.pending_messages,
         rows_in=manifest.rows_in,
+        inherited_messages=manifest.inherited_messages,
     )
+
+
+def _parts(manifest: SubtaskManifest, operator_id: str) -> list[ScalarPart]:
+    own = [ScalarShare(manifest.index, 0, MAX_KEY_GROUPS - 1, manifest.scalars)] if manifest.scalars else []
+    return [
+        ScalarPart(share.index, share.first, share.last, share.scalars[operator_id])
+        for share in manifest.shares or own
+        if operator_id in share.scalars
+    ]
 
 
 def load_inflight(store: Store, entry: InflightEntry, schema: pa.Schema | None = None) -> list[pa.RecordBatch]:
@@ -90,4 +100,14 @@ def _load_table(store: Store, entries: list[StateEntry]) -> Iterator[StoredRows]
         if rows != entry.rows:
             raise CorruptSnapshot(f"section {entry.section.identity!r} has {rows} rows instead of {entry.rows}")
         for batch in batches:
-            yield StoredRows(batch, is_delta=False)
+            own = _own_rows(batch, entry)
+            if own.num_rows:
+                yield StoredRows(own, is_delta=False)
+
+
+def _own_rows(batch: pa.RecordBatch, entry: StateEntry) -> pa.RecordBatch:
+    """Those of the entry's key groups, by which a section is sorted."""
+    groups = batch.column(0).to_numpy()
+    first = groups.searchsorted(entry.key_group_first, "left")
+    behind = groups.searchsorted(entry.key_group_last, "right")
+    return batch.slice(first, behind - first)

@@ -26,11 +26,13 @@ class OpenGeneration:
         committed: what this driver knows to be committed beyond the log.
         next_checkpoint: this driver's next id, or None for its first Generation: then ids start beyond all reserved.
         checksums: verify every byte of the snapshot, not lengths only.
+        parallelism: of the Generation; None: as the graph has it.
     """
 
     committed: CommitPoint = NOTHING_COMMITTED
     next_checkpoint: CheckpointId | None = None
     checksums: bool = True
+    parallelism: int | None = None
     lane: str = LOG_LANE
 
 

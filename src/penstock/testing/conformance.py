@@ -139,7 +139,7 @@ class _ChainRun:
         states = {
             operator_id: RestoredState(
                 {name: _pieces(data) for name, data in tables.items()},
-                [ScalarPart(0, MAX_PARALLELISM - 1, msgspec.json.decode(scalars))],
+                [ScalarPart(0, 0, MAX_PARALLELISM - 1, msgspec.json.decode(scalars))],
             )
             for operator_id, (tables, scalars) in stored.states.items()
         }

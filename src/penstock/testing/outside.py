@@ -216,11 +216,10 @@ class Outside:
             if any(c >= permit.epoch for c in self.log.passed_over):
                 return False
             raise SimulationFailure(f"epoch {permit.epoch} becomes visible before a snapshot covers it", "epochs")
-        promised = {
-            subtask.index: subtask.pending_messages[permit.epoch]
-            for slot in self.log.complete[covering].slots
-            for subtask in slot.subtasks
-            if subtask.vertex == vertex and permit.epoch in subtask.pending_messages
+        subtasks = [s for slot in self.log.complete[covering].slots for s in slot.subtasks if s.vertex == vertex]
+        promised = {s.index: s.pending_messages[permit.epoch] for s in subtasks if permit.epoch in s.pending_messages}
+        promised |= {
+            kept.index: kept.message for s in subtasks for kept in s.inherited_messages if kept.epoch == permit.epoch
         }
         if promised != dict(permit.messages):
             raise SimulationFailure(

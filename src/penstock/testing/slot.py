@@ -33,7 +33,8 @@ from penstock.runtime.subtask import Subtask
 from penstock.runtime.wiring import window_into
 from penstock.snapshot import work as w
 from penstock.snapshot.model import InflightEntry, SubtaskManifest
-from penstock.snapshot.restore import load_inflight, load_restore
+from penstock.snapshot.narrowing import load_own
+from penstock.snapshot.restore import load_restore
 from penstock.testing.links import Link
 from penstock.testing.promptness import Promptness
 from penstock.testing.routine import Routine, call_of
@@ -403,15 +404,14 @@ class SimulatedSlot:
             if not self._loads:
                 return False
             entry = self._loads[0][1]
-            schema = self.world.graph.edge(entry.edge).schema
-            self._loading = call_of(load_inflight, self.world.store, entry, schema)
+            self._loading = call_of(load_own, self.world.store, entry, self.world.graph)
         routine = self._loading
         done = self.blocks(routine)
         if done:
             self._loading = None
             subtask, entry = self._loads.popleft()
             self.world.figures.count("restored in-flight rows", entry.rows)
-            self._inboxes[subtask.vertex].append(RecoveredLoaded(entry, routine.result))
+            self._inboxes[subtask.vertex].append(RecoveredLoaded(entry, routine.result.batches, routine.result.reached))
         return done is not None and (done is False or bool(self._loads))
 
     def _clock_s(self) -> float:

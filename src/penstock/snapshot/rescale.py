@@ -1,0 +1,195 @@
+"""A snapshot taken at one parallelism as a snapshot at another: who gets what. Nothing is read or written.
+
+What belongs to key groups goes to their new owners: state, rows in flight on edges whose rows are told apart by key (an
+entry that has several new owners is *narrowed* for each), and how far event time was. What does not is dealt out:
+splits one by one, rows in flight on other edges entry by entry among the successors of the subtask they were for.
+Order holds per key and producer, because a channel's entries keep their order wherever they go and are processed
+before anything new. (FLIP-76 and FLIP-27 for the same question in Flink.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+
+import msgspec
+
+from penstock.connectors.base import Split
+from penstock.errors import CorruptSnapshot
+from penstock.graph.keygroups import owned_range
+from penstock.graph.model import JobGraph, Vertex
+from penstock.snapshot.model import (
+    InflightEntry,
+    InheritedMessage,
+    ScalarShare,
+    SlotManifest,
+    SnapshotMetadata,
+    StateEntry,
+    SubtaskManifest,
+)
+
+Range = tuple[int, int]
+"""Key groups, both inclusive."""
+
+
+def rescale(metadata: SnapshotMetadata, graph: JobGraph) -> SnapshotMetadata:
+    """The snapshot at the parallelism of ``graph``, whose vertices and edges it is of; itself where that is its own.
+
+    Raises:
+        CorruptSnapshot: a subtask is missing in it.
+    """
+    if metadata.parallelism == graph.parallelism:
+        return metadata
+    return _Rescale(metadata, graph).rescaled()
+
+
+def successors(index: int, before: int, after: int) -> list[int]:
+    """Which of ``after`` subtasks go on with what one of ``before`` had, where keys say nothing: at least one, and none
+    goes on with another's if there are enough for all."""
+    own = [new for new in range(after) if new * before // after == index]
+    return own or [index * after // before]
+
+
+class _Rescale:
+    """Between the parallelism of ``metadata`` and that of ``graph``."""
+
+    def __init__(self, metadata: SnapshotMetadata, graph: JobGraph) -> None:
+        self._metadata = metadata
+        self._graph = graph
+        self._before, self._after = metadata.parallelism, graph.parallelism
+        self._ranges = [owned_range(index, self._before, graph.max_parallelism) for index in range(self._before)]
+        self._manifests = {(m.vertex, m.index): m for slot in metadata.slots for m in slot.subtasks}
+        self._inflight: dict[tuple[int, int], list[InflightEntry]] = {}
+
+    def rescaled(self) -> SnapshotMetadata:
+        self._spread_inflight()
+        subtasks = {vertex.id: self._subtasks(vertex) for vertex in self._graph.vertices}
+        slots = [
+            SlotManifest(index, [subtasks[vertex.id][index] for vertex in self._graph.vertices])
+            for index in range(self._after)
+        ]
+        return msgspec.structs.replace(self._metadata, slots=slots, parallelism=self._after)
+
+    # -- rows in flight ---------------------------------------------------------------------------------------------
+
+    def _spread_inflight(self) -> None:
+        """In the order of the metadata, which is the order of restoring."""
+        dealt: dict[tuple[int, int], int] = {}
+        for slot in sorted(self._metadata.slots, key=lambda s: s.slot):
+            for entry in (entry for subtask in slot.subtasks for entry in subtask.inflight):
+                edge = self._graph.edge(entry.edge)
+                if edge.keyed:
+                    found = list(self._narrowed(entry))
+                else:
+                    heirs = successors(entry.consumer, self._before, self._after)
+                    turn = dealt[edge.id, entry.consumer] = dealt.get((edge.id, entry.consumer), -1) + 1
+                    found = [msgspec.structs.replace(entry, consumer=heirs[turn % len(heirs)])]
+                for one in found:
+                    self._inflight.setdefault((edge.consumer, one.consumer), []).append(one)
+
+    def _narrowed(self, entry: InflightEntry) -> Iterator[InflightEntry]:
+        mine = entry.key_group_first, entry.key_group_last
+        for index in range(self._after):
+            common = _common(mine, self._owned(index))
+            if common is not None:
+                yield msgspec.structs.replace(
+                    entry,
+                    consumer=index,
+                    key_group_first=common[0],
+                    key_group_last=common[1],
+                    narrowed=entry.narrowed or common != mine,
+                )
+
+    # -- subtasks -----------------------------------------------------------------------------------------------------
+
+    def _subtasks(self, vertex: Vertex) -> list[SubtaskManifest]:
+        old = [self._manifest(vertex.id, index) for index in range(self._before)]
+        splits = _dealt([manifest.splits for manifest in old], self._after)
+        inherited = self._inherited(old)
+        keyed = any(edge.keyed for edge in self._graph.inputs(vertex.id))
+        return [
+            SubtaskManifest(
+                vertex.id,
+                index,
+                states=[entry for manifest in old for entry in self._states(manifest, index)],
+                inflight=self._inflight.get((vertex.id, index), []),
+                splits=splits[index],
+                channel_watermarks=self._watermarks(vertex, index, old, keyed),
+                pending_messages=old[index].pending_messages if index < self._before else {},
+                rows_in=sum(m.rows_in for m in old if successors(m.index, self._before, self._after)[0] == index),
+                inherited_messages=inherited[index],
+                shares=list(self._shares(old, index, keyed)),
+            )
+            for index in range(self._after)
+        ]
+
+    def _manifest(self, vertex: int, index: int) -> SubtaskManifest:
+        manifest = self._manifests.get((vertex, index))
+        if manifest is None:
+            raise CorruptSnapshot(f"{self._metadata.id} says nothing of subtask {index} of vertex {vertex}")
+        return manifest
+
+    def _states(self, manifest: SubtaskManifest, index: int) -> Iterator[StateEntry]:
+        """What it had of its own key groups: what it may have held of others was a copy."""
+        common = _common(self._ranges[manifest.index], self._owned(index))
+        for entry in manifest.states:
+            narrowed = None if common is None else _common(common, (entry.key_group_first, entry.key_group_last))
+            if narrowed is not None:
+                yield msgspec.structs.replace(entry, key_group_first=narrowed[0], key_group_last=narrowed[1])
+
+    def _shares(self, old: Sequence[SubtaskManifest], index: int, keyed: bool) -> Iterator[ScalarShare]:
+        """Without keys there is no telling whose successor is whose: everybody hears of all."""
+        for manifest in old:
+            common = _common(self._ranges[manifest.index], self._owned(index)) if keyed else self._all_groups
+            if common is not None:
+                yield ScalarShare(manifest.index, *common, manifest.scalars)
+
+    def _watermarks(self, vertex: Vertex, index: int, old: Sequence[SubtaskManifest], keyed: bool) -> dict[str, int]:
+        """A channel stands where the least of those stood that brought its rows before; nowhere, if one of them did."""
+        forebears = [m for m in old if not keyed or _common(self._ranges[m.index], self._owned(index)) is not None]
+        watermarks: dict[str, int] = {}
+        for edge in self._graph.inputs(vertex.id):
+            stood = [
+                manifest.channel_watermarks.get(f"{edge.id}:{producer}")
+                for manifest in forebears
+                for producer in edge.producers(manifest.index, self._before)
+            ]
+            known = [watermark for watermark in stood if watermark is not None]
+            if len(known) == len(stood):
+                watermarks |= {f"{edge.id}:{p}": min(known) for p in edge.producers(index, self._after)}
+        return watermarks
+
+    def _inherited(self, old: Sequence[SubtaskManifest]) -> list[list[InheritedMessage]]:
+        inherited: list[list[InheritedMessage]] = [[] for _ in range(self._after)]
+        for manifest in old:
+            heir = inherited[manifest.index % self._after]
+            heir += manifest.inherited_messages
+            if manifest.index >= self._after:
+                messages = sorted(manifest.pending_messages.items())
+                heir += [InheritedMessage(epoch, manifest.index, message) for epoch, message in messages]
+        return inherited
+
+    def _owned(self, index: int) -> Range:
+        return owned_range(index, self._after, self._graph.max_parallelism)
+
+    @property
+    def _all_groups(self) -> Range:
+        return 0, self._graph.max_parallelism - 1
+
+
+def _common(one: Range, other: Range) -> Range | None:
+    first, last = max(one[0], other[0]), min(one[1], other[1])
+    return (first, last) if first <= last else None
+
+
+def _dealt(readers: Sequence[Sequence[Split]], count: int) -> list[list[Split]]:
+    """The splits of all readers, the first ones first, dealt out to ``count`` readers; those with a home go there."""
+    dealt: list[list[Split]] = [[] for _ in range(count)]
+    splits = [split for turn in zip_longest(*readers) for split in turn if split is not None]
+    homeless = (split for split in splits if split.home is None)
+    for number, split in enumerate(homeless):
+        dealt[number % count].append(split)
+    for split in splits:
+        if split.home is not None:
+            dealt[split.home % count].append(split)
+    return dealt
