@@ -145,7 +145,7 @@ class PipelineBuilder:
         """What follows runs behind ``position``, in the same slot, and belongs to ``output``."""
         self.output = output
         self.schema, self.partitioned_by = position.schema, position.partitioned_by
-        self._begin(position, EdgeKind.FORWARD, (), self.operator_id("forward"))
+        self._begin(position, EdgeKind.FORWARD, position.partitioned_by or (), self.operator_id("forward"))
 
     def end(self, output: int) -> None:
         """The sink of ``output`` goes here."""

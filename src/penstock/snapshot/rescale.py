@@ -17,7 +17,7 @@ import msgspec
 from penstock.connectors.base import Split
 from penstock.errors import CorruptSnapshot
 from penstock.graph.keygroups import owned_range
-from penstock.graph.model import JobGraph, Vertex
+from penstock.graph.model import Edge, EdgeKind, JobGraph, Vertex
 from penstock.snapshot.model import (
     InflightEntry,
     InheritedMessage,
@@ -79,7 +79,7 @@ class _Rescale:
             for entry in (entry for subtask in slot.subtasks for entry in subtask.inflight):
                 edge = self._graph.edge(entry.edge)
                 if edge.keyed:
-                    found = list(self._narrowed(entry))
+                    found = list(self._narrowed(entry, edge))
                 else:
                     heirs = successors(entry.consumer, self._before, self._after)
                     turn = dealt[edge.id, entry.consumer] = dealt.get((edge.id, entry.consumer), -1) + 1
@@ -87,7 +87,8 @@ class _Rescale:
                 for one in found:
                     self._inflight.setdefault((edge.consumer, one.consumer), []).append(one)
 
-    def _narrowed(self, entry: InflightEntry) -> Iterator[InflightEntry]:
+    def _narrowed(self, entry: InflightEntry, edge: Edge) -> Iterator[InflightEntry]:
+        """Broadcast rows lay with everybody: of each copy only that remains which mattered to the keys it lay with."""
         mine = entry.key_group_first, entry.key_group_last
         for index in range(self._after):
             common = _common(mine, self._owned(index))
@@ -97,7 +98,7 @@ class _Rescale:
                     consumer=index,
                     key_group_first=common[0],
                     key_group_last=common[1],
-                    narrowed=entry.narrowed or common != mine,
+                    narrowed=entry.narrowed or common != mine or edge.kind is EdgeKind.BROADCAST,
                 )
 
     # -- subtasks -----------------------------------------------------------------------------------------------------

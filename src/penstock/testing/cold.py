@@ -7,11 +7,13 @@ from typing import Any
 
 import msgspec
 
+from penstock.graph.model import JobGraph
 from penstock.protocol.elements import Alignment
 from penstock.snapshot.catalog import plan_restore
 from penstock.snapshot.driver import unread_splits
 from penstock.snapshot.model import SnapshotMetadata
-from penstock.snapshot.restore import load_inflight, load_restore
+from penstock.snapshot.narrowing import load_own
+from penstock.snapshot.restore import load_restore
 from penstock.state.capture import StoredRows
 from penstock.testing.chance import Chance
 from penstock.testing.driver import SimulatedDriver
@@ -22,11 +24,14 @@ from penstock.testing.job import build_job
 from penstock.testing.log_watch import LogWatch
 from penstock.testing.outside import Outside
 from penstock.testing.reference import expected_output
+from penstock.testing.rescaled_books import RescaledBooks
 from penstock.testing.settings import Settings
 from penstock.testing.store import SimulatedStore
 from penstock.testing.world import World
 
 MAX_STEPS = 20_000
+RESCALE_CHANCE = 0.6
+PARALLELISMS = (1, 2, 3, 4, 6)
 ECHO_CHANCE = 0.4
 """How often the snapshot is first restored, taken anew before anything is processed, and compared."""
 
@@ -34,10 +39,11 @@ ECHO_CHANCE = 0.4
 class Cut:
     """Everything outside of the query's processes, at one moment. ``metadata``: the newest snapshot's."""
 
-    def __init__(self, files: dict[str, bytes], outside: Outside, log: LogWatch) -> None:
+    def __init__(self, files: dict[str, bytes], outside: Outside, log: LogWatch, books: RescaledBooks) -> None:
         self.metadata = log.complete[log.lineage[-1]]
         self.files = files
         self.outside = outside
+        self.books = books.copy()
         self.log = LogWatch(SimulatedStore(), Figures())
         log.copy_to(self.log)
 
@@ -64,9 +70,11 @@ def run_cold(settings: Settings, chance: Chance, figures: Figures, cut: Cut) -> 
         until_available=False,
         drain=None,
         arrival_ms=0,
+        parallelisms=_parallelisms(settings, chance),
     )
     chance.note(f"cold: {cut.metadata.id}")
     figures.count("restored cold")
+    figures.count("restored cold at another parallelism", quick.parallelisms not in ((), (cut.metadata.parallelism,)))
     figures.count("restored cold: a drain to be carried through", any(s.drained for s in cut.metadata.sources))
     figures.count("restored cold behind a run that was cut short", settings.cut_short)
     entries = (entry for slot in cut.metadata.slots for subtask in slot.subtasks for entry in subtask.inflight)
@@ -78,6 +86,14 @@ def run_cold(settings: Settings, chance: Chance, figures: Figures, cut: Cut) -> 
     cold.run()
 
 
+def _parallelisms(settings: Settings, chance: Chance) -> tuple[int, ...]:
+    """A snapshot restores at every parallelism."""
+    if settings.cold_parallelism is not None:
+        return (settings.cold_parallelism,)
+    anew = settings.may_rescale and chance.random.random() < RESCALE_CHANCE
+    return (chance.random.choice(PARALLELISMS),) if anew else settings.parallelisms
+
+
 class _Cold:
     def __init__(self, settings: Settings, chance: Chance, cut: Cut) -> None:
         store = SimulatedStore()
@@ -87,6 +103,8 @@ class _Cold:
         self._outside = cut.outside.copy(dict.fromkeys(expected) if self._drained else expected)
         self._world = World(settings, chance, Figures(), store, self._outside)
         cut.log.copy_to(self._world.log)
+        self._world.books = cut.books
+        self._world.log.on_complete = self._world.books.completed
         self._world.graph = build_job(settings, self._outside, self._world, self._world.commits, lambda: chance.now_ms)
         self._chance = chance
 
@@ -111,13 +129,19 @@ class _Cold:
     def echo(self, first: SnapshotMetadata) -> None:
         """Restore it, take a snapshot before anything is processed: its content is the same."""
         complete: list[SnapshotMetadata] = []
-        self._world.log.on_complete = complete.append
+
+        def completes(metadata: SnapshotMetadata) -> None:
+            complete.append(metadata)
+            self._world.books.completed(metadata)
+
+        self._world.log.on_complete = completes
         driver = SimulatedDriver("echo", self._world, checkpoints=False, takes_input=False)
         self._turns(lambda: driver.current is not None and all(slot.running for slot in driver.current.slots))
         driver.request_snapshot(Alignment.UNALIGNED, None)
         self._turns(lambda: bool(complete))
-        self._world.log.on_complete = lambda metadata: None
-        before, after = self._content(first), self._content(complete[0])
+        self._world.log.on_complete = self._world.books.completed
+        rescaled = first.parallelism != driver.core.graph.parallelism
+        before, after = (self._content(one, driver.core.graph, rescaled) for one in (first, complete[0]))
         for name in before:
             if before[name] != after.get(name):
                 raise SimulationFailure(
@@ -139,29 +163,30 @@ class _Cold:
     def _missing(self) -> list[tuple[int, int, int]]:
         return [row for table in self._outside.tables.values() for row in table.some_missing()]
 
-    def _content(self, metadata: SnapshotMetadata) -> dict[str, object]:
-        """What a snapshot holds, whatever files it lies in."""
+    def _content(self, metadata: SnapshotMetadata, graph: JobGraph, rescaled: bool) -> dict[str, object]:
+        """What a snapshot holds, whatever files it lies in and whatever parallelism it was taken at. How much subtasks
+        had emitted and received is theirs: others begin anew."""
         content: dict[str, object] = {f"source {s.vertex}": (s.state, s.drained) for s in metadata.sources}
         for source in metadata.sources:  # a split may have been handed out meanwhile
             unread = [*source.pending, *unread_splits(metadata, source.vertex)]
             content[f"source {source.vertex} unread"] = sorted(unread, key=lambda split: split.split_id)
-        store, graph = self._world.store, self._world.graph
+        store = self._world.store
         for slot in plan_restore(metadata, graph, self._world.log.view.committed_epoch):
             for manifest in slot:
                 restore = load_restore(manifest, store)
                 name = f"v{manifest.vertex}[{manifest.index}]"
                 for operator_id, state in restore.operators.items():
-                    tables = {table: _rows(pieces) for table, pieces in state.tables.items()}
-                    content[f"{name} {operator_id}"] = tables, dict(state.scalars)
+                    tables = {table: found for table, pieces in state.tables.items() if (found := _rows(pieces))}
+                    content[f"{name} {operator_id}"] = tables, {} if rescaled else dict(state.scalars)
                 content[f"{name} watermarks"] = dict(restore.channel_watermarks)
                 content[f"{name} rows in"] = restore.rows_in
                 for entry in restore.inflight:
-                    rows: Any = content.setdefault(f"{name} in flight on {entry.edge}:{entry.producer}", [])
-                    for batch in load_inflight(store, entry):
+                    for batch in load_own(store, entry, graph).batches:
+                        rows: Any = content.setdefault(f"{name} in flight on {entry.edge}:{entry.producer}", [])
                         rows += batch.to_pylist()
         return content
 
 
 def _rows(pieces: Iterable[StoredRows]) -> list[dict[str, object]]:
-    """All rows of a table, by key group and then as they are stored."""
-    return [row for piece in pieces for row in piece.batch.to_pylist()]
+    """All rows of a table, in an order of their own."""
+    return sorted((row for piece in pieces for row in piece.batch.to_pylist()), key=str)

@@ -311,7 +311,9 @@ class SimulatedDriver:
     # -- Generations ----------------------------------------------------------------------------------------------
 
     def _open(self) -> bool:
-        self._carry_out(self.core.open())
+        choices = self.world.settings.parallelisms
+        parallelism = self.world.chance.random.choice(choices) if choices else None
+        self._carry_out(self.core.open(parallelism=parallelism))
         return False
 
     def _deploy(self, ready: w.GenerationReady) -> None:
@@ -322,7 +324,11 @@ class SimulatedDriver:
         layers = {entry.layer for slot in ready.slots for subtask in slot for entry in subtask.inflight}
         world.figures.count("restarts with in-flight rows", len(layers) > 0)
         world.figures.count("restarts with several layers", len(layers) > 1)
-        self.current = SimulatedGeneration(ready.generation, world, ready.slots, self._said, self._takes_input)
+        restored = ready.restored
+        if restored is not None and restored.parallelism != self.core.graph.parallelism:
+            world.figures.count(f"rescaled {'up' if restored.parallelism < self.core.graph.parallelism else 'down'}")
+            world.figures.count("rescaled with in-flight rows", len(layers) > 0)
+        self.current = SimulatedGeneration(ready, world, self.core.graph, self._said, self._takes_input)
         if world.interference is not None:
             world.interference.deployed(self.current, ready.inflight_rows)
 

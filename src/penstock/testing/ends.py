@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from penstock.snapshot.model import SnapshotMetadata
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.reference import Expected, expected_output
+from penstock.testing.rescaled_books import Past
 from penstock.testing.split_watch import emitted_rows
 
 if TYPE_CHECKING:
@@ -29,18 +30,18 @@ def check_end(world: World, driver: SimulatedDriver) -> None:
     world.figures.count("queries drained", metadata.drained)
     for vertex in driver.sources:
         _check_read(world, driver, metadata, vertex)
-    world.outside.judge(expected_at(world.settings, metadata))
+    world.outside.judge(expected_at(world.settings, metadata, world.books.of(metadata)))
 
 
-def expected_at(settings: Settings, metadata: SnapshotMetadata) -> dict[int, Expected]:
+def expected_at(settings: Settings, metadata: SnapshotMetadata, past: Past) -> dict[int, Expected]:
     """What is to be seen when a query has ended with this snapshot."""
-    read = {source.vertex: emitted_rows(metadata, source.vertex) for source in metadata.sources}
+    read = {source.vertex: emitted_rows(metadata, source.vertex, past) for source in metadata.sources}
     return expected_output(settings, read, all(source.drained for source in metadata.sources))
 
 
 def _check_read(world: World, driver: SimulatedDriver, metadata: SnapshotMetadata, vertex: int) -> None:
     """All that was there when it was frozen, and nothing that came after it ended."""
-    source, read = driver.sources[vertex], emitted_rows(metadata, vertex)
+    source, read = driver.sources[vertex], emitted_rows(metadata, vertex, world.books.of(metadata))
     if world.settings.until_available and source.frozen is None and not metadata.drained:
         raise SimulationFailure(f"source {vertex} was not frozen in a run until all is read", "ends")
     content = source.content

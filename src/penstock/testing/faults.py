@@ -189,7 +189,10 @@ class Faults:
 
     def _slow_subtask(self) -> None:
         settings = self._world.settings
-        place = self._random.randrange(len(settings.nodes)), self._random.randrange(settings.parallelism)
+        place = (
+            self._random.randrange(len(settings.nodes)),
+            self._random.randrange(settings.most_subtasks),
+        )
         self._seen("slow subtask")
         self._slow[place] = self._slowness((5.0, 50.0, 300.0))
 
@@ -198,7 +201,7 @@ class Faults:
         self._seen("blocked sinks")
         slow = self._slowness((1_000.0, 3_000.0))
         for vertex in leaves(settings.nodes):
-            for index in range(settings.parallelism):
+            for index in range(settings.most_subtasks):
                 self._slow[vertex, index] = slow
 
     def _slowness(self, costs_ms: tuple[float, ...]) -> _Slow:

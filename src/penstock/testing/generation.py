@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.ids import GenerationId
-from penstock.snapshot.model import SubtaskManifest
+from penstock.graph.model import JobGraph
+from penstock.snapshot.work import GenerationReady
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.ledger import Ledger
 from penstock.testing.links import Link
@@ -16,23 +16,25 @@ from penstock.testing.world import World
 class SimulatedGeneration:
     """
     Args:
-        manifests: what each slot restores, by index.
+        ready: what each slot restores.
+        graph: at the parallelism of this Generation.
         hear: takes what slots say, at the driver.
         takes_input: False holds all input back.
     """
 
     def __init__(
         self,
-        generation: GenerationId,
+        ready: GenerationReady,
         world: World,
-        manifests: list[list[SubtaskManifest]],
+        graph: JobGraph,
         hear: Callable[[SimulatedSlot, ToDriver], None],
         takes_input: bool = True,
     ) -> None:
-        self.generation = generation
+        self.generation = ready.generation
         self.world = world
-        self.ledger = Ledger(world, generation)
-        self.slots = [SimulatedSlot(index, self, parts, hear, takes_input) for index, parts in enumerate(manifests)]
+        self.graph = graph
+        self.ledger = Ledger(world, graph, ready)
+        self.slots = [SimulatedSlot(index, self, parts, hear, takes_input) for index, parts in enumerate(ready.slots)]
         self.links: list[Link] = []
         for producer in self.slots:
             for consumer in self.slots:

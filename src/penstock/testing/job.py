@@ -13,8 +13,8 @@ from penstock.testing.rows import KEY, ROW, TIME
 from penstock.testing.settings import Settings
 from penstock.testing.sinks import Commits, SimulatedSink
 from penstock.testing.sources import source_of
-from penstock.testing.tap import SourceStamp, Workload
-from penstock.testing.topology import Node, leaves
+from penstock.testing.tap import Inbound, Order, SourceStamp, Workload
+from penstock.testing.topology import Inlet, Node, leaves
 
 
 def build_job(
@@ -44,27 +44,38 @@ def build_job(
             consumer,
             EdgeKind(inlet.kind),
             ROW,
-            (KEY,) if inlet.kind == EdgeKind.HASH.value else (),
+            (KEY,) if inlet.kind == EdgeKind.HASH.value or _is_keyed_broadcast(settings, inlet, consumer) else (),
         )
         for number, (inlet, consumer) in enumerate(inlets)
     )
     return JobGraph(vertices, edges, settings.parallelism, settings.max_parallelism)
 
 
+def _order(settings: Settings, inlet: Inlet, consumer: int) -> Order:
+    if not settings.rescales:
+        return Order.CHANNEL
+    by_key = inlet.kind == EdgeKind.HASH.value or _is_keyed_broadcast(settings, inlet, consumer)
+    return Order.KEY if by_key else Order.NONE
+
+
+def _is_keyed_broadcast(settings: Settings, inlet: Inlet, consumer: int) -> bool:
+    return inlet.kind == EdgeKind.BROADCAST.value and settings.nodes[consumer].kind == "join"
+
+
 def _operators(settings: Settings, position: int, node: Node, workload: Workload) -> tuple[OperatorSpec, ...]:
-    producers = tuple(inlet.producer for inlet in node.inlets)
+    inputs = tuple(Inbound(inlet.producer, _order(settings, inlet, position)) for inlet in node.inlets)
     if node.kind == "source":
         watermark = WatermarkSpec(
             operator_id=f"watermark{position}", name="watermark", output_schema=ROW, column=TIME, delay_us=0
         )
         return watermark, _spec(position, "stamp", lambda: SourceStamp(position, workload))
     makers: dict[str, Callable[[], Operator]] = {
-        "relay": lambda: Relay(position, producers, workload),
-        "rekey": lambda: Rekey(position, producers, workload, settings.keys),
-        "count": lambda: Count(position, producers, workload),
-        "window": lambda: Window(position, producers, workload, settings.window_ms),
-        "sort": lambda: Sort(position, producers, workload),
-        "join": lambda: Join(position, producers, workload),
+        "relay": lambda: Relay(position, inputs, workload),
+        "rekey": lambda: Rekey(position, inputs, workload, settings.keys),
+        "count": lambda: Count(position, inputs, workload),
+        "window": lambda: Window(position, inputs, workload, settings.window_ms),
+        "sort": lambda: Sort(position, inputs, workload),
+        "join": lambda: Join(position, inputs, workload),
     }
     return (_spec(position, node.kind, makers[node.kind]),)
 

@@ -11,20 +11,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.errors import CorruptSnapshot
-from penstock.graph.model import EdgeKind
-from penstock.ids import CheckpointId, GenerationId
+from penstock.graph.model import EdgeKind, JobGraph
+from penstock.ids import CheckpointId
 from penstock.protocol.elements import Captured
 from penstock.runtime.host import SubtaskCapture
 from penstock.snapshot.model import InflightEntry
-from penstock.snapshot.restore import load_inflight
+from penstock.snapshot.narrowing import load_own
+from penstock.snapshot.work import GenerationReady
 from penstock.testing.failure import SimulationFailure
-from penstock.testing.rows import Longs, seqs_of, via_of
+from penstock.testing.rescaled_books import NOTHING, Sums, plus
+from penstock.testing.rows import Longs, name_of, seqs_of, vertex_of, vias_of
 from penstock.testing.tap import EMITTED, RECEIVED
 from penstock.testing.world import World
-
-Sums = tuple[int, int, int]
-"""Rows, the sum of their ``seq``, and the sum of squares."""
-NOTHING: Sums = (0, 0, 0)
 
 
 @dataclass
@@ -38,17 +36,17 @@ class _Books:
 
     def add(self, via: int, edge: int, consumer: int, sums: Sums) -> None:
         place = via, edge, consumer
-        known = self.accounted.get(place, NOTHING)
-        self.accounted[place] = (known[0] + sums[0], known[1] + sums[1], known[2] + sums[2])
+        self.accounted[place] = plus(self.accounted.get(place, NOTHING), sums)
 
 
 class Ledger:
     """One per Generation."""
 
-    def __init__(self, world: World, generation: GenerationId) -> None:
+    def __init__(self, world: World, graph: JobGraph, ready: GenerationReady) -> None:
         self._world = world
-        self._generation = generation
-        graph = world.graph
+        self._graph = graph
+        self._generation = ready.generation
+        self._past = world.books.opened(ready.generation, ready.restored, graph.parallelism)
         self._parts = len(graph.vertices) * graph.parallelism
         self._edges = {(edge.producer, edge.consumer): edge.id for edge in graph.edges}
         self._books: dict[CheckpointId, _Books] = {}
@@ -62,10 +60,9 @@ class Ledger:
         vertex, index = capture.subtask.vertex, capture.subtask.index
         for state in capture.operators.values():
             scalars: Mapping[str, Any] = state.scalars
-            if EMITTED in scalars:
-                books.emitted[via_of(vertex, index)] = scalars[EMITTED]
+            books.emitted |= {int(via): rows for via, rows in scalars.get(EMITTED, {}).items()}
             for via, (_, rows, total, squares) in scalars.get(RECEIVED, {}).items():
-                books.add(int(via), self._edges[int(via) // 64, vertex], index, (rows, total, squares))
+                books.add(int(via), self._edges[vertex_of(int(via)), vertex], index, (rows, total, squares))
         self._add_inflight(books, capture.inflight)
         self._add_carried(books, capture.carried)
         books.parts += 1
@@ -83,48 +80,59 @@ class Ledger:
     def _add_inflight(self, books: _Books, inflight: Iterable[Captured]) -> None:
         for captured in inflight:
             rows = captured.buffer.payload.slice(captured.offset, captured.rows)
-            via = via_of(self._world.graph.edge(captured.channel.edge).producer, captured.channel.producer)
-            books.add(via, captured.channel.edge, captured.channel.consumer, _sums(seqs_of(rows)))
+            self._add_rows(books, captured.channel.edge, captured.channel.consumer, rows)
             self._world.figures.count("captured in-flight rows", captured.rows)
 
     def _add_carried(self, books: _Books, carried: Iterable[InflightEntry]) -> None:
         for entry in carried:
-            via = via_of(self._world.graph.edge(entry.edge).producer, entry.producer)
             self._world.figures.count("carried rows", entry.rows)
+            self._world.figures.count("carried entries that were narrowed", entry.narrowed)
             try:
-                for batch in load_inflight(self._world.store, entry):
-                    books.add(via, entry.edge, entry.consumer, _sums(seqs_of(batch)))
+                for batch in load_own(self._world.store, entry, self._graph).batches:
+                    self._add_rows(books, entry.edge, entry.consumer, batch)
             except CorruptSnapshot:  # on purpose, or collected by who fenced this Generation: whoever reads it will see
                 books.readable = False
 
+    @staticmethod
+    def _add_rows(books: _Books, edge: int, consumer: int, rows: Any) -> None:
+        """All of one producer: they were on one channel."""
+        if rows.num_rows:
+            books.add(int(vias_of(rows)[0]), edge, consumer, _sums(seqs_of(rows)))
+
     def _close(self, checkpoint: CheckpointId, books: _Books) -> None:
-        graph = self._world.graph
-        for edge in graph.edges:
-            for producer in range(graph.parallelism):
-                via = via_of(edge.producer, producer)
-                emitted = _sums_to(books.emitted.get(via, 0))
-                by_consumer = [books.accounted.get((via, edge.id, c), NOTHING) for c in range(graph.parallelism)]
-                for accounted, expected in _to_compare(edge.kind, producer, by_consumer, emitted):
-                    if accounted != expected:
+        emitted = {**self._past.emitted, **books.emitted}
+        for edge in self._graph.edges:
+            for via in sorted(via for via in emitted if vertex_of(via) == edge.producer):
+                by_consumer = [books.accounted.get((via, edge.id, c), NOTHING) for c in range(self._graph.parallelism)]
+                past = self._past.received.get((via, edge.consumer), NOTHING)
+                expected = _sums_to(emitted[via])
+                for accounted, right in _to_compare(edge.kind, via % 64, by_consumer, expected, past, self._rescaled):
+                    if accounted != right:
                         raise SimulationFailure(
                             f"checkpoint {checkpoint} of Generation {self._generation}, edge {edge.id}:"
-                            f" v{edge.producer}[{producer}] had emitted {expected}, consumed and captured are"
+                            f" {name_of(via)} had emitted {right}, consumed and captured are"
                             f" {accounted} (rows, sum, sum of squares)",
                             "capture",
                         )
 
+    @property
+    def _rescaled(self) -> bool:
+        """Ever, in what this Generation goes on with."""
+        return bool(self._past.emitted)
+
 
 def _to_compare(
-    kind: EdgeKind, producer: int, by_consumer: Sequence[Sums], emitted: Sums
+    kind: EdgeKind, producer: int, by_consumer: Sequence[Sums], emitted: Sums, past: Sums, rescaled: bool
 ) -> list[tuple[tuple[int, ...], Sums]]:
-    """What has to be equal, of one producer on one edge."""
+    """What has to be equal, of one producer on one edge. Behind a rescale, broadcast rows are narrowed to key groups:
+    the output tells whether each came to all."""
     match kind:
         case EdgeKind.BROADCAST:
-            return [(accounted, emitted) for accounted in by_consumer]
-        case EdgeKind.FORWARD:
+            return [] if rescaled else [(accounted, emitted) for accounted in by_consumer]
+        case EdgeKind.FORWARD if not rescaled:
             return [(one, emitted if consumer == producer else NOTHING) for consumer, one in enumerate(by_consumer)]
         case _:
-            return [(tuple(map(sum, zip(*by_consumer, strict=True))), emitted)]
+            return [(tuple(map(sum, zip(past, *by_consumer, strict=True))), emitted)]
 
 
 def _sums(seqs: Longs) -> Sums:

@@ -12,6 +12,7 @@ from penstock.testing.mutants_commits import COMMITS
 from penstock.testing.mutants_ends import ENDS
 from penstock.testing.mutants_forward import FORWARD
 from penstock.testing.mutants_recovery import RECOVERY
+from penstock.testing.mutants_rescale import RESCALE
 from penstock.testing.mutants_snapshots import SNAPSHOTS
 from penstock.testing.mutants_sources import SOURCES
 
@@ -20,6 +21,7 @@ AREAS = {
     "channels": CHANNELS,
     "forward edges": FORWARD,
     "recovery": RECOVERY,
+    "rescaling": RESCALE,
     "epochs": COMMITS,
     "snapshots": SNAPSHOTS,
     "sources": SOURCES,

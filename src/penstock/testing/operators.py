@@ -11,7 +11,7 @@ from penstock.graph.model import OperatorSpec
 from penstock.operators.base import Operator, RestoredState
 from penstock.state.capture import WholeTable
 from penstock.testing.rows import MS, ROW, state_rows, state_schema, state_table
-from penstock.testing.tap import Tapped, Workload
+from penstock.testing.tap import Inbound, Tapped, Workload
 
 COUNTS = state_schema("key", "count")
 WINDOWS = state_schema("key", "window", "count")
@@ -59,8 +59,8 @@ class Relay(Tapped):
 class Rekey(Tapped):
     """Gives rows other keys, of their event time."""
 
-    def __init__(self, vertex: int, producers: tuple[int, ...], workload: Workload, keys: int) -> None:
-        super().__init__(vertex, producers, workload)
+    def __init__(self, vertex: int, inputs: tuple[Inbound, ...], workload: Workload, keys: int) -> None:
+        super().__init__(vertex, inputs, workload)
         self._keys = keys
 
     def rows(
@@ -73,8 +73,8 @@ class Rekey(Tapped):
 class Count(Tapped):
     """Notes on each row how many of its key came so far."""
 
-    def __init__(self, vertex: int, producers: tuple[int, ...], workload: Workload) -> None:
-        super().__init__(vertex, producers, workload)
+    def __init__(self, vertex: int, inputs: tuple[Inbound, ...], workload: Workload) -> None:
+        super().__init__(vertex, inputs, workload)
         self._counts: dict[int, int] = {}
 
     def rows(
@@ -96,8 +96,8 @@ class Count(Tapped):
 class Window(Tapped):
     """Rows per key and tumbling window of event time, once the watermark has closed it."""
 
-    def __init__(self, vertex: int, producers: tuple[int, ...], workload: Workload, length_ms: int) -> None:
-        super().__init__(vertex, producers, workload)
+    def __init__(self, vertex: int, inputs: tuple[Inbound, ...], workload: Workload, length_ms: int) -> None:
+        super().__init__(vertex, inputs, workload)
         self._length_us = length_ms * MS
         self._counts: dict[tuple[int, int], int] = {}
 
@@ -132,8 +132,8 @@ class Window(Tapped):
 class Sort(Tapped):
     """Keeps rows until the watermark has passed them, then lets them go in the order of event time."""
 
-    def __init__(self, vertex: int, producers: tuple[int, ...], workload: Workload) -> None:
-        super().__init__(vertex, producers, workload)
+    def __init__(self, vertex: int, inputs: tuple[Inbound, ...], workload: Workload) -> None:
+        super().__init__(vertex, inputs, workload)
         self._waiting: list[tuple[int, int, int]] = []
 
     def rows(
@@ -161,8 +161,8 @@ class Sort(Tapped):
 class Join(Tapped):
     """Pairs of rows of both inputs with equal key and event time; keeps all rows of both."""
 
-    def __init__(self, vertex: int, producers: tuple[int, ...], workload: Workload) -> None:
-        super().__init__(vertex, producers, workload)
+    def __init__(self, vertex: int, inputs: tuple[Inbound, ...], workload: Workload) -> None:
+        super().__init__(vertex, inputs, workload)
         self._sides: tuple[dict[tuple[int, int], list[int]], ...] = ({}, {})
 
     def rows(

@@ -69,9 +69,22 @@ def _rest(batch: Any) -> Longs:
     return longs[column.offset : column.offset + len(column)]
 
 
-def via_of(vertex: int, subtask: int) -> int:
-    """Who emitted a row, as one number."""
-    return vertex * 64 + subtask
+def vias_of(batch: Any) -> Longs:
+    vias: Longs = _rest(batch)[:, 1] // _LOW
+    return vias
+
+
+def via_of(vertex: int, subtask: int, era: int = 0) -> int:
+    """Who emitted a row, as one number. Behind a rescale a subtask is another one than before: ``era`` says which."""
+    return (era * 64 + vertex) * 64 + subtask
+
+
+def vertex_of(via: int) -> int:
+    return via // 64 % 64
+
+
+def name_of(via: int) -> str:
+    return f"v{vertex_of(via)}[{via % 64}]" + (f" of era {via // 4096}" if via >= 4096 else "")
 
 
 @cache

@@ -81,6 +81,8 @@ class Settings(msgspec.Struct, frozen=True):
         drain: from this step on users drain whatever runs.
         endless: each source is one split without an end, whatever ``bounded`` says.
         arrival_ms: how long it takes until everything is there to be found, more or less (0: it is from the beginning).
+        parallelisms: each Generation has one of these; none: all have ``parallelism``.
+        cold_parallelism: of the cold restore; None: any.
     """
 
     nodes: tuple[Node, ...]
@@ -116,6 +118,24 @@ class Settings(msgspec.Struct, frozen=True):
     drain: int | None = None
     endless: bool = False
     arrival_ms: int = 0
+    parallelisms: tuple[int, ...] = ()
+    cold_parallelism: int | None = None
+
+    @property
+    def rescales(self) -> bool:
+        return bool(self.parallelisms)
+
+    @property
+    def most_subtasks(self) -> int:
+        """That a vertex ever has."""
+        return max((self.parallelism, *self.parallelisms))
+
+    @property
+    def may_rescale(self) -> bool:
+        """How many copies a broadcast makes is for the parallelism to say, but where a join brings them together."""
+        return not any(
+            inlet.kind == "broadcast" and node.kind != "join" for node in self.nodes for inlet in node.inlets
+        )
 
     @property
     def cut_short(self) -> bool:
@@ -131,7 +151,7 @@ class Settings(msgspec.Struct, frozen=True):
     def random(seed: int) -> Settings:
         """What the seed says."""
         random = Random(f"settings {seed}")
-        return _with_end(random, _draw(random))
+        return _with_rescales(random, _with_end(random, _draw(random)))
 
     @staticmethod
     def calm(seed: int) -> Settings:
@@ -232,6 +252,14 @@ def _with_end(random: Random, settings: Settings) -> Settings:
         endless=random.random() < 0.3,
         arrival_ms=random.choice((0, 50, 300, 1_000)),
     )
+
+
+def _with_rescales(random: Random, settings: Settings) -> Settings:
+    """Most queries come back at another parallelism each time. Drawn last."""
+    if random.random() < 0.3 or not settings.may_rescale:
+        return settings
+    some = tuple(random.choices((1, 2, 3, 4, 5, 7), (20, 30, 20, 15, 10, 5), k=random.choice((2, 3, 4))))
+    return msgspec.structs.replace(settings, parallelisms=some)
 
 
 def _draw_faults(random: Random) -> tuple[Fault, ...]:

@@ -54,6 +54,7 @@ PLAIN = (
     "memory_per_gate",
     "exclusive_window",
     "max_parallelism",
+    "parallelisms",
 )
 """Options in the order in which their defaults are tried."""
 

@@ -187,12 +187,13 @@ class Simulation:
 
     def _snapshot_complete(self, metadata: SnapshotMetadata) -> None:
         """It exists from this moment on."""
-        check_splits(self.settings, metadata)
+        self.world.books.completed(metadata)
+        check_splits(self.settings, metadata, self.world.books.of(metadata))
         count_snapshot(self.figures, metadata)
         self.faults.completed(metadata)
         self._cuts += 1
         if self.settings.cold and self.chance.random.random() < 1 / self._cuts:
-            self._cut = Cut(self.world.untouched_files(), self.outside.copy(), self.world.log)
+            self._cut = Cut(self.world.untouched_files(), self.outside.copy(), self.world.log, self.world.books)
 
     def _missing(self) -> list[tuple[int, int, int]]:
         return [row for table in self.outside.tables.values() for row in table.some_missing()]

@@ -141,7 +141,6 @@ class SimulatedSlot:
         self.takes_input = takes_input
         self.links: dict[int, Link] = {}
         self.runners: dict[int, _Runner] = {}
-        self.uploads = SimulatedUploads(self)
         self._home = home
         self._manifests = {m.vertex: m for m in manifests}
         self._hear = hear
@@ -151,7 +150,8 @@ class SimulatedSlot:
         self._starting: Routine | None = call_of(self._start)
         self._loading: Routine | None = None
         self._inboxes: dict[int, Inbox[InboxEvent]] = {}
-        graph = world.graph
+        self.graph = graph = home.graph
+        self.uploads = SimulatedUploads(self)
         self._consumers = {edge.id: edge.consumer for edge in graph.edges}
         self._producers = {edge.id: edge.producer for edge in graph.edges}
         self._windows = {vertex.id: window_into(graph, vertex.id, world.options) for vertex in graph.vertices}
@@ -381,11 +381,11 @@ class SimulatedSlot:
 
     def _start(self) -> None:
         token = self.world.chance.token()
-        for vertex in self.world.graph.vertices:
+        for vertex in self.graph.vertices:
             self.runners[vertex.id] = _Runner(self, self._build(vertex, token))
 
     def _build(self, vertex: Vertex, token: str) -> Subtask:
-        graph = self.world.graph
+        graph = self.graph
         manifest = self._manifests.get(vertex.id)
         return Subtask(
             vertex,
@@ -404,7 +404,7 @@ class SimulatedSlot:
             if not self._loads:
                 return False
             entry = self._loads[0][1]
-            self._loading = call_of(load_own, self.world.store, entry, self.world.graph)
+            self._loading = call_of(load_own, self.world.store, entry, self.graph)
         routine = self._loading
         done = self.blocks(routine)
         if done:

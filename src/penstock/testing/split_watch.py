@@ -9,8 +9,8 @@ from penstock.snapshot import work as w
 from penstock.snapshot.driver import unread_splits
 from penstock.snapshot.model import SnapshotMetadata
 from penstock.testing.failure import SimulationFailure
+from penstock.testing.rescaled_books import Past
 from penstock.testing.sources import position
-from penstock.testing.tap import EMITTED
 
 if TYPE_CHECKING:
     from penstock.testing.settings import Settings
@@ -42,26 +42,19 @@ class SplitWatch:
                 raise SimulationFailure(f"{split.split_id} is given to {command.index}, but {owner} has it", "splits")
 
 
-def emitted_rows(metadata: SnapshotMetadata, vertex: int) -> int:
+def emitted_rows(metadata: SnapshotMetadata, vertex: int, past: Past) -> int:
     """How many rows of a source were read, by all its readers in their lives."""
-    return sum(
-        state[EMITTED]  # type: ignore[misc]
-        for slot in metadata.slots
-        for subtask in slot.subtasks
-        if subtask.vertex == vertex
-        for state in subtask.scalars.values()
-        if EMITTED in state
-    )
+    return past.with_snapshot(metadata).emitted_by(vertex)
 
 
-def check_splits(settings: Settings, metadata: SnapshotMetadata) -> None:
+def check_splits(settings: Settings, metadata: SnapshotMetadata, past: Past) -> None:
     """In a snapshot every split that was found is pending, held by one reader, or wholly read.
 
     The rows that the readers had emitted tell: all of those that are read, and what was read of those that are held.
     """
     for source in metadata.sources:
         node = settings.nodes[source.vertex]
-        emitted = emitted_rows(metadata, source.vertex)
+        emitted = emitted_rows(metadata, source.vertex, past)
         held = unread_splits(metadata, source.vertex)
         ids = [split.split_id for split in (*source.pending, *held)]
         if len(set(ids)) < len(ids):

@@ -8,9 +8,10 @@ have consumed and what it holds in flight is exactly what its producers had emit
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from enum import Enum
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -18,11 +19,12 @@ from penstock.ids import SubtaskId
 from penstock.operators.base import Operator, OperatorContext, OperatorState, Plain, RestoredState
 from penstock.state.capture import WholeTable
 from penstock.testing.failure import SimulationFailure
-from penstock.testing.rows import batch_of, columns_of, via_of
+from penstock.testing.rows import batch_of, columns_of, group_of, name_of, vertex_of, via_of
 
 RECEIVED = "received"
 EMITTED = "emitted"
 WATERMARK = "watermark_us"
+CLOSED = "closed"
 
 
 class Workload(Protocol):
@@ -30,6 +32,25 @@ class Workload(Protocol):
 
     def work(self, subtask: SubtaskId, rows: int) -> None:
         """So many rows are processed. Takes (virtual) time; raises FunctionError if user code is to fail now."""
+
+    @property
+    def era(self) -> int:
+        """A number that no subtask of an earlier Generation got."""
+
+
+class Order(Enum):
+    """Within what the rows of one producer come in the order in which it emitted them."""
+
+    CHANNEL = "all that come here"
+    KEY = "those of one key"
+    NONE = "nothing: they were dealt out anew"
+
+
+class Inbound(NamedTuple):
+    """An input: whose rows come by it."""
+
+    vertex: int
+    order: Order
 
 
 @dataclass
@@ -55,6 +76,21 @@ class Stamp:
     via: int = 0
     emitted: int = 0
 
+    def restore(self, state: RestoredState, era: int) -> None:
+        """Go on counting; somebody new after a rescale."""
+        if state.rescaled:
+            self.via = via_of(vertex_of(self.via), self.via % 64, era)
+            return
+        emitted = state.scalars[EMITTED]
+        assert isinstance(emitted, dict)
+        ((via, count),) = emitted.items()
+        assert isinstance(count, int)
+        self.via, self.emitted = int(via), count
+
+    @property
+    def scalars(self) -> dict[str, Plain]:
+        return {EMITTED: {str(self.via): self.emitted}}
+
     def batch(self, origins: list[int], keys: list[int], times: list[int], notes: list[int]) -> pa.RecordBatch:
         first = self.emitted + 1
         self.emitted += len(keys)
@@ -67,17 +103,19 @@ class Tapped(Operator):
 
     Args:
         vertex: whose operator it is.
-        producers: vertex by input number.
+        inputs: by input number.
         workload: see there.
     """
 
-    def __init__(self, vertex: int, producers: tuple[int, ...], workload: Workload) -> None:
+    def __init__(self, vertex: int, inputs: tuple[Inbound, ...], workload: Workload) -> None:
         self.stamp = Stamp()
         self._vertex = vertex
-        self._producers = producers
+        self._inputs = inputs
         self._workload = workload
         self._received: dict[int, Received] = {}
+        self._last_of_key: dict[tuple[int, int], int] = {}
         self._watermark_us: int | None = None
+        self._closed: list[tuple[int, int, int]] = []
 
     def open(self, context: OperatorContext) -> None:
         self.stamp.via = via_of(self._vertex, context.subtask)
@@ -89,11 +127,8 @@ class Tapped(Operator):
 
     def process_input(self, number: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         origins, keys, times, notes, vias, seqs = columns_of(batch)
-        self._check(number, vias, seqs)
-        if self._watermark_us is not None and min(times) < self._watermark_us:
-            raise SimulationFailure(
-                f"{self._subtask}: a row of {min(times)} comes behind watermark {self._watermark_us}", "watermark"
-            )
+        self._check(number, keys, vias, seqs)
+        self._check_times(keys, times, self._inputs[number].order)
         self._workload.work(self._subtask, len(seqs))
         yield from self.rows(number, origins, keys, times, notes)
 
@@ -124,34 +159,56 @@ class Tapped(Operator):
 
     def snapshot(self) -> OperatorState:
         scalars: dict[str, Plain] = {
-            EMITTED: self.stamp.emitted,
+            **self.stamp.scalars,
             WATERMARK: self._watermark_us,
+            CLOSED: [list(closed) for closed in self._closed],
             RECEIVED: {str(via): [r.last, r.rows, r.total, r.squares] for via, r in self._received.items()},
         }
         return OperatorState(self.tables(), scalars)
 
     def restore(self, state: RestoredState) -> None:
-        emitted, watermark_us, received = (state.scalars[name] for name in (EMITTED, WATERMARK, RECEIVED))
-        assert isinstance(emitted, int)
-        assert isinstance(received, dict)
-        assert watermark_us is None or isinstance(watermark_us, int)
-        self.stamp.emitted = emitted
-        self._watermark_us = watermark_us
-        self._received = {int(via): Received(*sums) for via, sums in received.items()}  # type: ignore[misc]
+        self.stamp.restore(state, self._workload.era)
+        for part in state.parts:
+            scalars: Mapping[str, Any] = part.scalars
+            if state.rescaled:
+                ranges = [*scalars[CLOSED], (part.first, part.last, scalars[WATERMARK])]
+                clipped = [(max(first, part.first), min(last, part.last), us) for first, last, us in ranges]
+                self._closed += [one for one in clipped if one[0] <= one[1] and one[2] is not None]
+            else:
+                self._watermark_us = scalars[WATERMARK]
+                self._closed = [tuple(one) for one in scalars[CLOSED]]
+                self._received = {int(via): Received(*sums) for via, sums in scalars[RECEIVED].items()}
         self.restore_tables(state)
 
-    def _check(self, number: int, vias: list[int], seqs: list[int]) -> None:
-        for via, seq in zip(vias, seqs, strict=True):
+    def _check(self, number: int, keys: list[int], vias: list[int], seqs: list[int]) -> None:
+        sender, order = self._inputs[number]
+        for key, via, seq in zip(keys, vias, seqs, strict=True):
             known = self._received.get(via)
             if known is None:
-                if via // 64 != self._producers[number]:
-                    raise SimulationFailure(f"{self._subtask}: a row of {via} comes by input {number}", "order")
+                if vertex_of(via) != sender:
+                    raise SimulationFailure(
+                        f"{self._subtask}: a row of {name_of(via)} comes by input {number}", "order"
+                    )
                 known = self._received[via] = Received()
-            if seq <= known.last:
-                raise SimulationFailure(
-                    f"{self._subtask}: row {seq} of v{via // 64}[{via % 64}] comes after {known.last}", "order"
-                )
+            last = {Order.CHANNEL: known.last, Order.KEY: self._last_of_key.get((via, key), 0), Order.NONE: 0}[order]
+            if seq <= last:
+                raise SimulationFailure(f"{self._subtask}: row {seq} of {name_of(via)} comes after {last}", "order")
+            self._last_of_key[via, key] = seq
             known.add(seq)
+
+    def _check_times(self, keys: list[int], times: list[int], order: Order) -> None:
+        """No row is behind the watermark, nor behind the one that its key had before a rescale."""
+        if self._watermark_us is not None and min(times) < self._watermark_us:
+            raise SimulationFailure(
+                f"{self._subtask}: a row of {min(times)} comes behind watermark {self._watermark_us}", "watermark"
+            )
+        for first, last, closed_us in self._closed if order is Order.KEY else ():
+            for key, time in zip(keys, times, strict=True):
+                if time < closed_us and first <= group_of(key, self._max_parallelism) <= last:
+                    raise SimulationFailure(
+                        f"{self._subtask}: a row of {time} comes behind {closed_us}, where key {key} was before",
+                        "watermark",
+                    )
 
 
 class SourceStamp(Operator):
@@ -172,9 +229,7 @@ class SourceStamp(Operator):
         yield self._stamp.batch(origins, keys, times, notes)
 
     def snapshot(self) -> OperatorState:
-        return OperatorState(scalars={EMITTED: self._stamp.emitted})
+        return OperatorState(scalars=self._stamp.scalars)
 
     def restore(self, state: RestoredState) -> None:
-        emitted = state.scalars[EMITTED]
-        assert isinstance(emitted, int)
-        self._stamp.emitted = emitted
+        self._stamp.restore(state, self._workload.era)

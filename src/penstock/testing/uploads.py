@@ -29,7 +29,7 @@ class SimulatedUploads:
         self._queue = CaptureQueue(
             CaptureLimits(world.options.checkpoint_max_inflight_bytes, world.options.checkpoint_capture_memory)
         )
-        self._writer = SlotWriter(world.store, world.graph, slot.generation, slot.index)
+        self._writer = SlotWriter(world.store, slot.graph, slot.generation, slot.index)
         self._work: Work | None = None
         self._writing: Routine | None = None
         self.actor = Actor(f"{slot.name} uploads", self._act)

@@ -14,6 +14,7 @@ from penstock.testing.failure import SimulationFailure
 from penstock.testing.figures import Figures
 from penstock.testing.log_watch import LogWatch
 from penstock.testing.outside import Outside
+from penstock.testing.rescaled_books import RescaledBooks
 from penstock.testing.routine import Routine, suspend
 from penstock.testing.scheduler import Actor, Scheduler
 from penstock.testing.settings import Settings
@@ -88,6 +89,7 @@ class World:
         self.on_query_ended: Callable[[SimulatedDriver], None] = lambda driver: None
         self.interference: Interference | None = None
         self.newest_generation = 0
+        self.books = RescaledBooks()
         self.quiet = False
         self.graph: JobGraph
         self._originals: dict[str, bytes] = {}
@@ -150,6 +152,10 @@ class World:
         self.scheduler.wake(Actor("later", act), self.chance.now_ms + delay_ms)
 
     # -- Workload -------------------------------------------------------------------------------------------------
+
+    @property
+    def era(self) -> int:
+        return self.newest_generation
 
     def work(self, subtask: SubtaskId, rows: int) -> None:
         usual_ms = self.settings.nodes[subtask.vertex].cost_ms * rows

@@ -1,0 +1,337 @@
+"""A snapshot at another parallelism: everything has exactly one owner, whatever the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from snapshot_kit import COUNT, ROWS, STATE, capture, captured, graph, rows, write_captures
+
+from penstock.connectors.base import Split
+from penstock.errors import CorruptSnapshot, LocationError
+from penstock.graph.keygroups import owned_range
+from penstock.graph.model import Edge, EdgeKind, JobGraph
+from penstock.ids import ChannelId
+from penstock.operators.base import OperatorState
+from penstock.protocol.commits import pending_commits
+from penstock.protocol.elements import Side
+from penstock.snapshot.catalog import plan_restore
+from penstock.snapshot.model import FORMAT_VERSION, SlotManifest, SnapshotMetadata, SubtaskManifest
+from penstock.snapshot.narrowing import load_own
+from penstock.snapshot.rescale import rescale, successors
+from penstock.snapshot.restore import load_restore
+from penstock.snapshot.store import MemoryStore
+from penstock.state.capture import WholeTable
+from penstock.state.hashing import key_groups
+
+GROUPS = 128
+parallelisms = st.integers(1, 12)
+few = settings(max_examples=25)
+
+
+def metadata(slots: list[SlotManifest], parallelism: int, max_parallelism: int = GROUPS) -> SnapshotMetadata:
+    return SnapshotMetadata(
+        FORMAT_VERSION, "chk-1", "q", 1, 1, "unaligned", False, "", 0, parallelism, max_parallelism, slots, []
+    )
+
+
+def taken(store: MemoryStore, job: JobGraph, subtask: Callable[[int], dict[str, object]]) -> SnapshotMetadata:
+    """A snapshot in which subtask i of the counting vertex has what ``subtask(i)`` says."""
+    slots = [
+        write_captures(store, job, 1, index, [capture(0, index), capture(1, index, **subtask(index))])  # type: ignore[arg-type]
+        for index in range(job.parallelism)
+    ]
+    return metadata(slots, job.parallelism)
+
+
+def counts(groups: list[int]) -> pa.RecordBatch:
+    return pa.record_batch([groups, [g * 10 for g in groups], [g * 100 for g in groups]], schema=STATE)
+
+
+def counting(plan: list[list[SubtaskManifest]]) -> list[SubtaskManifest]:
+    return [next(m for m in slot if m.vertex == 1) for slot in plan]
+
+
+def own(job: JobGraph, index: int) -> range:
+    first, last = owned_range(index, job.parallelism, job.max_parallelism)
+    return range(first, last + 1)
+
+
+@few
+@given(before=parallelisms, path=st.lists(parallelisms, min_size=1, max_size=3))
+def test_every_key_group_of_state_goes_to_its_owner_alone_however_often_it_moves(before: int, path: list[int]) -> None:
+    store, job = MemoryStore(), graph(before)
+    found = taken(
+        store, job, lambda i: {"operators": {COUNT: OperatorState({"counts": WholeTable(counts(list(own(job, i))))})}}
+    )
+    for after in path:
+        job = graph(after)
+        found = rescale(found, job)
+    for index, slot in enumerate(plan_restore(found, job)):
+        restored = load_restore(counting([slot])[0], store).operators
+        held = restored[COUNT].rows("counts") if COUNT in restored else []
+        assert [group for batch in held for group in batch.column(0).to_pylist()] == list(own(job, index))
+
+
+def test_what_a_subtask_held_of_other_key_groups_was_a_copy_and_stays_behind() -> None:
+    store, job = MemoryStore(), graph(2)
+    everything = counts(list(range(GROUPS)))
+    found = taken(store, job, lambda i: {"operators": {COUNT: OperatorState({"counts": WholeTable(everything)})}})
+    (manifest,) = counting(plan_restore(found, graph(1)))
+    (table,) = [load_restore(manifest, store).operators[COUNT].rows("counts")]
+    assert [group for batch in table for group in batch.column(0).to_pylist()] == list(range(GROUPS))
+
+
+def with_rows_in_flight(store: MemoryStore, job: JobGraph, per_channel: int) -> SnapshotMetadata:
+    """On every channel rows of its consumer's keys, on both sides; values say where they were."""
+
+    def inflight(index: int) -> list[object]:
+        found = []
+        for producer in range(job.parallelism):
+            keys = [key for key in range(4 * per_channel * job.parallelism) if owner(job, key) == index][:per_channel]
+            half = len(keys) // 2
+            channel = ChannelId(0, producer, index)
+            for seq, (side, some) in enumerate(((Side.CONSUMER, keys[:half]), (Side.PRODUCER, keys[half:]))):
+                batch = pa.record_batch([some, [f"{producer}-{seq}-{n}" for n in range(len(some))]], schema=ROWS)
+                found.append(captured(channel, side, seq, batch))
+        return found
+
+    return taken(store, job, lambda i: {"inflight": inflight(i)})
+
+
+@cache
+def group_of(key: int) -> int:
+    return int(key_groups(pa.record_batch([pa.array([key], pa.int64())], names=["key"]), (0,), GROUPS)[0])
+
+
+def owner(job: JobGraph, key: int) -> int:
+    return group_of(key) * job.parallelism // GROUPS
+
+
+def delivered(store: MemoryStore, job: JobGraph, plan: list[list[SubtaskManifest]]) -> list[list[tuple[int, int, str]]]:
+    """By subtask: (producer, key, value) in the order of processing."""
+    return [
+        [
+            (entry.producer, row["key"], row["value"])
+            for entry in manifest.inflight
+            for batch in load_own(store, entry, job).batches
+            for row in batch.to_pylist()
+        ]
+        for manifest in counting(plan)
+    ]
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (3, 7), (7, 3), (12, 7), (20, 21)])
+def test_rows_in_flight_go_to_the_owners_of_their_keys_once_and_in_order(before: int, after: int) -> None:
+    store, old, new = MemoryStore(), graph(before), graph(after)
+    found = with_rows_in_flight(store, old, 6)
+    all_rows = sorted(row for rows_of in delivered(store, old, plan_restore(found, old)) for row in rows_of)
+    assert len(all_rows) == 6 * before * before
+    by_subtask = delivered(store, new, plan_restore(found, new))
+    assert sorted(row for rows_of in by_subtask for row in rows_of) == all_rows
+    for index, rows_of in enumerate(by_subtask):
+        assert {owner(new, key) for _, key, _ in rows_of} <= {index}
+        for producer in range(before):
+            values = [value for p, key, value in rows_of if p == producer]
+            by_key = {key: [v for p, k, v in rows_of if (p, k) == (producer, key)] for _, key, _ in rows_of}
+            assert all(one == sorted(one) for one in by_key.values()), values
+
+
+@few
+@given(before=parallelisms, between=parallelisms, after=parallelisms)
+def test_two_rescales_without_a_snapshot_in_between_lose_and_double_nothing(
+    before: int, between: int, after: int
+) -> None:
+    store, old = MemoryStore(), graph(before)
+    found = with_rows_in_flight(store, old, 2)
+    all_rows = sorted(row for rows_of in delivered(store, old, plan_restore(found, old)) for row in rows_of)
+    again = rescale(rescale(found, graph(between)), graph(after))
+    by_subtask = delivered(store, graph(after), plan_restore(again, graph(after)))
+    assert sorted(row for rows_of in by_subtask for row in rows_of) == all_rows
+    assert all(owner(graph(after), key) == index for index, some in enumerate(by_subtask) for _, key, _ in some)
+
+
+@few
+@given(st.data())
+def test_how_far_a_narrowed_entry_was_read_counts_all_of_its_rows(data: st.DataObject) -> None:
+    store, old, new = MemoryStore(), graph(1), graph(3)
+    keys = data.draw(st.lists(st.integers(0, 50), min_size=1, max_size=30))
+    found = taken(store, old, lambda i: {"inflight": [captured(ChannelId(0, 0, 0), Side.CONSUMER, 0, rows(*keys))]})
+    for manifest in counting(plan_restore(found, new)):
+        (entry,) = manifest.inflight
+        loaded = load_own(store, entry, new)
+        read = [mark for reached in loaded.reached for mark in reached.tolist()]
+        kept = [key for batch in loaded.batches for key in batch.column("key").to_pylist()]
+        assert [keys[mark - 1] for mark in read] == kept
+        assert all(one < other for one, other in pairwise(read))
+        if read:
+            after_first = msgspec.structs.replace(entry, row_start=read[0], rows=entry.rows - read[0])
+            rest = load_own(store, after_first, new)
+            assert [key for batch in rest.batches for key in batch.column("key").to_pylist()] == kept[1:]
+
+
+def with_edge(job: JobGraph, kind: EdgeKind, key_columns: tuple[int, ...] = ()) -> JobGraph:
+    return replace(job, edges=(Edge(0, 0, 1, kind, ROWS, key_columns),))
+
+
+@pytest.mark.parametrize("kind", [EdgeKind.REBALANCE, EdgeKind.FORWARD])
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (2, 4), (3, 2), (4, 1)])
+def test_without_keys_entries_are_dealt_out_among_the_successors(kind: EdgeKind, before: int, after: int) -> None:
+    store = MemoryStore()
+    old, new = (with_edge(graph(n), kind) for n in (before, after))
+    found = taken(
+        store,
+        old,
+        lambda i: {
+            "inflight": [captured(ChannelId(0, i, i), Side.PRODUCER, seq, rows(100 * i + seq)) for seq in range(4)]
+        },
+    )
+    entries = [entry for slot in found.slots for m in slot.subtasks for entry in m.inflight]
+    single = [msgspec.structs.replace(e, row_start=e.row_start + n, rows=1) for e in entries for n in range(e.rows)]
+    slots = [
+        msgspec.structs.replace(
+            slot,
+            subtasks=[
+                msgspec.structs.replace(m, inflight=[e for e in single if m.vertex == 1 and e.consumer == m.index])
+                for m in slot.subtasks
+            ],
+        )
+        for slot in found.slots
+    ]
+    by_subtask = delivered(store, new, plan_restore(msgspec.structs.replace(found, slots=slots), new))
+    keys = [[key for _, key, _ in some] for some in by_subtask]
+    assert sorted(key for some in keys for key in some) == sorted(100 * i + n for i in range(before) for n in range(4))
+    assert all(some for some in keys), "nobody is left without rows"
+    assert all(
+        some_of == sorted(some_of)
+        for some in keys
+        for i in range(before)
+        if (some_of := [k for k in some if k // 100 == i])
+    ), "a channel's entries keep their order"
+
+
+def test_a_broadcast_row_matters_at_each_place_to_the_keys_that_were_there() -> None:
+    """One copy was processed already where key 3 is not; what is left of the other matters to key 3 alone."""
+    store = MemoryStore()
+    old, new = (with_edge(graph(n), EdgeKind.BROADCAST, (0,)) for n in (2, 1))
+    late = owner(old, 3)
+    found = taken(
+        store,
+        old,
+        lambda i: {
+            "inflight": [captured(ChannelId(0, 0, late), Side.CONSUMER, 0, rows(*range(20)))] if i == late else []
+        },
+    )
+    (some,) = delivered(store, new, plan_restore(found, new))
+    assert [key for _, key, _ in some] == [key for key in range(20) if owner(old, key) == late]
+
+
+@few
+@given(before=parallelisms, after=parallelisms)
+def test_every_subtask_has_successors_and_nobody_is_two_ones_if_there_are_enough(before: int, after: int) -> None:
+    heirs = [successors(index, before, after) for index in range(before)]
+    assert all(heirs)
+    assert {heir for some in heirs for heir in some} == set(range(after))
+    if after >= before:
+        assert sorted(heir for some in heirs for heir in some) == list(range(after))
+
+
+@few
+@given(before=parallelisms, after=parallelisms, homes=st.lists(st.none() | st.integers(0, 9), max_size=30))
+def test_every_split_has_one_reader_and_those_with_a_home_are_there(
+    before: int, after: int, homes: list[int | None]
+) -> None:
+    assume(before != after)
+    store, job = MemoryStore(), graph(before)
+    splits = [Split(f"s{n}", {}, {"at": n}, home) for n, home in enumerate(homes)]
+    found = taken(store, job, lambda i: {})
+    slots = [
+        msgspec.structs.replace(
+            slot,
+            subtasks=[
+                msgspec.structs.replace(m, splits=splits[m.index :: before] if m.vertex == 0 else [])
+                for m in slot.subtasks
+            ],
+        )
+        for slot in found.slots
+    ]
+    plan = plan_restore(msgspec.structs.replace(found, slots=slots), graph(after))
+    dealt = [next(m for m in slot if m.vertex == 0).splits for slot in plan]
+    assert sorted((s for some in dealt for s in some), key=lambda s: s.split_id) == sorted(
+        splits, key=lambda s: s.split_id
+    )
+    assert all(s.home is None or s.home % after == i for i, some in enumerate(dealt) for s in some)
+    free = [sum(split.home is None for split in some) for some in dealt]
+    assert max(free) - min(free) <= 1
+
+
+def test_a_channel_stands_where_the_least_of_its_forebears_stood_and_nowhere_if_one_of_them_did() -> None:
+    store, old = MemoryStore(), graph(2)
+    stood = {0: {ChannelId(0, 0, 0): 50, ChannelId(0, 1, 0): 70}, 1: {ChannelId(0, 0, 1): 60, ChannelId(0, 1, 1): 40}}
+    found = taken(store, old, lambda i: {"watermarks": stood[i]})
+    (one,) = counting(plan_restore(found, graph(1)))
+    assert one.channel_watermarks == {"0:0": 40}
+    four = counting(plan_restore(found, graph(4)))
+    assert [m.channel_watermarks for m in four] == [
+        *[{f"0:{p}": 50 for p in range(4)}] * 2,
+        *[{f"0:{p}": 40 for p in range(4)}] * 2,
+    ]
+    del stood[1][ChannelId(0, 0, 1)]
+    found = taken(MemoryStore(), old, lambda i: {"watermarks": stood[i]})
+    assert [m.channel_watermarks for m in counting(plan_restore(found, graph(1)))] == [{}]
+
+
+def test_scalars_are_handed_on_with_the_key_groups_that_they_were_for() -> None:
+    store, old = MemoryStore(), graph(2)
+    found = taken(store, old, lambda i: {"operators": {COUNT: OperatorState({}, {"seen": i})}})
+    parts = [
+        [(p.index, p.first, p.last, p.scalars["seen"]) for p in load_restore(m, store).operators[COUNT].parts]
+        for m in counting(plan_restore(found, graph(3)))
+    ]
+    assert parts == [[(0, 0, 42, 0)], [(0, 43, 63, 0), (1, 64, 85, 1)], [(1, 86, 127, 1)]]
+    (same, _) = counting(plan_restore(found, old))
+    restored = load_restore(same, store).operators[COUNT]
+    assert (restored.rescaled, restored.scalars) == (False, {"seen": 0})
+
+
+@few
+@given(path=st.lists(parallelisms, min_size=1, max_size=4))
+def test_commit_messages_outlive_the_subtasks_that_staged_them(path: list[int]) -> None:
+    store, old = MemoryStore(), graph(5)
+    found = taken(store, old, lambda i: {"messages": {1: f"m{i}".encode()}})
+    for after in path:
+        found = rescale(found, graph(after))
+    (pending,) = pending_commits(found.slots, {1: "sink"}, 0, 1)
+    assert pending.messages == {i: f"m{i}".encode() for i in range(5)}
+    kept = [m.inherited_messages for slot in plan_restore(found, graph(path[-1]), 1) for m in slot]
+    assert not any(kept), "what is committed is not carried on"
+
+
+def test_rows_read_in_life_are_counted_once() -> None:
+    found = taken(MemoryStore(), graph(5), lambda i: {})
+    for after in (1, 3, 8):
+        assert sum(m.rows_in for m in counting(plan_restore(found, graph(after)))) == 5 * 17
+
+
+def test_key_groups_cannot_be_changed_and_a_missing_subtask_is_named() -> None:
+    found = taken(MemoryStore(), graph(2), lambda i: {})
+    with pytest.raises(LocationError, match="maxParallelism 128, which cannot be changed"):
+        plan_restore(found, replace(graph(2), max_parallelism=64))
+    with pytest.raises(CorruptSnapshot, match="subtask 1 of vertex 0"):
+        plan_restore(msgspec.structs.replace(found, slots=found.slots[:1]), graph(3))
+
+
+def test_what_is_whole_is_not_filtered() -> None:
+    store, job = MemoryStore(), graph(2)
+    found = with_rows_in_flight(store, job, 4)
+    for manifest in counting(plan_restore(found, job)):
+        assert not any(entry.narrowed for entry in manifest.inflight)
+        assert all(np.size(load_own(store, entry, job).reached) == 0 for entry in manifest.inflight)
