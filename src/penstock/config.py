@@ -169,6 +169,8 @@ class Options:
         state_memory: what a slot's state is expected to take, for the check against Spark's limits; no bound.
         inflight_target_ms: how much work may lie in front of a consumer, in time at its present speed; None: as much as
             fits into its memory.
+        restart_allow_scale_down: go on with fewer slots when some are missing for ``restart_scale_down_after_ms``, and
+            with all of them once they are back.
         driver_ports, slot_ports: one of them is listened on; ``range(1)``, port 0, is any free one.
     """
 
@@ -199,6 +201,8 @@ class Options:
     restart_strategy: RestartStrategy = RestartStrategy.EXPONENTIAL
     restart_jitter: float = 0.1
     restart_interval_ms: int = 600_000
+    restart_allow_scale_down: bool = True
+    restart_scale_down_after_ms: int = 10_000
     driver_ports: range = range(1)
     slot_ports: range = range(1)
 
@@ -233,6 +237,8 @@ _PARSERS = {
     "restart.strategy": ("restart_strategy", strategy),
     "restart.jitter": ("restart_jitter", fraction),
     "restart.interval": ("restart_interval_ms", duration_ms),
+    "restart.allowScaleDown": ("restart_allow_scale_down", boolean),
+    "restart.scaleDownAfter": ("restart_scale_down_after_ms", duration_ms),
 }
 
 OPTION_NAMES = tuple(sorted(_PARSERS))

@@ -73,6 +73,10 @@ class ProcessLauncher:
     def control_address(self) -> ControlAddress:
         return ControlAddress("127.0.0.1", "127.0.0.1")
 
+    def lose(self, slots: int) -> None:
+        """So many are not there any more; of a negative number, again."""
+        self._slots -= slots
+
     def free_slots(self) -> int:
         return self._slots - sum(len(job.processes) for job in self.jobs if not job.done)
 

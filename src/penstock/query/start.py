@@ -26,7 +26,7 @@ from penstock.query.streaming_query import StreamingQuery
 from penstock.query.streams import TERMINATIONS
 from penstock.query.triggers import Trigger
 from penstock.snapshot.fork import check_beforehand
-from penstock.snapshot.location import read_identity
+from penstock.snapshot.location import last_parallelism
 from penstock.snapshot.store import LocalStore
 from penstock.spark.current_session import session_key
 from penstock.spark.launcher import SparkLauncher
@@ -165,9 +165,9 @@ def _checkpoint_location(
 
 
 def _stored_parallelism(location: str) -> int | None:
-    """What the query was first started with here: a restart that does not say otherwise takes the same."""
+    """What the query last had here: a restart that does not say otherwise takes the same."""
     try:
-        return read_identity(LocalStore(location)).parallelism
+        return last_parallelism(LocalStore(location))
     except OSError:
         return None  # nothing there; or whoever opens it says what is wrong
 

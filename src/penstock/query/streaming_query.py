@@ -125,6 +125,11 @@ class StreamingQuery:
         return self._execution.view().generation
 
     @property
+    def parallelism(self) -> int:
+        """The slots that it runs on now: fewer than asked for while some are missing (``restart.allowScaleDown``)."""
+        return self._execution.view().parallelism
+
+    @property
     def status(self) -> dict[str, Any]:
         """``message``, ``isDataAvailable`` and ``isTriggerActive``, as in Spark."""
         view = self._execution.view()
@@ -236,6 +241,27 @@ class StreamingQuery:
         """Print the vertices with their operators and the edges between them; ``extended`` adds the schemas."""
         print(explain_graph(self._graph, extended))
 
+    def rescale(self, parallelism: int, timeout: float | None = None) -> None:
+        """Go on with ``parallelism`` slots, and return when all its subtasks run. An unaligned snapshot is taken, which
+        waits behind no queue however full, and the query begins again from it; not a row is lost or doubled.
+
+        Args:
+            parallelism: 1 to ``maxParallelism``. A later start at the same location has it, too, unless it says
+            otherwise.
+            timeout: seconds to wait; without end by default.
+
+        Raises:
+            ConfigError: no such parallelism. ResourceError: fewer slots are free. CheckpointFailed: the snapshot cannot
+            be
+                taken. The query goes on as it was.
+            QueryFailed: the query has ended.
+            TimeoutError: not all subtasks run yet; it goes on being rescaled.
+        """
+        if timeout is not None and timeout <= 0:
+            raise ConfigError(f"timeout={timeout!r} is not a positive number of seconds")
+        with interruptible():
+            self._execution.rescale(parallelism, timeout)
+
     def snapshot(
         self, label: str | None = None, alignment: str | None = None, timeout: float | None = None
     ) -> SnapshotMetadata:
@@ -290,7 +316,7 @@ class StreamingQuery:
             self._events.idle(iso_timestamp(epoch.started_ms))
             return
         progress = progress_json(
-            epoch, query_id=self.id, run_id=self._run_id, name=self._name, parallelism=self._graph.parallelism
+            epoch, query_id=self.id, run_id=self._run_id, name=self._name, parallelism=self.parallelism
         )
         self._history.append(epoch, progress)
         self._events.progressed(progress)

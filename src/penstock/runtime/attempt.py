@@ -118,7 +118,7 @@ class Attempt:
     def register(self, slot: int, message: Register) -> None:
         """When the last one is here, all are told where the others are and what to restore."""
         self.registered[slot] = message
-        if len(self.registered) == self._parallelism:
+        if self.complete:
             peers = peers_of(self.registered)
             for index in range(self._parallelism):
                 self.send(index, Deploy(peers, self._ready.slots[index]))
@@ -132,6 +132,11 @@ class Attempt:
     def runs(self) -> bool:
         """All slots do."""
         return len(self.running) == self._parallelism
+
+    @property
+    def complete(self) -> bool:
+        """All slots have registered, at some time."""
+        return len(self.registered) == self._parallelism
 
     def gone(self, slot: int) -> None:
         """A slot said goodbye or lost its link."""

@@ -14,13 +14,12 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from penstock.connectors.base import SinkCommitter, Source
+from penstock.connectors.base import SinkCommitter
 from penstock.errors import (
     CheckpointFailed,
     Fenced,
-    LocationError,
     PenstockError,
     QueryFailed,
     ResourceError,
@@ -36,6 +35,7 @@ from penstock.runtime.attempt import Attempt, AttemptPlan
 from penstock.runtime.demands import Demands
 from penstock.runtime.failures import error_of, failure_of, gave_up, wrapped
 from penstock.runtime.figures import Figures
+from penstock.runtime.generations import Generations
 from penstock.runtime.lanes import Lanes
 from penstock.runtime.launching import SlotLauncher
 from penstock.runtime.messages import (
@@ -52,6 +52,8 @@ from penstock.runtime.messages import (
 )
 from penstock.runtime.policy import policy_of, restart_policy_of
 from penstock.runtime.rendezvous import SlotLost, SlotSaid
+from penstock.runtime.scaling import Scaling
+from penstock.runtime.shutdown import await_goodbyes, close_connectors, log_the_end
 from penstock.runtime.snapshot_tickets import SnapshotTickets
 from penstock.runtime.transport import IoLoop
 from penstock.runtime.view import EpochProgress
@@ -66,11 +68,6 @@ log = get_logger(__name__)
 TICK_MS = 100.0
 """How often jobs, heartbeats and back-offs are looked at when nothing happens."""
 MIN_TICK_MS = 5.0
-LINK_GRACE_MS = 50.0
-"""A slot that reports a broken link waits this long for a better cause: the loss of the slot at its other end."""
-STOP_TIMEOUT_S = 5.0
-"""Slots end within about a second of ``Stop``, or they exit."""
-JOB_END_TIMEOUT_S = 10.0
 LANE_TIMEOUT_S = 30.0
 """A commit that runs is waited for: its outcome matters more than a quick end."""
 NEWS_LANE = "news"
@@ -135,7 +132,6 @@ class CoordinatorService:
         on_end: Callable[[PenstockError | None], None],
     ) -> None:
         self._plan = plan
-        self._launcher = launcher
         self._figures = figures
         self._on_progress = on_progress
         self._on_end = on_end
@@ -162,10 +158,16 @@ class CoordinatorService:
         self._queue: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._loop = IoLoop("penstock-driver-io", self._io_crashed)
         self._lanes = Lanes("penstock-driver")
-        self._attempt: Attempt | None = None
-        self._old: Attempt | None = None
-        self._reopen_at_ms: float | None = None
-        self._link_failure: tuple[float, Failure] | None = None
+        self._generations = Generations(launcher, self._loop, self._queue.put)
+        self._scaling = Scaling(
+            graph.parallelism,
+            graph.max_parallelism,
+            may_shrink=options.restart_allow_scale_down,
+            patience_ms=options.restart_scale_down_after_ms,
+            free_slots=launcher.free_slots,
+            snapshot=lambda future: self._snapshot(future, Alignment.UNALIGNED, "", None, kept=False),
+            begin_again=lambda why: self._queue.put(_Call(lambda: self._begin_again(why))),
+        )
         self._ticked_ms = 0.0
         self._checkpoints_fail = False
         self._verify = True
@@ -214,10 +216,21 @@ class CoordinatorService:
         self._queue.put(_Call(lambda: self._drain(future)))
         return future
 
+    def rescale(self, parallelism: int) -> Future[None]:
+        """See ``QueryExecution.rescale``."""
+        future: Future[None] = Future()
+        self._queue.put(_Call(lambda: self._scaling.rescale(parallelism, future, self._attempt)))
+        return future
+
     def process_all_available(self) -> Future[None]:
         future: Future[None] = Future()
         self._queue.put(_Call(lambda: self._demands.add(future)))
         return future
+
+    @property
+    def _attempt(self) -> Attempt | None:
+        """The current Generation's slots."""
+        return self._generations.current
 
     # -- the thread -----------------------------------------------------------------------------------------------
 
@@ -237,12 +250,8 @@ class CoordinatorService:
         self._shut_down(error)
 
     def _turn(self) -> None:
-        wait_s = (self._due_ms() - now_ms()) / 1000
-        try:
-            event = self._queue.get(timeout=wait_s) if wait_s > 0 else self._queue.get_nowait()
-        except queue.Empty:
-            log.debug("nothing happened")
-        else:
+        event = self._next_event((self._due_ms() - now_ms()) / 1000)
+        if event is not None:
             self._handle(event)
         if now_ms() >= self._due_ms():
             self._tick()
@@ -254,25 +263,19 @@ class CoordinatorService:
         wakes = [self._ticked_ms + TICK_MS]
         wake_ms = self._core.next_wake_ms()
         wakes += [] if wake_ms is None else [wake_ms]
-        wakes += [] if self._reopen_at_ms is None else [self._reopen_at_ms]
+        wakes += [] if self._generations.reopen_at_ms is None else [self._generations.reopen_at_ms]
         return max(min(wakes), self._ticked_ms + MIN_TICK_MS)
 
     def _tick(self) -> None:
         self._ticked_ms = now_ms()
         self._feed(ct.Tick())
-        now_s = time.monotonic()
-        if self._attempt is not None and self._queue.empty():
-            link = self._link_failure
-            reason = self._attempt.overdue(now_s)
-            if link is not None and now_ms() >= link[0]:
-                self._generation_failed(link[1], None)
-            elif reason is not None:
-                self._generation_failed(Failure("lost", "", reason), None)
-        if self._old is not None and self._old.ended(now_s):
-            self._old = None
-        if self._reopen_at_ms is not None and self._old is None and now_ms() >= self._reopen_at_ms:
-            self._reopen_at_ms = None
-            self._carry_out(self._core.open(checksums=self._verify))
+        if self._queue.empty():
+            overdue = self._generations.overdue(now_ms())
+            if overdue is not None:
+                self._generation_failed(overdue, None)
+        if self._generations.may_reopen(now_ms()):
+            self._carry_out(self._core.open(checksums=self._verify, parallelism=self._scaling.parallelism))
+        self._scaling.look(self._attempt, now_ms())
 
     def _handle(self, event: _Event) -> None:
         match event:
@@ -310,6 +313,7 @@ class CoordinatorService:
                 self._figures.slot_runs(slot)
                 if attempt.run(slot):
                     self._figures.all_run(attempt.inflight_rows)
+                    self._scaling.runs()
                 self._feed(w.SlotRunning(generation, slot))
             case CheckpointAck(checkpoint, manifest):
                 self._figures.acknowledged(checkpoint)
@@ -330,7 +334,7 @@ class CoordinatorService:
                         progress = sp.Progressed(subtask.index, subtask.watermark_us)
                         self._feed(w.ReaderProgressed(generation, subtask.vertex, progress))
             case SlotFailed(kind="link"):
-                self._link_failure = self._link_failure or (now_ms() + LINK_GRACE_MS, failure_of(message))
+                self._generations.link_broke(failure_of(message), now_ms())
             case SlotFailed():
                 self._generation_failed(failure_of(message), error_of(message))
             case Stopped():
@@ -425,8 +429,12 @@ class CoordinatorService:
             log.warning("a newer snapshot was passed over: %s", reason)
         if ready.restored is not None and any(source.drained for source in ready.restored.sources):
             log.warning("the drain that was begun before is carried through, then the query ends")
+        graph = self._core.graph
+        self._plan = replace(self._plan, graph=graph)
+        self._figures.rescaled(graph)
+        self._demands.rescaled(graph.parallelism)
         try:
-            self._attempt = Attempt(ready, self._plan, self._launcher, self._loop, self._queue.put, time.monotonic())
+            self._generations.launch(ready, self._plan)
         except ResourceError as problem:
             if not self._started.done():
                 raise
@@ -440,19 +448,25 @@ class CoordinatorService:
         generation = self._core.generation
         log.warning("the Generation failed: %s", failure.message)
         self._figures.failed(generation, failure.message)
-        if self._attempt is not None:
-            self._attempt.close(time.monotonic())
-            self._old, self._attempt = self._attempt, None
-        self._link_failure = None
-        self._demands.generation_failed()
-        self._feed(ct.GenerationEnded(generation, failure.message))
+        short = failure.kind == "resources" or (self._attempt is not None and not self._attempt.complete)
+        self._give_up_generation(failure.message)
+        if short and self._scaling.short_of_slots(now_ms()):
+            self._generations.reopen_at_ms = now_ms()
+            return
         if error is not None:
             self._causes[failure] = error
         decision = self._restarts.failed(failure, now_ms(), random.random())
         if isinstance(decision, GiveUp):
             raise _End(gave_up(decision, self._causes.get(decision.first)))
         self._verify = failure.kind not in ("lost", "link")  # else slots check what they read
-        self._reopen_at_ms = decision.at_ms
+        self._generations.reopen_at_ms = decision.at_ms
+
+    def _give_up_generation(self, reason: str) -> None:
+        generation = self._core.generation
+        self._generations.give_up()
+        self._scaling.generation_ended()
+        self._demands.generation_failed()
+        self._feed(ct.GenerationEnded(generation, reason))
 
     def _work_raised(self, work: w.Work, error: Exception) -> None:
         match work:
@@ -503,6 +517,12 @@ class CoordinatorService:
         ticket = self._tickets.issue(future)
         self._feed(ct.SnapshotRequested(ticket, alignment, label, timeout_ms, kept))
 
+    def _begin_again(self, why: str) -> None:
+        """The current Generation has done what it could; the next one has another parallelism."""
+        self._give_up_generation(why)
+        self._verify = False
+        self._generations.reopen_at_ms = now_ms()
+
     def _pursue_demands(self) -> None:
         """Once a demand's sources are dry, a strictly aligned checkpoint goes behind their last rows."""
         if self._attempt is None:
@@ -520,22 +540,15 @@ class CoordinatorService:
         try:
             self._end_slots(orderly=error is None)
             self._lanes.stop(LANE_TIMEOUT_S, finish=NEWS_LANE, hurried="source ")
-            self._log_the_end()
+            while (event := self._next_event(0)) is not None:
+                self._take_late(event)
+            log_the_end(self._effects, self._core.coordinator)
         except Exception as problem:  # noqa: BLE001 - the query ends anyway; the first error is kept
             error = error or wrapped("the query could not be ended orderly", problem)
         finally:
-            self._close_connectors()
+            close_connectors([*self._sources.values(), *self._committers.values()])
             self._loop.stop()
             self._finish(error)
-
-    def _close_connectors(self) -> None:
-        """Each, whatever the others do. What was committed stays so: the query does not fail by it."""
-        connectors: list[Source | SinkCommitter] = [*self._sources.values(), *self._committers.values()]
-        for connector in connectors:
-            try:
-                connector.close()
-            except Exception:
-                log.exception("%s could not be closed", type(connector).__name__)
 
     def _finish(self, error: PenstockError | None) -> None:
         self.error = error
@@ -545,6 +558,7 @@ class CoordinatorService:
         if self.all_committed:
             self._demands.all_committed()
         self._demands.query_ended(error)
+        self._scaling.query_ended(error)
         if not self._started.done():
             self._started.set_exception(error or QueryFailed(reason))
             self.ended.set()
@@ -556,43 +570,20 @@ class CoordinatorService:
         self.ended.set()
 
     def _end_slots(self, orderly: bool) -> None:
-        attempt = self._attempt
-        if attempt is not None and orderly:
-            attempt.stop()
-            self._await_goodbyes(attempt)
-        for one in (attempt, self._old):
-            if one is not None:
-                one.close(time.monotonic())
-                if not one.wait(STOP_TIMEOUT_S):
-                    one.cancel()
-                    one.wait(JOB_END_TIMEOUT_S)
-        if attempt is not None:
-            self._attempt = None
-            self._core.handle(ct.GenerationEnded(attempt.generation, "the query ends"), now_ms())
+        def say_goodbye(attempt: Attempt) -> None:
+            await_goodbyes(attempt, lambda: self._next_event(TICK_MS / 1000), self._take_late)
 
-    def _await_goodbyes(self, attempt: Attempt) -> None:
-        deadline = time.monotonic() + STOP_TIMEOUT_S
-        while not attempt.all_gone and time.monotonic() < deadline:
-            try:
-                event = self._queue.get(timeout=TICK_MS / 1000)
-            except queue.Empty:
-                continue
-            match event:
-                case SlotSaid(_, slot, Stopped()) | SlotLost(_, slot, _):
-                    attempt.gone(slot)
-                case _Done(_, answer) if answer is not None:
-                    self._core.handle(answer, now_ms())
-                case _:
-                    log.debug("not handled any more: %s", event)
+        generation = self._generations.end(say_goodbye if orderly else None)
+        if generation is not None:
+            self._core.handle(ct.GenerationEnded(generation, "the query ends"), now_ms())
 
-    def _log_the_end(self) -> None:
-        """What was committed, and which ids were not used. If it fails the next driver commits again, harmlessly."""
-        while not self._queue.empty():
-            event = self._queue.get()
-            if isinstance(event, _Done) and event.event is not None:
-                self._core.handle(event.event, now_ms())
-        coordinator = self._core.coordinator
+    def _next_event(self, timeout_s: float) -> _Event | None:
         try:
-            self._effects.close(coordinator.committed, coordinator.next_checkpoint)
-        except (Fenced, LocationError, OSError) as problem:
-            log.warning("the end of the query could not be logged: %s", problem)
+            return self._queue.get(timeout=timeout_s) if timeout_s > 0 else self._queue.get_nowait()
+        except queue.Empty:
+            return None
+
+    def _take_late(self, event: object) -> None:
+        """The answers of works still count; nothing is begun for them."""
+        if isinstance(event, _Done) and event.event is not None:
+            self._core.handle(event.event, now_ms())

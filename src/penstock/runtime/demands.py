@@ -45,6 +45,11 @@ class Demands:
         self._void = False
         self._epoch: int | None = None
 
+    def rescaled(self, readers: int) -> None:
+        """Between two Generations: the next one has so many readers per source."""
+        self._readers = [(vertex, index) for vertex in self._issued for index in range(readers)]
+        self._looked = {reader: self._looked.get(reader, 0) for reader in self._readers}
+
     def add(self, future: Future[None]) -> None:
         self._number += 1
         self._waiting.append(_Demand(future, self._next_looks(), self._number))

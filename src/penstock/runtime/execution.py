@@ -224,6 +224,26 @@ class QueryExecution:
             raise CheckpointFailed(f"the snapshot was not complete within {timeout_s} s, or the query has ended")
         return result
 
+    def rescale(self, parallelism: int, timeout_s: float | None = None) -> None:
+        """Go on with so many slots: take an unaligned snapshot, which no backpressure holds up, give the Generation up
+        and begin the next one there. Returns when all its subtasks run. While no Generation runs, the next one begins
+        at this parallelism.
+
+        Raises:
+            ConfigError: not between 1 and ``max_parallelism``. ResourceError: fewer slots are free. CheckpointFailed:
+            the
+                snapshot cannot be taken. The query goes on as it was.
+            QueryFailed: the query has ended.
+            TimeoutError: after ``timeout_s``; the query is rescaled all the same.
+        """
+        service = self._active()
+        future = service.rescale(parallelism)
+        self._await(service, future, timeout_s)
+        if not future.done():
+            if service.ended.is_set():
+                raise QueryFailed("the query ended before it was rescaled") from service.error
+            raise TimeoutError(f"not all subtasks ran within {timeout_s} s")
+
     def process_all_available(self, timeout_s: float | None = None) -> None:
         """Block until everything that sources could find when this was called is committed. It is, for ever, once the
         query has ended by itself.

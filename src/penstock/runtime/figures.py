@@ -73,6 +73,11 @@ class Figures:
         self._sinks_before: dict[str, int] = {}
         self._totals: dict[tuple[int, str], int] = {}
 
+    def rescaled(self, graph: JobGraph) -> None:
+        """The next Generation has this parallelism."""
+        with self._lock:
+            self._graph = graph
+
     # -- the life of the query ------------------------------------------------------------------------------------
 
     def opened(self, generation: int, restored: SnapshotMetadata | None, committed_epoch: int) -> None:

@@ -12,8 +12,10 @@ import msgspec
 from penstock.errors import CorruptSnapshot, LocationError
 from penstock.graph.model import JobGraph
 from penstock.snapshot.catalog import FOLDER as SNAPSHOTS_FOLDER
+from penstock.snapshot.catalog import Catalog
 from penstock.snapshot.envelope import open_envelope, seal_envelope
 from penstock.snapshot.log import FOLDER as LOG_FOLDER
+from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.model import FORMAT_VERSION, QueryIdentity
 from penstock.snapshot.plan import Difference, differences, plan_changed, plan_of
 from penstock.snapshot.sections import FOLDER as DATA_FOLDER
@@ -190,3 +192,15 @@ def read_identity(store: Store) -> QueryIdentity:
             f"{IDENTITY_PATH} has format version {stored.format_version}; this release reads {FORMAT_VERSION}"
         )
     return stored
+
+
+def last_parallelism(store: Store) -> int:
+    """Of the newest snapshot at a location, or what the query was first started with.
+
+    Raises:
+        FileNotFoundError: there is no query.
+        LocationError: it cannot be read.
+    """
+    identity = read_identity(store)
+    lineage = SnapshotLog(store).refresh().lineage
+    return Catalog(store).read(lineage[-1]).parallelism if lineage else identity.parallelism

@@ -1,0 +1,170 @@
+"""How many slots a query runs on: what its user wants, and what the cluster has.
+
+A *rescale* that a user asks for: an unaligned snapshot, which no backpressure holds up; then the Generation is given up
+and the next one begins from that snapshot at the other parallelism. Nobody waits for a snapshot that cannot be taken
+because no Generation runs: the next one simply begins at the other parallelism.
+
+*Scaling down by itself*: when slots are missing for longer than ``patience_ms`` the next Generation takes those that
+are there. Back up, once what is missing has been free for two looks in a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from penstock.errors import CheckpointFailed, ConfigError, PenstockError, QueryFailed, ResourceError
+from penstock.ids import GenerationId
+from penstock.logs import get_logger
+from penstock.runtime.attempt import Attempt
+from penstock.snapshot.model import SnapshotMetadata
+
+log = get_logger(__name__)
+
+LOOK_EVERY_MS = 5_000.0
+"""Between two looks for slots that have come back: each asks Spark."""
+
+
+class Scaling:
+    """Owned by the coordinator thread.
+
+    Args:
+        parallelism: of the first Generation.
+        most: key groups: no more subtasks can have anything to do.
+        may_shrink: scale down by itself.
+        patience_ms: how long slots have to be missing.
+        free_slots: those that nobody has; asks the cluster.
+        snapshot: takes an unaligned snapshot of the current Generation; it is told of on this thread.
+        begin_again: gives the current Generation up, soon, and begins the next one. Takes the reason.
+
+    Attributes:
+        parallelism: of the current Generation, or of the next one where none runs.
+        wanted: what the user wants.
+    """
+
+    def __init__(
+        self,
+        parallelism: int,
+        most: int,
+        *,
+        may_shrink: bool,
+        patience_ms: float,
+        free_slots: Callable[[], int],
+        snapshot: Callable[[Future[SnapshotMetadata]], None],
+        begin_again: Callable[[str], None],
+    ) -> None:
+        self.parallelism = parallelism
+        self.wanted = parallelism
+        self._most = most
+        self._may_shrink = may_shrink
+        self._patience_ms = patience_ms
+        self._free_slots = free_slots
+        self._snapshot = snapshot
+        self._begin_again = begin_again
+        self._short_since_ms: float | None = None
+        self._look_at_ms: float | None = None
+        self._were_free = False
+        self._waiting: list[Future[None]] = []
+        self._leaving: GenerationId | None = None
+
+    def rescale(self, parallelism: int, future: Future[None], current: Attempt | None) -> None:
+        """The user wants this from now on; ``future`` is told when a Generation runs so, or why none will."""
+        try:
+            self._check(parallelism, current)
+        except PenstockError as refusal:
+            future.set_exception(refusal)
+            return
+        self.wanted = parallelism
+        self._waiting.append(future)
+        if current is None:
+            self.parallelism = parallelism
+        elif parallelism != self.parallelism:
+            self._leave(current)
+        elif current.runs:
+            self.runs()
+
+    def _check(self, parallelism: int, current: Attempt | None) -> None:
+        if not 1 <= parallelism <= self._most:
+            raise ConfigError(
+                f"a query cannot be rescaled to {parallelism}: parallelism is 1 to maxParallelism, which is "
+                f"{self._most} here and cannot be changed"
+            )
+        free = self._free_slots() + (self.parallelism if current is not None else 0)
+        if parallelism > free:
+            raise ResourceError(
+                f"the query cannot be rescaled to {parallelism}: {free} slots are there for it, with the "
+                f"{self.parallelism} that it has; add executors, stop another query, or ask for fewer"
+            )
+
+    def _leave(self, current: Attempt) -> None:
+        """The snapshot does not wait behind anything; once it exists, this Generation is over."""
+        generation, wanted = current.generation, self.wanted
+
+        def taken(snapshot: Future[SnapshotMetadata]) -> None:
+            if self._leaving != generation:
+                return  # it failed meanwhile: the next one has the wanted parallelism anyhow
+            self._leaving = None
+            problem = snapshot.exception()
+            if problem is not None:
+                self.failed(CheckpointFailed(f"the query was not rescaled to {wanted}: {problem}"))
+                return
+            log.info("the query goes on with parallelism %d instead of %d", wanted, self.parallelism)
+            self.parallelism = wanted
+            self._begin_again(f"rescaled to {wanted}")
+
+        self._leaving = generation
+        snapshot: Future[SnapshotMetadata] = Future()
+        snapshot.add_done_callback(taken)
+        self._snapshot(snapshot)
+
+    def runs(self) -> None:
+        """All slots of a Generation run."""
+        self._short_since_ms = None
+        if self.parallelism == self.wanted:
+            for future in self._waiting:
+                future.set_result(None)
+            self._waiting.clear()
+
+    def failed(self, error: PenstockError) -> None:
+        """What was asked for cannot be had; the query goes on as it is."""
+        self.wanted = self.parallelism
+        for future in self._waiting:
+            future.set_exception(error)
+        self._waiting.clear()
+
+    def generation_ended(self) -> None:
+        """The next one has what was asked for, with a snapshot of this one or without."""
+        if self._leaving is not None:
+            self._leaving = None
+            self.parallelism = self.wanted
+
+    def short_of_slots(self, now_ms: float) -> bool:
+        """A Generation could not be started, because slots are missing: whether the next one is to have fewer."""
+        if self._short_since_ms is None:
+            self._short_since_ms = now_ms
+        if not self._may_shrink or now_ms - self._short_since_ms < self._patience_ms:
+            return False
+        free = self._free_slots()
+        if not 0 < free < self.parallelism:
+            return False
+        log.warning(
+            "%d of %d slots are gone for good, as it seems: the query goes on with %d until they are back",
+            self.parallelism - free, self.parallelism, free,
+        )  # fmt: skip
+        self.parallelism = free
+        return True
+
+    def look(self, current: Attempt | None, now_ms: float) -> None:
+        """Now and then: back up, if what was missing is there again. Asks the cluster."""
+        if self.parallelism >= self.wanted or current is None or not current.runs or self._leaving is not None:
+            return
+        if self._look_at_ms is not None and now_ms < self._look_at_ms:
+            return
+        self._look_at_ms = now_ms + LOOK_EVERY_MS
+        before, self._were_free = self._were_free, self._free_slots() >= self.wanted - self.parallelism
+        if before and self._were_free:
+            self._leave(current)
+
+    def query_ended(self, error: PenstockError | None) -> None:
+        """Nobody answers any more."""
+        self.failed(error or QueryFailed("the query has ended"))

@@ -1,0 +1,51 @@
+"""The end of a query on the driver: slots say goodbye, connectors are closed, the log gets its last entry."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from penstock.connectors.base import SinkCommitter, Source
+from penstock.errors import Fenced, LocationError
+from penstock.logs import get_logger
+from penstock.protocol.coordinator import Coordinator
+from penstock.runtime.attempt import Attempt
+from penstock.runtime.generations import STOP_TIMEOUT_S
+from penstock.runtime.messages import Stopped
+from penstock.runtime.rendezvous import SlotLost, SlotSaid
+from penstock.snapshot.effects import DriverEffects
+
+log = get_logger(__name__)
+
+
+def await_goodbyes(attempt: Attempt, next_event: Callable[[], object], other: Callable[[object], None]) -> None:
+    """Wait until all slots are gone, or for as long as that may take.
+
+    Args:
+        next_event: waits a little; None if nothing came.
+        other: takes what is no goodbye.
+    """
+    deadline = time.monotonic() + STOP_TIMEOUT_S
+    while not attempt.all_gone and time.monotonic() < deadline:
+        match next_event():
+            case SlotSaid(_, slot, Stopped()) | SlotLost(_, slot, _):
+                attempt.gone(slot)
+            case event if event is not None:
+                other(event)
+
+
+def close_connectors(connectors: Iterable[Source | SinkCommitter]) -> None:
+    """Each, whatever the others do. What was committed stays so: the query does not fail by it."""
+    for connector in connectors:
+        try:
+            connector.close()
+        except Exception:
+            log.exception("%s could not be closed", type(connector).__name__)
+
+
+def log_the_end(effects: DriverEffects, coordinator: Coordinator) -> None:
+    """What was committed, and which ids were not used. If it fails the next driver commits again, harmlessly."""
+    try:
+        effects.close(coordinator.committed, coordinator.next_checkpoint)
+    except (Fenced, LocationError, OSError) as problem:
+        log.warning("the end of the query could not be logged: %s", problem)

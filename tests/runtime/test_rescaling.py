@@ -1,0 +1,143 @@
+"""Rescaling with real slot processes: exact rows at any parallelism, under backpressure, by itself when slots go."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from process_launcher import ProcessLauncher
+from running import Running, run
+from tiny import CountSpec, Numbers, assert_exact, committed, tiny_graph
+
+from penstock.errors import ConfigError, QueryFailed, ResourceError
+from penstock.runtime import scaling
+
+
+def slots(query: Running, parallelism: int) -> None:
+    query.until(
+        lambda v: v.parallelism == parallelism and len(v.slots) == parallelism and all(s.running for s in v.slots),
+        what=f"{parallelism} slots",
+    )
+
+
+def some_rows(query: Running) -> None:
+    before = sum(p.rows for p in query.progress)
+    query.until(lambda v: sum(p.rows for p in query.progress) > before, what="rows")
+
+
+def finish(query: Running, folder: Path, total: int) -> None:
+    deadline = time.monotonic() + 60
+    while len(committed(folder)) < total and time.monotonic() < deadline:
+        query.until(lambda v: True)
+        time.sleep(0.05)
+    query.execution.stop()
+    assert_exact(folder, total)
+
+
+def test_a_running_query_is_rescaled_up_and_down_and_its_rows_are_exact(
+    tmp_path: Path, launcher: ProcessLauncher
+) -> None:
+    total = 60_000
+    query = run(tiny_graph(tmp_path / "out", 1, Numbers(total, rate=12_000)), tmp_path / "chk", launcher)
+    for parallelism in (2, 4, 2, 1, 4, 1):
+        some_rows(query)
+        query.execution.rescale(parallelism, 30)
+        slots(query, parallelism)
+        assert query.view.restarts == (), "a rescale is no failure"
+    finish(query, tmp_path / "out", total)
+
+
+def test_under_full_backpressure_nothing_waits_and_rows_in_flight_change_hands(
+    tmp_path: Path, launcher: ProcessLauncher
+) -> None:
+    total, slow = 40_000, tmp_path / "slow"
+    slow.write_text("3000")  # microseconds per row: what is in the queues takes minutes
+    graph = tiny_graph(tmp_path / "out", 2, Numbers(total), CountSpec(slow_file=str(slow)))
+    query = run(graph, tmp_path / "chk", launcher, memory_per_gate=1 << 20)
+    query.until(lambda v: v.committed_epoch >= 2, what="a first commit")
+    for parallelism in (4, 1, 2):
+        query.execution.rescale(parallelism, 30)
+        slots(query, parallelism)
+        newest = query.view.checkpoints[-1].checkpoint if query.view.checkpoints else 0
+        query.until(lambda v, newest=newest: any(c.checkpoint > newest for c in v.checkpoints), what="a checkpoint")  # type: ignore[misc]
+    slow.unlink()
+    finish(query, tmp_path / "out", total)
+
+
+@pytest.mark.parametrize("before", [1, 3])
+def test_a_restart_may_have_another_parallelism(tmp_path: Path, launcher: ProcessLauncher, before: int) -> None:
+    total = 30_000
+    source = Numbers(total, rate=15_000)
+    query = run(tiny_graph(tmp_path / "out", before, source), tmp_path / "chk", launcher)
+    some_rows(query)
+    query.execution.stop()
+    for parallelism in (2, 4):  # the first may be over before it has taken a snapshot of its own
+        query = run(tiny_graph(tmp_path / "out", parallelism, source), tmp_path / "chk", launcher)
+        slots(query, parallelism)
+        if parallelism == 2:
+            query.execution.stop()
+    finish(query, tmp_path / "out", total)
+
+
+def test_what_cannot_be_had_is_refused_and_the_query_goes_on(tmp_path: Path, launcher: ProcessLauncher) -> None:
+    query = run(tiny_graph(tmp_path / "out", 2, Numbers(20_000, rate=10_000)), tmp_path / "chk", launcher)
+    slots(query, 2)
+    with pytest.raises(ConfigError, match="1 to maxParallelism, which is 128"):
+        query.execution.rescale(0)
+    with pytest.raises(ConfigError, match="rescaled to 129"):
+        query.execution.rescale(129)
+    with pytest.raises(ResourceError, match="to 9: 8 slots are there"):
+        query.execution.rescale(9)
+    query.execution.rescale(2, 10)
+    assert query.view.generation == 1, "it is there already"
+    finish(query, tmp_path / "out", 20_000)
+    with pytest.raises(QueryFailed, match="not running"):
+        query.execution.rescale(2)
+
+
+def test_when_slots_are_gone_for_good_it_goes_on_with_fewer_and_back_up_when_they_return(
+    tmp_path: Path, launcher: ProcessLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scaling, "LOOK_EVERY_MS", 100.0)
+    total = 80_000
+    query = run(
+        tiny_graph(tmp_path / "out", 4, Numbers(total, rate=4_000)),
+        tmp_path / "chk",
+        launcher,
+        restart_scale_down_after_ms=300,
+        restart_attempts=50,
+        restart_max_delay_ms=100,
+    )
+    slots(query, 4)
+    some_rows(query)
+    launcher.lose(5)  # of eight
+    os.kill(query.view.slots[0].pid, signal.SIGKILL)
+    slots(query, 3)
+    some_rows(query)
+    launcher.lose(-5)
+    slots(query, 4)
+    finish(query, tmp_path / "out", total)
+
+
+def test_it_waits_for_slots_where_it_must_not_scale_down(tmp_path: Path, launcher: ProcessLauncher) -> None:
+    query = run(
+        tiny_graph(tmp_path / "out", 2, Numbers(20_000, rate=10_000)),
+        tmp_path / "chk",
+        launcher,
+        restart_allow_scale_down=False,
+        restart_scale_down_after_ms=1,
+        restart_attempts=100,
+        restart_max_delay_ms=50,
+    )
+    slots(query, 2)
+    launcher.lose(7)
+    os.kill(query.view.slots[0].pid, signal.SIGKILL)
+    query.until(lambda v: len(v.restarts) >= 1 and not v.slots, what="the end of the first Generation")
+    time.sleep(0.5)
+    assert query.view.parallelism == 2
+    launcher.lose(-7)
+    slots(query, 2)
+    finish(query, tmp_path / "out", 20_000)
