@@ -108,3 +108,35 @@ def test_a_reader_hears_of_the_end_of_an_epoch() -> None:
     feed, _ = feed_of(reader)
     feed.end_epoch(1)
     assert reader.epochs == 1
+
+
+class OneByOne(EndlessReader):
+    side_by_side = False
+
+
+class InTurns(OneByOne):
+    takes_turns = True
+
+
+@pytest.mark.parametrize(
+    ("reader", "splits", "expected"),
+    [(OneByOne(), 2, True), (OneByOne(), 1, False), (InTurns(), 2, False), (EndlessReader(), 2, False)],
+)
+def test_several_restored_splits_that_are_read_one_after_the_other_hold_the_watermark(
+    reader: EndlessReader, splits: int, expected: bool
+) -> None:
+    host: Any = Requests()
+    feed = SourceFeed(reader, [split(n) for n in range(splits)], SubtaskId(0, 0), host)
+    assert feed.one_by_one is expected
+
+
+def test_what_was_restored_is_caught_up_when_it_is_read_whatever_came_since() -> None:
+    reader, host = OneByOne(), Requests()
+    feed = SourceFeed(reader, [split(1), split(2)], SubtaskId(0, 0), host)  # type: ignore[arg-type]
+    assert not feed.caught_up
+    reader.splits = [split(2), split(3)]
+    feed.poll(10, 0)
+    assert not feed.caught_up
+    reader.splits = [split(3)]
+    feed.poll(10, 0)
+    assert feed.caught_up

@@ -128,6 +128,8 @@ class SourceReader(ABC):
 
     side_by_side: bool = False
     """Reads all its splits at the same time: it is given further ones while it reads. Otherwise one after the other."""
+    takes_turns: bool = False
+    """Of several splits that it holds, all the same, none waits for another one's end; implied by ``side_by_side``."""
 
     def open(self, subtask: int, parallelism: int) -> None:  # noqa: B027
         """Called once before anything else."""

@@ -79,6 +79,8 @@ class RateSource(Source):
 class RateReader(SourceReader):
     """Takes its splits in turn; they never end. Frozen, it goes no further than the time of the poll that follows."""
 
+    takes_turns = True
+
     def __init__(self, rows_per_second: int, ramp_up_s: int) -> None:
         self._rows_per_second = rows_per_second
         self._ramp_up_s = ramp_up_s

@@ -40,7 +40,7 @@ class SourceFeed:
             reader.add_split(split)
         self._unfinished = tuple(reader.snapshot())
         self._restored = frozenset(split.split_id for split in self._unfinished)
-        self.one_by_one = len(self._restored) > 1 and not reader.side_by_side
+        self.one_by_one = len(self._restored) > 1 and not (reader.side_by_side or reader.takes_turns)
         """Several splits were restored, from as many readers, and are read one after the other."""
 
     @property
