@@ -188,6 +188,7 @@ class Options:
     checkpoint_capture_memory: int = 512 << 20
     snapshots_retained: int = 3
     allow_older_snapshot: bool = False
+    allow_dropped_state: bool = False
     memory_per_gate: int = 32 << 20
     exclusive_window: int = 1 << 20
     flush_interval_ms: int = 20
@@ -222,6 +223,7 @@ _PARSERS = {
     "checkpoint.minPause": ("checkpoint_min_pause_ms", duration_ms),
     "snapshots.retained": ("snapshots_retained", whole_number),
     "snapshots.allowOlder": ("allow_older_snapshot", boolean),
+    "snapshots.allowDroppedState": ("allow_dropped_state", boolean),
     "exchange.memoryPerGate": ("memory_per_gate", size_bytes),
     "exchange.exclusiveWindow": ("exclusive_window", size_bytes),
     "exchange.inflightTarget": ("inflight_target_ms", duration_ms),

@@ -138,5 +138,5 @@ def test_what_was_restored_is_caught_up_when_it_is_read_whatever_came_since() ->
     feed.poll(10, 0)
     assert not feed.caught_up
     reader.splits = [split(3)]
-    feed.poll(10, 0)
+    feed.poll(10, 1_000)
     assert feed.caught_up

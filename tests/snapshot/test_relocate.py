@@ -190,3 +190,92 @@ def test_a_source_is_state_and_a_sink_is_not_an_operator() -> None:
     swapped = replace(single().vertices[1], operators=(CountSpec(SINK, states={}),), sink=None)
     edited = replace(single(), vertices=(single().vertices[0], swapped))
     assert (f"operator {SINK}", "sink", "operator") in differences(plan_of(single()), plan_of(edited))
+
+
+def counting(**types: pa.DataType) -> JobGraph:
+    """Its state has these columns; "key" is what its exchange spreads by."""
+    schema = pa.schema([STATE.field(0), *types.items()])
+    [edge] = single().edges
+    rows = pa.schema([("key", types["key"]), ("value", pa.string())])
+    job = replace(single(), edges=(replace(edge, schema=rows),))
+    return replace(
+        job, vertices=(job.vertices[0], replace(job.vertices[1], operators=(CountSpec(states={"c": schema}),)))
+    )
+
+
+LONG, INT, DOUBLE = pa.int64(), pa.int32(), pa.float64()
+
+
+@pytest.mark.parametrize(
+    ("stored", "new", "fits"),
+    [
+        (INT, LONG, True),
+        (LONG, INT, False),
+        (pa.int8(), pa.int16(), True),
+        (pa.float32(), DOUBLE, True),
+        (INT, DOUBLE, False),
+        (pa.decimal128(10, 2), pa.decimal128(12, 2), True),
+        (pa.decimal128(10, 2), pa.decimal128(12, 4), True),
+        (pa.decimal128(10, 2), pa.decimal128(12, 5), False),
+        (pa.decimal128(10, 2), pa.decimal128(10, 1), False),
+        (pa.string(), pa.binary(), False),
+        (INT, pa.string(), False),
+    ],
+)
+def test_a_value_of_a_state_may_become_wider_and_nothing_else(
+    stored: pa.DataType, new: pa.DataType, fits: bool
+) -> None:
+    changed = differences(plan_of(counting(key=LONG, n=stored)), plan_of(counting(key=LONG, n=new)))
+    assert [line.what for line in changed] == ([] if fits else [f"state of {COUNT}, c"])
+
+
+def test_a_key_may_not_become_wider_for_its_hash_would_be_another() -> None:
+    changed = differences(plan_of(counting(key=INT, n=LONG)), plan_of(counting(key=LONG, n=LONG)))
+    assert [line.what for line in changed] == [f"state of {COUNT}, c"]
+    before, after = (counting(key=kind, n=LONG) for kind in (INT, LONG))
+    after = replace(after, vertices=(after.vertices[0], before.vertices[1]))
+    with pytest.raises(PlanChanged, match="exchange-0, which has 5 rows in flight, schema: stored"):
+        relocate(taken(before, 1, entry(0, 1, 0)), after, 2)
+
+
+def test_a_state_neither_gains_nor_loses_a_column() -> None:
+    small, large = counting(key=LONG, n=LONG), counting(key=LONG, n=LONG, more=LONG)
+    for before, after in ((small, large), (large, small)):
+        assert [line.what for line in differences(plan_of(before), plan_of(after))] == [f"state of {COUNT}, c"]
+
+
+def test_rows_in_flight_become_wider() -> None:
+    def over(kind: pa.DataType) -> JobGraph:
+        [edge] = single().edges
+        return replace(single(), edges=(replace(edge, schema=pa.schema([*ROWS, ("n", kind)])),))
+
+    held = entry(0, 1, 0)
+    [moved] = relocate(taken(over(INT), 1, held), over(LONG), 2).slots[0].subtasks[1].inflight
+    assert moved.section == held.section
+    with pytest.raises(PlanChanged, match="which has 5 rows in flight, schema: stored"):
+        relocate(taken(over(LONG), 1, held), over(INT), 2)
+
+
+def test_the_state_of_an_operator_that_is_gone_is_given_up_only_if_that_is_allowed() -> None:
+    stateless = replace(single().vertices[1], operators=(CountSpec("filter-0", "Filter", states={}),))
+    without = replace(single(), vertices=(single().vertices[0], stateless))
+    metadata = taken(single(), 1)
+    with pytest.raises(PlanChanged, match=rf"operator {COUNT}: stored Count, now absent\n.*allowDroppedState=true"):
+        relocate(metadata, without, 2)
+    moved = relocate(metadata, without, 2, allow_dropped=True)
+    assert all(not m.states and not m.scalars for slot in moved.slots for m in slot.subtasks)
+    assert moved.slots[0].subtasks[0].splits == metadata.slots[0].subtasks[0].splits
+
+
+def test_a_source_is_not_given_up_even_then() -> None:
+    other = replace(single().vertices[0], source=SourceSpec("other", "NoSource", NoSource()))
+    edited = replace(single(), vertices=(other, single().vertices[1]))
+    with pytest.raises(PlanChanged, match=f"operator {SOURCE}: stored NoSource, now absent"):
+        relocate(taken(single(), 1), edited, 2, allow_dropped=True)
+
+
+def test_another_plan_at_another_parallelism_is_moved_and_then_rescaled() -> None:
+    plan = plan_restore(relocate(taken(single(), 1), with_output(), 1), replace(with_output(), parallelism=3))
+    assert [[m.vertex for m in slot] for slot in plan] == [[0, 1, 2, 3]] * 3
+    states = [[(s.rows, s.key_group_first, s.key_group_last) for s in slot[3].states] for slot in plan]
+    assert states == [[(3, 0, 42)], [(3, 43, 63), (4, 64, 85)], [(4, 86, 127)]]

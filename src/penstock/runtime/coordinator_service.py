@@ -151,6 +151,7 @@ class CoordinatorService:
             wall_ms=lambda: int(time.time() * 1000),
             retained=options.snapshots_retained,
             allow_older=options.allow_older_snapshot,
+            allow_dropped=options.allow_dropped_state,
             forked=plan.forked,
         )
         self._restarts = Restarts(restart_policy_of(options))

@@ -105,7 +105,7 @@ class QueryExecution:
                 vertex.source.source.check_freezable()
         store = open_location(self._location)
         proposed = identity_of(self._graph, str(uuid.uuid4()), self._origins_query(store))
-        identity = claim_identity(store, proposed)
+        identity = claim_identity(store, proposed, allow_dropped=self._options.allow_dropped_state)
         self._query_id = identity.query_id
         self._figures = Figures(self._graph, self._query_id, self._run_id, self._name)
         try:
@@ -122,7 +122,9 @@ class QueryExecution:
         return "" if self._origin is None or store.exists(IDENTITY_PATH) else query_at(self._origin)
 
     def _open(self, store: LocalStore, identity: QueryIdentity) -> None:
-        begins_with = forked(self._origin, store, identity, self._graph)
+        begins_with = forked(
+            self._origin, store, identity, self._graph, allow_dropped=self._options.allow_dropped_state
+        )
         for vertex in self._graph.vertices:
             if vertex.source is not None:
                 vertex.source.source.open(store.root, vertex.source.operator_id)
@@ -143,7 +145,7 @@ class QueryExecution:
     def _confirm(self, store: Store, identity: QueryIdentity) -> None:
         """The driver whose claim this was may have failed, and taken it back before our first log entry."""
         try:
-            if claim_identity(store, identity).query_id != identity.query_id:
+            if claim_identity(store, identity, allow_dropped=True).query_id != identity.query_id:
                 raise Fenced(f"another query was started at {self._location} at the same time; choose another location")
         except PenstockError:
             self.stop()

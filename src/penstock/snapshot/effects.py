@@ -53,6 +53,7 @@ class DriverEffects:
         wall_ms: the wall clock, for ``created_ms``.
         retained: how many periodic snapshots are kept.
         allow_older: recovery may pass over a corrupt snapshot.
+        allow_dropped: the state of operators that are not there any more may be given up.
         forked: the first log entry of a fork, whose files are here; None for any other location.
     """
 
@@ -68,6 +69,7 @@ class DriverEffects:
         wall_ms: Callable[[], int],
         retained: int,
         allow_older: bool = False,
+        allow_dropped: bool = False,
         forked: Forked | None = None,
     ) -> None:
         self._graph = graph
@@ -78,6 +80,7 @@ class DriverEffects:
         self._wall_ms = wall_ms
         self._retained = retained
         self._allow_older = allow_older
+        self._allow_dropped = allow_dropped
         self._forked = forked
         self._log = SnapshotLog(store, token)
         self._catalog = Catalog(store)
@@ -158,7 +161,7 @@ class DriverEffects:
                 _refuse_drained(chosen.metadata, entry.committed_epoch)
             restored = chosen.metadata
             if restored is not None:
-                restored = relocate(restored, self._graph, entry.committed_epoch)
+                restored = relocate(restored, self._graph, entry.committed_epoch, allow_dropped=self._allow_dropped)
             try:
                 self._log.append(entry)
             except Fenced:

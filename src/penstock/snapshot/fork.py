@@ -102,12 +102,15 @@ def is_called(record: SnapshotRecord, name: str) -> bool:
     return name in (snapshot_id(record.checkpoint), record.label)
 
 
-def forked(origin: Origin | None, store: Store, identity: QueryIdentity, graph: JobGraph) -> Forked | None:
+def forked(
+    origin: Origin | None, store: Store, identity: QueryIdentity, graph: JobGraph, *, allow_dropped: bool = False
+) -> Forked | None:
     """What this location's log has to begin with. If anything, all that it refers to is durable here on return.
 
     Args:
         origin: what the query is to start from; None: from nothing, or from what is here.
         store: the location; ``identity``: what stands there.
+        allow_dropped: the state of operators that the snapshot has and ``graph`` has not is given up.
 
     Returns:
         None: nothing, because it has begun already or is no fork.
@@ -133,7 +136,7 @@ def forked(origin: Origin | None, store: Store, identity: QueryIdentity, graph: 
     if identity.origin != query_at(origin):
         raise LocationError(_other_query(origin, identity))
     try:
-        record = _brought(origin, existing_location(OPTION, origin.location), store, graph)
+        record = _brought(origin, existing_location(OPTION, origin.location), store, graph, allow_dropped)
         left = ids_named(store.list(DATA_FOLDER) + store.list(SNAPSHOTS_FOLDER))  # of a try with another snapshot, too
         return Forked(identity.origin, record, 1 + max(left))
     except OSError as error:
@@ -176,14 +179,14 @@ def _other_query(origin: Origin, identity: QueryIdentity) -> str:
     return f"{OPTION} {origin}: the checkpointLocation {what}; give an empty one"
 
 
-def _brought(origin: Origin, there: Store, store: Store, graph: JobGraph) -> SnapshotRecord:
+def _brought(origin: Origin, there: Store, store: Store, graph: JobGraph, allow_dropped: bool) -> SnapshotRecord:
     """The snapshot as one of this location: kept as periodic ones are, since the origin has its own."""
     log, catalog = SnapshotLog(there), Catalog(there)
     for _ in range(ATTEMPTS):
         record = choose(log.refresh(), origin)
         try:
             metadata = catalog.read(record)
-            _check_fits(origin, metadata, graph)
+            _check_fits(origin, metadata, graph, allow_dropped)
             _bring(metadata, record.metadata.path, there, store)
             Catalog(store).check(metadata, checksums=True)
         except (FileNotFoundError, CorruptSnapshot) as error:
@@ -198,7 +201,7 @@ def _brought(origin: Origin, there: Store, store: Store, graph: JobGraph) -> Sna
     )
 
 
-def _check_fits(origin: Origin, metadata: SnapshotMetadata, graph: JobGraph) -> None:
+def _check_fits(origin: Origin, metadata: SnapshotMetadata, graph: JobGraph, allow_dropped: bool) -> None:
     if any(source.drained for source in metadata.sources):
         raise LocationError(
             f"{OPTION} {origin}: {metadata.id} was taken when the query was drained: its event time has ended, so "
@@ -212,7 +215,8 @@ def _check_fits(origin: Origin, metadata: SnapshotMetadata, graph: JobGraph) -> 
                 "and fork this"
             )
     try:
-        plan_restore(relocate(metadata, graph, metadata.checkpoint), graph, metadata.checkpoint)
+        moved = relocate(metadata, graph, metadata.checkpoint, allow_dropped=allow_dropped)
+        plan_restore(moved, graph, metadata.checkpoint)
     except PlanChanged as error:
         raise PlanChanged(f"{OPTION} {origin}: {error}") from error
     except LocationError as error:

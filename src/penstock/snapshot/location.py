@@ -138,20 +138,20 @@ def identity_of(graph: JobGraph, query_id: str, origin: str = "") -> QueryIdenti
     )
 
 
-def compare_identity(old: QueryIdentity, new: QueryIdentity) -> None:
+def compare_identity(old: QueryIdentity, new: QueryIdentity, *, allow_dropped: bool = False) -> None:
     """Refuse a plan that does not fit.
 
     Raises:
         PlanChanged: with the table of what changed.
     """
-    changed = differences(old, new)
+    changed = differences(old, new, allow_dropped=allow_dropped)
     if old.max_parallelism != new.max_parallelism:
         changed.append(Difference("maxParallelism", str(old.max_parallelism), str(new.max_parallelism)))
     if changed:
         raise plan_changed(changed)
 
 
-def claim_identity(store: Store, identity: QueryIdentity) -> QueryIdentity:
+def claim_identity(store: Store, identity: QueryIdentity, *, allow_dropped: bool = False) -> QueryIdentity:
     """Write ``query.json`` at a new location, or compare the plan with the one that is there.
 
     Returns:
@@ -165,7 +165,7 @@ def claim_identity(store: Store, identity: QueryIdentity) -> QueryIdentity:
     if store.create_if_absent(IDENTITY_PATH, seal_envelope(msgspec.to_builtins(identity))):
         return identity
     stored = read_identity(store)
-    compare_identity(stored, identity)
+    compare_identity(stored, identity, allow_dropped=allow_dropped)
     return stored
 
 

@@ -7,7 +7,7 @@ begin in the middle of an output that is there already.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -16,12 +16,16 @@ from penstock.errors import PlanChanged
 from penstock.graph.model import Edge, JobGraph
 from penstock.operators.base import Plain
 from penstock.snapshot.model import PlanManifest
+from penstock.snapshot.widening import widens
 
 Entry = Mapping[str, Plain]
 
 SHAPE = ("kind", "keys", "schema", "port")
 """What rows in flight on an exchange depend on; see ``carries``."""
-ANEW = "Undo the change, or give an empty checkpointLocation to start anew"
+ANEW = (
+    "Undo the change, or give an empty checkpointLocation to start anew; "
+    "spark.penstock.snapshots.allowDroppedState=true gives up the state of operators that are absent now"
+)
 
 
 class Difference(NamedTuple):
@@ -81,8 +85,12 @@ def _edge(edge: Edge) -> dict[str, Plain]:
     return entry | ({"port": edge.port} if edge.port else {})
 
 
-def differences(old: PlanManifest, new: PlanManifest) -> list[Difference]:
-    """What keeps the state of ``old`` from being restored into ``new``; empty if nothing does."""
+def differences(old: PlanManifest, new: PlanManifest, *, allow_dropped: bool = False) -> list[Difference]:
+    """What keeps the state of ``old`` from being restored into ``new``; empty if nothing does.
+
+    Args:
+        allow_dropped: the state of operators that are not there any more may be lost.
+    """
     found: list[Difference] = []
     for operator_id in dict.fromkeys([*old.operators, *new.operators]):
         before, after = old.operators.get(operator_id), new.operators.get(operator_id)
@@ -92,15 +100,47 @@ def differences(old: PlanManifest, new: PlanManifest) -> list[Difference]:
             if _keeps(after) and _has_old_output(new, after["vertex"], old):
                 found.append(Difference(what, "absent", str(after["name"])))
         elif after is None:
-            if _keeps(before):
+            if _keeps(before) and not (allow_dropped and before["role"] == "operator"):
                 found.append(Difference(what, str(before["name"]), "absent"))
         elif before["role"] != after["role"]:
             found.append(Difference(what, str(before["role"]), str(after["role"])))
         elif before.get("kind", after.get("kind")) != after.get("kind"):
             found.append(Difference(f"source {operator_id}", str(before["kind"]), str(after["kind"])))
         else:
-            found += compare_parts(f"state of {operator_id}", _states(before), _states(after))
+            found += _compare_states(operator_id, _states(before), _states(after), _keys_into(new, after["vertex"]))
     return found
+
+
+def _compare_states(operator_id: str, before: Entry, after: Entry, keys: Collection[str]) -> list[Difference]:
+    """Values may be wider than they were; keys may not, for their hash would be another."""
+    fitting = {
+        table: after[table]
+        for table, stored in before.items()
+        if table in after and _fits(stored, after[table], keys, whole=True)
+    }
+    return compare_parts(f"state of {operator_id}", {**before, **fitting}, after)
+
+
+def _fits(stored: Plain, new: Plain, keys: Collection[str], *, whole: bool) -> bool:
+    """Whether every new column is a stored one, or a wider one; ``whole``: and there is no other stored one."""
+    assert isinstance(stored, list)
+    assert isinstance(new, list)
+    before, after = list(map(str, stored)), list(map(str, new))
+    if before == after:
+        return True
+    if len(set(before)) < len(before) or (whole and len(before) != len(after)):
+        return False
+    return all(
+        column in before
+        or (sum(widens(one, column) for one in before) == 1 and not any(column.startswith(f"{key} ") for key in keys))
+        for column in after
+    )
+
+
+def _keys_into(plan: PlanManifest, vertex: Plain) -> list[str]:
+    """The columns by which rows come to the subtasks of a vertex."""
+    keys = [edge["keys"] for edge in plan.edges.values() if edge["consumer"] == vertex]
+    return [str(key) for some in keys if isinstance(some, list) for key in some]
 
 
 def compare_parts(what: str, before: Entry, after: Entry) -> list[Difference]:
@@ -113,15 +153,13 @@ def compare_parts(what: str, before: Entry, after: Entry) -> list[Difference]:
 
 
 def carries(new: Entry, old: Entry) -> bool:
-    """Whether rows in flight on the exchange ``old`` can go on over ``new``: columns may be left out and change places,
-    for they are told apart by name and type."""
+    """Whether rows in flight on the exchange ``old`` can go on over ``new``: columns may be left out, change places
+    and, unless they are keys, be wider, for they are told apart by name and type."""
     if any(new.get(part) != old.get(part) for part in SHAPE if part != "schema"):
         return False
-    before, after = old["schema"], new["schema"]
-    assert isinstance(before, list)
-    assert isinstance(after, list)
-    texts = list(map(str, before))
-    return before == after or (len(set(texts)) == len(texts) and set(map(str, after)) <= set(texts))
+    keys = new["keys"]
+    assert isinstance(keys, list)
+    return _fits(old["schema"], new["schema"], [str(key) for key in keys], whole=False)
 
 
 def _keeps(operator: Entry) -> bool:

@@ -30,13 +30,16 @@ _IN_FLIGHT = (
 )
 
 
-def relocate(metadata: SnapshotMetadata, graph: JobGraph, committed_epoch: int) -> SnapshotMetadata:
+def relocate(
+    metadata: SnapshotMetadata, graph: JobGraph, committed_epoch: int, *, allow_dropped: bool = False
+) -> SnapshotMetadata:
     """The snapshot with the numbers of ``graph``, at its own parallelism; itself where they are the same.
 
     Args:
         metadata: what is to be restored.
         graph: into what.
         committed_epoch: everything up to it is visible.
+        allow_dropped: the state of operators that are not there any more is given up.
 
     Raises:
         PlanChanged: a state, rows in flight or uncommitted output would be lost; with the table of what changed.
@@ -44,7 +47,7 @@ def relocate(metadata: SnapshotMetadata, graph: JobGraph, committed_epoch: int) 
     old, new = metadata.plan, plan_of(graph)
     if old is None or old == new:
         return metadata
-    changed = differences(old, new)
+    changed = differences(old, new, allow_dropped=allow_dropped)
     if changed:
         raise plan_changed(changed)
     _check_removed_sinks(metadata, old, new, committed_epoch)

@@ -15,6 +15,7 @@ from penstock.snapshot.handover import SubtaskRestore
 from penstock.snapshot.model import InflightEntry, ScalarShare, StateEntry, SubtaskManifest
 from penstock.snapshot.sections import read_section
 from penstock.snapshot.store import Store
+from penstock.snapshot.widening import as_schema
 from penstock.state.capture import StoredRows
 
 
@@ -72,18 +73,11 @@ def load_inflight(store: Store, entry: InflightEntry, schema: pa.Schema | None =
         rows = min(end - position, batch.num_rows) - first
         if rows > 0:
             wanted = batch.slice(first, rows)
-            found.append(wanted if schema is None else _on_edge(wanted, schema))
+            found.append(wanted if schema is None else as_schema(wanted, schema))
         position += batch.num_rows
     if position < end:
         raise CorruptSnapshot(f"section {entry.section.identity!r} has {position} rows; {end} are referred to")
     return found
-
-
-def _on_edge(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    written, wanted = ([(field.name, field.type) for field in columns] for columns in (batch.schema, schema))
-    if written == wanted:
-        return batch
-    return batch.select([written.index(column) for column in wanted])
 
 
 def _input_channel(key: str, consumer: int) -> ChannelId:

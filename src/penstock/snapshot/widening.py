@@ -1,0 +1,54 @@
+"""Columns that a later plan has wider: every value of the old type is one of the new type, so rows can be taken over.
+
+Widening is an integer to a longer one, a float to a double, a decimal to one with at least as many digits on both
+sides of the point. Nothing else: what would have to be rounded, parsed or printed is another column. Columns are given
+as they are stored: ``name type``, with Arrow's names of types.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+
+_FAMILIES = (("int8", "int16", "int32", "int64"), ("float", "double"))
+_DECIMAL = re.compile(r"decimal128\((\d+), (\d+)\)")
+_NUMERIC = re.compile(rf"(.*) ({'|'.join(kind for family in _FAMILIES for kind in family)}|{_DECIMAL.pattern})", re.S)
+
+
+def widens(stored: str, new: str) -> bool:
+    """Whether the column ``stored`` can go on as ``new``; an equal one can."""
+    if stored == new:
+        return True
+    before, after = _NUMERIC.fullmatch(stored), _NUMERIC.fullmatch(new)
+    return before is not None and after is not None and before[1] == after[1] and _is_wider(before[2], after[2])
+
+
+def _is_wider(stored: str, new: str) -> bool:
+    for family in _FAMILIES:
+        if stored in family:
+            return new in family and family.index(stored) < family.index(new)
+    before, after = _DECIMAL.fullmatch(stored), _DECIMAL.fullmatch(new)
+    if before is None or after is None:
+        return False
+    digits, scale, new_digits, new_scale = (int(part) for match in (before, after) for part in match.groups())
+    return new_scale >= scale and new_digits - new_scale >= digits - scale
+
+
+def as_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns of ``schema``, each found by name and type, or else by name and widened.
+
+    Raises:
+        KeyError: a column is missing. pyarrow.ArrowInvalid: it does not fit.
+    """
+    written = [(field.name, field.type) for field in batch.schema]
+    wanted = [(field.name, field.type) for field in schema]
+    if written == wanted:
+        return batch
+    if not wanted:
+        return batch.select([])
+    columns = [
+        batch.column(written.index(column)) if column in written else batch.column(column[0]).cast(column[1])
+        for column in wanted
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
