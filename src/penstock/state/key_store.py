@@ -150,7 +150,13 @@ class KeyStore:
         return _mixed(len(rows), flags, parts)
 
     def differ(self, rows: Rows, keys: Keys, texts: Sequence[U64], others: Rows) -> Mask:
-        """Whether the key of ``rows[i]`` is another one than key ``others[i]`` of those; ``texts``: see ``hashes_of``."""
+        """Whether the key of ``rows[i]`` is another one than key ``others[i]`` of those.
+
+        Args:
+            rows, others: equally many.
+            keys: encoded ones.
+            texts: the hashes of their texts: see ``hashes_of``.
+        """
         wrong = np.zeros(len(rows), np.bool_)
         for pages, word in zip(self._words, keys.words, strict=True):
             wrong |= pages.data[rows] != word[others]
