@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import assert_never
 
 from penstock.config import Backend
@@ -31,7 +32,7 @@ def open_backend(name: Backend, memory_bytes: int) -> StateBackend:
 
 def _open_rocksdb(memory_bytes: int) -> StateBackend:
     try:
-        from penstock.state.rocksdb_table import RocksDBBackend
+        module = import_module("penstock.state.rocksdb_table")
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] == "penstock":
             raise
@@ -39,5 +40,5 @@ def _open_rocksdb(memory_bytes: int) -> StateBackend:
             f"state.backend=rocksdb needs the package {error.name}: pip install 'penstock[rocksdb]' where the "
             "executors run, or use state.backend=memory"
         ) from error
-    backend: StateBackend = RocksDBBackend(memory_bytes)
+    backend: StateBackend = module.RocksDBBackend(memory_bytes)
     return backend

@@ -120,7 +120,7 @@ class ChangeLog:
         """These rows (each named once) are about to change. Returns those of which this is the first time since the
         newest capture."""
         stamps = self._stamps.data
-        fresh = rows[stamps[rows] != self._stamp]
+        fresh: Rows = rows[stamps[rows] != self._stamp]
         stamps[fresh] = self._stamp
         if len(fresh) and self._open is not None:
             self._open.rows.append(fresh.astype(np.int32))

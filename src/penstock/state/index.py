@@ -95,14 +95,16 @@ class HashIndex:
 
     def _place(self, rows: Rows, hashes: U64) -> None:
         slots, positions, entries = self._slots.data, self._positions(hashes), (rows + 1).astype(np.int32)
+        taken = [np.zeros(0, np.int64)]
         while len(entries):
             before = slots[positions]
             free = before <= 0
             slots[positions[free]] = entries[free]  # where two want one slot the last gets it, the other moves on
             won = slots[positions] == entries
-            taken = positions[won & (before == 0)] >> _BITS
-            self._used += np.bincount(taken, minlength=self._segments)
-            entries, positions = entries[~won], _next(positions[~won])
+            taken.append(positions[won & (before == 0)])
+            lost = np.flatnonzero(~won)
+            entries, positions = entries[lost], _next(positions[lost])
+        self._used += np.bincount(np.concatenate(taken) >> _BITS, minlength=self._segments)
 
     def _make_room(self, hashes: U64) -> None:
         more = len(hashes)

@@ -174,7 +174,8 @@ class MemoryCapture(TableCapture):
         self._spec = columns.spec
         self._log = log
         self._past: _PastRows | None = _PastRows(columns, size, undo)
-        self._block_rows = max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // (columns.values.row_bytes + columns.keys.nbytes(1))))
+        row_bytes = columns.values.row_bytes + columns.keys.nbytes(size) // max(1, size)
+        self._block_rows = max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // max(1, row_bytes)))
 
     def base(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
         groups = self._open().groups()
@@ -253,7 +254,7 @@ class MemoryCapture(TableCapture):
         sources = np.empty(len(there), np.int64)
         sources[there] = np.arange(np.count_nonzero(there))
         sources[~there] = np.arange(np.count_nonzero(there), len(there))
-        values = [_empty(field, len(there) - np.count_nonzero(there)) for field in self._spec.value_fields]
+        values = [_empty(field, int(np.count_nonzero(~there))) for field in self._spec.value_fields]
         return [
             pa.chunked_array([column, gone], column.type).take(pa.array(sources)).combine_chunks()
             for column, gone in zip(columns, [*keys, *values], strict=True)

@@ -76,7 +76,7 @@ class MemoryTable(KeyedTable):
         rows, is_new = self._locate(distinct, number)
         vectors = self._values.take(rows)
         if is_new.any():
-            new = self._values.new(np.count_nonzero(is_new))
+            new = self._values.new(int(np.count_nonzero(is_new)))
             for vector, start in zip(vectors, new, strict=True):
                 data, valid = vector.write()
                 data[is_new], valid[is_new] = start.read()
@@ -292,10 +292,10 @@ class MemoryTable(KeyedTable):
         if len(fresh) and self._log.is_captured:
             self._log.undo.add(fresh, self._groups.data[fresh], self._values.take(fresh), self._lock)
 
-    def _remove(self, rows: Rows, keys: list[pa.Array]) -> None:
+    def _remove(self, rows: Rows, keys: Sequence[pa.Array]) -> None:
         """Remove rows, each named once; ``keys`` are theirs."""
         self._touch(rows)
-        self._log.remove(Removed(rows.astype(np.int32), self._groups.data[rows], keys), self._count)
+        self._log.remove(Removed(rows.astype(np.int32), self._groups.data[rows], list(keys)), self._count)
         self._index.remove(rows, self._keys.hashes(rows))
         self._keys.free(rows)
         self._values.forget(rows)

@@ -119,4 +119,6 @@ def arrow_of(data: npt.NDArray[Any], valid: Mask, kind: pa.DataType) -> pa.Array
         return from_decimal_ints(data, valid, kind)
     if data.dtype.kind != "O":
         return from_fixed(data, valid, kind)
-    return pa.array(np.where(valid, data, None).tolist(), kind)
+    objects = np.full(len(data), None, object)
+    objects[valid] = data[valid]
+    return pa.array(objects.tolist(), kind)
