@@ -76,6 +76,13 @@ def isolation(name: str, text: str) -> Isolation:
         raise ConfigError(f"option {name}={text!r}: choose none or process") from None
 
 
+def backend(name: str, text: str) -> Backend:
+    try:
+        return Backend(text.strip().lower())
+    except ValueError:
+        raise ConfigError(f"option {name}={text!r}: choose memory or rocksdb") from None
+
+
 def strategy(name: str, text: str) -> RestartStrategy:
     known = {choice.value.lower(): choice for choice in RestartStrategy}
     if text.strip().lower() not in known:
@@ -142,6 +149,14 @@ class Isolation(Enum):
     PROCESS = "process"
 
 
+class Backend(Enum):
+    """Where keyed state is while a query runs: in memory, or in RocksDB on local disk, for state larger than memory.
+    Snapshots are the same, and are restored by either."""
+
+    MEMORY = "memory"
+    ROCKSDB = "rocksdb"
+
+
 class RestartStrategy(Enum):
     """``EXPONENTIAL`` and ``FIXED`` bound restarts without progress, ``FAILURE_RATE`` those within a time, whatever
     completes in between; only with ``EXPONENTIAL`` the pause grows. ``NONE``: the first failure ends the query."""
@@ -166,7 +181,8 @@ class Options:
         checkpoint_max_inflight_bytes: in-flight bytes of one checkpoint in one slot beyond which it is declined.
         checkpoint_capture_memory: bytes of captured rows of a slot that may wait to be written; beyond, it declines.
         join_max_static_bytes: of each join's static side, which every slot holds whole.
-        state_memory: what a slot's state is expected to take, for the check against Spark's limits; no bound.
+        state_memory: what a slot's state is expected to take, for the check against Spark's limits. No bound in memory;
+            what RocksDB may use, of a slot's subtasks with operators together.
         inflight_target_ms: how much work may lie in front of a consumer, in time at its present speed; None: as much as
             fits into its memory.
         restart_allow_scale_down: go on with fewer slots when some are missing for ``restart_scale_down_after_ms``, and
@@ -195,6 +211,7 @@ class Options:
     inflight_target_ms: int | None = None
     function_isolation: Isolation = Isolation.NONE
     join_max_static_bytes: int = 256 << 20
+    state_backend: Backend = Backend.MEMORY
     state_memory: int = 64 << 20
     restart_attempts: int = 10
     restart_delay_ms: int = 100
@@ -232,6 +249,7 @@ _PARSERS = {
     "slot.port": ("slot_ports", ports),
     "function.isolation": ("function_isolation", isolation),
     "join.maxStaticBytes": ("join_max_static_bytes", static_bytes),
+    "state.backend": ("state_backend", backend),
     "state.memory": ("state_memory", size_bytes),
     "restart.attempts": ("restart_attempts", whole_number),
     "restart.delay": ("restart_delay_ms", duration_ms),

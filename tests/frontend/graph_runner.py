@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from penstock.graph.model import JobGraph
 from penstock.operators.base import OperatorContext
+from penstock.state.memory_table import MemoryBackend
 
 END_OF_TIME_US = 2**62
 
@@ -20,7 +21,7 @@ class GraphRunner:
         self.output: list[pa.RecordBatch] = []
         for spec in (spec for vertex in graph.vertices for spec in vertex.operators):
             operator = spec.create()
-            operator.open(OperatorContext(spec.operator_id, 0, 1, graph.max_parallelism))
+            operator.open(OperatorContext(spec.operator_id, 0, 1, graph.max_parallelism, MemoryBackend()))
             self._operators.append(operator)
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> None:

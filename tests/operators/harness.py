@@ -11,19 +11,31 @@ import pyarrow as pa
 
 from penstock.graph.model import OperatorSpec
 from penstock.operators.aggregate_calls import AggregateCall, partial_schema
-from penstock.operators.base import Operator, OperatorContext
+from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState, ScalarPart
 from penstock.operators.final_aggregate import EventTimeKey, FinalAggregateSpec
 from penstock.operators.partial_aggregate import PartialAggregateSpec
+from penstock.state.capture import StoredRows, TableCapture
+from penstock.state.memory_table import MemoryBackend
 
 UTC_STAMP = pa.timestamp("us", "UTC")
 WINDOW = pa.struct([("start", UTC_STAMP), ("end", UTC_STAMP)])
 
 
-def opened(spec: OperatorSpec) -> Operator:
+def opened(spec: OperatorSpec, subtask: int = 0, parallelism: int = 1) -> Operator:
     """A fresh operator, ready for input."""
     operator = spec.create()
-    operator.open(OperatorContext(spec.operator_id, 0, 1, 128))
+    operator.open(OperatorContext(spec.operator_id, subtask, parallelism, 128, MemoryBackend()))
     return operator
+
+
+def stored(state: OperatorState, first: int = 0, last: int = 127) -> RestoredState:
+    """What a subtask with these key groups is restored from, if all of it was one subtask's."""
+    tables = {name: _pieces(capture, first, last) for name, capture in state.tables.items()}
+    return RestoredState(tables, [ScalarPart(first, last, state.scalars)])
+
+
+def _pieces(capture: TableCapture, first: int, last: int) -> list[StoredRows]:
+    return [StoredRows(batch, False) for batch in capture.base(first, last)]
 
 
 def run(operator: Operator, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

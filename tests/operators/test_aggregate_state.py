@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from harness import UTC_STAMP, WINDOW, aggregation, opened, rows_of
+from harness import UTC_STAMP, WINDOW, aggregation, opened, rows_of, stored
 
 from penstock.errors import NotSupported
 from penstock.operators import final_aggregate
 from penstock.operators.aggregate_calls import AggregateCall
-from penstock.operators.base import Operator, OperatorState
+from penstock.operators.base import Operator, OperatorState, Plain, RestoredState, ScalarPart
 from penstock.operators.final_aggregate import TABLE
 from penstock.state.hashing import key_groups
 
@@ -26,6 +27,25 @@ CALLS = (
 WINDOWED = pa.schema([("w", WINDOW), ("v", pa.int64()), ("t", pa.string())])
 PLAIN = pa.schema([("at", UTC_STAMP), ("v", pa.int64()), ("t", pa.string())])
 KEYED = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("t", pa.string())])
+
+
+DEVICES = pa.schema([("d", pa.int64()), ("at", UTC_STAMP), ("v", pa.int64()), ("t", pa.string())])
+
+
+def device_of(groups: range) -> int:
+    """A device all of whose rows of the test are in these key groups (the moment is part of the key)."""
+    return next(
+        device
+        for device in range(10_000)
+        if all(int(key_groups(devices((device, at)), (0, 1), 128)[0]) in groups for at in (90, 95, 105))
+    )
+
+
+def devices(*rows: tuple[int, int]) -> pa.RecordBatch:
+    """Rows of (device, event time in seconds)."""
+    return pa.RecordBatch.from_pylist(
+        [{"d": device, "at": at * SECOND, "v": 1, "t": "t"} for device, at in rows], schema=DEVICES
+    )
 
 
 def windowed(*rows: tuple[int | None, int]) -> pa.RecordBatch:
@@ -50,9 +70,18 @@ def keyed(*rows: tuple[int, int]) -> pa.RecordBatch:
 class Pair:
     """A partial and a final aggregation as one."""
 
-    def __init__(self, schema: pa.Schema, mode: str, event_time: int | None = None) -> None:
-        self.specs = aggregation(schema, (0,), CALLS, mode, event_time)
-        self.partial, self.final = (opened(spec) for spec in self.specs)
+    def __init__(
+        self,
+        schema: pa.Schema,
+        mode: str,
+        event_time: int | None = None,
+        subtask: int = 0,
+        parallelism: int = 1,
+        keys: tuple[int, ...] = (0,),
+    ) -> None:
+        calls = [replace(call, ordinal=call.ordinal + len(keys) - 1) for call in CALLS]
+        self.specs = aggregation(schema, keys, tuple(calls), mode, event_time)
+        self.partial, self.final = (opened(spec, subtask, parallelism) for spec in self.specs)
 
     def feed(self, batch: pa.RecordBatch) -> None:
         for partial in self.partial.process(batch):
@@ -60,7 +89,7 @@ class Pair:
 
     def restored(self, state: OperatorState) -> Operator:
         final = opened(self.specs[1])
-        final.restore(state)
+        final.restore(stored(state))
         return final
 
 
@@ -75,7 +104,7 @@ def sums(batches: Iterator[pa.RecordBatch]) -> dict[int, int]:
 
 
 def held(final: Operator) -> dict[int, int]:
-    rows = final.snapshot().tables[TABLE].to_pylist()
+    rows = rows_of(final.snapshot().tables[TABLE].base(0, 127))
     return {int(row["w"]["end"].timestamp()): row["__a1_sum"] for row in rows}
 
 
@@ -198,6 +227,45 @@ def test_a_snapshot_is_not_changed_by_later_rows() -> None:
     assert sums(pair.restored(state).advance(2**60)) == {10: 1, 20: 2}
 
 
+def test_a_subtask_that_takes_over_from_two_closes_each_ones_windows_once() -> None:
+    """Watermarks 100 and 90: the new subtask begins at 90, but what the first one had closed stays closed."""
+    first, second = (
+        Pair(DEVICES, "append", event_time=1, subtask=subtask, parallelism=2, keys=(0, 1)) for subtask in range(2)
+    )
+    device = {0: device_of(range(64)), 1: device_of(range(64, 128))}
+    for pair, key, watermark in ((first, device[0], 100), (second, device[1], 90)):
+        pair.feed(devices((key, 95), (key, 105)))
+        before = [row["at"].timestamp() for row in rows_of(pair.final.advance(watermark * SECOND))]
+        assert before == ([95] if watermark == 100 else [])
+    states = [stored(first.final.snapshot(), 0, 63), stored(second.final.snapshot(), 64, 127)]
+    assert [state.parts[0].scalars["closed"] for state in states] == [[[0, 63, 100 * SECOND]], [[64, 127, 90 * SECOND]]]
+
+    joined = Pair(DEVICES, "append", event_time=1, keys=(0, 1))
+    pieces = [piece for state in states for piece in state.tables[TABLE]]
+    joined.final.restore(RestoredState({TABLE: pieces}, [part for state in states for part in state.parts]))
+    list(joined.final.advance(90 * SECOND))
+    joined.feed(devices((device[0], 95), (device[1], 95), (device[0], 105), (device[0], 90), (device[1], 90)))
+    assert joined.final.counters()["rows_dropped_late"] == 3, "95 of the first, and what is at the watermark of both"
+    again = opened(joined.specs[1])
+    again.restore(stored(joined.final.snapshot()))
+    for final in (joined.final, again):
+        list(final.advance(90 * SECOND))
+        closed = [(row["d"], row["at"].timestamp(), row["r0"]) for row in rows_of(final.advance(2**60))]
+        assert sorted(closed) == sorted([(device[1], 95, 2), (device[0], 105, 2), (device[1], 105, 1)])
+
+
+def test_ranges_of_closed_groups_are_cut_to_what_is_taken_over_and_forgotten_when_the_watermark_has_passed() -> None:
+    final = opened(aggregation(DEVICES, (0, 1), CALLS, "append", 1)[1])
+    scalars: dict[str, Plain] = {"closed": [[0, 63, 100], [64, 127, 70]]}
+    final.restore(RestoredState({}, [ScalarPart(10, 20, scalars), ScalarPart(60, 70, scalars)]))
+    list(final.advance(80))
+    assert final.snapshot().scalars == {
+        "closed": [[0, 9, 80], [10, 20, 100], [21, 59, 80], [60, 63, 100], [64, 127, 80]]
+    }
+    list(final.advance(100))
+    assert final.snapshot().scalars == {"closed": [[0, 127, 100]]}
+
+
 def test_the_stored_schema_is_the_declared_one() -> None:
     pair = Pair(WINDOWED, "append", event_time=0)
     pair.feed(windowed((10, 1)))
@@ -229,8 +297,8 @@ def test_complete_mode_emits_every_group_whenever_one_changed(monkeypatch: pytes
 def test_in_complete_mode_all_groups_belong_to_the_subtask_that_rows_without_keys_go_to() -> None:
     pair = Pair(KEYED, "complete")
     pair.feed(keyed(*((key, 1) for key in range(100))))
-    groups = pair.final.snapshot().tables[TABLE].column("__key_group").unique().to_pylist()
-    assert groups == [int(key_groups(keyed((1, 1)), (), 128)[0])]
+    groups = {row["__key_group"] for row in rows_of(pair.final.snapshot().tables[TABLE].base(0, 127))}
+    assert groups == {int(key_groups(keyed((1, 1)), (), 128)[0])}
 
 
 @pytest.mark.parametrize(

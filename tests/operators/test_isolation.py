@@ -324,6 +324,7 @@ import pyarrow as pa
 from penstock.operators.base import OperatorContext
 from penstock.operators.isolation.operator import isolated
 from penstock.operators.map_function import MapInArrowSpec
+from penstock.state.table import NoState
 schema = pa.schema([("n", pa.int64())])
 def holds(batches):
     for batch in batches:
@@ -336,7 +337,7 @@ of = MapInArrowSpec(operator_id="m", name="m", output_schema=schema, input_schem
 spec, = isolated((of,), lambda: None)
 idle, busy = spec.create(), spec.create()
 for operator in (idle, busy):
-    operator.open(OperatorContext("m", 0, 1, 128))
+    operator.open(OperatorContext("m", 0, 1, 128, NoState()))
 print(idle._process.pid, busy._process.pid, flush=True)
 for operator, rows in ((idle, 1), (busy, 2)):
     list(operator.process(pa.record_batch([pa.array(range(rows))], schema=schema)))

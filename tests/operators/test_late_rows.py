@@ -8,6 +8,7 @@ import pytest
 from penstock.errors import ProtocolViolation
 from penstock.operators.base import OperatorContext
 from penstock.operators.late_rows import LATE_PORT, LateRowsOperator, LateRowsSpec
+from penstock.state.table import NoState
 
 WINDOW = pa.struct([("start", pa.timestamp("us", tz="UTC")), ("end", pa.timestamp("us", tz="UTC"))])
 SCHEMA = pa.schema([("value", pa.int64()), ("window", WINDOW), ("computed", pa.int64())])
@@ -24,7 +25,9 @@ def opened() -> tuple[LateRowsOperator, list[tuple[str, pa.RecordBatch]]]:
     operator = spec.create()
     assert isinstance(operator, LateRowsOperator)
     emitted: list[tuple[str, pa.RecordBatch]] = []
-    operator.open(OperatorContext("late-rows-0", 0, 1, 128, lambda port, batch: emitted.append((port, batch))))
+    operator.open(
+        OperatorContext("late-rows-0", 0, 1, 128, NoState(), lambda port, batch: emitted.append((port, batch)))
+    )
     return operator, emitted
 
 
@@ -49,4 +52,4 @@ def test_what_the_watermark_has_closed_goes_out_by_the_port_without_computed_col
 
 def test_an_operator_that_nobody_gave_ports_has_none() -> None:
     with pytest.raises(ProtocolViolation, match="without side outputs"):
-        OperatorContext("x", 0, 1, 128).emit("late", rows(1))
+        OperatorContext("x", 0, 1, 128, NoState()).emit("late", rows(1))

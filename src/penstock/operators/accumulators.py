@@ -1,8 +1,8 @@
 """Aggregate functions over groups of rows: add raw values, merge partial results, give the final result.
 
 The buffers are ``Vector``s, one per field of ``AggregateCall.buffer_fields``; the same code fills the short-lived
-ones of a partial aggregation and the ones of a keyed state table. Semantics are Catalyst's: nulls are ignored,
-NaN is the largest double, integer sums are longs, decimals are exact.
+ones of a partial aggregation and the ones of a keyed state table. Only the rows that are given are written to.
+Semantics are Catalyst's: nulls are ignored, NaN is the largest double, integer sums are longs, decimals are exact.
 """
 
 from __future__ import annotations
@@ -53,9 +53,8 @@ class Count(Accumulator):
     """``count(x)``: rows where x is not null; ``count(*)``: all rows."""
 
     def add(self, buffers: Sequence[Vector], groups: Rows, values: pa.Array) -> None:
-        if self.call.function == "count":
-            groups = groups[validity(values)] if values.null_count else groups
-        _count(buffers[0], groups, 1)
+        unknown = self.call.function == "count" and values.null_count
+        _count(buffers[0], groups, validity(values).astype(np.int64) if unknown else 1)
 
     def merge(self, buffers: Sequence[Vector], groups: Rows, partials: Sequence[pa.Array]) -> None:
         _count(buffers[0], groups, raw_values(partials[0]))
@@ -116,13 +115,11 @@ class Sum(Accumulator):
     def add(self, buffers: Sequence[Vector], groups: Rows, values: pa.Array) -> None:
         if self._decimal:
             known = validity(values)
-            groups = groups[known]
-            present, sums = _decimal_sums(groups, values, known)
+            present, sums = _decimal_sums(groups[known], values, known)
             self._add_decimals(buffers, present, sums)
         else:
-            groups, numbers = _known(groups, values)
-            self._add_numbers(buffers[0], groups, numbers)
-        self._note(buffers[1], groups, 1)
+            self._add_numbers(buffers[0], *_known(groups, values))
+        self._note(buffers[1], groups, validity(values).astype(np.int64) if values.null_count else 1)
 
     def merge(self, buffers: Sequence[Vector], groups: Rows, partials: Sequence[pa.Array]) -> None:
         sums, companion = partials
@@ -142,7 +139,7 @@ class Sum(Accumulator):
         else:
             data, valid = companion.write()
             data[groups if isinstance(had, int) else groups[had != 0]] = 1
-            valid[:] = True
+            valid[groups] = True  # never null: not to have been seen is known as well
 
     def _add_numbers(self, sums: Vector, groups: Rows, values: npt.NDArray[Any]) -> None:
         data, valid = sums.write()
@@ -217,7 +214,7 @@ def _count(counts: Vector, groups: Rows, amounts: npt.NDArray[Any] | int) -> Non
         data += amounts * len(groups) if isinstance(amounts, int) else amounts.sum()
     else:
         np.add.at(data, groups, amounts)
-    valid[:] = True  # a count is never null: 0 is known as well
+    valid[groups] = True  # a count is never null: 0 is known as well
 
 
 def _known(groups: Rows, values: pa.Array) -> tuple[Rows, npt.NDArray[Any]]:

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from penstock.errors import ProtocolViolation
 from penstock.state.capture import StoredRows, TableCapture
+from penstock.state.table import StateBackend
 
 if TYPE_CHECKING:
     Plain: TypeAlias = bool | int | float | str | list["Plain"] | dict[str, "Plain"] | None
@@ -39,6 +40,7 @@ class OperatorContext:
     """What an operator may know about where it runs.
 
     Attributes:
+        backend: makes the operator's keyed tables; it is closed after the operator.
         emit: puts rows onto the edges of a port at once, while ``process`` or ``advance`` runs: the rows must no longer
             be in the state at the next yield, as with rows that are yielded.
     """
@@ -47,6 +49,7 @@ class OperatorContext:
     subtask: int
     parallelism: int
     max_parallelism: int
+    backend: StateBackend
     emit: Callable[[str, pa.RecordBatch], None] = no_ports
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.errors import NotSupported
@@ -15,12 +14,14 @@ from penstock.operators.accumulators import create_accumulator
 from penstock.operators.aggregate_calls import AggregateCall, buffer_fields
 from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState
 from penstock.operators.batches import make_batch
+from penstock.operators.closed_groups import ClosedGroups
 from penstock.operators.event_time import moments
 from penstock.state.capture import stored_schema
-from penstock.state.memory_table import MemoryTable
+from penstock.state.table import TableRows, TableSpec
 from penstock.state.vector import Rows, Vector
 
 TABLE = "groups"
+CLOSED = "closed"
 _CHANGED = "__changed"
 _EMIT_ROWS = 8192
 """Rows per emitted batch: keeps one step short whatever becomes due at once."""
@@ -72,9 +73,25 @@ class FinalAggregateSpec(OperatorSpec):
 
     @property
     def table_schema(self) -> pa.Schema:
-        """Keys, whether the group changed since it was last emitted (update mode), buffers."""
+        """Keys, whether the group changed since it was last emitted (the table's marks), buffers."""
         keys = [self.input_schema.field(position) for position in range(self.key_count)]
         return pa.schema([*keys, pa.field(_CHANGED, pa.bool_()), *buffer_fields(self.calls)])
+
+    def table_spec(self, max_parallelism: int, fills: list[object]) -> TableSpec:
+        """``fills``: of the buffers."""
+        event_time: tuple[int, ...] | None = None
+        if self.event_time is not None:
+            is_window = pa.types.is_struct(self.input_schema.field(self.event_time.column).type)
+            event_time = (self.event_time.column, 1) if is_window else (self.event_time.column,)
+        return TableSpec(
+            self.table_schema,
+            self.key_count,
+            max_parallelism,
+            fills=(0, *fills),
+            spread_by=0 if self.mode == "complete" else None,
+            event_time=event_time,
+            marks=True,
+        )
 
     @property
     def state_schemas(self) -> dict[str, pa.Schema]:
@@ -86,62 +103,62 @@ class FinalAggregateSpec(OperatorSpec):
 
 class FinalAggregateOperator(Operator):
     """Keyed by the leading columns. A group is closed when its event time (a window's end) is at or below the
-    watermark, Spark's ``WatermarkSupport`` rule: partial rows of closed groups are dropped and counted."""
+    watermark, Spark's ``WatermarkSupport`` rule: partial rows of closed groups are dropped and counted.
+
+    How far event time had closed groups is kept by key group: a subtask that takes over the key groups of several may
+    begin at a lower watermark than some of these had reached.
+    """
 
     def __init__(self, spec: FinalAggregateSpec) -> None:
         self._spec = spec
         self._accumulators = [create_accumulator(call) for call in spec.calls]
         self._watermark_us: int | None = None
         self._dropped = 0
-        self._earliest_us: int | None = None
         self._replaced = False
+        self._opened = False
 
     def open(self, context: OperatorContext) -> None:
         fills = [fill for accumulator in self._accumulators for fill in accumulator.fills()]
-        spread = 0 if self._spec.mode == "complete" else self._spec.key_count
-        self._table = MemoryTable(
-            self._spec.table_schema, self._spec.key_count, context.max_parallelism, [0, *fills], spread
+        self._table = context.backend.create_table(
+            f"{context.operator_id}/{TABLE}", self._spec.table_spec(context.max_parallelism, fills)
         )
+        self._closed = ClosedGroups(context.subtask, context.parallelism, context.max_parallelism)
+        self._opened = True
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         batch = self._without_late_rows(batch)
         if batch.num_rows:
-            columns = batch.columns
-            rows = self._table.locate(columns[: self._spec.key_count], batch.num_rows)
-            self._merge(rows, columns[self._spec.key_count :])
+            keys, partials = batch.columns[: self._spec.key_count], batch.columns[self._spec.key_count :]
+            with self._table.edit(keys, batch.num_rows) as groups:
+                self._merge(groups, partials)
         return iter(())
 
-    def _merge(self, rows: Rows, partials: list[pa.Array]) -> None:
-        changed, valid = self._table.values[0].write()
-        changed[rows], valid[rows] = 1, True
+    def _merge(self, groups: TableRows, partials: list[pa.Array]) -> None:
         taken = 0
-        for accumulator, buffers in zip(self._accumulators, self._buffers(), strict=True):
-            accumulator.merge(buffers, rows, partials[taken : taken + len(buffers)])
+        for accumulator, buffers in zip(self._accumulators, self._buffers(groups), strict=True):
+            accumulator.merge(buffers, groups.rows, partials[taken : taken + len(buffers)])
             taken += len(buffers)
 
-    def _buffers(self) -> list[list[Vector]]:
-        """Each call's value columns; the first one belongs to the operator."""
+    def _buffers(self, groups: TableRows) -> list[list[Vector]]:
+        """Each call's value columns; the first one is the mark."""
         buffers, position = [], 1
         for call in self._spec.calls:
             width = len(call.buffer_fields(0))
-            buffers.append(self._table.values[position : position + width])
+            buffers.append(list(groups.values[position : position + width]))
             position += width
         return buffers
 
     def _without_late_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if self._spec.event_time is None:
             return batch
+        closed = self._closed.until(self._watermark_us, batch.columns[: self._spec.key_count], batch.num_rows)
+        if closed is None:
+            return batch
         times, known = moments(batch.column(self._spec.event_time.column))
-        if self._watermark_us is not None:
-            late = known & (times <= self._watermark_us)
-            count = int(np.count_nonzero(late))
-            if count:
-                self._dropped += count
-                batch, times, known = batch.filter(pa.array(~late)), times[~late], known[~late]
-        if known.any():
-            earliest = int(times[known].min())
-            self._earliest_us = earliest if self._earliest_us is None else min(earliest, self._earliest_us)
-        return batch
+        late = known & (times <= closed)
+        count = int(np.count_nonzero(late))
+        self._dropped += count
+        return batch.filter(pa.array(~late)) if count else batch
 
     def advance(self, watermark_us: int) -> Iterator[pa.RecordBatch]:
         """Append mode: emit and forget the groups that this closes, by event time. Update mode: forget them, after
@@ -152,61 +169,35 @@ class FinalAggregateOperator(Operator):
         if self._watermark_us is not None and watermark_us <= self._watermark_us:
             return
         self._watermark_us = watermark_us
-        if self._earliest_us is None or self._earliest_us > watermark_us:
+        if self._spec.event_time is None:
             return
-        closed = self._closed_rows(watermark_us)
-        for start in range(0, len(closed), _EMIT_ROWS):
-            rows = closed[start : start + _EMIT_ROWS]
-            due = rows if self._spec.mode == "append" else rows[self._table.values[0].read()[0][rows] != 0]
-            batch = self._results(due)
-            self._forget(rows)
-            if batch.num_rows:
-                yield batch
-
-    def _forget(self, rows: Rows) -> None:
-        self._table.values[0].write()[0][rows] = 0
-        self._table.remove(rows)
-
-    def _event_times(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        assert self._spec.event_time is not None
-        column = self._spec.event_time.column
-        is_window = pa.types.is_struct(self._spec.input_schema.field(column).type)
-        return self._table.key_words((column, 1) if is_window else (column,))
-
-    def _closed_rows(self, watermark_us: int) -> Rows:
-        """Rows at or below the watermark, earliest first; what stays sets the next moment worth a look."""
-        times, known = self._event_times()
-        rows = self._table.rows()
-        rows = rows[known[rows]]
-        moments = times[rows]
-        due = moments <= watermark_us
-        staying = moments[~due]
-        self._earliest_us = int(staying.min()) if len(staying) else None
-        closed = rows[due]
-        return closed[np.argsort(moments[due], kind="stable")]
+        for groups in self._table.take_due(watermark_us, _EMIT_ROWS):
+            chosen = np.arange(len(groups.rows))
+            if self._spec.mode == "update":
+                assert groups.marked is not None
+                chosen = np.flatnonzero(groups.marked)
+            if len(chosen):
+                yield self._results(groups, chosen)
 
     def finish_epoch(self) -> Iterator[pa.RecordBatch]:
         """Update mode: the latest value of every group that changed since it was last emitted. Complete mode: of every
         group, if one changed."""
-        if self._spec.mode == "complete" and self._table.values[0].read()[0].any():
-            rows = self._table.rows()
-            for start in range(0, len(rows), _EMIT_ROWS):
-                yield self._results(rows[start : start + _EMIT_ROWS])
-            self._table.values[0].write()[0][rows] = 0
+        if self._spec.mode == "complete" and self._table.has_marks:
+            for groups in self._table.scan(_EMIT_ROWS):
+                yield self._results(groups, np.arange(len(groups.rows)))
+            self._table.clear_marks()
             self._replaced = True
-        while self._spec.mode == "update":
-            changed = np.flatnonzero(self._table.values[0].read()[0])[:_EMIT_ROWS]
-            if not len(changed):
-                return
-            batch = self._results(changed)
-            self._table.values[0].write()[0][changed] = 0
-            yield batch
+        elif self._spec.mode == "update":
+            for groups in self._table.take_marked(_EMIT_ROWS):
+                yield self._results(groups, np.arange(len(groups.rows)))
 
-    def _results(self, rows: Rows) -> pa.RecordBatch:
-        columns = self._table.keys(rows)
+    def _results(self, groups: TableRows, chosen: Rows) -> pa.RecordBatch:
+        """The results of some of these groups, by their positions."""
+        rows = groups.rows[chosen]
+        columns = [key.take(pa.array(chosen)) if len(chosen) < len(groups.rows) else key for key in groups.keys]
         columns += [
             accumulator.result(buffers, rows)
-            for accumulator, buffers in zip(self._accumulators, self._buffers(), strict=True)
+            for accumulator, buffers in zip(self._accumulators, self._buffers(groups), strict=True)
         ]
         return make_batch(columns, self._spec.output_schema, len(rows))
 
@@ -215,17 +206,15 @@ class FinalAggregateOperator(Operator):
         return replaced
 
     def snapshot(self) -> OperatorState:
-        return OperatorState(tables={TABLE: self._table.capture()})
+        closed = self._closed.ranges(self._watermark_us) if self._spec.event_time is not None else []
+        return OperatorState(tables={TABLE: self._table.capture()}, scalars={CLOSED: closed})
 
     def restore(self, state: RestoredState) -> None:
-        """The watermark is not stored: ``advance`` is called with the restored one before any input."""
-        stored = state.tables.get(TABLE)
-        if stored is None:
-            return
-        self._table.load(stored)
-        if self._spec.event_time is not None and len(self._table):
-            times, known = self._event_times()
-            self._earliest_us = int(times[known].min()) if known.any() else None
+        """The watermark itself is not stored: ``advance`` is called with the restored one before any input."""
+        if TABLE in state.tables:
+            self._table.load(state.tables[TABLE])
+        for part in state.parts:
+            self._closed.restore(part.scalars.get(CLOSED, []), part.first, part.last)
 
     def counters(self) -> Mapping[str, int]:
         return {
@@ -233,3 +222,7 @@ class FinalAggregateOperator(Operator):
             "state_bytes": self._table.nbytes,
             "rows_dropped_late": self._dropped,
         }
+
+    def close(self) -> None:
+        if self._opened:
+            self._table.close()

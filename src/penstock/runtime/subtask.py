@@ -63,8 +63,9 @@ from penstock.runtime.inbox import Inbox
 from penstock.runtime.partitioner import Partitioner, partitioner
 from penstock.runtime.payloads import concat, measure
 from penstock.runtime.slicing import TARGET_MS, SliceSizer
-from penstock.runtime.wiring import build_gate, build_outputs
+from penstock.runtime.wiring import build_gate, build_outputs, open_state
 from penstock.snapshot.model import CaptureMetrics, InflightEntry
+from penstock.state.table import StateBackend
 
 STATUS_EVERY_MS = 100.0
 
@@ -163,7 +164,8 @@ class Subtask:
         self._feed: SourceFeed | None = None
         self._writer: SinkWriter | None = None
         with ExitStack() as closing:
-            self._chain = self._open(vertex, graph, restore, sink_context, closing)
+            backend = open_state(vertex, graph, options, closing)
+            self._chain = self._open(vertex, graph, restore, backend, sink_context, closing)
             self._closing = closing.pop_all()
         self.status = self._read_status()
 
@@ -208,13 +210,14 @@ class Subtask:
         vertex: Vertex,
         graph: JobGraph,
         restore: SubtaskRestore,
+        backend: StateBackend,
         sink_context: SinkContext | None,
         closing: ExitStack,
     ) -> Chain:
         index = self.subtask.index
 
         def context(operator_id: str) -> OperatorContext:
-            return OperatorContext(operator_id, index, graph.parallelism, graph.max_parallelism, self._put)
+            return OperatorContext(operator_id, index, graph.parallelism, graph.max_parallelism, backend, self._put)
 
         operators = vertex.operators
         if self._isolation is Isolation.PROCESS:

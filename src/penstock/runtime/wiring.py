@@ -1,11 +1,12 @@
-"""From the graph to one subtask's channels: which there are, and how large."""
+"""From the graph to one subtask's channels and state: which there are, and how large."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 
 from penstock.config import Options
-from penstock.graph.model import JobGraph
+from penstock.graph.model import JobGraph, Vertex
 from penstock.ids import ChannelId, GenerationId, SubtaskId
 from penstock.protocol.credit import channel_window
 from penstock.protocol.gate import InputGate
@@ -13,6 +14,8 @@ from penstock.protocol.input import InputChannel
 from penstock.protocol.output import OutputChannel, Outputs
 from penstock.protocol.recovered import RecoveredRows
 from penstock.runtime.payloads import ARROW
+from penstock.state.backends import open_backend
+from penstock.state.table import NoState, StateBackend
 
 TARGET_WINDOW = 128 << 10
 """The most a window has with ``inflight_target_ms``: a slow consumer's channel may be sent so much before anything is
@@ -71,3 +74,17 @@ def build_gate(
     channels = [InputChannel(channel, generation, window, watermarks.get(channel)) for channel in identities]
     subject = f"gate {subtask}"
     return InputGate(subject, channels, options.memory_per_gate, window, recovered, options.inflight_target_ms)
+
+
+def open_state(vertex: Vertex, graph: JobGraph, options: Options, closing: ExitStack) -> StateBackend:
+    """What holds the state of one subtask of a vertex; ``closing`` closes it. The subtasks of a slot that have state
+    share ``state_memory`` evenly."""
+    if not _has_state(vertex):
+        return NoState()
+    backend = open_backend(options.state_backend, options.state_memory // sum(map(_has_state, graph.vertices)))
+    closing.callback(backend.close)
+    return backend
+
+
+def _has_state(vertex: Vertex) -> bool:
+    return any(spec.state_schemas for spec in vertex.operators)

@@ -51,7 +51,7 @@ def validity(array: pa.Array) -> npt.NDArray[np.bool_]:
 
 def from_fixed(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None, kind: pa.DataType) -> pa.Array:
     """The inverse of ``fixed_values``: an array of ``kind`` over the values, null where ``valid`` is False."""
-    bitmap, nulls = _bitmap(valid)
+    bitmap, nulls = from_validity(valid)
     if pa.types.is_boolean(kind):
         data = pa.py_buffer(np.packbits(values != 0, bitorder="little"))
     else:
@@ -86,7 +86,7 @@ def from_decimal_words(
     pairs = np.empty(2 * len(low), np.uint64)
     pairs[0::2] = low
     pairs[1::2] = high.view(np.uint64)
-    bitmap, nulls = _bitmap(valid)
+    bitmap, nulls = from_validity(valid)
     return pa.Array.from_buffers(kind, len(low), [bitmap, pa.py_buffer(pairs)], nulls)
 
 
@@ -100,7 +100,8 @@ def from_decimal_ints(
     return from_decimal_words(low, high, valid, kind)
 
 
-def _bitmap(valid: npt.NDArray[np.bool_] | None) -> tuple[pa.Buffer | None, int]:
+def from_validity(valid: npt.NDArray[np.bool_] | None) -> tuple[pa.Buffer | None, int]:
+    """The validity bitmap of an array, and how many nulls there are."""
     if valid is None:
         return None, 0
     nulls = int(len(valid) - np.count_nonzero(valid))

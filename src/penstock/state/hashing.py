@@ -13,11 +13,11 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import xxhash
 
 from penstock.errors import NotSupported
 from penstock.state.arrays import decimal_ints, decimal_words, fixed_values, validity
+from penstock.state.texts import TextRows, is_text
 
 SEED = 42
 
@@ -73,8 +73,8 @@ def _hash_array(array: pa.Array, seeds: U64) -> U64:
         return seeds
     if pa.types.is_dictionary(kind):
         return _hash_array(array.cast(kind.value_type), seeds)
-    if _is_bytes_like(kind):
-        hashes = _hash_distinct(array, seeds)
+    if is_text(kind):
+        hashes = TextRows.of(array).hashes(seeds)
     elif pa.types.is_decimal(kind):
         if kind.precision > _LONG_DECIMAL_PRECISION:
             hashes = _hash_distinct(array, seeds)
@@ -83,11 +83,6 @@ def _hash_array(array: pa.Array, seeds: U64) -> U64:
     else:
         hashes = _hash_fixed(array, seeds)
     return hashes if array.null_count == 0 else np.where(validity(array), hashes, seeds)
-
-
-def _is_bytes_like(kind: pa.DataType) -> bool:
-    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
-    return any(test(kind) for test in tests)
 
 
 def _hash_fixed(array: pa.Array, seeds: U64) -> U64:
@@ -137,11 +132,11 @@ def _avalanche(hashes: U64) -> U64:
 
 
 def _hash_distinct(array: pa.Array, seeds: U64) -> U64:
-    """Variable-length values: the library's xxh64 once per distinct (seed, value) pair."""
+    """Long decimals: the library's xxh64 once per distinct (seed, value) pair."""
     encoded = array.dictionary_encode()
     codes = fixed_values(encoded.indices)
     assert codes is not None
-    values = _hashed_bytes(encoded.dictionary)
+    values = [_big_integer_bytes(int(unscaled)) for unscaled in decimal_ints(encoded.dictionary)]
     if not values:  # all null: the caller keeps every seed
         return seeds
     distinct_seeds, seed_codes = np.unique(seeds, return_inverse=True)
@@ -152,15 +147,6 @@ def _hash_distinct(array: pa.Array, seeds: U64) -> U64:
     digest = xxhash.xxh64_intdigest
     hashes = [digest(values[code], seed) for code, seed in zip(value_of_pair, seed_of_pair, strict=True)]
     return np.array(hashes, np.uint64)[pair_of_row.reshape(-1)]
-
-
-def _hashed_bytes(distinct: pa.Array) -> list[bytes]:
-    """What Catalyst hashes for a string, a binary or a decimal above 18 digits."""
-    if not pa.types.is_decimal(distinct.type):
-        as_binary = pc.cast(distinct, pa.large_binary()) if not pa.types.is_large_binary(distinct.type) else distinct
-        values: list[bytes] = as_binary.to_pylist()
-        return values
-    return [_big_integer_bytes(int(unscaled)) for unscaled in decimal_ints(distinct)]
 
 
 def _big_integer_bytes(value: int) -> bytes:

@@ -1,90 +1,161 @@
-"""A hash index from key words to row numbers: open addressing with linear probing, a whole batch per numpy pass."""
+"""A hash index from key hashes to row numbers: a whole batch per numpy pass, and growing a little at a time.
+
+Linear hashing (Litwin 1980) over segments: the low bits of a hash choose the segment, its high bits the slot where
+linear probing begins inside the segment. To grow, segments are split in turn, a few with every insertion, so that no
+insertion pays for all; a split segment's keys go to itself or to the one that is new.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 
-from penstock.state.keys import Words
+from penstock.state.pages import Pages
+from penstock.state.vector import Mask, Rows
 
-_EMPTY = -1
-_REMOVED = -2
-_MIN_CAPACITY = 1024
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+U64 = npt.NDArray[np.uint64]
 
-
-def mix(words: Sequence[Words]) -> npt.NDArray[np.uint64]:
-    """A cheap hash of each row's words. Stays inside the process: stored data never depends on it."""
-    hashes = np.zeros(len(words[0]), np.uint64)
-    for word in words:
-        hashes ^= word.view(np.uint64)
-        hashes *= _MULTIPLIER
-        hashes ^= hashes >> np.uint64(32)
-    return hashes
+_BITS = 12
+_SEGMENT = 1 << _BITS
+_LOAD = 0.35
+"""Slots in use or that were, on average: segments whose turn to be split has not come hold up to twice as many."""
+_CROWDED = int(0.9 * _SEGMENT)
+"""Slots in use or that were, of any one segment."""
+_AT_ONCE = 64
+"""Segments that are split or cleaned in one pass."""
+_REMOVED = -1
 
 
 class HashIndex:
-    """Maps distinct keys to row numbers. The keys themselves are kept by the caller, at those rows.
+    """Maps distinct keys to row numbers. The keys themselves are kept by the caller, at those rows."""
 
-    At most half of the slots are in use or were, so a probe ends after a few steps.
-    """
-
-    def __init__(self, expected: int = 0) -> None:
-        capacity = _MIN_CAPACITY
-        while capacity < 4 * expected:
-            capacity *= 2
-        self._slots = np.full(capacity, _EMPTY, np.int64)
-        self._mask = np.uint64(capacity - 1)
-        self._used = 0
+    def __init__(self, hashes_of: Callable[[Rows], U64]) -> None:
+        """``hashes_of``: gives the hashes of keys that are in the index, by their rows."""
+        self._hashes_of = hashes_of
+        self._slots = Pages(np.int32)  # a row number + 1; 0 where a slot is empty
+        self._slots.reserve(_SEGMENT)
+        self._segments = 1
+        self._level = 0  # 2 ** level segments and those that were split off so far
+        self._used = np.zeros(1, np.int64)  # by segment
+        self._cleaned = 0
+        self._live = 0
 
     @property
     def nbytes(self) -> int:
-        return self._slots.nbytes
+        return 4 * _SEGMENT * self._segments
 
-    def has_room(self, more: int) -> bool:
-        """Whether ``more`` keys can be inserted; otherwise build a larger index."""
-        return 2 * (self._used + more) <= len(self._slots)
+    def find(self, hashes: U64, differ: Callable[[Rows, Rows], Mask]) -> Rows:
+        """The row of every key, or -1.
 
-    def find(self, words: Sequence[Words], stored: Sequence[Words]) -> Words:
-        """The row of every key, or -1. ``stored`` are the words by row number."""
-        positions = mix(words) & self._mask
-        rows: Words = self._slots[positions]
-        wrong = self._mismatch(rows, words, stored)
-        searching = np.flatnonzero(wrong & (rows != _EMPTY))
-        rows[wrong] = -1
-        positions = positions[searching]
+        Args:
+            hashes: of the keys.
+            differ: whether the key of a row is another one than that at a position of ``hashes``.
+        """
+        found = np.full(len(hashes), -1, np.int64)
+        positions = self._positions(hashes)
+        searching = np.arange(len(hashes))
+        slots = self._slots.data
         while len(searching):
-            positions = (positions + np.uint64(1)) & self._mask
-            candidates = self._slots[positions]
-            wrong = self._mismatch(candidates, [word[searching] for word in words], stored)
-            rows[searching[~wrong]] = candidates[~wrong]
-            onward = wrong & (candidates != _EMPTY)
-            searching, positions = searching[onward], positions[onward]
+            entries = slots[positions]
+            held = np.flatnonzero(entries > 0)
+            rows, asked = entries[held].astype(np.int64) - 1, searching[held]
+            right = ~differ(rows, asked)
+            found[asked[right]] = rows[right]
+            onward = entries != 0
+            onward[held[right]] = False
+            searching, positions = searching[onward], _next(positions[onward])
+        return found
+
+    def insert(self, rows: Rows, hashes: U64) -> None:
+        """Add keys that are distinct and absent; ``hashes_of`` must know their rows."""
+        self._make_room(hashes)
+        self._live += len(rows)
+        self._place(rows, hashes)
+
+    def remove(self, rows: Rows, hashes: U64) -> None:
+        """Forget keys that are present at ``rows``. Their slots stay used until their segment's turn comes."""
+        self._live -= len(rows)
+        slots, positions, entries = self._slots.data, self._positions(hashes), rows + 1
+        while len(entries):
+            there = slots[positions] == entries
+            slots[positions[there]] = _REMOVED
+            entries, positions = entries[~there], _next(positions[~there])
+
+    def _segments_of(self, hashes: U64) -> Rows:
+        chosen: Rows = hashes.view(np.int64) & ((2 << self._level) - 1)
+        chosen[chosen >= self._segments] -= 1 << self._level
+        return chosen
+
+    def _positions(self, hashes: U64) -> Rows:
+        positions = self._segments_of(hashes) << _BITS
+        positions |= (hashes >> np.uint64(64 - _BITS)).view(np.int64)
+        return positions
+
+    def _place(self, rows: Rows, hashes: U64) -> None:
+        slots, positions, entries = self._slots.data, self._positions(hashes), (rows + 1).astype(np.int32)
+        taken = [np.zeros(0, np.int64)]
+        while len(entries):
+            before = slots[positions]
+            free = before <= 0
+            slots[positions[free]] = entries[free]  # where two want one slot the last gets it, the other moves on
+            won = slots[positions] == entries
+            taken.append(positions[won & (before == 0)])
+            lost = np.flatnonzero(~won)
+            entries, positions = entries[lost], _next(positions[lost])
+        self._used += np.bincount(np.concatenate(taken) >> _BITS, minlength=self._segments)
+
+    def _make_room(self, hashes: U64) -> None:
+        more = len(hashes)
+        while int(self._used.sum()) + more > self._limit:
+            if self._live + more > 0.75 * self._limit:
+                wanted = (self._live + more) / (_LOAD * _SEGMENT) - self._segments
+                self._split(max(1, min(_AT_ONCE, int(wanted) + 1)))
+            else:
+                self._clean()
+        while self._is_crowded(hashes):  # chance does not bring this about
+            self._split(_AT_ONCE)
+
+    @property
+    def _limit(self) -> float:
+        return _LOAD * _SEGMENT * self._segments
+
+    def _is_crowded(self, hashes: U64) -> bool:
+        coming = np.bincount(self._segments_of(hashes), minlength=self._segments)
+        return bool((self._used + coming).max() > _CROWDED)
+
+    def _split(self, count: int) -> None:
+        """Split the next segments, at most ``count``."""
+        first = self._segments - (1 << self._level)
+        count = min(count, (2 << self._level) - self._segments)
+        rows = self._empty(first, count)
+        self._segments += count
+        self._slots.reserve(_SEGMENT * self._segments)
+        self._used = np.concatenate([self._used, np.zeros(count, np.int64)])
+        if self._segments == 2 << self._level:
+            self._level += 1
+        self._place(rows, self._hashes_of(rows))
+
+    def _clean(self) -> None:
+        """Make slots of removed keys empty again, in some segments."""
+        if self._cleaned >= self._segments:
+            self._cleaned = 0
+        count = min(_AT_ONCE, self._segments - self._cleaned)
+        rows = self._empty(self._cleaned, count)
+        self._cleaned += count
+        self._place(rows, self._hashes_of(rows))
+
+    def _empty(self, first: int, count: int) -> Rows:
+        """Take all rows out of some segments."""
+        slots = self._slots.data[first * _SEGMENT : (first + count) * _SEGMENT]
+        rows = slots[slots > 0].astype(np.int64) - 1
+        slots[:] = 0
+        self._used[first : first + count] = 0
         return rows
 
-    @staticmethod
-    def _mismatch(rows: Words, words: Sequence[Words], stored: Sequence[Words]) -> npt.NDArray[np.bool_]:
-        wrong = rows < 0
-        for word, known in zip(words, stored, strict=True):
-            wrong |= known[rows] != word  # a negative row reads some other row and is wrong already
-        return wrong
 
-    def insert(self, rows: Words, words: Sequence[Words]) -> None:
-        """Add keys that are distinct and absent. Needs ``has_room(len(rows))``."""
-        positions = mix(words) & self._mask
-        self._used += len(rows)
-        while len(rows):
-            free = self._slots[positions] < 0
-            self._slots[positions[free]] = rows[free]  # where two want one slot the last gets it, the other moves on
-            lost = self._slots[positions] != rows
-            rows, positions = rows[lost], (positions[lost] + np.uint64(1)) & self._mask
-
-    def remove(self, rows: Words, words: Sequence[Words]) -> None:
-        """Forget keys that are present at ``rows``. Their slots stay used until a new index is built."""
-        positions = mix(words) & self._mask
-        while len(rows):
-            there = self._slots[positions] == rows
-            self._slots[positions[there]] = _REMOVED
-            rows, positions = rows[~there], (positions[~there] + np.uint64(1)) & self._mask
+def _next(positions: Rows) -> Rows:
+    """The next slots, round and round within their segments."""
+    following: Rows = (positions & -_SEGMENT) | ((positions + 1) & (_SEGMENT - 1))
+    return following

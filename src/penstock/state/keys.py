@@ -1,34 +1,20 @@
-"""Keys as machine words: what makes grouping and lookup exact and vectorised for every key type.
+"""Keys as machine words, and the distinct keys of a batch: exact and vectorised for every key type.
 
-Every key row becomes a fixed number of int64 words: the value itself for fixed-width types, two halves for long
-decimals, the number of an interned value for strings and binaries, and in front one word of null flags. Equal words
-mean equal keys in Spark's sense: null equals null, NaN equals NaN, -0.0 equals 0.0.
+A value of a fixed-width type is one int64 word, a decimal two. Equal words mean equal values in Spark's sense once
+floats are normalised: NaN equals NaN, -0.0 equals 0.0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.errors import NotSupported
-from penstock.state.arrays import (
-    decimal_words,
-    fixed_values,
-    from_decimal_words,
-    from_fixed,
-    storage_dtype,
-    validity,
-)
+from penstock.state.arrays import decimal_words, fixed_values, from_fixed, storage_dtype, validity
 
 Words = npt.NDArray[np.int64]
-
-_MAX_NODES = 63
-"""Columns and struct fields of one key: each takes a bit of the flags word."""
 
 _SAMPLE = 256
 """So many rows tell almost always that a column does not follow from others."""
@@ -142,164 +128,3 @@ def fixed_words(array: pa.Array) -> list[Words]:
     if values.dtype.kind == "f":
         values = values.view(np.dtype(f"int{values.dtype.itemsize * 8}"))
     return [values.astype(np.int64, copy=False)]
-
-
-class Interner:
-    """Numbers distinct strings or binaries. ``values`` only grows: what a number means never changes."""
-
-    def __init__(self) -> None:
-        self.values: list[str | bytes] = []
-        self._numbers: dict[str | bytes, int] = {}
-
-    def encode(self, array: pa.Array) -> Words:
-        """One number per row; 0 at null rows."""
-        encoded = array.dictionary_encode()
-        numbers = [self._number(value) for value in encoded.dictionary.to_pylist()]
-        codes = fixed_values(encoded.indices)
-        assert codes is not None
-        if not numbers:
-            return np.zeros(len(array), np.int64)
-        if array.null_count:
-            return np.where(validity(array), np.array(numbers, np.int64)[np.where(validity(array), codes, 0)], 0)
-        chosen: Words = np.array(numbers, np.int64)[codes]
-        return chosen
-
-    def _number(self, value: str | bytes) -> int:
-        number = self._numbers.setdefault(value, len(self.values))
-        if number == len(self.values):
-            self.values.append(value)
-        return number
-
-
-@dataclass(frozen=True)
-class _Node:
-    """One column or struct field of a key: its type, how many words are its own, and its parts."""
-
-    kind: pa.DataType
-    words: int
-    interned: bool
-    children: tuple[_Node, ...]
-
-    def walk(self) -> Iterator[_Node]:
-        yield self
-        for child in self.children:
-            yield from child.walk()
-
-
-def _node(kind: pa.DataType) -> _Node:
-    if pa.types.is_struct(kind):
-        return _Node(kind, 0, False, tuple(_node(field.type) for field in kind))
-    if pa.types.is_decimal128(kind):
-        return _Node(kind, 2, False, ())
-    if storage_dtype(kind) is not None:
-        return _Node(kind, 1, False, ())
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return _Node(kind, 1, True, ())
-    raise NotSupported(f"a key of type {kind} is not supported; group by its parts or a string of it")
-
-
-class KeyCodec:
-    """Key columns of given types to words and back. Stateful: it interns strings and binaries.
-
-    The words of one codec are comparable with each other for its whole life.
-    """
-
-    def __init__(self, kinds: Sequence[pa.DataType]) -> None:
-        self._roots = tuple(_node(kind) for kind in kinds)
-        nodes = [node for root in self._roots for node in root.walk()]
-        if len(nodes) > _MAX_NODES:
-            raise NotSupported(f"a key of {len(nodes)} columns and struct fields; at most {_MAX_NODES} are supported")
-        self.width = 1 + sum(node.words for node in nodes)
-        self.interners = tuple(Interner() for node in nodes if node.interned)
-
-    def encode(self, columns: Sequence[pa.Array], rows: int) -> list[Words]:
-        """``width`` words per row: the flags first, then each column's."""
-        flags = np.zeros(rows, np.int64)
-        words = [flags]
-        bit = 0
-        interners = iter(self.interners)
-        pending = list(zip(self._roots, columns, strict=True))[::-1]
-        while pending:
-            node, array = pending.pop()
-            if array.null_count:
-                flags |= (~validity(array)).astype(np.int64) << bit
-            bit += 1
-            if node.children:
-                pending += list(zip(node.children, array.flatten(), strict=True))[::-1]
-            elif node.interned:
-                words.append(next(interners).encode(array))
-            else:
-                own = fixed_words(normalize_floats(array))
-                words += [np.where(validity(array), word, 0) for word in own] if array.null_count else own
-        return words
-
-    def decode(self, words: Sequence[Words]) -> list[pa.Array]:
-        """The key columns behind words of this codec."""
-        return decode_keys(self._roots, [interner.values for interner in self.interners], words)
-
-    def place_of(self, path: Sequence[int]) -> tuple[int, int]:
-        """Which word holds a column (or struct field), and which bit of the flags word tells that it is null.
-
-        Args:
-            path: the key column's position, then field positions.
-        """
-        target = self._roots[path[0]]
-        for position in path[1:]:
-            target = target.children[position]
-        word = 1
-        for bit, node in enumerate(node for root in self._roots for node in root.walk()):
-            if node is target:
-                return word, bit
-            word += node.words
-        raise AssertionError("a node of the codec is always found")
-
-    def frozen(self) -> FrozenKeys:
-        """What decodes today's words, whatever happens to the codec."""
-        return FrozenKeys(self._roots, tuple(interner.values for interner in self.interners))
-
-
-@dataclass(frozen=True)
-class FrozenKeys:
-    """A codec that only decodes; usable on any thread."""
-
-    roots: tuple[_Node, ...]
-    values: tuple[list[str | bytes], ...]
-
-    def decode(self, words: Sequence[Words]) -> list[pa.Array]:
-        return decode_keys(self.roots, self.values, words)
-
-
-def decode_keys(
-    roots: Iterable[_Node], interned: Iterable[list[str | bytes]], words: Sequence[Words]
-) -> list[pa.Array]:
-    """The inverse of ``KeyCodec.encode``."""
-    flags = words[0]
-    remaining = iter(words[1:])
-    values = iter(interned)
-    bits = iter(range(_MAX_NODES))
-
-    def build(node: _Node) -> pa.Array:
-        null = (flags >> next(bits)) & 1 == 1
-        valid = ~null if null.any() else None
-        if pa.types.is_struct(node.kind):
-            children = [build(child) for child in node.children]
-            mask = None if valid is None else pa.array(null)
-            return pa.StructArray.from_arrays(children, fields=list(node.kind), mask=mask)
-        if node.interned:
-            known = next(values)
-            numbers = next(remaining).tolist()
-            return pa.array([known[number] for number in numbers] if known else [None] * len(numbers), node.kind,
-                            mask=None if valid is None else null)  # fmt: skip
-        if node.words == 2:
-            return from_decimal_words(next(remaining).view(np.uint64), next(remaining), valid, node.kind)
-        return from_fixed(_unword(next(remaining), node.kind), valid, node.kind)
-
-    return [build(root) for root in roots]
-
-
-def _unword(word: Words, kind: pa.DataType) -> npt.NDArray[Any]:
-    dtype = storage_dtype(kind)
-    assert dtype is not None
-    if dtype.kind == "f":
-        return word.astype(np.dtype(f"int{dtype.itemsize * 8}")).view(dtype)
-    return word.astype(dtype, copy=False)

@@ -1,231 +1,316 @@
-"""MemoryTable: the in-memory working copy of one keyed state table, columnar and looked up a batch at a time.
+"""The ``memory`` backend: tables as numpy columns, looked up and written to a batch at a time.
 
-Rows are only ever appended; removed ones are marked and squeezed out later, into new arrays. So a snapshot needs to
-share nothing but references: key columns never change behind it, value columns are copied on the first write.
+A row keeps its number until it is removed; a later key may take it then. So a capture copies nothing: see
+``state/changes.py``.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from contextlib import contextmanager
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.state.capture import StoredRows, TableCapture, WholeTable, stored_schema
+from penstock.state.capture import StoredRows
+from penstock.state.changes import ChangeLog, Removed
 from penstock.state.hashing import groups_of
 from penstock.state.index import HashIndex
-from penstock.state.keys import FrozenKeys, KeyCodec, Words, number_distinct
-from penstock.state.vector import Mask, Rows, Vector, arrow_of
+from penstock.state.key_store import U64, Keys, KeyStore
+from penstock.state.keys import group_rows, normalize_floats
+from penstock.state.memory_capture import MemoryCapture, TableColumns
+from penstock.state.pages import Pages
+from penstock.state.table import NO_ROW, KeyedTable, StateBackend, TableRows, TableSpec
+from penstock.state.value_columns import ValueColumns
+from penstock.state.vector import Mask, Rows
 
-_SQUEEZE_AT = 4096
-"""Dead rows that are tolerated before they are squeezed out, once they outnumber the live ones."""
+_LOOK_AT_ONCE = 1 << 20
+"""Rows that are looked through at a time."""
+_MAX_ROWS = (1 << 31) - 2
 
 
-class MemoryTable:
-    """Rows of key columns and value columns; a key (nulls, NaN and structs included) has at most one row.
+class MemoryBackend(StateBackend):
+    """Everything is in this process's memory, and goes with the tables."""
 
-    Row numbers are handed out by ``locate`` and ``find`` and hold until the next ``locate``.
-    """
+    def create_table(self, name: str, spec: TableSpec) -> KeyedTable:
+        return MemoryTable(spec)
 
-    def __init__(
-        self,
-        schema: pa.Schema,
-        key_count: int,
-        max_parallelism: int,
-        fills: Sequence[object] | None = None,
-        spread_by: int | None = None,
-    ) -> None:
-        """An empty table.
+    def close(self) -> None:
+        """Nothing is kept here."""
 
-        Args:
-            schema: key columns, then value columns.
-            key_count: how many columns are the key; 0 makes a table of at most one row.
-            max_parallelism: the number of key groups.
-            fills: what the raw value columns of a new row start with (they are null); zeros by default.
-            spread_by: how many leading key columns decide the key group, as those of the edge that brings the rows; all
-                by default.
-        """
-        self.schema = schema
-        self._key_schema = pa.schema([schema.field(position) for position in range(key_count)])
-        self._value_fields = [schema.field(position) for position in range(key_count, len(schema))]
-        self._fills = list(fills) if fills is not None else [0] * len(self._value_fields)
-        self._max_parallelism = max_parallelism
-        self._spread_by = key_count if spread_by is None else spread_by
-        self.clear()
 
-    def clear(self) -> None:
-        """Remove everything."""
-        self._codec = KeyCodec(self._key_schema.types)
-        self._index = HashIndex()
-        self._words = [Vector(pa.int64()) for _ in range(self._codec.width)]
-        self._groups = Vector(pa.int16())
-        self._live = Vector(pa.bool_())
-        self.values = [Vector(field.type, fill) for field, fill in zip(self._value_fields, self._fills, strict=True)]
+class MemoryTable(KeyedTable):
+    """Values of fixed-width types and short decimals are kept as they are, all others as Python objects: correct for
+    every type, but larger and slower."""
+
+    def __init__(self, spec: TableSpec) -> None:
+        self.spec = spec
+        self._lock = threading.Lock()
+        self._keys = KeyStore(spec.key_schema.types)
+        self._index = HashIndex(self._keys.hashes)
+        self._groups = Pages(np.int16)
+        fills = spec.fills if spec.fills is not None else [0] * len(spec.value_fields)
+        self._values = ValueColumns(spec.value_fields, fills)
+        self._columns = TableColumns(spec, self._keys, self._groups, self._values, self._lock)
+        self._log = ChangeLog(spec.value_fields, self._lock)
+        self._size = 0  # rows in use or that were
         self._count = 0
+        self._free: list[Rows] = []
+        self._event_time = self._keys.part(spec.event_time) if spec.event_time is not None else None
+        self._earliest_us: int | None = None  # no row is due before
+        self._may_have_marks = False
+        self._spread_by = spec.key_count if spec.spread_by is None else spec.spread_by
 
     def __len__(self) -> int:
         return self._count
 
     @property
     def nbytes(self) -> int:
-        """An estimate of the memory in use."""
-        vectors = [*self._words, self._groups, self._live, *self.values]
-        return self._index.nbytes + sum(vector.nbytes for vector in vectors)
+        return self._keys.nbytes(self._size) + self._index.nbytes + (self._values.row_bytes + 3) * self._size
 
-    def rows(self) -> Rows:
-        """All live rows, in order of creation."""
-        return np.flatnonzero(self._live.read()[0])
+    @contextmanager
+    def edit(self, keys: Sequence[pa.Array], count: int) -> Iterator[TableRows]:
+        places, distinct, number = _distinct(keys, count)
+        rows, is_new = self._locate(distinct, number)
+        vectors = self._values.take(rows)
+        if is_new.any():
+            new = self._values.new(int(np.count_nonzero(is_new)))
+            for vector, start in zip(vectors, new, strict=True):
+                data, valid = vector.write()
+                data[is_new], valid[is_new] = start.read()
+        if self.spec.marks:
+            data, valid = vectors[0].write()
+            data[:], valid[:] = 1, True
+            self._may_have_marks = True
+        self._touch(rows[~is_new])
+        try:
+            yield TableRows(places, vectors)
+        finally:
+            self._values.put(rows, vectors, len(rows))
 
-    def locate(self, keys: Sequence[pa.Array], count: int) -> Rows:
-        """The row of every key; absent keys get a new row with null values.
+    def find(self, keys: Sequence[pa.Array], count: int) -> TableRows:
+        places, distinct, number = _distinct(keys, count)
+        encoded = self._keys.encode(distinct, number)
+        rows = self._find(encoded, *self._keys.hashes_of(encoded))
+        found = rows >= 0
+        by_key = np.where(found, np.cumsum(found) - 1, NO_ROW)
+        return TableRows(by_key[places], self._values.take(rows[found]))
 
-        Args:
-            keys: the key columns.
-            count: their length.
-        """
-        dead = self._live.size - self._count
-        if dead > _SQUEEZE_AT and dead > self._count:
-            self._squeeze()
-        words = self._codec.encode(keys, count)
-        rows = self._index.find(words, self._stored_words())
-        missing = np.flatnonzero(rows < 0)
-        if len(missing):
-            numbers, first = number_distinct([word[missing] for word in words], len(missing))
-            created = self._append([key.take(pa.array(missing[first])) for key in keys],
-                                   [word[missing[first]] for word in words])  # fmt: skip
-            rows[missing] = created[numbers]
-        return rows
+    def remove(self, keys: Sequence[pa.Array], count: int) -> int:
+        _, distinct, number = _distinct(keys, count)
+        encoded = self._keys.encode(distinct, number)
+        rows = self._find(encoded, *self._keys.hashes_of(encoded))
+        rows = rows[rows >= 0]
+        self._remove(rows, self._keys.decode(self._keys.take(rows)))
+        return len(rows)
 
-    def find(self, keys: Sequence[pa.Array], count: int) -> Rows:
-        """The row of every key, or -1 where there is none."""
-        return self._index.find(self._codec.encode(keys, count), self._stored_words())
+    def take_due(self, until_us: int, at_once: int) -> Iterator[TableRows]:
+        if self._earliest_us is None or self._earliest_us > until_us:
+            return
+        due, times, later_us = self._due(until_us)
+        for start in range(0, len(due), at_once):
+            rows, stop = due[start : start + at_once], start + at_once
+            taken = self._read(rows)
+            self._remove(rows, taken.keys)
+            self._earliest_us = int(times[stop]) if stop < len(due) else later_us
+            yield taken
+        self._earliest_us = later_us
 
-    def remove(self, rows: Rows) -> None:
-        """Remove live rows, each named once."""
-        self._index.remove(rows, [word.read()[0][rows] for word in self._words])
-        self._live.write()[0][rows] = 0
-        self._count -= len(rows)
+    def _due(self, until_us: int) -> tuple[Rows, npt.NDArray[np.int64], int | None]:
+        """Rows that are due, earliest first, with their times; and the earliest time of those that are not."""
+        assert self._event_time is not None
+        all_times, known = self._keys.read(self._event_time, self._size)
+        due, later = [np.zeros(0, np.int64)], []
+        for start in range(0, self._size, _LOOK_AT_ONCE):
+            part = slice(start, min(start + _LOOK_AT_ONCE, self._size))
+            times, live = all_times[part], self._groups.data[part] >= 0
+            if known is not None:
+                live &= known[part]
+            is_due = times <= until_us
+            due.append(np.flatnonzero(is_due & live) + start)
+            staying = times[live & ~is_due]
+            if len(staying):
+                later.append(int(staying.min()))
+        rows = np.concatenate(due)
+        times = all_times[rows]
+        order = np.argsort(times, kind="stable")
+        return rows[order], times[order], min(later, default=None)
 
-    def keys(self, rows: Rows) -> list[pa.Array]:
-        """The key columns of these rows."""
-        return self._codec.decode([word.read()[0][rows] for word in self._words])
+    def take_marked(self, at_once: int) -> Iterator[TableRows]:
+        if not self._may_have_marks:
+            return
+        marked = np.flatnonzero(self._marks() & (self._groups.data[: self._size] >= 0))
+        for start in range(0, len(marked), at_once):
+            rows = marked[start : start + at_once]
+            self._touch(rows)
+            self._values.column(0).data[rows] = 0
+            taken = self._read(rows)
+            yield TableRows(taken.rows, taken.values, taken.keys, np.ones(len(rows), np.bool_))
+        self._may_have_marks = False
 
-    def key_words(self, path: Sequence[int]) -> tuple[Words, Mask]:
-        """One fixed-width key column (or struct field) as raw int64 by row number, and where it is not null.
+    @property
+    def has_marks(self) -> bool:
+        self._may_have_marks = self._may_have_marks and bool(self._marks().any())
+        return self._may_have_marks
 
-        Args:
-            path: the key column's position, then field positions. Dead rows are included: see ``rows``.
-        """
-        word, bit = self._codec.place_of(path)
-        return self._words[word].read()[0], (self._words[0].read()[0] >> bit) & 1 == 0
+    def clear_marks(self) -> None:
+        for start in range(0, self._size if self._may_have_marks else 0, _LOOK_AT_ONCE):
+            part = slice(start, min(start + _LOOK_AT_ONCE, self._size))
+            rows = np.flatnonzero(self._values.column(0).data[part]) + start
+            self._touch(rows)
+            self._values.column(0).data[rows] = 0
+        self._may_have_marks = False
+
+    def _marks(self) -> npt.NDArray[np.int8]:
+        marks: npt.NDArray[np.int8] = self._values.column(0).data[: self._size]
+        return marks
+
+    def scan(self, at_once: int, first: int = 0, last: int | None = None) -> Iterator[TableRows]:
+        last = self.spec.max_parallelism - 1 if last is None else last
+        for start in range(0, self._size, _LOOK_AT_ONCE):
+            groups = self._groups.data[start : min(start + _LOOK_AT_ONCE, self._size)]
+            found = np.flatnonzero((groups >= first) & (groups <= last)) + start
+            for step in range(0, len(found), at_once):
+                yield self._read(found[step : step + at_once])
 
     def capture(self) -> MemoryCapture:
-        """The content now, by reference. Costs microseconds; the first write to each value column afterwards copies
-        that column."""
-        return MemoryCapture(
-            schema=stored_schema(self.schema),
-            keys=self._codec.frozen(),
-            words=tuple(word.read()[0] for word in self._words),
-            groups=self._groups.read()[0],
-            live=self._live.capture()[0],
-            values=tuple(value.capture() for value in self.values),
-        )
-
-    def snapshot(self) -> pa.RecordBatch:
-        """The content now as a batch: ``__key_group`` ascending first, then the table's columns."""
-        return self.capture().batch
+        return MemoryCapture(self._columns, self._log, self._size, self._count)
 
     def load(self, pieces: Iterable[StoredRows]) -> None:
-        """Fill the empty table."""
+        log, self._log = self._log, ChangeLog(self.spec.value_fields, self._lock)
         for piece in pieces:
-            assert not piece.is_delta
-            self._load(piece.batch)
+            groups = piece.batch.column(0).to_numpy()
+            keys = piece.batch.columns[1 : 1 + self.spec.key_count]
+            values = piece.batch.columns[1 + self.spec.key_count :]
+            if piece.is_delta:
+                self._load_delta(groups, keys, values[:-1], values[-1])
+            else:
+                self._load_rows(groups, keys, values, known_absent=True)
+        log.reserve(self._size)
+        self._log = log
+        self._may_have_marks = self.spec.marks
 
-    def _load(self, batch: pa.RecordBatch) -> None:
-        columns = batch.columns[1:]
-        keys = columns[: len(self._key_schema)]
-        rows = self.locate(keys, batch.num_rows)
-        for vector, column in zip(self.values, columns[len(keys) :], strict=True):
-            vector.set(rows, column)
+    def _load_delta(
+        self, groups: npt.NDArray[np.int16], keys: list[pa.Array], values: list[pa.Array], deleted: pa.Array
+    ) -> None:
+        gone = np.flatnonzero(deleted.to_numpy(zero_copy_only=False))
+        if len(gone):
+            self.remove([key.take(pa.array(gone)) for key in keys], len(gone))
+            kept = np.flatnonzero(~deleted.to_numpy(zero_copy_only=False))
+            groups, chosen = groups[kept], pa.array(kept)
+            keys, values = [key.take(chosen) for key in keys], [value.take(chosen) for value in values]
+        self._load_rows(groups, keys, values, known_absent=False)
 
-    def _stored_words(self) -> list[npt.NDArray[Any]]:
-        return [word.raw for word in self._words]
+    def _load_rows(
+        self, groups: npt.NDArray[np.int16], keys: list[pa.Array], values: list[pa.Array], known_absent: bool
+    ) -> None:
+        encoded = self._keys.encode(keys, len(groups))
+        hashes, texts = self._keys.hashes_of(encoded)
+        rows = np.full(len(groups), -1, np.int64) if known_absent else self._find(encoded, hashes, texts)
+        new = np.flatnonzero(rows < 0)
+        if len(new) == len(rows):
+            rows = self._create(encoded, hashes, texts, groups)
+        elif len(new):
+            created = self._keys.encode([key.take(pa.array(new)) for key in keys], len(new))
+            rows[new] = self._create(created, *self._keys.hashes_of(created), groups[new])
+        vectors = self._values.new(len(rows))
+        for vector, value in zip(vectors, values, strict=True):
+            vector.set(np.arange(len(rows)), value)
+        self._values.put(rows, vectors, len(rows))
 
-    def _append(self, keys: Sequence[pa.Array], words: Sequence[Words]) -> Rows:
-        count = len(words[0])
-        start = self._live.size
-        if not self._index.has_room(count):
-            self._rebuild_index(count)
-        for vector in [*self._words, self._groups, self._live, *self.values]:
-            vector.extend(count)
-        rows = np.arange(start, start + count)
-        for vector, word in zip(self._words, words, strict=True):
-            vector.raw[start : start + count] = word
-        self._groups.raw[start : start + count] = groups_of(keys[: self._spread_by], count, self._max_parallelism)
-        self._live.raw[start : start + count] = 1
-        self._index.insert(rows, words)
-        self._count += count
+    def close(self) -> None:
+        self._log.closed = True
+
+    def _read(self, rows: Rows) -> TableRows:
+        values = self._values.take(rows)
+        marked = values[0].read()[0] != 0 if self.spec.marks else None
+        return TableRows(np.arange(len(rows)), values, self._keys.decode(self._keys.take(rows)), marked)
+
+    def _find(self, keys: Keys, hashes: U64, texts: Sequence[U64]) -> Rows:
+        return self._index.find(hashes, lambda rows, asked: self._keys.differ(rows, keys, texts, asked))
+
+    def _locate(self, columns: Sequence[pa.Array], count: int) -> tuple[Rows, Mask]:
+        """The rows of distinct keys, created where there was none; and which ones those are."""
+        keys = self._keys.encode(columns, count)
+        hashes, texts = self._keys.hashes_of(keys)
+        rows = self._find(keys, hashes, texts)
+        is_new = rows < 0
+        new = np.flatnonzero(is_new)
+        if len(new):
+            if len(new) < count:
+                chosen = pa.array(new)
+                columns = [column.take(chosen) for column in columns]
+                keys = self._keys.encode(columns, len(new))
+                hashes, texts = hashes[new], [text[new] for text in texts]
+            groups = groups_of(columns[: self._spread_by], len(new), self.spec.max_parallelism)
+            rows[new] = self._create(keys, hashes, texts, groups)
+        return rows, is_new
+
+    def _create(self, keys: Keys, hashes: U64, texts: Sequence[U64], groups: npt.NDArray[np.int16]) -> Rows:
+        """Rows for distinct keys that are absent; their values are to be put."""
+        rows = self._new_rows(keys)
+        self._touch(rows)
+        self._keys.put(rows, keys, texts)
+        self._groups.data[rows] = groups
+        self._index.insert(rows, hashes)
+        self._count += len(rows)
+        if self._event_time is not None:
+            times, known = self._event_time.of(keys)
+            times = times if known is None else times[known]
+            if len(times):
+                earliest = int(times.min())
+                self._earliest_us = earliest if self._earliest_us is None else min(earliest, self._earliest_us)
         return rows
 
-    def _rebuild_index(self, more: int) -> None:
-        rows = self.rows()
-        self._index = HashIndex(len(rows) + more)
-        self._index.insert(rows, [word.read()[0][rows] for word in self._words])
+    def _new_rows(self, keys: Keys) -> Rows:
+        """Row numbers that are free, those of removed rows first; there is room for them."""
+        chosen, missing = [np.zeros(0, np.int64)], keys.count
+        while self._free and missing:
+            last = self._free.pop()
+            if len(last) > missing:
+                self._free.append(last[missing:])
+            chosen.append(last[:missing])
+            missing -= len(chosen[-1])
+        size = self._size + missing
+        if size > _MAX_ROWS:
+            raise MemoryError(f"a table in memory holds at most {_MAX_ROWS} rows")
+        with self._lock:
+            self._keys.reserve(size, keys)
+            self._groups.reserve(size)
+            self._values.reserve(size)
+        self._log.reserve(size)
+        self._groups.data[self._size : size] = -1
+        chosen.append(np.arange(self._size, size))
+        self._size = size
+        return np.concatenate(chosen)
 
-    def _squeeze(self) -> None:
-        """Move the live rows to the front of new arrays and forget interned values nobody uses any more."""
-        rows, values = self.rows(), self.values
-        keys = self.keys(rows)
-        self.clear()
-        if len(rows):
-            created = self.locate(keys, len(rows))
-            self.values = [vector.select(rows[np.argsort(created)]) for vector in values]
+    def _touch(self, rows: Rows) -> None:
+        """These rows, each named once, are about to change: keep for captures what they hold."""
+        fresh = self._log.touch(rows, self._count)
+        if len(fresh) and self._log.is_captured:
+            self._log.undo.add(fresh, self._groups.data[fresh], self._values.take(fresh), self._lock)
+
+    def _remove(self, rows: Rows, keys: Sequence[pa.Array]) -> None:
+        """Remove rows, each named once; ``keys`` are theirs."""
+        self._touch(rows)
+        self._log.remove(Removed(rows.astype(np.int32), self._groups.data[rows], list(keys)), self._count)
+        self._index.remove(rows, self._keys.hashes(rows))
+        self._keys.free(rows)
+        self._values.forget(rows)
+        if self.spec.marks:
+            self._values.column(0).data[rows] = 0
+        self._groups.data[rows] = -1
+        self._free.append(rows)
+        self._count -= len(rows)
 
 
-@dataclass
-class MemoryCapture(TableCapture):
-    """One moment of a table as references to arrays that never change. ``batch`` may be asked for on any thread."""
-
-    schema: pa.Schema
-    keys: FrozenKeys
-    words: tuple[Words, ...]
-    groups: npt.NDArray[np.int16]
-    live: npt.NDArray[np.int8]
-    values: tuple[tuple[npt.NDArray[Any], Mask], ...]
-
-    @cached_property
-    def batch(self) -> pa.RecordBatch:
-        """The rows, by key group, then in order of creation."""
-        rows = np.flatnonzero(self.live)
-        rows = rows[np.argsort(self.groups[rows], kind="stable")]
-        columns = [pa.array(self.groups[rows])]
-        columns += self.keys.decode([word[rows] for word in self.words])
-        kinds = self.schema.types[len(columns) :]
-        columns += [
-            arrow_of(data[rows], valid[rows], kind) for (data, valid), kind in zip(self.values, kinds, strict=True)
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
-
-    serial: int = 1
-
-    def __post_init__(self) -> None:
-        self.rows = int(np.count_nonzero(self.live))
-
-    def base(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
-        return WholeTable(self.batch).base(first, last)
-
-    def changed_since(self, serial: int) -> int | None:
-        return None
-
-    def delta(self, since: int, first: int, last: int) -> Iterator[pa.RecordBatch]:
-        raise AssertionError("changed_since says that there are none")
-
-    def forget_before(self) -> None:
-        """Nothing is kept."""
-
-    def release(self) -> None:
-        """Nothing is kept."""
+def _distinct(keys: Sequence[pa.Array], count: int) -> tuple[Rows, list[pa.Array], int]:
+    """For every key its place among the distinct ones, these (floats normalised), and how many they are."""
+    columns = [normalize_floats(key) for key in keys]
+    places, first = group_rows(columns, count)
+    if len(first) == count:
+        return np.arange(count), columns, count
+    chosen = pa.array(first)
+    return places, [column.take(chosen) for column in columns], len(first)

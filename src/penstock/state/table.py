@@ -170,3 +170,13 @@ class StateBackend(ABC):
     @abstractmethod
     def close(self) -> None:
         """Nothing of it stays, files included. Idempotent."""
+
+
+class NoState(StateBackend):
+    """For operators that have no tables."""
+
+    def create_table(self, name: str, spec: TableSpec) -> KeyedTable:
+        raise AssertionError(f"table {name} of an operator that has no state")
+
+    def close(self) -> None:
+        """There is nothing."""

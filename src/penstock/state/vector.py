@@ -1,4 +1,4 @@
-"""A growable column of a keyed table that is shared with snapshots and copied on the first write after one."""
+"""Raw values and validity of one column, for some rows: what operators compute with."""
 
 from __future__ import annotations
 
@@ -19,10 +19,8 @@ from penstock.state.arrays import (
     validity,
 )
 
-_MIN_CAPACITY = 256
-_LONG_DECIMAL_PRECISION = 18
-_OBJECT_BYTES = 48
-"""A rough size of one Python int or short string, for the state's size in bytes."""
+LONG_DECIMAL_PRECISION = 18
+"""Up to here the unscaled value of a decimal fits 64 bits."""
 
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -32,7 +30,7 @@ class Vector:
     """Values and validity by row.
 
     Fixed-width types are kept as in ``storage_dtype``, decimals of up to 18 digits as unscaled int64, longer decimals
-    as Python ints (unscaled), strings and binaries as Python objects.
+    as Python ints (unscaled), every other type as Python objects.
 
     Attributes:
         kind: the Arrow type.
@@ -44,29 +42,30 @@ class Vector:
         self.kind = kind
         self.size = 0
         self._fill = fill
-        self._data: npt.NDArray[Any] = np.full(_MIN_CAPACITY, fill, raw_dtype(kind))
-        self._valid: Mask = np.zeros(_MIN_CAPACITY, np.bool_)
-        self._shared = False
+        self._data: npt.NDArray[Any] = np.empty(0, raw_dtype(kind))
+        self._valid: Mask = np.zeros(0, np.bool_)
 
-    @property
-    def nbytes(self) -> int:
-        per_row = self._data.itemsize + 1 + (_OBJECT_BYTES if self._data.dtype.kind == "O" else 0)
-        return self.size * per_row
+    @classmethod
+    def over(cls, kind: pa.DataType, data: npt.NDArray[Any], valid: Mask, fill: object = 0) -> Vector:
+        """A vector over these arrays: raw values and validity, not copied."""
+        vector = cls(kind, fill)
+        vector.size, vector._data, vector._valid = len(data), data, valid
+        return vector
 
     @property
     def raw(self) -> npt.NDArray[Any]:
-        """Raw values with the spare room behind ``size``; rows that no snapshot has seen may be written to."""
+        """Raw values with the spare room behind ``size``."""
         return self._data
 
     def extend(self, count: int) -> None:
-        """Append null rows. Rows of a snapshot are not touched, so nothing is copied but to grow."""
+        """Append null rows."""
         size = self.size + count
         if size > len(self._data):
             data = np.full(max(size, 2 * len(self._data)), self._fill, self._data.dtype)
             valid = np.zeros(len(data), np.bool_)
             data[: self.size] = self._data[: self.size]
             valid[: self.size] = self._valid[: self.size]
-            self._data, self._valid, self._shared = data, valid, False
+            self._data, self._valid = data, valid
         self.size = size
 
     def read(self) -> tuple[npt.NDArray[Any], Mask]:
@@ -74,23 +73,13 @@ class Vector:
         return self._data[: self.size], self._valid[: self.size]
 
     def write(self) -> tuple[npt.NDArray[Any], Mask]:
-        """Raw values and validity to be changed in place, copied first if a snapshot shares them."""
-        if self._shared:
-            self._data, self._valid, self._shared = self._data.copy(), self._valid.copy(), False
+        """Raw values and validity to be changed in place."""
         return self._data[: self.size], self._valid[: self.size]
-
-    def capture(self) -> tuple[npt.NDArray[Any], Mask]:
-        """As ``read``, and the two arrays never change again."""
-        self._shared = True
-        return self.read()
 
     def select(self, rows: Rows) -> Vector:
         """A new vector of these rows."""
-        chosen = Vector(self.kind, self._fill)
-        chosen.extend(len(rows))
-        chosen._data[: len(rows)] = self._data[rows]
-        chosen._valid[: len(rows)] = self._valid[rows]
-        return chosen
+        data, valid = self.read()
+        return Vector.over(self.kind, data[rows], valid[rows], self._fill)
 
     def set(self, rows: Rows, values: pa.Array) -> None:
         """Overwrite rows, each named once at most, with the values of an array."""
@@ -106,7 +95,7 @@ class Vector:
 
 def raw_dtype(kind: pa.DataType) -> np.dtype[Any]:
     """The numpy dtype of a vector of ``kind``."""
-    if pa.types.is_decimal128(kind) and kind.precision <= _LONG_DECIMAL_PRECISION:
+    if pa.types.is_decimal128(kind) and kind.precision <= LONG_DECIMAL_PRECISION:
         return np.dtype(np.int64)
     return storage_dtype(kind) or np.dtype(object)
 
@@ -119,9 +108,7 @@ def raw_values(array: pa.Array) -> npt.NDArray[Any]:
     fixed = fixed_values(array)
     if fixed is not None:
         return fixed
-    objects = np.empty(len(array), object)
-    objects[:] = array.to_pylist()
-    return objects
+    return np.fromiter(array.to_pylist(), object, len(array))
 
 
 def arrow_of(data: npt.NDArray[Any], valid: Mask, kind: pa.DataType) -> pa.Array:
@@ -132,4 +119,6 @@ def arrow_of(data: npt.NDArray[Any], valid: Mask, kind: pa.DataType) -> pa.Array
         return from_decimal_ints(data, valid, kind)
     if data.dtype.kind != "O":
         return from_fixed(data, valid, kind)
-    return pa.array(data.tolist(), kind, mask=~valid)
+    objects = np.full(len(data), None, object)
+    objects[valid] = data[valid]
+    return pa.array(objects.tolist(), kind)

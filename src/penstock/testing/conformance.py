@@ -23,6 +23,7 @@ from penstock.operators.base import OperatorContext, Plain, RestoredState, Scala
 from penstock.runtime.chain import Chain, open_stages
 from penstock.snapshot.blobs import apart, joined
 from penstock.state.capture import StoredRows, TableCapture
+from penstock.state.memory_table import MemoryBackend
 from penstock.testing.failure import SimulationFailure
 
 SCHEDULES = 50
@@ -153,7 +154,7 @@ class _ChainRun:
 
     def _open(self, states: Mapping[str, RestoredState], closing: ExitStack) -> None:
         def context(operator_id: str) -> OperatorContext:
-            return OperatorContext(operator_id, 0, 1, MAX_PARALLELISM)
+            return OperatorContext(operator_id, 0, 1, MAX_PARALLELISM, MemoryBackend())
 
         self._forwarded_us = None
         self._chain = Chain(open_stages(self._specs, context, states, closing), self._emit, self._forward)

@@ -28,6 +28,7 @@ from penstock.operators.isolation.task import Task, WorkerState
 from penstock.operators.map_function import MapInArrowSpec, MapInPandasSpec
 from penstock.operators.scalar_udf import ScalarUdfSpec
 from penstock.operators.waiting_rows import WaitingRows
+from penstock.state.table import NoState
 
 _WITH_FUNCTIONS = (MapInArrowSpec, MapInPandasSpec, ScalarUdfSpec)
 
@@ -86,7 +87,7 @@ class IsolatedOperator(Operator):
         self._away_ms = 0.0
 
     def open(self, context: OperatorContext) -> None:
-        where = context.subtask, context.parallelism, context.max_parallelism
+        where = context.subtask, context.parallelism, context.max_parallelism, NoState()
         contexts = tuple(OperatorContext(spec.operator_id, *where) for spec in self._specs)
         specs = self._wire.specs(self._specs)
         task = Task(self._label, specs, contexts, self._wire.results, WorkerState.of_this_process())

@@ -1,0 +1,44 @@
+"""Which backend holds keyed state, by the option ``state.backend``."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import assert_never
+
+from penstock.config import Backend
+from penstock.errors import NotSupported
+from penstock.state.memory_table import MemoryBackend
+from penstock.state.table import StateBackend
+
+
+def open_backend(name: Backend, memory_bytes: int) -> StateBackend:
+    """The backend of one subtask.
+
+    Args:
+        name: which one.
+        memory_bytes: what it may use; ``memory`` uses what its tables take.
+
+    Raises:
+        NotSupported: its package is not installed.
+    """
+    match name:
+        case Backend.MEMORY:
+            return MemoryBackend()
+        case Backend.ROCKSDB:
+            return _open_rocksdb(memory_bytes)
+        case _:
+            assert_never(name)
+
+
+def _open_rocksdb(memory_bytes: int) -> StateBackend:
+    try:
+        module = import_module("penstock.state.rocksdb_table")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] == "penstock":
+            raise
+        raise NotSupported(
+            f"state.backend=rocksdb needs the package {error.name}: pip install 'penstock[rocksdb]' where the "
+            "executors run, or use state.backend=memory"
+        ) from error
+    backend: StateBackend = module.RocksDBBackend(memory_bytes)
+    return backend

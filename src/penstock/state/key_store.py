@@ -1,0 +1,260 @@
+"""Keys of a table by row: encoded for comparison, kept column by column, turned back into Arrow arrays.
+
+Fixed-width values are kept in as many bytes as their type has, long decimals in two words, strings and binaries as
+their bytes; where a column or a struct field is null is in a word of flags, which is there only once there is a null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.errors import NotSupported
+from penstock.state.arrays import from_decimal_words, from_fixed, storage_dtype, validity
+from penstock.state.keys import Words, fixed_words, normalize_floats
+from penstock.state.pages import Pages
+from penstock.state.texts import TextRows, TextStore, is_text
+from penstock.state.vector import LONG_DECIMAL_PRECISION, Mask, Rows
+
+U64 = npt.NDArray[np.uint64]
+
+_MAX_NODES = 63
+"""Columns and struct fields of one key: each takes a bit of the flags word."""
+_SEED = np.uint64(42)
+_MULTIPLIERS = (np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53), np.uint64(0x9E3779B97F4A7C15))
+
+
+@dataclass(frozen=True)
+class _Node:
+    """One column or struct field of a key: its type, the integers that keep it, and its parts."""
+
+    kind: pa.DataType
+    words: tuple[np.dtype[Any], ...]
+    children: tuple[_Node, ...]
+
+    def walk(self) -> Iterator[_Node]:
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+def _node(kind: pa.DataType) -> _Node:
+    if pa.types.is_struct(kind):
+        return _Node(kind, (), tuple(_node(field.type) for field in kind))
+    if pa.types.is_decimal128(kind):
+        return _Node(kind, (np.dtype(np.int64),) * (1 if kind.precision <= LONG_DECIMAL_PRECISION else 2), ())
+    dtype = storage_dtype(kind)
+    if dtype is not None:
+        return _Node(kind, (np.dtype(f"int{dtype.itemsize * 8}"),), ())
+    if is_text(kind):
+        return _Node(kind, (), ())
+    raise NotSupported(f"a key of type {kind} is not supported; group by its parts or a string of it")
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Some encoded keys. Equal keys, and only these, are equal in all parts.
+
+    Attributes:
+        count: how many.
+        flags: a bit per column and struct field that is null; None if there is no null.
+        words: those of the fixed-width parts, in order; zero where null.
+        texts: those of the strings and binaries, in order; empty where null.
+    """
+
+    count: int
+    flags: Words | None
+    words: list[npt.NDArray[Any]]
+    texts: list[TextRows]
+
+
+class KeyStore:
+    """The keys of a table by row number. Rows hold anything until ``put``.
+
+    ``take`` may be called on another thread while rows are written to (not during ``reserve``): what it gives for
+    these is arbitrary.
+    """
+
+    def __init__(self, kinds: Sequence[pa.DataType]) -> None:
+        self._roots = tuple(_node(kind) for kind in kinds)
+        nodes = [node for root in self._roots for node in root.walk()]
+        if len(nodes) > _MAX_NODES:
+            raise NotSupported(f"a key of {len(nodes)} columns and struct fields; at most {_MAX_NODES} are supported")
+        self._words = [Pages(dtype) for node in nodes for dtype in node.words]
+        self._texts = [TextStore() for node in nodes if is_text(node.kind)]
+        self._flags: Pages | None = None
+        self._rows = 0
+
+    def nbytes(self, rows: int) -> int:
+        """The memory in use for so many rows."""
+        fixed = sum(pages.itemsize for pages in self._words) + (8 if self._flags is not None else 0)
+        return fixed * rows + sum(text.nbytes(rows) for text in self._texts)
+
+    def encode(self, columns: Sequence[pa.Array], count: int) -> Keys:
+        """Key columns, each of length ``count``; floats are normalised."""
+        flags: Words | None = None
+        words: list[npt.NDArray[Any]] = []
+        texts = []
+        bit = 0
+        pending = list(zip(self._roots, columns, strict=True))[::-1]
+        while pending:
+            node, array = pending.pop()
+            if array.null_count:
+                flags = np.zeros(count, np.int64) if flags is None else flags
+                flags |= (~validity(array)).astype(np.int64) << bit
+            bit += 1
+            if node.children:
+                pending += list(zip(node.children, array.flatten(), strict=True))[::-1]
+            elif is_text(node.kind):
+                texts.append(TextRows.of(array))
+            else:
+                own = fixed_words(normalize_floats(array))[: len(node.words)]
+                words += [np.where(validity(array), word, 0) for word in own] if array.null_count else own
+        return Keys(count, flags, words, texts)
+
+    def decode(self, keys: Keys) -> list[pa.Array]:
+        """The key columns; texts must have words of their own, as ``encode`` and ``take`` give them."""
+        words, texts, bits = iter(keys.words), iter(keys.texts), iter(range(_MAX_NODES))
+
+        def build(node: _Node) -> pa.Array:
+            null = None if keys.flags is None else (keys.flags >> next(bits)) & 1 == 1
+            valid = None if null is None or not null.any() else ~null
+            if pa.types.is_struct(node.kind):
+                children = [build(child) for child in node.children]
+                mask = None if valid is None else pa.array(null)
+                return pa.StructArray.from_arrays(children, fields=list(node.kind), mask=mask)
+            if is_text(node.kind):
+                return next(texts).to_arrow(valid, node.kind)
+            own = [next(words) for _ in node.words]
+            if pa.types.is_decimal128(node.kind):
+                return from_decimal_words(own[0].view(np.uint64), own[-1] >> 63 if len(own) == 1 else own[1],
+                                          valid, node.kind)  # fmt: skip
+            return from_fixed(_unword(own[0], node.kind), valid, node.kind)
+
+        return [build(root) for root in self._roots]
+
+    def hashes_of(self, keys: Keys) -> tuple[U64, list[U64]]:
+        """A hash of every key, which stays inside the process, and one of each of its texts."""
+        texts = [text.hashes(np.full(len(text), _SEED)) for text in keys.texts]
+        return _mixed(keys.count, keys.flags, [*keys.words, *texts]), texts
+
+    def hashes(self, rows: Rows) -> U64:
+        """As ``hashes_of``, of these rows' keys."""
+        flags = None if self._flags is None else self._flags.data[rows]
+        parts = [pages.data[rows] for pages in self._words] + [text.hashes(rows) for text in self._texts]
+        return _mixed(len(rows), flags, parts)
+
+    def differ(self, rows: Rows, keys: Keys, texts: Sequence[U64], others: Rows) -> Mask:
+        """Whether the key of ``rows[i]`` is another one than key ``others[i]`` of those.
+
+        Args:
+            rows, others: equally many.
+            keys: encoded ones.
+            texts: the hashes of their texts: see ``hashes_of``.
+        """
+        wrong = np.zeros(len(rows), np.bool_)
+        for pages, word in zip(self._words, keys.words, strict=True):
+            wrong |= pages.data[rows] != word[others]
+        if self._flags is not None:
+            wrong |= self._flags.data[rows] != (0 if keys.flags is None else keys.flags[others])
+        elif keys.flags is not None:
+            wrong |= keys.flags[others] != 0
+        if self._texts:
+            left = np.flatnonzero(~wrong)
+            for store, text, hashes in zip(self._texts, keys.texts, texts, strict=True):
+                wrong[left] |= store.differ(rows[left], text, hashes, others[left])
+        return wrong
+
+    def reserve(self, rows: int, keys: Keys) -> None:
+        """Make room for so many rows, of which these keys are the newest."""
+        self._rows = max(rows, self._rows)
+        for pages in self._words:
+            pages.reserve(rows)
+        for store, text in zip(self._texts, keys.texts, strict=True):
+            store.reserve(rows, text)
+        if keys.flags is not None and self._flags is None:
+            self._flags = Pages(np.int64)
+        if self._flags is not None:
+            self._flags.reserve(self._rows)
+
+    def put(self, rows: Rows, keys: Keys, texts: Sequence[U64]) -> None:
+        """The keys of new rows; ``reserve`` comes before."""
+        for pages, word in zip(self._words, keys.words, strict=True):
+            pages.data[rows] = word
+        if self._flags is not None:
+            self._flags.data[rows] = 0 if keys.flags is None else keys.flags
+        for store, text, hashes in zip(self._texts, keys.texts, texts, strict=True):
+            store.put(rows, text, hashes)
+
+    def free(self, rows: Rows) -> None:
+        """These rows are gone."""
+        for store in self._texts:
+            store.free(rows)
+
+    def take(self, rows: Rows) -> Keys:
+        """Copies of these rows' keys."""
+        flags = None if self._flags is None else self._flags.data[rows]
+        if flags is not None and not flags.any():
+            flags = None
+        words = [pages.data[rows] for pages in self._words]
+        return Keys(len(rows), flags, words, [store.take(rows) for store in self._texts])
+
+    def part(self, path: Sequence[int]) -> KeyPart:
+        """One fixed-width key column, or struct field.
+
+        Args:
+            path: the key column's position, then field positions.
+        """
+        target = self._roots[path[0]]
+        for position in path[1:]:
+            target = target.children[position]
+        word = 0
+        for bit, node in enumerate(node for root in self._roots for node in root.walk()):
+            if node is target:
+                return KeyPart(word, bit)
+            word += len(node.words)
+        raise AssertionError("a node of the store is always found")
+
+    def read(self, part: KeyPart, rows: int) -> tuple[npt.NDArray[Any], Mask | None]:
+        """The words of a part by row number, of the first ``rows``; and where it is not null (None: everywhere)."""
+        known = None if self._flags is None else (self._flags.data[:rows] >> part.bit) & 1 == 0
+        return self._words[part.word].data[:rows], known
+
+
+@dataclass(frozen=True)
+class KeyPart:
+    """Which word holds a column or struct field, and which bit of the flags tells that it is null."""
+
+    word: int
+    bit: int
+
+    def of(self, keys: Keys) -> tuple[npt.NDArray[Any], Mask | None]:
+        """As ``KeyStore.read``, of these keys."""
+        return keys.words[self.word], None if keys.flags is None else (keys.flags >> self.bit) & 1 == 0
+
+
+def _mixed(count: int, flags: Words | None, parts: Sequence[npt.NDArray[Any]]) -> U64:
+    hashes = np.full(count, _SEED)
+    if flags is not None:
+        hashes += flags.view(np.uint64) * _MULTIPLIERS[2]
+    for part in parts:
+        hashes ^= part.astype(np.int64, copy=False).view(np.uint64) if part.dtype.kind == "i" else part
+        hashes ^= hashes >> np.uint64(33)
+        hashes *= _MULTIPLIERS[0]
+        hashes ^= hashes >> np.uint64(33)
+        hashes *= _MULTIPLIERS[1]
+        hashes ^= hashes >> np.uint64(33)
+    return hashes
+
+
+def _unword(word: npt.NDArray[Any], kind: pa.DataType) -> npt.NDArray[Any]:
+    dtype = storage_dtype(kind)
+    assert dtype is not None
+    if dtype.kind == "f":
+        return word.astype(np.dtype(f"int{dtype.itemsize * 8}"), copy=False).view(dtype)
+    return word.astype(dtype, copy=False)

@@ -1,0 +1,299 @@
+"""One moment of a table in memory, read from its rows as they are now and what was kept of those written to since."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.state.capture import TableCapture, delta_schema, stored_schema
+from penstock.state.changes import ChangeLog, Changes, Undo
+from penstock.state.key_store import KeyStore
+from penstock.state.keys import group_rows
+from penstock.state.pages import Pages
+from penstock.state.table import TableSpec
+from penstock.state.texts import is_text
+from penstock.state.value_columns import ValueColumns
+from penstock.state.vector import Rows, Vector, raw_dtype
+
+Groups = npt.NDArray[np.int16]
+
+_BLOCK_BYTES = 4 << 20
+_BLOCK_ROWS = 1 << 16
+_RUN_ROWS = 1 << 20
+"""Rows that are put in order at a time."""
+_CHUNK_ROWS = 1 << 20
+"""Rows whose key groups are copied at a time."""
+
+
+@dataclass(frozen=True)
+class TableColumns:
+    """The columns of a table by row number; ``groups``: -1 for a row that is not in use. ``lock`` is held while they
+    grow, and by whoever reads them on another thread."""
+
+    spec: TableSpec
+    keys: KeyStore
+    groups: Pages
+    values: ValueColumns
+    lock: threading.Lock
+
+
+class _FirstPlaces:
+    """By row, the first place in a growing list where it is named."""
+
+    def __init__(self, rows: int) -> None:
+        self._places = Pages(np.int32)
+        self._rows = rows
+        self.count = 0
+
+    def add(self, rows: npt.NDArray[np.int32]) -> None:
+        """The next places; each row is named once."""
+        self._places.reserve(self._rows)
+        positions = np.flatnonzero(rows < self._rows)
+        places = self._places.data
+        fresh = positions[places[rows[positions]] == 0]
+        places[rows[fresh]] = fresh + (self.count + 1)
+        self.count += len(rows)
+
+    def find(self, rows: Rows) -> tuple[Rows, Rows]:
+        """Positions of those rows that are named, and their places."""
+        if not self.count:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        places = self._places.data[rows]
+        named = np.flatnonzero(places)
+        return named, places[named] - 1
+
+
+class _PastRows:
+    """The rows below ``size`` as they were at a capture.
+
+    Rows are copied as they are now, without keeping the table's thread from writing to them; only then it is asked
+    which ones were written to since the capture. Whatever was copied of these is replaced by what was kept.
+    """
+
+    def __init__(self, columns: TableColumns, size: int, undo: Undo) -> None:
+        self._columns = columns
+        self._size = size
+        self._undo = undo
+        self._chain: list[tuple[int, Undo]] = []  # beside the number of entries before
+        self._seen = _FirstPlaces(size)
+        self._removed = _FirstPlaces(size)
+        self._removed_seen = 0
+        self._removed_keys: list[list[pa.Array]] = []
+
+    def groups(self) -> Groups:
+        """The key group by row; -1 where there was none."""
+        groups = np.empty(self._size, np.int16)
+        for start in range(0, self._size, _CHUNK_ROWS):
+            stop = min(start + _CHUNK_ROWS, self._size)
+            with self._columns.lock:
+                groups[start:stop] = self._columns.groups.data[start:stop]
+        self._catch_up()
+        for _, undo, entries in reversed(list(self._entries())):
+            with self._columns.lock:
+                rows, old = undo.rows.data[:entries].copy(), undo.groups.data[:entries].copy()
+            kept = rows < self._size
+            groups[rows[kept]] = old[kept]
+        return groups
+
+    def arrays(self, rows: Rows) -> list[pa.Array]:
+        """Key and value columns of these rows, which were in use."""
+        lock, columns = self._columns.lock, self._columns
+        with lock:
+            keys = columns.keys.take(rows)
+        vectors = []
+        for position in range(len(columns.values)):
+            with lock:
+                vectors.append(columns.values.take_one(position, rows))
+        self._catch_up()
+        self._restore_values(rows, vectors)
+        everything = np.arange(len(rows))
+        return [*self._restored_keys(rows, columns.keys.decode(keys)), *(v.to_arrow(everything) for v in vectors)]
+
+    def _restore_values(self, rows: Rows, vectors: Sequence[Vector]) -> None:
+        named, places = self._seen.find(rows)
+        for before, undo, entries in self._entries() if len(named) else ():
+            own = (places >= before) & (places < before + entries)
+            with self._columns.lock:
+                old = undo.values.take(places[own] - before)
+            for vector, kept in zip(vectors, old, strict=True):
+                data, valid = vector.write()
+                data[named[own]], valid[named[own]] = kept.read()
+
+    def _restored_keys(self, rows: Rows, keys: list[pa.Array]) -> list[pa.Array]:
+        named, places = self._removed.find(rows)
+        if not len(named):
+            return keys
+        sources = np.arange(len(rows))
+        sources[named] = len(rows) + places
+        return [
+            pa.chunked_array([key, *(removed[number] for removed in self._removed_keys)], key.type)
+            .take(pa.array(sources))
+            .combine_chunks()
+            for number, key in enumerate(keys)
+        ]
+
+    def _catch_up(self) -> None:
+        """Take notice of everything that was kept by now."""
+        if not self._chain:
+            self._chain.append((0, self._undo))
+        while True:
+            before, undo = self._chain[-1]
+            following, count, removed = undo.next, undo.count, len(undo.removed)
+            if before + count > self._seen.count:
+                with self._columns.lock:
+                    rows = undo.rows.data[self._seen.count - before : count].copy()
+                self._seen.add(rows)
+            for record in undo.removed[self._removed_seen : removed]:
+                self._removed.add(record.rows)
+                self._removed_keys.append(record.keys)
+            self._removed_seen = removed
+            if following is None:
+                return
+            self._chain.append((before + count, following))
+            self._removed_seen = 0
+
+    def _entries(self) -> Iterator[tuple[int, Undo, int]]:
+        """Each part of the chain with the number of entries before it, and of its own that were taken notice of."""
+        ends = [before for before, _ in self._chain[1:]] + [self._seen.count]
+        for (before, undo), end in zip(self._chain, ends, strict=True):
+            yield before, undo, end - before
+
+
+class MemoryCapture(TableCapture):
+    """One moment of a ``MemoryTable``: rows that are written to afterwards are kept once, when that happens."""
+
+    def __init__(self, columns: TableColumns, log: ChangeLog, size: int, rows: int) -> None:
+        self.serial, undo, self._changes = log.capture()
+        self.schema = stored_schema(columns.spec.schema)
+        self.rows = rows
+        self._spec = columns.spec
+        self._log = log
+        self._past: _PastRows | None = _PastRows(columns, size, undo)
+        row_bytes = columns.values.row_bytes + columns.keys.nbytes(size) // max(1, size)
+        self._block_rows = max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // max(1, row_bytes)))
+
+    def base(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
+        groups = self._open().groups()
+        present = groups[(groups >= first) & (groups <= last)]
+        for low, high in _runs(np.bincount(present, minlength=last + 1), first, last):
+            rows = np.flatnonzero((groups >= low) & (groups <= high))
+            rows = rows[np.argsort(groups[rows], kind="stable")]
+            for start in range(0, len(rows), self._block_rows):
+                block = rows[start : start + self._block_rows]
+                columns = [pa.array(groups[block]), *self._open().arrays(block)]
+                yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def changed_since(self, serial: int) -> int | None:
+        if not self._knows_since(serial):
+            return None
+        return sum(changes.count for changes in self._changes if changes.serial >= serial)
+
+    def _knows_since(self, serial: int) -> bool:
+        return serial == self.serial or any(changes.serial == serial for changes in self._changes)
+
+    def delta(self, since: int, first: int, last: int) -> Iterator[pa.RecordBatch]:
+        if not self._knows_since(since):
+            raise ValueError(f"capture {self.serial} does not know what changed since capture {since}")
+        intervals = [changes for changes in self._changes if changes.serial >= since]
+        rows, groups = self._changed_rows(intervals, first, last)
+        gone_groups, gone_keys = self._tombstones(intervals, first, last, rows)
+        all_groups = np.concatenate([groups, gone_groups])
+        order = np.argsort(all_groups, kind="stable")
+        for start in range(0, len(order), self._block_rows):
+            chosen = order[start : start + self._block_rows]
+            there = chosen < len(rows)
+            columns = self._open().arrays(rows[chosen[there]])
+            if not there.all():
+                columns = self._with_tombstones(columns, there, [
+                    key.take(pa.array(chosen[~there] - len(rows))) for key in gone_keys
+                ])  # fmt: skip
+            arrays = [pa.array(all_groups[chosen]), *columns, pa.array(~there)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=delta_schema(self.schema))
+
+    def _changed_rows(self, intervals: Sequence[Changes], first: int, last: int) -> tuple[Rows, Groups]:
+        """Rows that were in use and have changed, with their key groups."""
+        lists = [rows for changes in intervals for rows in changes.rows]
+        if not lists:
+            return np.zeros(0, np.int64), np.zeros(0, np.int16)
+        rows = np.unique(np.concatenate(lists)).astype(np.int64)
+        groups = self._open().groups()[rows]
+        kept = (groups >= first) & (groups <= last)
+        return rows[kept], groups[kept]
+
+    def _tombstones(
+        self, intervals: Sequence[Changes], first: int, last: int, rows: Rows
+    ) -> tuple[Groups, list[pa.Array]]:
+        """Groups and keys of what was removed and is not among the rows that are there."""
+        removed = [record for changes in intervals for record in changes.removed]
+        if not removed:
+            return np.zeros(0, np.int16), []
+        groups = np.concatenate([record.groups for record in removed])
+        kept = pa.array(np.flatnonzero((groups >= first) & (groups <= last)))
+        groups = groups[kept.to_numpy()]
+        keys = [
+            pa.chunked_array([record.keys[number] for record in removed]).take(kept).combine_chunks()
+            for number in range(self._spec.key_count)
+        ]
+        alive: list[pa.Array] = [[] for _ in keys]
+        for start in range(0, len(rows), self._block_rows):
+            for number, key in enumerate(self._open().arrays(rows[start : start + self._block_rows])[: len(keys)]):
+                alive[number].append(key)
+        together = [pa.chunked_array([*there, gone]).combine_chunks() for there, gone in zip(alive, keys, strict=True)]
+        _, firsts = group_rows(together, len(rows) + len(groups))
+        gone = np.sort(firsts[firsts >= len(rows)]) - len(rows)
+        return groups[gone], [key.take(pa.array(gone)) for key in keys]
+
+    def _with_tombstones(self, columns: list[pa.Array], there: npt.NDArray[np.bool_],
+                         keys: list[pa.Array]) -> list[pa.Array]:  # fmt: skip
+        """The rows that are there and, in between, tombstones."""
+        sources = np.empty(len(there), np.int64)
+        sources[there] = np.arange(np.count_nonzero(there))
+        sources[~there] = np.arange(np.count_nonzero(there), len(there))
+        values = [_empty(field, int(np.count_nonzero(~there))) for field in self._spec.value_fields]
+        return [
+            pa.chunked_array([column, gone], column.type).take(pa.array(sources)).combine_chunks()
+            for column, gone in zip(columns, [*keys, *values], strict=True)
+        ]
+
+    def forget_before(self) -> None:
+        self._log.forget_before(self.serial)
+
+    def release(self) -> None:
+        if self._past is not None:
+            self._past = None
+            self._changes = ()
+            self._log.release()
+
+    def _open(self) -> _PastRows:
+        if self._past is None or self._log.closed:
+            raise RuntimeError("the table was closed, or the capture released")
+        return self._past
+
+
+def _runs(counts: npt.NDArray[np.int64], first: int, last: int) -> Iterator[tuple[int, int]]:
+    """Neighbouring key groups that are worth putting in order together; runs without rows are left out."""
+    low, rows = first, 0
+    for group in range(first, last + 1):
+        if rows and rows + counts[group] > _RUN_ROWS:
+            yield low, group - 1
+            low, rows = group, 0
+        rows += int(counts[group])
+    if rows:
+        yield low, last
+
+
+def _empty(field: pa.Field, count: int) -> pa.Array:
+    """The values of tombstones."""
+    if field.nullable:
+        return pa.nulls(count, field.type)
+    if is_text(field.type):
+        return pa.repeat("", count).cast(field.type)
+    vector = Vector(field.type, None if raw_dtype(field.type).kind == "O" else 0)
+    vector.extend(count)
+    vector.write()[1][:] = raw_dtype(field.type).kind != "O"
+    return vector.to_arrow(np.arange(count))

@@ -1,0 +1,69 @@
+"""A growable numpy array that is not copied to grow, and takes memory only where it was written to."""
+
+from __future__ import annotations
+
+import mmap
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+_MIN_ITEMS = 64
+_MAPPED_BYTES = 1 << 20
+"""From this size on an array has pages of its own."""
+_HUGE_BYTES = 8 << 20
+"""From this size on huge pages are worth the memory that they may waste."""
+
+
+class Pages:
+    """Items of one type; new ones are zero (None in an array of objects).
+
+    Large arrays are mapped privately: the system moves their pages when they grow, and pages that nothing was written
+    to take no memory. Whoever reads on another thread must hold the lock that the owner takes for ``reserve``.
+
+    Attributes:
+        data: all items, the spare room behind those in use included; another array after ``reserve``.
+    """
+
+    def __init__(self, dtype: npt.DTypeLike) -> None:
+        self._dtype = np.dtype(dtype)
+        self._mapping: mmap.mmap | None = None
+        self.data: npt.NDArray[Any] = self._allocated(_MIN_ITEMS)
+
+    @property
+    def itemsize(self) -> int:
+        return self._dtype.itemsize
+
+    def reserve(self, items: int) -> None:
+        """Make room for so many items."""
+        held = len(self.data)
+        if items <= held:
+            return
+        items = max(items, held + held // 2)
+        nbytes = items * self._dtype.itemsize
+        if self._dtype.kind == "O" or nbytes < _MAPPED_BYTES:
+            self._copy_to(self._allocated(items))
+        elif self._mapping is None or not self._resize(self._mapping, nbytes):
+            mapping = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            if nbytes >= _HUGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
+                mapping.madvise(mmap.MADV_HUGEPAGE)
+            self._copy_to(np.frombuffer(mapping, self._dtype))
+            self._mapping = mapping
+
+    def _allocated(self, items: int) -> npt.NDArray[Any]:
+        return np.empty(items, object) if self._dtype.kind == "O" else np.zeros(items, self._dtype)
+
+    def _copy_to(self, larger: npt.NDArray[Any]) -> None:
+        larger[: len(self.data)] = self.data
+        self.data = larger
+
+    def _resize(self, mapping: mmap.mmap, nbytes: int) -> bool:
+        """False if someone holds a view of the array, or the system cannot: then it has to be copied."""
+        self.data = self._allocated(0)
+        try:
+            mapping.resize(nbytes)
+        except (BufferError, OSError, SystemError):
+            self.data = np.frombuffer(mapping, self._dtype)
+            return False
+        self.data = np.frombuffer(mapping, self._dtype)
+        return True
