@@ -257,7 +257,7 @@ def test_a_subtask_that_takes_over_from_two_closes_each_ones_windows_once() -> N
 def test_ranges_of_closed_groups_are_cut_to_what_is_taken_over_and_forgotten_when_the_watermark_has_passed() -> None:
     final = opened(aggregation(DEVICES, (0, 1), CALLS, "append", 1)[1])
     scalars: dict[str, Plain] = {"closed": [[0, 63, 100], [64, 127, 70]]}
-    final.restore(RestoredState({}, [ScalarPart(10, 20, scalars), ScalarPart(60, 70, scalars)]))
+    final.restore(RestoredState({}, [ScalarPart(0, 10, 20, scalars), ScalarPart(1, 60, 70, scalars)]))
     list(final.advance(80))
     assert final.snapshot().scalars == {
         "closed": [[0, 9, 80], [10, 20, 100], [21, 59, 80], [60, 63, 100], [64, 127, 80]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from harness import UTC_STAMP, WINDOW, opened, rows_of, run
+from harness import UTC_STAMP, WINDOW, opened, rows_of, run, stored
 
 from penstock.operators.expand import ExpandSpec
 from penstock.operators.expressions import BoundReference, Literal
@@ -98,11 +98,11 @@ def test_the_watermark_survives_a_restore_and_rises_when_sources_run_dry() -> No
     operator = opened(watermark())
     list(operator.process(times(3 * MINUTE)))
     again = opened(watermark())
-    again.restore(operator.snapshot())
+    again.restore(stored(operator.snapshot()))
     assert again.emitted_watermark() == 2 * MINUTE
     again.advance_generated(7 * MINUTE)
     again.advance_generated(6 * MINUTE)
     assert again.emitted_watermark() == 7 * MINUTE
     fresh = opened(watermark())
-    fresh.restore(opened(watermark()).snapshot())
+    fresh.restore(stored(opened(watermark()).snapshot()))
     assert fresh.emitted_watermark() is None

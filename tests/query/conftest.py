@@ -26,7 +26,8 @@ def out(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def start(tmp_path: Path, out: Path) -> Iterator[Callable[..., StreamingQuery]]:
-    """``start(df, **options)`` starts a Parquet query with quick checkpoints; all are stopped at the end."""
+    """``start(df, **options)`` starts a Parquet query with quick checkpoints; all are stopped at the end. An option that
+    is None is not given."""
     queries: list[StreamingQuery] = []
 
     def start_query(df: DataFrame, **options: Any) -> StreamingQuery:
@@ -34,7 +35,7 @@ def start(tmp_path: Path, out: Path) -> Iterator[Callable[..., StreamingQuery]]:
         settings |= {"checkpoint.interval": "200ms", "restart.attempts": 2, "restart.delay": "10ms"} | options
         if settings["format"] == "parquet":
             settings.setdefault("path", str(out))
-        query = penstock.writeStream(df).start(**settings)
+        query = penstock.writeStream(df).start(**{name: value for name, value in settings.items() if value is not None})
         queries.append(query)
         return query
 
