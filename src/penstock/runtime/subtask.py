@@ -261,7 +261,7 @@ class Subtask:
                     self._feed.completed(checkpoint)
             case Aborted(checkpoint):
                 self._checkpoints.abort(checkpoint)
-                self._epoch_ends.pop(checkpoint, None)
+                self._drop(checkpoint)
                 if self._feed is not None:
                     self._feed.aborted(checkpoint)
             case SplitsAssigned(splits):
@@ -296,7 +296,7 @@ class Subtask:
                 case CaptureReady():
                     self._hand_over(command)
                 case Declined(checkpoint, reason):
-                    self._epoch_ends.pop(checkpoint, None)
+                    self._drop(checkpoint)
                     self._host.declined(self.subtask, checkpoint, reason)
                 case _:
                     assert_never(command)
@@ -372,6 +372,12 @@ class Subtask:
                 metrics,
             )
         )
+
+    def _drop(self, checkpoint: CheckpointId) -> None:
+        """It is dead: what was taken for it is of no use."""
+        end = self._epoch_ends.pop(checkpoint, None)
+        if end is not None:
+            self._host.dropped(list(end.operators.values()))
 
     def _committed(self, epoch: int) -> None:
         self._committed_epoch = max(self._committed_epoch, epoch)

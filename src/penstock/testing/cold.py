@@ -20,9 +20,12 @@ from penstock.testing.failure import SimulationFailure
 from penstock.testing.figures import Figures
 from penstock.testing.job import build_job
 from penstock.testing.log_watch import LogWatch
+from penstock.testing.operators import KEY_COUNTS
 from penstock.testing.outside import Outside
 from penstock.testing.reference import expected_output
+from penstock.testing.rows import state_rows
 from penstock.testing.settings import Settings
+from penstock.testing.state import merged
 from penstock.testing.store import SimulatedStore
 from penstock.testing.world import World
 
@@ -151,7 +154,7 @@ class _Cold:
                 restore = load_restore(manifest, store)
                 name = f"v{manifest.vertex}[{manifest.index}]"
                 for operator_id, state in restore.operators.items():
-                    tables = {table: _rows(pieces) for table, pieces in state.tables.items()}
+                    tables = {table: _rows(table, pieces) for table, pieces in state.tables.items()}
                     content[f"{name} {operator_id}"] = tables, dict(state.scalars)
                 content[f"{name} watermarks"] = dict(restore.channel_watermarks)
                 content[f"{name} rows in"] = restore.rows_in
@@ -162,6 +165,8 @@ class _Cold:
         return content
 
 
-def _rows(pieces: Iterable[StoredRows]) -> list[dict[str, object]]:
-    """All rows of a table, by key group and then as they are stored."""
-    return [row for piece in pieces for row in piece.batch.to_pylist()]
+def _rows(table: str, pieces: Iterable[StoredRows]) -> list[tuple[int, ...]]:
+    """All rows of a table; those of a chain in any order, the others as they are stored."""
+    if table in KEY_COUNTS:
+        return sorted(merged(pieces, KEY_COUNTS[table]))
+    return state_rows(piece.batch for piece in pieces)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.ids import GenerationId
+from penstock.ids import CheckpointId, GenerationId
 from penstock.snapshot.model import SubtaskManifest
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.ledger import Ledger
@@ -19,6 +19,7 @@ class SimulatedGeneration:
         manifests: what each slot restores, by index.
         hear: takes what slots say, at the driver.
         takes_input: False holds all input back.
+        restored: the snapshot that the manifests are of.
     """
 
     def __init__(
@@ -28,11 +29,14 @@ class SimulatedGeneration:
         manifests: list[list[SubtaskManifest]],
         hear: Callable[[SimulatedSlot, ToDriver], None],
         takes_input: bool = True,
+        restored: CheckpointId = 0,
     ) -> None:
         self.generation = generation
         self.world = world
         self.ledger = Ledger(world, generation)
-        self.slots = [SimulatedSlot(index, self, parts, hear, takes_input) for index, parts in enumerate(manifests)]
+        self.slots = [
+            SimulatedSlot(index, self, parts, hear, takes_input, restored) for index, parts in enumerate(manifests)
+        ]
         self.links: list[Link] = []
         for producer in self.slots:
             for consumer in self.slots:

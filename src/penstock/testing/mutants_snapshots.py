@@ -13,8 +13,9 @@ from penstock.protocol import coordinator_types as ct
 from penstock.protocol.coordinator import Coordinator
 from penstock.snapshot import collect as collect_module
 from penstock.snapshot import log as log_module
+from penstock.snapshot.base_index import NO_BASE, BaseIndex, BaseIndexes
 from penstock.snapshot.effects import DriverEffects
-from penstock.snapshot.inflight_index import NOTHING, BaseIndexes, InflightIndex, Piece
+from penstock.snapshot.inflight_index import InflightIndex, Piece
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import GenerationOpened, LogView, Summary, fold
 from penstock.snapshot.sections import SectionWriter
@@ -124,9 +125,8 @@ def _from_its_first_row(original: Any) -> Any:
 
 
 def _newest_index(original: Any) -> Any:
-    def of_base(self: BaseIndexes, base: CheckpointId) -> InflightIndex:
-        original(self, base)
-        return self._indexes[max(self._indexes)] if self._indexes else NOTHING
+    def of_base(self: BaseIndexes, base: CheckpointId) -> BaseIndex:
+        return self._indexes[max(self._indexes)] if self._indexes else NO_BASE
 
     return of_base
 
@@ -138,7 +138,7 @@ def _index_of_the_abandoned(original: Any) -> Any:
         pieces = [piece for part in parts for lane in part.lanes.values() for piece in lane]
         original(self, checkpoint)
         if pieces or index is not None:
-            self._indexes.add(checkpoint, index or InflightIndex(pieces))
+            self._indexes.add(checkpoint, index or BaseIndex(InflightIndex(pieces)))
 
     return abandon
 

@@ -8,14 +8,18 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from penstock.graph.model import OperatorSpec
-from penstock.operators.base import Operator, RestoredState
-from penstock.state.capture import WholeTable
+from penstock.operators.base import Operator, OperatorContext, RestoredState
+from penstock.state.capture import TableCapture
 from penstock.testing.rows import MS, ROW, state_rows, state_schema, state_table
+from penstock.testing.state import CountTable
 from penstock.testing.tap import Tapped, Workload
 
 COUNTS = state_schema("key", "count")
 WINDOWS = state_schema("key", "window", "count")
 WAITING = state_schema("key", "time", "origin")
+KEY_COUNTS = {"counts": 1, "windows": 2}
+"""Key columns of the tables that are stored as chains."""
+
 AT_ONCE = 8
 """Rows that a watermark makes due come in batches of so many, so that it can be suspended."""
 
@@ -75,22 +79,26 @@ class Count(Tapped):
 
     def __init__(self, vertex: int, producers: tuple[int, ...], workload: Workload) -> None:
         super().__init__(vertex, producers, workload)
-        self._counts: dict[int, int] = {}
+        self._counts: CountTable
+
+    def open(self, context: OperatorContext) -> None:
+        super().open(context)
+        self._counts = CountTable(COUNTS, context.max_parallelism)
 
     def rows(
         self, number: int, origins: list[int], keys: list[int], times: list[int], notes: list[int]
     ) -> Iterator[pa.RecordBatch]:
         counts = []
         for key in keys:
-            self._counts[key] = count = self._counts.get(key, 0) + 1
+            self._counts[key,] = count = self._counts.get((key,), 0) + 1
             counts.append(count)
         yield self.stamp.batch(origins, keys, times, counts)
 
-    def tables(self) -> dict[str, WholeTable]:
-        return {"counts": state_table(COUNTS, list(self._counts.items()), self._max_parallelism)}
+    def tables(self) -> dict[str, TableCapture]:
+        return {"counts": self._counts.capture()}
 
     def restore_tables(self, state: RestoredState) -> None:
-        self._counts = dict(state_rows(state.rows("counts")))  # type: ignore[arg-type]
+        self._counts.load(state.tables.get("counts", ()))
 
 
 class Window(Tapped):
@@ -99,7 +107,11 @@ class Window(Tapped):
     def __init__(self, vertex: int, producers: tuple[int, ...], workload: Workload, length_ms: int) -> None:
         super().__init__(vertex, producers, workload)
         self._length_us = length_ms * MS
-        self._counts: dict[tuple[int, int], int] = {}
+        self._counts: CountTable
+
+    def open(self, context: OperatorContext) -> None:
+        super().open(context)
+        self._counts = CountTable(WINDOWS, context.max_parallelism)
 
     def rows(
         self, number: int, origins: list[int], keys: list[int], times: list[int], notes: list[int]
@@ -121,12 +133,11 @@ class Window(Tapped):
                 [0] * len(places),
             )
 
-    def tables(self) -> dict[str, WholeTable]:
-        rows = [(key, window, count) for (key, window), count in self._counts.items()]
-        return {"windows": state_table(WINDOWS, rows, self._max_parallelism)}
+    def tables(self) -> dict[str, TableCapture]:
+        return {"windows": self._counts.capture()}
 
     def restore_tables(self, state: RestoredState) -> None:
-        self._counts = {(key, window): count for key, window, count in state_rows(state.rows("windows"))}
+        self._counts.load(state.tables.get("windows", ()))
 
 
 class Sort(Tapped):
@@ -150,7 +161,7 @@ class Sort(Tapped):
             times, keys, origins = (list(column) for column in zip(*passed, strict=True))
             yield self.stamp.batch(origins, keys, times, [0] * len(passed))
 
-    def tables(self) -> dict[str, WholeTable]:
+    def tables(self) -> dict[str, TableCapture]:
         rows = [(key, time, origin) for time, key, origin in self._waiting]
         return {"waiting": state_table(WAITING, rows, self._max_parallelism)}
 
@@ -179,7 +190,7 @@ class Join(Tapped):
             joined, of_keys, at = (list(column) for column in zip(*pairs, strict=True))
             yield self.stamp.batch(joined, of_keys, at, [0] * len(pairs))
 
-    def tables(self) -> dict[str, WholeTable]:
+    def tables(self) -> dict[str, TableCapture]:
         return {
             name: state_table(
                 WAITING,

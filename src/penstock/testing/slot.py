@@ -11,6 +11,7 @@ from penstock.connectors.base import SinkContext
 from penstock.errors import CorruptSnapshot, FunctionError
 from penstock.graph.model import Vertex
 from penstock.ids import ChannelId, CheckpointId, GenerationId, SubtaskId
+from penstock.operators.base import OperatorState
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol import splits as sp
 from penstock.protocol.elements import Barrier, Buffer, Captured, Element
@@ -120,6 +121,7 @@ class SimulatedSlot:
         home: its Generation, with its peers.
         hear: takes what this slot says, at the driver.
         takes_input: False holds all input back; only control runs.
+        restored: whose the manifests are; 0 without any.
     """
 
     def __init__(
@@ -129,6 +131,7 @@ class SimulatedSlot:
         manifests: list[SubtaskManifest],
         hear: Callable[[SimulatedSlot, ToDriver], None],
         takes_input: bool = True,
+        restored: CheckpointId = 0,
     ) -> None:
         world = home.world
         self.name = f"g{home.generation}/s{index}"
@@ -141,6 +144,7 @@ class SimulatedSlot:
         self.links: dict[int, Link] = {}
         self.runners: dict[int, _Runner] = {}
         self.uploads = SimulatedUploads(self)
+        self.uploads.restored(restored, manifests)
         self._home = home
         self._manifests = {m.vertex: m for m in manifests}
         self._hear = hear
@@ -249,6 +253,10 @@ class SimulatedSlot:
         self.world.figures.count("captures of finished subtasks", runner.subtask.finished)
         self._home.ledger.captured(capture)
         self.uploads.captured(capture)
+
+    def dropped(self, states: Sequence[OperatorState]) -> None:
+        self.world.figures.count("states captured in vain", len(states))
+        self.uploads.dropped(states)
 
     def declined(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: str) -> None:
         self.world.figures.count("declined: barriers")
