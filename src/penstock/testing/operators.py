@@ -10,15 +10,20 @@ import pyarrow as pa
 from penstock.graph.model import OperatorSpec
 from penstock.operators.base import Operator, OperatorContext, RestoredState
 from penstock.state.capture import TableCapture
+from penstock.testing.failure import SimulationFailure
 from penstock.testing.rows import MS, ROW, state_rows, state_schema, state_table
 from penstock.testing.state import CountTable
 from penstock.testing.tap import Tapped, Workload
 
-COUNTS = state_schema("key", "count")
+COUNTS = state_schema("key", "period", "count")
 WINDOWS = state_schema("key", "window", "count")
 WAITING = state_schema("key", "time", "origin")
-KEY_COUNTS = {"counts": 1, "windows": 2}
+KEY_COUNTS = {"counts": 2, "windows": 2}
 """Key columns of the tables that are stored as chains."""
+
+PERIOD_US = 16 * MS
+EVER = -1
+"""Instead of a period: of all event time."""
 
 AT_ONCE = 8
 """Rows that a watermark makes due come in batches of so many, so that it can be suspended."""
@@ -75,7 +80,8 @@ class Rekey(Tapped):
 
 
 class Count(Tapped):
-    """Notes on each row how many of its key came so far."""
+    """Notes on each row how many of its key came so far; and keeps how many came of each period of event time, so that
+    there is state that does not change any more."""
 
     def __init__(self, vertex: int, producers: tuple[int, ...], workload: Workload) -> None:
         super().__init__(vertex, producers, workload)
@@ -89,9 +95,10 @@ class Count(Tapped):
         self, number: int, origins: list[int], keys: list[int], times: list[int], notes: list[int]
     ) -> Iterator[pa.RecordBatch]:
         counts = []
-        for key in keys:
-            self._counts[key,] = count = self._counts.get((key,), 0) + 1
-            counts.append(count)
+        for key, time in zip(keys, times, strict=True):
+            for period in (EVER, time // PERIOD_US):
+                self._counts[key, period] = self._counts.get((key, period), 0) + 1
+            counts.append(self._counts[key, EVER])
         yield self.stamp.batch(origins, keys, times, counts)
 
     def tables(self) -> dict[str, TableCapture]:
@@ -99,6 +106,11 @@ class Count(Tapped):
 
     def restore_tables(self, state: RestoredState) -> None:
         self._counts.load(state.tables.get("counts", ()))
+        came: dict[int, int] = {}
+        for (key, period), count in self._counts.items():
+            came[key] = came.get(key, 0) + (-count if period == EVER else count)
+        if any(came.values()):
+            raise SimulationFailure(f"{self._subtask}: rows by period and ever differ by {came}", "restore")
 
 
 class Window(Tapped):
