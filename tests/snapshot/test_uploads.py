@@ -266,6 +266,8 @@ def test_many_threads_hand_over_at_once() -> None:
     """Four checkpoints in flight, each of them recorded by two threads in twenty parts: everything is there once."""
     store = MemoryStore()
     with bench(store) as made:
+        for checkpoint in range(1, 5):
+            made.uploader.triggered(checkpoint, 0)
         channels = {SOURCE: (CHANNEL, Side.PRODUCER), ONE: (ChannelId(0, 1, 0), Side.CONSUMER)}
 
         def record(subtask: SubtaskId) -> None:
