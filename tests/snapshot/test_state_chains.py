@@ -215,6 +215,8 @@ def test_one_percent_of_changes_costs_about_two_and_a_half_times_as_much() -> No
         written += sum(own.values())
         assert sum(own.values()) < rows / 10, "never all at once"
         assert longest_chain(entries) <= MAX_CHAIN + 1
+        anew = [e.key_group_first for e in entries if e.kind == BASE and e.section in own]
+        assert all(len(chain_of(entries, group)) == 1 for group in anew), "nothing applies to a new base"
         deltas = {e.section: e.rows for e in entries if e.kind == DELTA}
         assert sum(deltas.values()) <= rows
     assert 2.0 < written / (3 * MAX_CHAIN - 2) / changed < 3.0
@@ -276,16 +278,18 @@ def test_groups_that_never_change_keep_their_base_and_a_hot_one_is_rebased_once_
     assert content(subtask.store, entries) == now(subtask.table)
 
 
-def test_chains_stay_bounded_if_every_checkpoint_is_followed_by_a_restart() -> None:
+@pytest.mark.parametrize("groups", [8, 64])
+def test_chains_stay_bounded_if_every_checkpoint_is_followed_by_a_restart(groups: int) -> None:
     store = MemoryStore()
     subtask = Subtask(store)
-    change(subtask.table, OWNED, 1)
+    keys = [key for key in OWNED if group_of(key, GROUPS) < FIRST + groups]
+    change(subtask.table, keys, 1)
     subtask.checkpoint(1, 0)
     manifest = SubtaskManifest(1, 0)
     for checkpoint in range(2, 3 * MAX_CHAIN):
-        change(subtask.table, [OWNED[checkpoint * 7 % len(OWNED)], OWNED[checkpoint]], checkpoint)
+        change(subtask.table, [keys[checkpoint * 7 % len(keys)], keys[checkpoint % len(keys)]], checkpoint)
         entries = subtask.checkpoint(checkpoint, checkpoint - 1)
-        assert longest_chain(entries) <= MAX_CHAIN
+        assert longest_chain(entries) <= groups + 1
         manifest = SubtaskManifest(1, 0, states=entries)
         expected = now(subtask.table)
         subtask = Subtask(store, checkpoint)
