@@ -185,7 +185,7 @@ def test_state_that_was_taken_for_an_aborted_checkpoint_is_handed_over_to_be_rel
         job.tell(Aborted(1), vertex)
     job.run()
     assert all(any(state is dropped for dropped in job.dropped_) for state in taken)
-    assert len(job.dropped_) == len(taken)
+    assert len({id(state) for state in job.dropped_}) == len(job.dropped_), "each once"
 
 
 def test_an_unaligned_checkpoint_turns_an_older_aligned_one_that_is_stuck_and_both_complete() -> None:
