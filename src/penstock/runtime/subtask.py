@@ -358,6 +358,7 @@ class Subtask:
             for epoch, message in self._pending_messages.items()
             if self._committed_epoch < epoch <= checkpoint
         }
+        self.status = self._read_status()  # the epoch's own figures, before anybody can say that it is durable
         self._host.captured(
             SubtaskCapture(
                 self.subtask,
