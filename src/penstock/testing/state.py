@@ -59,6 +59,7 @@ class CountTable(MutableMapping[Row, int]):
     def capture(self) -> CountCapture:
         """The content now."""
         self._serial += 1
+        self._written = {key: written for key, written in self._written.items() if written >= self.known_since}
         keys = sorted((group_of(key[0], self._max_parallelism), key) for key in {**self._counts, **self._written})
         places = tuple(
             (key, group, (self._counts[key],) if key in self._counts else None, self._written.get(key, -1))
@@ -67,9 +68,9 @@ class CountTable(MutableMapping[Row, int]):
         return CountCapture(self, self._serial, places)
 
     def forget_before(self, serial: int) -> None:
-        """Deltas since captures older than this one are not asked for any more."""
+        """Deltas since captures older than this one are not asked for any more. May be called on another thread: the
+        owner forgets with its next capture."""
         self.known_since = max(self.known_since, serial)
-        self._written = {key: written for key, written in self._written.items() if written >= serial}
 
 
 class CountCapture(TableCapture):
