@@ -22,8 +22,8 @@ BASE = "base"
 DELTA = "delta"
 
 MAX_CHAIN = 64
-"""Deltas after which a key group gets a new base, if little changes: this many times the state's size is written for
-bases while that many checkpoints go by. Fewer make restores quicker and checkpoints larger."""
+"""Deltas after which a key group gets a new base, if little changes: while so many checkpoints go by, the state is
+written once for bases. Fewer make restores quicker and checkpoints larger."""
 
 KeyGroups = tuple[int, int]
 """Key groups ``[first, last]``, both inclusive."""
