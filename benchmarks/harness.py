@@ -22,7 +22,7 @@ import penstock
 from benchmarks.feed import FeedSource
 from penstock.query.streaming_query import StreamingQuery
 from penstock.runtime.view import CheckpointView
-from penstock.snapshot.sections import data_path
+from penstock.snapshot.sections import data_path, state_path
 
 LOCATIONS: dict[str, Path] = {}
 """Of running queries, by ``runId``."""
@@ -86,7 +86,11 @@ def written_bytes(query: StreamingQuery, checkpoint: CheckpointView) -> int:
     """The size of a checkpoint's own data files, as long as it is kept; a slot that had nothing new has written none.
     What it refers to in older ones is not in it.
     """
-    own = (data_path(checkpoint.generation, checkpoint.checkpoint, slot) for slot in range(SLOTS))
+    own = (
+        path(checkpoint.generation, checkpoint.checkpoint, slot)
+        for slot in range(SLOTS)
+        for path in (data_path, state_path)
+    )
     paths = [LOCATIONS[query.runId] / path for path in own]
     return sum(path.stat().st_size for path in paths if path.exists())
 

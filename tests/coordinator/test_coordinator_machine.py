@@ -152,7 +152,7 @@ class CoordinatorWorld(RuleBasedStateMachine):
             self.lost |= {epoch for epoch in self.staged[slot] if epoch not in known and epoch > committed}
             self.staged[slot] = {epoch: m for epoch, m in known.items() if epoch > committed}
         first = self.first = self.machine.next_checkpoint
-        self.told, self.failing = 0, False
+        self.told, self.failing = restored, False
         self.feed(ct.GenerationOpened(self.generation, restored, first, first + ID_BLOCK, point, pending))
         self.feed(ct.AllRunning(self.generation))
 

@@ -211,7 +211,7 @@ def test_the_end_of_a_generation_kills_what_is_not_being_logged() -> None:
     assert not any(isinstance(c, ct.NotifyComplete) for c in commands), "its slots are gone"
     assert machine.handle(ct.GenerationOpened(2, 1, 3, 67, CommitPoint(1, {SINK: 1})), 1006) == []
     assert machine.handle(ct.AllRunning(2), 1007) == []
-    assert machine.handle(TICK, 2007) == [ct.Trigger(3, UNALIGNED)], "ids go on where they were"
+    assert machine.handle(TICK, 2007) == [ct.Trigger(3, UNALIGNED, base=1)], "ids go on where they were"
 
 
 def test_recovery_commits_what_the_restored_snapshot_holds_before_anything_new() -> None:

@@ -157,15 +157,15 @@ def test_the_base_is_the_newest_that_slots_were_told_of_and_stays_pinned() -> No
     assert ct.Collect(pinned=(4,), in_flight=()) in complete(machine, 4, 2006)
 
 
-def test_the_restored_snapshot_is_no_base_but_pinned_for_the_channels_that_are_still_read() -> None:
+def test_the_restored_snapshot_is_the_first_base_and_pinned_for_the_channels_that_are_still_read() -> None:
     machine = started()
     machine.handle(TICK, 1000)
     complete(machine, 1, 1001)
     machine.handle(ct.GenerationEnded(1, "lost"), 1002)
     machine.handle(ct.GenerationOpened(2, 1, 2, 66, CommitPoint(1, {SINK: 1})), 1003)
     machine.handle(ct.AllRunning(2), 1004)
-    assert machine.handle(ct.SnapshotRequested(1, UNALIGNED), 1005) == [ct.Trigger(2, UNALIGNED)]
-    assert machine.handle(ct.SnapshotRequested(2, UNALIGNED), 1006) == [ct.Trigger(3, UNALIGNED)]
+    assert machine.handle(ct.SnapshotRequested(1, UNALIGNED), 1005) == [ct.Trigger(2, UNALIGNED, base=1)]
+    assert machine.handle(ct.SnapshotRequested(2, UNALIGNED), 1006) == [ct.Trigger(3, UNALIGNED, base=1)]
     commands = complete(machine, 3, 1007, generation=2)
     assert ct.Collect(pinned=(1, 2, 3), in_flight=(2,)) in commands
 

@@ -159,6 +159,7 @@ class HandDriven:
         self.parts: dict[tuple[CheckpointId, SubtaskId], list[Captured]] = {}
         self.ended: list[SubtaskId] = []
         self.captures: dict[tuple[CheckpointId, SubtaskId], SubtaskCapture] = {}
+        self.dropped_: list[OperatorState] = []
         self.declined_: list[tuple[SubtaskId, CheckpointId]] = []
         self.requests: list[tuple[SubtaskId, int, int | None]] = []
         self.looks: list[tuple[SubtaskId, int]] = []
@@ -200,6 +201,9 @@ class HandDriven:
     def finished(self, subtask: SubtaskId) -> None:
         assert subtask not in self.ended
         self.ended.append(subtask)
+
+    def dropped(self, states: Sequence[OperatorState]) -> None:
+        self.dropped_ += states
 
     def declined(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: str) -> None:
         self.declined_.append((subtask, checkpoint))

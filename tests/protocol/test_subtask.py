@@ -170,6 +170,24 @@ def test_an_aborted_checkpoint_leaves_no_barrier_no_blocked_channel_and_no_state
     assert sorted(job.writer(0).rows + job.writer(1).rows) == list(range(ROWS))
 
 
+def test_state_that_was_taken_for_an_aborted_checkpoint_is_handed_over_to_be_released() -> None:
+    job = HandDriven(graph_of())
+    job.read_everything(ROWS)
+    job.step(0)
+    job.trigger(1, Alignment.UNALIGNED)
+    job.step(0, 0)
+    job.deliver(0)
+    job.step(1)
+    taken = [state for s in job.subtasks.values() for end in s._epoch_ends.values() for state in end.operators.values()]
+    assert taken, "one barrier has come, the other has not"
+    assert job.dropped_ == []
+    for vertex in range(3):
+        job.tell(Aborted(1), vertex)
+    job.run()
+    assert all(any(state is dropped for dropped in job.dropped_) for state in taken)
+    assert len({id(state) for state in job.dropped_}) == len(job.dropped_), "each once"
+
+
 def test_an_unaligned_checkpoint_turns_an_older_aligned_one_that_is_stuck_and_both_complete() -> None:
     job = HandDriven(graph_of(), slow())
     job.read_everything(20_000)

@@ -26,8 +26,8 @@ def out(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def start(tmp_path: Path, out: Path) -> Iterator[Callable[..., StreamingQuery]]:
-    """``start(df, **options)`` starts a Parquet query with quick checkpoints; all are stopped at the end. An option that
-    is None is not given."""
+    """``start(df, **options)`` starts a Parquet query with quick checkpoints; all are stopped at the end. An option
+    that is None is not given."""
     queries: list[StreamingQuery] = []
 
     def start_query(df: DataFrame, **options: Any) -> StreamingQuery:

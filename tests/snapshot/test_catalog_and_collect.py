@@ -16,6 +16,7 @@ from penstock.snapshot.collect import expired, orphans
 from penstock.snapshot.log_entries import LogView, MetadataRef, SnapshotRecord
 from penstock.snapshot.model import SlotManifest, SnapshotMetadata
 from penstock.snapshot.restore import load_inflight
+from penstock.snapshot.sections import state_path
 from penstock.snapshot.store import MemoryStore
 from penstock.state.capture import WholeTable
 
@@ -51,7 +52,7 @@ def test_metadata_is_written_only_when_all_it_refers_to_is_there() -> None:
     assert Catalog(store).read(msgspec.structs.replace(found, metadata=ref)) == whole
     for damage in ("short", "gone"):
         other = MemoryStore()
-        path = "data/1-1-0.arrows"
+        path = "data/1-1-0-state.arrows"
         if damage == "short":
             other.files[path] = store.files[path][:-1]
         with pytest.raises(CorruptSnapshot, match=path):
@@ -69,7 +70,7 @@ def test_the_newest_snapshot_is_used_and_a_corrupt_one_is_named() -> None:
     chosen = Catalog(store).newest(log_view)
     assert chosen.metadata is not None
     assert chosen.metadata.checkpoint == second
-    path = f"data/1-{second}-0.arrows"
+    path = f"data/1-{second}-0-state.arrows"
     damaged = bytearray(store.files[path])
     damaged[len(damaged) // 2] ^= 4
     store.files[path] = bytes(damaged)
@@ -81,7 +82,7 @@ def test_the_newest_snapshot_is_used_and_a_corrupt_one_is_named() -> None:
     assert older.metadata.checkpoint == first
     assert len(older.skipped) == 1
     assert path in older.skipped[0]
-    del store.files[f"data/1-{first}-0.arrows"]
+    del store.files[f"data/1-{first}-0-state.arrows"]
     with pytest.raises(CorruptSnapshot, match=rf"chk-{second}.*chk-{first}"):
         Catalog(store).newest(log_view, allow_older=True)
 
@@ -170,6 +171,7 @@ def test_orphans_are_of_older_generations_or_older_than_the_last_complete_one_an
     files = [
         "data/1-3-0.arrows",
         "data/1-4-0.arrows",
+        "data/2-70-0-state.arrows",
         "data/2-70-0.arrows",
         "data/2-71-0.arrows",
         "data/2-72-0.arrows",
@@ -186,6 +188,7 @@ def test_orphans_are_of_older_generations_or_older_than_the_last_complete_one_an
     held = view(record(4), record(72, generation=2), owner=2, first=70)
     assert orphans(held, files, {"data/1-4-0.arrows", "data/2-72-0.arrows"}, in_flight=(71,)) == [
         "data/1-3-0.arrows",
+        "data/2-70-0-state.arrows",
         "data/2-70-0.arrows",
         "snapshots/chk-66/metadata.json",
     ]
@@ -209,7 +212,7 @@ def test_a_driver_keeps_what_it_should_and_removes_the_rest() -> None:
     kept = [requested, newest - 1, newest]
     assert [r.checkpoint for r in player.effects.view.snapshots] == kept
     assert sorted(player.store.list("snapshots")) == sorted(metadata_path(c) for c in kept)
-    expected = [f"data/1-{requested}-0.arrows", f"data/2-{newest - 1}-0.arrows", f"data/2-{newest}-0.arrows"]
+    expected = [state_path(1, requested, 0), state_path(2, newest - 1, 0), state_path(2, newest, 0)]
     assert sorted(player.store.list("data")) == sorted(expected)
 
 

@@ -21,9 +21,10 @@ from penstock.ids import BufferId, ChannelId, SubtaskId
 from penstock.operators.base import OperatorState
 from penstock.protocol.elements import Buffer, Captured, Side
 from penstock.snapshot import checkpoint_writer
+from penstock.snapshot.base_index import MAX_INDEXES, NO_BASE, BaseIndex, BaseIndexes
 from penstock.snapshot.capture_queue import Recorded
 from penstock.snapshot.checkpoint_writer import CheckpointWriter
-from penstock.snapshot.inflight_index import MAX_FILES, MAX_INDEXES, NOTHING, BaseIndexes, Fresh, InflightIndex, Piece
+from penstock.snapshot.inflight_index import MAX_FILES, Fresh, InflightIndex, Piece
 from penstock.snapshot.model import InflightEntry, SectionRef, SlotManifest
 from penstock.snapshot.restore import load_inflight
 from penstock.snapshot.sections import data_path
@@ -36,7 +37,7 @@ ONE = SubtaskId(1, 0)
 SMALL_SECTION = 4 * rows(1).nbytes
 
 
-def writer(store: Store, checkpoint: int = 1, base: InflightIndex = NOTHING) -> CheckpointWriter:
+def writer(store: Store, checkpoint: int = 1, base: BaseIndex = NO_BASE) -> CheckpointWriter:
     return CheckpointWriter(store, graph(), 1, checkpoint, 0, base)
 
 
@@ -324,17 +325,19 @@ def test_only_the_base_of_the_checkpoint_itself_is_referred_to() -> None:
     assert [e.section.path for e in take(slot, 5, 1, [one]).subtasks[1].inflight] == [file_of(5)]
 
 
-def test_bases_older_than_the_newest_are_forgotten_and_their_number_is_bounded() -> None:
+def test_bases_that_nobody_uses_are_forgotten_and_their_number_is_bounded() -> None:
     indexes = BaseIndexes()
     for checkpoint in range(1, 10):
-        indexes.add(checkpoint, InflightIndex(()))
-    assert indexes.of_base(7) is not NOTHING
+        indexes.add(checkpoint, BaseIndex())
+    assert indexes.of_base(3) is not NO_BASE
+    indexes.oldest_in_use(7)
     assert len(indexes) == 3
-    assert indexes.of_base(3) is NOTHING
+    assert indexes.of_base(3) is NO_BASE
     for checkpoint in range(100, 200):
-        indexes.add(checkpoint, InflightIndex(()))
-    assert len(indexes) == MAX_INDEXES
-    assert indexes.of_base(199) is not NOTHING
+        indexes.add(checkpoint, BaseIndex())
+    assert len(indexes) == MAX_INDEXES + 1
+    assert indexes.of_base(199) is not NO_BASE
+    assert indexes.of_base(7) is not NO_BASE, "it may be the base of any number of checkpoints that fail"
 
 
 def piece(seq: int, offset: int, count: int, path: str = "data/x", row_start: int = 0) -> Piece:

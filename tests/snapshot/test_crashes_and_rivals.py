@@ -94,7 +94,7 @@ def test_a_crash_at_any_effect_leaves_a_location_from_which_the_next_driver_goes
     last = fresh.checkpoint()
     after = check_location(store, target)
     assert [record.checkpoint for record in after.snapshots] == [last]
-    assert store.list("data") == [f"data/{ready.generation}-{last}-0.arrows"], "no orphan is left"
+    assert store.list("data") == [f"data/{ready.generation}-{last}-0-state.arrows"], "no orphan is left"
     assert store.list("snapshots") == [f"snapshots/chk-{last}/metadata.json"]
 
 
@@ -227,7 +227,7 @@ def test_a_snapshot_that_its_owner_deletes_while_a_newcomer_reads_it_is_not_call
     first = owner.checkpoint()
 
     def overtake(effect: Effect) -> None:
-        if effect.operation == "read" and effect.path == f"data/1-{first}-0.arrows":
+        if effect.operation == "read" and effect.path == f"data/1-{first}-0-state.arrows":
             store.hook = None
             owner.checkpoint()
             assert effect.path not in store.files

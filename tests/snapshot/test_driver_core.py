@@ -203,7 +203,7 @@ def test_a_roll_back_past_a_corrupt_snapshot_happens_only_when_allowed_and_start
     player = Driver(store, target, "A")
     player.start()
     first, second = player.checkpoint(), player.checkpoint()
-    store.files[f"data/1-{second}-0.arrows"] = b"torn"
+    store.files[f"data/1-{second}-0-state.arrows"] = b"torn"
     with pytest.raises(CorruptSnapshot, match=f"chk-{second}"):
         Driver(store, target, "B").start()
     bold = Driver(store, target, "C", allow_older=True)

@@ -173,7 +173,7 @@ def test_a_reference_into_an_aborted_checkpoint_fails_the_snapshot_by_name() -> 
     player.acknowledge(aborted)
     player.feed(ct.GenerationEnded(1, "lost"))
     player.work()
-    path = f"data/1-{aborted}-0.arrows"
+    path = f"data/1-{aborted}-0-state.arrows"
     section = msgspec.structs.replace(section_of(player), path=path)
     assert path in store.files, "the file is there, and long enough"
     player.start()

@@ -9,13 +9,16 @@ from typing import Any
 
 import pyarrow as pa
 import xxhash
-from snapshot_kit import SINK, Driver, NoSource, Target, captured, rows
+from snapshot_kit import COUNT, SINK, STATE, Driver, NoSource, Target, capture, captured, rows
 
 from penstock.ids import ChannelId
+from penstock.operators.base import OperatorState
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol.elements import Alignment, Side
 from penstock.snapshot.fork import Origin, forked
 from penstock.snapshot.location import claim_identity, identity_of, open_location
+from penstock.snapshot.slot_writer import SlotWriter
+from penstock.testing.state import CountTable
 
 
 class ForeignReader:
@@ -86,6 +89,32 @@ class ForeignReader:
             except StopIteration:
                 return found
             found.append((batch, {k.decode(): v.decode() for k, v in (custom or {}).items()}))
+
+    def table(
+        self, metadata: dict[str, Any], operator: str, table: str, vertex: int, index: int
+    ) -> list[dict[str, Any]]:
+        """The rows of one subtask's table, by what the query says is its key: here the column ``key``."""
+        subtasks = [s for slot in metadata["slots"] for s in slot["subtasks"]]
+        (subtask,) = [s for s in subtasks if (s["vertex"], s["index"]) == (vertex, index)]
+        rows: dict[int, dict[str, Any]] = {}
+        for entry in subtask["states"]:
+            if (entry["operator_id"], entry["table"]) != (operator, table):
+                continue
+            content = [row for batch, _ in self.section(entry["section"]) for row in batch.to_pylist()]
+            assert len(content) == entry["rows"]
+            groups = [row["__key_group"] for row in content]
+            assert groups == sorted(groups)
+            for row in content:
+                if not entry["key_group_first"] <= row["__key_group"] <= entry["key_group_last"]:
+                    continue
+                gone = row.pop("__deleted") if entry["kind"] == "delta" else False
+                assert entry["kind"] in ("base", "delta")
+                assert not (entry["kind"] == "base" and row["key"] in rows)
+                if gone:
+                    rows.pop(row["key"], None)
+                else:
+                    rows[row["key"]] = row
+        return list(rows.values())
 
     def in_flight(self, metadata: dict[str, Any], edge: int, consumer: int) -> list[dict[str, Any]]:
         """The rows that one consumer replays, in order."""
@@ -162,6 +191,38 @@ def test_a_stranger_can_read_a_location(tmp_path: Path) -> None:
     assert messages == {requested: b"g1 c3 s1"}
     assert SINK in reader.query["operators"]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["data", "log", "query.json", "snapshots"]
+
+
+def test_a_stranger_can_read_a_table_that_is_a_chain(tmp_path: Path) -> None:
+    store = open_location(str(tmp_path))
+    player = Driver(store, Target())
+    claim_identity(store, identity_of(player.graph, "query-1"))
+    player.start()
+    slot = SlotWriter(store, player.graph, 1, 0, whole_bytes=0)
+    table = CountTable(STATE, 128)
+    table.update(((key,), 0) for key in range(600))
+    for round_ in range(1, 12):
+        for key in range(round_, 600, 7 + round_):
+            table[key,] = round_
+        table.pop((round_,), None)
+        before = len(player.others)
+        checkpoint = player.trigger()
+        trigger = next(o for o in player.others[before:] if isinstance(o, ct.Trigger))
+        slot.write(capture(0, 0, checkpoint))
+        slot.begin(checkpoint, trigger.base)
+        slot.write(capture(1, 0, checkpoint, operators={COUNT: OperatorState({"counts": table.capture()})}))
+        manifest = slot.finish(checkpoint)
+        slot.confirm(checkpoint)
+        player.feed(ct.Ack(1, checkpoint, manifest))
+        player.work()
+        reader = ForeignReader(tmp_path)
+        newest = reader.newest()
+        found = {row["key"]: row["count"] for row in reader.table(newest, COUNT, "counts", 1, 0)}
+        assert found == {key: count for (key,), count in table.items()}
+    (state,) = [s["states"] for s in newest["slots"][0]["subtasks"] if s["vertex"] == 1]
+    kinds = [entry["kind"] for entry in state]
+    assert kinds.count("delta") > 1
+    assert len({entry["section"]["path"] for entry in state}) > 3
 
 
 def test_a_stranger_can_read_a_fork(tmp_path: Path) -> None:

@@ -272,7 +272,7 @@ def test_a_corrupt_snapshot_is_found_before_anything_begins(scene: Scene) -> Non
     content = bytearray(data.read_bytes())
     content[len(content) // 2] ^= 1
     data.write_bytes(content)
-    with pytest.raises(CorruptSnapshot, match=r"chk-1 is not whole: section .*data/1-1-0.arrows.*checksum"):
+    with pytest.raises(CorruptSnapshot, match=r"chk-1 is not whole: section .*data/1-1-0-state.arrows.*checksum"):
         scene.fork()
     assert not list(scene.here.glob("log/*"))
     release_identity(open_location(str(scene.here)))
@@ -293,7 +293,7 @@ def links_fail(monkeypatch: pytest.MonkeyPatch, error: int) -> None:
 
 def test_files_are_linked_where_that_can_be_and_copied_elsewhere(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.fork()
-    name = "data/1-1-0.arrows"
+    name = "data/1-1-0-state.arrows"
     assert (scene.here / name).samefile(scene.there / name)
     links_fail(monkeypatch, errno.EXDEV)
     monkeypatch.setattr(scene, "here", scene.here.with_name("elsewhere"))

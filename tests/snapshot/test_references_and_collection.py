@@ -7,16 +7,20 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from snapshot_kit import Driver, Target, capture, captured, rows
+from snapshot_kit import COUNT, Driver, Target, capture, captured, rows
 
 from penstock.ids import ChannelId
+from penstock.operators.base import OperatorState
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol.elements import Captured, Side
 from penstock.snapshot.catalog import Catalog, sections_of
-from penstock.snapshot.restore import load_inflight
-from penstock.snapshot.sections import check_reference, data_path
+from penstock.snapshot.model import SnapshotMetadata, SubtaskManifest
+from penstock.snapshot.restore import load_inflight, load_restore
+from penstock.snapshot.sections import check_reference, data_path, state_path
 from penstock.snapshot.slot_writer import SlotWriter
 from penstock.snapshot.store import MemoryStore
+from penstock.testing.rows import state_schema
+from penstock.testing.state import CountTable, merged
 
 CHANNEL = ChannelId(0, 0, 0)
 
@@ -145,3 +149,98 @@ def test_no_collection_takes_what_a_snapshot_refers_to(steps: list[tuple[int, in
             assert [k for b in loaded for k in b.column(0).to_pylist()] == [
                 k for c in bench.waiting for k in c.buffer.payload.column(0).to_pylist()  # type: ignore[attr-defined]
             ]  # fmt: skip
+
+
+# -- state, over several Generations ----------------------------------------------------------------------------------
+
+
+class StateBench:
+    """A driver and one slot with one table; every checkpoint is collected behind, one snapshot is retained."""
+
+    def __init__(self, keys: int) -> None:
+        self.store = MemoryStore()
+        self.driver = Driver(self.store, Target(), retained=1)
+        self.start()
+        self.table.update(((key,), 0) for key in range(keys))
+
+    def start(self) -> None:
+        ready = self.driver.start()
+        self.table = CountTable(state_schema("key", "count"), 128)
+        self.slot = SlotWriter(self.store, self.driver.graph, ready.generation, 0, whole_bytes=0)
+        if ready.restored is not None:
+            self.slot.restored(ready.checkpoint, ready.slots[0])
+            self.table.load(_pieces(self.store, ready.slots[0][1]))
+
+    def restart(self, rival: bool) -> None:
+        """With the same driver or another one."""
+        if rival:
+            self.driver = Driver(self.store, Target(), "B", retained=1)
+        else:
+            self.driver.end_generation()
+        self.start()
+
+    def checkpoint(self, declined: bool = False) -> ct.Trigger:
+        before = len(self.driver.others)
+        checkpoint = self.driver.trigger()
+        trigger = next(o for o in self.driver.others[before:] if isinstance(o, ct.Trigger))
+        operators = {COUNT: OperatorState({"counts": self.table.capture()})}
+        self.slot.begin(checkpoint, trigger.base)
+        self.slot.write(capture(0, 0, checkpoint))
+        assert self.slot.write(capture(1, 0, checkpoint, operators=operators, messages={checkpoint: b"m"}))
+        manifest = self.slot.finish(checkpoint)
+        self.slot.confirm(checkpoint)
+        if declined:
+            self.driver.feed(ct.Decline(self.driver.core.generation, checkpoint, 0, "no"))
+            self.slot.abandon(checkpoint)
+        else:
+            self.driver.feed(ct.Ack(self.driver.core.generation, checkpoint, manifest))
+        self.driver.work()
+        return trigger
+
+    @property
+    def newest(self) -> SnapshotMetadata:
+        metadata = Catalog(self.store).newest(self.driver.effects.view).metadata
+        assert metadata is not None
+        return metadata
+
+
+def _pieces(store: MemoryStore, manifest: SubtaskManifest):  # type: ignore[no-untyped-def]
+    return load_restore(manifest, store).operators[COUNT].tables["counts"]
+
+
+def test_the_first_checkpoint_after_a_restart_is_a_delta_of_what_was_restored() -> None:
+    for rival in (False, True):
+        bench = StateBench(500)
+        first = bench.checkpoint().checkpoint
+        bench.restart(rival)
+        bench.table[3,] = 1
+        trigger = bench.checkpoint()
+        assert trigger.base == first
+        entries = bench.newest.slots[0].subtasks[1].states
+        own = [e for e in entries if e.section.path == state_path(2, trigger.checkpoint, 0)]
+        assert [(e.kind, e.rows) for e in own] == [("delta", 1)]
+        assert [record.checkpoint for record in bench.driver.effects.view.snapshots] == [trigger.checkpoint]
+        assert state_path(1, first, 0) in bench.store.files, "the snapshot is gone, its file is referred to"
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(["", "", "declined", "restart", "rival"]), st.lists(st.integers(0, 199)))))
+def test_no_collection_takes_what_a_chain_refers_to(steps: list[tuple[str, list[int]]]) -> None:
+    bench = StateBench(200)
+    bench.checkpoint()
+    stored = dict(bench.table)
+    for number, (what, changed) in enumerate(steps, start=1):
+        for key in changed:
+            bench.table[key,] = number
+        bench.checkpoint(declined=what == "declined")
+        if what != "declined":
+            stored = dict(bench.table)
+        if what in ("restart", "rival"):
+            bench.restart(rival=what == "rival")
+            assert dict(bench.table) == stored
+        found = merged(_pieces(bench.store, bench.newest.slots[0].subtasks[1]), 1)
+        assert {(key,): count for key, count in found} == stored
+    referred = {ref.path for ref in sections_of(bench.newest)}
+    bench.checkpoint()
+    files = {path for path in bench.store.files if path.startswith("data/")}
+    assert files <= referred | {ref.path for ref in sections_of(bench.newest)}, "nothing is left that nobody needs"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from snapshot_kit import COUNT, ROWS, capture, captured, graph, rows, state, write_captures
 
 from penstock.connectors.base import Split
-from penstock.errors import CheckpointFailed, CorruptSnapshot, NotYet
+from penstock.errors import CheckpointFailed, CorruptSnapshot
 from penstock.ids import ChannelId
 from penstock.operators.base import OperatorState
 from penstock.protocol.elements import Side
@@ -124,7 +124,7 @@ def test_a_full_disk_fails_the_checkpoint_names_the_file_and_leaves_nothing(oper
 
     store.hook = full
     captures = [capture(0, 0), capture(1, 0, operators={COUNT: OperatorState({"counts": WholeTable(state(1, 2))})})]
-    with pytest.raises(CheckpointFailed, match=r"data/3-1-0\.arrows.*No space left"):
+    with pytest.raises(CheckpointFailed, match=r"data/3-1-0-state\.arrows.*No space left"):
         write_captures(store, graph(), 3, 0, captures)
     assert store.files == {}
 
@@ -252,9 +252,9 @@ def test_a_state_entry_that_lies_about_its_rows_or_kind_is_refused() -> None:
     )
     manifest = slot.subtasks[0]
     (entry,) = manifest.states
-    for changes, error in (({"rows": 2}, CorruptSnapshot), ({"kind": "delta"}, NotYet)):
+    for changes, problem in (({"rows": 2}, "1 rows instead of 2"), ({"kind": "other"}, "unknown kind")):
         bad = msgspec.structs.replace(manifest, states=[msgspec.structs.replace(entry, **changes)])
-        with pytest.raises(error):
+        with pytest.raises(CorruptSnapshot, match=problem):
             load_restore(bad, store).operators[COUNT].rows("counts")
 
 

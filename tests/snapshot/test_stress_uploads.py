@@ -1,5 +1,6 @@
 """The uploader between two subtasks, a driver that gives checkpoints up at any moment, and a store that fails now and
-then: every checkpoint is answered once or was aborted, what is acknowledged holds exactly its rows, nothing is kept.
+then: every checkpoint is answered once or was aborted, what is acknowledged holds exactly its rows and its state,
+nothing is kept.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from collections.abc import Iterator
 
 import pytest
 from interrupted import ANYWHERE, OFTEN, Times, switching, together
-from snapshot_kit import capture, captured, graph, rows
+from snapshot_kit import COUNT, capture, captured, graph, rows
 
 from penstock.ids import ChannelId, SubtaskId
+from penstock.operators.base import OperatorState
 from penstock.protocol.elements import Captured, Side
 from penstock.runtime import uploads
 from penstock.runtime.messages import CheckpointAck, CheckpointDecline
@@ -23,9 +25,12 @@ from penstock.runtime.uploads import Uploader
 from penstock.snapshot import capture_queue
 from penstock.snapshot.capture_queue import CaptureLimits
 from penstock.snapshot.model import SlotManifest
-from penstock.snapshot.restore import load_inflight
-from penstock.snapshot.sections import data_path
+from penstock.snapshot.restore import load_inflight, load_restore
+from penstock.snapshot.sections import data_path, state_path
+from penstock.snapshot.slot_writer import SlotWriter
 from penstock.snapshot.store import Effect, MemoryStore
+from penstock.testing.rows import state_schema
+from penstock.testing.state import CountCapture, CountTable, merged
 
 CHANNELS = {
     SubtaskId(0, 0): (ChannelId(0, 0, 0), Side.PRODUCER),
@@ -63,6 +68,9 @@ class Storm:
         self.answers: queue.SimpleQueue[CheckpointAck | CheckpointDecline] = queue.SimpleQueue()
         limits = CaptureLimits(None, 1 << 30)
         self.uploader = Uploader(self.store, graph(), 1, 0, limits, self.answers.put, self.crashes.append)
+        self.uploader._writer = SlotWriter(self.store, graph(), 1, 0, whole_bytes=0)
+        self.captures: list[CountCapture] = []
+        self.states: dict[tuple[int, SubtaskId], dict[int, int]] = {}
         self.barriers: dict[SubtaskId, queue.SimpleQueue[int | None]] = {s: queue.SimpleQueue() for s in CHANNELS}
         self.complete: dict[int, SlotManifest] = {}
         self.declined: list[int] = []
@@ -70,18 +78,29 @@ class Storm:
         self.late: set[int] = set()
 
     def _fail_at_times(self, effect: Effect) -> None:
-        if effect.operation == "write" and random.random() < 0.01:
+        often = 0.0002 if effect.path.endswith("-state.arrows") else 0.01  # state takes many writes
+        if effect.operation == "write" and random.random() < often:
             raise OSError(errno.ENOSPC, "No space left on device")
 
     def subtask(self, subtask: SubtaskId) -> None:
         chance = random.Random(subtask.vertex)
+        table = CountTable(state_schema("key", "count"), 128)
+        table.update(((key,), 0) for key in range(60))
         while (checkpoint := self.barriers[subtask].get()) is not None:
+            for key in chance.sample(range(70), 4):
+                table[key,] = checkpoint
+            table.pop((chance.randrange(70),), None)
             for seq in seqs_of(checkpoint):
                 self.uploader.recorded(subtask, checkpoint, in_flight(subtask, seq))
+            taken = table.capture()
+            self.captures.append(taken)
+            self.states[checkpoint, subtask] = {key: count for (key,), count in table.items()}
+            operators = {COUNT: OperatorState({"counts": taken})}
             if chance.random() < 0.1:
+                self.uploader.dropped(list(operators.values()))
                 self.uploader.declined(checkpoint, "no")
             else:
-                self.uploader.captured(capture(subtask.vertex, 0, checkpoint))
+                self.uploader.captured(capture(subtask.vertex, 0, checkpoint, operators=operators))
 
     def driver(self) -> None:
         pending: set[int] = set()
@@ -135,12 +154,13 @@ class Storm:
         self.uploader.thread.join(ANSWER_S)
         assert not self.uploader.thread.is_alive()
         assert self.crashes == []
+        assert all(taken._released for taken in self.captures)
 
     @property
     def left(self) -> set[str]:
         """Files of dead checkpoints, less those whose acknowledgement and abort crossed: the driver collects these."""
         known = [*self.complete, *self.late]
-        return set(self.store.files) - {data_path(1, checkpoint, 0) for checkpoint in known}
+        return set(self.store.files) - {path(1, c, 0) for c in known for path in (data_path, state_path)}
 
     def assert_exact(self) -> None:
         self.store.hook = None
@@ -149,7 +169,11 @@ class Storm:
             for subtask in manifest.subtasks:
                 batches = [batch for entry in subtask.inflight for batch in load_inflight(self.store, entry)]
                 found = [key for batch in batches for key in batch.column(0).to_pylist()]
-                assert found == expected, f"checkpoint {checkpoint}, subtask of vertex {subtask.vertex}"
+                place = f"checkpoint {checkpoint}, subtask of vertex {subtask.vertex}"
+                assert found == expected, place
+                pieces = load_restore(subtask, self.store).operators[COUNT].tables["counts"]
+                state = dict(merged(pieces, 1))  # type: ignore[arg-type]
+                assert state == self.states[checkpoint, SubtaskId(subtask.vertex, subtask.index)], place
 
 
 def test_every_checkpoint_is_answered_once_and_holds_its_rows(times: Times) -> None:
@@ -159,7 +183,9 @@ def test_every_checkpoint_is_answered_once_and_holds_its_rows(times: Times) -> N
     counts = len(storm.complete), len(storm.aborted), len(storm.declined)
     assert sum(counts) == storm.count
     assert min(counts) > 0, f"nothing complete, aborted or declined: {counts}"
-    files = {data_path(1, checkpoint, 0) for checkpoint in storm.complete}
-    referred = {e.section.path for m in storm.complete.values() for s in m.subtasks for e in s.inflight}
+    files = {path(1, checkpoint, 0) for checkpoint in storm.complete for path in (data_path, state_path)}
+    subtasks = [subtask for manifest in storm.complete.values() for subtask in manifest.subtasks]
+    assert sum(any(e.kind == "delta" for e in subtask.states) for subtask in subtasks) > len(subtasks) / 4
+    referred = {e.section.path for s in subtasks for e in [*s.inflight, *s.states]}
     assert referred <= files, "a reference into a checkpoint that is not complete"
     assert storm.left == set()

@@ -19,10 +19,12 @@ from penstock.protocol.elements import Captured, Side
 from penstock.runtime.messages import CheckpointAck, CheckpointDecline
 from penstock.runtime.uploads import Uploader
 from penstock.snapshot.capture_queue import CaptureLimits
-from penstock.snapshot.restore import load_inflight
-from penstock.snapshot.sections import data_path
+from penstock.snapshot.restore import load_inflight, load_restore
+from penstock.snapshot.sections import data_path, state_path
 from penstock.snapshot.store import Effect, LocalStore, MemoryStore, Store
 from penstock.state.capture import WholeTable
+from penstock.testing.rows import state_schema
+from penstock.testing.state import CountTable
 
 CHANNEL = ChannelId(0, 0, 0)
 SOURCE, ONE = SubtaskId(0, 0), SubtaskId(1, 0)
@@ -241,6 +243,84 @@ def test_a_full_store_declines_the_checkpoint_and_the_next_one_completes() -> No
     assert [e.section.path for e in answer.manifest.subtasks[1].inflight] == [file_of(1), file_of(3)]
 
 
+class Table(WholeTable):
+    """Counts its releases, and says where they were made."""
+
+    def __init__(self) -> None:
+        super().__init__(state(1))
+        self.released: list[str] = []
+
+    def release(self) -> None:
+        self.released.append(threading.current_thread().name)
+
+
+def test_every_capture_is_released_once_by_the_thread_that_reads_it_or_when_it_is_gone() -> None:
+    """Written, aborted, late, dropped by its subtask, of a full store, never triggered, after the end."""
+    store, gate = MemoryStore(), Gate()
+    tables = {name: Table() for name in ("written", "aborted", "late", "dropped", "full", "early", "after", "unasked")}
+
+    def states(name: str) -> dict[str, OperatorState]:
+        return {COUNT: OperatorState({"counts": tables[name]})}
+
+    with bench(store) as made:
+        uploader, thread = made.uploader, made.uploader.thread.name
+        store.hook = gate
+        uploader.triggered(1, 0)
+        uploader.captured(capture(1, 0, 1, operators=states("written")))
+        assert gate.blocked.wait(PATIENCE_S)
+        uploader.triggered(2, 0)
+        uploader.captured(capture(1, 0, 2, operators=states("aborted")))
+        uploader.aborted(2)
+        uploader.captured(capture(1, 0, 2, operators=states("late")))
+        uploader.dropped(list(states("dropped").values()))
+        assert not any(table.released for table in tables.values()), "the thread is busy"
+        gate.opened.set()
+        uploader.captured(capture(0, 0, 1))
+        assert isinstance(made.answer(), CheckpointAck)
+
+        def full(effect: Effect) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        store.hook = full
+        uploader.triggered(3, 0)
+        uploader.captured(capture(1, 0, 3, operators=states("full")))
+        assert isinstance(made.answer(1), CheckpointDecline)
+        uploader.captured(capture(1, 0, 4, operators=states("early")))
+    uploader.captured(capture(1, 0, 4, operators=states("after")))
+    uploader.dropped(list(states("unasked").values()))
+    mine = threading.current_thread().name
+    expected = {name: [thread] for name in tables} | {"after": [mine], "unasked": [mine]}
+    assert {name: table.released for name, table in tables.items()} == expected
+
+
+def test_the_first_checkpoint_of_a_restored_slot_refers_to_what_it_was_restored_from() -> None:
+    store = MemoryStore()
+    table = CountTable(state_schema("key", "count"), 128)
+    table.update(((key,), 1) for key in range(5_000))
+    with bench(store) as made:
+        made.uploader.triggered(1, 0)
+        made.uploader.captured(capture(1, 0, 1, operators={COUNT: OperatorState({"counts": table.capture()})}))
+        made.uploader.captured(capture(0, 0, 1))
+        first = made.answer()
+    assert isinstance(first, CheckpointAck)
+    restored = CountTable(state_schema("key", "count"), 128)
+    restored.load(load_restore(first.manifest.subtasks[1], store).operators[COUNT].tables["counts"])
+    again = Bench(store, NO_LIMITS)
+    again.uploader.restored(1, first.manifest.subtasks)
+    again.uploader.thread.start()
+    restored[7,] = 2
+    again.uploader.captured(capture(1, 0, 2, operators={COUNT: OperatorState({"counts": restored.capture()})}))
+    again.uploader.captured(capture(0, 0, 2))
+    again.uploader.triggered(2, 1)  # slower than the barriers
+    second = again.answer()
+    again.uploader.stop()
+    again.uploader.thread.join(PATIENCE_S)
+    assert isinstance(second, CheckpointAck)
+    assert second.manifest.metrics[1].state_bytes < first.manifest.metrics[1].state_bytes / 20
+    entries = second.manifest.subtasks[1].states
+    assert [(e.kind, e.rows) for e in entries if e.section.path == state_path(1, 2, 0)] == [("delta", 1)]
+
+
 def test_what_is_half_written_at_the_end_is_removed() -> None:
     store = MemoryStore()
     with bench(store) as made:
@@ -266,6 +346,8 @@ def test_many_threads_hand_over_at_once() -> None:
     """Four checkpoints in flight, each of them recorded by two threads in twenty parts: everything is there once."""
     store = MemoryStore()
     with bench(store) as made:
+        for checkpoint in range(1, 5):
+            made.uploader.triggered(checkpoint, 0)
         channels = {SOURCE: (CHANNEL, Side.PRODUCER), ONE: (ChannelId(0, 1, 0), Side.CONSUMER)}
 
         def record(subtask: SubtaskId) -> None:

@@ -65,6 +65,11 @@ class OperatorState:
     tables: Mapping[str, TableCapture] = field(default_factory=dict)
     scalars: Mapping[str, Plain] = field(default_factory=dict)
 
+    def release(self) -> None:
+        """The tables' captures are not needed any more; once."""
+        for captured in self.tables.values():
+            captured.release()
+
 
 @dataclass(frozen=True)
 class ScalarPart:

@@ -207,7 +207,7 @@ class Coordinator:
         self._reserved_until = event.reserved_until
         self._reserving = False
         self._newest_complete = event.restored
-        self._newest_told = 0
+        self._newest_told = event.restored  # slots know what they restore
         self._to_notify.clear()
         self._failed_in_row = 0
         self._failing = False

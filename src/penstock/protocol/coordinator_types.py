@@ -195,7 +195,7 @@ class Trigger:
 
     ``alignment`` is ALIGNED or UNALIGNED; ``remaining_ms``: how long it may stay aligned (None: for ever). ``base``:
     the newest complete checkpoint of this Generation that every slot was told of with NotifyComplete, on the same link
-    before this; it stays pinned until this one ends (0: none).
+    before this, or else the one that was restored; it stays pinned until this one ends (0: none).
     """
 
     checkpoint: CheckpointId

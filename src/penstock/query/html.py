@@ -64,7 +64,7 @@ def _snapshot(checkpoints: tuple[CheckpointView, ...]) -> str:
     label = f" “{newest.label}”" if newest.label else ""
     return (
         f"{newest.snapshot_id}{label}, taken {iso_timestamp(newest.triggered_ms)} in {newest.duration_ms:.0f} ms: "
-        f"{_size(newest.state_bytes)} of state, {newest.inflight_rows:,} rows in flight "
+        f"{_size(newest.state_total_bytes)} of state, {newest.inflight_rows:,} rows in flight "
         f"({_size(newest.inflight_bytes)})"
     )
 

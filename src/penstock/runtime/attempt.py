@@ -121,7 +121,7 @@ class Attempt:
         if self.complete:
             peers = peers_of(self.registered)
             for index in range(self._parallelism):
-                self.send(index, Deploy(peers, self._ready.slots[index]))
+                self.send(index, Deploy(peers, self._ready.slots[index], self._ready.checkpoint))
 
     def run(self, slot: int) -> bool:
         """A slot runs; True when all do."""

@@ -304,16 +304,16 @@ class Figures:
     def _states(self, metadata: SnapshotMetadata) -> tuple[StateProgress, ...]:
         rows: dict[str, int] = {}
         for slot in metadata.slots:
-            for subtask in slot.subtasks:
-                for entry in subtask.states:
-                    rows[entry.operator_id] = rows.get(entry.operator_id, 0) + entry.rows
+            for metrics in slot.metrics:
+                for operator_id, count in metrics.state_rows.items():
+                    rows[operator_id] = rows.get(operator_id, 0) + count
         found = []
         for vertex in self._graph.vertices:
             late = self._totals.get((vertex.id, DROPPED_LATE), 0)
             dropped = late - self._late_before.get(vertex.id, 0)
             self._late_before[vertex.id] = late
-            of_chain = [metrics for (number, _), metrics in self._metrics.items() if number == vertex.id]
-            held = sum(metrics.counters.get(STATE_BYTES, 0) for metrics in of_chain)
+            of_chain = [known for (number, _), known in self._metrics.items() if number == vertex.id]
+            held = sum(known.counters.get(STATE_BYTES, 0) for known in of_chain)
             for spec in vertex.operators:
                 if spec.state_schemas:
                     state_rows = rows.get(spec.operator_id, 0)

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from penstock.connectors.base import Split
 from penstock.ids import ChannelId, CheckpointId, SubtaskId
+from penstock.operators.base import OperatorState
 from penstock.protocol.elements import Alignment, Captured, Element
 from penstock.snapshot.handover import SubtaskCapture as SubtaskCapture
 from penstock.snapshot.handover import SubtaskRestore as SubtaskRestore
@@ -141,6 +142,9 @@ class SubtaskHost(Protocol):
 
     def captured(self, capture: SubtaskCapture) -> None:
         """Write the capture durably with the slot's others and acknowledge it."""
+
+    def dropped(self, states: Sequence[OperatorState]) -> None:
+        """State that was captured for a checkpoint that has died: release it where captures are read."""
 
     def declined(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: str) -> None:
         """This subtask cannot take the checkpoint."""

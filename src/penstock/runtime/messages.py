@@ -101,10 +101,12 @@ class Stopped(msgspec.Struct, frozen=True, tag=True):
 
 
 class Deploy(msgspec.Struct, frozen=True, tag=True):
-    """Driver -> slot once all registered: peers (host, port) by slot index and what to restore (empty: first start)."""
+    """Driver -> slot once all registered: peers (host, port) by slot index and what to restore (empty: first start), of
+    which snapshot (0)."""
 
     peers: list[tuple[str, int]]
     subtasks: list[SubtaskManifest]
+    restored: int = 0
 
 
 class TriggerCheckpoint(msgspec.Struct, frozen=True, tag=True):

@@ -242,6 +242,7 @@ class Slot:
     # -- building -------------------------------------------------------------------------------------------------
 
     def _build(self, deploy: Deploy, deadline: float) -> int:
+        self._uploader.restored(deploy.restored, deploy.subtasks)
         self._uploader.thread.start()
         self._loader.thread.start()
         manifests = {(m.vertex, m.index): m for m in deploy.subtasks}

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from penstock.errors import GenerationFailed
 from penstock.graph.model import JobGraph
 from penstock.ids import ChannelId, CheckpointId, SubtaskId
+from penstock.operators.base import OperatorState
 from penstock.protocol.elements import Alignment, Barrier, Captured, Element
 from penstock.runtime.breather import Underway
 from penstock.runtime.codec import DataDecoder, DataEncoder, ReceivedElement, ReceivedGrant
@@ -110,6 +111,10 @@ class SlotHost:
     def captured(self, capture: SubtaskCapture) -> None:
         assert self.uploader is not None
         self.uploader.captured(capture)
+
+    def dropped(self, states: Sequence[OperatorState]) -> None:
+        assert self.uploader is not None
+        self.uploader.dropped(states)
 
     def declined(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: str) -> None:
         assert self.uploader is not None

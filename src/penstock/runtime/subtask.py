@@ -267,7 +267,7 @@ class Subtask:
                     self._feed.completed(checkpoint)
             case Aborted(checkpoint):
                 self._checkpoints.abort(checkpoint)
-                self._epoch_ends.pop(checkpoint, None)
+                self._drop(checkpoint)
                 if self._feed is not None:
                     self._feed.aborted(checkpoint)
             case SplitsAssigned(splits):
@@ -302,7 +302,7 @@ class Subtask:
                 case CaptureReady():
                     self._hand_over(command)
                 case Declined(checkpoint, reason):
-                    self._epoch_ends.pop(checkpoint, None)
+                    self._drop(checkpoint)
                     self._host.declined(self.subtask, checkpoint, reason)
                 case _:
                     assert_never(command)
@@ -364,6 +364,7 @@ class Subtask:
             for epoch, message in self._pending_messages.items()
             if self._committed_epoch < epoch <= checkpoint
         }
+        self.status = self._read_status()  # the epoch's own figures, before anybody can say that it is durable
         self._host.captured(
             SubtaskCapture(
                 self.subtask,
@@ -379,6 +380,12 @@ class Subtask:
                 [kept for kept in self._inherited_messages if kept.epoch > self._committed_epoch],
             )
         )
+
+    def _drop(self, checkpoint: CheckpointId) -> None:
+        """It is dead: what was taken for it is of no use."""
+        end = self._epoch_ends.pop(checkpoint, None)
+        if end is not None:
+            self._host.dropped(list(end.operators.values()))
 
     def _committed(self, epoch: int) -> None:
         self._committed_epoch = max(self._committed_epoch, epoch)

@@ -38,6 +38,7 @@ class SubtaskThread:
         self._wake = threading.Event()
         self._go = threading.Event()
         self._stopping = False
+        self._reported = False
         self.thread = daemon_thread(self._run, f"penstock-{subtask}")
 
     def start(self) -> None:
@@ -65,11 +66,20 @@ class SubtaskThread:
                 self._on_built(subtask)
                 self._go.wait()
                 self._loop(subtask)
+            except BaseException as problem:
+                # Before the tables are closed: whoever writes their captures fails then, and is not to be first.
+                self._failed(problem)
+                raise
             finally:
                 subtask.close()
         except BaseException as problem:  # noqa: BLE001 - user code may raise anything, SystemExit too; it is reported
-            if not self._stopping:
-                self._on_failure(self.id, problem)
+            self._failed(problem)
+
+    def _failed(self, problem: BaseException) -> None:
+        """The first failure is reported, and the end is none."""
+        if not (self._stopping or self._reported):
+            self._reported = True
+            self._on_failure(self.id, problem)
 
     def _wake_up(self) -> None:
         # Setting takes a lock and a notification; while the flag is up, the owner has a step ahead of it anyway.

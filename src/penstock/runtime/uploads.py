@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import assert_never
 
 import msgspec
@@ -13,10 +13,12 @@ from penstock.errors import CheckpointFailed
 from penstock.graph.model import JobGraph
 from penstock.ids import CheckpointId, GenerationId, SubtaskId
 from penstock.logs import daemon_thread
+from penstock.operators.base import OperatorState
 from penstock.protocol.elements import Captured
 from penstock.runtime.host import SubtaskCapture
 from penstock.runtime.messages import CheckpointAck, CheckpointDecline
-from penstock.snapshot.capture_queue import Begun, CaptureLimits, CaptureQueue, Ended, Recorded, Work
+from penstock.snapshot.capture_queue import Begun, CaptureLimits, CaptureQueue, Dropped, Ended, Recorded, Work
+from penstock.snapshot.model import SubtaskManifest
 from penstock.snapshot.slot_writer import SlotWriter
 from penstock.snapshot.store import Store
 
@@ -47,9 +49,15 @@ class Uploader:
         self._queue = CaptureQueue(limits)
         self._changed = threading.Condition()
         self._stopping = False
+        self._over = False
         self._writer = SlotWriter(store, graph, generation, slot)
         self._writing_ms: dict[CheckpointId, float] = {}
         self.thread = daemon_thread(self._run, f"penstock-upload-{slot}")
+
+    def restored(self, checkpoint: CheckpointId, manifests: Iterable[SubtaskManifest]) -> None:
+        """Before the thread is started: what the subtasks' tables are loaded from; the first checkpoint may be based on
+        it."""
+        self._writer.restored(checkpoint, manifests)
 
     # -- from any thread; none of these waits for the store ---------------------------------------------------------
 
@@ -65,6 +73,13 @@ class Uploader:
 
     def captured(self, capture: SubtaskCapture) -> None:
         self._offer(capture)
+
+    def dropped(self, states: Sequence[OperatorState]) -> None:
+        """State that was captured and is not handed over, because its checkpoint is dead."""
+        with self._changed:
+            self._queue.drop(states)
+            self._changed.notify()
+        self._release_what_comes_late()
 
     def declined(self, checkpoint: CheckpointId, reason: str) -> None:
         """One subtask cannot take the checkpoint: what the others captured is of no use."""
@@ -90,6 +105,7 @@ class Uploader:
         with self._changed:
             reason = self._queue.offer(work)
             self._changed.notify()
+        self._release_what_comes_late()
         if reason is not None:
             self._end(work.checkpoint, reason)
 
@@ -111,6 +127,17 @@ class Uploader:
             self._on_crash(problem)
         finally:
             self._writer.close()
+            with self._changed:
+                self._over = True
+            self._release_what_comes_late()
+
+    def _release_what_comes_late(self) -> None:
+        """Nobody writes any more, nor reads captures."""
+        with self._changed:
+            left = list(self._queue.left()) if self._over else []
+        for states in left:
+            for state in states:
+                state.release()
 
     def _next(self) -> Work | None:
         with self._changed:
@@ -125,6 +152,9 @@ class Uploader:
             case Ended(checkpoint):
                 self._writing_ms.pop(checkpoint, None)
                 self._writer.abandon(checkpoint)
+            case Dropped(states):
+                for state in states:
+                    state.release()
             case Recorded() | SubtaskCapture():
                 self._write(work)
             case _:

@@ -84,7 +84,13 @@ class CheckpointView:
 
     @property
     def state_bytes(self) -> int:
+        """What was written for the state."""
         return sum(m.state_bytes for m in self.subtasks)
+
+    @property
+    def state_total_bytes(self) -> int:
+        """What holds the state, written now or before."""
+        return sum(m.state_total_bytes for m in self.subtasks)
 
 
 @dataclass(frozen=True)

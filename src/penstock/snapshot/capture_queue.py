@@ -8,18 +8,23 @@ Lifecycle of a checkpoint here::
     (none) --triggered, offer--> open --finish--> finished --end--> ended
                                  open --end--> ended
 
-What is offered for a finished or ended one is dropped. ``end`` drops what waits, then tells the writer.
+What is offered for a finished or ended one is dropped. ``end`` drops what waits, then tells the writer. State that is
+dropped comes as ``Dropped``, because it has to be released where captures are read.
+
+Captures wait until their checkpoint is triggered, because the trigger says what of the state need not be written; every
+slot is told of every trigger. Rows do not: they are what memory is short of.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from penstock.config import CONF_PREFIX
 from penstock.ids import CheckpointId, SubtaskId
+from penstock.operators.base import OperatorState
 from penstock.protocol.elements import Captured
 from penstock.snapshot.handover import SubtaskCapture
 
@@ -64,7 +69,14 @@ class Ended:
     checkpoint: CheckpointId
 
 
-Work = Begun | Recorded | SubtaskCapture | Ended
+@dataclass(frozen=True)
+class Dropped:
+    """State that was captured in vain, to be released."""
+
+    states: Sequence[OperatorState]
+
+
+Work = Begun | Recorded | SubtaskCapture | Ended | Dropped
 
 
 class _Over(Enum):
@@ -85,6 +97,8 @@ class CaptureQueue:
         self._writing_bytes = 0
         self._queued_bytes = 0
         self._inflight_bytes: dict[CheckpointId, int] = {}
+        self._triggered: dict[CheckpointId, None] = {}
+        self._early: dict[CheckpointId, list[tuple[SubtaskCapture, int]]] = {}
         self._over: dict[CheckpointId, _Over] = {}
 
     @property
@@ -99,20 +113,33 @@ class CaptureQueue:
         """Best before anything else of the checkpoint, but a barrier may be faster."""
         if checkpoint not in self._over:
             self._works.append((Begun(checkpoint, base), 0))
+            self._works.extend(self._early.pop(checkpoint, ()))
+            self._triggered[checkpoint] = None
 
     def offer(self, work: Recorded | SubtaskCapture) -> str | None:
         """Queue it; or the reason why the checkpoint must be declined (then ``end`` it). Late ones are dropped."""
         checkpoint = work.checkpoint
         if checkpoint in self._over:
+            self._drop(work)
             return None
         size = sum(captured.cost for captured in work.inflight)
         inflight_bytes = self._inflight_bytes.get(checkpoint, 0) + size
         reason = self._refusal(inflight_bytes, size)
-        if reason is None:
-            self._inflight_bytes[checkpoint] = inflight_bytes
-            self._queued_bytes += size
+        if reason is not None:
+            self._drop(work)
+            return reason
+        self._inflight_bytes[checkpoint] = inflight_bytes
+        self._queued_bytes += size
+        if isinstance(work, SubtaskCapture) and checkpoint not in self._triggered:
+            self._early.setdefault(checkpoint, []).append((work, size))
+        else:
             self._works.append((work, size))
-        return reason
+        return None
+
+    def drop(self, states: Sequence[OperatorState]) -> None:
+        """State that was captured and will not be offered."""
+        if any(state.tables for state in states):
+            self._works.append((Dropped(states), 0))
 
     def take(self) -> Work | None:
         """The next work. Its rows count until ``written``."""
@@ -139,21 +166,40 @@ class CaptureQueue:
         before = self._over.get(checkpoint)
         if before is _Over.ENDED:
             return False
-        kept = [(work, size) for work, size in self._works if work.checkpoint != checkpoint]
-        self._works = deque(kept)
-        self._queued_bytes = sum(size for _, size in kept)
+        queued = [*self._works, *self._early.pop(checkpoint, ())]
+        self._works.clear()
+        for work, size in queued:
+            if isinstance(work, Dropped) or work.checkpoint != checkpoint:
+                self._works.append((work, size))
+            else:
+                self._queued_bytes -= size
+                self._drop(work)
         self._works.appendleft((Ended(checkpoint), 0))
         self._remember(checkpoint, _Over.ENDED)
         return before is None
 
+    def left(self) -> Iterator[Sequence[OperatorState]]:
+        """At the end, instead of ``take``: the state that nobody will write, to be released."""
+        for work in [*(work for work, _ in self._works), *(one for held in self._early.values() for one, _ in held)]:
+            if isinstance(work, Dropped):
+                yield work.states
+            elif isinstance(work, SubtaskCapture):
+                yield list(work.operators.values())
+        self._works.clear()
+        self._early.clear()
+        self._queued_bytes = 0
+
     def check_invariants(self) -> None:
         """Raise AssertionError if the ledger is wrong or a dead checkpoint holds anything."""
-        assert self._queued_bytes == sum(size for _, size in self._works)
+        early = [held for captures in self._early.values() for held in captures]
+        assert self._queued_bytes == sum(size for _, size in [*self._works, *early])
         assert self._queued_bytes <= self._limits.memory_bytes
         assert len(self._over) <= MAX_OVER
         for work, _ in self._works:
-            assert isinstance(work, Ended) or work.checkpoint not in self._over, f"{work.checkpoint} is over"
-        assert not any(checkpoint in self._over for checkpoint in self._inflight_bytes)
+            assert isinstance(work, Ended | Dropped) or work.checkpoint not in self._over, f"{work.checkpoint} is over"
+        for open_ones in (self._inflight_bytes, self._triggered, self._early):
+            assert not any(checkpoint in self._over for checkpoint in open_ones)
+        assert not any(checkpoint in self._triggered for checkpoint in self._early), "nothing to wait for"
 
     def _refusal(self, inflight_bytes: int, size: int) -> str | None:
         limits = self._limits
@@ -169,8 +215,13 @@ class CaptureQueue:
             )
         return None
 
+    def _drop(self, work: Work) -> None:
+        if isinstance(work, SubtaskCapture):
+            self.drop(list(work.operators.values()))
+
     def _remember(self, checkpoint: CheckpointId, over: _Over) -> None:
         self._inflight_bytes.pop(checkpoint, None)
+        self._triggered.pop(checkpoint, None)
         self._over[checkpoint] = over
         while len(self._over) > MAX_OVER:
             del self._over[next(iter(self._over))]

@@ -21,7 +21,7 @@ from penstock.snapshot.model import (
     SubtaskManifest,
 )
 from penstock.snapshot.rescale import rescale
-from penstock.snapshot.sections import check_reference, data_path, read_verified
+from penstock.snapshot.sections import check_reference, data_path, read_verified, state_path
 from penstock.snapshot.store import Store, checked_path
 
 FOLDER = "snapshots"
@@ -92,7 +92,9 @@ class Catalog:
             CorruptSnapshot: one is not; its file is named.
         """
         slots = range(metadata.parallelism + 1)  # the last is the driver's
-        own = {data_path(metadata.generation, metadata.checkpoint, slot) for slot in slots}
+        own = {
+            path(metadata.generation, metadata.checkpoint, slot) for slot in slots for path in (data_path, state_path)
+        }
         foreign = {ref.path for ref in sections_of(metadata)} - own
         for record in reversed(view.snapshots):
             if not foreign:

@@ -1,12 +1,12 @@
-"""One slot's part of one checkpoint on its way to a data file: parts come while the checkpoint is still being recorded.
+"""One slot's part of one checkpoint on its way to data files: parts come while the checkpoint is still being recorded.
 
 ::
 
     CheckpointWriter -> (refer_to | add_inflight | add_capture)* -> finish
                                                                  \\-> abandon, at any time
 
-Sections are appended as parts come; the order in which rows are restored is made up at the end, from the rule of
-``Captured``, over all parts and over what is only referred to.
+Sections are appended as parts come; the order in which in-flight rows are restored is made up at the end, from the rule
+of ``Captured``, over all parts and over what is only referred to. State has a file of its own: see ``state_path``.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from penstock.graph.keygroups import owned_range
 from penstock.graph.model import JobGraph
 from penstock.ids import ChannelId, CheckpointId, GenerationId, SubtaskId
 from penstock.protocol.elements import Captured, Side
+from penstock.snapshot.base_index import NO_BASE, BaseIndex
 from penstock.snapshot.handover import SubtaskCapture
-from penstock.snapshot.inflight_index import NOTHING, Fresh, InflightIndex, Piece
+from penstock.snapshot.inflight_index import Fresh, InflightIndex, Piece
 from penstock.snapshot.model import CaptureMetrics, InflightEntry, SlotManifest, StateEntry, SubtaskManifest
-from penstock.snapshot.sections import Metadata, SectionWriter, data_path
+from penstock.snapshot.sections import Metadata, SectionWriter, data_path, state_path
+from penstock.snapshot.state_index import TableId, stored_bytes
+from penstock.snapshot.state_sections import WHOLE_BYTES, StateWriter
 from penstock.snapshot.store import Store
-from penstock.state.capture import TableCapture
 
-BASE = "base"
 BUFFER_ID = "buffer"
 BUFFER_OFFSET = "offset"
 """Custom metadata of an in-flight batch: the identity of the buffer it was cut from, and at which of its rows."""
@@ -67,18 +68,20 @@ class _Part:
     inflight_bytes: int = 0
     inflight_rows: int = 0
     persisted_bytes: int = 0
+    state_bytes: int = 0
+    state_rows: dict[str, int] = field(default_factory=dict)
 
 
 class CheckpointWriter:
-    """Writes one data file; owned by one thread, which it may block for as long as the store does.
+    """Writes the data files; owned by one thread, which it may block for as long as the store does.
 
     Args:
         base: what may be referred to instead of written; see ``refer_to``.
         compression: see ``SectionWriter``.
+        whole_bytes: see ``StateWriter``.
 
     Raises:
-        CheckpointFailed: (every method but ``abandon``) the store is full or fails. Nothing of the file stays, and the
-            writer can only be abandoned.
+        CheckpointFailed: (every method but ``abandon``) the store is full or fails; the writer can only be abandoned.
     """
 
     def __init__(
@@ -88,24 +91,27 @@ class CheckpointWriter:
         generation: GenerationId,
         checkpoint: CheckpointId,
         slot: int,
-        base: InflightIndex = NOTHING,
+        base: BaseIndex = NO_BASE,
         compression: str | None = None,
+        whole_bytes: int = WHOLE_BYTES,
     ) -> None:
         self._graph = graph
         self._slot = slot
         self._prefix = f"g{generation}/c{checkpoint}"
         self._base = base
         self._file = SectionWriter(store, data_path(generation, checkpoint, slot), compression)
+        self._state_file = SectionWriter(store, state_path(generation, checkpoint, slot), compression)
+        self._states = StateWriter(self._state_file, self._prefix, graph.max_parallelism, whole_bytes)
         self._parts: dict[SubtaskId, _Part] = {}
-        self._index = NOTHING
+        self._index = NO_BASE
 
     @property
     def captures(self) -> int:
         """How many subtasks' captures are here."""
         return sum(part.manifest is not None for part in self._parts.values())
 
-    def refer_to(self, base: InflightIndex) -> None:
-        """Rows of this index need not be written from here on. It must be of a checkpoint that is complete and stays
+    def refer_to(self, base: BaseIndex) -> None:
+        """What this index holds need not be written from here on. It must be of a checkpoint that is complete and stays
         until this one ends; barriers may be faster than the trigger that tells it."""
         self._base = base
 
@@ -123,17 +129,19 @@ class CheckpointWriter:
             self._add_to(lane, subtask, part, recorded)
 
     def add_capture(self, capture: SubtaskCapture) -> None:
-        """Append the last part of a subtask, its state with it."""
+        """Append the last part of a subtask, its state with it. The state is released, whatever becomes of it."""
+        try:
+            self._add_capture(capture)
+        finally:
+            capture.release()
+
+    def _add_capture(self, capture: SubtaskCapture) -> None:
         self.add_inflight(capture.subtask, capture.inflight)
         part = self._part(capture.subtask)
         part.manifest = SubtaskManifest(
             vertex=capture.subtask.vertex,
             index=capture.subtask.index,
-            states=[
-                self._state(capture.subtask, operator_id, table, captured)
-                for operator_id, state in capture.operators.items()
-                for table, captured in state.tables.items()
-            ],
+            states=self._add_states(capture, part),
             scalars={op: dict(state.scalars) for op, state in capture.operators.items() if state.scalars},
             splits=list(capture.splits),
             channel_watermarks={f"{c.edge}:{c.producer}": us for c, us in sorted(capture.channel_watermarks.items())},
@@ -158,18 +166,20 @@ class CheckpointWriter:
             manifest.subtasks.append(msgspec.structs.replace(part.manifest, inflight=inflight))
             manifest.metrics.append(_metrics(part.manifest, part.metrics, part))
         lanes = [pieces for part in self._parts.values() for pieces in part.lanes.values()]
-        self._index = InflightIndex(piece for pieces in lanes for piece in pieces)
-        self._file.close()
+        self._index = BaseIndex(InflightIndex(piece for pieces in lanes for piece in pieces), self._states.tables)
+        for file in (self._file, self._state_file):
+            file.close()
         return manifest
 
     @property
-    def index(self) -> InflightIndex:
-        """After ``finish``: where the rows of this checkpoint lie, for those whose base it will be."""
+    def index(self) -> BaseIndex:
+        """After ``finish``: where everything of this checkpoint lies, for those whose base it will be."""
         return self._index
 
     def abandon(self) -> None:
-        """Remove the file. Also after ``finish``, as long as nobody was given the manifest; best effort then."""
-        self._file.abandon()
+        """Remove the files. Also after ``finish``, as long as nobody was given the manifest; best effort then."""
+        for file in (self._file, self._state_file):
+            file.abandon()
         self._parts.clear()
 
     # -- sections -------------------------------------------------------------------------------------------------
@@ -182,7 +192,7 @@ class CheckpointWriter:
         section: list[Fresh] = []
         section_bytes = 0
         for captured in sorted(recorded, key=_position):
-            for found in self._base.split(captured):
+            for found in self._base.inflight.split(captured):
                 if isinstance(found, Piece):
                     pieces.append(found)
                     continue
@@ -206,12 +216,16 @@ class CheckpointWriter:
             row += fresh.rows
         return pieces
 
-    def _state(self, subtask: SubtaskId, operator_id: str, table: str, captured: TableCapture) -> StateEntry:
-        identity = f"{self._prefix}/{subtask}/state/{operator_id}/{table}"
-        batches = list(captured.base(0, self._graph.max_parallelism - 1))
-        section = self._file.append(identity, captured.schema, [(batch, None) for batch in batches])
-        first, last = (batches[0].column(0)[0].as_py(), batches[-1].column(0)[-1].as_py()) if batches else (0, -1)
-        return StateEntry(operator_id, table, BASE, captured.rows, first, last, section)
+    def _add_states(self, capture: SubtaskCapture, part: _Part) -> list[StateEntry]:
+        before = self._state_file.written
+        entries: list[StateEntry] = []
+        for operator_id, state in capture.operators.items():
+            for name, captured in state.tables.items():
+                table = TableId(capture.subtask, operator_id, name)
+                part.state_rows[operator_id] = part.state_rows.get(operator_id, 0) + captured.rows
+                entries += self._states.write(table, captured, self._base.tables.get(table))
+        part.state_bytes = self._state_file.written - before
+        return entries
 
     # -- the manifest ---------------------------------------------------------------------------------------------
 
@@ -267,5 +281,7 @@ def _metrics(manifest: SubtaskManifest, metrics: CaptureMetrics, part: _Part) ->
         inflight_bytes=part.inflight_bytes,
         inflight_persisted_bytes=part.persisted_bytes,
         inflight_rows=part.inflight_rows,
-        state_bytes=sum(entry.section.length for entry in manifest.states),
+        state_bytes=part.state_bytes,
+        state_total_bytes=stored_bytes(manifest.states),
+        state_rows=part.state_rows,
     )

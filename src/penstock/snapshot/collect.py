@@ -17,7 +17,7 @@ from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import LogView, SnapshotDeleted
 from penstock.snapshot.store import Store
 
-_DATA = re.compile(r"data/(\d+)-(\d+)-(\d+)\.arrows")
+_DATA = re.compile(r"data/(\d+)-(\d+)-(\d+)(?:-state)?\.arrows")
 _METADATA = re.compile(rf"{FOLDER}/chk-(\d+)/metadata\.json")
 
 

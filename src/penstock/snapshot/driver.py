@@ -182,7 +182,7 @@ class DriverCore:
     def _on_ready(self, event: w.GenerationReady, now_ms: float) -> list[w.Output]:
         self._opening = False
         metadata = event.restored
-        restored = 0 if metadata is None else metadata.checkpoint
+        restored = event.checkpoint
         opened = ct.GenerationOpened(
             event.generation,
             restored,

@@ -16,8 +16,9 @@ from penstock.snapshot.model import CaptureMetrics, InflightEntry, InheritedMess
 class SubtaskCapture:
     """One subtask's part of a checkpoint, complete: all input barriers arrived and all output barriers left.
 
-    Everything is referenced, nothing copied. ``carried`` are recovered entries not yet (wholly) read, re-referenced
-    with their row ranges narrowed; they come before ``inflight`` of a higher layer.
+    Everything is referenced, nothing copied; whoever has it has to ``release`` it. ``carried`` are recovered entries
+    not yet (wholly) read, re-referenced with their row ranges narrowed; they come before ``inflight`` of a higher
+    layer.
     """
 
     subtask: SubtaskId
@@ -31,6 +32,11 @@ class SubtaskCapture:
     rows_in: int
     metrics: CaptureMetrics
     inherited_messages: Sequence[InheritedMessage] = ()
+
+    def release(self) -> None:
+        """Its tables are written, or never will be: once, on the thread that reads captures."""
+        for state in self.operators.values():
+            state.release()
 
 
 @dataclass(frozen=True)

@@ -14,17 +14,13 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from penstock.errors import ProtocolViolation
-from penstock.ids import BufferId, CheckpointId
+from penstock.ids import BufferId
 from penstock.protocol.elements import Captured
 from penstock.snapshot.model import SectionRef
 
 MAX_FILES = 8
-"""Data files that a checkpoint may refer to besides its own. One captured row keeps a whole file, state included; the
-files of which the least is left are written anew, so that slow channels do not keep one file per checkpoint."""
-
-MAX_INDEXES = 16
-"""Indexes kept: of the base and of what may become one. Far more than checkpoints may be in flight; without its index a
-base is merely of no use."""
+"""Data files that a checkpoint may refer to besides its own. One captured row keeps a whole file; the files of which
+the least is left are written anew, so that slow channels do not keep one file per checkpoint."""
 
 
 class Piece(NamedTuple):
@@ -109,29 +105,3 @@ def _fullest_files(pieces: Iterable[Piece], max_files: int) -> dict[str, int]:
 
 NOTHING = InflightIndex(())
 """Of a checkpoint without a base."""
-
-
-class BaseIndexes:
-    """The indexes of one slot by checkpoint."""
-
-    def __init__(self) -> None:
-        self._indexes: dict[CheckpointId, InflightIndex] = {}
-
-    def __len__(self) -> int:
-        return len(self._indexes)
-
-    def add(self, checkpoint: CheckpointId, index: InflightIndex) -> None:
-        """The checkpoint is durable here and acknowledged; it may become a base."""
-        self._indexes[checkpoint] = index
-        while len(self._indexes) > MAX_INDEXES:
-            del self._indexes[min(self._indexes)]
-
-    def forget(self, checkpoint: CheckpointId) -> None:
-        """The checkpoint was given up: it will never be a base."""
-        self._indexes.pop(checkpoint, None)
-
-    def of_base(self, base: CheckpointId) -> InflightIndex:
-        """What may be referred to with this base; older checkpoints will not be a base any more."""
-        for older in [checkpoint for checkpoint in self._indexes if checkpoint < base]:
-            del self._indexes[older]
-        return self._indexes.get(base, NOTHING)

@@ -27,8 +27,16 @@ class SectionRef(msgspec.Struct, frozen=True):
 
 
 class StateEntry(msgspec.Struct, frozen=True):
-    """Rows of one keyed state table. ``kind``: ``base`` or ``delta`` (applied in list order on the base; a delta's
-    ``__deleted`` column marks tombstones). Key groups are inclusive."""
+    """Some rows of one keyed state table. A table's entries apply in list order; for a key group that none of them has,
+    it has no rows.
+
+    Attributes:
+        kind: ``base`` (rows; for its key groups nothing stands before it) or ``delta`` (rows that replace those of the
+            same key, and tombstones, where the last column, ``__deleted``, is true).
+        rows: of the whole section.
+        key_group_first, key_group_last: both inclusive; only rows of these key groups count, though the section may
+            have others. 0 and -1: none.
+    """
 
     operator_id: str
     table: str
@@ -130,6 +138,9 @@ class CaptureMetrics(msgspec.Struct, frozen=True):
         inflight_bytes: of the in-flight rows captured, in memory; without recovered ones, which are only carried on.
         inflight_persisted_bytes: what was written for them; rows that were durable already are only referred to.
         inflight_rows: captured, written or not.
+        state_bytes: what was written for the tables.
+        state_total_bytes: of all sections that hold them, written now or before, each once.
+        state_rows: of the tables, by operator id.
     """
 
     vertex: int
@@ -142,6 +153,8 @@ class CaptureMetrics(msgspec.Struct, frozen=True):
     inflight_persisted_bytes: int = 0
     inflight_rows: int = 0
     state_bytes: int = 0
+    state_total_bytes: int = 0
+    state_rows: dict[str, int] = {}
     unaligned: bool = False
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 
+import numpy as np
 import pyarrow as pa
 
-from penstock.errors import CorruptSnapshot, NotYet
+from penstock.errors import CorruptSnapshot
 from penstock.graph.keygroups import MAX_KEY_GROUPS
 from penstock.ids import ChannelId
 from penstock.operators.base import RestoredState, ScalarPart
-from penstock.snapshot.checkpoint_writer import BASE
 from penstock.snapshot.handover import SubtaskRestore
 from penstock.snapshot.model import InflightEntry, ScalarShare, StateEntry, SubtaskManifest
 from penstock.snapshot.sections import read_section
+from penstock.snapshot.state_index import BASE, DELTA
 from penstock.snapshot.store import Store
 from penstock.snapshot.widening import as_schema
 from penstock.state.capture import StoredRows
@@ -21,7 +23,10 @@ from penstock.state.capture import StoredRows
 
 def load_restore(manifest: SubtaskManifest, store: Store) -> SubtaskRestore:
     """What a subtask starts from: its state is read and verified when its tables are iterated over, its in-flight
-    entries by ``load_inflight``. Whoever reads gets ``CorruptSnapshot`` if a section is missing or changed."""
+    entries by ``load_inflight``. Whoever reads gets ``CorruptSnapshot`` if a section is missing or changed.
+
+    Of each table the base pieces come first, then deltas in the order in which they apply, all of them without rows of
+    key groups that are not this subtask's, or superseded."""
     tables: dict[str, dict[str, list[StateEntry]]] = {}
     for entry in manifest.states:
         tables.setdefault(entry.operator_id, {}).setdefault(entry.table, []).append(entry)
@@ -85,23 +90,25 @@ def _input_channel(key: str, consumer: int) -> ChannelId:
     return ChannelId(int(edge), int(producer), consumer)
 
 
-def _load_table(store: Store, entries: list[StateEntry]) -> Iterator[StoredRows]:
-    for entry in entries:
-        if entry.kind != BASE:
-            raise NotYet(f"{entry.section.identity}: state sections of kind {entry.kind!r} are of a later release")
-        batches = read_section(store, entry.section)
+def _load_table(store: Store, entries: Sequence[StateEntry]) -> Iterator[StoredRows]:
+    """Bases first: a base's key groups have nothing before it, so that the order in between does not matter. One
+    section is in memory at a time."""
+    ordered = sorted(entries, key=lambda entry: entry.kind != BASE)
+    for ref, same in groupby(ordered, key=lambda entry: entry.section):
+        batches = read_section(store, ref)
         rows = sum(batch.num_rows for batch in batches)
-        if rows != entry.rows:
-            raise CorruptSnapshot(f"section {entry.section.identity!r} has {rows} rows instead of {entry.rows}")
-        for batch in batches:
-            own = _own_rows(batch, entry)
-            if own.num_rows:
-                yield StoredRows(own, is_delta=False)
+        for entry in same:
+            if entry.kind not in (BASE, DELTA):
+                raise CorruptSnapshot(f"section {ref.identity!r} is of an unknown kind of state: {entry.kind!r}")
+            if rows != entry.rows:
+                raise CorruptSnapshot(f"section {ref.identity!r} has {rows} rows instead of {entry.rows}")
+            for batch in batches:
+                wanted = _of_key_groups(batch, entry.key_group_first, entry.key_group_last)
+                if wanted.num_rows:
+                    yield StoredRows(wanted, entry.kind == DELTA)
 
 
-def _own_rows(batch: pa.RecordBatch, entry: StateEntry) -> pa.RecordBatch:
-    """Those of the entry's key groups, by which a section is sorted."""
-    groups = batch.column(0).to_numpy()
-    first = groups.searchsorted(entry.key_group_first, "left")
-    behind = groups.searchsorted(entry.key_group_last, "right")
-    return batch.slice(first, behind - first)
+def _of_key_groups(batch: pa.RecordBatch, first: int, last: int) -> pa.RecordBatch:
+    groups = batch.column(0).to_numpy(zero_copy_only=False)
+    start = int(np.searchsorted(groups, first, "left"))
+    return batch.slice(start, max(0, int(np.searchsorted(groups, last, "right")) - start))

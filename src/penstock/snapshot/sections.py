@@ -23,8 +23,14 @@ Metadata = Mapping[str, str]
 
 
 def data_path(generation: int, checkpoint: int, slot: int) -> str:
-    """Where one slot's sections of one checkpoint lie."""
+    """Where one slot's in-flight rows of one checkpoint lie."""
     return f"{FOLDER}/{generation}-{checkpoint}-{slot}.arrows"
+
+
+def state_path(generation: int, checkpoint: int, slot: int) -> str:
+    """Where one slot's state of one checkpoint lies: a delta may be referred to for long, and is not to keep in-flight
+    rows that are not."""
+    return f"{FOLDER}/{generation}-{checkpoint}-{slot}-state.arrows"
 
 
 class _Hashing:
@@ -221,4 +227,5 @@ __all__ = [
     "read_content",
     "read_section",
     "read_verified",
+    "state_path",
 ]

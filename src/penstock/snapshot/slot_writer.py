@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from penstock.graph.model import JobGraph
-from penstock.ids import CheckpointId, GenerationId
+from penstock.ids import CheckpointId, GenerationId, SubtaskId
+from penstock.snapshot.base_index import BaseIndex, BaseIndexes
 from penstock.snapshot.capture_queue import Recorded
 from penstock.snapshot.checkpoint_writer import CheckpointWriter
 from penstock.snapshot.handover import SubtaskCapture
-from penstock.snapshot.inflight_index import BaseIndexes
-from penstock.snapshot.model import SlotManifest
+from penstock.snapshot.model import SlotManifest, StateEntry, SubtaskManifest
+from penstock.snapshot.state_index import TableBase, TableId
+from penstock.snapshot.state_sections import WHOLE_BYTES
 from penstock.snapshot.store import Store
 
 
@@ -16,20 +20,43 @@ class SlotWriter:
     """Every method may block for as long as the store does.
 
     Call order for a checkpoint: ``begin``, ``write`` until it returns True, ``finish``, ``confirm``; ``abandon`` at any
-    time. ``begin`` may come late or not at all, then more is written than need be.
+    time. ``begin`` may come late or not at all, then more is written than need be. ``restored`` before everything else,
+    if at all.
+
+    Args:
+        whole_bytes: see ``StateWriter``.
     """
 
-    def __init__(self, store: Store, graph: JobGraph, generation: GenerationId, slot: int) -> None:
+    def __init__(
+        self, store: Store, graph: JobGraph, generation: GenerationId, slot: int, whole_bytes: int = WHOLE_BYTES
+    ) -> None:
         self._store = store
         self._graph = graph
         self._generation = generation
         self._slot = slot
+        self._whole_bytes = whole_bytes
         self._writers: dict[CheckpointId, CheckpointWriter] = {}
         self._indexes = BaseIndexes()
+        self._bases: dict[CheckpointId, CheckpointId] = {}
+        self._newest_base: CheckpointId = 0
+
+    def restored(self, checkpoint: CheckpointId, manifests: Iterable[SubtaskManifest]) -> None:
+        """The subtasks' tables are loaded from these entries and hold nothing else; the snapshot may become a base."""
+        entries: dict[TableId, list[StateEntry]] = {}
+        for manifest in manifests:
+            for entry in manifest.states:
+                table = TableId(SubtaskId(manifest.vertex, manifest.index), entry.operator_id, entry.table)
+                entries.setdefault(table, []).append(entry)
+        tables = {table: TableBase.restored(its) for table, its in entries.items()}
+        self._indexes.add(checkpoint, BaseIndex(tables=tables))
 
     def begin(self, checkpoint: CheckpointId, base: CheckpointId) -> None:
-        """Refer to rows that the base has durably, from here on. It must be complete, and stay until this ends."""
+        """Refer to what the base has durably, from here on. It must be complete, and stay until this ends. Bases rise
+        with checkpoints."""
         self._writer(checkpoint).refer_to(self._indexes.of_base(base))
+        self._bases[checkpoint] = base
+        self._newest_base = max(self._newest_base, base)
+        self._forget()
 
     def write(self, work: Recorded | SubtaskCapture) -> bool:
         """Append a part; True with the last subtask's capture.
@@ -56,22 +83,38 @@ class SlotWriter:
     def confirm(self, checkpoint: CheckpointId) -> None:
         """It is acknowledged: the file stays, and later checkpoints may refer to it."""
         self._indexes.add(checkpoint, self._writers.pop(checkpoint).index)
+        self._ended(checkpoint)
 
     def abandon(self, checkpoint: CheckpointId) -> None:
-        """Nothing will refer to it. Its file is removed; one that was confirmed is left to the driver's collection."""
+        """Nothing will refer to it. Its files are removed; those of one that was confirmed are left to the driver's
+        collection."""
         self._indexes.forget(checkpoint)
         writer = self._writers.pop(checkpoint, None)
         if writer is not None:
             writer.abandon()
+        self._ended(checkpoint)
 
     def close(self) -> None:
         """Give up whatever is not confirmed."""
         for checkpoint in list(self._writers):
             self.abandon(checkpoint)
 
+    def _ended(self, checkpoint: CheckpointId) -> None:
+        self._bases.pop(checkpoint, None)
+        self._forget()
+
+    def _forget(self) -> None:
+        """What is older than every base in use is of no use any more; newer checkpoints have no older bases."""
+        self._indexes.oldest_in_use(min([*self._bases.values(), self._newest_base]))
+
     def _writer(self, checkpoint: CheckpointId) -> CheckpointWriter:
         if checkpoint not in self._writers:
             self._writers[checkpoint] = CheckpointWriter(
-                self._store, self._graph, self._generation, checkpoint, self._slot
+                self._store,
+                self._graph,
+                self._generation,
+                checkpoint,
+                self._slot,
+                whole_bytes=self._whole_bytes,
             )
         return self._writers[checkpoint]

@@ -146,6 +146,11 @@ class GenerationReady:
     skipped: tuple[str, ...] = ()
 
     @property
+    def checkpoint(self) -> CheckpointId:
+        """What is restored; 0 for a first start."""
+        return 0 if self.restored is None else self.restored.checkpoint
+
+    @property
     def inflight_rows(self) -> int:
         """Rows of in-flight data that will be replayed."""
         return sum(entry.rows for slot in self.slots for subtask in slot for entry in subtask.inflight)

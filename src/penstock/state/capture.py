@@ -115,4 +115,5 @@ class WholeTable(TableCapture):
         """Nothing is kept."""
 
     def release(self) -> None:
-        """Nothing is kept."""
+        """Let go of the batch."""
+        del self.batch

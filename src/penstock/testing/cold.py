@@ -22,10 +22,13 @@ from penstock.testing.failure import SimulationFailure
 from penstock.testing.figures import Figures
 from penstock.testing.job import build_job
 from penstock.testing.log_watch import LogWatch
+from penstock.testing.operators import KEY_COUNTS
 from penstock.testing.outside import Outside
 from penstock.testing.reference import expected_output
 from penstock.testing.rescaled_books import RescaledBooks
+from penstock.testing.rows import state_rows
 from penstock.testing.settings import Settings
+from penstock.testing.state import merged
 from penstock.testing.store import SimulatedStore
 from penstock.testing.world import World
 
@@ -176,7 +179,7 @@ class _Cold:
                 restore = load_restore(manifest, store)
                 name = f"v{manifest.vertex}[{manifest.index}]"
                 for operator_id, state in restore.operators.items():
-                    tables = {table: found for table, pieces in state.tables.items() if (found := _rows(pieces))}
+                    tables = {table: found for table, pieces in state.tables.items() if (found := _rows(table, pieces))}
                     content[f"{name} {operator_id}"] = tables, {} if rescaled else dict(state.scalars)
                 content[f"{name} watermarks"] = dict(restore.channel_watermarks)
                 content[f"{name} rows in"] = restore.rows_in
@@ -187,6 +190,8 @@ class _Cold:
         return content
 
 
-def _rows(pieces: Iterable[StoredRows]) -> list[dict[str, object]]:
+def _rows(table: str, pieces: Iterable[StoredRows]) -> list[tuple[int, ...]]:
     """All rows of a table, in an order of their own."""
-    return sorted((row for piece in pieces for row in piece.batch.to_pylist()), key=str)
+    if table in KEY_COUNTS:
+        return sorted(merged(pieces, KEY_COUNTS[table]))
+    return sorted(state_rows(piece.batch for piece in pieces))

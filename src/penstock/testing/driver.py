@@ -15,6 +15,7 @@ from penstock.snapshot import work as w
 from penstock.snapshot.driver import DriverCore
 from penstock.snapshot.effects import DriverEffects
 from penstock.snapshot.model import SnapshotMetadata
+from penstock.snapshot.state_index import DELTA
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.generation import SimulatedGeneration
 from penstock.testing.routine import Routine, call_of
@@ -324,6 +325,8 @@ class SimulatedDriver:
         layers = {entry.layer for slot in ready.slots for subtask in slot for entry in subtask.inflight}
         world.figures.count("restarts with in-flight rows", len(layers) > 0)
         world.figures.count("restarts with several layers", len(layers) > 1)
+        entries = (entry for slot in ready.slots for subtask in slot for entry in subtask.states)
+        world.figures.count("restarts from chains of deltas", any(entry.kind == DELTA for entry in entries))
         restored = ready.restored
         if restored is not None and restored.parallelism != self.core.graph.parallelism:
             world.figures.count(f"rescaled {'up' if restored.parallelism < self.core.graph.parallelism else 'down'}")

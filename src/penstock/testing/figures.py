@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.snapshot.model import SnapshotMetadata
-from penstock.snapshot.sections import data_path
+from penstock.snapshot.model import SnapshotMetadata, StateEntry
+from penstock.snapshot.sections import data_path, state_path
+from penstock.snapshot.state_index import BASE, DELTA
 
 
 class Figures:
@@ -45,3 +46,19 @@ def count_snapshot(figures: Figures, metadata: SnapshotMetadata) -> None:
                     figures.count("rows referred to in snapshots", entry.rows)
                 else:
                     figures.count("rows written in snapshots", entry.rows)
+            _count_tables(figures, subtask.states, state_path(metadata.generation, metadata.checkpoint, slot.slot))
+
+
+def _count_tables(figures: Figures, states: list[StateEntry], own: str) -> None:
+    tables: dict[tuple[str, str], list[StateEntry]] = {}
+    for entry in states:
+        tables.setdefault((entry.operator_id, entry.table), []).append(entry)
+    for entries in tables.values():
+        written = {entry.kind for entry in entries if entry.section.path == own}
+        referred = any(entry.section.path != own for entry in entries)
+        figures.count("tables written whole", BASE in written and not referred)
+        figures.count("tables written as a delta", DELTA in written)
+        figures.count("tables given a new base in part", BASE in written and referred)
+        figures.count("tables only referred to", not written)
+        deltas = {(entry.section.path, entry.section.offset) for entry in entries if entry.kind == DELTA}
+        figures.count("chains of several deltas", len(deltas) > 1)

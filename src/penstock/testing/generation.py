@@ -34,7 +34,10 @@ class SimulatedGeneration:
         self.world = world
         self.graph = graph
         self.ledger = Ledger(world, graph, ready)
-        self.slots = [SimulatedSlot(index, self, parts, hear, takes_input) for index, parts in enumerate(ready.slots)]
+        self.slots = [
+            SimulatedSlot(index, self, parts, hear, takes_input, ready.checkpoint)
+            for index, parts in enumerate(ready.slots)
+        ]
         self.links: list[Link] = []
         for producer in self.slots:
             for consumer in self.slots:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -13,12 +14,18 @@ from penstock.protocol import coordinator_types as ct
 from penstock.protocol.coordinator import Coordinator
 from penstock.snapshot import collect as collect_module
 from penstock.snapshot import log as log_module
+from penstock.snapshot import state_sections
+from penstock.snapshot.base_index import NO_BASE, BaseIndex, BaseIndexes
 from penstock.snapshot.effects import DriverEffects
-from penstock.snapshot.inflight_index import NOTHING, BaseIndexes, InflightIndex, Piece
+from penstock.snapshot.inflight_index import InflightIndex, Piece
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import GenerationOpened, LogView, Summary, fold
+from penstock.snapshot.model import StateEntry
 from penstock.snapshot.sections import SectionWriter
 from penstock.snapshot.slot_writer import SlotWriter
+from penstock.snapshot.state_index import BASE, DELTA, TableBase
+from penstock.snapshot.state_sections import StateWriter
+from penstock.state.capture import TableCapture
 from penstock.testing.mutation import mutant
 
 
@@ -124,9 +131,8 @@ def _from_its_first_row(original: Any) -> Any:
 
 
 def _newest_index(original: Any) -> Any:
-    def of_base(self: BaseIndexes, base: CheckpointId) -> InflightIndex:
-        original(self, base)
-        return self._indexes[max(self._indexes)] if self._indexes else NOTHING
+    def of_base(self: BaseIndexes, base: CheckpointId) -> BaseIndex:
+        return self._indexes[max(self._indexes)] if self._indexes else NO_BASE
 
     return of_base
 
@@ -138,9 +144,27 @@ def _index_of_the_abandoned(original: Any) -> Any:
         pieces = [piece for part in parts for lane in part.lanes.values() for piece in lane]
         original(self, checkpoint)
         if pieces or index is not None:
-            self._indexes.add(checkpoint, index or InflightIndex(pieces))
+            self._indexes.add(checkpoint, index or BaseIndex(InflightIndex(pieces)))
 
     return abandon
+
+
+def _since_the_last_capture(original: Any) -> Any:
+    def written(self: StateWriter, table: Any, captured: TableCapture, base: TableBase | None) -> TableBase:
+        if base is not None:
+            base = dataclasses.replace(base, serial=max(base.serial, captured.serial - 1))
+        return original(self, table, captured, base)  # type: ignore[no-any-return]
+
+    return written
+
+
+def _deltas_in_all_their_groups(original: Any) -> Any:
+    def narrowed(entries: Iterable[StateEntry], gone: Any) -> Iterator[StateEntry]:
+        everything = list(entries)
+        yield from original([entry for entry in everything if entry.kind == BASE], gone)
+        yield from (entry for entry in everything if entry.kind == DELTA)
+
+    return narrowed
 
 
 SNAPSHOTS = {
@@ -171,6 +195,14 @@ SNAPSHOTS = {
         "rows are referred to in the newest checkpoint of which anything was written, be it in flight or aborted",
         (BaseIndexes, "of_base", _newest_index),
         (SlotWriter, "abandon", _index_of_the_abandoned),
+    ),
+    "delta-since-the-last-capture": mutant(
+        "what changed is written since the last capture of the table, although that one's checkpoint was aborted",
+        (StateWriter, "_written", _since_the_last_capture),
+    ),
+    "superseded-deltas-apply": mutant(
+        "deltas count in key groups that were given a new base since",
+        (state_sections, "narrowed", _deltas_in_all_their_groups),
     ),
     "base-not-pinned": mutant(
         "the base of a checkpoint in flight may be collected",

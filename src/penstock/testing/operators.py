@@ -8,14 +8,23 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from penstock.graph.model import OperatorSpec
-from penstock.operators.base import Operator, RestoredState
-from penstock.state.capture import WholeTable
+from penstock.operators.base import Operator, OperatorContext, RestoredState
+from penstock.state.capture import TableCapture
+from penstock.testing.failure import SimulationFailure
 from penstock.testing.rows import MS, ROW, state_rows, state_schema, state_table
+from penstock.testing.state import CountTable
 from penstock.testing.tap import Inbound, Tapped, Workload
 
-COUNTS = state_schema("key", "count")
+COUNTS = state_schema("key", "period", "count")
 WINDOWS = state_schema("key", "window", "count")
 WAITING = state_schema("key", "time", "origin")
+KEY_COUNTS = {"counts": 2, "windows": 2}
+"""Key columns of the tables that are stored as chains."""
+
+PERIOD_US = 16 * MS
+EVER = -1
+"""Instead of a period: of all event time."""
+
 AT_ONCE = 8
 """Rows that a watermark makes due come in batches of so many, so that it can be suspended."""
 
@@ -71,26 +80,37 @@ class Rekey(Tapped):
 
 
 class Count(Tapped):
-    """Notes on each row how many of its key came so far."""
+    """Notes on each row how many of its key came so far; and keeps how many came of each period of event time, so that
+    there is state that does not change any more."""
 
     def __init__(self, vertex: int, inputs: tuple[Inbound, ...], workload: Workload) -> None:
         super().__init__(vertex, inputs, workload)
-        self._counts: dict[int, int] = {}
+        self._counts: CountTable
+
+    def open(self, context: OperatorContext) -> None:
+        super().open(context)
+        self._counts = CountTable(COUNTS, context.max_parallelism)
 
     def rows(
         self, number: int, origins: list[int], keys: list[int], times: list[int], notes: list[int]
     ) -> Iterator[pa.RecordBatch]:
         counts = []
-        for key in keys:
-            self._counts[key] = count = self._counts.get(key, 0) + 1
-            counts.append(count)
+        for key, time in zip(keys, times, strict=True):
+            for period in (EVER, time // PERIOD_US):
+                self._counts[key, period] = self._counts.get((key, period), 0) + 1
+            counts.append(self._counts[key, EVER])
         yield self.stamp.batch(origins, keys, times, counts)
 
-    def tables(self) -> dict[str, WholeTable]:
-        return {"counts": state_table(COUNTS, list(self._counts.items()), self._max_parallelism)}
+    def tables(self) -> dict[str, TableCapture]:
+        return {"counts": self._counts.capture()}
 
     def restore_tables(self, state: RestoredState) -> None:
-        self._counts = dict(state_rows(state.rows("counts")))  # type: ignore[arg-type]
+        self._counts.load(state.tables.get("counts", ()))
+        came: dict[int, int] = {}
+        for (key, period), count in self._counts.items():
+            came[key] = came.get(key, 0) + (-count if period == EVER else count)
+        if any(came.values()):
+            raise SimulationFailure(f"{self._subtask}: rows by period and ever differ by {came}", "restore")
 
 
 class Window(Tapped):
@@ -99,7 +119,11 @@ class Window(Tapped):
     def __init__(self, vertex: int, inputs: tuple[Inbound, ...], workload: Workload, length_ms: int) -> None:
         super().__init__(vertex, inputs, workload)
         self._length_us = length_ms * MS
-        self._counts: dict[tuple[int, int], int] = {}
+        self._counts: CountTable
+
+    def open(self, context: OperatorContext) -> None:
+        super().open(context)
+        self._counts = CountTable(WINDOWS, context.max_parallelism)
 
     def rows(
         self, number: int, origins: list[int], keys: list[int], times: list[int], notes: list[int]
@@ -121,12 +145,11 @@ class Window(Tapped):
                 [0] * len(places),
             )
 
-    def tables(self) -> dict[str, WholeTable]:
-        rows = [(key, window, count) for (key, window), count in self._counts.items()]
-        return {"windows": state_table(WINDOWS, rows, self._max_parallelism)}
+    def tables(self) -> dict[str, TableCapture]:
+        return {"windows": self._counts.capture()}
 
     def restore_tables(self, state: RestoredState) -> None:
-        self._counts = {(key, window): count for key, window, count in state_rows(state.rows("windows"))}
+        self._counts.load(state.tables.get("windows", ()))
 
 
 class Sort(Tapped):
@@ -150,7 +173,7 @@ class Sort(Tapped):
             times, keys, origins = (list(column) for column in zip(*passed, strict=True))
             yield self.stamp.batch(origins, keys, times, [0] * len(passed))
 
-    def tables(self) -> dict[str, WholeTable]:
+    def tables(self) -> dict[str, TableCapture]:
         rows = [(key, time, origin) for time, key, origin in self._waiting]
         return {"waiting": state_table(WAITING, rows, self._max_parallelism)}
 
@@ -179,7 +202,7 @@ class Join(Tapped):
             joined, of_keys, at = (list(column) for column in zip(*pairs, strict=True))
             yield self.stamp.batch(joined, of_keys, at, [0] * len(pairs))
 
-    def tables(self) -> dict[str, WholeTable]:
+    def tables(self) -> dict[str, TableCapture]:
         return {
             name: state_table(
                 WAITING,

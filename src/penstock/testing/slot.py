@@ -11,6 +11,7 @@ from penstock.connectors.base import SinkContext
 from penstock.errors import CorruptSnapshot, FunctionError
 from penstock.graph.model import Vertex
 from penstock.ids import ChannelId, CheckpointId, GenerationId, SubtaskId
+from penstock.operators.base import OperatorState
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol import splits as sp
 from penstock.protocol.elements import Barrier, Buffer, Captured, Element
@@ -121,6 +122,7 @@ class SimulatedSlot:
         home: its Generation, with its peers.
         hear: takes what this slot says, at the driver.
         takes_input: False holds all input back; only control runs.
+        restored: whose the manifests are; 0 without any.
     """
 
     def __init__(
@@ -130,6 +132,7 @@ class SimulatedSlot:
         manifests: list[SubtaskManifest],
         hear: Callable[[SimulatedSlot, ToDriver], None],
         takes_input: bool = True,
+        restored: CheckpointId = 0,
     ) -> None:
         world = home.world
         self.name = f"g{home.generation}/s{index}"
@@ -152,6 +155,7 @@ class SimulatedSlot:
         self._inboxes: dict[int, Inbox[InboxEvent]] = {}
         self.graph = graph = home.graph
         self.uploads = SimulatedUploads(self)
+        self.uploads.restored(restored, manifests)
         self._consumers = {edge.id: edge.consumer for edge in graph.edges}
         self._producers = {edge.id: edge.producer for edge in graph.edges}
         self._windows = {vertex.id: window_into(graph, vertex.id, world.options) for vertex in graph.vertices}
@@ -250,6 +254,10 @@ class SimulatedSlot:
         self.world.figures.count("captures of finished subtasks", runner.subtask.finished)
         self._home.ledger.captured(capture)
         self.uploads.captured(capture)
+
+    def dropped(self, states: Sequence[OperatorState]) -> None:
+        self.world.figures.count("states captured in vain", len(states))
+        self.uploads.dropped(states)
 
     def declined(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: str) -> None:
         self.world.figures.count("declined: barriers")

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from penstock.ids import SubtaskId
 from penstock.operators.base import Operator, OperatorContext, OperatorState, Plain, RestoredState
-from penstock.state.capture import WholeTable
+from penstock.state.capture import TableCapture
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.rows import batch_of, columns_of, group_of, name_of, vertex_of, via_of
 
@@ -150,7 +150,7 @@ class Tapped(Operator):
         self._watermark_us = watermark_us
         return self.due(watermark_us)
 
-    def tables(self) -> dict[str, WholeTable]:
+    def tables(self) -> dict[str, TableCapture]:
         """The operator's own state."""
         return {}
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.errors import CheckpointFailed
 from penstock.ids import CheckpointId, SubtaskId
+from penstock.operators.base import OperatorState
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol.elements import Captured
 from penstock.runtime.host import SubtaskCapture
-from penstock.snapshot.capture_queue import Begun, CaptureLimits, CaptureQueue, Ended, Recorded, Work
-from penstock.snapshot.model import SlotManifest
+from penstock.snapshot.capture_queue import Begun, CaptureLimits, CaptureQueue, Dropped, Ended, Recorded, Work
+from penstock.snapshot.model import SlotManifest, SubtaskManifest
 from penstock.snapshot.slot_writer import SlotWriter
 from penstock.testing.routine import Routine, call_of
 from penstock.testing.scheduler import Actor
@@ -29,10 +30,13 @@ class SimulatedUploads:
         self._queue = CaptureQueue(
             CaptureLimits(world.options.checkpoint_max_inflight_bytes, world.options.checkpoint_capture_memory)
         )
-        self._writer = SlotWriter(world.store, slot.graph, slot.generation, slot.index)
+        self._writer = SlotWriter(world.store, slot.graph, slot.generation, slot.index, whole_bytes=0)
         self._work: Work | None = None
         self._writing: Routine | None = None
         self.actor = Actor(f"{slot.name} uploads", self._act)
+
+    def restored(self, checkpoint: CheckpointId, manifests: Iterable[SubtaskManifest]) -> None:
+        self._writer.restored(checkpoint, manifests)
 
     def triggered(self, checkpoint: CheckpointId, base: CheckpointId) -> None:
         self._queue.triggered(checkpoint, base)
@@ -43,6 +47,10 @@ class SimulatedUploads:
 
     def captured(self, capture: SubtaskCapture) -> None:
         self._offer(capture)
+
+    def dropped(self, states: Sequence[OperatorState]) -> None:
+        self._queue.drop(states)
+        self._slot.world.scheduler.ready(self.actor)
 
     def declined(self, checkpoint: CheckpointId, reason: str) -> None:
         self._end(checkpoint, reason)
@@ -92,6 +100,9 @@ class SimulatedUploads:
                 self._writer.begin(checkpoint, base)
             case Ended(checkpoint):
                 self._writer.abandon(checkpoint)
+            case Dropped(states):
+                for state in states:
+                    state.release()
             case Recorded() | SubtaskCapture():
                 try:
                     return self._writer.finish(work.checkpoint) if self._writer.write(work) else None
