@@ -24,7 +24,7 @@ Groups = npt.NDArray[np.int16]
 
 _BLOCK_BYTES = 4 << 20
 _BLOCK_ROWS = 1 << 16
-_RUN_ROWS = 1 << 20
+_RUN_ROWS = 1 << 22
 """Rows that are put in order at a time."""
 _CHUNK_ROWS = 1 << 20
 """Rows whose key groups are copied at a time."""

@@ -55,8 +55,7 @@ class Pages:
             self._copy_to(self._allocated(items))
         elif self._mapping is None or not self._resize(self._mapping, nbytes):
             mapping = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-            if nbytes >= _HUGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
-                mapping.madvise(mmap.MADV_HUGEPAGE)
+            _advise(mapping, nbytes)
             self._copy_to(np.frombuffer(mapping, self._dtype))
             self._mapping = mapping
 
@@ -75,5 +74,11 @@ class Pages:
         except (BufferError, OSError, SystemError):
             self.data = np.frombuffer(mapping, self._dtype)
             return False
+        _advise(mapping, nbytes)
         self.data = np.frombuffer(mapping, self._dtype)
         return True
+
+
+def _advise(mapping: mmap.mmap, nbytes: int) -> None:
+    if nbytes >= _HUGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
+        mapping.madvise(mmap.MADV_HUGEPAGE)
