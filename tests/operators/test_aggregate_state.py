@@ -7,16 +7,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from harness import UTC_STAMP, WINDOW, aggregation, opened, rows_of, stored
 
 from penstock.errors import NotSupported
 from penstock.operators import final_aggregate
+from penstock.operators.accumulators import create_accumulator
 from penstock.operators.aggregate_calls import AggregateCall
 from penstock.operators.base import Operator, OperatorState, Plain, RestoredState, ScalarPart
 from penstock.operators.final_aggregate import TABLE
 from penstock.state.hashing import key_groups
+from penstock.state.vector import Vector
 
 SECOND = 1_000_000
 CALLS = (
@@ -307,6 +310,29 @@ def test_in_complete_mode_all_groups_belong_to_the_subtask_that_rows_without_key
 def test_calls_that_cannot_run_are_refused(function: str, kind: Any) -> None:
     with pytest.raises(NotSupported, match=function):
         AggregateCall(function, 0, kind, kind)
+
+
+@pytest.mark.parametrize("function", ["count", "count_star", "sum", "avg", "min", "max"])
+@pytest.mark.parametrize("kind", [pa.int64(), pa.float64(), pa.decimal128(30, 2)])
+def test_only_the_given_rows_of_a_table_are_written_to(function: str, kind: pa.DataType) -> None:
+    call = AggregateCall(function, 0, pa.null() if function == "count_star" else kind, kind)
+    accumulator = create_accumulator(call)
+
+    def fresh() -> list[Vector]:
+        buffers = [Vector(f.type, fill) for f, fill in zip(call.buffer_fields(0), accumulator.fills(), strict=True)]
+        for buffer in buffers:
+            buffer.extend(5)
+        return buffers
+
+    partial, state, given = fresh(), fresh(), np.array([1, 3])
+    accumulator.add(partial, np.array([1, 3, 3]), pa.array([None, 1, 2], pa.int64()).cast(kind))
+    accumulator.merge(state, given, [buffer.to_arrow(given) for buffer in partial])
+    for buffers in (partial, state):
+        for buffer, untouched in zip(buffers, fresh(), strict=True):
+            others = np.array([0, 2, 4])
+            assert buffer.to_arrow(others).null_count == 3
+            assert repr(buffer.read()[0][others].tolist()) == repr(untouched.read()[0][others].tolist())
+    assert [buffer.to_arrow(given) for buffer in state] == [buffer.to_arrow(given) for buffer in partial]
 
 
 def test_input_without_columns_is_counted() -> None:

@@ -68,13 +68,16 @@ class Undo:
         self.removed: list[Removed] = []
         self.count = 0
         self.next: Undo | None = None
+        self._room = 0
 
     def add(self, rows: Rows, groups: npt.NDArray[np.int16], values: list[Vector], lock: threading.Lock) -> None:
         start, stop = self.count, self.count + len(rows)
-        with lock:
-            self.rows.reserve(stop)
-            self.groups.reserve(stop)
-            self.values.reserve(stop)
+        if stop > self._room:
+            self._room = max(stop, 2 * self._room)
+            with lock:
+                self.rows.reserve(self._room)
+                self.groups.reserve(self._room)
+                self.values.reserve(self._room)
         self.rows.data[start:stop] = rows
         self.groups.data[start:stop] = groups
         self.values.put(np.arange(start, stop), values, len(rows))

@@ -17,7 +17,7 @@ import pyarrow as pa
 from penstock.errors import NotSupported
 from penstock.state.arrays import from_decimal_words, from_fixed, storage_dtype, validity
 from penstock.state.keys import Words, fixed_words, normalize_floats
-from penstock.state.pages import Pages
+from penstock.state.pages import Pages, taken
 from penstock.state.texts import TextRows, TextStore, is_text
 from penstock.state.vector import LONG_DECIMAL_PRECISION, Mask, Rows
 
@@ -201,7 +201,7 @@ class KeyStore:
         flags = None if self._flags is None else self._flags.data[rows]
         if flags is not None and not flags.any():
             flags = None
-        words = [pages.data[rows] for pages in self._words]
+        words = [taken(pages.data, rows) for pages in self._words]
         return Keys(len(rows), flags, words, [store.take(rows) for store in self._texts])
 
     def part(self, path: Sequence[int]) -> KeyPart:

@@ -24,7 +24,7 @@ Groups = npt.NDArray[np.int16]
 
 _BLOCK_BYTES = 4 << 20
 _BLOCK_ROWS = 1 << 16
-_RUN_ROWS = 1 << 20
+_RUN_ROWS = 1 << 22
 """Rows that are put in order at a time."""
 _CHUNK_ROWS = 1 << 20
 """Rows whose key groups are copied at a time."""
@@ -108,14 +108,15 @@ class _PastRows:
         vectors = []
         for position in range(len(columns.values)):
             with lock:
-                vectors.append(columns.values.take_one(position, rows))
+                vectors.append(columns.values.read_one(position, rows))
         self._catch_up()
-        self._restore_values(rows, vectors)
-        everything = np.arange(len(rows))
-        return [*self._restored_keys(rows, columns.keys.decode(keys)), *(v.to_arrow(everything) for v in vectors)]
+        vectors = self._restored_values(rows, vectors)
+        return [*self._restored_keys(rows, columns.keys.decode(keys)), *(vector.to_array() for vector in vectors)]
 
-    def _restore_values(self, rows: Rows, vectors: Sequence[Vector]) -> None:
+    def _restored_values(self, rows: Rows, vectors: list[Vector]) -> list[Vector]:
         named, places = self._seen.find(rows)
+        if len(named):
+            vectors = [vector.copy() for vector in vectors]
         for before, undo, entries in self._entries() if len(named) else ():
             own = (places >= before) & (places < before + entries)
             with self._columns.lock:
@@ -123,6 +124,7 @@ class _PastRows:
             for vector, kept in zip(vectors, old, strict=True):
                 data, valid = vector.write()
                 data[named[own]], valid[named[own]] = kept.read()
+        return vectors
 
     def _restored_keys(self, rows: Rows, keys: list[pa.Array]) -> list[pa.Array]:
         named, places = self._removed.find(rows)

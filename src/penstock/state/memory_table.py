@@ -22,6 +22,7 @@ from penstock.state.key_store import U64, Keys, KeyStore
 from penstock.state.keys import group_rows, normalize_floats
 from penstock.state.memory_capture import MemoryCapture, TableColumns
 from penstock.state.pages import Pages
+from penstock.state.row_numbers import RowNumbers
 from penstock.state.table import NO_ROW, KeyedTable, StateBackend, TableRows, TableSpec
 from penstock.state.value_columns import ValueColumns
 from penstock.state.vector import Mask, Rows
@@ -55,9 +56,8 @@ class MemoryTable(KeyedTable):
         self._values = ValueColumns(spec.value_fields, fills)
         self._columns = TableColumns(spec, self._keys, self._groups, self._values, self._lock)
         self._log = ChangeLog(spec.value_fields, self._lock)
-        self._size = 0  # rows in use or that were
         self._count = 0
-        self._free: list[Rows] = []
+        self._numbers = RowNumbers(spec.max_parallelism)
         self._event_time = self._keys.part(spec.event_time) if spec.event_time is not None else None
         self._earliest_us: int | None = None  # no row is due before
         self._may_have_marks = False
@@ -65,6 +65,11 @@ class MemoryTable(KeyedTable):
 
     def __len__(self) -> int:
         return self._count
+
+    @property
+    def _size(self) -> int:
+        """Row numbers in use, or that were, are below."""
+        return self._numbers.size
 
     @property
     def nbytes(self) -> int:
@@ -250,7 +255,7 @@ class MemoryTable(KeyedTable):
 
     def _create(self, keys: Keys, hashes: U64, texts: Sequence[U64], groups: npt.NDArray[np.int16]) -> Rows:
         """Rows for distinct keys that are absent; their values are to be put."""
-        rows = self._new_rows(keys)
+        rows = self._new_rows(keys, groups)
         self._touch(rows)
         self._keys.put(rows, keys, texts)
         self._groups.data[rows] = groups
@@ -264,27 +269,19 @@ class MemoryTable(KeyedTable):
                 self._earliest_us = earliest if self._earliest_us is None else min(earliest, self._earliest_us)
         return rows
 
-    def _new_rows(self, keys: Keys) -> Rows:
-        """Row numbers that are free, those of removed rows first; there is room for them."""
-        chosen, missing = [np.zeros(0, np.int64)], keys.count
-        while self._free and missing:
-            last = self._free.pop()
-            if len(last) > missing:
-                self._free.append(last[missing:])
-            chosen.append(last[:missing])
-            missing -= len(chosen[-1])
-        size = self._size + missing
-        if size > _MAX_ROWS:
+    def _new_rows(self, keys: Keys, groups: npt.NDArray[np.int16]) -> Rows:
+        """Row numbers for new keys; there is room for them."""
+        before = self._size
+        rows = self._numbers.take(groups)
+        if self._size > _MAX_ROWS:
             raise MemoryError(f"a table in memory holds at most {_MAX_ROWS} rows")
         with self._lock:
-            self._keys.reserve(size, keys)
-            self._groups.reserve(size)
-            self._values.reserve(size)
-        self._log.reserve(size)
-        self._groups.data[self._size : size] = -1
-        chosen.append(np.arange(self._size, size))
-        self._size = size
-        return np.concatenate(chosen)
+            self._keys.reserve(self._size, keys)
+            self._groups.reserve(self._size)
+            self._values.reserve(self._size)
+        self._log.reserve(self._size)
+        self._groups.data[before : self._size] = -1
+        return rows
 
     def _touch(self, rows: Rows) -> None:
         """These rows, each named once, are about to change: keep for captures what they hold."""
@@ -302,7 +299,7 @@ class MemoryTable(KeyedTable):
         if self.spec.marks:
             self._values.column(0).data[rows] = 0
         self._groups.data[rows] = -1
-        self._free.append(rows)
+        self._numbers.free(rows)
         self._count -= len(rows)
 
 

@@ -7,12 +7,22 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 _MIN_ITEMS = 64
 _MAPPED_BYTES = 1 << 20
 """From this size on an array has pages of its own."""
 _HUGE_BYTES = 8 << 20
 """From this size on huge pages are worth the memory that they may waste."""
+
+
+def taken(data: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    """``data[rows]``, not to be written to: Arrow gathers twice as fast as numpy. ``rows`` must be in range."""
+    if data.dtype.kind == "O":
+        return data.take(rows)
+    found: npt.NDArray[Any] = pc.take(pa.array(data), pa.array(rows), boundscheck=False).to_numpy()
+    return found
 
 
 class Pages:
@@ -45,8 +55,7 @@ class Pages:
             self._copy_to(self._allocated(items))
         elif self._mapping is None or not self._resize(self._mapping, nbytes):
             mapping = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-            if nbytes >= _HUGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
-                mapping.madvise(mmap.MADV_HUGEPAGE)
+            _advise(mapping, nbytes)
             self._copy_to(np.frombuffer(mapping, self._dtype))
             self._mapping = mapping
 
@@ -65,5 +74,11 @@ class Pages:
         except (BufferError, OSError, SystemError):
             self.data = np.frombuffer(mapping, self._dtype)
             return False
+        _advise(mapping, nbytes)
         self.data = np.frombuffer(mapping, self._dtype)
         return True
+
+
+def _advise(mapping: mmap.mmap, nbytes: int) -> None:
+    if nbytes >= _HUGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
+        mapping.madvise(mmap.MADV_HUGEPAGE)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.state.pages import Pages
+from penstock.state.pages import Pages, taken
 from penstock.state.vector import Mask, Rows, Vector, raw_dtype
 
 _OBJECT_BYTES = 48
@@ -58,8 +58,14 @@ class ValueColumns:
     def take_one(self, position: int, rows: Rows) -> Vector:
         """A copy of these rows' values in one column."""
         nulls = self._nulls[position]
-        valid: Mask = np.ones(len(rows), np.bool_) if nulls is None else nulls.data[rows] == 0
-        return Vector.over(self._kinds[position], self._data[position].data[rows], valid, self._fills[position])
+        valid: Mask | None = None if nulls is None else nulls.data.take(rows) == 0
+        return Vector.over(self._kinds[position], self._data[position].data.take(rows), valid, self._fills[position])
+
+    def read_one(self, position: int, rows: Rows) -> Vector:
+        """As ``take_one``, not to be written to."""
+        nulls = self._nulls[position]
+        valid: Mask | None = None if nulls is None else taken(nulls.data, rows) == 0
+        return Vector.over(self._kinds[position], taken(self._data[position].data, rows), valid)
 
     def put(self, rows: Rows, vectors: Sequence[Vector], count: int) -> None:
         """Overwrite these rows, each named once, with the first ``count`` of each vector; they fit: see ``reserve``."""

@@ -43,11 +43,11 @@ class Vector:
         self.size = 0
         self._fill = fill
         self._data: npt.NDArray[Any] = np.empty(0, raw_dtype(kind))
-        self._valid: Mask = np.zeros(0, np.bool_)
+        self._valid: Mask | None = np.zeros(0, np.bool_)  # None: all are valid
 
     @classmethod
-    def over(cls, kind: pa.DataType, data: npt.NDArray[Any], valid: Mask, fill: object = 0) -> Vector:
-        """A vector over these arrays: raw values and validity, not copied."""
+    def over(cls, kind: pa.DataType, data: npt.NDArray[Any], valid: Mask | None, fill: object = 0) -> Vector:
+        """A vector over these arrays, not copied: raw values, and validity unless all are valid."""
         vector = cls(kind, fill)
         vector.size, vector._data, vector._valid = len(data), data, valid
         return vector
@@ -64,22 +64,29 @@ class Vector:
             data = np.full(max(size, 2 * len(self._data)), self._fill, self._data.dtype)
             valid = np.zeros(len(data), np.bool_)
             data[: self.size] = self._data[: self.size]
-            valid[: self.size] = self._valid[: self.size]
+            valid[: self.size] = self.read()[1]
             self._data, self._valid = data, valid
         self.size = size
 
     def read(self) -> tuple[npt.NDArray[Any], Mask]:
         """Raw values and validity, not to be written to."""
-        return self._data[: self.size], self._valid[: self.size]
+        return self.write()
 
     def write(self) -> tuple[npt.NDArray[Any], Mask]:
         """Raw values and validity to be changed in place."""
+        if self._valid is None:
+            self._valid = np.ones(self.size, np.bool_)
         return self._data[: self.size], self._valid[: self.size]
 
     def select(self, rows: Rows) -> Vector:
         """A new vector of these rows."""
         data, valid = self.read()
         return Vector.over(self.kind, data[rows], valid[rows], self._fill)
+
+    def copy(self) -> Vector:
+        """One that may be written to, whatever this one is over."""
+        data, valid = self.read()
+        return Vector.over(self.kind, data.copy(), valid.copy(), self._fill)
 
     def set(self, rows: Rows, values: pa.Array) -> None:
         """Overwrite rows, each named once at most, with the values of an array."""
@@ -88,9 +95,13 @@ class Vector:
         data[rows[known]] = raw_values(values)[known]
         valid[rows] = known
 
+    def to_array(self) -> pa.Array:
+        """All rows."""
+        return arrow_of(self._data[: self.size], None if self._valid is None else self._valid[: self.size], self.kind)
+
     def to_arrow(self, rows: Rows) -> pa.Array:
-        data, valid = self.read()
-        return arrow_of(data[rows], valid[rows], self.kind)
+        valid = None if self._valid is None else self._valid[: self.size][rows]
+        return arrow_of(self._data[: self.size].take(rows), valid, self.kind)
 
 
 def raw_dtype(kind: pa.DataType) -> np.dtype[Any]:
@@ -111,14 +122,16 @@ def raw_values(array: pa.Array) -> npt.NDArray[Any]:
     return np.fromiter(array.to_pylist(), object, len(array))
 
 
-def arrow_of(data: npt.NDArray[Any], valid: Mask, kind: pa.DataType) -> pa.Array:
-    """The inverse of ``raw_values``."""
+def arrow_of(data: npt.NDArray[Any], valid: Mask | None, kind: pa.DataType) -> pa.Array:
+    """The inverse of ``raw_values``; ``valid`` None: all are."""
     if pa.types.is_decimal128(kind):
         if data.dtype.kind != "O":
             return from_decimal_words(data.view(np.uint64), data >> 63, valid, kind)
         return from_decimal_ints(data, valid, kind)
     if data.dtype.kind != "O":
         return from_fixed(data, valid, kind)
-    objects = np.full(len(data), None, object)
-    objects[valid] = data[valid]
-    return pa.array(objects.tolist(), kind)
+    if valid is not None:
+        objects = np.full(len(data), None, object)
+        objects[valid] = data[valid]
+        data = objects
+    return pa.array(data.tolist(), kind)
