@@ -81,7 +81,7 @@ class ChangeLog:
         return changes
 
     def forget_before(self, serial: int) -> None:
-        """No delta will be asked for since a capture older than ``serial``. On any thread; heeded at the next capture."""
+        """No delta will be asked for since an older capture. On any thread; heeded at the next capture."""
         self._wanted = max(self._wanted, serial)
 
     def _forget(self, through: int) -> None:

@@ -179,6 +179,7 @@ class RocksDBTable(KeyedTable):
         for piece in pieces:
             for start in range(0, piece.batch.num_rows, _LOAD_ROWS):
                 self._load(StoredRows(piece.batch.slice(start, _LOAD_ROWS), piece.is_delta))
+        if self._count:
             self._log.begin_with_rows()
 
     def _load(self, piece: StoredRows) -> None:

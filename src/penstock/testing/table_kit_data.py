@@ -151,6 +151,9 @@ WINDOWS = Kind(WINDOW, tuple({"start": moment(s), "end": moment(s + 5)} for s in
 
 PLAIN = Shape("a number and a name", (SMALL_INT, NAME), (COUNT, VALUE_KINDS["string"]))
 
+LARGE = Shape("a number and its name", (SMALL_INT, NAME), (COUNT,))
+"""For many rows, whose keys a check makes itself."""
+
 SHAPES: tuple[Shape, ...] = (
     PLAIN,
     Shape("no key column", (), (COUNT, VALUE_KINDS["nested"]), marks=True),
