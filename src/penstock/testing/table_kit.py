@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any, TypeAlias
 
@@ -50,7 +51,8 @@ class Bench:
 
     make_backend: MakeBackend
     restore_into: MakeBackend
-    _opened: list[StateBackend] = field(default_factory=list)
+    _opened: dict[MakeBackend, StateBackend] = field(default_factory=dict)
+    _tables: int = 0
 
     def driver(self, shape: Shape) -> TableDriver:
         return self._driver(self.make_backend, shape)
@@ -62,12 +64,14 @@ class Bench:
         return driver
 
     def _driver(self, make: MakeBackend, shape: Shape) -> TableDriver:
-        backend = make()
-        self._opened.append(backend)
-        return TableDriver(backend.create_table("table", shape.spec), shape)
+        """A check's tables are all of one backend, which keeps them apart."""
+        if make not in self._opened:
+            self._opened[make] = make()
+        self._tables += 1
+        return TableDriver(self._opened[make].create_table(f"table {self._tables}", shape.spec), shape)
 
     def close(self) -> None:
-        for backend in self._opened:
+        for backend in self._opened.values():
             backend.close()
         self._opened.clear()
 
@@ -216,31 +220,6 @@ def repeated_keys(bench: Bench) -> None:
     driver.scan(10)
     driver.edit(keys, values, [1])
     driver.scan(10)
-
-
-@_check("a hundred thousand rows in one edit are a hundred thousand rows; they count up, and go")
-def many_rows_at_once(bench: Bench) -> None:
-    table = bench.driver(LARGE).table
-    numbers = np.random.default_rng(1).permutation(_LARGE_ROWS)
-    keys = [pa.array(numbers), pa.array([f"key {number}" for number in numbers.tolist()])]
-    for _ in range(2):
-        with table.edit(keys, _LARGE_ROWS) as edited:
-            data, valid = edited.values[0].write()
-            data[edited.rows] += 1
-            valid[edited.rows] = True
-    expect(len(table), _LARGE_ROWS, "len")
-    capture = table.capture()
-    with table.edit([key.slice(0, 10) for key in keys], 10) as edited:
-        edited.values[0].write()[0][edited.rows] = -1
-    base = pa.Table.from_batches(capture.base(0, LAST))
-    capture.release()
-    expect(base.num_rows, _LARGE_ROWS, "rows of the base")
-    expect(base.column("v0").unique().to_pylist(), [2], "counts")
-    names = [f"key {number}" for number in base.column("k0").to_pylist()]
-    expect(names == base.column("k1").to_pylist(), True, "key columns belong together")
-    expect(len(base.column("k0").unique()), _LARGE_ROWS, "distinct keys")
-    expect(table.remove(keys, _LARGE_ROWS), _LARGE_ROWS, "removed")
-    expect((len(table), list(table.scan(1000))), (0, []), "left")
 
 
 @_check("rows that are due are gone when they are yielded, come by their time, in steps, and nulls are never due")
@@ -402,9 +381,9 @@ def closing_with_captures(bench: Bench) -> None:
     capture, begun = driver.capture().capture, driver.capture().capture
     next(begun.base(0, LAST))
     driver.table.close()
-    for batches in (capture.base(0, LAST), capture.delta(0, 0, LAST)):
+    for read in (partial(capture.base, 0, LAST), partial(capture.delta, 0, 0, LAST)):
         try:
-            list(batches)
+            list(read())
         except RuntimeError:
             continue
         raise Difference("a capture of a closed table could be read")
@@ -498,6 +477,7 @@ class _AnySequence:
             expect(len(self._driver.table), len(self._driver.rows), "len")
         self._read()
         self._scan()
+        self._driver.table.close()
 
     def _edit(self) -> None:
         _edit(self._driver, _some_keys(self._shape, self._random), self._random)
@@ -552,3 +532,28 @@ class _AnySequence:
         self._driver.table.close()
         self._driver = self._bench.loaded(pieces, self._shape, moment.rows, raw)
         self._moments.clear()
+
+
+@_check("a hundred thousand rows in one edit are a hundred thousand rows; they count up, and go")
+def many_rows_at_once(bench: Bench) -> None:
+    table = bench.driver(LARGE).table
+    numbers = np.random.default_rng(1).permutation(_LARGE_ROWS)
+    keys = [pa.array(numbers), pa.array([f"key {number}" for number in numbers.tolist()])]
+    for _ in range(2):
+        with table.edit(keys, _LARGE_ROWS) as edited:
+            data, valid = edited.values[0].write()
+            data[edited.rows] += 1
+            valid[edited.rows] = True
+    expect(len(table), _LARGE_ROWS, "len")
+    capture = table.capture()
+    with table.edit([key.slice(0, 10) for key in keys], 10) as edited:
+        edited.values[0].write()[0][edited.rows] = -1
+    base = pa.Table.from_batches(capture.base(0, LAST))
+    capture.release()
+    expect(base.num_rows, _LARGE_ROWS, "rows of the base")
+    expect(base.column("v0").unique().to_pylist(), [2], "counts")
+    names = [f"key {number}" for number in base.column("k0").to_pylist()]
+    expect(names == base.column("k1").to_pylist(), True, "key columns belong together")
+    expect(len(base.column("k0").unique()), _LARGE_ROWS, "distinct keys")
+    expect(table.remove(keys, _LARGE_ROWS), _LARGE_ROWS, "removed")
+    expect((len(table), list(table.scan(1000))), (0, []), "left")
