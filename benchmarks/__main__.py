@@ -17,6 +17,7 @@ from benchmarks import (
     parquet_jobs,
     recovery,
     report,
+    state_rocksdb,
     throughput,
 )
 
@@ -30,6 +31,7 @@ BENCHMARKS = {
     "parquet_jobs": parquet_jobs.run,
     "isolation": isolation.run,
     "file_sink": file_sink.run,
+    "state_rocksdb": state_rocksdb.run,
 }
 MASTERS = {"parquet_jobs": parquet_jobs.MASTER}
 
