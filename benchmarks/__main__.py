@@ -18,6 +18,7 @@ from benchmarks import (
     recovery,
     report,
     state,
+    state_rocksdb,
     throughput,
 )
 
@@ -32,6 +33,7 @@ BENCHMARKS = {
     "isolation": isolation.run,
     "file_sink": file_sink.run,
     "state": state.run,
+    "state_rocksdb": state_rocksdb.run,
 }
 MASTERS = {"parquet_jobs": parquet_jobs.MASTER}
 

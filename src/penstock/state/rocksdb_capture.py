@@ -1,0 +1,126 @@
+"""One moment of a RocksDB table: a view of its rows and of the index of what changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.state.capture import TableCapture, delta_schema, stored_schema
+from penstock.state.rocksdb_changes import ChangesAt
+from penstock.state.rocksdb_rows import RowCodec
+from penstock.state.rocksdb_store import View, keys_of
+from penstock.state.table import TableSpec
+
+GROUP_BYTES = 2
+STAMP_BYTES = 4
+_DELTA_ROWS = 8192
+"""Keys of a delta that are looked up and yielded at once."""
+
+
+def group_key(group: int) -> bytes:
+    """Where a key group's rows begin."""
+    return group.to_bytes(GROUP_BYTES, "big")
+
+
+def key_groups_of(keys: Sequence[bytes]) -> npt.NDArray[np.int16]:
+    """The key groups that these row keys begin with."""
+    return np.frombuffer(b"".join([key[:GROUP_BYTES] for key in keys]), ">i2").astype(np.int16)
+
+
+@dataclass(frozen=True)
+class RowLayout:
+    """How a table's rows stand in RocksDB: the key is the key group, big endian, and the key columns; the value is the
+    epoch that wrote it last (what was recorded once per epoch need not be again) and the value columns."""
+
+    spec: TableSpec
+    keys: RowCodec
+    values: RowCodec
+
+    @classmethod
+    def of(cls, spec: TableSpec) -> RowLayout:
+        keys = RowCodec(spec.key_schema.types, GROUP_BYTES)
+        return cls(spec, keys, RowCodec([field.type for field in spec.value_fields], STAMP_BYTES))
+
+    def encode_keys(self, columns: Sequence[pa.Array], rows: int, groups: npt.NDArray[np.int16]) -> list[bytes]:
+        prefix = groups.astype(">i2").view(np.uint8).reshape(rows, GROUP_BYTES)
+        return self.keys.encode(columns, rows, prefix)
+
+    def encode_values(self, columns: Sequence[pa.Array], rows: int, epoch: int) -> list[bytes]:
+        stamp = np.frombuffer(epoch.to_bytes(STAMP_BYTES, "little"), np.uint8)
+        return self.values.encode(columns, rows, np.broadcast_to(stamp, (rows, STAMP_BYTES)))
+
+
+class RocksDBCapture(TableCapture):
+    """Reads through views, so that the table's owner waits for nothing."""
+
+    def __init__(
+        self,
+        layout: RowLayout,
+        rows: int,
+        view: View,
+        changes: ChangesAt,
+        forget_before: Callable[[int], None],
+        on_release: Callable[[int], None],
+    ) -> None:
+        self.schema = stored_schema(layout.spec.schema)
+        self.serial = changes.serial
+        self.rows = rows
+        self._layout = layout
+        self._view: View | None = view
+        self._changes: ChangesAt | None = changes
+        self._forget_before = forget_before
+        self._on_release = on_release
+
+    def base(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
+        view, _ = self._opened()
+        for block in view.blocks(group_key(first), group_key(last + 1)):
+            self._opened()
+            keys = keys_of(block)
+            values = self._layout.values.decode([value for _, value in block])
+            yield pa.RecordBatch.from_arrays([*self._key_columns(keys), *values], schema=self.schema)
+
+    def changed_since(self, serial: int) -> int | None:
+        return self._opened()[1].since(serial)
+
+    def delta(self, since: int, first: int, last: int) -> Iterator[pa.RecordBatch]:
+        view, changes = self._opened()
+        assert changes.since(since) is not None, f"changed_since({since}) says that this delta is not known"
+        schema = delta_schema(self.schema)
+        entries = changes.keys(since, group_key(first), group_key(last + 1))
+        while block := list(islice(entries, _DELTA_ROWS)):
+            self._opened()
+            keys = [key for key, _ in block]
+            deleted = np.array([gone for _, gone in block])
+            values = self._values_at(view, keys, deleted)
+            columns = [*self._key_columns(keys), *values, pa.array(deleted)]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def _values_at(self, view: View, keys: list[bytes], deleted: npt.NDArray[np.bool_]) -> list[pa.Array]:
+        """The value columns of these keys, nulls where they are deleted."""
+        live = [key for key, gone in zip(keys, deleted.tolist(), strict=True) if not gone]
+        columns = self._layout.values.decode(view.values(live))
+        if len(live) == len(keys):
+            return columns
+        places = pa.array(np.cumsum(~deleted) - 1, mask=deleted)
+        return [column.take(places) for column in columns]
+
+    def _key_columns(self, keys: list[bytes]) -> list[pa.Array]:
+        return [pa.array(key_groups_of(keys)), *self._layout.keys.decode(keys)]
+
+    def _opened(self) -> tuple[View, ChangesAt]:
+        view, changes = self._view, self._changes
+        if view is None or changes is None:
+            raise RuntimeError(f"capture {self.serial} of a state table was released, or its table closed")
+        return view, changes
+
+    def forget_before(self) -> None:
+        self._forget_before(self.serial)
+
+    def release(self) -> None:
+        self._view = self._changes = None
+        self._on_release(self.serial)
