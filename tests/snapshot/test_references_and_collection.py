@@ -13,7 +13,7 @@ from penstock.ids import ChannelId
 from penstock.operators.base import OperatorState
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol.elements import Captured, Side
-from penstock.snapshot.catalog import Catalog, sections_of
+from penstock.snapshot.catalog import Catalog, metadata_path, sections_of
 from penstock.snapshot.model import SnapshotMetadata, SubtaskManifest
 from penstock.snapshot.restore import load_inflight, load_restore
 from penstock.snapshot.sections import check_reference, data_path, state_path
@@ -221,6 +221,27 @@ def test_the_first_checkpoint_after_a_restart_is_a_delta_of_what_was_restored() 
         assert [(e.kind, e.rows) for e in own] == [("delta", 1)]
         assert [record.checkpoint for record in bench.driver.effects.view.snapshots] == [trigger.checkpoint]
         assert state_path(1, first, 0) in bench.store.files, "the snapshot is gone, its file is referred to"
+
+
+def test_a_corrupt_snapshot_that_was_passed_over_does_not_hinder_references_to_the_older_one() -> None:
+    bench = StateBench(500)
+    first, second = bench.checkpoint(), bench.checkpoint()
+    bench.driver = Driver(bench.store, Target(), "B", retained=3)
+    bench.start()
+    bench.table[3,] = 1
+    third = bench.checkpoint().checkpoint
+    bench.table[4,] = 1
+    fourth = bench.checkpoint().checkpoint
+    assert first.checkpoint < second.checkpoint < third < fourth
+    bench.store.files[metadata_path(fourth)] += b" "
+    bench.driver = Driver(bench.store, Target(), "C", retained=3, allow_older=True)
+    bench.start()
+    assert (bench.table[3,], bench.table[4,]) == (1, 0)
+    bench.table[5,] = 1
+    assert bench.checkpoint().base == third
+    assert {key for (key,), count in bench.table.items() if count} == {3, 5}
+    found = merged(_pieces(bench.store, bench.newest.slots[0].subtasks[1]), 1)
+    assert {(key,): count for key, count in found} == dict(bench.table)
 
 
 @settings(max_examples=40, deadline=None)

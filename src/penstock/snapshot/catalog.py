@@ -85,8 +85,9 @@ class Catalog:
         return MetadataRef(path, len(data), digest(data))
 
     def check_origins(self, metadata: SnapshotMetadata, view: LogView) -> None:
-        """Every section is the snapshot's own or in a data file of one that exists: what an aborted checkpoint wrote is
-        collected sooner or later, and was perhaps never durable.
+        """Every section is the snapshot's own or in a data file of one that exists in its lineage: what an aborted
+        checkpoint wrote is collected sooner or later, and was perhaps never durable. Those outside of the lineage are
+        not read: they may have been passed over because they are corrupt.
 
         Raises:
             CorruptSnapshot: one is not; its file is named.
@@ -96,7 +97,7 @@ class Catalog:
             path(metadata.generation, metadata.checkpoint, slot) for slot in slots for path in (data_path, state_path)
         }
         foreign = {ref.path for ref in sections_of(metadata)} - own
-        for record in reversed(view.snapshots):
+        for record in reversed(view.lineage):
             if not foreign:
                 return
             foreign -= self.files_of(record)
