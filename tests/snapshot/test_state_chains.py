@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from snapshot_kit import COUNT, STATE, capture, graph, state
+from snapshot_kit import COUNT, STATE, CountSpec, capture, graph, state
 
 from penstock.errors import CheckpointFailed, CorruptSnapshot
 from penstock.graph.keygroups import owned_range
@@ -19,12 +19,12 @@ from penstock.ids import SubtaskId
 from penstock.operators.base import OperatorState
 from penstock.snapshot.model import SectionRef, SlotManifest, StateEntry, SubtaskManifest
 from penstock.snapshot.restore import load_restore
-from penstock.snapshot.sections import read_section, state_path
+from penstock.snapshot.sections import SectionWriter, read_section, state_path
 from penstock.snapshot.slot_writer import SlotWriter
 from penstock.snapshot.state_index import BASE, DELTA, MAX_CHAIN, TableBase, merged, minus, narrowed, rebasing
 from penstock.snapshot.state_sections import WHOLE_BYTES, cut
 from penstock.snapshot.store import MemoryStore
-from penstock.state.capture import TableCapture, WholeTable
+from penstock.state.capture import KEY_GROUP_COLUMN, TableCapture, WholeTable, delta_schema
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.rows import group_of, state_schema
 from penstock.testing.state import CountTable
@@ -491,3 +491,25 @@ def test_entries_survive_json() -> None:
     change(subtask.table, OWNED[:40], 1)
     manifest = subtask.write(1, 0)
     assert msgspec.json.decode(msgspec.json.encode(manifest), type=SlotManifest) == manifest
+
+
+def test_bases_and_deltas_of_narrower_columns_are_read_as_the_table_is_now() -> None:
+    key_groups = pa.array([3, 7], pa.int16())
+    narrow = pa.schema([(KEY_GROUP_COLUMN, pa.int16()), ("key", pa.int64()), ("count", pa.int32())])
+    wide = narrow.set(2, pa.field("count", pa.int64()))
+    base = pa.record_batch([key_groups, [1, 2], pa.array([10, 20], pa.int32())], schema=narrow)
+    delta = pa.record_batch(
+        [pa.array([3, 7], pa.int16()), [1, 2], pa.array([11, None], pa.int32()), [False, True]],
+        schema=delta_schema(narrow),
+    )
+    store = MemoryStore()
+    entries = []
+    with SectionWriter(store, "data/1-1-0-state.arrows") as file:
+        for kind, batch in (("base", base), ("delta", delta)):
+            section = file.append(kind, batch.schema, [(batch, None)])
+            entries.append(StateEntry(COUNT, "counts", kind, batch.num_rows, 0, 127, section))
+    manifest = SubtaskManifest(1, 0, states=entries)
+    pieces = list(load_restore(manifest, store, [CountSpec(states={"counts": wide})]).operators[COUNT].tables["counts"])
+    assert [piece.batch.schema for piece in pieces] == [wide, delta_schema(wide)]
+    assert pieces[1].batch.to_pylist()[0] == {KEY_GROUP_COLUMN: 3, "key": 1, "count": 11, "__deleted": False}
+    assert pieces[1].is_delta

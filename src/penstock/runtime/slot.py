@@ -262,7 +262,7 @@ class Slot:
         task = self._task
 
         def build() -> Subtask:
-            restore = None if manifest is None else load_restore(manifest, self._store)
+            restore = None if manifest is None else load_restore(manifest, self._store, vertex.operators)
             context = SinkContext(
                 task.query_id, task.generation, self._index, task.graph.parallelism, self._token, task.first_epoch
             )

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from penstock.errors import CorruptSnapshot
 from penstock.graph.keygroups import MAX_KEY_GROUPS
+from penstock.graph.model import OperatorSpec
 from penstock.ids import ChannelId
 from penstock.operators.base import RestoredState, ScalarPart
 from penstock.snapshot.handover import SubtaskRestore
@@ -18,22 +19,31 @@ from penstock.snapshot.sections import read_section
 from penstock.snapshot.state_index import BASE, DELTA
 from penstock.snapshot.store import Store
 from penstock.snapshot.widening import as_schema
-from penstock.state.capture import StoredRows
+from penstock.state.capture import StoredRows, delta_schema
 
 
-def load_restore(manifest: SubtaskManifest, store: Store) -> SubtaskRestore:
+def load_restore(manifest: SubtaskManifest, store: Store, specs: Sequence[OperatorSpec] = ()) -> SubtaskRestore:
     """What a subtask starts from: its state is read and verified when its tables are iterated over, its in-flight
     entries by ``load_inflight``. Whoever reads gets ``CorruptSnapshot`` if a section is missing or changed.
 
     Of each table the base pieces come first, then deltas in the order in which they apply, all of them without rows of
-    key groups that are not this subtask's, or superseded."""
+    key groups that are not this subtask's, or superseded.
+
+    Args:
+        specs: of the subtask's operators as they are now: their tables' columns are found by name and widened, for they
+            may have been written under another plan. Others are as they were written.
+    """
+    schemas = {(spec.operator_id, table): schema for spec in specs for table, schema in spec.state_schemas.items()}
     tables: dict[str, dict[str, list[StateEntry]]] = {}
     for entry in manifest.states:
         tables.setdefault(entry.operator_id, {}).setdefault(entry.table, []).append(entry)
     with_scalars = [*manifest.scalars, *(operator_id for share in manifest.shares for operator_id in share.scalars)]
     operators = {
         operator_id: RestoredState(
-            {table: _load_table(store, entries) for table, entries in tables.get(operator_id, {}).items()},
+            {
+                table: _load_table(store, entries, schemas.get((operator_id, table)))
+                for table, entries in tables.get(operator_id, {}).items()
+            },
             _parts(manifest, operator_id),
             rescaled=bool(manifest.shares),
         )
@@ -90,7 +100,7 @@ def _input_channel(key: str, consumer: int) -> ChannelId:
     return ChannelId(int(edge), int(producer), consumer)
 
 
-def _load_table(store: Store, entries: Sequence[StateEntry]) -> Iterator[StoredRows]:
+def _load_table(store: Store, entries: Sequence[StateEntry], schema: pa.Schema | None) -> Iterator[StoredRows]:
     """Bases first: a base's key groups have nothing before it, so that the order in between does not matter. One
     section is in memory at a time."""
     ordered = sorted(entries, key=lambda entry: entry.kind != BASE)
@@ -105,7 +115,13 @@ def _load_table(store: Store, entries: Sequence[StateEntry]) -> Iterator[StoredR
             for batch in batches:
                 wanted = _of_key_groups(batch, entry.key_group_first, entry.key_group_last)
                 if wanted.num_rows:
-                    yield StoredRows(wanted, entry.kind == DELTA)
+                    yield _as_declared(StoredRows(wanted, entry.kind == DELTA), schema)
+
+
+def _as_declared(rows: StoredRows, schema: pa.Schema | None) -> StoredRows:
+    if schema is None:
+        return rows
+    return StoredRows(as_schema(rows.batch, delta_schema(schema) if rows.is_delta else schema), rows.is_delta)
 
 
 def _of_key_groups(batch: pa.RecordBatch, first: int, last: int) -> pa.RecordBatch:

@@ -402,7 +402,7 @@ class SimulatedSlot:
             self.generation,
             self.world.options,
             self,
-            None if manifest is None else load_restore(manifest, self.world.store),
+            None if manifest is None else load_restore(manifest, self.world.store, vertex.operators),
             SinkContext("query", self.generation, self.index, graph.parallelism, token),
             self.world.chance.clock_s,
         )
