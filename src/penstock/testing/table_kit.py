@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -220,6 +220,19 @@ def repeated_keys(bench: Bench) -> None:
     driver.scan(10)
     driver.edit(keys, values, [1])
     driver.scan(10)
+
+
+@_check("an edit that ends by an exception leaves the rows of other keys as they were, and the table of use")
+def an_edit_that_fails(bench: Bench) -> None:
+    driver = bench.driver(PLAIN)
+    driver.edit([(1, "a"), (2, "b")], [(1, "x"), (2, "y")], [0, 1])
+    others = [pa.array([3, 4]), pa.array(["a", "b"])]
+    with suppress(ZeroDivisionError), driver.table.edit(others, 2) as edited:
+        edited.values[0].set(edited.rows, pa.array([1, 1 // len(edited.keys)]))
+    driver.table.remove(others, 2)
+    driver.scan(10)
+    driver.edit([(1, "a"), (3, "a")], [(5, "x"), (6, "y")], [0, 1])
+    driver.check_base(driver.capture())
 
 
 @_check("rows that are due are gone when they are yielded, come by their time, in steps, and nulls are never due")
