@@ -6,8 +6,9 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import ProtocolViolation
-from penstock.operators.base import OperatorContext
+from penstock.operators.base import OperatorContext, RestoredState, ScalarPart
 from penstock.operators.late_rows import LATE_PORT, LateRowsOperator, LateRowsSpec
+from penstock.state.hashing import key_groups
 from penstock.state.table import NoState
 
 WINDOW = pa.struct([("start", pa.timestamp("us", tz="UTC")), ("end", pa.timestamp("us", tz="UTC"))])
@@ -21,7 +22,9 @@ def rows(*ends: int | None) -> pa.RecordBatch:
 
 
 def opened() -> tuple[LateRowsOperator, list[tuple[str, pa.RecordBatch]]]:
-    spec = LateRowsSpec(operator_id="late-rows-0", name="LateRows", output_schema=SCHEMA, event_time=1, columns=2)
+    spec = LateRowsSpec(
+        operator_id="late-rows-0", name="LateRows", output_schema=SCHEMA, keys=(0, 1), event_time=1, columns=2
+    )
     operator = spec.create()
     assert isinstance(operator, LateRowsOperator)
     emitted: list[tuple[str, pa.RecordBatch]] = []
@@ -48,6 +51,24 @@ def test_what_the_watermark_has_closed_goes_out_by_the_port_without_computed_col
     assert (port, late.schema.names, late.column(0).to_pylist()) == (LATE_PORT, ["value", "window"], [0, 1])
     assert list(operator.process(rows(5))) == [], "no empty batches"
     assert operator.counters() == {"rows_dropped_late": 3}
+
+
+def test_behind_a_rescale_what_any_forebear_had_closed_for_a_key_is_late() -> None:
+    groups = key_groups(rows(30, 30, 30), (0, 1), 128).tolist()
+    ahead, _ = opened()
+    list(ahead.advance(40))
+    behind, _ = opened()
+    list(behind.advance(20))
+    heir, emitted = opened()
+    parts = [
+        ScalarPart(index, first, last, one.snapshot().scalars)
+        for index, (one, first, last) in enumerate(((ahead, groups[1], groups[1]), (behind, groups[2], groups[2])))
+    ]
+    heir.restore(RestoredState({}, parts, rescaled=True))
+    list(heir.advance(20))
+    [passed] = heir.process(rows(30, 30, 30))
+    assert passed.column(0).to_pylist() == [0, 2]
+    assert [late.column(0).to_pylist() for _, late in emitted] == [[1]]
 
 
 def test_an_operator_that_nobody_gave_ports_has_none() -> None:

@@ -116,6 +116,7 @@ def _divert_late_rows(scope: Scope, inputs: _Inputs, event_time: EventTimeKey | 
             operator_id=builder.operator_id("late-rows"),
             name="LateRows",
             output_schema=builder.schema,
+            keys=keys,
             event_time=keys[event_time.column],
             columns=scope.kept,
         ),

@@ -17,6 +17,9 @@ Moments = npt.NDArray[np.int64]
 
 _NEVER = np.iinfo(np.int64).min
 
+CLOSED = "closed"
+"""The scalar that holds the ranges."""
+
 
 class ClosedGroups:
     """Of one subtask: what those had reached that had its key groups before, as long as its watermark has not."""

@@ -14,14 +14,13 @@ from penstock.operators.accumulators import create_accumulator
 from penstock.operators.aggregate_calls import AggregateCall, buffer_fields
 from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState
 from penstock.operators.batches import make_batch
-from penstock.operators.closed_groups import ClosedGroups
+from penstock.operators.closed_groups import CLOSED, ClosedGroups
 from penstock.operators.event_time import moments
 from penstock.state.capture import stored_schema
 from penstock.state.table import TableRows, TableSpec
 from penstock.state.vector import Rows, Vector
 
 TABLE = "groups"
-CLOSED = "closed"
 _CHANGED = "__changed"
 _EMIT_ROWS = 8192
 """Rows per emitted batch: keeps one step short whatever becomes due at once."""

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.graph.model import OperatorSpec
-from penstock.operators.base import Operator, OperatorContext
+from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState
+from penstock.operators.closed_groups import CLOSED, ClosedGroups
 from penstock.operators.event_time import moments
 
 LATE_PORT = "late"
@@ -17,12 +18,14 @@ LATE_PORT = "late"
 
 @dataclass(frozen=True, kw_only=True)
 class LateRowsSpec(OperatorSpec):
-    """``event_time``: position of the key that the watermark closes, a timestamp or a window struct (its ``end``
-    counts); ``columns``: so many leading columns of a late row go out by ``LATE_PORT``."""
+    """``keys``: positions of the columns that the rows were spread by; ``event_time``: of the key that the watermark
+    closes, a timestamp or a window struct (its ``end`` counts); ``columns``: so many leading columns of a late row go
+    out by ``LATE_PORT``."""
 
     operator_id: str
     name: str
     output_schema: pa.Schema
+    keys: tuple[int, ...]
     event_time: int
     columns: int
 
@@ -32,7 +35,7 @@ class LateRowsSpec(OperatorSpec):
 
 class LateRowsOperator(Operator):
     """In front of the aggregation and behind the same watermark: late is what would belong to a group that is closed,
-    its event time at or below the watermark, by the rule of ``FinalAggregateOperator``."""
+    its event time at or below the watermark, by the rule of ``FinalAggregateOperator``; by key group, as there."""
 
     def __init__(self, spec: LateRowsSpec) -> None:
         self._spec = spec
@@ -41,11 +44,14 @@ class LateRowsOperator(Operator):
 
     def open(self, context: OperatorContext) -> None:
         self._emit = context.emit
+        self._closed = ClosedGroups(context.subtask, context.parallelism, context.max_parallelism)
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        if self._watermark_us is not None:
+        keys = [batch.column(position) for position in self._spec.keys]
+        closed = self._closed.until(self._watermark_us, keys, batch.num_rows)
+        if closed is not None:
             times, known = moments(batch.column(self._spec.event_time))
-            late = known & (times <= self._watermark_us)
+            late = known & (times <= closed)
             count = int(np.count_nonzero(late))
             if count:
                 self._late += count
@@ -58,6 +64,14 @@ class LateRowsOperator(Operator):
         if self._watermark_us is None or watermark_us > self._watermark_us:
             self._watermark_us = watermark_us
         return iter(())
+
+    def snapshot(self) -> OperatorState:
+        return OperatorState(scalars={CLOSED: self._closed.ranges(self._watermark_us)})
+
+    def restore(self, state: RestoredState) -> None:
+        """The watermark is not stored: ``advance`` is called with the restored one before any input."""
+        for part in state.parts:
+            self._closed.restore(part.scalars.get(CLOSED, []), part.first, part.last)
 
     def counters(self) -> Mapping[str, int]:
         return {"rows_dropped_late": self._late}
