@@ -215,7 +215,7 @@ def test_a_refused_fork_leaves_nothing(
         (same, {"startFrom": f"{place}#chk-999"}, LocationError, r"no such snapshot.*\('kept'\)"),
         (other, {"startFrom": place}, PlanChanged, r"(?s)startFrom .*state of"),
         (cleaning, {"startFrom": place}, LocationError, "cleanSource takes files away that are read; leave it off"),
-        (same, {"startFrom": place, "parallelism": 1}, LocationError, "taken with parallelism 2"),
+        (same, {"startFrom": place, "maxParallelism": 64}, LocationError, "taken with maxParallelism 128"),
         (same, {"startFrom": place, "path": str(out)}, SinkError, "is written by another query"),
     ]
     for df, options, kind, message in refused:
