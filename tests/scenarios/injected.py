@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def trip(folder: str, place: str) -> None:
         (Path(folder) / f"fail-{place}").unlink()
     except FileNotFoundError:
         return
-    raise Injected(f"injected in {place}")
+    raise Injected(f"injected in {place} of process {os.getpid()}")  # the same error over and over would be the input's
 
 
 class FragileCapture(TableCapture):

@@ -17,7 +17,7 @@ from shapes import SMALL, Shape
 from penstock.config import Backend
 from penstock.errors import CheckpointFailed
 from penstock.protocol.elements import Alignment
-from penstock.runtime.view import RestartView
+from penstock.runtime.view import ExecutionView, RestartView
 
 WAIT_S = 60.0
 """For anything: machines may be slow, but nothing is stuck so long."""
@@ -74,8 +74,8 @@ class Story:
     def tell(self, text: str) -> None:
         self.told.append(f"{time.monotonic() - self._began_s:7.3f} s: {text}")
 
-    def until_all_run(self) -> None:
-        self.query.until(
+    def until_all_run(self) -> ExecutionView:
+        return self.query.until(
             lambda v: len(v.slots) == v.parallelism and all(slot.running for slot in v.slots),
             WAIT_S,
             "all slots to run",
@@ -86,12 +86,6 @@ class Story:
         until = self.query.view.committed_epoch + epochs
         self.query.until(lambda v: v.committed_epoch >= until, WAIT_S, "commits")
 
-    def until_restarts(self, count: int = 1) -> None:
-        """So many restarts of the query that runs now have happened, and all run."""
-        self.query.until(
-            lambda v: len(v.restarts) >= count and v.restarts[-1].running_ms is not None, WAIT_S, f"{count} restarts"
-        )
-
     def kill(self, *slots: int) -> None:
         """SIGKILL, and wait until all run again."""
         before = self.strike(signal.SIGKILL, *slots)
@@ -100,26 +94,27 @@ class Story:
 
     def strike(self, number: signal.Signals, *slots: int) -> int:
         """Send a signal to slots, and do not wait. Returns the Generation that it went to."""
-        self.until_all_run()
-        view = self.query.view
-        for slot in slots:
-            pid = view.slots[slot % len(view.slots)].pid
-            self.tell(f"{number.name} to slot {slot % len(view.slots)}, pid {pid}, of Generation {view.generation}")
-            os.kill(pid, number)
+        view = self.until_all_run()
+        for slot in {slot % len(view.slots): None for slot in slots}:
+            pid = view.slots[slot].pid
+            self.tell(f"{number.name} to slot {slot}, pid {pid}, of Generation {view.generation}")
+            self._signal(pid, number)
         return view.generation
+
+    def kill_later(self, pid: int, after_s: float) -> None:
+        """SIGKILL a slot's process after a while, if it still is there."""
+        time.sleep(after_s)
+        self.tell(f"SIGKILL to pid {pid}")
+        self._signal(pid, signal.SIGKILL)
 
     def freeze(self, slot: int, for_s: float) -> None:
         """SIGSTOP, and SIGCONT after a while, if it still is there."""
-        self.until_all_run()
-        view = self.query.view
+        view = self.until_all_run()
         pid = view.slots[slot % len(view.slots)].pid
         self.tell(f"slot {slot % len(view.slots)}, pid {pid}, is stopped for {for_s:.2f} s")
-        os.kill(pid, signal.SIGSTOP)
+        self._signal(pid, signal.SIGSTOP)
         time.sleep(for_s)
-        try:
-            os.kill(pid, signal.SIGCONT)
-        except ProcessLookupError:
-            self.tell(f"pid {pid} is gone")
+        self._signal(pid, signal.SIGCONT)
 
     def rescale(self, parallelism: int) -> None:
         self.tell(f"rescale to {parallelism}")
@@ -170,6 +165,13 @@ class Story:
         self.query.execution.stop(WAIT_S)
         self.restarts += self.query.view.restarts
         assert self.query.execution.error is None, self.query.execution.error
+
+    def _signal(self, pid: int, number: signal.Signals) -> None:
+        """Something else may have ended the Generation meanwhile."""
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            self.tell(f"pid {pid} is gone")
 
     def _run(self, parallelism: int, alignment: Alignment) -> Running:
         deadline_s = time.monotonic() + WAIT_S

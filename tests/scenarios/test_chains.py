@@ -3,8 +3,6 @@ themselves."""
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -75,7 +73,7 @@ def test_a_slot_dies_while_it_is_rescaled(tmp_path: Path, launcher: ProcessLaunc
     story.until_commits()
     for parallelism in (4, 1, 2):
         pid = story.query.view.slots[0].pid
-        story.rescale_while(parallelism, lambda pid=pid: os.kill(pid, signal.SIGKILL))  # type: ignore[misc]
+        story.rescale_while(parallelism, lambda pid=pid: story.kill_later(pid, 0.0))  # type: ignore[misc]
     finish(story)
 
 
