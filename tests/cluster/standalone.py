@@ -85,12 +85,19 @@ class Standalone:
         above = psutil.Process(python_worker).parents()
         return next(process for process in above if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline()))
 
+    def daemon_of(self, python_worker: int) -> psutil.Process:
+        """The process that a Python worker was forked from."""
+        above = psutil.Process(python_worker).parent()
+        assert above is not None
+        assert "daemon" in " ".join(above.cmdline()), above.cmdline()
+        return above
+
     def executor_logs(self) -> str:
         return "\n".join(path.read_text() for path in sorted(self.folder.glob("work-*/*/*/stderr")))
 
     def stop(self) -> None:
         """All of it is gone then, executors too."""
-        doomed = [child for process in self._processes for child in _family(process)]
+        doomed = [child for process in self._processes for child in family(process)]
         for process in reversed(doomed):
             if process.is_running():
                 process.kill()
@@ -113,7 +120,7 @@ class Standalone:
             return -1
 
 
-def _family(process: psutil.Process) -> list[psutil.Process]:
+def family(process: psutil.Process) -> list[psutil.Process]:
     try:
         return [process, *process.children(recursive=True)]
     except psutil.NoSuchProcess:

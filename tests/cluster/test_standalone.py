@@ -1,4 +1,5 @@
-"""spark-submit on a real standalone master with two workers: executors and Python workers are killed by -9."""
+"""spark-submit on a real standalone master with two workers: executors, Python workers, their daemons and drivers are
+killed by -9 or stopped for a while."""
 
 from __future__ import annotations
 
@@ -13,12 +14,16 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
-from standalone import Standalone
+from standalone import Standalone, family
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
 log = logging.getLogger(__name__)
 PROGRAM = Path(__file__).with_name("windowed_count.py")
+
+STOPPED_S = 10.0
+TWO_SLOTS = {"spark.pyspark.python": sys.executable, "spark.penstock.parallelism": "2"}
 
 BLIND = """
 import sys
@@ -123,3 +128,89 @@ def test_a_query_moves_on_when_its_executor_is_decommissioned(cluster: Standalon
     assert "EQUAL 440" in told, told
     assert "the query moves on from a snapshot" in told
     assert "no snapshot was taken" not in told
+
+
+def test_a_python_worker_and_the_daemon_it_came_from_are_killed(cluster: Standalone, tmp_path: Path) -> None:
+    """The executor starts another daemon for the next Generation's slot."""
+    driver = cluster.submit(PROGRAM, tmp_path / "job", conf=TWO_SLOTS)
+    try:
+        _, _, *pids = spoken(driver, "RUNNING")
+        daemon = cluster.daemon_of(int(pids[0]))
+        daemon.kill()
+        os.kill(int(pids[0]), signal.SIGKILL)
+        told = finish(driver, tmp_path / "job")
+    finally:
+        driver.kill()
+    assert "EQUAL 440" in told, told
+    assert f"(pid {pids[0]} on 127.0.0.1) was lost" in told
+
+
+def test_a_python_worker_is_stopped_for_a_while_and_nothing_is_lost(cluster: Standalone, tmp_path: Path) -> None:
+    driver = cluster.submit(PROGRAM, tmp_path / "job", "goes-on", conf=TWO_SLOTS)
+    try:
+        _, _, *pids = spoken(driver, "RUNNING")
+        os.kill(int(pids[0]), signal.SIGSTOP)
+        (tmp_path / "job" / "go").touch()  # there is work meanwhile
+        time.sleep(STOPPED_S)
+        os.kill(int(pids[0]), signal.SIGCONT)
+        told = finish(driver, tmp_path / "job")
+    finally:
+        driver.kill()
+    assert "EQUAL 440" in told, told
+
+
+def test_a_stopped_slot_whose_generation_has_gone_wakes_up_and_harms_nothing(
+    cluster: Standalone, tmp_path: Path
+) -> None:
+    """The next Generation runs in other workers when the zombie goes on."""
+    driver = cluster.submit(PROGRAM, tmp_path / "job", conf=TWO_SLOTS)
+    try:
+        _, _, *pids = spoken(driver, "RUNNING")
+        zombie = psutil.Process(int(pids[0]))
+        zombie.suspend()
+        os.kill(int(pids[1]), signal.SIGKILL)
+        time.sleep(STOPPED_S)
+        if zombie.is_running():  # Spark may have killed it: then there is no zombie
+            zombie.resume()
+        told = finish(driver, tmp_path / "job")
+    finally:
+        driver.kill()
+    assert "EQUAL 440" in told, told
+
+
+def test_a_driver_is_killed_and_another_one_goes_on_at_its_location(cluster: Standalone, tmp_path: Path) -> None:
+    first = cluster.submit(PROGRAM, tmp_path / "job", conf=TWO_SLOTS)
+    try:
+        _, generation, *pids = spoken(first, "RUNNING")
+    finally:
+        for process in family(psutil.Process(first.pid)):  # the JVM and the Python program
+            process.kill()
+        first.communicate(timeout=60)
+    second = cluster.submit(PROGRAM, tmp_path / "job", "goes-on", conf=TWO_SLOTS)
+    try:
+        _, next_generation, *next_pids = spoken(second, "RUNNING")
+        told = finish(second, tmp_path / "job")
+    finally:
+        second.kill()
+    assert int(next_generation) > int(generation)
+    assert not set(pids) & set(next_pids)
+    assert "EQUAL 440" in told, told
+
+
+def test_of_two_drivers_at_one_location_the_later_one_goes_on(cluster: Standalone, tmp_path: Path) -> None:
+    """Both have executors of their own: each application gets half of the cores."""
+    conf = TWO_SLOTS | {"spark.cores.max": "2"}
+    first = cluster.submit(PROGRAM, tmp_path / "job", "is-fenced", conf=conf)
+    second: subprocess.Popen[str] | None = None
+    try:
+        spoken(first, "RUNNING")
+        second = cluster.submit(PROGRAM, tmp_path / "job", "goes-on", conf=conf)
+        spoken(second, "RUNNING")
+        ended = " ".join(spoken(first, "ENDED"))
+        told = finish(second, tmp_path / "job")
+    finally:
+        first.kill()
+        if second is not None:
+            second.kill()
+    assert "another driver" in ended
+    assert "EQUAL 440" in told, told

@@ -1,9 +1,11 @@
-"""The main job of the cluster's tests, for spark-submit: ``windowed_count.py <folder>``.
+"""The main job of the cluster's tests, for spark-submit: ``windowed_count.py <folder> [mode]``, where the mode is
+``recovers`` (if there is none), ``goes-on`` or ``is-fenced``.
 
 It speaks in lines: ``RUNNING <generation> <pids of the slots>`` when all slots run and something is committed; then it
-waits for the file ``go``, by which time somebody has done something to the slots, and for another Generation to run.
-At the end it compares with Spark's batch over the same files and prints what follows in the last line: ``EQUAL`` and
-the number of rows, or what differs.
+waits for the file ``go``, by which time somebody has done something to the slots, and, if it ``recovers``, for another
+Generation to run. At the end it compares with Spark's batch over the same files and prints what follows in the last
+line: ``EQUAL`` and the number of rows, or what differs. If it ``is-fenced``, it waits until somebody else has taken
+the query over, and prints ``ENDED`` and why. A folder that somebody has begun with is gone on with.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ LAST_HOUR = 10_000
 
 
 def add(folder: Path, number: int, first_hour: int, rows: int = ROWS) -> None:
+    if (folder / f"in-{number}.parquet").exists():
+        return
     hours = [first_hour + index // 100 for index in range(rows)]
     at = pa.array([hour * 3_600_000_000 for hour in hours], pa.timestamp("us", tz="UTC"))
     keys = pa.array([(number * 7 + index) % 11 for index in range(rows)], pa.int64())
@@ -52,9 +56,9 @@ def wait(condition: Callable[[], bool], what: str) -> None:
 
 
 def main() -> None:
-    folder = Path(sys.argv[1])
+    folder, mode = Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "recovers"
     source = folder / "in"
-    source.mkdir(parents=True)
+    source.mkdir(parents=True, exist_ok=True)
     spark = SparkSession.builder.getOrCreate()
     schema = "at timestamp, key bigint, value bigint"
     writer = penstock.writeStream(counts(spark.readStream.schema(schema).parquet(str(source))))
@@ -66,14 +70,19 @@ def main() -> None:
     wait(lambda: all(slot.running for slot in query.view().slots), "the slots")
     before = query.generation
     print("RUNNING", before, *(slot.pid for slot in query.view().slots), flush=True)
+    if mode == "is-fenced":
+        wait(lambda: not query.isActive, "its end")
+        print("ENDED", query.exception(), flush=True)
+        return
     wait((folder / "go").exists, "the word to go on")
     add(source, 3, 60)
-    wait(lambda: query.generation > before and query.view().state.value == "running", "the next Generation")
+    if mode == "recovers":
+        wait(lambda: query.generation > before and query.view().state.value == "running", "the next Generation")
     add(source, 4, 80)
     add(source, 5, LAST_HOUR, 1)
     query.processAllAvailable()
-    restart = query.view().restarts[-1]
-    print("RECOVERED", restart.duration_ms, restart.cause, flush=True)
+    for restart in query.view().restarts:
+        print("RECOVERED", restart.duration_ms, restart.cause, flush=True)
     query.stop()
     expected = counts(spark.read.schema(schema).parquet(str(source))).where(col("start") < "1971-01-01")
     got = spark.read.parquet(str(folder / "out"))

@@ -185,7 +185,10 @@ class FilesWriter(SinkWriter):
             return None
         c = self._context
         name = f"{c.generation}-{c.attempt_token}-{c.subtask}-{epoch}.arrow"
-        with pa.OSFile(f"{self._folder}/staged/{name}", "wb") as file, pa.ipc.new_stream(file, COUNTED) as writer:
+        with (
+            pa.OSFile(f"{self._folder}/staged/{name}", "wb") as file,
+            pa.ipc.new_stream(file, self._rows[0].schema) as writer,
+        ):
             for batch in self._rows:
                 writer.write_batch(batch)
         self._rows.clear()
@@ -207,14 +210,19 @@ class FilesCommitter(SinkCommitter):
         temporary.replace(target)
 
 
-def committed(folder: Path) -> list[tuple[int, int, int]]:
-    """(key, value, count) of everything visible."""
-    rows: list[tuple[int, int, int]] = []
+def visible(folder: Path) -> Iterator[pa.Table]:
+    """What each subtask wrote in each epoch, epoch by epoch."""
     for epoch in sorted((folder / "committed").glob("*.json")):
         for name in json.loads(epoch.read_text()):
             with pa.OSFile(str(folder / "staged" / name)) as file, pa.ipc.open_stream(file) as reader:
-                table = reader.read_all()
-                rows += zip(*(column.to_pylist() for column in table.columns), strict=True)
+                yield reader.read_all()
+
+
+def committed(folder: Path) -> list[tuple[int, int, int]]:
+    """(key, value, count) of everything visible."""
+    rows: list[tuple[int, int, int]] = []
+    for table in visible(folder):
+        rows += zip(*(column.to_pylist() for column in table.columns), strict=True)
     return rows
 
 

@@ -1,0 +1,43 @@
+"""Every shape of job, killed and rescaled, on real slot processes, with records that check themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from endings import finish, restored_rows
+from process_launcher import ProcessLauncher
+from shapes import NEARLY_EMPTY, PIPELINE, SHAPES, UNION, Shape
+from story import Story
+
+from penstock.protocol.elements import Alignment
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+def test_killed_and_rescaled_under_backpressure_each_record_comes_once_unharmed_and_in_order(
+    tmp_path: Path, launcher: ProcessLauncher, shape: Shape
+) -> None:
+    story = Story(shape, tmp_path, launcher, 2)
+    story.until_commits(2)
+    story.rescale(4)
+    story.until_commits()
+    story.kill(1)
+    story.rescale(1)
+    story.kill(0)
+    story.rescale(2)
+    finish(story)
+    if shape is not NEARLY_EMPTY:  # there a queue is seldom longer than what is being processed
+        assert restored_rows(story) > 0, "no record in flight was ever restored"
+
+
+@pytest.mark.parametrize("shape", [PIPELINE, UNION, NEARLY_EMPTY], ids=lambda shape: shape.name)
+def test_aligned_it_is_the_same(tmp_path: Path, launcher: ProcessLauncher, shape: Shape) -> None:
+    story = Story(shape, tmp_path, launcher, 4, Alignment.ALIGNED, crowded=False)
+    story.until_commits(2)
+    story.kill(0, 3)
+    story.until_commits()
+    story.rescale(1)
+    story.until_commits()
+    story.restart(2, Alignment.ALIGNED)
+    story.kill(1)
+    finish(story)
