@@ -14,6 +14,7 @@ from benchmarks import (
     harness,
     inflight_target,
     isolation,
+    large_state,
     parquet_jobs,
     recovery,
     report,
@@ -34,6 +35,7 @@ BENCHMARKS = {
     "file_sink": file_sink.run,
     "state": state.run,
     "state_rocksdb": state_rocksdb.run,
+    "large_state": large_state.run,
 }
 MASTERS = {"parquet_jobs": parquet_jobs.MASTER}
 
