@@ -18,6 +18,7 @@ from benchmarks import (
     parquet_jobs,
     recovery,
     report,
+    rescale,
     state,
     state_rocksdb,
     throughput,
@@ -36,6 +37,7 @@ BENCHMARKS = {
     "state": state.run,
     "state_rocksdb": state_rocksdb.run,
     "large_state": large_state.run,
+    "rescale": rescale.run,
 }
 MASTERS = {"parquet_jobs": parquet_jobs.MASTER}
 

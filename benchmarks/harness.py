@@ -82,13 +82,13 @@ def wait_for(what: str, condition: Callable[[], bool], timeout_s: float = 60.0) 
     return time.perf_counter() - started
 
 
-def written_bytes(query: StreamingQuery, checkpoint: CheckpointView) -> int:
+def written_bytes(query: StreamingQuery, checkpoint: CheckpointView, slots: int = SLOTS) -> int:
     """The size of a checkpoint's own data files, as long as it is kept; a slot that had nothing new has written none.
     What it refers to in older ones is not in it.
     """
     own = (
         path(checkpoint.generation, checkpoint.checkpoint, slot)
-        for slot in range(SLOTS)
+        for slot in range(slots)
         for path in (data_path, state_path)
     )
     paths = [LOCATIONS[query.runId] / path for path in own]
