@@ -14,6 +14,7 @@ from benchmarks import (
     harness,
     inflight_target,
     isolation,
+    keyed,
     large_state,
     parquet_jobs,
     recovery,
@@ -36,6 +37,7 @@ BENCHMARKS = {
     "file_sink": file_sink.run,
     "state": state.run,
     "state_rocksdb": state_rocksdb.run,
+    "keyed": keyed.run,
     "large_state": large_state.run,
     "rescale": rescale.run,
 }
