@@ -33,8 +33,9 @@ MASTER = "local[8]"
 
 @contextmanager
 def session(master: str = MASTER) -> Iterator[SparkSession]:
-    # Spark's workers import this package too.
-    os.environ["PYTHONPATH"] = str(Path(__file__).parent.parent)
+    # Spark's workers import this package too, and Penstock from where it is imported here.
+    found = (str(Path(module.__file__ or "").parent.parent) for module in (sys.modules[__package__], penstock))
+    os.environ["PYTHONPATH"] = os.pathsep.join(found)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     spark = (
         SparkSession.builder.master(master)
