@@ -14,9 +14,12 @@ from benchmarks import (
     harness,
     inflight_target,
     isolation,
+    keyed,
+    large_state,
     parquet_jobs,
     recovery,
     report,
+    rescale,
     state,
     state_rocksdb,
     throughput,
@@ -34,6 +37,9 @@ BENCHMARKS = {
     "file_sink": file_sink.run,
     "state": state.run,
     "state_rocksdb": state_rocksdb.run,
+    "keyed": keyed.run,
+    "large_state": large_state.run,
+    "rescale": rescale.run,
 }
 MASTERS = {"parquet_jobs": parquet_jobs.MASTER}
 

@@ -33,8 +33,9 @@ MASTER = "local[8]"
 
 @contextmanager
 def session(master: str = MASTER) -> Iterator[SparkSession]:
-    # Spark's workers import this package too.
-    os.environ["PYTHONPATH"] = str(Path(__file__).parent.parent)
+    # Spark's workers import this package too, and Penstock from where it is imported here.
+    found = (str(Path(module.__file__ or "").parent.parent) for module in (sys.modules[__package__], penstock))
+    os.environ["PYTHONPATH"] = os.pathsep.join(found)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     spark = (
         SparkSession.builder.master(master)
@@ -82,13 +83,13 @@ def wait_for(what: str, condition: Callable[[], bool], timeout_s: float = 60.0) 
     return time.perf_counter() - started
 
 
-def written_bytes(query: StreamingQuery, checkpoint: CheckpointView) -> int:
+def written_bytes(query: StreamingQuery, checkpoint: CheckpointView, slots: int = SLOTS) -> int:
     """The size of a checkpoint's own data files, as long as it is kept; a slot that had nothing new has written none.
     What it refers to in older ones is not in it.
     """
     own = (
         path(checkpoint.generation, checkpoint.checkpoint, slot)
-        for slot in range(SLOTS)
+        for slot in range(slots)
         for path in (data_path, state_path)
     )
     paths = [LOCATIONS[query.runId] / path for path in own]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -357,6 +358,97 @@ def state_rocksdb(result: dict[str, Any]) -> str:
     return "\n".join([*lines, "", note, "", f"({_machine(result)})", ""])
 
 
+def keyed(result: dict[str, Any]) -> str:
+    rounds, tables = result["rounds"], result["tables"]
+    lines = [
+        "## A keyed count over many keys",
+        "",
+        f"Parquet -> partial count -> hash -> count -> noop, two slots, {result['keys']:,} distinct int64 keys in random",
+        "order: every key once (insert), then every key again (update). The reference is the table alone, two processes",
+        "with half of the keys each (`benchmarks/state.py`). Rounds alternate; M rows/s, medians. The target is 1.",
+        "",
+        _row("", "query", "table alone", "ratio"),
+        _row("---", "---:", "---:", "---:"),
+    ]
+    for name, ratio in result["ratio_to_table"].items():
+        medians = [statistics.median(figures[name] for figures in of) / 1e6 for of in (rounds, tables)]
+        lines.append(_row(name, *(f"{median:.2f}" for median in medians), f"{ratio:.2f}"))
+    held = max(figures["bytes_to_columns"] for figures in rounds)
+    note = f"The table takes {held:.1f} x the bytes of its two columns in Arrow; the target is 3."
+    return "\n".join([*lines, "", note, "", f"({_machine(result)})", ""])
+
+
+LARGE_STATE_TARGETS = {
+    "full_to_plain_speed": ("first full checkpoint: its speed to plain `pyarrow.ipc` with fsync", "at least 0.5"),
+    "delta_bytes_to_changed": ("checkpoint after 1 %: bytes written to bytes changed, worst", "at most 3"),
+    "delta_to_full_time": ("its time to the full one's", "at most 0.05"),
+    "worst_pause_ms": ("worst pause of a subtask, full one included, ms", "at most 100"),
+    "kill_s": ("kill -9 to all subtasks running, s", "at most 5; string keys 15"),
+    "rescale_to_kill": ("rescale from 2 to 4, to that", "at most 1.5"),
+}
+
+
+def large_state(result: dict[str, Any]) -> str:
+    variants = {name: result[name] for name in ("int64", "string")}
+    whole = variants["int64"]["full"]
+    lines = [
+        "## A query with large state",
+        "",
+        f"Parquet -> partial -> hash -> {result['values']} sums, minima and maxima by key -> noop, update mode, two slots:",
+        f"{variants['int64']['keys']:,} keys, {whole['state_bytes'] / 1e9:.2f} GB of state with int64 keys,",
+        f"{variants['string']['full']['state_bytes'] / 1e9:.2f} GB with strings of 20 bytes. The first full checkpoint",
+        "has nothing to emit: one that was given up has. `plain` writes the same batches, two threads with a file each.",
+        "A later checkpoint's pause has the emission of what changed in it. The session is warm; medians, if not said",
+        "otherwise.",
+        "",
+        _row("", *variants, "target"),
+        _row("---", "---:", "---:", "---:"),
+    ]
+    for name, (text, target) in LARGE_STATE_TARGETS.items():
+        lines.append(_row(text, *(f"{variant['ratios'][name]:.3g}" for variant in variants.values()), target))
+    notes = [f"- {name}: {_large_state_note(variant)}" for name, variant in variants.items()]
+    return "\n".join([*lines, "", *notes, "", f"({_machine(result)})", ""])
+
+
+def _large_state_note(variant: dict[str, Any]) -> str:
+    full, deltas, kills = variant["full"], variant["deltas"], variant["kills"]
+    seconds = {name: [round(kill[name], 1) for kill in kills] for name in ("running_s", "row_s")}
+    rescales = ", ".join(f"{name} {figure:.1f} s" for name, figure in variant["rescale_s"].items())
+    return (
+        f"full {full['duration_ms'] / 1000:.2f} s (plain {_ms_list(full['plain_ms'])} ms); after 1 % "
+        f"{_ms_list(figures['duration_ms'] for figures in deltas)} ms; kill to running {seconds['running_s']} s, to the "
+        f"first row as reported (twice a second) {seconds['row_s']} s; rescale {rescales}. To emit all keys at the end of "
+        f"an epoch took {variant['build']['emitted_s']:.1f} s."
+    )
+
+
+def _ms_list(values: Iterable[float]) -> str:
+    return ", ".join(f"{value:.0f}" for value in values)
+
+
+def rescale(result: dict[str, Any]) -> str:
+    lines = [
+        "## Rescaling under full backpressure",
+        "",
+        "source -> hash -> stage -> hash -> a stage that takes nothing -> hash -> aggregation -> noop; all queues are full.",
+        "`running`: `query.rescale()`, snapshot and restore included, until all subtasks run; `next checkpoint`: right",
+        "after it. `barrier job`: Spark's own time for an empty barrier job of as many tasks. Seconds, median (worst). The",
+        "targets are 3 and 1.",
+        "",
+        _row("", "", "queued", "state", "running", "next checkpoint", "barrier job"),
+        _row("---", "---", "---:", "---:", "---:", "---:", "---:"),
+    ]
+    for name, steps in result.items():
+        if not name.startswith("gates"):
+            continue
+        for step, figures in steps.items():
+            median, worst = figures["median"], figures["worst"]
+            sizes = [f"{median[size] / 1e6:.0f} MB" for size in ("queued_bytes", "state_total_bytes")]
+            times = [f"{median[at]:.2f} ({worst[at]:.2f})" for at in ("running_s", "checkpoint_s", "barrier_job_s")]
+            lines.append(_row(name, step, *sizes, *times))
+    return "\n".join([*lines, "", f"({_machine(result)})", ""])
+
+
 SECTIONS = {
     "exchange": exchange,
     "throughput": throughput,
@@ -369,6 +461,9 @@ SECTIONS = {
     "file_sink": file_sink,
     "state": state,
     "state_rocksdb": state_rocksdb,
+    "keyed": keyed,
+    "large_state": large_state,
+    "rescale": rescale,
 }
 
 

@@ -68,9 +68,13 @@ class HashIndex:
             searching, positions = searching[onward], _next(positions[onward])
         return found
 
-    def insert(self, rows: Rows, hashes: U64) -> None:
-        """Add keys that are distinct and absent; ``hashes_of`` must know their rows."""
-        self._make_room(hashes)
+    def insert(self, rows: Rows, hashes: U64, expected: int = 0) -> None:
+        """Add keys that are distinct and absent; ``hashes_of`` must know their rows.
+
+        Args:
+            expected: so many are about to be added, these included: room is made for all of them at once.
+        """
+        self._make_room(hashes, max(expected, len(hashes)))
         self._live += len(rows)
         self._place(rows, hashes)
 
@@ -106,8 +110,7 @@ class HashIndex:
             entries, positions = entries[lost], _next(positions[lost])
         self._used += np.bincount(np.concatenate(taken) >> _BITS, minlength=self._segments)
 
-    def _make_room(self, hashes: U64) -> None:
-        more = len(hashes)
+    def _make_room(self, hashes: U64, more: int) -> None:
         while int(self._used.sum()) + more > self._limit:
             if self._live + more > 0.75 * self._limit:
                 wanted = (self._live + more) / (_LOAD * _SEGMENT) - self._segments

@@ -84,9 +84,15 @@ class _PastRows:
         self._removed = _FirstPlaces(size)
         self._removed_seen = 0
         self._removed_keys: list[list[pa.Array]] = []
+        self._groups: Groups | None = None
 
     def groups(self) -> Groups:
         """The key group by row; -1 where there was none."""
+        if self._groups is None:
+            self._groups = self._past_groups()
+        return self._groups
+
+    def _past_groups(self) -> Groups:
         groups = np.empty(self._size, np.int16)
         for start in range(0, self._size, _CHUNK_ROWS):
             stop = min(start + _CHUNK_ROWS, self._size)

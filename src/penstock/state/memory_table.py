@@ -185,14 +185,18 @@ class MemoryTable(KeyedTable):
 
     def load(self, pieces: Iterable[StoredRows]) -> None:
         log, self._log = self._log, ChangeLog(self.spec.value_fields, self._lock)
+        indexed = self._size
         for piece in pieces:
             groups = piece.batch.column(0).to_numpy()
             keys = piece.batch.columns[1 : 1 + self.spec.key_count]
             values = piece.batch.columns[1 + self.spec.key_count :]
             if piece.is_delta:
+                self._index_rows(indexed)
                 self._load_delta(groups, keys, values[:-1], values[-1])
+                indexed = self._size
             else:
-                self._load_rows(groups, keys, values, known_absent=True)
+                self._load_base(groups, keys, values)
+        self._index_rows(indexed)
         log.reserve(self._size)
         self._log = log
         self._may_have_marks = self.spec.marks
@@ -206,18 +210,30 @@ class MemoryTable(KeyedTable):
             kept = np.flatnonzero(~deleted.to_numpy(zero_copy_only=False))
             groups, chosen = groups[kept], pa.array(kept)
             keys, values = [key.take(chosen) for key in keys], [value.take(chosen) for value in values]
-        self._load_rows(groups, keys, values, known_absent=False)
+        self._load_rows(groups, keys, values)
 
-    def _load_rows(
-        self, groups: npt.NDArray[np.int16], keys: list[pa.Array], values: list[pa.Array], known_absent: bool
-    ) -> None:
+    def _load_base(self, groups: npt.NDArray[np.int16], keys: list[pa.Array], values: list[pa.Array]) -> None:
+        """Rows by key group ascending whose keys are absent: one after the other, and not in the index yet."""
         encoded = self._keys.encode(keys, len(groups))
-        hashes, texts = self._keys.hashes_of(encoded)
-        rows = np.full(len(groups), -1, np.int64) if known_absent else self._find(encoded, hashes, texts)
+        _, texts = self._keys.hashes_of(encoded)
+        before = self._size
+        rows = self._numbers.append(len(groups))
+        self._make_room(before, encoded)
+        self._fill_in(rows, encoded, texts, groups)
+        vectors = self._values.loaded(values)
+        self._values.put(slice(before, self._size), vectors, len(rows))
+
+    def _index_rows(self, first: int) -> None:
+        """The rows from this one on, all at once: an index that knows its size does not grow step by step."""
+        for start in range(first, self._size, _LOOK_AT_ONCE):
+            rows = np.arange(start, min(start + _LOOK_AT_ONCE, self._size))
+            self._index.insert(rows, self._keys.hashes(rows), self._size - start)
+
+    def _load_rows(self, groups: npt.NDArray[np.int16], keys: list[pa.Array], values: list[pa.Array]) -> None:
+        encoded = self._keys.encode(keys, len(groups))
+        rows = self._find(encoded, *self._keys.hashes_of(encoded))
         new = np.flatnonzero(rows < 0)
-        if len(new) == len(rows):
-            rows = self._create(encoded, hashes, texts, groups)
-        elif len(new):
+        if len(new):
             created = self._keys.encode([key.take(pa.array(new)) for key in keys], len(new))
             rows[new] = self._create(created, *self._keys.hashes_of(created), groups[new])
         vectors = self._values.new(len(rows))
@@ -256,10 +272,15 @@ class MemoryTable(KeyedTable):
     def _create(self, keys: Keys, hashes: U64, texts: Sequence[U64], groups: npt.NDArray[np.int16]) -> Rows:
         """Rows for distinct keys that are absent; their values are to be put."""
         rows = self._new_rows(keys, groups)
+        self._fill_in(rows, keys, texts, groups)
+        self._index.insert(rows, hashes)
+        return rows
+
+    def _fill_in(self, rows: Rows, keys: Keys, texts: Sequence[U64], groups: npt.NDArray[np.int16]) -> None:
+        """All of new rows but their values and their place in the index."""
         self._touch(rows)
         self._keys.put(rows, keys, texts)
         self._groups.data[rows] = groups
-        self._index.insert(rows, hashes)
         self._count += len(rows)
         if self._event_time is not None:
             times, known = self._event_time.of(keys)
@@ -267,12 +288,16 @@ class MemoryTable(KeyedTable):
             if len(times):
                 earliest = int(times.min())
                 self._earliest_us = earliest if self._earliest_us is None else min(earliest, self._earliest_us)
-        return rows
 
     def _new_rows(self, keys: Keys, groups: npt.NDArray[np.int16]) -> Rows:
         """Row numbers for new keys; there is room for them."""
         before = self._size
         rows = self._numbers.take(groups)
+        self._make_room(before, keys)
+        return rows
+
+    def _make_room(self, before: int, keys: Keys) -> None:
+        """Room for the row numbers from ``before`` on, the newest of which are for these keys."""
         if self._size > _MAX_ROWS:
             raise MemoryError(f"a table in memory holds at most {_MAX_ROWS} rows")
         with self._lock:
@@ -281,7 +306,6 @@ class MemoryTable(KeyedTable):
             self._values.reserve(self._size)
         self._log.reserve(self._size)
         self._groups.data[before : self._size] = -1
-        return rows
 
     def _touch(self, rows: Rows) -> None:
         """These rows, each named once, are about to change: keep for captures what they hold."""

@@ -44,6 +44,12 @@ class RowNumbers:
             chosen.append(self._new(groups[len(groups) - missing :]))
         return np.concatenate(chosen)
 
+    def append(self, count: int) -> Rows:
+        """The next numbers, for new keys that come by key group already."""
+        rows = np.arange(self.size, self.size + count)
+        self.size += count
+        return rows
+
     def _new(self, groups: npt.NDArray[np.int16]) -> Rows:
         counts = np.bincount(groups, minlength=len(self._next))
         left = self._end - self._next

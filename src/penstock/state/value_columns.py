@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.state.pages import Pages, taken
-from penstock.state.vector import Mask, Rows, Vector, raw_dtype
+from penstock.state.vector import Mask, Rows, Vector, raw_dtype, raw_values
 
 _OBJECT_BYTES = 48
 """A rough size of one Python int or short string, for the state's size in bytes."""
@@ -67,7 +67,18 @@ class ValueColumns:
         valid: Mask | None = None if nulls is None else taken(nulls.data, rows) == 0
         return Vector.over(self._kinds[position], taken(self._data[position].data, rows), valid)
 
-    def put(self, rows: Rows, vectors: Sequence[Vector], count: int) -> None:
+    def loaded(self, arrays: Sequence[pa.Array]) -> list[Vector]:
+        """The values of new rows, to be put and nothing else: as far as it goes not copied."""
+        vectors = self.new(0)
+        for position, array in enumerate(arrays):
+            if array.null_count:
+                vectors[position].extend(len(array))
+                vectors[position].set(np.arange(len(array)), array)
+            else:
+                vectors[position] = Vector.over(self._kinds[position], raw_values(array), None)
+        return vectors
+
+    def put(self, rows: Rows | slice, vectors: Sequence[Vector], count: int) -> None:
         """Overwrite these rows, each named once, with the first ``count`` of each vector; they fit: see ``reserve``."""
         for position, vector in enumerate(vectors):
             data, valid = vector.read()
