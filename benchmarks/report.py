@@ -363,9 +363,10 @@ def keyed(result: dict[str, Any]) -> str:
     lines = [
         "## A keyed count over many keys",
         "",
-        f"Parquet -> partial count -> hash -> count -> noop, two slots, {result['keys']:,} distinct int64 keys in random",
-        "order: every key once (insert), then every key again (update). The reference is the table alone, two processes",
-        "with half of the keys each (`benchmarks/state.py`). Rounds alternate; M rows/s, medians. The target is 1.",
+        f"Parquet -> partial count -> hash -> count -> noop, two slots, {result['keys']:,} distinct int64 keys in",
+        "random order: every key once (insert), then every key again (update). The reference is the table alone, two",
+        "processes with half of the keys each (`benchmarks/state.py`). Rounds alternate; M rows/s, medians. The target",
+        "is 1.",
         "",
         _row("", "query", "table alone", "ratio"),
         _row("---", "---:", "---:", "---:"),
@@ -394,8 +395,8 @@ def large_state(result: dict[str, Any]) -> str:
     lines = [
         "## A query with large state",
         "",
-        f"Parquet -> partial -> hash -> {result['values']} sums, minima and maxima by key -> noop, update mode, two slots:",
-        f"{variants['int64']['keys']:,} keys, {whole['state_bytes'] / 1e9:.2f} GB of state with int64 keys,",
+        f"Parquet -> partial -> hash -> {result['values']} sums, minima and maxima by key -> noop, update mode, two",
+        f"slots: {variants['int64']['keys']:,} keys, {whole['state_bytes'] / 1e9:.2f} GB of state with int64 keys,",
         f"{variants['string']['full']['state_bytes'] / 1e9:.2f} GB with strings of 20 bytes. The first full checkpoint",
         "has nothing to emit: one that was given up has. `plain` writes the same batches, two threads with a file each.",
         "A later checkpoint's pause has the emission of what changed in it. The session is warm; medians, if not said",
@@ -416,9 +417,9 @@ def _large_state_note(variant: dict[str, Any]) -> str:
     rescales = ", ".join(f"{name} {figure:.1f} s" for name, figure in variant["rescale_s"].items())
     return (
         f"full {full['duration_ms'] / 1000:.2f} s (plain {_ms_list(full['plain_ms'])} ms); after 1 % "
-        f"{_ms_list(figures['duration_ms'] for figures in deltas)} ms; kill to running {seconds['running_s']} s, to the "
-        f"first row as reported (twice a second) {seconds['row_s']} s; rescale {rescales}. To emit all keys at the end of "
-        f"an epoch took {variant['build']['emitted_s']:.1f} s."
+        f"{_ms_list(figures['duration_ms'] for figures in deltas)} ms; kill to running {seconds['running_s']} s, to "
+        f"the first row as reported (twice a second) {seconds['row_s']} s; rescale {rescales}. To emit all keys at the "
+        f"end of an epoch took {variant['build']['emitted_s']:.1f} s."
     )
 
 
@@ -430,10 +431,10 @@ def rescale(result: dict[str, Any]) -> str:
     lines = [
         "## Rescaling under full backpressure",
         "",
-        "source -> hash -> stage -> hash -> a stage that takes nothing -> hash -> aggregation -> noop; all queues are full.",
-        "`running`: `query.rescale()`, snapshot and restore included, until all subtasks run; `next checkpoint`: right",
-        "after it. `barrier job`: Spark's own time for an empty barrier job of as many tasks. Seconds, median (worst). The",
-        "targets are 3 and 1.",
+        "source -> hash -> stage -> hash -> a stage that takes nothing -> hash -> aggregation -> noop; all queues are",
+        "full. `running`: `query.rescale()`, snapshot and restore included, until all subtasks run; `next checkpoint`:",
+        "right after it. `barrier job`: Spark's own time for an empty barrier job of as many tasks. Seconds, median",
+        "(worst). The targets are 3 and 1.",
         "",
         _row("", "", "queued", "state", "running", "next checkpoint", "barrier job"),
         _row("---", "---", "---:", "---:", "---:", "---:", "---:"),
