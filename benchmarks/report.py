@@ -398,7 +398,7 @@ def large_state(result: dict[str, Any]) -> str:
         f"Parquet -> partial -> hash -> {result['values']} sums, minima and maxima by key -> noop, update mode, two",
         f"slots: {variants['int64']['keys']:,} keys, {whole['state_bytes'] / 1e9:.2f} GB of state with int64 keys,",
         f"{variants['string']['full']['state_bytes'] / 1e9:.2f} GB with strings of 20 bytes. The first full checkpoint",
-        "has nothing to emit: one that was given up has. `plain` writes the same batches, two threads with a file each.",
+        "has nothing to emit: one that was given up has. `plain`: the same batches, two threads with a file each.",
         "A later checkpoint's pause has the emission of what changed in it. The session is warm; medians, if not said",
         "otherwise.",
         "",
