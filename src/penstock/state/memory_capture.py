@@ -22,7 +22,8 @@ from penstock.state.vector import Rows, Vector, raw_dtype
 
 Groups = npt.NDArray[np.int16]
 
-_BLOCK_BYTES = 4 << 20
+_BLOCK_BYTES = 2 << 20
+"""Of larger ones Arrow's allocator gives the memory back to the system and takes it anew for the next."""
 _BLOCK_ROWS = 1 << 16
 _RUN_ROWS = 1 << 22
 """Rows that are put in order at a time."""
