@@ -116,7 +116,7 @@ class Standalone:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self._web}/json/", timeout=5) as answer:
                 return int(json.load(answer)["aliveworkers"])
-        except OSError:
+        except (OSError, json.JSONDecodeError):  # the page is there a moment before its figures are
             return -1
 
 

@@ -145,20 +145,6 @@ def test_a_python_worker_and_the_daemon_it_came_from_are_killed(cluster: Standal
     assert f"(pid {pids[0]} on 127.0.0.1) was lost" in told
 
 
-def test_a_python_worker_is_stopped_for_a_while_and_nothing_is_lost(cluster: Standalone, tmp_path: Path) -> None:
-    driver = cluster.submit(PROGRAM, tmp_path / "job", "goes-on", conf=TWO_SLOTS)
-    try:
-        _, _, *pids = spoken(driver, "RUNNING")
-        os.kill(int(pids[0]), signal.SIGSTOP)
-        (tmp_path / "job" / "go").touch()  # there is work meanwhile
-        time.sleep(STOPPED_S)
-        os.kill(int(pids[0]), signal.SIGCONT)
-        told = finish(driver, tmp_path / "job")
-    finally:
-        driver.kill()
-    assert "EQUAL 440" in told, told
-
-
 def test_a_stopped_slot_whose_generation_has_gone_wakes_up_and_harms_nothing(
     cluster: Standalone, tmp_path: Path
 ) -> None:
@@ -176,41 +162,33 @@ def test_a_stopped_slot_whose_generation_has_gone_wakes_up_and_harms_nothing(
     finally:
         driver.kill()
     assert "EQUAL 440" in told, told
+    assert f"(pid {pids[1]} on 127.0.0.1) was lost" in told
 
 
-def test_a_driver_is_killed_and_another_one_goes_on_at_its_location(cluster: Standalone, tmp_path: Path) -> None:
-    first = cluster.submit(PROGRAM, tmp_path / "job", conf=TWO_SLOTS)
-    try:
-        _, generation, *pids = spoken(first, "RUNNING")
-    finally:
-        for process in family(psutil.Process(first.pid)):  # the JVM and the Python program
+def end_hard(driver: subprocess.Popen[str]) -> None:
+    """SIGKILL to the JVM and the Python program in it."""
+    if driver.poll() is None:
+        for process in family(psutil.Process(driver.pid)):
             process.kill()
-        first.communicate(timeout=60)
-    second = cluster.submit(PROGRAM, tmp_path / "job", "goes-on", conf=TWO_SLOTS)
-    try:
-        _, next_generation, *next_pids = spoken(second, "RUNNING")
-        told = finish(second, tmp_path / "job")
-    finally:
-        second.kill()
-    assert int(next_generation) > int(generation)
-    assert not set(pids) & set(next_pids)
-    assert "EQUAL 440" in told, told
+    driver.communicate(timeout=60)
 
 
-def test_of_two_drivers_at_one_location_the_later_one_goes_on(cluster: Standalone, tmp_path: Path) -> None:
-    """Both have executors of their own: each application gets half of the cores."""
+def test_a_second_driver_takes_over_and_when_it_is_killed_a_third_one(cluster: Standalone, tmp_path: Path) -> None:
+    """Two run at one location at the same time: each application gets half of the cores."""
     conf = TWO_SLOTS | {"spark.cores.max": "2"}
-    first = cluster.submit(PROGRAM, tmp_path / "job", "is-fenced", conf=conf)
-    second: subprocess.Popen[str] | None = None
+    drivers = [cluster.submit(PROGRAM, tmp_path / "job", "is-fenced", conf=conf)]
     try:
-        spoken(first, "RUNNING")
-        second = cluster.submit(PROGRAM, tmp_path / "job", "goes-on", conf=conf)
-        spoken(second, "RUNNING")
-        ended = " ".join(spoken(first, "ENDED"))
-        told = finish(second, tmp_path / "job")
+        _, generation, *pids = spoken(drivers[0], "RUNNING")
+        drivers.append(cluster.submit(PROGRAM, tmp_path / "job", "goes-on", conf=conf))
+        _, next_generation, *next_pids = spoken(drivers[1], "RUNNING")
+        assert "another driver" in " ".join(spoken(drivers[0], "ENDED"))
+        end_hard(drivers[1])
+        drivers.append(cluster.submit(PROGRAM, tmp_path / "job", "goes-on", conf=conf))
+        _, last_generation, *last_pids = spoken(drivers[2], "RUNNING")
+        told = finish(drivers[2], tmp_path / "job")
     finally:
-        first.kill()
-        if second is not None:
-            second.kill()
-    assert "another driver" in ended
+        for driver in drivers:
+            end_hard(driver)
     assert "EQUAL 440" in told, told
+    assert int(generation) < int(next_generation) < int(last_generation)
+    assert len({*pids, *next_pids, *last_pids}) == 6
