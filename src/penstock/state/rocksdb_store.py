@@ -7,10 +7,7 @@ iterators keep the database itself open for as long as they live.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TypeAlias
 
 from rocksdict import (
@@ -25,6 +22,8 @@ from rocksdict import (
     WriteBufferManager,
     WriteOptions,
 )
+
+from penstock.state.scratch import ScratchFolder
 
 _MIN_MEMORY_BYTES = 8 << 20
 """Below, a write buffer is hardly larger than its arenas' blocks."""
@@ -60,7 +59,8 @@ class RocksStore:
     def __init__(self, memory_bytes: int, folder: str | None = None) -> None:
         """``folder``: where to make the private one; the system's temporary folder by default."""
         memory_bytes = max(memory_bytes, _MIN_MEMORY_BYTES)
-        self.path = Path(tempfile.mkdtemp(prefix="penstock-state-", dir=folder))
+        self._folder = ScratchFolder(folder)
+        self.path = self._folder.path
         self._cache = Cache(memory_bytes)
         options = Options(raw_mode=True)
         options.create_if_missing(True)
@@ -110,7 +110,7 @@ class RocksStore:
         if self._db is not None:
             self._db.close()
             self._db = None
-            shutil.rmtree(self.path)
+            self._folder.close()
 
 
 class Family:
