@@ -314,7 +314,7 @@ class CoordinatorService:
                 self._figures.slot_runs(slot)
                 if attempt.run(slot):
                     self._figures.all_run(attempt.inflight_rows)
-                    self._scaling.runs()
+                    self._scaling.runs(attempt)
                 self._feed(w.SlotRunning(generation, slot))
             case CheckpointAck(checkpoint, manifest):
                 self._figures.acknowledged(checkpoint)

@@ -78,10 +78,10 @@ class Scaling:
         self._waiting.append(future)
         if current is None:
             self.parallelism = parallelism
+        elif current.runs:
+            self.runs(current)
         elif parallelism != self.parallelism:
             self._leave(current)
-        elif current.runs:
-            self.runs()
 
     def _check(self, parallelism: int, current: Attempt | None) -> None:
         if not 1 <= parallelism <= self._most:
@@ -97,8 +97,11 @@ class Scaling:
             )
 
     def _leave(self, current: Attempt) -> None:
-        """The snapshot does not wait behind anything; once it exists, this Generation is over."""
-        generation, wanted = current.generation, self.wanted
+        """The snapshot does not wait behind anything; once it exists, this Generation is over. Whatever is wanted until
+        then counts."""
+        if self._leaving is not None:
+            return
+        generation = current.generation
 
         def taken(snapshot: Future[SnapshotMetadata]) -> None:
             if self._leaving != generation:
@@ -106,30 +109,39 @@ class Scaling:
             self._leaving = None
             problem = snapshot.exception()
             if problem is not None:
-                self.failed(CheckpointFailed(f"the query was not rescaled to {wanted}: {problem}"))
+                self._stay(problem)
                 return
-            log.info("the query goes on with parallelism %d instead of %d", wanted, self.parallelism)
-            self.parallelism = wanted
-            self._begin_again(f"rescaled to {wanted}")
+            log.info("the query goes on with parallelism %d instead of %d", self.wanted, self.parallelism)
+            self.parallelism = self.wanted
+            self._begin_again(f"rescaled to {self.wanted}")
 
         self._leaving = generation
         snapshot: Future[SnapshotMetadata] = Future()
         snapshot.add_done_callback(taken)
         self._snapshot(snapshot)
 
-    def runs(self) -> None:
+    def _stay(self, problem: BaseException) -> None:
+        """No snapshot can be taken: a user is told, and gets no more than there is; growing by itself waits."""
+        if self._waiting:
+            self._tell(CheckpointFailed(f"the query was not rescaled to {self.wanted}: {problem}"))
+            self.wanted = self.parallelism
+        else:
+            log.warning("the query stays at parallelism %d for now: %s", self.parallelism, problem)
+
+    def runs(self, current: Attempt) -> None:
         """All slots of a Generation run."""
         self._short_since_ms = None
         if self.parallelism == self.wanted:
-            for future in self._waiting:
-                future.set_result(None)
-            self._waiting.clear()
+            self._tell(None)
+        elif self._waiting:
+            self._leave(current)  # another parallelism was asked for meanwhile
 
-    def failed(self, error: PenstockError) -> None:
-        """What was asked for cannot be had; the query goes on as it is."""
-        self.wanted = self.parallelism
+    def _tell(self, error: PenstockError | None) -> None:
         for future in self._waiting:
-            future.set_exception(error)
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
         self._waiting.clear()
 
     def generation_ended(self) -> None:
@@ -167,4 +179,4 @@ class Scaling:
 
     def query_ended(self, error: PenstockError | None) -> None:
         """Nobody answers any more."""
-        self.failed(error or QueryFailed("the query has ended"))
+        self._tell(error or QueryFailed("the query has ended"))

@@ -1,0 +1,157 @@
+"""Which parallelism a query has: what its user wants, one wish after the other, and what the cluster has."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from penstock.errors import CheckpointFailed, QueryFailed
+from penstock.runtime.scaling import LOOK_EVERY_MS, Scaling
+
+
+@dataclass
+class Slots:
+    """Stands for an ``Attempt``."""
+
+    generation: int
+    runs: bool = True
+
+
+class Query:
+    """A query of two slots on a cluster of eight."""
+
+    def __init__(self, parallelism: int = 2, may_shrink: bool = True) -> None:
+        self.free = 8 - parallelism
+        self.snapshots: list[Future[Any]] = []
+        self.begun: list[str] = []
+        self.current: Any = Slots(1)
+        self.scaling = Scaling(
+            parallelism,
+            128,
+            may_shrink=may_shrink,
+            patience_ms=1_000,
+            free_slots=lambda: self.free,
+            snapshot=self.snapshots.append,
+            begin_again=self.begun.append,
+        )
+
+    def rescale(self, parallelism: int) -> Future[None]:
+        future: Future[None] = Future()
+        self.scaling.rescale(parallelism, future, self.current)
+        return future
+
+    def begins_again(self) -> None:
+        """As the coordinator does it: the Generation is given up, the next one runs."""
+        self.current, before = None, self.current
+        self.scaling.generation_ended()
+        self.current = Slots(before.generation + 1)
+        self.scaling.runs(self.current)
+
+
+def test_a_wish_is_met_when_the_next_generation_runs() -> None:
+    query = Query()
+    wish = query.rescale(4)
+    assert (query.scaling.parallelism, query.begun) == (2, [])
+    query.snapshots[0].set_result(None)
+    assert (query.scaling.parallelism, query.begun) == (4, ["rescaled to 4"])
+    assert not wish.done()
+    query.begins_again()
+    assert wish.result(0) is None
+
+
+def test_of_two_wishes_the_later_one_counts_and_both_are_told() -> None:
+    query = Query()
+    first, second = query.rescale(4), query.rescale(3)
+    assert len(query.snapshots) == 1, "one snapshot serves both"
+    query.snapshots[0].set_result(None)
+    query.begins_again()
+    assert query.scaling.parallelism == 3
+    assert first.done()
+    assert second.done()
+
+
+def test_a_wish_that_comes_when_the_generation_is_given_up_or_begun_counts_too() -> None:
+    query = Query()
+    query.rescale(4)
+    query.snapshots[0].set_result(None)
+    late = query.rescale(1)  # behind the snapshot
+    query.begins_again()
+    assert query.scaling.parallelism == 1
+    assert late.done()
+    query.current = Slots(3, runs=False)
+    starting = query.rescale(2)
+    query.current.runs = True
+    query.scaling.runs(query.current)
+    query.snapshots[-1].set_result(None)
+    query.begins_again()
+    assert starting.done()
+    assert query.scaling.parallelism == 2
+
+
+def test_without_a_generation_the_next_one_has_it_at_once() -> None:
+    query = Query()
+    query.current = None
+    wish = query.rescale(1)
+    assert (query.scaling.parallelism, query.snapshots) == (1, [])
+    query.scaling.runs(Slots(2))  # type: ignore[arg-type]
+    assert wish.done()
+
+
+def test_a_generation_that_fails_before_its_snapshot_makes_room_all_the_same() -> None:
+    query = Query()
+    wish = query.rescale(4)
+    query.scaling.generation_ended()
+    query.snapshots[0].set_exception(CheckpointFailed("the Generation ended"))
+    assert query.scaling.parallelism == 4
+    query.scaling.runs(Slots(2))  # type: ignore[arg-type]
+    assert wish.done()
+
+
+def test_a_snapshot_that_cannot_be_taken_leaves_everything_as_it_is() -> None:
+    query = Query()
+    wish = query.rescale(4)
+    query.snapshots[0].set_exception(CheckpointFailed("no space"))
+    with pytest.raises(CheckpointFailed, match="not rescaled to 4: no space"):
+        wish.result(0)
+    assert (query.scaling.parallelism, query.scaling.wanted, query.begun) == (2, 2, [])
+
+
+def test_it_shrinks_when_patience_is_over_and_grows_when_slots_were_free_for_two_looks() -> None:
+    query = Query(4)
+    query.free = 3
+    assert not query.scaling.short_of_slots(0)
+    assert not query.scaling.short_of_slots(900)
+    assert query.scaling.short_of_slots(1_000)
+    assert (query.scaling.parallelism, query.scaling.wanted) == (3, 4)
+    query.scaling.runs(query.current)
+    query.free = 1
+    now_ms = 2_000.0
+    query.scaling.look(query.current, now_ms)
+    query.scaling.look(query.current, now_ms + 1)
+    assert query.snapshots == [], "one look is not two"
+    query.scaling.look(query.current, now_ms + LOOK_EVERY_MS)
+    query.snapshots[0].set_exception(CheckpointFailed("no space"))
+    assert query.scaling.wanted == 4, "later, then"
+    query.scaling.look(query.current, now_ms + 2 * LOOK_EVERY_MS)
+    query.snapshots[1].set_result(None)
+    assert (query.scaling.parallelism, query.begun) == (4, ["rescaled to 4"])
+
+
+@pytest.mark.parametrize(("may_shrink", "free"), [(False, 3), (True, 0), (True, 4)])
+def test_it_does_not_shrink_where_it_must_not_or_need_not(may_shrink: bool, free: int) -> None:
+    query = Query(4, may_shrink)
+    query.free = free
+    assert not query.scaling.short_of_slots(0)
+    assert not query.scaling.short_of_slots(10_000)
+    assert query.scaling.parallelism == 4
+
+
+def test_when_the_query_ends_nobody_waits_on() -> None:
+    query = Query()
+    wish = query.rescale(4)
+    query.scaling.query_ended(None)
+    with pytest.raises(QueryFailed, match="has ended"):
+        wish.result(0)
