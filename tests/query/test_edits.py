@@ -103,3 +103,41 @@ def test_two_operators_cannot_have_one_name(spark: SparkSession, inbox: Inbox, s
         start(results(totals(inbox.stream(spark).where("value > 1"), "project-0")), format="noop")
     with pytest.raises(ConfigError, match="one operator is called 'b' and 'a'"):
         start(penstock.named(penstock.named(inbox.stream(spark), "a"), "b"), format="noop")
+
+
+def largest(df: DataFrame, kind: str) -> DataFrame:
+    grouped = df.withWatermark("at", "0 seconds").groupBy(F.window("at", "10 seconds"), "key")
+    return grouped.agg(F.max(F.col("value").cast(kind)).alias("largest")).select("key", "largest")
+
+
+def test_a_column_of_the_state_becomes_wider_and_not_narrower(
+    spark: SparkSession, inbox: Inbox, tmp_path: Path, start: Start
+) -> None:
+    inbox.add([(1, 30, 1.0), (2, 2, 3.0)])
+    query = start(largest(inbox.stream(spark), "int"), path=str(tmp_path / "before"))
+    query.processAllAvailable()
+    query.stop()
+    inbox.add([(2, 1 << 40, 4.0), (9, 0, 20.0)])
+    query = start(largest(inbox.stream(spark), "bigint"), path=str(tmp_path / "after"))
+    query.processAllAvailable()
+    query.stop()
+    assert rows_of(tmp_path / "after") == [(1, 30), (2, 1 << 40)]
+    with pytest.raises(PlanChanged, match=r"stored .*int64.*now .*int32"):
+        start(largest(inbox.stream(spark), "int"), path=str(tmp_path / "back"))
+
+
+def test_the_state_of_a_removed_aggregation_is_given_up_only_if_that_is_allowed(
+    spark: SparkSession, inbox: Inbox, tmp_path: Path, start: Start
+) -> None:
+    inbox.add([(1, 30, 1.0)])
+    query = start(results(totals(inbox.stream(spark))), path=str(tmp_path / "before"))
+    query.processAllAvailable()
+    query.snapshot(alignment="aligned")
+    query.stop()
+    inbox.add([(2, 2, 2.0)])
+    plain = inbox.stream(spark).select("key", "value")
+    with pytest.raises(PlanChanged, match=r"(?s)operator aggregate-0: .*now absent.*allowDroppedState"):
+        start(plain, path=str(tmp_path / "after"))
+    query = start(plain, path=str(tmp_path / "after"), **{"snapshots.allowDroppedState": "true"})
+    query.processAllAvailable()
+    assert rows_of(tmp_path / "after") == [(2, 2)], "what was read before is not read again"

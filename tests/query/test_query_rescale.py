@@ -100,3 +100,17 @@ def test_what_cannot_be_had_is_said(spark: SparkSession, inbox: Inbox, start: St
     query.stop()
     with pytest.raises(QueryFailed, match="not running"):
         query.rescale(2)
+
+
+def test_another_backend_goes_on_with_the_state_of_the_first(
+    spark: SparkSession, inbox: Inbox, out: Path, start: Start
+) -> None:
+    chance = random.Random(9)
+    rows: Rows = []
+    for step, (backend, parallelism) in enumerate((("rocksdb", 1), ("memory", 2), ("rocksdb", 3))):
+        query = start(windows(inbox.stream(spark)), parallelism=parallelism, **{"state.backend": backend})
+        inbox.add(more := some_rows(chance, 20.0 * step))
+        rows += more
+        query.processAllAvailable()
+        query.stop()
+    assert sorted(rows_of(out)) == expected(spark, out, rows)

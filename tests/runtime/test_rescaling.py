@@ -13,6 +13,7 @@ from running import Running, run
 from tiny import CountSpec, Numbers, assert_exact, committed, tiny_graph
 
 from penstock.errors import ConfigError, QueryFailed, ResourceError
+from penstock.protocol.elements import Alignment
 from penstock.runtime import scaling
 
 
@@ -58,11 +59,15 @@ def test_under_full_backpressure_nothing_waits_and_rows_in_flight_change_hands(
     graph = tiny_graph(tmp_path / "out", 2, Numbers(total), CountSpec(slow_file=str(slow)))
     query = run(graph, tmp_path / "chk", launcher, memory_per_gate=1 << 20)
     query.until(lambda v: v.committed_epoch >= 2, what="a first commit")
+    waiting = query.execution.request_snapshot(kept=False)
+    assert sum(metrics.inflight_rows for slot in waiting.slots for metrics in slot.metrics) > 100
     for parallelism in (4, 1, 2):
         query.execution.rescale(parallelism, 30)
         slots(query, parallelism)
-        newest = query.view.checkpoints[-1].checkpoint if query.view.checkpoints else 0
-        query.until(lambda v, newest=newest: any(c.checkpoint > newest for c in v.checkpoints), what="a checkpoint")  # type: ignore[misc]
+        taken = query.execution.request_snapshot(alignment=Alignment.UNALIGNED, timeout_s=10, kept=False)
+        entries = [entry for slot in taken.slots for subtask in slot.subtasks for entry in subtask.inflight]
+        assert sum(entry.rows for entry in entries) > 100, "what was in flight still is"
+        assert (taken.parallelism, len(taken.slots)) == (parallelism, parallelism)
     slow.unlink()
     finish(query, tmp_path / "out", total)
 
