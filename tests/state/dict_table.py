@@ -14,6 +14,7 @@ import pyarrow as pa
 from penstock.state.capture import StoredRows, TableCapture, delta_schema, stored_schema
 from penstock.state.hashing import groups_of
 from penstock.state.keys import normalize_floats
+from penstock.state.restore_point import RestorePoint
 from penstock.state.table import NO_ROW, KeyedTable, StateBackend, TableRows, TableSpec
 from penstock.state.vector import Vector
 from penstock.testing.table_kit_data import freeze
@@ -48,6 +49,10 @@ FLAWS = [
     "loading forgets the deltas",
     "loading forgets the marks",
     "loading begins no epoch",
+    "going back keeps what is new",
+    "going back loses what was removed",
+    "going back is forgotten",
+    "going back begins no epoch",
 ]
 
 
@@ -325,6 +330,32 @@ class DictCapture(TableCapture):
 
     def forget_before(self) -> None:
         self._table.oldest = self.serial + (self._table.flaw == "forgetting goes too far")
+
+    def keep(self) -> RestorePoint:
+        return DictRestorePoint(self._table, self._content)
+
+    def release(self) -> None:
+        """Nothing is kept."""
+
+
+class DictRestorePoint(RestorePoint):
+    def __init__(self, table: DictTable, content: dict[Any, _Row]) -> None:
+        self._table = table
+        self._content = content
+
+    def go_back(self) -> KeyedTable | None:
+        table = self._table
+        if table.flaw == "going back is forgotten":
+            return None
+        again = DictTable(table.spec, table.flaw)
+        again.rows = dict(self._content)
+        if table.flaw == "going back keeps what is new":
+            again.rows |= {key: row for key, row in table.rows.items() if key not in again.rows}
+        if table.flaw == "going back loses what was removed":
+            again.rows = {key: row for key, row in again.rows.items() if key in table.rows}
+        if table.flaw == "going back begins no epoch":
+            again.serial = -1
+        return again
 
     def release(self) -> None:
         """Nothing is kept."""

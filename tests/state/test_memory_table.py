@@ -24,6 +24,7 @@ from penstock.state import changes, memory_capture, memory_table
 from penstock.state.capture import StoredRows
 from penstock.state.memory_capture import MemoryCapture
 from penstock.state.memory_table import MemoryTable
+from penstock.state.restore_point import RestorePoint
 from penstock.state.table import TableSpec
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.string()), ("n", pa.int64()), ("s", pa.string())])
@@ -82,6 +83,7 @@ class CaptureMachine(RuleBasedStateMachine):
         self.model: dict[Key, Value] = {}
         self.past: dict[int, dict[Key, Value]] = {0: {}}
         self.captures: list[MemoryCapture] = []
+        self.kept: list[tuple[int, RestorePoint]] = []
 
     @rule(rows=st.dictionaries(keys, values, min_size=1, max_size=8))
     def write(self, rows: dict[Key, Value]) -> None:
@@ -119,6 +121,34 @@ class CaptureMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def forget(self, data: st.DataObject) -> None:
         data.draw(st.sampled_from(self.captures)).forget_before()
+
+    @precondition(lambda self: self.captures)
+    @rule(data=st.data())
+    def keep(self, data: st.DataObject) -> None:
+        capture = data.draw(st.sampled_from(self.captures))
+        self.captures.remove(capture)
+        point = capture.keep()
+        assert point is not None
+        self.kept.append((capture.serial, point))
+
+    @precondition(lambda self: self.kept)
+    @rule(data=st.data())
+    def let_go(self, data: st.DataObject) -> None:
+        one = data.draw(st.sampled_from(self.kept))
+        self.kept.remove(one)
+        one[1].release()
+
+    @precondition(lambda self: self.kept)
+    @rule(data=st.data())
+    def go_back(self, data: st.DataObject) -> None:
+        serial, point = data.draw(st.sampled_from(self.kept))
+        self.table.close()
+        table = point.go_back()
+        assert table is self.table
+        self.model = dict(self.past[serial])
+        self.past = {0: dict(self.model)}
+        self.captures, self.kept = [], []
+        assert len(table) == len(self.model)
 
     def teardown(self) -> None:
         changes._STAMPS = self.stamps
@@ -208,6 +238,41 @@ def test_changes_are_known_until_they_are_forgotten_or_too_many(monkeypatch: pyt
     latest = table.capture()
     assert latest.changed_since(latest.serial - 3) == 40
     assert latest.changed_since(latest.serial - 8) is None, "together more than the table has"
+
+
+def test_a_table_does_not_go_back_when_much_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changes, "_WORTH_KEEPING", 10)
+    table = MemoryTable(SPEC)
+    put(table, {(key, "t"): (key, "s") for key in range(100)})
+    early, late = table.capture().keep(), None
+    for step in range(3):
+        put(table, {(key, "t"): (step, "s") for key in range(6 * step, 6 * step + 6)})
+        late = late or table.capture().keep()
+    assert early is not None
+    assert late is not None
+    assert table._log.undo.count == 12
+    put(table, {(key, "t"): (9, "s") for key in range(30, 40)})
+    assert [early._kept.undo, late._kept.undo is None] == [None, False], "28 and 22 of 100 rows have changed since"
+    assert early.go_back() is None
+    again = late.go_back()
+    assert again is not None
+    assert base_of(again.capture()) == {(key, "t"): (0 if key < 6 else key, "s") for key in range(100)}
+
+
+def test_a_table_that_nobody_will_go_back_in_keeps_nothing() -> None:
+    table = MemoryTable(SPEC)
+    put(table, {(key, "t"): (key, "s") for key in range(100)})
+    point = table.capture().keep()
+    put(table, {(key, "t"): (0, "s") for key in range(10)})
+    assert table._log.undo.count == 10
+    put(table, {(key, "new"): (0, "s") for key in range(5000)})
+    assert table._log.undo.count < 10 + 128 * 4, "new keys need not be kept, but for those whose row is in an old slab"
+    assert point is not None
+    point.release()
+    point.release()
+    put(table, {(key, "t"): (0, "s") for key in range(10, 20)})
+    assert table._log.undo.count == 0
+    assert point.go_back() is None
 
 
 def test_captures_without_end_keep_little(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from penstock.state.restore_point import RestorePoint
+
 KEY_GROUP_COLUMN = "__key_group"
 """First column (int16, ascending) of every keyed state table in a snapshot."""
 
@@ -42,9 +44,9 @@ class TableCapture(ABC):
     on one other thread (at a time), while the table is in use: blocks of rows are copied out as they are asked for, and
     none of these calls keeps the table's owner waiting for longer than a few milliseconds.
 
-    Call order: ``base`` and ``delta`` any number of times, in any order; then ``release``, once. The captures of one
-    table may be outstanding several at a time, and released in any order. ``close`` of the table releases them all;
-    ``base`` and ``delta`` raise ``RuntimeError`` then.
+    Call order: ``base`` and ``delta`` any number of times, in any order; then ``keep`` or ``release``, once (a
+    ``release`` after ``keep`` does nothing). The captures of one table may be outstanding several at a time, and
+    released in any order. ``close`` of the table releases them all; ``base`` and ``delta`` raise ``RuntimeError`` then.
 
     Attributes:
         schema: ``stored_schema`` of the table.
@@ -81,6 +83,12 @@ class TableCapture(ABC):
     def forget_before(self) -> None:
         """No delta will be asked for since a capture older than this one, of this or any later capture: what only
         served these may go. May be called after ``release``, too."""
+
+    def keep(self) -> RestorePoint | None:
+        """Instead of ``release``: it is written, and the table shall be able to go back to this moment. None: the
+        backend cannot, and the capture is released."""
+        self.release()
+        return None
 
     @abstractmethod
     def release(self) -> None:

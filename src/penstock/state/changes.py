@@ -20,6 +20,7 @@ _WORTH_KEEPING = 1 << 16
 """So many changed rows are remembered however small the table is."""
 _MAX_INTERVALS = 1024
 """Captures since whom changes are remembered, if nobody says which ones will be asked for."""
+_WORTH_GOING_BACK = 4
 _STAMPS = 255
 
 
@@ -84,16 +85,31 @@ class Undo:
         self.count = stop
 
 
+@dataclass(eq=False)
+class Kept:
+    """A capture that the table may have to go back to.
+
+    Attributes:
+        undo: where its chain begins; None once it was given up.
+        entries: see ``ChangeLog``, when it was taken.
+    """
+
+    undo: Undo | None
+    entries: int
+
+
 class ChangeLog:
-    """Owned by the table's thread, but for ``release`` and ``forget_before``.
+    """Owned by the table's thread, but for ``release``, ``keep``, ``let_go`` and ``forget_before``.
 
     Changes are remembered since a capture as long as they may be asked for (``forget_before``) and are no more than the
-    table has rows; those between two captures only while they are less than half: beyond, a delta is not worth it.
+    table has rows; those between two captures only while they are less than half: beyond, a delta is not worth it. A
+    capture is kept until ``1 / _WORTH_GOING_BACK`` of the rows have changed: beyond, loading costs little more.
 
     Attributes:
         serial: of the newest capture.
         floor: changes are known since this capture, and every later one.
         undo: where entries go; see ``is_captured``.
+        entries: how many were added so far, to any.
         closed: the table was closed.
     """
 
@@ -105,8 +121,11 @@ class ChangeLog:
         self._changes: deque[Changes] = deque()
         self._open: Changes | None = Changes(0)
         self._outstanding = 0
+        self._kept: list[Kept] = []
+        self._captured_size = 0
         self.serial = 0
         self.floor = 0
+        self.entries = 0
         self.undo = self._new_undo()
         self.closed = False
 
@@ -116,21 +135,27 @@ class ChangeLog:
 
     @property
     def is_captured(self) -> bool:
-        """Whether some capture still has to be read: what rows held must be kept."""
-        return self._outstanding > 0
+        """Whether some capture still has to be read, or gone back to: what rows held must be kept."""
+        return self._outstanding > 0 or bool(self._kept)
 
     def touch(self, rows: Rows, table_rows: int) -> Rows:
-        """These rows (each named once) are about to change. Returns those of which this is the first time since the
-        newest capture."""
+        """These rows (each named once) are about to change. Returns those whose content captures need and do not have:
+        this is the first time since the newest capture, and there was a row of this number then."""
         stamps = self._stamps.data
         fresh: Rows = rows[stamps[rows] != self._stamp]
         stamps[fresh] = self._stamp
         if len(fresh) and self._open is not None:
             self._open.rows.append(fresh.astype(np.int32))
             self._count(len(fresh), table_rows)
-        if self.undo.count and not self.is_captured:
+        if self.is_captured:
+            needed: Rows = fresh[fresh < self._captured_size]
+            self.entries += len(needed)
+            self._keep_what_is_worth_it(table_rows)
+            if self.is_captured:
+                return needed
+        if self.undo.count:
             self.undo = self._new_undo()
-        return fresh
+        return fresh[:0]
 
     def remove(self, removed: Removed, table_rows: int) -> None:
         """These rows are about to be removed; ``touch`` came before."""
@@ -140,8 +165,10 @@ class ChangeLog:
             self._open.removed.append(removed)
             self._count(len(removed.rows), table_rows)
 
-    def capture(self) -> tuple[int, Undo, tuple[Changes, ...]]:
-        """A new capture: its serial, the beginning of its chain, and the changes before it that are known."""
+    def capture(self, size: int) -> tuple[int, Undo, tuple[Changes, ...]]:
+        """A new capture of the rows below ``size``: its serial, the beginning of its chain, and the changes before it
+        that are known."""
+        self._captured_size = size
         with self._lock:
             if self._open is not None:
                 self._changes.append(self._open)
@@ -162,6 +189,27 @@ class ChangeLog:
         """A capture need not be read any more."""
         with self._lock:
             self._outstanding -= 1
+
+    def keep(self, undo: Undo, entries: int) -> Kept:
+        """Instead of ``release``: the table shall be able to go back to a capture, given the beginning of its chain and
+        ``entries`` as they were then."""
+        kept = Kept(undo, entries)
+        with self._lock:
+            self._outstanding -= 1
+            self._kept.append(kept)
+        return kept
+
+    def let_go(self, kept: Kept) -> None:
+        """Nobody will go back there."""
+        with self._lock:
+            kept.undo = None
+            if kept in self._kept:
+                self._kept.remove(kept)
+
+    def _keep_what_is_worth_it(self, table_rows: int) -> None:
+        most = max(table_rows // _WORTH_GOING_BACK, _WORTH_KEEPING)
+        for kept in [kept for kept in list(self._kept) if self.entries - kept.entries > most]:
+            self.let_go(kept)
 
     def forget_before(self, serial: int) -> None:
         """Nobody will ask for changes since a capture before this one."""

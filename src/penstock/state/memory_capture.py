@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,11 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.state.capture import TableCapture, delta_schema, stored_schema
-from penstock.state.changes import ChangeLog, Changes, Undo
+from penstock.state.changes import ChangeLog, Changes, Kept, Undo
 from penstock.state.key_store import KeyStore
 from penstock.state.keys import group_rows
 from penstock.state.pages import Pages
-from penstock.state.table import TableSpec
+from penstock.state.restore_point import RestorePoint
+from penstock.state.table import KeyedTable, TableSpec
 from penstock.state.texts import is_text
 from penstock.state.value_columns import ValueColumns
 from penstock.state.vector import Rows, Vector, raw_dtype
@@ -60,6 +61,10 @@ class _FirstPlaces:
         places[rows[fresh]] = fresh + (self.count + 1)
         self.count += len(rows)
 
+    def named(self) -> Rows:
+        """All that are."""
+        return np.flatnonzero(self._places.data[: self._rows]) if self.count else np.zeros(0, np.int64)
+
     def find(self, rows: Rows) -> tuple[Rows, Rows]:
         """Positions of those rows that are named, and their places."""
         if not self.count:
@@ -69,16 +74,16 @@ class _FirstPlaces:
         return named, places[named] - 1
 
 
-class _PastRows:
-    """The rows below ``size`` as they were at a capture.
+class PastRows:
+    """The rows of a table as they were at a capture, when all had numbers below ``size``.
 
     Rows are copied as they are now, without keeping the table's thread from writing to them; only then it is asked
     which ones were written to since the capture. Whatever was copied of these is replaced by what was kept.
     """
 
     def __init__(self, columns: TableColumns, size: int, undo: Undo) -> None:
+        self.size = size
         self._columns = columns
-        self._size = size
         self._undo = undo
         self._chain: list[tuple[int, Undo]] = []  # beside the number of entries before
         self._seen = _FirstPlaces(size)
@@ -87,6 +92,11 @@ class _PastRows:
         self._removed_keys: list[list[pa.Array]] = []
         self._groups: Groups | None = None
 
+    def changed(self) -> Rows:
+        """The row numbers that were written to since."""
+        self._catch_up()
+        return self._seen.named()
+
     def groups(self) -> Groups:
         """The key group by row; -1 where there was none."""
         if self._groups is None:
@@ -94,16 +104,16 @@ class _PastRows:
         return self._groups
 
     def _past_groups(self) -> Groups:
-        groups = np.empty(self._size, np.int16)
-        for start in range(0, self._size, _CHUNK_ROWS):
-            stop = min(start + _CHUNK_ROWS, self._size)
+        groups = np.empty(self.size, np.int16)
+        for start in range(0, self.size, _CHUNK_ROWS):
+            stop = min(start + _CHUNK_ROWS, self.size)
             with self._columns.lock:
                 groups[start:stop] = self._columns.groups.data[start:stop]
         self._catch_up()
         for _, undo, entries in reversed(list(self._entries())):
             with self._columns.lock:
                 rows, old = undo.rows.data[:entries].copy(), undo.groups.data[:entries].copy()
-            kept = rows < self._size
+            kept = rows < self.size
             groups[rows[kept]] = old[kept]
         return groups
 
@@ -173,16 +183,48 @@ class _PastRows:
             yield before, undo, end - before
 
 
-class MemoryCapture(TableCapture):
-    """One moment of a ``MemoryTable``: rows that are written to afterwards are kept once, when that happens."""
+class MemoryRestorePoint(RestorePoint):
+    """The undo log from a capture on."""
 
-    def __init__(self, columns: TableColumns, log: ChangeLog, size: int, rows: int) -> None:
-        self.serial, undo, self._changes = log.capture()
+    def __init__(self, log: ChangeLog, kept: Kept, go_back: Callable[[Undo], KeyedTable]) -> None:
+        self._log = log
+        self._kept = kept
+        self._go_back = go_back
+
+    def go_back(self) -> KeyedTable | None:
+        undo = self._kept.undo
+        self.release()
+        return None if undo is None else self._go_back(undo)
+
+    def release(self) -> None:
+        self._log.let_go(self._kept)
+
+
+class MemoryCapture(TableCapture):
+    """One moment of a ``MemoryTable``: rows that are written to afterwards are kept once, when that happens.
+
+    Args:
+        size: all row numbers are below.
+        rows: how many there are.
+        go_back: makes the table what it was, given its past rows and how many there were.
+    """
+
+    def __init__(
+        self,
+        columns: TableColumns,
+        log: ChangeLog,
+        size: int,
+        rows: int,
+        go_back: Callable[[PastRows, int], KeyedTable],
+    ) -> None:
+        self._entries = log.entries
+        self.serial, self._undo, self._changes = log.capture(size)
         self.schema = stored_schema(columns.spec.schema)
         self.rows = rows
         self._spec = columns.spec
         self._log = log
-        self._past: _PastRows | None = _PastRows(columns, size, undo)
+        self._past: PastRows | None = PastRows(columns, size, self._undo)
+        self._go_back = lambda undo: go_back(PastRows(columns, size, undo), rows)
         row_bytes = columns.values.row_bytes + columns.keys.nbytes(size) // max(1, size)
         self._block_rows = max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // max(1, row_bytes)))
 
@@ -272,13 +314,24 @@ class MemoryCapture(TableCapture):
     def forget_before(self) -> None:
         self._log.forget_before(self.serial)
 
+    def keep(self) -> MemoryRestorePoint | None:
+        if self._past is None:
+            return None
+        kept = self._log.keep(self._undo, self._entries)
+        self._drop()
+        return MemoryRestorePoint(self._log, kept, self._go_back)
+
     def release(self) -> None:
         if self._past is not None:
-            self._past = None
-            self._changes = ()
             self._log.release()
+            self._drop()
 
-    def _open(self) -> _PastRows:
+    def _drop(self) -> None:
+        self._past = None
+        self._changes = ()
+        del self._undo
+
+    def _open(self) -> PastRows:
         if self._past is None or self._log.closed:
             raise RuntimeError("the table was closed, or the capture released")
         return self._past

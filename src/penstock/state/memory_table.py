@@ -20,7 +20,7 @@ from penstock.state.hashing import groups_of
 from penstock.state.index import HashIndex
 from penstock.state.key_store import U64, Keys, KeyStore
 from penstock.state.keys import group_rows, normalize_floats
-from penstock.state.memory_capture import MemoryCapture, TableColumns
+from penstock.state.memory_capture import MemoryCapture, PastRows, TableColumns
 from penstock.state.pages import Pages
 from penstock.state.row_numbers import RowNumbers
 from penstock.state.table import NO_ROW, KeyedTable, StateBackend, TableRows, TableSpec
@@ -181,10 +181,41 @@ class MemoryTable(KeyedTable):
                 yield self._read(found[step : step + at_once])
 
     def capture(self) -> MemoryCapture:
-        return MemoryCapture(self._columns, self._log, self._size, self._count)
+        return MemoryCapture(self._columns, self._log, self._size, self._count, self._go_back)
+
+    def _go_back(self, past: PastRows, count: int) -> MemoryTable:
+        """Become what it was again: rows that were written to since go, and what they held comes back."""
+        changed = past.changed()
+        groups = past.groups()[changed]
+        there, groups = changed[groups >= 0], groups[groups >= 0]
+        columns = past.arrays(there)
+        self._log = ChangeLog(self.spec.value_fields, self._lock)
+        self._log.reserve(self._size)
+        in_use = np.concatenate([changed, np.arange(past.size, self._size)])
+        self._empty(in_use[self._groups.data[in_use] >= 0])
+        self._put_back(there, groups, columns)
+        self._numbers.restart(past.size, np.flatnonzero(self._groups.data[: past.size] < 0))
+        assert self._count == count, f"{self._count} rows instead of {count}"
+        return self._began()
+
+    def _put_back(self, rows: Rows, groups: npt.NDArray[np.int16], columns: list[pa.Array]) -> None:
+        """Rows whose numbers are not in use, with their key and value columns."""
+        keys = self._keys.encode(columns[: self.spec.key_count], len(rows))
+        hashes, texts = self._keys.hashes_of(keys)
+        with self._lock:
+            self._keys.reserve(self._size, keys)
+        self._fill_in(rows, keys, texts, groups)
+        self._index.insert(rows, hashes)
+        self._values.put(rows, self._values.loaded(columns[self.spec.key_count :]), len(rows))
+
+    def _began(self) -> MemoryTable:
+        """What there is now is capture 0."""
+        self._log = ChangeLog(self.spec.value_fields, self._lock)
+        self._log.reserve(self._size)
+        self._may_have_marks = self.spec.marks
+        return self
 
     def load(self, pieces: Iterable[StoredRows]) -> None:
-        log, self._log = self._log, ChangeLog(self.spec.value_fields, self._lock)
         indexed = self._size
         for piece in pieces:
             groups = piece.batch.column(0).to_numpy()
@@ -197,9 +228,7 @@ class MemoryTable(KeyedTable):
             else:
                 self._load_base(groups, keys, values)
         self._index_rows(indexed)
-        log.reserve(self._size)
-        self._log = log
-        self._may_have_marks = self.spec.marks
+        self._began()
 
     def _load_delta(
         self, groups: npt.NDArray[np.int16], keys: list[pa.Array], values: list[pa.Array], deleted: pa.Array
@@ -309,21 +338,25 @@ class MemoryTable(KeyedTable):
 
     def _touch(self, rows: Rows) -> None:
         """These rows, each named once, are about to change: keep for captures what they hold."""
-        fresh = self._log.touch(rows, self._count)
-        if len(fresh) and self._log.is_captured:
-            self._log.undo.add(fresh, self._groups.data[fresh], self._values.take(fresh), self._lock)
+        needed = self._log.touch(rows, self._count)
+        if len(needed):
+            self._log.undo.add(needed, self._groups.data[needed], self._values.take(needed), self._lock)
 
     def _remove(self, rows: Rows, keys: Sequence[pa.Array]) -> None:
         """Remove rows, each named once; ``keys`` are theirs."""
         self._touch(rows)
         self._log.remove(Removed(rows.astype(np.int32), self._groups.data[rows], list(keys)), self._count)
+        self._empty(rows)
+        self._numbers.free(rows)
+
+    def _empty(self, rows: Rows) -> None:
+        """These rows, which are in use, are not any more."""
         self._index.remove(rows, self._keys.hashes(rows))
         self._keys.free(rows)
         self._values.forget(rows)
         if self.spec.marks:
             self._values.column(0).data[rows] = 0
         self._groups.data[rows] = -1
-        self._numbers.free(rows)
         self._count -= len(rows)
 
 

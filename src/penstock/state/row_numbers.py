@@ -31,6 +31,12 @@ class RowNumbers:
         """These rows were removed."""
         self._free.append(rows)
 
+    def restart(self, size: int, free: Rows) -> None:
+        """Numbers below ``size`` are in use, but for these."""
+        self.size = size
+        self._next[:] = self._end[:] = 0
+        self._free = [free] if len(free) else []
+
     def take(self, groups: npt.NDArray[np.int16]) -> Rows:
         """A row for each new key, given their key groups."""
         chosen, missing = [np.zeros(0, np.int64)], len(groups)

@@ -8,20 +8,19 @@ Runs are seeded: a failure comes again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import suppress
 from functools import partial
 from random import Random
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.state.capture import StoredRows
-from penstock.state.table import StateBackend
+from penstock.state.restore_point import RestorePoint
 from penstock.testing.failure import SimulationFailure
+from penstock.testing.table_kit_bench import CHECKS, Bench, Check, MakeBackend, about, check, edit, go_on, some_keys
 from penstock.testing.table_kit_data import (
     COUNT,
     KEY_KINDS,
@@ -34,58 +33,13 @@ from penstock.testing.table_kit_data import (
     Shape,
     micros,
 )
-from penstock.testing.table_kit_driver import LAST, Difference, Key, Moment, Rows, TableDriver, expect
-
-MakeBackend: TypeAlias = Callable[[], StateBackend]
+from penstock.testing.table_kit_driver import LAST, Difference, Moment, TableDriver, expect
 
 STEPS = 40
 SEEDS = 3
 """Runs of so many steps per shape: with a dozen keys each they meet most pairs of calls."""
 
 _LARGE_ROWS = 100_000
-
-
-@dataclass
-class Bench:
-    """What a check works with. ``restore_into``: makes the backend that captured content is loaded into."""
-
-    make_backend: MakeBackend
-    restore_into: MakeBackend
-    _opened: dict[MakeBackend, StateBackend] = field(default_factory=dict)
-    _tables: int = 0
-
-    def driver(self, shape: Shape) -> TableDriver:
-        return self._driver(self.make_backend, shape)
-
-    def loaded(self, pieces: Sequence[StoredRows], shape: Shape, rows: Rows, raw: dict[Key, Any]) -> TableDriver:
-        """A table of the other backend that these pieces were loaded into."""
-        driver = self._driver(self.restore_into, shape)
-        driver.load(pieces, rows, raw)
-        return driver
-
-    def _driver(self, make: MakeBackend, shape: Shape) -> TableDriver:
-        """A check's tables are all of one backend, which keeps them apart."""
-        if make not in self._opened:
-            self._opened[make] = make()
-        self._tables += 1
-        return TableDriver(self._opened[make].create_table(f"table {self._tables}", shape.spec), shape)
-
-    def close(self) -> None:
-        for backend in self._opened.values():
-            backend.close()
-        self._opened.clear()
-
-
-@dataclass(frozen=True)
-class Check:
-    """``meaning``: the sentence of the contract that it holds a backend to."""
-
-    name: str
-    meaning: str
-    run: Callable[[Bench], None]
-
-
-CHECKS: list[Check] = []
 
 
 def check_backend(make_backend: MakeBackend, restore_into: MakeBackend | None = None) -> None:
@@ -99,61 +53,28 @@ def check_backend(make_backend: MakeBackend, restore_into: MakeBackend | None = 
         SimulationFailure: the first check that fails, its meaning, and what differed.
         Exception: what the backend raised.
     """
-    for check in CHECKS:
-        run_check(check, make_backend, restore_into)
+    for one in CHECKS:
+        run_check(one, make_backend, restore_into)
 
 
-def run_check(check: Check, make_backend: MakeBackend, restore_into: MakeBackend | None = None) -> None:
+def run_check(one: Check, make_backend: MakeBackend, restore_into: MakeBackend | None = None) -> None:
     """One of ``CHECKS``; otherwise as ``check_backend``."""
     bench = Bench(make_backend, restore_into or make_backend)
     try:
-        check.run(bench)
+        one.run(bench)
     except Difference as difference:
-        raise SimulationFailure(f"{check.meaning}\n{difference}", check.name) from difference
+        raise SimulationFailure(f"{one.meaning}\n{difference}", one.name) from difference
     finally:
         bench.close()
-
-
-def _check(meaning: str) -> Callable[[Callable[[Bench], None]], Callable[[Bench], None]]:
-    """Make a function one of the ``CHECKS``, under its name."""
-
-    def register(run: Callable[[Bench], None]) -> Callable[[Bench], None]:
-        CHECKS.append(Check(run.__name__.replace("_", " "), meaning, run))
-        return run
-
-    return register
-
-
-@contextmanager
-def _about(what: str) -> Iterator[None]:
-    """Says in which of a check's cases it was."""
-    try:
-        yield
-    except Difference as difference:
-        raise Difference(f"{what}: {difference}") from difference
-    except Exception as error:
-        error.add_note(f"state table kit: {what}")
-        raise
-
-
-def _some_keys(shape: Shape, random: Random, most: int = 6) -> list[tuple[Any, ...]]:
-    return [shape.key(random) for _ in range(random.randint(1, most))]
-
-
-def _edit(driver: TableDriver, keys: list[tuple[Any, ...]], random: Random) -> None:
-    """All value columns at times, some at others."""
-    every = range(len(driver.shape.values))
-    columns = [column for column in every if random.random() < 0.8]
-    driver.edit(keys, [driver.shape.value(random) for _ in keys], columns)
 
 
 # -- one table, call by call ------------------------------------------------------------------------------------------
 
 
-@_check("an empty table has nothing to find, take, scan, capture or remove")
+@check("an empty table has nothing to find, take, scan, capture or remove")
 def an_empty_table(bench: Bench) -> None:
     for shape in SHAPES:
-        with _about(shape.name):
+        with about(shape.name):
             driver = bench.driver(shape)
             driver.find([shape.key(Random(1))])
             driver.remove([shape.key(Random(1))])
@@ -169,10 +90,10 @@ def an_empty_table(bench: Bench) -> None:
             driver.scan(10)
 
 
-@_check("keys are equal in Spark's sense, different ones have rows of their own, and they come back normalised")
+@check("keys are equal in Spark's sense, different ones have rows of their own, and they come back normalised")
 def keys_of_every_type(bench: Bench) -> None:
     for name, kind in KEY_KINDS.items():
-        with _about(f"key {name}"):
+        with about(f"key {name}"):
             shape = Shape(name, (kind,), (COUNT,))
             driver = bench.driver(shape)
             keys = [(None,), *((value,) for value in kind.values)]
@@ -185,10 +106,10 @@ def keys_of_every_type(bench: Bench) -> None:
             driver.scan(100)
 
 
-@_check("values of every type are what was written, found, scanned, captured and loaded")
+@check("values of every type are what was written, found, scanned, captured and loaded")
 def values_of_every_type(bench: Bench) -> None:
     for name, kind in VALUE_KINDS.items():
-        with _about(f"value {name}"):
+        with about(f"value {name}"):
             values = [(None,), *((value,) for value in kind.values)]
             numbers = Kind(pa.int64(), tuple(range(len(values))))
             shape = Shape(name, (numbers,), (kind,))
@@ -207,7 +128,7 @@ def values_of_every_type(bench: Bench) -> None:
             driver.check_base(driver.capture())
 
 
-@_check("the same key several times in a batch is one row, and of a batch's rows each key's is the same")
+@check("the same key several times in a batch is one row, and of a batch's rows each key's is the same")
 def repeated_keys(bench: Bench) -> None:
     driver = bench.driver(PLAIN)
     keys: list[tuple[Any, ...]] = [(1, "a"), (2, "a"), (1, "a"), (1, None), (2, "a"), (1, "a")]
@@ -222,7 +143,7 @@ def repeated_keys(bench: Bench) -> None:
     driver.scan(10)
 
 
-@_check("an edit that ends by an exception leaves the rows of other keys as they were, and the table of use")
+@check("an edit that ends by an exception leaves the rows of other keys as they were, and the table of use")
 def an_edit_that_fails(bench: Bench) -> None:
     driver = bench.driver(PLAIN)
     driver.edit([(1, "a"), (2, "b")], [(1, "x"), (2, "y")], [0, 1])
@@ -235,15 +156,15 @@ def an_edit_that_fails(bench: Bench) -> None:
     driver.check_base(driver.capture())
 
 
-@_check("rows that are due are gone when they are yielded, come by their time, in steps, and nulls are never due")
+@check("rows that are due are gone when they are yielded, come by their time, in steps, and nulls are never due")
 def taking_what_is_due(bench: Bench) -> None:
     for shape in [shape for shape in SHAPES if shape.event_time is not None]:
         for seed in range(SEEDS):
-            with _about(f"{shape.name}, seed {seed}"):
+            with about(f"{shape.name}, seed {seed}"):
                 random = Random(seed)
                 driver = bench.driver(shape)
                 for _ in range(8):
-                    _edit(driver, _some_keys(shape, random, 20), random)
+                    edit(driver, some_keys(shape, random, 20), random)
                     until_us = micros(random.choice(TIMES.values)) + random.choice((-1, 0, 4_999_999))
                     moments = [driver.capture()]
                     for _ in driver.take_due(until_us, random.choice((1, 2, 100))):
@@ -252,22 +173,22 @@ def taking_what_is_due(bench: Bench) -> None:
                     for moment in moments:
                         driver.check_base(moment)
                         moment.capture.release()
-                    driver.find(_some_keys(shape, random))
+                    driver.find(some_keys(shape, random))
                 expect(list(driver.take_due(-(2**63), 10)), [], "take_due long before the first")
                 list(driver.take_due(2**63 - 1, 7))
                 driver.scan(10)
 
 
-@_check("edit marks, taking and clearing clear, and what was cleared is in the next delta")
+@check("edit marks, taking and clearing clear, and what was cleared is in the next delta")
 def marks_come_and_go(bench: Bench) -> None:
     for shape in [shape for shape in SHAPES if shape.marks]:
-        with _about(shape.name):
+        with about(shape.name):
             random = Random(1)
             driver = bench.driver(shape)
             before: Moment | None = None
             for number in range(12):
                 if number % 3:
-                    _edit(driver, _some_keys(shape, random), random)
+                    edit(driver, some_keys(shape, random), random)
                 if number % 4 == 1:
                     list(driver.take_marked(random.choice((1, 100))))
                 elif number % 4 == 3:
@@ -280,13 +201,13 @@ def marks_come_and_go(bench: Bench) -> None:
                 before = moment
 
 
-@_check("a scan of some key groups gives the rows of these")
+@check("a scan of some key groups gives the rows of these")
 def scanning_some_key_groups(bench: Bench) -> None:
     for shape in SHAPES[:7]:
-        with _about(shape.name):
+        with about(shape.name):
             random = Random(1)
             driver = bench.driver(shape)
-            _edit(driver, _some_keys(shape, random, 60), random)
+            edit(driver, some_keys(shape, random, 60), random)
             for first, last in ((0, LAST), (0, 0), (3, 9), (LAST, LAST)):
                 driver.scan(random.choice((1, 3, 100)), first, last)
 
@@ -294,15 +215,15 @@ def scanning_some_key_groups(bench: Bench) -> None:
 # -- captures ---------------------------------------------------------------------------------------------------------
 
 
-@_check("captures show their own moment, whole or in part, while the table goes on, and in whatever order they go")
+@check("captures show their own moment, whole or in part, while the table goes on, and in whatever order they go")
 def captures_keep_their_moment(bench: Bench) -> None:
     for shape in SHAPES:
-        with _about(shape.name):
+        with about(shape.name):
             random = Random(1)
             driver = bench.driver(shape)
             moments: list[Moment] = []
             for _ in range(12):
-                _edit(driver, _some_keys(shape, random), random)
+                edit(driver, some_keys(shape, random), random)
                 if driver.rows:
                     driver.remove(driver.present(random, 2))
                 moments.append(driver.capture())
@@ -315,16 +236,16 @@ def captures_keep_their_moment(bench: Bench) -> None:
                 expect([m.capture.serial for m in moments], sorted({m.capture.serial for m in moments}), "serials rise")
 
 
-@_check("a delta since any remembered capture leads from its base to the later one's, key groups alone as well")
+@check("a delta since any remembered capture leads from its base to the later one's, key groups alone as well")
 def deltas_lead_from_base_to_base(bench: Bench) -> None:
     for shape in SHAPES:
-        with _about(shape.name):
+        with about(shape.name):
             random = Random(2)
             driver = bench.driver(shape)
             moments: list[Moment] = []
             for _ in range(8):
                 for _ in range(random.randint(0, 3)):
-                    _edit(driver, _some_keys(shape, random), random)
+                    edit(driver, some_keys(shape, random), random)
                     if driver.rows and random.random() < 0.5:
                         driver.remove(driver.present(random, 3))
                 moments.append(driver.capture())
@@ -335,7 +256,7 @@ def deltas_lead_from_base_to_base(bench: Bench) -> None:
                     driver.check_delta(earlier, later, first, random.randint(first, LAST))
 
 
-@_check("a few changes to many rows are told as a delta, and forgetting older captures leaves newer deltas whole")
+@check("a few changes to many rows are told as a delta, and forgetting older captures leaves newer deltas whole")
 def small_deltas_are_told(bench: Bench) -> None:
     driver = bench.driver(LARGE)
     keys = [(number, f"key {number}") for number in range(2000)]
@@ -361,7 +282,7 @@ def small_deltas_are_told(bench: Bench) -> None:
     driver.check_base(last)
 
 
-@_check("what was captured is read on another thread while the table is written to, and shows its moment")
+@check("what was captured is read on another thread while the table is written to, and shows its moment")
 def captures_are_read_on_another_thread(bench: Bench) -> None:
     with ThreadPoolExecutor(1) as other:
         random = Random(3)
@@ -386,11 +307,11 @@ def _readers(driver: TableDriver, before: Moment, moment: Moment) -> tuple[Calla
     return (lambda: driver.check_base(moment), lambda: driver.check_delta(before, moment))
 
 
-@_check("closing a table gives up its captures: reading one raises RuntimeError, and closing again does nothing")
+@check("closing a table gives up its captures: reading one raises RuntimeError, and closing again does nothing")
 def closing_with_captures(bench: Bench) -> None:
     driver = bench.driver(PLAIN)
     random = Random(1)
-    _edit(driver, _some_keys(PLAIN, random, 50), random)
+    edit(driver, some_keys(PLAIN, random, 50), random)
     capture, begun = driver.capture().capture, driver.capture().capture
     next(begun.base(0, LAST))
     driver.table.close()
@@ -407,66 +328,98 @@ def closing_with_captures(bench: Bench) -> None:
 # -- loading ----------------------------------------------------------------------------------------------------------
 
 
-@_check("a base and the deltas after it, loaded, make the table as it was at the last of them, ready to go on")
+@check("a base and the deltas after it, loaded, make the table as it was at the last of them, ready to go on")
 def loading_bases_and_deltas(bench: Bench) -> None:
     for shape in SHAPES:
-        with _about(shape.name):
+        with about(shape.name):
             random = Random(4)
             driver = bench.driver(shape)
-            _edit(driver, _some_keys(shape, random, 30), random)
+            edit(driver, some_keys(shape, random, 30), random)
             moment = driver.capture()
             pieces = driver.check_base(moment)
             for _ in range(3):
-                _edit(driver, _some_keys(shape, random), random)
+                edit(driver, some_keys(shape, random), random)
                 driver.remove(driver.present(random, 2))
                 if shape.marks:
                     list(driver.take_marked(3))
                 before, moment = moment, driver.capture()
                 delta = driver.check_delta(before, moment)
                 pieces = driver.check_base(moment) if delta is None else [*pieces, *delta]
-            _go_on(bench.loaded(pieces, shape, moment.rows, driver.known_keys()), random)
+            go_on(bench.loaded(pieces, shape, moment.rows, driver.known_keys()), random)
 
 
-def _go_on(driver: TableDriver, random: Random) -> None:
-    """A loaded table is like any other."""
-    shape = driver.shape
-    driver.scan(3)
-    driver.find(_some_keys(shape, random))
-    _edit(driver, _some_keys(shape, random), random)
-    if driver.rows:
-        driver.remove(driver.present(random, 1))
-    if shape.marks:
-        list(driver.take_marked(2))
-    moment = driver.capture()
-    driver.check_base(moment)
-    driver.check_delta(None, moment)
-    if shape.event_time is not None:
-        list(driver.take_due(micros(TIMES.values[6]), 3))
-        list(driver.take_due(2**63 - 1, 3))
-    driver.scan(3)
-
-
-@_check("bases of disjoint key groups, from several tables, are loaded one after the other")
+@check("bases of disjoint key groups, from several tables, are loaded one after the other")
 def loading_several_bases(bench: Bench) -> None:
     for shape in SHAPES[:7]:
-        with _about(shape.name):
+        with about(shape.name):
             random = Random(5)
             driver = bench.driver(shape)
-            _edit(driver, _some_keys(shape, random, 60), random)
+            edit(driver, some_keys(shape, random, 60), random)
             moment = driver.capture()
             cut = LAST // 2
             pieces = [*driver.check_base(moment, cut + 1, LAST), *driver.check_base(moment, 0, cut)]
-            _go_on(bench.loaded(pieces, shape, moment.rows, driver.known_keys()), random)
+            go_on(bench.loaded(pieces, shape, moment.rows, driver.known_keys()), random)
+
+
+# -- going back -------------------------------------------------------------------------------------------------------
+
+
+@check("a table that can go back to a capture is what it was then, whatever came after, and begins there anew")
+def going_back(bench: Bench) -> None:
+    for shape in SHAPES:
+        for seed in range(SEEDS):
+            with about(f"{shape.name}, seed {seed}"):
+                random = Random(seed)
+                driver = bench.driver(shape)
+                edit(driver, some_keys(shape, random, 30), random)
+                for _ in range(4):
+                    if not _went_back(driver, random):
+                        break
+                    go_on(driver, random)
+
+
+def _went_back(driver: TableDriver, random: Random) -> bool:
+    """To one of several moments; False if the backend keeps none."""
+    kept: list[tuple[Moment, RestorePoint]] = []
+    for _ in range(random.randint(1, 4)):
+        moment = driver.capture()
+        _change_something(driver, random)
+        driver.check_base(moment)
+        point = moment.capture.keep()
+        if point is None:
+            return False
+        kept.append((moment, point))
+        for _ in range(random.randint(0, 3)):
+            _change_something(driver, random)
+    moment, chosen = random.choice(kept)
+    for _, point in kept:
+        if point is not chosen:
+            point.release()
+    driver.table.close()
+    driver.go_back(chosen, moment)
+    return True
+
+
+def _change_something(driver: TableDriver, random: Random) -> None:
+    shape = driver.shape
+    edit(driver, some_keys(shape, random), random)
+    driver.remove(some_keys(shape, random) + driver.present(random, 3))
+    if shape.marks and random.random() < 0.3:
+        list(driver.take_marked(3))
+    if shape.event_time is not None and random.random() < 0.3:
+        list(driver.take_due(micros(random.choice(TIMES.values)), 3))
+    if random.random() < 0.5:
+        edit(driver, some_keys(shape, random, 12), random)
 
 
 # -- everything -------------------------------------------------------------------------------------------------------
 
 
-@_check("after any sequence of calls the table is what the dict is")
+@check("after any sequence of calls the table is what the dict is")
 def any_sequence_of_calls(bench: Bench) -> None:
     for shape in SHAPES:
         for seed in range(SEEDS):
-            with _about(f"{shape.name}, seed {seed}"):
+            with about(f"{shape.name}, seed {seed}"):
                 _AnySequence(bench, shape, Random(seed)).run()
 
 
@@ -493,13 +446,13 @@ class _AnySequence:
         self._driver.table.close()
 
     def _edit(self) -> None:
-        _edit(self._driver, _some_keys(self._shape, self._random), self._random)
+        edit(self._driver, some_keys(self._shape, self._random), self._random)
 
     def _remove(self) -> None:
-        self._driver.remove(_some_keys(self._shape, self._random) + self._driver.present(self._random, 2))
+        self._driver.remove(some_keys(self._shape, self._random) + self._driver.present(self._random, 2))
 
     def _find(self) -> None:
-        self._driver.find(_some_keys(self._shape, self._random))
+        self._driver.find(some_keys(self._shape, self._random))
 
     def _scan(self) -> None:
         self._driver.scan(self._random.choice((1, 4, 100)))
@@ -547,7 +500,7 @@ class _AnySequence:
         self._moments.clear()
 
 
-@_check("a hundred thousand rows in one edit are a hundred thousand rows; they count up, and go")
+@check("a hundred thousand rows in one edit are a hundred thousand rows; they count up, and go")
 def many_rows_at_once(bench: Bench) -> None:
     table = bench.driver(LARGE).table
     numbers = np.random.default_rng(1).permutation(_LARGE_ROWS)

@@ -13,6 +13,7 @@ import pyarrow as pa
 from penstock.state.capture import StoredRows, TableCapture, delta_schema, stored_schema
 from penstock.state.hashing import groups_of
 from penstock.state.keys import normalize_floats
+from penstock.state.restore_point import RestorePoint
 from penstock.state.table import KeyedTable, TableRows
 from penstock.testing.table_kit_data import MAX_PARALLELISM, Frozen, Shape, arrays, freeze, frozen_rows, micros
 
@@ -152,6 +153,15 @@ class TableDriver:
         """Into the table, which is new. ``rows``: what they hold."""
         self.table.load(pieces)
         self.rows, self.start, self._raw = dict(rows), dict(rows), dict(raw)
+
+    def go_back(self, point: RestorePoint, moment: Moment) -> None:
+        """To a moment of which little has changed since."""
+        table = point.go_back()
+        if table is None:
+            raise Difference(f"the table does not go back to capture {moment.capture.serial}, which it kept")
+        self.table = table
+        self.rows, self.start = dict(moment.rows), dict(moment.rows)
+        self.scan(100)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
