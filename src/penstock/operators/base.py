@@ -15,13 +15,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
 from penstock.errors import ProtocolViolation
 from penstock.state.capture import StoredRows, TableCapture
-from penstock.state.table import StateBackend
+from penstock.state.table import KeyedTable, StateBackend, TableSpec
 
 if TYPE_CHECKING:
     Plain: TypeAlias = bool | int | float | str | list["Plain"] | dict[str, "Plain"] | None
@@ -87,6 +87,16 @@ class ScalarPart:
     scalars: Mapping[str, Plain]
 
 
+class LocalCopy(Protocol):
+    """A table that may still be in this process's memory as it was stored, and is to stay there for the next time."""
+
+    def take(self, spec: TableSpec) -> KeyedTable | None:
+        """The table, if it is there; once."""
+
+    def begin(self, table: KeyedTable) -> None:
+        """This one holds what was stored, wherever it came from."""
+
+
 @dataclass(frozen=True)
 class RestoredState:
     """What one subtask of an operator starts from.
@@ -97,11 +107,27 @@ class RestoredState:
         parts: scalars of the subtasks of the snapshot whose successor this one is; several, or none, if the
             parallelism was another one.
         rescaled: it was.
+        local: tables, by name, that need not be loaded from their pieces.
     """
 
     tables: Mapping[str, Iterable[StoredRows]] = field(default_factory=dict)
     parts: Sequence[ScalarPart] = ()
     rescaled: bool = False
+    local: Mapping[str, LocalCopy] = field(default_factory=dict)
+
+    def fill(self, name: str, empty: KeyedTable) -> KeyedTable:
+        """A table as it was stored: ``empty``, loaded, or another one in its place, which is then closed. To be called
+        once, before anything else is done with the table."""
+        local = self.local.get(name)
+        table = None if local is None else local.take(empty.spec)
+        if table is None:
+            table = empty
+            table.load(self.tables.get(name, ()))
+        else:
+            empty.close()
+        if local is not None:
+            local.begin(table)
+        return table
 
     @property
     def scalars(self) -> Mapping[str, Plain]:

@@ -211,7 +211,7 @@ class FinalAggregateOperator(Operator):
     def restore(self, state: RestoredState) -> None:
         """The watermark itself is not stored: ``advance`` is called with the restored one before any input."""
         if TABLE in state.tables:
-            self._table.load(state.tables[TABLE])
+            self._table = state.fill(TABLE, self._table)
         for part in state.parts:
             self._closed.restore(part.scalars.get(CLOSED, []), part.first, part.last)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from penstock.config import Options
 from penstock.graph.model import JobGraph
@@ -84,6 +85,7 @@ class Attempt:
         self._job_done_s: float | None = None
         self._cancelled = False
         self._heard_s: dict[int, float] = {}
+        self._seats: list[int] = list(range(self._parallelism))
         self.registered: dict[int, Register] = {}
         self.running: set[int] = set()
         self._gone: set[int] = set()
@@ -115,13 +117,23 @@ class Attempt:
     def heard(self, slot: int, now_s: float) -> None:
         self._heard_s[slot] = now_s
 
-    def register(self, slot: int, message: Register) -> None:
-        """When the last one is here, all are told where the others are and what to restore."""
-        self.registered[slot] = message
-        if self.complete:
-            peers = peers_of(self.registered)
-            for index in range(self._parallelism):
-                self.send(index, Deploy(peers, self._ready.slots[index], self._ready.checkpoint))
+    def slot_of(self, seat: int) -> int:
+        """Which slot a task is; its own number until all have registered."""
+        return self._seats.index(seat)
+
+    def register(self, seat: int, message: Register) -> bool:
+        """When the last one is here, all are told who they are, where the others are, and what to restore: True. A
+        worker that remembers a slot's tables becomes that slot again."""
+        self.registered[seat] = message
+        if not self.complete:
+            return False
+        self._seats = seats_of([self.registered[seat].remembers for seat in range(self._parallelism)])
+        self.registered = {slot: self.registered[seat] for slot, seat in enumerate(self._seats)}
+        self._heard_s = {slot: self._heard_s[seat] for slot, seat in enumerate(self._seats)}
+        peers = peers_of(self.registered)
+        for slot in range(self._parallelism):
+            self.send(slot, Deploy(slot, peers, self._ready.slots[slot], self._ready.checkpoint))
+        return True
 
     def run(self, slot: int) -> bool:
         """A slot runs; True when all do."""
@@ -181,11 +193,11 @@ class Attempt:
     # -- what slots are told --------------------------------------------------------------------------------------
 
     def send(self, slot: int, message: ToSlot) -> None:
-        self._server.send(slot, message)
+        self._server.send(self._seats[slot], message)
 
     def broadcast(self, message: ToSlot) -> None:
         for slot in range(self._parallelism):
-            self._server.send(slot, message)
+            self.send(slot, message)
 
     def tell(self, output: w.Output) -> None:
         """What the brain has for slots, as messages; anything else is for nobody here."""
@@ -238,3 +250,15 @@ class Attempt:
 
     def cancel(self) -> None:
         self._job.cancel()
+
+
+def seats_of(remembered: Sequence[Sequence[int]]) -> list[int]:
+    """The seat of every slot, given which slots each seat remembers: theirs as far as it goes, then those of the same
+    number, then any."""
+    seats: dict[int, int] = {}
+    count = len(remembered)
+    wishes = [(slot, seat) for seat, slots in enumerate(remembered) for slot in slots if slot < count]
+    for slot, seat in [*wishes, *((n, n) for n in range(count)), *product(range(count), range(count))]:
+        if slot not in seats and seat not in seats.values():
+            seats[slot] = seat
+    return [seats[slot] for slot in range(count)]

@@ -283,7 +283,8 @@ class CoordinatorService:
             case SlotSaid() if self._attempt is not None and event.generation == self._attempt.generation:
                 self._slot_said(self._attempt, event)
             case SlotLost() if self._attempt is not None and event.generation == self._attempt.generation:
-                text = f"{self._attempt.describe(event.slot)} was lost: {event.reason}"
+                slot = self._attempt.slot_of(event.seat)
+                text = f"{self._attempt.describe(slot)} was lost: {event.reason}"
                 self._generation_failed(Failure("lost", "", text), None)
             case SlotSaid() | SlotLost():
                 log.debug("%s is of a Generation that is over", event)
@@ -304,14 +305,14 @@ class CoordinatorService:
     # -- what slots say -------------------------------------------------------------------------------------------
 
     def _slot_said(self, attempt: Attempt, said: SlotSaid) -> None:
-        slot, generation, message = said.slot, said.generation, said.message
+        slot, generation, message = attempt.slot_of(said.seat), said.generation, said.message
         attempt.heard(slot, time.monotonic())
         match message:
             case Register():
-                self._figures.registered(message)
-                attempt.register(slot, message)
-            case Running():
-                self._figures.slot_runs(slot)
+                if attempt.register(slot, message):
+                    self._figures.registered(attempt.registered)
+            case Running(kept_tables=kept):
+                self._figures.slot_runs(slot, kept)
                 if attempt.run(slot):
                     self._figures.all_run(attempt.inflight_rows)
                     self._scaling.runs(attempt)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from penstock.graph.model import JobGraph
@@ -91,13 +91,15 @@ class Figures:
             self._committed_epoch = max(self._committed_epoch, committed_epoch)
             self._amend_restart(generation=generation, restored_from="" if restored is None else restored.id)
 
-    def registered(self, message: Register) -> None:
+    def registered(self, slots: Mapping[int, Register]) -> None:
+        """All of them, and which one each is."""
         with self._lock:
-            self._slots[message.slot] = SlotView(message.slot, message.data_host, message.pid, False)
+            for slot, message in slots.items():
+                self._slots[slot] = SlotView(slot, message.data_host, message.pid, False)
 
-    def slot_runs(self, slot: int) -> None:
+    def slot_runs(self, slot: int, kept_tables: int) -> None:
         with self._lock:
-            self._slots[slot] = replace(self._slots[slot], running=True)
+            self._slots[slot] = replace(self._slots[slot], running=True, kept_tables=kept_tables)
 
     def all_run(self, inflight_rows: int) -> None:
         with self._lock:

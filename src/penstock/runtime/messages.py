@@ -9,21 +9,25 @@ from penstock.snapshot.model import SlotManifest, SubtaskManifest
 
 
 class Register(msgspec.Struct, frozen=True, tag=True):
-    """Slot -> driver, first: ready to be deployed. The link was authenticated before."""
+    """Slot -> driver, first: ready to be deployed. The link was authenticated before. ``seat``: the number of the task;
+    which slot it is comes with ``Deploy``. ``remembers``: the slots whose tables are still in its memory."""
 
-    slot: int
+    seat: int
     generation: int
     version: str
     pid: int
     data_host: str
     data_port: int
+    remembers: list[int] = []
 
 
 class Running(msgspec.Struct, frozen=True, tag=True):
-    """All subtasks run: state is restored, ``inflight_rows`` rows of in-flight data are left to be replayed."""
+    """All subtasks run: state is restored, ``kept_tables`` of it from memory; ``inflight_rows`` rows of in-flight data
+    are left to be replayed."""
 
     slot: int
     inflight_rows: int = 0
+    kept_tables: int = 0
 
 
 class CheckpointAck(msgspec.Struct, frozen=True, tag=True):
@@ -101,9 +105,10 @@ class Stopped(msgspec.Struct, frozen=True, tag=True):
 
 
 class Deploy(msgspec.Struct, frozen=True, tag=True):
-    """Driver -> slot once all registered: peers (host, port) by slot index and what to restore (empty: first start), of
-    which snapshot (0)."""
+    """Driver -> slot once all registered: which slot it is, its peers (host, port) by slot, and what to restore (empty:
+    first start), of which snapshot (0)."""
 
+    slot: int
     peers: list[tuple[str, int]]
     subtasks: list[SubtaskManifest]
     restored: int = 0

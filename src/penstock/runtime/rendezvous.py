@@ -20,10 +20,10 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class SlotSaid:
-    """A registered slot sent a message; its ``Register`` is the first."""
+    """A registered slot sent a message; its ``Register`` is the first. ``seat``: the number of its task."""
 
     generation: int
-    slot: int
+    seat: int
     message: ToDriver
 
 
@@ -32,18 +32,19 @@ class SlotLost:
     """The link of a registered slot is gone."""
 
     generation: int
-    slot: int
+    seat: int
     reason: str
 
 
 @dataclass
-class _Slot:
+class _Seat:
     link: Link
     registered: bool = False
 
 
 class ControlServer:
-    """Listens from its creation on.
+    """Listens from its creation on. Knows tasks by their number, a *seat*: which slot takes it is decided when all are
+    there.
 
     Args:
         host: what it binds to.
@@ -67,15 +68,15 @@ class ControlServer:
         self._generation = generation
         self._parallelism = parallelism
         self._on_event = on_event
-        self._slots: dict[int, _Slot] = {}
+        self._seats: dict[int, _Seat] = {}
         self._closed = False
         self._listener = Listener(loop, host, ports)
         self.port = self._listener.port
         self._listener.accept(self._accept)
 
-    def send(self, slot: int, message: ToSlot) -> None:
+    def send(self, seat: int, message: ToSlot) -> None:
         """From any thread; lost silently if the slot is gone (``SlotLost`` tells)."""
-        known = self._slots.get(slot)
+        known = self._seats.get(seat)
         if known is not None:
             send(known.link, message)
 
@@ -86,34 +87,34 @@ class ControlServer:
     def _close(self) -> None:
         self._closed = True
         self._listener.close()
-        for slot in self._slots.values():
-            slot.link.close()
+        for seat in self._seats.values():
+            seat.link.close()
 
     def _accept(self, sock: socket.socket) -> Link:
         def opened(link: Link, identity: Identity) -> None:
-            if not 0 <= identity.slot < self._parallelism or identity.slot in self._slots:
+            if not 0 <= identity.slot < self._parallelism or identity.slot in self._seats:
                 raise GenerationFailed(f"slot {identity.slot} is registered already, or does not exist")
-            self._slots[identity.slot] = _Slot(link)
+            self._seats[identity.slot] = _Seat(link)
             link.on_message = lambda message: self._message(identity.slot, message)
 
         handshake = ServerHandshake(self._secret, "control", self._generation, nonce())
         return Link(self._loop, sock, handshake, opened, lambda message: None, self._link_closed)
 
-    def _message(self, slot: int, message: Message) -> None:
+    def _message(self, seat: int, message: Message) -> None:
         decoded = read_from_slot(message)
-        known = self._slots[slot]
+        known = self._seats[seat]
         if not known.registered and not isinstance(decoded, Register):
-            raise GenerationFailed(f"slot {slot} sent {type(decoded).__name__} before it registered")
+            raise GenerationFailed(f"slot {seat} sent {type(decoded).__name__} before it registered")
         known.registered = True
         if not self._closed:
-            self._on_event(SlotSaid(self._generation, slot, decoded))
+            self._on_event(SlotSaid(self._generation, seat, decoded))
 
     def _link_closed(self, link: Link, error: PenstockError | None) -> None:
-        slot = next((index for index, known in self._slots.items() if known.link is link), None)
-        if slot is None:
+        seat = next((number for number, known in self._seats.items() if known.link is link), None)
+        if seat is None:
             log.warning("a connection to the control port was refused: %s", error)
         elif not self._closed:
-            self._on_event(SlotLost(self._generation, slot, str(error)))
+            self._on_event(SlotLost(self._generation, seat, str(error)))
 
 
 def peers_of(registered: Mapping[int, Register]) -> list[tuple[str, int]]:

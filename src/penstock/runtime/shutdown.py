@@ -28,8 +28,8 @@ def await_goodbyes(attempt: Attempt, next_event: Callable[[], object], other: Ca
     deadline = time.monotonic() + STOP_TIMEOUT_S
     while not attempt.all_gone and time.monotonic() < deadline:
         match next_event():
-            case SlotSaid(_, slot, Stopped()) | SlotLost(_, slot, _):
-                attempt.gone(slot)
+            case SlotSaid(_, seat, Stopped()) | SlotLost(_, seat, _):
+                attempt.gone(attempt.slot_of(seat))
             case event if event is not None:
                 other(event)
 

@@ -32,7 +32,8 @@ from penstock.connectors.pump import left_behind
 from penstock.errors import DataError, FunctionError, GenerationFailed, PenstockError
 from penstock.graph.model import Vertex
 from penstock.ids import SubtaskId
-from penstock.logs import about, get_logger, log_to_stderr
+from penstock.logs import about, get_logger, log_to_stderr, now_about
+from penstock.runtime import worker_memory
 from penstock.runtime.control import read_from_driver, send
 from penstock.runtime.handshake import ClientHandshake, Identity, ServerHandshake
 from penstock.runtime.launching import SlotTask
@@ -57,9 +58,12 @@ from penstock.runtime.transport import IoLoop, Link, Listener, connect
 from penstock.runtime.uploads import Uploader
 from penstock.runtime.wire import PROTOCOL_VERSION, Message
 from penstock.snapshot.capture_queue import CaptureLimits
+from penstock.snapshot.kept_tables import KeptTables, LocalTables
 from penstock.snapshot.model import SubtaskManifest
 from penstock.snapshot.restore import load_restore
+from penstock.snapshot.state_index import TableId
 from penstock.snapshot.store import LocalStore
+from penstock.state.restore_point import RestorePoint
 
 log = get_logger(__name__)
 
@@ -112,11 +116,12 @@ class _Ended(Exception):
         self.farewell = farewell
 
 
-def slot_main(index: int, task: SlotTask, *, own_process: bool, host: str | None = None) -> None:
-    """Run slot ``index`` until the driver stops it, its links break or a subtask fails. Failures are reported to the
-    driver, not raised.
+def slot_main(seat: int, task: SlotTask, *, own_process: bool, host: str | None = None) -> None:
+    """Run a slot until the driver stops it, its links break or a subtask fails. Failures are reported to the driver,
+    not raised.
 
     Args:
+        seat: the number of the task, from 0 on; which slot it is the driver says.
         own_process: threads that do not stop end the process by ``os._exit``; otherwise they are only logged.
         host: where other slots reach this one; by default the address that the driver is reached from.
 
@@ -125,11 +130,11 @@ def slot_main(index: int, task: SlotTask, *, own_process: bool, host: str | None
     """
     if own_process:
         log_to_stderr(task.log_level)
-    with about(query=task.name or task.query_id, generation=task.generation, slot=index):
-        _run_slot(index, task, own_process, host)
+    with about(query=task.name or task.query_id, generation=task.generation, slot=seat):
+        _run_slot(seat, task, own_process, host)
 
 
-def _run_slot(index: int, task: SlotTask, own_process: bool, host: str | None) -> None:
+def _run_slot(seat: int, task: SlotTask, own_process: bool, host: str | None) -> None:
     try:
         sock = connect(task.control_host, task.control_port, CONNECT_TIMEOUT_S)
     except GenerationFailed as problem:
@@ -139,7 +144,7 @@ def _run_slot(index: int, task: SlotTask, own_process: bool, host: str | None) -
         log.info("the Generation ended before this slot began")
         return
     with _switch_interval():
-        Slot(index, task, own_process).run(sock, host or sock.getsockname()[0])
+        Slot(seat, task, own_process).run(sock, host or sock.getsockname()[0])
     gc.collect()  # what the subtasks held is not kept by a worker that is used again
     pa.default_memory_pool().release_unused()
 
@@ -157,14 +162,21 @@ def _switch_interval() -> Iterator[None]:
 class Slot:
     """See the module's text."""
 
-    def __init__(self, index: int, task: SlotTask, own_process: bool) -> None:
-        self._index = index
+    def __init__(self, seat: int, task: SlotTask, own_process: bool) -> None:
+        self._seat = seat
+        self._index = seat  # until ``Deploy`` says which slot it is
         self._task = task
         self._own_process = own_process
         self._store = LocalStore(task.location)
         self._token = secrets.token_hex(8)
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
-        self._loop = IoLoop(f"penstock-io-{index}", self._crashed)
+        self._loop = IoLoop(f"penstock-io-{seat}", self._crashed)
+        self._kept = KeptTables()
+        self._remembered = worker_memory.recall(task.query_id)
+        self._is_deployed = False
+        self._host: SlotHost  # from ``Deploy`` on, as the next two
+        self._uploader: Uploader
+        self._loader: Loader
         self._subtasks: list[Subtask] = []
         self._subtask_threads: list[SubtaskThread] = []
         self._links: list[Link] = []
@@ -175,14 +187,6 @@ class Slot:
         listener = Listener(self._loop, host, self._task.options.slot_ports)
         self._loop.start()
         self._control = self._open_control(sock)
-        self._host = SlotHost(self._task.graph, self._index, self._control)
-        options = self._task.options
-        limits = CaptureLimits(options.checkpoint_max_inflight_bytes, options.checkpoint_capture_memory)
-        self._uploader = Uploader(
-            self._store, self._task.graph, self._task.generation, self._index, limits, self._answer, self._crashed
-        )
-        self._loader = Loader(self._store, self._task.graph, self._index, self._host.loaded, self._crashed)
-        self._host.uploader, self._host.loader = self._uploader, self._loader
         farewell: SlotFailed | Stopped | None = None
         try:
             self._live(listener, host)
@@ -198,9 +202,14 @@ class Slot:
     def _live(self, listener: Listener, host: str) -> None:
         deadline = time.monotonic() + DEPLOY_TIMEOUT_S
         self._await(_Opened, deadline, "the driver's answer")
-        registered = Register(self._index, self._task.generation, PROTOCOL_VERSION, os.getpid(), host, listener.port)
-        send(self._control, registered)
+        remembered = [one.slot for one in self._remembered]
+        generation = self._task.generation
+        send(
+            self._control,
+            Register(self._seat, generation, PROTOCOL_VERSION, os.getpid(), host, listener.port, remembered),
+        )
         deploy = self._await(Deploy, deadline, "the deployment")
+        now_about(slot=self._index)
         inflight_rows = self._build(deploy, time.monotonic() + DEPLOY_TIMEOUT_S)
         listener.accept(self._accept)
         self._connect(deploy)
@@ -208,7 +217,7 @@ class Slot:
             self._await(_Opened, time.monotonic() + DEPLOY_TIMEOUT_S, "its peers")
         for thread in self._subtask_threads:
             thread.go()
-        send(self._control, Running(self._index, inflight_rows))
+        send(self._control, Running(self._index, inflight_rows, self._local.kept))
         while True:
             self._next_event(time.monotonic() + METRICS_EVERY_S)
             self._report()
@@ -241,7 +250,39 @@ class Slot:
 
     # -- building -------------------------------------------------------------------------------------------------
 
+    def _become(self, deploy: Deploy) -> None:
+        """On the I/O thread: what comes next from the driver is for this slot's subtasks."""
+        self._index = deploy.slot
+        self._host = SlotHost(self._task.graph, self._index, self._control)
+        options = self._task.options
+        limits = CaptureLimits(options.checkpoint_max_inflight_bytes, options.checkpoint_capture_memory)
+        self._uploader = Uploader(
+            self._store,
+            self._task.graph,
+            self._task.generation,
+            self._index,
+            limits,
+            self._answer,
+            self._crashed,
+            self._kept,
+        )
+        self._loader = Loader(self._store, self._task.graph, self._index, self._host.loaded, self._crashed)
+        self._host.uploader, self._host.loader = self._uploader, self._loader
+        self._is_deployed = True
+
+    def _local_tables(self, deploy: Deploy) -> LocalTables:
+        """What is still in memory of what is restored; all else that is there is let go before anything is read."""
+        points: dict[TableId, RestorePoint] = {}
+        for one in self._remembered:
+            if one.slot == self._index:
+                points = one.tables.matching(deploy.restored, deploy.subtasks)
+            else:
+                one.tables.release()
+        self._remembered = []
+        return LocalTables(deploy.restored, points, self._kept)
+
     def _build(self, deploy: Deploy, deadline: float) -> int:
+        self._local = self._local_tables(deploy)
         self._uploader.restored(deploy.restored, deploy.subtasks)
         self._uploader.thread.start()
         self._loader.thread.start()
@@ -262,7 +303,7 @@ class Slot:
         task = self._task
 
         def build() -> Subtask:
-            restore = None if manifest is None else load_restore(manifest, self._store, vertex.operators)
+            restore = None if manifest is None else load_restore(manifest, self._store, vertex.operators, self._local)
             context = SinkContext(
                 task.query_id, task.generation, self._index, task.graph.parallelism, self._token, task.first_epoch
             )
@@ -327,9 +368,12 @@ class Slot:
 
     def _from_driver(self, message: Message) -> None:
         decoded = read_from_driver(message)
-        if not self._host.from_driver(decoded):
-            assert isinstance(decoded, Deploy | Stop)
+        if isinstance(decoded, Deploy):
+            self._become(decoded)
+        if isinstance(decoded, Deploy | Stop):
             self._events.put(decoded)
+        else:
+            self._host.from_driver(decoded)
 
     def _answer(self, answer: CheckpointAck | CheckpointDecline) -> None:
         """On any thread. The figures go first, so that an epoch's progress is told with its own."""
@@ -375,6 +419,20 @@ class Slot:
                 log.error("%s did not stop within %.0f s; it is at\n%s", *self._whereabouts(thread))
             if self._own_process:
                 os._exit(1)
+        is_from_outside = farewell is None or (isinstance(farewell, SlotFailed) and farewell.kind == "link")
+        self._remember(is_from_outside and not stuck)
+
+    def _remember(self, is_worth_it: bool) -> None:
+        """The tables may be what the next slot in this worker restores, if nothing went wrong here."""
+        if is_worth_it and self._is_deployed and not any(thread.failed for thread in self._subtask_threads):
+            self._remembered.append(worker_memory.Remembered(self._task.query_id, self._index, self._kept))
+        else:
+            self._kept.release()
+        for one in self._remembered:
+            if is_worth_it:
+                worker_memory.remember(one)
+            else:
+                one.tables.release()
 
     def _whereabouts(self, thread: threading.Thread) -> tuple[str, float, str]:
         frame = sys._current_frames().get(thread.ident or 0)
@@ -384,10 +442,11 @@ class Slot:
     def _stop_threads(self) -> list[threading.Thread]:
         for subtask in self._subtask_threads:
             subtask.stop()
-        self._uploader.stop()
-        self._loader.stop()
         threads = [subtask.thread for subtask in self._subtask_threads]
-        threads += [t for t in (self._uploader.thread, self._loader.thread) if t.ident is not None]
+        if self._is_deployed:
+            self._uploader.stop()
+            self._loader.stop()
+            threads += [t for t in (self._uploader.thread, self._loader.thread) if t.ident is not None]
         deadline = time.monotonic() + JOIN_TIMEOUT_S
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))

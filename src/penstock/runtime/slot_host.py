@@ -151,8 +151,8 @@ class SlotHost:
         elif isinstance(received, ReceivedGrant):
             self._inboxes[self._producers[received.channel.edge]].append(Granted(received.channel, received.credit))
 
-    def from_driver(self, message: ToSlot) -> bool:
-        """Hand a message to the subtasks concerned; False if it is not for them."""
+    def from_driver(self, message: ToSlot) -> None:
+        """Hand a message to the subtasks concerned; ``Deploy`` and ``Stop`` are not for them."""
         match message:
             case TriggerCheckpoint(checkpoint, alignment, remaining_ms, base):
                 if self.uploader is not None:
@@ -165,6 +165,8 @@ class SlotHost:
                 for source in self._sources:
                     self._inboxes[source].append(trigger)
             case CheckpointComplete(checkpoint, committed_epoch):
+                if self.uploader is not None:
+                    self.uploader.completed(checkpoint)
                 self._to_all(Completed(checkpoint, committed_epoch))
             case CheckpointAbort(checkpoint):
                 self.underway.ended(checkpoint)
@@ -182,8 +184,7 @@ class SlotHost:
             case SourcesDryAt(vertex, watermark_us):
                 self._inboxes[SubtaskId(vertex, self._slot)].append(SourcesDry(watermark_us))
             case _:
-                return False
-        return True
+                raise AssertionError(f"{message} is not for subtasks")
 
     def _to_all(self, event: InboxEvent) -> None:
         for inbox in self._inboxes.values():

@@ -20,6 +20,9 @@ class SubtaskThread:
         on_built: called on this thread when the subtask waits for ``go``.
         on_failure: called on this thread with whatever ended it early; nothing follows.
         underway: the slot's unaligned checkpoints.
+
+    Attributes:
+        failed: something went wrong, before or while it was stopped.
     """
 
     def __init__(
@@ -39,6 +42,7 @@ class SubtaskThread:
         self._go = threading.Event()
         self._stopping = False
         self._reported = False
+        self.failed = False
         self.thread = daemon_thread(self._run, f"penstock-{subtask}")
 
     def start(self) -> None:
@@ -77,6 +81,7 @@ class SubtaskThread:
 
     def _failed(self, problem: BaseException) -> None:
         """The first failure is reported, and the end is none."""
+        self.failed = True
         if not (self._stopping or self._reported):
             self._reported = True
             self._on_failure(self.id, problem)

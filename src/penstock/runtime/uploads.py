@@ -18,6 +18,7 @@ from penstock.protocol.elements import Captured
 from penstock.runtime.host import SubtaskCapture
 from penstock.runtime.messages import CheckpointAck, CheckpointDecline
 from penstock.snapshot.capture_queue import Begun, CaptureLimits, CaptureQueue, Dropped, Ended, Recorded, Work
+from penstock.snapshot.kept_tables import KeptTables
 from penstock.snapshot.model import SubtaskManifest
 from penstock.snapshot.slot_writer import SlotWriter
 from penstock.snapshot.store import Store
@@ -31,6 +32,7 @@ class Uploader:
         answer: takes exactly one message per checkpoint that all subtasks captured, one declined or the store failed;
             on any thread. None for a checkpoint that the driver aborted first.
         on_crash: an error that is not the store's: a bug; the slot must end.
+        kept: where the way back to tables is kept.
     """
 
     def __init__(
@@ -42,15 +44,17 @@ class Uploader:
         limits: CaptureLimits,
         answer: Callable[[CheckpointAck | CheckpointDecline], None],
         on_crash: Callable[[BaseException], None],
+        kept: KeptTables | None = None,
     ) -> None:
         self._slot = slot
+        self._kept = kept
         self._answer = answer
         self._on_crash = on_crash
         self._queue = CaptureQueue(limits)
         self._changed = threading.Condition()
         self._stopping = False
         self._over = False
-        self._writer = SlotWriter(store, graph, generation, slot)
+        self._writer = SlotWriter(store, graph, generation, slot, kept=kept)
         self._writing_ms: dict[CheckpointId, float] = {}
         self.thread = daemon_thread(self._run, f"penstock-upload-{slot}")
 
@@ -88,6 +92,11 @@ class Uploader:
     def aborted(self, checkpoint: CheckpointId) -> None:
         """The driver gave the checkpoint up: hold nothing for it."""
         self._end(checkpoint, None)
+
+    def completed(self, checkpoint: CheckpointId) -> None:
+        """The driver will restore nothing older."""
+        if self._kept is not None:
+            self._kept.completed(checkpoint)
 
     def stop(self) -> None:
         """What waits is dropped and what is half written removed; a write that runs is waited for by nobody."""

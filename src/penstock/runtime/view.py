@@ -23,12 +23,14 @@ class ExecutionState(Enum):
 
 @dataclass(frozen=True)
 class SlotView:
-    """One registered slot. ``pid`` is the Python worker's on ``host``."""
+    """One registered slot. ``pid`` is the Python worker's on ``host``. ``kept_tables``: so many tables of its state
+    were still in this worker's memory when it started, and were not read."""
 
     slot: int
     host: str
     pid: int
     running: bool
+    kept_tables: int = 0
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from penstock.protocol.elements import Captured, Side
 from penstock.snapshot.base_index import NO_BASE, BaseIndex
 from penstock.snapshot.handover import SubtaskCapture
 from penstock.snapshot.inflight_index import Fresh, InflightIndex, Piece
+from penstock.snapshot.kept_tables import KeptTable
 from penstock.snapshot.model import CaptureMetrics, InflightEntry, SlotManifest, StateEntry, SubtaskManifest
 from penstock.snapshot.sections import Metadata, SectionWriter, data_path, state_path
 from penstock.snapshot.state_index import TableId, stored_bytes
@@ -79,6 +80,10 @@ class CheckpointWriter:
         base: what may be referred to instead of written; see ``refer_to``.
         compression: see ``SectionWriter``.
         whole_bytes: see ``StateWriter``.
+        keep: tables shall be able to go back to what is written here.
+
+    Attributes:
+        kept: the way back to the tables written so far, if they are kept; whoever takes over the checkpoint has it.
 
     Raises:
         CheckpointFailed: (every method but ``abandon``) the store is full or fails; the writer can only be abandoned.
@@ -94,7 +99,10 @@ class CheckpointWriter:
         base: BaseIndex = NO_BASE,
         compression: str | None = None,
         whole_bytes: int = WHOLE_BYTES,
+        keep: bool = False,
     ) -> None:
+        self.kept: dict[TableId, KeptTable] = {}
+        self._keep = keep
         self._graph = graph
         self._slot = slot
         self._prefix = f"g{generation}/c{checkpoint}"
@@ -129,7 +137,8 @@ class CheckpointWriter:
             self._add_to(lane, subtask, part, recorded)
 
     def add_capture(self, capture: SubtaskCapture) -> None:
-        """Append the last part of a subtask, its state with it. The state is released, whatever becomes of it."""
+        """Append the last part of a subtask, its state with it. That is released, whatever becomes of it, or kept: see
+        ``kept``."""
         try:
             self._add_capture(capture)
         finally:
@@ -180,6 +189,9 @@ class CheckpointWriter:
         """Remove the files. Also after ``finish``, as long as nobody was given the manifest; best effort then."""
         for file in (self._file, self._state_file):
             file.abandon()
+        for one in self.kept.values():
+            one.point.release()
+        self.kept.clear()
         self._parts.clear()
 
     # -- sections -------------------------------------------------------------------------------------------------
@@ -223,7 +235,11 @@ class CheckpointWriter:
             for name, captured in state.tables.items():
                 table = TableId(capture.subtask, operator_id, name)
                 part.state_rows[operator_id] = part.state_rows.get(operator_id, 0) + captured.rows
-                entries += self._states.write(table, captured, self._base.tables.get(table))
+                written = self._states.write(table, captured, self._base.tables.get(table))
+                entries += written
+                point = captured.keep() if self._keep else None
+                if point is not None:
+                    self.kept[table] = KeptTable(written, point)
         part.state_bytes = self._state_file.written - before
         return entries
 

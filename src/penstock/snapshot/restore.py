@@ -14,15 +14,18 @@ from penstock.graph.model import OperatorSpec
 from penstock.ids import ChannelId
 from penstock.operators.base import RestoredState, ScalarPart
 from penstock.snapshot.handover import SubtaskRestore
+from penstock.snapshot.kept_tables import LocalTables, entries_by_table
 from penstock.snapshot.model import InflightEntry, ScalarShare, StateEntry, SubtaskManifest
 from penstock.snapshot.sections import read_section
-from penstock.snapshot.state_index import BASE, DELTA
+from penstock.snapshot.state_index import BASE, DELTA, TableId
 from penstock.snapshot.store import Store
 from penstock.snapshot.widening import as_schema
 from penstock.state.capture import StoredRows, delta_schema
 
 
-def load_restore(manifest: SubtaskManifest, store: Store, specs: Sequence[OperatorSpec] = ()) -> SubtaskRestore:
+def load_restore(
+    manifest: SubtaskManifest, store: Store, specs: Sequence[OperatorSpec] = (), local: LocalTables | None = None
+) -> SubtaskRestore:
     """What a subtask starts from: its state is read and verified when its tables are iterated over, its in-flight
     entries by ``load_inflight``. Whoever reads gets ``CorruptSnapshot`` if a section is missing or changed.
 
@@ -32,20 +35,24 @@ def load_restore(manifest: SubtaskManifest, store: Store, specs: Sequence[Operat
     Args:
         specs: of the subtask's operators as they are now: their tables' columns are found by name and widened, for they
             may have been written under another plan. Others are as they were written.
+        local: tables that need not be read, and where the restored ones stay.
     """
     schemas = {(spec.operator_id, table): schema for spec in specs for table, schema in spec.state_schemas.items()}
-    tables: dict[str, dict[str, list[StateEntry]]] = {}
-    for entry in manifest.states:
-        tables.setdefault(entry.operator_id, {}).setdefault(entry.table, []).append(entry)
+    tables: dict[str, dict[TableId, list[StateEntry]]] = {}
+    for table, entries in entries_by_table([manifest]).items():
+        tables.setdefault(table.operator_id, {})[table] = entries
     with_scalars = [*manifest.scalars, *(operator_id for share in manifest.shares for operator_id in share.scalars)]
     operators = {
         operator_id: RestoredState(
             {
-                table: _load_table(store, entries, schemas.get((operator_id, table)))
+                table.table: _load_table(store, entries, schemas.get((operator_id, table.table)))
                 for table, entries in tables.get(operator_id, {}).items()
             },
             _parts(manifest, operator_id),
             rescaled=bool(manifest.shares),
+            local={}
+            if local is None
+            else {table.table: local.of(table, entries) for table, entries in tables.get(operator_id, {}).items()},
         )
         for operator_id in dict.fromkeys([*tables, *with_scalars])
     }

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from penstock.graph.model import JobGraph
-from penstock.ids import CheckpointId, GenerationId, SubtaskId
+from penstock.ids import CheckpointId, GenerationId
 from penstock.snapshot.base_index import BaseIndex, BaseIndexes
 from penstock.snapshot.capture_queue import Recorded
 from penstock.snapshot.checkpoint_writer import CheckpointWriter
 from penstock.snapshot.handover import SubtaskCapture
-from penstock.snapshot.model import SlotManifest, StateEntry, SubtaskManifest
-from penstock.snapshot.state_index import TableBase, TableId
+from penstock.snapshot.kept_tables import KeptTables, entries_by_table
+from penstock.snapshot.model import SlotManifest, SubtaskManifest
+from penstock.snapshot.state_index import TableBase
 from penstock.snapshot.state_sections import WHOLE_BYTES
 from penstock.snapshot.store import Store
 
@@ -25,11 +26,19 @@ class SlotWriter:
 
     Args:
         whole_bytes: see ``StateWriter``.
+        kept: takes the way back to the tables of checkpoints that are durable; None: they need not go back.
     """
 
     def __init__(
-        self, store: Store, graph: JobGraph, generation: GenerationId, slot: int, whole_bytes: int = WHOLE_BYTES
+        self,
+        store: Store,
+        graph: JobGraph,
+        generation: GenerationId,
+        slot: int,
+        whole_bytes: int = WHOLE_BYTES,
+        kept: KeptTables | None = None,
     ) -> None:
+        self._kept = kept
         self._store = store
         self._graph = graph
         self._generation = generation
@@ -42,12 +51,7 @@ class SlotWriter:
 
     def restored(self, checkpoint: CheckpointId, manifests: Iterable[SubtaskManifest]) -> None:
         """The subtasks' tables are loaded from these entries and hold nothing else; the snapshot may become a base."""
-        entries: dict[TableId, list[StateEntry]] = {}
-        for manifest in manifests:
-            for entry in manifest.states:
-                table = TableId(SubtaskId(manifest.vertex, manifest.index), entry.operator_id, entry.table)
-                entries.setdefault(table, []).append(entry)
-        tables = {table: TableBase.restored(its) for table, its in entries.items()}
+        tables = {table: TableBase.restored(entries) for table, entries in entries_by_table(manifests).items()}
         self._indexes.add(checkpoint, BaseIndex(tables=tables))
 
     def begin(self, checkpoint: CheckpointId, base: CheckpointId) -> None:
@@ -82,7 +86,10 @@ class SlotWriter:
 
     def confirm(self, checkpoint: CheckpointId) -> None:
         """It is acknowledged: the file stays, and later checkpoints may refer to it."""
-        self._indexes.add(checkpoint, self._writers.pop(checkpoint).index)
+        writer = self._writers.pop(checkpoint)
+        self._indexes.add(checkpoint, writer.index)
+        if self._kept is not None:
+            self._kept.add(checkpoint, writer.kept)
         self._ended(checkpoint)
 
     def abandon(self, checkpoint: CheckpointId) -> None:
@@ -92,6 +99,8 @@ class SlotWriter:
         writer = self._writers.pop(checkpoint, None)
         if writer is not None:
             writer.abandon()
+        elif self._kept is not None:
+            self._kept.ended(checkpoint)
         self._ended(checkpoint)
 
     def close(self) -> None:
@@ -116,5 +125,6 @@ class SlotWriter:
                 checkpoint,
                 self._slot,
                 whole_bytes=self._whole_bytes,
+                keep=self._kept is not None,
             )
         return self._writers[checkpoint]

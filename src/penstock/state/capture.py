@@ -124,4 +124,4 @@ class WholeTable(TableCapture):
 
     def release(self) -> None:
         """Let go of the batch."""
-        del self.batch
+        self.__dict__.pop("batch", None)

@@ -98,6 +98,7 @@ SECTIONS: tuple[Section, ...] = (
             "restarts with in-flight rows",
             "restarts with several layers",
             "restarts from chains of deltas",
+            "tables that were still in memory",
             "corrupt snapshots passed over",
             "drivers fenced",
             "commits made again",

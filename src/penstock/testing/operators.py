@@ -12,7 +12,7 @@ from penstock.operators.base import Operator, OperatorContext, RestoredState
 from penstock.state.capture import TableCapture
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.rows import MS, ROW, state_rows, state_schema, state_table
-from penstock.testing.state import CountTable
+from penstock.testing.state import CountTable, filled
 from penstock.testing.tap import Inbound, Tapped, Workload
 
 COUNTS = state_schema("key", "period", "count")
@@ -105,7 +105,7 @@ class Count(Tapped):
         return {"counts": self._counts.capture()}
 
     def restore_tables(self, state: RestoredState) -> None:
-        self._counts.load(state.tables.get("counts", ()))
+        self._counts = filled(state, "counts", self._counts)
         came: dict[int, int] = {}
         for (key, period), count in self._counts.items():
             came[key] = came.get(key, 0) + (-count if period == EVER else count)
@@ -149,7 +149,7 @@ class Window(Tapped):
         return {"windows": self._counts.capture()}
 
     def restore_tables(self, state: RestoredState) -> None:
-        self._counts.load(state.tables.get("windows", ()))
+        self._counts = filled(state, "windows", self._counts)
 
 
 class Sort(Tapped):

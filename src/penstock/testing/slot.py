@@ -33,6 +33,7 @@ from penstock.runtime.inbox import Inbox
 from penstock.runtime.subtask import Subtask
 from penstock.runtime.wiring import window_into
 from penstock.snapshot import work as w
+from penstock.snapshot.kept_tables import KeptTables, LocalTables
 from penstock.snapshot.model import InflightEntry, SubtaskManifest
 from penstock.snapshot.narrowing import load_own
 from penstock.snapshot.restore import load_restore
@@ -154,6 +155,9 @@ class SimulatedSlot:
         self._loading: Routine | None = None
         self._inboxes: dict[int, Inbox[InboxEvent]] = {}
         self.graph = graph = home.graph
+        self.kept = KeptTables()
+        left = world.workers.pop(index, KeptTables())
+        self._local = LocalTables(restored, left.matching(restored, manifests), self.kept)
         self.uploads = SimulatedUploads(self)
         self.uploads.restored(restored, manifests)
         self._consumers = {edge.id: edge.consumer for edge in graph.edges}
@@ -189,7 +193,7 @@ class SimulatedSlot:
     def fail(self, kind: str, reason: str) -> None:
         """It reports why, and ends."""
         if self.alive:
-            self._end()
+            self._end(keep=kind == "link")
             self.tell(SlotFailed(self.generation, kind, reason))
 
     def orphan(self) -> None:
@@ -200,10 +204,11 @@ class SimulatedSlot:
         self.world.scheduler.ready(self._actor_notice)
 
     def _notice(self) -> bool:
-        self._end()
+        self._end(keep=True)
         return False
 
-    def _end(self) -> None:
+    def _end(self, keep: bool = False) -> None:
+        """``keep``: its worker lives on, and is what the next slot of its number runs in."""
         if not self.alive:
             return
         self.alive = False
@@ -226,6 +231,8 @@ class SimulatedSlot:
         for runner in self.runners.values():
             runner.count_turns()
             runner.subtask.close()
+        if keep:
+            self.world.workers[self.index] = self.kept
 
     # -- SubtaskHost ----------------------------------------------------------------------------------------------
 
@@ -328,6 +335,7 @@ class SimulatedSlot:
                     self.runners[vertex].promptness.triggered(trigger, self._clock_s() * 1000)
                     self._inboxes[vertex].append(trigger)
             case ct.NotifyComplete(checkpoint, committed_epoch):
+                self.kept.completed(checkpoint)
                 self._to_all(Completed(checkpoint, committed_epoch))
             case ct.Abort(checkpoint):
                 self.uploads.aborted(checkpoint)
@@ -375,6 +383,7 @@ class SimulatedSlot:
         done = self.blocks(self._starting)
         if done:
             self._starting = None
+            self.world.figures.count("tables that were still in memory", self._local.kept)
             self._inboxes = {vertex: runner.subtask.inbox for vertex, runner in self.runners.items()}
             scheduler = self.world.scheduler
             for runner in self.runners.values():
@@ -402,7 +411,7 @@ class SimulatedSlot:
             self.generation,
             self.world.options,
             self,
-            None if manifest is None else load_restore(manifest, self.world.store, vertex.operators),
+            None if manifest is None else load_restore(manifest, self.world.store, vertex.operators, self._local),
             SinkContext("query", self.generation, self.index, graph.parallelism, token),
             self.world.chance.clock_s,
         )

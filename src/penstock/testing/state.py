@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from typing import cast
 
 import pyarrow as pa
 
+from penstock.operators.base import RestoredState
 from penstock.state.capture import StoredRows, TableCapture, delta_schema
+from penstock.state.restore_point import RestorePoint
+from penstock.state.table import KeyedTable
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.rows import group_of
 
@@ -29,6 +33,7 @@ class CountTable(MutableMapping[Row, int]):
 
     def __init__(self, schema: pa.Schema, max_parallelism: int) -> None:
         self.schema = schema
+        self.spec = schema, max_parallelism
         self.known_since = 0
         self._max_parallelism = max_parallelism
         self._serial = 0
@@ -55,6 +60,15 @@ class CountTable(MutableMapping[Row, int]):
     def load(self, pieces: Iterable[StoredRows]) -> None:
         """Fill an empty one; this is capture 0."""
         self._counts = {row[:-1]: row[-1] for row in merged(pieces, len(self.schema) - 2)}
+
+    def go_back(self, places: Places) -> None:
+        """To what a capture had; this is capture 0 then."""
+        self._counts = {key: values[0] for key, _, values, _ in places if values is not None}
+        self._written = {}
+        self._serial = self.known_since = 0
+
+    def close(self) -> None:
+        """Nothing is held that has to be given up."""
 
     def capture(self) -> CountCapture:
         """The content now."""
@@ -83,6 +97,7 @@ class CountCapture(TableCapture):
         self._table = table
         self._places = places
         self._released = False
+        self._kept = False
 
     def base(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
         yield from self._batches(
@@ -110,8 +125,13 @@ class CountCapture(TableCapture):
     def forget_before(self) -> None:
         self._table.forget_before(self.serial)
 
+    def keep(self) -> CountRestorePoint:
+        self.release()
+        self._kept = True
+        return CountRestorePoint(self._table, self._places)
+
     def release(self) -> None:
-        if self._released:
+        if self._released and not self._kept:
             raise SimulationFailure("a capture is released twice", "state")
         self._released = True
 
@@ -126,6 +146,30 @@ class CountCapture(TableCapture):
             columns = zip(*rows[start : start + AT_ONCE], strict=True)
             arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+class CountRestorePoint(RestorePoint):
+    """Of a ``CountTable``; fails if it is used after its release, or twice."""
+
+    def __init__(self, table: CountTable, places: Places) -> None:
+        self._table = table
+        self._places = places
+        self._over = False
+
+    def go_back(self) -> KeyedTable | None:
+        if self._over:
+            raise SimulationFailure("a table goes back to what was let go", "state")
+        self._over = True
+        self._table.go_back(self._places)
+        return cast(KeyedTable, self._table)
+
+    def release(self) -> None:
+        self._over = True
+
+
+def filled(state: RestoredState, name: str, empty: CountTable) -> CountTable:
+    """As ``RestoredState.fill``, which asks for no more of a table than this one has."""
+    return cast(CountTable, state.fill(name, cast(KeyedTable, empty)))
 
 
 def merged(pieces: Iterable[StoredRows], key_count: int) -> list[Row]:

@@ -30,7 +30,7 @@ class SimulatedUploads:
         self._queue = CaptureQueue(
             CaptureLimits(world.options.checkpoint_max_inflight_bytes, world.options.checkpoint_capture_memory)
         )
-        self._writer = SlotWriter(world.store, slot.graph, slot.generation, slot.index, whole_bytes=0)
+        self._writer = SlotWriter(world.store, slot.graph, slot.generation, slot.index, whole_bytes=0, kept=slot.kept)
         self._work: Work | None = None
         self._writing: Routine | None = None
         self.actor = Actor(f"{slot.name} uploads", self._act)

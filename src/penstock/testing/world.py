@@ -9,6 +9,7 @@ from penstock.errors import FunctionError
 from penstock.graph.model import JobGraph
 from penstock.ids import SubtaskId
 from penstock.snapshot.catalog import sections_of
+from penstock.snapshot.kept_tables import KeptTables
 from penstock.testing.chance import Chance
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.figures import Figures
@@ -91,6 +92,8 @@ class World:
         self.newest_generation = 0
         self.books = RescaledBooks()
         self.quiet = False
+        self.workers: dict[int, KeptTables] = {}
+        """What slots that were ended from outside have left in their workers, by their number."""
         self.graph: JobGraph
         self._originals: dict[str, bytes] = {}
         store.happens = self._happens
