@@ -71,23 +71,28 @@ class Inbox:
         self.keys = keys
 
     def add_all(self) -> None:
-        for numbers in np.array_split(self._chance.permutation(self.keys).astype(np.int64), FILES):
-            self._add(numbers)
+        """Rows for all keys in random order, all files at once."""
+        parts = np.array_split(self._chance.permutation(self.keys).astype(np.int64), FILES)
+        self._publish([self._write(numbers) for numbers in parts])
 
     def add_some(self, share: float) -> int:
         """Rows for some keys; returns how many."""
         numbers = self._chance.choice(self.keys, int(share * self.keys), replace=False).astype(np.int64)
-        self._add(numbers)
+        self._publish([self._write(numbers)])
         return len(numbers)
 
-    def _add(self, numbers: Numbers) -> None:
+    def _write(self, numbers: Numbers) -> Path:
         keys = pa.array(numbers * SPREAD)
         if self._texts:
             keys = pc.utf8_lpad(keys.cast(pa.string()), 20, "0")
         values = pa.array(self._chance.integers(0, 1 << 40, len(numbers)))
-        name = f"{next(self._count):04d}.parquet"
-        pq.write_table(pa.table({"key": keys, "value": values}), self.folder / name, use_dictionary=False)
-        os.replace(self.folder / name, self.path / name)
+        path = self.folder / f"{next(self._count):04d}.parquet"
+        pq.write_table(pa.table({"key": keys, "value": values}), path, use_dictionary=False)
+        return path
+
+    def _publish(self, paths: Sequence[Path]) -> None:
+        for path in paths:
+            os.replace(path, self.path / path.name)
 
 
 def job(spark: SparkSession, inbox: Inbox, variant: str) -> DataFrame:
