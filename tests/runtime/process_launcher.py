@@ -13,8 +13,8 @@ from pyspark.serializers import CloudPickleSerializer
 from penstock.errors import GenerationFailed, ResourceError
 from penstock.runtime.launching import ControlAddress, SlotTask
 
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["penstock.runtime.slot", "penstock.state.hashing", "pyspark.serializers", "pandas"])
+context = multiprocessing.get_context("forkserver")
+context.set_forkserver_preload(["penstock.runtime.slot", "penstock.state.hashing", "pyspark.serializers", "pandas"])
 
 
 def _run_slot(index: int, pickled: bytes, switch_interval_s: float | None) -> None:
@@ -34,7 +34,7 @@ class ProcessJob:
     def __init__(self, task: SlotTask, parallelism: int, switch_interval_s: float | None = None) -> None:
         pickled = CloudPickleSerializer().dumps(task)
         self.processes: list[ForkServerProcess] = [
-            _context.Process(target=_run_slot, args=(index, pickled, switch_interval_s), daemon=True)
+            context.Process(target=_run_slot, args=(index, pickled, switch_interval_s), daemon=True)
             for index in range(parallelism)
         ]
         for process in self.processes:

@@ -30,13 +30,13 @@ from penstock.connectors.base import (
 )
 from penstock.errors import FunctionError
 from penstock.graph.model import Edge, EdgeKind, JobGraph, OperatorSpec, SinkSpec, SourceSpec, Vertex
-from penstock.operators.base import Operator, OperatorState, Plain, RestoredState
-from penstock.state.capture import KEY_GROUP_COLUMN, WholeTable
-from penstock.state.hashing import groups_of
+from penstock.operators.base import Operator, OperatorContext, OperatorState, Plain, RestoredState
+from penstock.state.capture import KEY_GROUP_COLUMN
+from penstock.state.table import TableSpec
 
 ROWS = pa.schema([("key", pa.int64()), ("value", pa.int64())])
 COUNTED = pa.schema([("key", pa.int64()), ("value", pa.int64()), ("count", pa.int64())])
-STATE = pa.schema([(KEY_GROUP_COLUMN, pa.int16()), ("key", pa.int64()), ("count", pa.int64())])
+STATE = pa.schema([pa.field(KEY_GROUP_COLUMN, pa.int16(), nullable=False), ("key", pa.int64()), ("count", pa.int64())])
 MAX_PARALLELISM = 128
 
 
@@ -116,17 +116,22 @@ class CountSpec(OperatorSpec):
 class Count(Operator):
     def __init__(self, spec: CountSpec) -> None:
         self._spec = spec
-        self._counts: dict[int, int] = {}
+
+    def open(self, context: OperatorContext) -> None:
+        schema = pa.schema(list(STATE)[1:])
+        self._counts = context.backend.create_table("counts", TableSpec(schema, 1, MAX_PARALLELISM))
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         self._be_slow(batch.num_rows)
-        keys, values = batch.column(0).to_pylist(), batch.column(1).to_pylist()
-        if self._spec.fail_at in values:
+        if self._spec.fail_at in batch.column(1).to_pylist():
             raise FunctionError("count (RunningCount)", f"ValueError: {self._spec.fail_at}", "Traceback of the user\n")
         counts = []
-        for key in keys:
-            self._counts[key] = self._counts.get(key, 0) + 1
-            counts.append(self._counts[key])
+        with self._counts.edit([batch.column(0)], batch.num_rows) as edited:
+            data, valid = edited.values[0].write()
+            valid[:] = True
+            for row in edited.rows.tolist():
+                data[row] += 1
+                counts.append(int(data[row]))
         yield pa.RecordBatch.from_arrays(
             [batch.column(0), batch.column(1), pa.array(counts, pa.int64())], schema=COUNTED
         )
@@ -137,19 +142,16 @@ class Count(Operator):
             time.sleep(rows * float(text or 0) / 1e6)
 
     def snapshot(self) -> OperatorState:
-        keys = pa.array(self._counts.keys(), pa.int64())
-        counts = pa.array(self._counts.values(), pa.int64())
-        groups = groups_of([keys], len(keys), MAX_PARALLELISM)
-        order = pa.array(np.argsort(groups, kind="stable"))
-        table = pa.RecordBatch.from_arrays([pa.array(groups), keys, counts], schema=STATE).take(order)
-        return OperatorState({"counts": WholeTable(table)})
+        return OperatorState({"counts": self._counts.capture()})
 
     def restore(self, state: RestoredState) -> None:
-        for table in state.rows("counts"):
-            self._counts |= zip(table.column(1).to_pylist(), table.column(2).to_pylist(), strict=True)
+        self._counts = state.fill("counts", self._counts)
 
     def counters(self) -> dict[str, int]:
         return {"state_rows": len(self._counts), "rows_dropped_late": 0}
+
+    def close(self) -> None:
+        self._counts.close()
 
 
 @dataclass(frozen=True)
