@@ -7,14 +7,18 @@ from typing import Any
 
 import msgspec
 
-from penstock.ids import ChannelId
+from penstock.ids import ChannelId, CheckpointId
 from penstock.protocol.elements import Element, Side, Watermark
 from penstock.protocol.gate import InputGate
 from penstock.protocol.recovered import RecoveredRows
 from penstock.runtime import subtask as subtask_module
 from penstock.snapshot import catalog
+from penstock.snapshot.kept_tables import KeptTables
 from penstock.snapshot.model import InflightEntry
+from penstock.snapshot.state_index import TableId
+from penstock.state.restore_point import RestorePoint
 from penstock.testing.mutation import mutant
+from penstock.testing.state import CountTable, Places
 
 NEWER_LAYER = 1_000_000
 
@@ -91,7 +95,29 @@ def _newest_entry_first(original: Any) -> Any:
     return created
 
 
+def _whatever_is_kept(original: Any) -> Any:
+    def matching(self: KeptTables, checkpoint: CheckpointId, manifests: Any) -> dict[TableId, RestorePoint]:
+        newest = max(self._checkpoints.items(), default=(0, {}))[1]
+        return {table: one.point for table, one in newest.items()}
+
+    return matching
+
+
+def _as_it_is(original: Any) -> Any:
+    def go_back(self: CountTable, places: Places) -> None:
+        self._serial = 0
+
+    return go_back
+
+
 RECOVERY = {
+    "tables-in-memory-not-compared": mutant(
+        "a table that is still in memory is used, whatever snapshot is restored",
+        (KeptTables, "matching", _whatever_is_kept),
+    ),
+    "tables-in-memory-as-they-are": mutant(
+        "a table that is still in memory is used as its slot has left it", (CountTable, "go_back", _as_it_is)
+    ),
     "recovered-rows-not-carried": mutant(
         "a checkpoint during recovery forgets what is not read yet",
         (RecoveredRows, "carried", _nothing_carried),
