@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
 log = logging.getLogger(__name__)
 
 STOPPED_S = 10.0
+"""Much less than a slot may be silent (two minutes)."""
 TWO_SLOTS = {"spark.pyspark.python": sys.executable, "spark.penstock.parallelism": "2", "spark.executor.cores": "2"}
 
 BLIND = """
@@ -148,6 +149,26 @@ def test_a_query_moves_on_when_its_executor_is_decommissioned(
 
 
 # -- stopped ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_query_waits_for_a_slot_that_is_stopped_for_a_while(application: Application, tmp_path: Path) -> None:
+    """Rows come meanwhile, and none is lost: the same Generation goes on with them."""
+    application.begin(tmp_path, "goes-on")
+    _, generation, *pids = application.spoken("RUNNING")
+    stopped = psutil.Process(int(pids[0]))
+    stopped.suspend()
+    try:
+        (tmp_path / "go").touch()
+        time.sleep(STOPPED_S)
+        assert stopped.status() == psutil.STATUS_STOPPED
+        assert "STOPPED" not in application.told, "the query ended without one of its slots"
+    finally:
+        if stopped.is_running():
+            stopped.resume()
+    told = application.finish()
+    assert "EQUAL 440" in told, told
+    assert application.spoken("STOPPED") == ["STOPPED", generation]
+    assert "RECOVERED" not in told
 
 
 def test_a_stopped_slot_whose_generation_has_gone_wakes_up_and_harms_nothing(
