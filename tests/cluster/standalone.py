@@ -18,6 +18,8 @@ import pyspark
 
 SPARK_HOME = Path(pyspark.__file__).parent
 START_TIMEOUT_S = 240.0
+QUICK_START = "-XX:TieredStopAtLevel=1"
+"""For JVMs that live for a minute: most of that would be spent on the better compiler."""
 
 
 def free_port() -> int:
@@ -26,17 +28,19 @@ def free_port() -> int:
         return port
 
 
-def eventually(condition: Callable[[], bool], what: str, timeout_s: float) -> None:
+def eventually(
+    condition: Callable[[], bool], what: str, timeout_s: float, story: Callable[[], str] = lambda: ""
+) -> None:
     deadline_s = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < deadline_s, f"waited {timeout_s:.0f} s for {what}"
+        assert time.monotonic() < deadline_s, f"waited {timeout_s:.0f} s for {what}\n{story()}"
         time.sleep(0.1)
 
 
 class Standalone:
     """``workers`` workers with ``cores`` cores each. Logs lie in ``folder``."""
 
-    def __init__(self, folder: Path, workers: int = 2, cores: int = 2) -> None:
+    def __init__(self, folder: Path, workers: int = 2, cores: int = 4) -> None:
         self.folder = folder
         self._logs: list[IO[bytes]] = []
         self._processes: list[psutil.Popen] = []
@@ -57,28 +61,30 @@ class Standalone:
             self._start(f"worker-{number}", "worker.Worker", *size, self.url)
         eventually(lambda: self._alive_workers() == workers, "the workers", START_TIMEOUT_S)
 
-    def submit(self, program: Path, *arguments: object, conf: dict[str, str] | None = None) -> subprocess.Popen[str]:
-        """``spark-submit`` of a program; all that it says comes as text through one pipe."""
+    def submit(self, program: Path, *arguments: object, conf: dict[str, str], output: Path) -> subprocess.Popen[bytes]:
+        """``spark-submit`` of a program; all that it says goes to a file."""
         settings = {
             "spark.ui.enabled": "false",
             "spark.driver.host": "127.0.0.1",
             "spark.executor.memory": "512m",
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.shuffle.partitions": "2",
+            "spark.driver.extraJavaOptions": QUICK_START,
+            "spark.executor.extraJavaOptions": QUICK_START,
         }
-        given = [text for name, value in (settings | (conf or {})).items() for text in ("--conf", f"{name}={value}")]
-        return subprocess.Popen(
-            [
-                str(SPARK_HOME / "bin" / "spark-submit"),
-                *("--master", self.url, "--driver-memory", "512m", *given, str(program), *map(str, arguments)),
-            ],
-            env=_environment() | {"PYTHONPATH": os.environ.get("PYTHONPATH", "")},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            cwd=self.folder,
-        )
+        given = [text for name, value in (settings | conf).items() for text in ("--conf", f"{name}={value}")]
+        with output.open("ab") as file:
+            return subprocess.Popen(
+                [
+                    str(SPARK_HOME / "bin" / "spark-submit"),
+                    *("--master", self.url, "--driver-memory", "512m", *given, str(program), *map(str, arguments)),
+                ],
+                env=_environment() | {"PYTHONPATH": os.environ.get("PYTHONPATH", "")},
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                cwd=self.folder,
+            )
 
     def executor_of(self, python_worker: int) -> psutil.Process:
         """The executor JVM above a Python worker, by its pid."""
@@ -134,6 +140,7 @@ def _environment() -> dict[str, str]:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_HOME": str(SPARK_HOME),
         "SPARK_DAEMON_MEMORY": "192m",
+        "SPARK_DAEMON_JAVA_OPTS": QUICK_START,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYTHONUNBUFFERED": "1",
     }

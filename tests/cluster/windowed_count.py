@@ -1,11 +1,13 @@
-"""The main job of the cluster's tests, for spark-submit: ``windowed_count.py <folder> [mode]``, where the mode is
-``recovers`` (if there is none), ``goes-on`` or ``is-fenced``.
+"""The main job of the cluster's tests, for spark-submit: ``windowed_count.py <place> <executors>`` does jobs until
+it is killed, each when at least so many executors are there.
 
-It speaks in lines: ``RUNNING <generation> <pids of the slots>`` when all slots run and something is committed; then it
-waits for the file ``go``, by which time somebody has done something to the slots, and, if it ``recovers``, for another
-Generation to run. At the end it compares with Spark's batch over the same files and prints what follows in the last
-line: ``EQUAL`` and the number of rows, or what differs. If it ``is-fenced``, it waits until somebody else has taken
-the query over, and prints ``ENDED`` and why. A folder that somebody has begun with is gone on with.
+A file ``next`` in the place names a job: its folder and, in a second line, a mode, ``recovers``, ``goes-on`` or
+``is-fenced``. The program speaks in lines: ``RUNNING <generation> <pids of the slots>`` when all slots run and
+something is committed; then it waits for the file ``go`` in the job's folder, by which time somebody has done something
+to the slots, and, if it ``recovers``, for another Generation to run. At the end it prints ``STOPPED`` and the
+Generation, and compares with Spark's batch over the same files: ``EQUAL`` and the number of rows, or what differs. If
+it ``is-fenced``, it waits until somebody else has taken the query over, and prints ``ENDED`` and why. The last line of
+a job is ``DONE``. A folder that somebody has begun with is gone on with.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from pyspark.sql.functions import sum as total
 import penstock
 
 ROWS = 2_000
+IDLE_S = 600
+"""Nobody wants any more jobs then."""
 LAST_HOUR = 10_000
 """Event time of the row that closes all windows but its own."""
 
@@ -47,19 +51,21 @@ def counts(rows: DataFrame) -> DataFrame:
     return found.select(col("window.start").alias("start"), "key", "n", "sum", "mean")
 
 
-def wait(condition: Callable[[], bool], what: str) -> None:
-    deadline_s = time.monotonic() + 150
+def wait(condition: Callable[[], bool], what: str, patience_s: float = 150) -> None:
+    deadline_s = time.monotonic() + patience_s
     while not condition():
         if time.monotonic() > deadline_s:
             sys.exit(f"waited in vain for {what}")
         time.sleep(0.05)
 
 
-def main() -> None:
-    folder, mode = Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "recovers"
+def executors(spark: SparkSession) -> int:
+    return int(spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1  # without the driver
+
+
+def do(spark: SparkSession, folder: Path, mode: str) -> None:
     source = folder / "in"
     source.mkdir(parents=True, exist_ok=True)
-    spark = SparkSession.builder.getOrCreate()
     schema = "at timestamp, key bigint, value bigint"
     writer = penstock.writeStream(counts(spark.readStream.schema(schema).parquet(str(source))))
     writer = writer.option("path", str(folder / "out")).option("checkpointLocation", str(folder / "checkpoint"))
@@ -83,12 +89,24 @@ def main() -> None:
     query.processAllAvailable()
     for restart in query.view().restarts:
         print("RECOVERED", restart.duration_ms, restart.cause, flush=True)
+    print("STOPPED", query.generation, flush=True)
     query.stop()
     expected = counts(spark.read.schema(schema).parquet(str(source))).where(col("start") < "1971-01-01")
     got = spark.read.parquet(str(folder / "out"))
     missing, extra = expected.exceptAll(got).collect(), got.exceptAll(expected).collect()
     print(f"EQUAL {got.count()}" if not missing and not extra else f"missing {missing}, extra {extra}", flush=True)
-    spark.stop()
+
+
+def main() -> None:
+    place, least = Path(sys.argv[1]), int(sys.argv[2])
+    spark = SparkSession.builder.getOrCreate()
+    while True:
+        wait((place / "next").exists, "a job", IDLE_S)
+        folder, mode = (place / "next").read_text().splitlines()
+        (place / "next").unlink()
+        wait(lambda: executors(spark) >= least, "the executors")
+        do(spark, Path(folder), mode)
+        print("DONE", flush=True)
 
 
 if __name__ == "__main__":

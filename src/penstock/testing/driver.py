@@ -312,10 +312,15 @@ class SimulatedDriver:
     # -- Generations ----------------------------------------------------------------------------------------------
 
     def _open(self) -> bool:
-        choices = self.world.settings.parallelisms
-        parallelism = self.world.chance.random.choice(choices) if choices else None
-        self._carry_out(self.core.open(parallelism=parallelism))
+        self._carry_out(self.core.open(parallelism=self._parallelism()))
         return False
+
+    def _parallelism(self) -> int | None:
+        """Of the next Generation; None: what the graph says."""
+        settings = self.world.settings
+        if settings.first_parallelism is not None and not self.world.log.lineage:
+            return settings.first_parallelism
+        return self.world.chance.random.choice(settings.parallelisms) if settings.parallelisms else None
 
     def _deploy(self, ready: w.GenerationReady) -> None:
         world = self.world

@@ -82,6 +82,7 @@ class Settings(msgspec.Struct, frozen=True):
         endless: each source is one split without an end, whatever ``bounded`` says.
         arrival_ms: how long it takes until everything is there to be found, more or less (0: it is from the beginning).
         parallelisms: each Generation has one of these; none: all have ``parallelism``.
+        first_parallelism: of Generations that begin without a snapshot; None: the same as of all others.
         cold_parallelism: of the cold restore; None: any.
     """
 
@@ -119,6 +120,7 @@ class Settings(msgspec.Struct, frozen=True):
     endless: bool = False
     arrival_ms: int = 0
     parallelisms: tuple[int, ...] = ()
+    first_parallelism: int | None = None
     cold_parallelism: int | None = None
 
     @property
@@ -128,7 +130,7 @@ class Settings(msgspec.Struct, frozen=True):
     @property
     def most_subtasks(self) -> int:
         """That a vertex ever has."""
-        return max((self.parallelism, *self.parallelisms))
+        return max(self.parallelism, *self.parallelisms, self.first_parallelism or 1)
 
     @property
     def may_rescale(self) -> bool:

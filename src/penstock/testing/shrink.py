@@ -55,6 +55,7 @@ PLAIN = (
     "exclusive_window",
     "max_parallelism",
     "parallelisms",
+    "first_parallelism",
 )
 """Options in the order in which their defaults are tried."""
 
