@@ -17,14 +17,21 @@ context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(["penstock.runtime.slot", "penstock.state.hashing", "pyspark.serializers", "pandas"])
 
 
+def threads_left() -> list[str]:
+    """Of a process in which no slot runs; what remembers its tables for a while may stay."""
+    from penstock.runtime.worker_memory import FORGETTER
+
+    others = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
+    return [thread.name for thread in others if thread.name != FORGETTER]
+
+
 def _run_slot(index: int, pickled: bytes, switch_interval_s: float | None) -> None:
     from penstock.runtime import slot
 
     if switch_interval_s is not None:
         slot.SWITCH_INTERVAL_S = switch_interval_s
-    before = threading.active_count()
     slot.slot_main(index, CloudPickleSerializer().loads(pickled), own_process=True)
-    if threading.active_count() != before:
+    if threads_left():
         os._exit(3)  # something was left behind: shown by the exit code
 
 

@@ -7,7 +7,7 @@ import threading
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 
-from process_launcher import context
+from process_launcher import context, threads_left
 from pyspark.serializers import CloudPickleSerializer
 
 from penstock.runtime.launching import ControlAddress, SlotTask
@@ -22,7 +22,7 @@ def _work(pipe: Connection) -> None:
         except EOFError:
             return
         slot.slot_main(seat, CloudPickleSerializer().loads(pickled), own_process=True)
-        pipe.send(threading.active_count())
+        pipe.send(threads_left())
 
 
 class Worker:
@@ -43,7 +43,7 @@ class Worker:
         """Whether it is there, and idle if its slot has ended."""
         if self.busy and self._pipe.poll():
             try:
-                assert self._pipe.recv() == 1, "a thread was left behind"
+                assert self._pipe.recv() == []
             except (EOFError, ConnectionResetError):
                 self.process.join(5)
             self.busy = False

@@ -153,10 +153,15 @@ def test_a_restored_table_can_go_back_to_what_it_began_with_and_its_next_checkpo
         assert content(filled) == expected
 
 
-def test_a_table_of_another_make_is_read(slot: Slot) -> None:
+class AnotherTable(MemoryTable):
+    """Of another backend."""
+
+
+@pytest.mark.parametrize("other", [MemoryTable(TableSpec(SPEC.schema, 1, 128, fills=(7,))), AnotherTable(SPEC)])
+def test_a_table_of_another_make_is_read(slot: Slot, other: MemoryTable) -> None:
     snapshot = slot.checkpoint(1)
     local = LocalTables(1, slot.kept.matching(1, snapshot), KeptTables())
-    wider = MemoryTable(TableSpec(SPEC.schema, 1, 128, fills=(7,)))
-    filled = load_restore(snapshot[1], slot.writer._store, local=local).operators[COUNT].fill("counts", wider)
-    assert filled is wider
-    assert (local.kept, len(wider)) == (0, 100)
+    filled = load_restore(snapshot[1], slot.writer._store, local=local).operators[COUNT].fill("counts", other)
+    assert filled is other
+    assert (local.kept, len(other)) == (0, 100)
+    assert slot.keeps == 0

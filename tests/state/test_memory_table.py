@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import sys
 import threading
 import time
 from decimal import Decimal
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -257,6 +259,51 @@ def test_a_table_does_not_go_back_when_much_has_changed(monkeypatch: pytest.Monk
     again = late.go_back()
     assert again is not None
     assert base_of(again.capture()) == {(key, "t"): (0 if key < 6 else key, "s") for key in range(100)}
+
+
+def test_rows_that_come_and_go_are_not_kept_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changes, "_WORTH_KEEPING", 10)
+    table = MemoryTable(SPEC)
+    point = table.capture().keep()
+    assert point is not None
+    for step in range(5):
+        put(table, {(key, "t"): (step, "s") for key in range(4)})
+        table.remove(arrays([(key, "t") for key in range(4)], SCHEMA.types[:2]), 4)
+    put(table, {(1, "t"): (1, "s")})
+    assert (table._log.undo.removed, table._log.is_captured) == ([], False)
+    assert point.go_back() is None
+
+
+def test_another_thread_that_keeps_a_capture_leaves_no_moment_without_one() -> None:
+    """The table's thread looks in the middle of ``keep``."""
+    table, looked = MemoryTable(SPEC), []
+    put(table, {(1, "t"): (1, "s")})
+    capture = table.capture()
+
+    def look(frame: FrameType, event: str, argument: object) -> Any:
+        looked.append(table._log.is_captured)
+        return look
+
+    sys.settrace(lambda frame, event, argument: look if frame.f_code.co_name == "keep" else None)
+    try:
+        capture.keep()
+    finally:
+        sys.settrace(None)
+    assert len(looked) > 3
+    assert all(looked)
+
+
+def test_only_one_way_back_is_gone() -> None:
+    table = MemoryTable(SPEC)
+    put(table, {(1, "t"): (1, "s")})
+    early = table.capture().keep()
+    put(table, {(1, "t"): (2, "s")})
+    late = table.capture().keep()
+    assert early is not None
+    assert late is not None
+    assert early.go_back() is table
+    assert late.go_back() is None
+    assert base_of(table.capture()) == {(1, "t"): (1, "s")}
 
 
 def test_a_table_that_nobody_will_go_back_in_keeps_nothing() -> None:

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from penstock.errors import ProtocolViolation
 from penstock.state.capture import StoredRows, TableCapture
-from penstock.state.table import KeyedTable, StateBackend, TableSpec
+from penstock.state.table import KeyedTable, StateBackend
 
 if TYPE_CHECKING:
     Plain: TypeAlias = bool | int | float | str | list["Plain"] | dict[str, "Plain"] | None
@@ -90,8 +90,8 @@ class ScalarPart:
 class LocalCopy(Protocol):
     """A table that may still be in this process's memory as it was stored, and is to stay there for the next time."""
 
-    def take(self, spec: TableSpec) -> KeyedTable | None:
-        """The table, if it is there; once."""
+    def take(self, empty: KeyedTable) -> KeyedTable | None:
+        """The table, if it is there and of the same make as this one; once."""
 
     def begin(self, table: KeyedTable) -> None:
         """This one holds what was stored, wherever it came from."""
@@ -119,7 +119,7 @@ class RestoredState:
         """A table as it was stored: ``empty``, loaded, or another one in its place, which is then closed. To be called
         once, before anything else is done with the table."""
         local = self.local.get(name)
-        table = None if local is None else local.take(empty.spec)
+        table = None if local is None else local.take(empty)
         if table is None:
             table = empty
             table.load(self.tables.get(name, ()))

@@ -60,7 +60,7 @@ class SlotJob(Protocol):
 
 
 class SlotLauncher(Protocol):
-    """Starts slots. Each started slot calls ``penstock.runtime.slot.slot_main(index, task)``."""
+    """Starts slots. Each started task calls ``penstock.runtime.slot.slot_main(seat, task)``."""
 
     def control_address(self) -> ControlAddress:
         """The driver's own address, and how slots reach it."""
@@ -69,7 +69,7 @@ class SlotLauncher(Protocol):
         """Slots that could be taken now, less what running Penstock queries hold."""
 
     def launch(self, task: SlotTask, parallelism: int) -> SlotJob:
-        """Start slots ``0..parallelism-1``. Does not wait for them.
+        """Start tasks with seats ``0..parallelism-1``. Does not wait for them.
 
         Raises:
             ResourceError: there are fewer free slots; says what to do.

@@ -93,7 +93,7 @@ class ControlServer:
     def _accept(self, sock: socket.socket) -> Link:
         def opened(link: Link, identity: Identity) -> None:
             if not 0 <= identity.slot < self._parallelism or identity.slot in self._seats:
-                raise GenerationFailed(f"slot {identity.slot} is registered already, or does not exist")
+                raise GenerationFailed(f"task {identity.slot} is registered already, or does not exist")
             self._seats[identity.slot] = _Seat(link)
             link.on_message = lambda message: self._message(identity.slot, message)
 
@@ -104,7 +104,7 @@ class ControlServer:
         decoded = read_from_slot(message)
         known = self._seats[seat]
         if not known.registered and not isinstance(decoded, Register):
-            raise GenerationFailed(f"slot {seat} sent {type(decoded).__name__} before it registered")
+            raise GenerationFailed(f"task {seat} sent {type(decoded).__name__} before it registered")
         known.registered = True
         if not self._closed:
             self._on_event(SlotSaid(self._generation, seat, decoded))

@@ -218,6 +218,7 @@ class Slot:
         for thread in self._subtask_threads:
             thread.go()
         send(self._control, Running(self._index, inflight_rows, self._local.kept))
+        del self._local
         while True:
             self._next_event(time.monotonic() + METRICS_EVERY_S)
             self._report()

@@ -23,8 +23,8 @@ class ExecutionState(Enum):
 
 @dataclass(frozen=True)
 class SlotView:
-    """One registered slot. ``pid`` is the Python worker's on ``host``. ``kept_tables``: so many tables of its state
-    were still in this worker's memory when it started, and were not read."""
+    """One slot; they are known once all have registered. ``pid`` is the Python worker's on ``host``. ``kept_tables``:
+    so many tables of its state were still in this worker's memory when it started, and were not read."""
 
     slot: int
     host: str

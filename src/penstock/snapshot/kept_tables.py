@@ -18,7 +18,7 @@ from penstock.ids import CheckpointId, SubtaskId
 from penstock.snapshot.model import StateEntry, SubtaskManifest
 from penstock.snapshot.state_index import TableId
 from penstock.state.restore_point import RestorePoint
-from penstock.state.table import KeyedTable, TableSpec
+from penstock.state.table import KeyedTable
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class KeptTables:
             self._checkpoints.setdefault(checkpoint, {}).update(tables)
 
     def completed(self, checkpoint: CheckpointId) -> None:
-        """Nothing older will be restored."""
+        """It is complete, and its epochs are committed: nothing older will be restored."""
         self._drop([known for known in self._known() if known < checkpoint])
 
     def ended(self, checkpoint: CheckpointId) -> None:
@@ -99,11 +99,11 @@ class LocalTable:
         self._point = point
         self._keep_in = keep_in
 
-    def take(self, spec: TableSpec) -> KeyedTable | None:
-        """The table as the snapshot has it, if it is still there; once."""
+    def take(self, empty: KeyedTable) -> KeyedTable | None:
+        """The table as the snapshot has it, if it is still there and of the same make as this one; once."""
         point, self._point = self._point, None
         table = None if point is None else point.go_back()
-        if table is None or table.spec != spec:
+        if table is None or type(table) is not type(empty) or table.spec != empty.spec:
             return None
         self.was_kept = True
         return table
@@ -126,13 +126,13 @@ class LocalTables:
 
     def __init__(self, checkpoint: CheckpointId, points: Mapping[TableId, RestorePoint], keep_in: KeptTables) -> None:
         self._checkpoint = checkpoint
-        self._points = points
+        self._points = dict(points)
         self._keep_in = keep_in
         self._tables: list[LocalTable] = []
 
     def of(self, table: TableId, entries: Sequence[StateEntry]) -> LocalTable:
         """From any thread, once for each table."""
-        local = LocalTable(self._checkpoint, table, entries, self._points.get(table), self._keep_in)
+        local = LocalTable(self._checkpoint, table, entries, self._points.pop(table, None), self._keep_in)
         self._tables.append(local)
         return local
 

@@ -109,7 +109,7 @@ class ChangeLog:
         serial: of the newest capture.
         floor: changes are known since this capture, and every later one.
         undo: where entries go; see ``is_captured``.
-        entries: how many were added so far, to any.
+        entries: how many rows were kept so far, removed ones twice.
         closed: the table was closed.
     """
 
@@ -153,7 +153,7 @@ class ChangeLog:
             self._keep_what_is_worth_it(table_rows)
             if self.is_captured:
                 return needed
-        if self.undo.count:
+        if self.undo.count or self.undo.removed:
             self.undo = self._new_undo()
         return fresh[:0]
 
@@ -161,6 +161,7 @@ class ChangeLog:
         """These rows are about to be removed; ``touch`` came before."""
         if self.is_captured:
             self.undo.removed.append(removed)
+            self.entries += len(removed.rows)
         if self._open is not None:
             self._open.removed.append(removed)
             self._count(len(removed.rows), table_rows)
@@ -195,9 +196,14 @@ class ChangeLog:
         ``entries`` as they were then."""
         kept = Kept(undo, entries)
         with self._lock:
+            self._kept.append(kept)  # first: the table's thread asks for ``is_captured`` without the lock
             self._outstanding -= 1
-            self._kept.append(kept)
         return kept
+
+    def let_all_go(self) -> None:
+        """The table has gone back: there is no other way from there."""
+        for kept in list(self._kept):
+            self.let_go(kept)
 
     def let_go(self, kept: Kept) -> None:
         """Nobody will go back there."""

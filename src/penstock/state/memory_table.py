@@ -189,6 +189,7 @@ class MemoryTable(KeyedTable):
         groups = past.groups()[changed]
         there, groups = changed[groups >= 0], groups[groups >= 0]
         columns = past.arrays(there)
+        self._log.let_all_go()
         self._log = ChangeLog(self.spec.value_fields, self._lock)
         self._log.reserve(self._size)
         in_use = np.concatenate([changed, np.arange(past.size, self._size)])

@@ -1,0 +1,54 @@
+"""What a worker remembers: for its own query, and for a while."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pyarrow as pa
+import pytest
+
+from penstock.ids import SubtaskId
+from penstock.runtime import worker_memory
+from penstock.runtime.worker_memory import Remembered, recall, remember
+from penstock.snapshot.kept_tables import KeptTable, KeptTables
+from penstock.snapshot.state_index import TableId
+from penstock.state.memory_table import MemoryTable
+from penstock.state.table import TableSpec
+
+
+def remembered(query_id: str, slot: int) -> tuple[Remembered, MemoryTable]:
+    table, kept = MemoryTable(TableSpec(pa.schema([("k", pa.int64())]), 1, 128)), KeptTables()
+    point = table.capture().keep()
+    assert point is not None
+    kept.add(1, {TableId(SubtaskId(0, slot), "count", "counts"): KeptTable([], point)})
+    return Remembered(query_id, slot, kept), table
+
+
+def forgetters() -> int:
+    return sum(thread.name == worker_memory.FORGETTER for thread in threading.enumerate())
+
+
+def test_it_is_recalled_once_by_its_own_query_and_let_go_for_another_one() -> None:
+    (mine, my_table), (other, other_table) = remembered("mine", 2), remembered("other", 0)
+    remember(mine)
+    remember(other)
+    assert recall("mine") == [mine]
+    assert my_table._log.is_captured
+    assert not other_table._log.is_captured
+    assert recall("mine") == []
+    mine.tables.release()
+
+
+def test_what_nobody_asks_for_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_memory, "FORGET_AFTER_S", 0.05)
+    one, table = remembered("mine", 0)
+    remember(one)
+    deadline = time.monotonic() + 10
+    while table._log.is_captured and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not table._log.is_captured
+    assert recall("mine") == []
+    while forgetters() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert forgetters() == 0
