@@ -218,7 +218,8 @@ def kill(query: StreamingQuery, inbox: Inbox, number: int) -> dict[str, float]:
     harness.wait_for("all subtasks to run again", lambda: running_since(query, generation), LIMIT_S)
     running_s = time.perf_counter() - started
     harness.wait_for("rows to be processed", lambda: rows_in(query) > before, LIMIT_S)
-    return {"running_s": running_s, "row_s": time.perf_counter() - started}
+    kept = sum(slot.kept_tables for slot in query.view().slots)
+    return {"running_s": running_s, "row_s": time.perf_counter() - started, "kept_tables": kept}
 
 
 def rescale(query: StreamingQuery, parallelism: int) -> float:

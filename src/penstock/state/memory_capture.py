@@ -224,16 +224,14 @@ class MemoryCapture(TableCapture):
         self._spec = columns.spec
         self._log = log
         self._past: PastRows | None = PastRows(columns, size, self._undo)
+        self._changed: tuple[int, Rows, Groups] | None = None
         self._go_back = lambda undo: go_back(PastRows(columns, size, undo), rows)
         row_bytes = columns.values.row_bytes + columns.keys.nbytes(size) // max(1, size)
         self._block_rows = max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // max(1, row_bytes)))
 
     def base(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
         groups = self._open().groups()
-        present = groups[(groups >= first) & (groups <= last)]
-        for low, high in _runs(np.bincount(present, minlength=last + 1), first, last):
-            rows = np.flatnonzero((groups >= low) & (groups <= high))
-            rows = rows[np.argsort(groups[rows], kind="stable")]
+        for rows in _runs(groups, first, last):
             for start in range(0, len(rows), self._block_rows):
                 block = rows[start : start + self._block_rows]
                 columns = [pa.array(groups[block]), *self._open().arrays(block)]
@@ -251,7 +249,9 @@ class MemoryCapture(TableCapture):
         if not self._knows_since(since):
             raise ValueError(f"capture {self.serial} does not know what changed since capture {since}")
         intervals = [changes for changes in self._changes if changes.serial >= since]
-        rows, groups = self._changed_rows(intervals, first, last)
+        all_rows, all_groups = self._changed_rows(since, intervals)
+        kept = (all_groups >= first) & (all_groups <= last)
+        rows, groups = all_rows[kept], all_groups[kept]
         gone_groups, gone_keys = self._tombstones(intervals, first, last, rows)
         all_groups = np.concatenate([groups, gone_groups])
         order = np.argsort(all_groups, kind="stable")
@@ -266,15 +266,16 @@ class MemoryCapture(TableCapture):
             arrays = [pa.array(all_groups[chosen]), *columns, pa.array(~there)]
             yield pa.RecordBatch.from_arrays(arrays, schema=delta_schema(self.schema))
 
-    def _changed_rows(self, intervals: Sequence[Changes], first: int, last: int) -> tuple[Rows, Groups]:
-        """Rows that were in use and have changed, with their key groups."""
-        lists = [rows for changes in intervals for rows in changes.rows]
-        if not lists:
-            return np.zeros(0, np.int64), np.zeros(0, np.int16)
-        rows = np.unique(np.concatenate(lists)).astype(np.int64)
-        groups = self._open().groups()[rows]
-        kept = (groups >= first) & (groups <= last)
-        return rows[kept], groups[kept]
+    def _changed_rows(self, since: int, intervals: Sequence[Changes]) -> tuple[Rows, Groups]:
+        """Rows that were in use and have changed, with their key groups. Kept, because ranges of key groups are asked
+        for one by one."""
+        if self._changed is None or self._changed[0] != since:
+            lists = [rows for changes in intervals for rows in changes.rows]
+            rows = np.sort(np.concatenate([np.zeros(0, np.int32), *lists]))
+            if len(intervals) > 1:  # within one, each is named once
+                rows = rows[np.flatnonzero(np.diff(rows, prepend=-1))]
+            self._changed = since, rows.astype(np.int64), self._open().groups()[rows]
+        return self._changed[1:]
 
     def _tombstones(
         self, intervals: Sequence[Changes], first: int, last: int, rows: Rows
@@ -327,7 +328,7 @@ class MemoryCapture(TableCapture):
             self._drop()
 
     def _drop(self) -> None:
-        self._past = None
+        self._past = self._changed = None
         self._changes = ()
         del self._undo
 
@@ -337,16 +338,24 @@ class MemoryCapture(TableCapture):
         return self._past
 
 
-def _runs(counts: npt.NDArray[np.int64], first: int, last: int) -> Iterator[tuple[int, int]]:
-    """Neighbouring key groups that are worth putting in order together; runs without rows are left out."""
+def _runs(groups: Groups, first: int, last: int) -> Iterator[Rows]:
+    """The rows of these key groups by key group, so many at a time as are worth putting in order together."""
+    chosen = (groups >= first) & (groups <= last)
+    if np.count_nonzero(chosen) <= _RUN_ROWS:
+        yield _in_order(groups, np.flatnonzero(chosen))
+        return
+    counts = np.bincount(groups[chosen], minlength=last + 1)
     low, rows = first, 0
     for group in range(first, last + 1):
         if rows and rows + counts[group] > _RUN_ROWS:
-            yield low, group - 1
+            yield _in_order(groups, np.flatnonzero((groups >= low) & (groups < group)))
             low, rows = group, 0
         rows += int(counts[group])
-    if rows:
-        yield low, last
+    yield _in_order(groups, np.flatnonzero((groups >= low) & (groups <= last)))
+
+
+def _in_order(groups: Groups, rows: Rows) -> Rows:
+    return rows[np.argsort(groups[rows], kind="stable")]
 
 
 def _empty(field: pa.Field, count: int) -> pa.Array:

@@ -146,7 +146,7 @@ class MemoryTable(KeyedTable):
     def take_marked(self, at_once: int) -> Iterator[TableRows]:
         if not self._may_have_marks:
             return
-        marked = np.flatnonzero((self._marks() != 0) & (self._groups.data[: self._size] >= 0))
+        marked = np.flatnonzero(self._marks())  # rows that are not in use have none
         for start in range(0, len(marked), at_once):
             rows = marked[start : start + at_once]
             self._touch(rows)
