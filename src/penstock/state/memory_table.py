@@ -146,7 +146,7 @@ class MemoryTable(KeyedTable):
     def take_marked(self, at_once: int) -> Iterator[TableRows]:
         if not self._may_have_marks:
             return
-        marked = np.flatnonzero(self._marks())  # rows that are not in use have none
+        marked = np.flatnonzero(self._marks().view(np.bool_))  # rows that are not in use have none
         for start in range(0, len(marked), at_once):
             rows = marked[start : start + at_once]
             self._touch(rows)
@@ -275,7 +275,7 @@ class MemoryTable(KeyedTable):
         self._log.closed = True
 
     def _read(self, rows: Rows) -> TableRows:
-        values = self._values.take(rows)
+        values = [self._values.read_one(position, rows) for position in range(len(self._values))]
         marked = values[0].read()[0] != 0 if self.spec.marks else None
         return TableRows(np.arange(len(rows)), values, self._keys.decode(self._keys.take(rows)), marked)
 
