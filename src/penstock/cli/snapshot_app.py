@@ -1,0 +1,39 @@
+"""The command group ``penstock snapshot``: what its verbs have in common.
+
+Exit codes: 0 done, 1 refused or failed (one line on stderr says why and what to do), 2 wrong arguments. With ``--json``
+stdout holds one JSON document and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+
+from penstock.errors import PenstockError
+
+snapshot_app = typer.Typer(help="Looks at snapshots and manages them.", no_args_is_help=True)
+
+Location = Annotated[str, typer.Argument(help="The checkpoint location of a query.", metavar="LOCATION")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+
+
+@contextmanager
+def reported() -> Iterator[Console]:
+    """Where a verb writes to for people; ends the command with code 1 by what Penstock refuses."""
+    console = Console()
+    try:
+        yield console
+    except PenstockError as error:
+        Console(stderr=True).print(f"[bold red]penstock:[/] {error}", highlight=False, soft_wrap=True)
+        raise typer.Exit(1) from None
+
+
+def emit(document: Any) -> None:
+    """Print one JSON document: structs, lists and dicts of plain values."""
+    typer.echo(json.dumps(msgspec.to_builtins(document), indent=2, ensure_ascii=False))
