@@ -21,7 +21,7 @@ from penstock.snapshot.model import StateEntry
 BASE = "base"
 DELTA = "delta"
 
-MAX_CHAIN = 64
+MAX_CHAIN = 96
 """Deltas after which a key group gets a new base, if little changes: while so many checkpoints go by, the state is
 written once for bases. Fewer make restores quicker and checkpoints larger."""
 
