@@ -259,6 +259,7 @@ def ratios(result: dict[str, Any]) -> dict[str, float]:
         "full_to_plain_speed": statistics.median(f["plain_ms"] / f["duration_ms"] for f in rounds),
         "delta_bytes_to_changed": max(figures["state_bytes"] / figures["changed_bytes"] for figures in deltas),
         "delta_to_full_time": statistics.mean(f["duration_ms"] for f in deltas) / full_ms,
+        "delta_without_pause_to_full_time": statistics.mean(f["duration_ms"] - f["pause_ms"] for f in deltas) / full_ms,
         "worst_pause_ms": max(figures["pause_ms"] for figures in (*rounds, *deltas)),
         "kill_s": killed_s,
         "rescale_to_kill": result["rescale_s"]["2 to 4"] / killed_s,
