@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from penstock.errors import PenstockError
 
@@ -30,7 +31,8 @@ def reported() -> Iterator[Console]:
     try:
         yield console
     except PenstockError as error:
-        Console(stderr=True).print(f"[bold red]penstock:[/] {error}", highlight=False, soft_wrap=True)
+        text = escape(str(error))
+        Console(stderr=True).print(f"[bold red]penstock:[/] {text}", highlight=False, soft_wrap=True)
         raise typer.Exit(1) from None
 
 
