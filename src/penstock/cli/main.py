@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from pyspark.errors import PySparkException
 from rich.console import Console
 
 import penstock.cli.snapshot_reading  # noqa: F401 - registers its verbs
@@ -42,6 +41,8 @@ def demo(
     out: Annotated[Path, typer.Option("--out", help="Where a directory of this run is made.")] = Path("demo/out"),
 ) -> None:
     """Run the main job on the flights of 2013, slow it down, snapshot it, kill it, and compare with Spark."""
+    from pyspark.errors import PySparkException
+
     console = Console()
     try:
         # Imported here: the other commands must not wait for Spark.

@@ -14,17 +14,16 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Table
 
 from penstock.cli.snapshot_app import AsJson, Location, emit, reported, snapshot_app
-from penstock.cli.snapshot_showing import print_diff, print_snapshot
 from penstock.cli.snapshot_texts import age_text, size_text
 from penstock.errors import CorruptSnapshot
-from penstock.snapshot.verbs.comparing import compare_snapshots
 from penstock.snapshot.verbs.figures_cache import FiguresCache
-from penstock.snapshot.verbs.listing import Listing, list_snapshots
+from penstock.snapshot.verbs.listing import ListedSnapshot, Listing, list_snapshots
 from penstock.snapshot.verbs.opened import OpenedLocation, open_location_to_read
-from penstock.snapshot.verbs.showing import show_snapshot
 from penstock.snapshot.verbs.verifying import UnusedFile, Verification, verify_location
 
 SNAPSHOT_HELP = "Its id (chk-12) or label."
+LISTED_RIGHT = ("gen.", "parallelism", "state", "in flight", "size", "exclusive")
+LISTED = ("snapshot", "label", "kind", "alignment", "age", *LISTED_RIGHT, "")
 DAMAGE_LINES = 200
 """Lines of damage that are printed; --json has all."""
 
@@ -55,6 +54,10 @@ def show_command(
     as_json: AsJson = False,
 ) -> None:
     """Show what a snapshot holds, where sources and event time stand, and which operator the query was waiting for."""
+    # Imported here, as in ``diff``: a listing need not wait for what computes with rows.
+    from penstock.cli.snapshot_showing import print_snapshot
+    from penstock.snapshot.verbs.showing import show_snapshot
+
     with reported() as console:
         opened = open_location_to_read(location)
         shown = show_snapshot(opened, opened.record(snapshot), _now_ms(), count_rows=rows, cache=_cache(opened))
@@ -91,6 +94,9 @@ def diff_command(
     as_json: AsJson = False,
 ) -> None:
     """Compare two snapshots: rows added, changed and removed per state table, splits, watermarks, rows in flight."""
+    from penstock.cli.snapshot_showing import print_diff
+    from penstock.snapshot.verbs.comparing import compare_snapshots
+
     with reported() as console:
         opened = open_location_to_read(location)
         records = opened.record(before), opened.record(after)
@@ -129,32 +135,33 @@ def _print_listing(console: Console, listing: Listing) -> None:
     if not listing.snapshots:
         console.print(f"{escape(listing.location)}: the query has no complete snapshot yet", highlight=False)
         return
-    table = Table(box=None)
-    table.add_column("snapshot", no_wrap=True)
-    for heading in ("label", "kind", "alignment", "age"):
-        table.add_column(heading)
-    for heading in ("gen.", "parallelism", "state", "in flight", "size", "exclusive"):
-        table.add_column(heading, justify="right")
-    table.add_column("")
-    for line in listing.snapshots:
-        if line.problem:
-            table.add_row(line.id, escape(line.label), line.kind, "[red]damaged[/]")
-            continue
-        table.add_row(
-            line.id,
-            escape(line.label),
-            line.kind,
-            f"{line.alignment}, {line.unaligned_subtasks} of {line.subtasks} unaligned",
-            age_text(line.age_s),
-            str(line.generation),
-            str(line.parallelism),
-            f"{line.state_rows:,} rows, {size_text(line.state_bytes)}",
-            f"{line.inflight_rows:,} rows, {size_text(line.inflight_bytes)}",
-            size_text(line.bytes),
-            size_text(line.exclusive_bytes),
-            "" if line.in_lineage else "not in the lineage",
+    lines = [LISTED, *(_listed(line) for line in listing.snapshots)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:  # no Table of rich's: it takes 4 ms for a row
+        cells = (
+            cell.rjust(width) if heading in LISTED_RIGHT else cell.ljust(width)
+            for cell, width, heading in zip(line, widths, LISTED, strict=True)
         )
-    console.print(table, soft_wrap=True)
+        typer.echo("  ".join(cells).rstrip())
+
+
+def _listed(line: ListedSnapshot) -> tuple[str, ...]:
+    if line.problem:
+        return line.id, line.label, line.kind, *[""] * 8, "damaged"
+    return (
+        line.id,
+        line.label,
+        line.kind,
+        f"{line.alignment}, {line.unaligned_subtasks} of {line.subtasks} unaligned",
+        age_text(line.age_s),
+        str(line.generation),
+        str(line.parallelism),
+        f"{line.state_rows:,} rows, {size_text(line.state_bytes)}",
+        f"{line.inflight_rows:,} rows, {size_text(line.inflight_bytes)}",
+        size_text(line.bytes),
+        size_text(line.exclusive_bytes),
+        "" if line.in_lineage else "not in the lineage",
+    )
 
 
 def _print_verification(console: Console, verification: Verification) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from penstock.snapshot.location import SPARK_NAMES, existing_location, read_iden
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import LogView, SnapshotRecord
 from penstock.snapshot.model import PlanManifest, QueryIdentity, SnapshotMetadata
-from penstock.snapshot.store import LocalStore, Store
+from penstock.snapshot.store import LocalStore, Store, checked_path
 
 WHAT = "checkpoint location"
 LISTED_AT_MOST = 20
@@ -129,6 +130,8 @@ def read_log(path: str, store: Store) -> LogView:
 def file_size(store: Store, path: str) -> int:
     """0 for a file that is not there, or has a name that no file of a location has."""
     try:
+        if isinstance(store, LocalStore):  # a listing asks for tens of thousands: three times as quick as ``size``
+            return os.stat(f"{store.root}/{checked_path(path)}").st_size
         return store.size(path) or 0
     except (OSError, ValueError):
         return 0
