@@ -93,7 +93,9 @@ def test_figures_are_kept_outside_of_the_location_and_never_trusted_blindly(
     metadata = kept.location / "snapshots" / "chk-1" / "metadata.json"
     hidden = metadata.rename(metadata.with_suffix(".hidden"))
     assert list_snapshots(opened, TAKEN_MS, cache) == cold, "metadata is not read again"
-    for damage in (b"", cache.path.read_bytes()[:-1], b"penstock figures 0\n" + cache.path.read_bytes()[19:]):
+    whole = cache.path.read_bytes()
+    flipped = whole[:-1] + bytes([whole[-1] ^ 1])  # a letter of a path: it can be read all the same
+    for damage in (b"", flipped, whole[:-1], b"penstock figures 0\n" + whole[19:]):
         cache.path.write_bytes(damage)
         assert list_snapshots(opened, TAKEN_MS, cache).snapshots[0].problem, "and read where the cache is not whole"
     hidden.rename(metadata)
