@@ -188,7 +188,7 @@ def test_the_bottleneck_is_the_last_full_input(loads: list[InputLoad], slow: int
 
 
 def test_the_bottleneck_has_a_name_and_an_aligned_snapshot_tells_nothing(tmp_path: Path) -> None:
-    kept = Kept(tmp_path)
+    kept = Kept(tmp_path, 2)
     kept.snapshot()
     kept.snapshot(in_flight=40_000)
     nothing, full = show(tmp_path, "1").bottleneck, show(tmp_path, "2").bottleneck
