@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from verbs_kit import Kept, contents, flip
 
-from penstock.errors import LocationError
+from penstock.errors import CorruptSnapshot, LocationError
 from penstock.snapshot.catalog import sections_of
 from penstock.snapshot.envelope import digest, seal_envelope
 from penstock.snapshot.log import SUMMARY_EVERY, SnapshotLog, entry_path
@@ -20,6 +20,7 @@ from penstock.snapshot.model import SectionRef
 from penstock.snapshot.store import LocalStore
 from penstock.snapshot.verbs import verifying
 from penstock.snapshot.verbs.opened import open_location_to_read
+from penstock.snapshot.verbs.showing import show_snapshot
 from penstock.snapshot.verbs.verifying import Verification, verify_location
 
 
@@ -175,6 +176,24 @@ def test_metadata_of_another_snapshot_is_found(kept: Kept) -> None:
     (damage,) = verify(kept, "chk-1").damage
     assert damage.path == "snapshots/chk-1/metadata.json"
     assert "is of chk-2" in damage.problem
+
+
+@pytest.mark.parametrize(
+    ("forged", "text"),
+    [
+        ({"max_parallelism": 1 << 60}, f"{1 << 60} key groups"),
+        ({"parallelism": 1 << 40}, "has 2 slots, but parallelism"),
+    ],
+)
+def test_numbers_that_would_cost_memory_are_refused(kept: Kept, forged: dict[str, int], text: str) -> None:
+    opened = open_location_to_read(str(kept.location))
+    metadata = msgspec.structs.replace(opened.metadata(opened.record("chk-1")), **forged)  # type: ignore[arg-type]
+    rewrite(kept, 1, msgspec.json.encode(metadata))
+    (damage,) = verify(kept, "chk-1").damage
+    assert text in damage.problem
+    opened = open_location_to_read(str(kept.location))
+    with pytest.raises(CorruptSnapshot, match=text):
+        show_snapshot(opened, opened.record("chk-1"), 0, count_rows=True)
 
 
 def rewrite(kept: Kept, checkpoint: int, data: bytes) -> None:
