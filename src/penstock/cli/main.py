@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from pyspark.errors import PySparkException
 from rich.console import Console
 
+import penstock.cli.snapshot_reading  # noqa: F401 - registers its verbs
+from penstock.cli.snapshot_app import snapshot_app
 from penstock.errors import PenstockError
 
 app = typer.Typer(
     help="Runs PySpark streaming DataFrames as continuous dataflows.", no_args_is_help=True, add_completion=False
 )
+app.add_typer(snapshot_app, name="snapshot")
 
 
 @app.callback()
@@ -39,6 +41,8 @@ def demo(
     out: Annotated[Path, typer.Option("--out", help="Where a directory of this run is made.")] = Path("demo/out"),
 ) -> None:
     """Run the main job on the flights of 2013, slow it down, snapshot it, kill it, and compare with Spark."""
+    from pyspark.errors import PySparkException
+
     console = Console()
     try:
         # Imported here: the other commands must not wait for Spark.

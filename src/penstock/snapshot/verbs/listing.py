@@ -1,0 +1,153 @@
+"""``list``: all snapshots of a location, and what each of them holds and costs.
+
+What a snapshot holds is derived from its metadata, which never changes and is known by its checksum in the log. Where
+there are many snapshots these figures are therefore kept (``figures_cache``), outside of the location.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from penstock.errors import CorruptSnapshot, LocationError
+from penstock.ids import CheckpointId
+from penstock.snapshot.catalog import snapshot_id
+from penstock.snapshot.log_entries import SnapshotRecord
+from penstock.snapshot.verbs.figures_cache import FiguresCache
+from penstock.snapshot.verbs.measures import Measures, measured
+from penstock.snapshot.verbs.opened import OpenedLocation, file_size
+
+CACHED_FROM = 500
+"""Snapshots from which on figures are kept: fewer are read in less than half a second."""
+
+
+class ListedSnapshot(msgspec.Struct, frozen=True):
+    """One line; see ``Measures`` for what is not explained here.
+
+    Attributes:
+        kind: ``periodic`` or ``requested``.
+        bytes: of all sections that it refers to, each once, and its metadata.
+        exclusive_bytes: of the files that would go with it, because only it refers to them, and its metadata.
+            Too much if another one's metadata is damaged, for nobody knows what that refers to.
+        in_lineage: recovery may choose it.
+        problem: why its metadata cannot be read; the figures are 0 then. Otherwise empty.
+    """
+
+    id: str
+    checkpoint: int
+    label: str
+    kind: str
+    alignment: str
+    subtasks: int
+    unaligned_subtasks: int
+    created_ms: int
+    age_s: float
+    generation: int
+    parallelism: int
+    state_rows: int
+    state_bytes: int
+    inflight_rows: int
+    inflight_bytes: int
+    bytes: int
+    exclusive_bytes: int
+    in_lineage: bool
+    problem: str = ""
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """``snapshots``: by ascending checkpoint. ``owner``: the Generation that opened the location last."""
+
+    location: str
+    query_id: str
+    owner: int
+    committed_epoch: int
+    snapshots: list[ListedSnapshot]
+
+
+def list_snapshots(opened: OpenedLocation, now_ms: int, cache: FiguresCache | None = None) -> Listing:
+    """Every snapshot that exists; those whose metadata is damaged say so in ``problem``.
+
+    Args:
+        cache: figures of metadata read before; used where there are ``CACHED_FROM`` snapshots or more.
+
+    Raises:
+        LocationError: a file cannot be read.
+    """
+    records = list(opened.view.snapshots)
+    figures, problems = _figures(opened, records, cache if len(records) >= CACHED_FROM else None)
+    gone = {c for c in problems if opened.refreshed().snapshot(c) is None} if problems else set()
+    records = [record for record in records if record.checkpoint not in gone]
+    exclusive = _exclusive_bytes(opened, figures)
+    lines = [
+        _line(record, figures[record.checkpoint], exclusive[record.checkpoint], now_ms)
+        if record.checkpoint in figures
+        else _damaged(record, problems[record.checkpoint])
+        for record in records
+    ]
+    view = opened.view
+    return Listing(opened.path, opened.identity.query_id, view.owner, view.committed_epoch, lines)
+
+
+def _figures(
+    opened: OpenedLocation, records: Sequence[SnapshotRecord], cache: FiguresCache | None
+) -> tuple[dict[CheckpointId, Measures], dict[CheckpointId, str]]:
+    known = {} if cache is None else cache.load()
+    figures: dict[CheckpointId, Measures] = {}
+    problems: dict[CheckpointId, str] = {}
+    catalog = opened.catalog
+    for record in records:
+        found = known.get(record.metadata.checksum)
+        try:
+            figures[record.checkpoint] = measured(catalog.read(record)) if found is None else found
+        except (CorruptSnapshot, ValueError) as error:
+            problems[record.checkpoint] = str(error)
+        except OSError as error:
+            raise LocationError(f"{opened.path}: {record.metadata.path} cannot be read: {error}") from error
+    if cache is not None:
+        now = {r.metadata.checksum: figures[r.checkpoint] for r in records if r.checkpoint in figures}
+        if now.keys() != known.keys():
+            cache.save(now)
+    return figures, problems
+
+
+def _exclusive_bytes(opened: OpenedLocation, figures: Mapping[CheckpointId, Measures]) -> dict[CheckpointId, int]:
+    users = Counter(path for measures in figures.values() for path in measures.files)
+    return {
+        checkpoint: sum(file_size(opened.store, path) for path in measures.files if users[path] == 1)
+        for checkpoint, measures in figures.items()
+    }
+
+
+def _line(record: SnapshotRecord, measures: Measures, exclusive: int, now_ms: int) -> ListedSnapshot:
+    return ListedSnapshot(
+        id=snapshot_id(record.checkpoint),
+        checkpoint=record.checkpoint,
+        label=record.label,
+        kind=_kind(record),
+        alignment=measures.alignment,
+        subtasks=measures.subtasks,
+        unaligned_subtasks=measures.unaligned_subtasks,
+        created_ms=measures.created_ms,
+        age_s=max(0.0, (now_ms - measures.created_ms) / 1000),
+        generation=record.generation,
+        parallelism=measures.parallelism,
+        state_rows=measures.state_rows,
+        state_bytes=measures.state_bytes,
+        inflight_rows=measures.inflight_rows,
+        inflight_bytes=measures.inflight_bytes,
+        bytes=measures.section_bytes + record.metadata.length,
+        exclusive_bytes=exclusive + record.metadata.length,
+        in_lineage=record.in_lineage,
+    )
+
+
+def _damaged(record: SnapshotRecord, problem: str) -> ListedSnapshot:
+    name, kind = snapshot_id(record.checkpoint), _kind(record)
+    numbers = (0, 0, 0, 0.0, record.generation, 0, 0, 0, 0, 0, 0, 0)
+    return ListedSnapshot(name, record.checkpoint, record.label, kind, "", *numbers, record.in_lineage, problem)
+
+
+def _kind(record: SnapshotRecord) -> str:
+    return "requested" if record.requested else "periodic"

@@ -1,0 +1,109 @@
+"""Every entry of a log, not only those that a driver reads: what is broken, and what the log says all the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from penstock.errors import CorruptSnapshot
+from penstock.snapshot.envelope import open_envelope
+from penstock.snapshot.log import FOLDER, entry_path
+from penstock.snapshot.log_entries import Entry, Forked, GenerationOpened, LogView, Summary, fold
+from penstock.snapshot.store import Store
+
+_NAME = re.compile(rf"{FOLDER}/(\d{{20}})\.json")
+MISSING_AT_MOST = 1000
+"""Missing entries in a row that are named one by one: a forged number may be of any size."""
+
+
+@dataclass
+class CheckedLog:
+    """``view``: what the readable entries say together. ``problems``: by file."""
+
+    entries: int = 0
+    view: LogView = field(default_factory=LogView)
+    problems: dict[str, str] = field(default_factory=dict)
+
+
+class _Body(msgspec.Struct, frozen=True):
+    seq: int
+    token: str
+    entry: Entry
+
+
+def check_log(store: Store, progress: Callable[[], None] = lambda: None) -> CheckedLog:
+    """Read the whole log. A broken entry is passed over: the next summary says what it said.
+
+    Args:
+        progress: called after each entry.
+    """
+    checked = CheckedLog()
+    whole = True  # since the last summary
+    expected = 1
+    for path in store.list(FOLDER):
+        name = _NAME.fullmatch(path)
+        if name is None:
+            checked.problems[path] = "does not belong into a log"
+            continue
+        seq = int(name[1])
+        if expected < seq:
+            whole = False
+            _note_missing(checked, expected, seq)
+        expected = seq + 1
+        checked.entries += 1
+        whole = _check_entry(store, path, seq, checked, whole)
+        progress()
+    if not checked.entries:
+        checked.problems.setdefault(f"{FOLDER}/", "there is no log entry")
+    return checked
+
+
+def _check_entry(store: Store, path: str, seq: int, checked: CheckedLog, whole: bool) -> bool:
+    """Whether the view is still known to be whole behind it."""
+    try:
+        entry = _read(store, path, seq)
+    except CorruptSnapshot as error:
+        checked.problems[path] = str(error)
+        return False
+    before = replace(checked.view, next_seq=seq)
+    try:
+        after = fold(before if whole else _as_entry_says(before, entry), entry)
+    except ValueError as error:
+        if whole:  # else it may well be right about what could not be read
+            checked.problems[path] = f"contradicts the entries before it: {error}"
+        return False
+    if isinstance(entry, Summary):
+        if whole and replace(after, next_seq=seq, last_summary=before.last_summary) != before:
+            checked.problems[path] = "is a summary that says something else than the entries before it"
+        whole = True
+    checked.view = after
+    return whole
+
+
+def _as_entry_says(view: LogView, entry: Entry) -> LogView:
+    """The owner may be one whose opening could not be read; what it completed is to be verified all the same."""
+    if isinstance(entry, GenerationOpened | Forked | Summary) or entry.generation <= view.owner:
+        return view
+    return replace(view, owner=entry.generation)
+
+
+def _read(store: Store, path: str, seq: int) -> Entry:
+    try:
+        body = msgspec.convert(open_envelope(store.read(path), path), _Body)
+    except OSError as error:
+        raise CorruptSnapshot(f"cannot be read: {error}") from error
+    except msgspec.ValidationError as error:
+        raise CorruptSnapshot(f"is not a log entry: {error}") from error
+    if body.seq != seq:
+        raise CorruptSnapshot(f"holds entry {body.seq}: it was copied or renamed")
+    return body.entry
+
+
+def _note_missing(checked: CheckedLog, first: int, behind: int) -> None:
+    for seq in range(first, min(behind, first + MISSING_AT_MOST)):
+        checked.problems[entry_path(seq)] = "is missing, though later log entries exist"
+    if behind - first > MISSING_AT_MOST:
+        checked.problems[f"{FOLDER}/"] = f"entries up to {behind - 1} are missing"

@@ -1,0 +1,181 @@
+"""A checkpoint location as somebody sees it who only reads: nothing is created, whether its query runs or not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from penstock.errors import CorruptSnapshot, LocationError
+from penstock.graph.keygroups import MAX_KEY_GROUPS
+from penstock.ids import CheckpointId
+from penstock.snapshot.catalog import Catalog, snapshot_id
+from penstock.snapshot.location import SPARK_NAMES, existing_location, read_identity
+from penstock.snapshot.log import SnapshotLog
+from penstock.snapshot.log_entries import LogView, SnapshotRecord
+from penstock.snapshot.model import PlanManifest, QueryIdentity, SnapshotMetadata
+from penstock.snapshot.store import LocalStore, Store, checked_path
+
+WHAT = "checkpoint location"
+LISTED_AT_MOST = 20
+"""Snapshots that a message names."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class OpenedLocation:
+    """What a location held when it was opened.
+
+    Attributes:
+        path: as messages name it.
+        view: its log then. A query that runs may have appended since: ``refreshed``.
+    """
+
+    path: str
+    store: Store
+    identity: QueryIdentity
+    view: LogView
+
+    @property
+    def catalog(self) -> Catalog:
+        return Catalog(self.store)
+
+    def refreshed(self) -> LogView:
+        """The log as it is now."""
+        return read_log(self.path, self.store)
+
+    def record(self, name: str) -> SnapshotRecord:
+        """See ``find_record``."""
+        return find_record(self.path, self.view, name)
+
+    def metadata(self, record: SnapshotRecord) -> SnapshotMetadata:
+        """The verified metadata of a snapshot.
+
+        Raises:
+            CorruptSnapshot: it is missing or changed.
+            LocationError: its owner has deleted the snapshot meanwhile, or it is of a later release.
+        """
+        return self.unless_deleted([record.checkpoint], lambda: checked(self.catalog.read(record)))
+
+    def unless_deleted(self, checkpoints: Sequence[CheckpointId], read: Callable[[], T]) -> T:
+        """What ``read`` gives of these snapshots, with the location's name on what it raises; files of one that was
+        deleted meanwhile are not damaged."""
+        try:
+            return read()
+        except (CorruptSnapshot, ValueError) as error:  # ValueError: a path that leads out of the location
+            now = self.refreshed()
+            gone = [snapshot_id(checkpoint) for checkpoint in checkpoints if now.snapshot(checkpoint) is None]
+            if gone:
+                raise LocationError(
+                    f"{self.path}: {gone[0]} was deleted while it was read; list the location again, and take "
+                    "snapshots that are to stay with query.snapshot()"
+                ) from error
+            names = " or ".join(map(snapshot_id, checkpoints))
+            raise CorruptSnapshot(
+                f"{self.path}: {names} is damaged: {error}; `penstock snapshot verify` lists everything that is"
+            ) from error
+        except OSError as error:
+            raise LocationError(f"{self.path} cannot be read: {error}; check its permissions") from error
+
+
+def find_record(path: str, view: LogView, name: str) -> SnapshotRecord:
+    """The snapshot that is called so, by id (``chk-12`` or ``12``) or label.
+
+    Raises:
+        LocationError: none is, or several have this label; those that there are are listed.
+    """
+    by_id = [r for r in view.snapshots if name in (snapshot_id(r.checkpoint), str(r.checkpoint))]
+    named = by_id or [r for r in view.snapshots if r.label and r.label == name]
+    if len(named) == 1:
+        return named[0]
+    if named:
+        which = ", ".join(snapshot_id(record.checkpoint) for record in named)
+        raise LocationError(f"{path}: several snapshots have the label {name!r}; give an id: {which}")
+    raise LocationError(f"{path}: there is no snapshot {name!r}; there are: {_known(view)}")
+
+
+def checked(metadata: SnapshotMetadata) -> SnapshotMetadata:
+    """The metadata itself, if its numbers are such that work and memory in proportion to them are small.
+
+    Raises:
+        CorruptSnapshot: they are forged.
+    """
+    if not 0 < metadata.max_parallelism <= MAX_KEY_GROUPS:
+        raise CorruptSnapshot(f"{metadata.id} says that there are {metadata.max_parallelism} key groups")
+    if metadata.parallelism != len(metadata.slots):
+        raise CorruptSnapshot(f"{metadata.id} has {len(metadata.slots)} slots, but parallelism {metadata.parallelism}")
+    return metadata
+
+
+def open_location_to_read(location: str) -> OpenedLocation:
+    """The location of a query.
+
+    Raises:
+        LocationError: there is no such folder, or it is nobody's, somebody else's or Spark's; it cannot be read.
+        CorruptSnapshot: ``query.json`` or the log is damaged.
+    """
+    store = store_to_read(location)
+    return OpenedLocation(store.root, store, identity_at(store.root, store), read_log(store.root, store))
+
+
+def store_to_read(location: str) -> LocalStore:
+    """As ``open_location_to_read``, without a look into any file."""
+    folder = Path(location.removeprefix("file:"))
+    if (folder / SPARK_NAMES[0]).exists() and any((folder / name).exists() for name in SPARK_NAMES[1:]):
+        raise LocationError(
+            f"{WHAT} {folder} is one of Spark's own Structured Streaming, which has no snapshots of Penstock; give the "
+            "checkpointLocation of a query that Penstock runs"
+        )
+    return existing_location(WHAT, location)
+
+
+def identity_at(path: str, store: Store) -> QueryIdentity:
+    """See ``open_location_to_read``."""
+    return _named(path, lambda: read_identity(store))
+
+
+def read_log(path: str, store: Store) -> LogView:
+    """See ``open_location_to_read``."""
+    return _named(path, lambda: SnapshotLog(store).refresh())
+
+
+def file_size(store: Store, path: str) -> int:
+    """0 for a file that is not there, or has a name that no file of a location has."""
+    try:
+        if isinstance(store, LocalStore):  # a listing asks for tens of thousands: three times as quick as ``size``
+            return os.stat(f"{store.root}/{checked_path(path)}").st_size
+        return store.size(path) or 0
+    except (OSError, ValueError):
+        return 0
+
+
+def plan_of_snapshot(metadata: SnapshotMetadata, identity: QueryIdentity) -> PlanManifest:
+    """What the numbers in the snapshot mean."""
+    return identity if metadata.plan is None else metadata.plan
+
+
+def _named(path: str, read: Callable[[], T]) -> T:
+    try:
+        return read()
+    except CorruptSnapshot as error:
+        raise CorruptSnapshot(
+            f"{path}: {error}; restore it from a copy; `penstock snapshot verify` lists everything that is damaged"
+        ) from error
+    except LocationError as error:
+        raise type(error)(f"{path}: {error}") from error
+    except OSError as error:
+        raise LocationError(f"{path} cannot be read: {error}; check its permissions") from error
+
+
+def _known(view: LogView) -> str:
+    """The newest first."""
+    names = [
+        snapshot_id(record.checkpoint) + (f" ({record.label!r})" if record.label else "")
+        for record in reversed(view.snapshots)
+    ]
+    if not names:
+        return "none yet"
+    more = len(names) - LISTED_AT_MOST
+    return ", ".join(names[:LISTED_AT_MOST]) + (f" and {more} more" if more > 0 else "")

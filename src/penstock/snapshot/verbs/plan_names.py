@@ -1,0 +1,82 @@
+"""What the numbers of a snapshot mean to people: vertices and edges by the names of their operators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.operators.base import Plain
+from penstock.snapshot.model import PlanManifest
+
+MARK = "__changed bool"
+"""The column behind the keys of an aggregation's state: whether the group changed since it was last emitted."""
+
+
+@dataclass(frozen=True)
+class EdgeName:
+    """``exchange``: its id, stable over restarts. ``text``: from what to what."""
+
+    number: int
+    exchange: str
+    producer: int
+    consumer: int
+    kind: str
+    text: str
+
+
+class PlanNames:
+    """Looks names up; what the plan does not have gets its number as a name."""
+
+    def __init__(self, plan: PlanManifest) -> None:
+        self._plan = plan
+        chains: dict[int, list[str]] = {}
+        for operator_id, operator in plan.operators.items():
+            chains.setdefault(_number(operator, "vertex"), []).append(self.operator(operator_id))
+        self._vertices = {vertex: " + ".join(chain) for vertex, chain in chains.items()}
+        self.edges = {_number(edge, "id"): self._edge(exchange, edge) for exchange, edge in plan.edges.items()}
+
+    def operator(self, operator_id: str) -> str:
+        """Its name, with the id by which its state is found."""
+        name = str(self._plan.operators.get(operator_id, {}).get("name") or operator_id)
+        return name if name == operator_id else f"{name} ({operator_id})"
+
+    def vertex(self, number: int) -> str:
+        """Its operators in order."""
+        return self._vertices.get(number, f"vertex {number}")
+
+    def edge(self, number: int) -> EdgeName:
+        return self.edges.get(number) or EdgeName(number, str(number), -1, -1, "", f"edge {number}")
+
+    def _edge(self, exchange: str, edge: Mapping[str, Plain]) -> EdgeName:
+        producer, consumer = _number(edge, "producer"), _number(edge, "consumer")
+        text = f"{self.vertex(producer)} -> {self.vertex(consumer)}"
+        return EdgeName(_number(edge, "id"), exchange, producer, consumer, str(edge.get("kind", "")), text)
+
+
+def key_columns(plan: PlanManifest, operator_id: str, table: str) -> int | None:
+    """How many columns of a state table, behind ``__key_group``, are its key; None: the plan does not tell.
+
+    An aggregation's keys end at its mark; of others the leading columns are that their rows are hashed by.
+    """
+    operator = plan.operators.get(operator_id, {})
+    states = operator.get("states")
+    columns = states.get(table) if isinstance(states, dict) else None
+    if not isinstance(columns, list):
+        return None
+    behind_group = [str(column) for column in columns[1:]]
+    if MARK in behind_group:
+        return behind_group.index(MARK)
+    for edge in plan.edges.values():
+        keys = edge.get("keys")
+        if edge.get("consumer") == operator.get("vertex") and isinstance(keys, list) and keys:
+            if len(keys) > len(behind_group):
+                continue
+            leading = zip(keys, behind_group, strict=False)
+            if all(column.startswith(f"{key} ") for key, column in leading):
+                return len(keys)
+    return None
+
+
+def _number(entry: Mapping[str, Plain], field: str) -> int:
+    value = entry.get(field)
+    return value if isinstance(value, int) else -1
