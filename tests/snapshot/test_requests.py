@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from snapshot_kit import Driver, Target
 from test_crashes_and_rivals import check_location
+from test_references_and_collection import Bench
 
 from penstock.errors import Fenced, LocationError
 from penstock.protocol import coordinator_types as ct
@@ -17,6 +18,7 @@ from penstock.snapshot.catalog import Catalog
 from penstock.snapshot.envelope import seal_envelope
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import EpochCommitted, LogView, SnapshotComplete
+from penstock.snapshot.sections import data_path, state_path
 from penstock.snapshot.store import Effect, MemoryStore
 from penstock.snapshot.verbs import ownership
 from penstock.snapshot.verbs import requests as rq
@@ -102,6 +104,37 @@ def test_a_snapshot_that_was_asked_for_is_never_collected_but_can_be_deleted() -
     assert Catalog(store).read(view.snapshots[0]).note == "before the move"
     ownership.change(store, rq.Delete(choose(view, ["mine"])), ask=Asker(driver))
     assert existing(store) == [3]
+
+
+def test_files_go_with_the_last_snapshot_that_needs_them() -> None:
+    bench = Bench(retained=100)
+    bench.arrive(1, 2, 3)
+    for _ in range(3):
+        bench.checkpoint()
+    bench.waiting.clear()
+    bench.checkpoint()
+    shared = data_path(1, 1, 0)
+    for checkpoint, stays in ((2, True), (1, True), (3, False)):
+        ownership.change(bench.store, rq.Delete([checkpoint]), ask=Asker(bench.driver))
+        bench.check()
+        assert (shared in bench.store.files) is stays
+
+
+def test_files_of_a_snapshot_that_is_not_logged_yet_are_no_orphans() -> None:
+    store = MemoryStore()
+    driver = a_driver(store, 1)
+    driver.feed(ct.SnapshotRequested(1, Alignment.UNALIGNED))
+    driver.acknowledge(2)
+    (write,) = (work for work in driver.works if isinstance(work, w.WriteSnapshot))
+    driver.works.remove(write)
+    assert isinstance(driver.effects.execute(write), ct.MetadataWritten)
+    driver.feed(ct.SnapshotRequested(2, Alignment.UNALIGNED))
+    driver.acknowledge(3)
+    driver.work()
+    captured = state_path(1, 2, 0)
+    rq.put(store, TOKEN, rq.REQUEST, rq.Request(1, rq.Collect()))
+    driver.effects.execute(w.AnswerRequests(ct.Collect((), ())))
+    assert captured in store.files
 
 
 def test_a_snapshot_that_is_gone_already_is_no_error() -> None:
@@ -202,6 +235,21 @@ def test_a_request_that_is_withdrawn_while_the_driver_looks_is_decided_once(oper
     store.hook = withdraw
     look(driver)
     assert existing(store) == ([1, 2, 3] if withdrawn == [True] else [2, 3])
+    assert requests_of(store) == [] or withdrawn == [False]
+
+
+def test_a_request_that_is_taken_in_hand_at_the_last_moment_is_waited_for() -> None:
+    store = MemoryStore()
+    driver = a_driver(store)
+
+    def look_first(effect: Effect) -> None:
+        if effect.operation == "create_if_absent" and effect.path.endswith(rq.TAKEN):
+            store.hook = None
+            look(driver)
+
+    store.hook = look_first
+    assert ownership.change(store, rq.Delete([1]), ask=Asker()).files > 0
+    assert existing(store) == [2, 3]
 
 
 def test_a_take_needs_a_running_query_and_is_not_forced() -> None:
@@ -264,10 +312,29 @@ def test_force_asks_a_driver_that_runs_and_leaves_it_alone() -> None:
     assert check_location(store, driver.committer.target).owner == 1
 
 
+def test_a_driver_that_starts_before_a_verb_takes_the_location_over_is_asked() -> None:
+    store, target = MemoryStore(), Target()
+    end(a_driver(store, target=target))
+    rival = Driver(store, target, "B", retained=100)
+    listings = 0
+
+    def start_rival(effect: Effect) -> None:
+        nonlocal listings
+        listings += effect.operation == "list"
+        if listings == 2:  # the first was to see whether anybody runs
+            store.hook = None
+            rival.start()
+
+    store.hook = start_rival
+    ownership.change(store, rq.Delete([1]), ask=Asker(rival))
+    assert existing(store) == [2, 3]
+    assert rival.checkpoint() == 4, "it was not fenced"
+
+
 def test_a_dry_run_tells_what_goes_and_changes_nothing() -> None:
     store = MemoryStore()
     driver = a_driver(store)
-    store.files[GARBAGE] = b"123"
+    store.files["data/1-9-0.arrows"] = b"123"  # of a checkpoint that was never complete
     end(driver)
     before = dict(store.files)
     foreseen, collected = ownership.would_delete(store, [1, 2]), ownership.would_collect(store, ask=Asker())

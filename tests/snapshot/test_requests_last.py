@@ -42,6 +42,7 @@ def test_nothing_is_triggered_behind_the_last_and_the_owner_hears_of_it_once_it_
     last = driver.core.coordinator.in_flight[-1]
     assert last == older + 1
     driver.feed(ct.SnapshotRequested(8, Alignment.UNALIGNED))
+    assert driver.core.coordinator.in_flight == (older, last)
     assert pass_time(driver) == []
     driver.acknowledge(last)
     step(driver, w.Commit)
