@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -37,11 +38,11 @@ def take(
     as_json: AsJson = False,
 ) -> None:
     """Have a running query take a snapshot, wait for it, and print its id."""
-    with reported():
+    with reported(), _located(location) as store:
         checked_words(label, note)
         chosen = parse_alignment("--alignment", alignment).value if alignment else ""
         wish = rq.Take(label, note, chosen, min(round(timeout * 1000), rq.MAX_TIMEOUT_MS))
-        snapshot = ownership.take_snapshot(_store(location), wish)
+        snapshot = ownership.take_snapshot(store, wish)
         if as_json:
             emit({"snapshot": snapshot})
         else:
@@ -57,19 +58,20 @@ def delete(
     as_json: AsJson = False,
 ) -> None:
     """Delete snapshots, those that were asked for, too, but never the newest, which the query goes on from."""
-    with reported() as console:
-        store = _store(location)
+    with reported() as console, _located(location) as store:
         chosen = choose(ownership.view_of(store), snapshots)
-        deletion = ownership.would_delete(store, chosen)
-        answer = rq.Answer(files=len(deletion.files), bytes=deletion.bytes)
-        if not dry_run:
+        paths: tuple[str, ...] = ()
+        if dry_run:
+            deletion = ownership.would_delete(store, chosen)
+            paths, answer = deletion.files, rq.Answer(files=len(deletion.files), bytes=deletion.bytes)
+        else:
             answer = _delete(store, chosen, force)
         ids = [snapshot_id(checkpoint) for checkpoint in chosen]
         if as_json:
             told = {"snapshots": ids, "files": answer.files, "bytes": answer.bytes, "dry_run": dry_run}
-            emit({**told, "paths": deletion.files} if dry_run else told)
+            emit({**told, "paths": paths} if dry_run else told)
             return
-        for path in deletion.files if dry_run else ():
+        for path in paths:
             typer.echo(path)
         _tell(console, dry_run, f"{', '.join(ids)}: ", answer)
 
@@ -83,8 +85,7 @@ def _delete(store: Store, chosen: Sequence[int], force: bool) -> rq.Answer:
 @snapshot_app.command()
 def gc(location: Location, dry_run: DryRun = False, force: Force = False, as_json: AsJson = False) -> None:
     """Remove files that no snapshot refers to, such as a crash leaves. Snapshots stay."""
-    with reported() as console:
-        store = _store(location)
+    with reported() as console, _located(location) as store:
         answer = ownership.would_collect(store) if dry_run else ownership.change(store, rq.Collect(), force=force)
         if as_json:
             emit({"files": answer.files, "bytes": answer.bytes, "dry_run": dry_run})
@@ -92,11 +93,13 @@ def gc(location: Location, dry_run: DryRun = False, force: Force = False, as_jso
             _tell(console, dry_run, "", answer)
 
 
-def _store(location: str) -> Store:
+@contextmanager
+def _located(location: str) -> Iterator[Store]:
+    """The store there; what it fails with is one line, too."""
     try:
-        return existing_location("location", location)
+        yield existing_location("location", location)
     except OSError as error:
-        raise LocationError(f"location {location} cannot be read: {error}") from error
+        raise LocationError(f"location {location} cannot be used: {error}") from error
 
 
 def _tell(console: Console, dry_run: bool, what: str, answer: rq.Answer) -> None:
