@@ -84,6 +84,11 @@ class Pending:
         """Strictly aligned: nothing else may be triggered while it is in flight."""
         return self.alignment is Alignment.ALIGNED
 
+    @property
+    def last(self) -> bool:
+        """The query is to end with it."""
+        return self.request is not None and self.request.last
+
     def step(self, event: str) -> None:
         """Raises ProtocolViolation if the event is not allowed in this phase; nothing is changed then."""
         self.phase = LIFECYCLE.after(self.phase, event, str(self.checkpoint))

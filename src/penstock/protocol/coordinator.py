@@ -3,7 +3,8 @@
 One checkpoint's life is the table in ``checkpoint_life``. Several are in flight at once: periodic ones up to
 ``max_concurrent``, requested ones beside them and before them, ``MAX_IN_FLIGHT`` in all; but nothing is triggered while
 a strictly aligned one is in flight. They complete in any order. One that completes makes older periodic ones
-superfluous; a requested one that completes late changes nothing but that it exists.
+superfluous; a requested one that completes late changes nothing but that it exists. Behind one that is to be the
+``last`` nothing is triggered any more, unless it fails.
 
 An aborted checkpoint loses nothing: subtasks repeat the messages of its epoch in the next. The machine lives as long
 as its driver, over many Generations; each event of a slot carries the Generation it comes from, and what comes from
@@ -111,6 +112,7 @@ class Coordinator:
         self._commit_attempts = 0
         self._retry_at_ms = 0.0
         self._gave_up = False
+        self._last: CheckpointId = 0
         self._history: deque[str] = deque(maxlen=HISTORY)
 
     # -- what others may read ------------------------------------------------------------------------------------
@@ -145,6 +147,15 @@ class Coordinator:
     @property
     def awaiting_commit(self) -> int:
         return self._ledger.awaiting
+
+    @property
+    def ended_with(self) -> CheckpointId:
+        """The checkpoint that was asked for as the last, once it is complete and committed; else 0."""
+        return self._last if self._last <= self.committed_epoch else 0
+
+    def collection(self) -> Collect:
+        """What a collection that is put behind everything commanded up to now has to spare."""
+        return Collect(pinned=self._pinned(), in_flight=self.in_flight)
 
     @property
     def serves_requests(self) -> bool:
@@ -260,6 +271,7 @@ class Coordinator:
                 requested=request is not None and request.kept,
                 label=request.label if request else "",
                 slots=tuple(pending.acks[slot] for slot in sorted(pending.acks)),
+                note=request.note if request else "",
             )
         ]
 
@@ -300,6 +312,7 @@ class Coordinator:
         commands: list[Command] = [Completed(event.checkpoint)]
         if pending.request is not None:
             commands.append(SnapshotSucceeded(pending.request.ticket, event.checkpoint))
+            self._last = event.checkpoint if pending.request.last else self._last
         return commands + self._subsume(event.checkpoint, now_ms)
 
     def _on_log_failed(self, event: LogFailed, now_ms: float) -> list[Command]:
@@ -353,7 +366,7 @@ class Coordinator:
             return []
         self._newest_told = max(self._newest_told, *ready)
         notices = [NotifyComplete(checkpoint, committed) for checkpoint in ready]
-        return [*notices, Collect(pinned=self._pinned(), in_flight=self.in_flight)]
+        return [*notices, self.collection()]
 
     def _fail_generation(self) -> list[Command]:
         """A Generation in which nothing is committed any more is worth less than one that starts anew."""
@@ -380,12 +393,13 @@ class Coordinator:
         return commands
 
     def _may_trigger(self) -> bool:
-        awaiting = self._ledger.awaiting
-        return self._running and not (self._gave_up or self._failing or awaiting >= self._policy.max_awaiting_commit)
+        full = self._ledger.awaiting >= self._policy.max_awaiting_commit
+        return self._running and not (self._gave_up or self._failing or self._last or full)
 
     def _has_room(self) -> bool:
-        """Not while a strictly aligned one is in flight: a newer one would overtake it, or turn it unaligned."""
-        return len(self._pending) < MAX_IN_FLIGHT and not any(p.strict for p in self._pending.values())
+        """Not while a strictly aligned one is in flight: a newer one would overtake it, or turn it unaligned. Nor
+        behind one that is to be the last."""
+        return len(self._pending) < MAX_IN_FLIGHT and not any(p.strict or p.last for p in self._pending.values())
 
     def _periodic_has_room(self) -> bool:
         most = 1 if self._policy.min_pause_ms else self._policy.max_concurrent

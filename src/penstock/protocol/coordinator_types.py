@@ -86,7 +86,8 @@ class SnapshotRequested:
 
     ``timeout_ms`` counts from the request; None: the policy's, from its trigger. So a strictly aligned one, which
     keeps all others waiting, always has a time-out. ``kept``: it is never collected; False for one that the driver
-    itself wants now. Tickets of the driver's owner are positive; others are the driver's own.
+    itself wants now. ``last``: nothing is triggered behind it, unless it fails: the query is to end with it. Tickets of
+    the driver's owner are positive; others are the driver's own.
     """
 
     ticket: int
@@ -94,6 +95,8 @@ class SnapshotRequested:
     label: str = ""
     timeout_ms: int | None = None
     kept: bool = True
+    note: str = ""
+    last: bool = False
 
 
 @dataclass(frozen=True)
@@ -214,6 +217,7 @@ class WriteMetadata:
     requested: bool
     label: str
     slots: tuple[SlotManifest, ...]
+    note: str = ""
 
 
 @dataclass(frozen=True)

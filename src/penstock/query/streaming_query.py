@@ -6,7 +6,8 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from typing import Any
+from concurrent.futures import Future
+from typing import Any, Literal, overload
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -210,25 +211,49 @@ class StreamingQuery:
         with interruptible(), self._reported:
             self._reported.wait_for(lambda: self._reported_epoch >= committed_epoch, PROGRESS_FOLLOWS_S)
 
-    def stop(self, drain: bool = False) -> None:
+    def stop(self, drain: bool = False, snapshot: bool = False) -> SnapshotMetadata | None:
         """Stop without a final checkpoint: what is not committed is read again at the next start. Idempotent.
 
         Args:
+            snapshot: take a snapshot first, as ``snapshot()`` does, and stop when it is complete and all that it covers
+                is committed. Nothing is committed behind it: the output is what the snapshot says, and the next start,
+                or a fork of it, goes on exactly there. It is returned (None in a callback of the query's own, which
+                does not wait). Not with ``drain``, after which there is no restart.
             drain: read what the sources have now and let event time end first: every window closes, all is committed,
                 and this returns when the query has ended, however long that takes (not in a callback of its own). It is
                 for the end of a query: there is no restart from its location.
 
         Raises:
+            ConfigError: both ``drain`` and ``snapshot``.
+            CheckpointFailed: the snapshot cannot be taken, and the query goes on; or it is not running.
             NotSupported: a source cannot tell what it has now; the query goes on.
             QueryFailed: a source has ended already, and the query goes on; or it ended before it was drained.
-            StreamingQueryException: the query failed before it was drained.
+            StreamingQueryException: the query failed before it was drained, or before all that the snapshot covers was
+                committed: the next start does that.
         """
+        if drain and snapshot:
+            raise ConfigError(
+                "stop(drain=True, snapshot=True): choose one, since no query goes on from a snapshot of a drained one"
+            )
+        taken = None
         with interruptible():
             if drain:
                 self._drain()
+            elif snapshot:
+                taken = self._stop_with_snapshot()
             else:
                 self._execution.stop()
             self._events.join(LISTENERS_HEAR_THE_END_S)
+        return taken
+
+    def _stop_with_snapshot(self) -> SnapshotMetadata | None:
+        if not self._execution.is_active:
+            raise CheckpointFailed("no snapshot was taken: the query is not running")
+        try:
+            return self._execution.stop_with_snapshot()
+        except QueryFailed:
+            self._raise_if_failed()
+            raise
 
     def _drain(self) -> None:
         try:
@@ -262,27 +287,60 @@ class StreamingQuery:
         with interruptible():
             self._execution.rescale(parallelism, timeout)
 
+    @overload
     def snapshot(
-        self, label: str | None = None, alignment: str | None = None, timeout: float | None = None
-    ) -> SnapshotMetadata:
+        self,
+        label: str | None = None,
+        alignment: str | None = None,
+        timeout: float | None = None,
+        note: str | None = None,
+        wait: Literal[True] = True,
+    ) -> SnapshotMetadata: ...
+
+    @overload
+    def snapshot(
+        self,
+        label: str | None = None,
+        alignment: str | None = None,
+        timeout: float | None = None,
+        note: str | None = None,
+        *,
+        wait: Literal[False],
+    ) -> Future[SnapshotMetadata]: ...
+
+    def snapshot(
+        self,
+        label: str | None = None,
+        alignment: str | None = None,
+        timeout: float | None = None,
+        note: str | None = None,
+        wait: bool = True,
+    ) -> SnapshotMetadata | Future[SnapshotMetadata]:
         """Take a snapshot now and wait until it is complete. It is never collected.
 
         Args:
-            label: a name to find it by.
+            label: a name to find it by, 200 characters at most.
             alignment: ``auto``, ``aligned`` (strictly: no other checkpoint is triggered meanwhile, and it waits behind
                 whatever is in flight) or ``unaligned``; the query's own by default.
             timeout: seconds, for all of it; the snapshot is given up then. By default ``checkpoint.timeout`` counts,
                 from the moment it is triggered.
+            note: what to remember of it, 2,000 characters at most.
+            wait: with False, return at once with a ``concurrent.futures.Future`` of the snapshot, whose ``result()``
+                waits and raises ``CheckpointFailed``. It cannot be cancelled; its callbacks are called on a service
+                thread, and must not block.
 
         Raises:
             CheckpointFailed: declined, timed out or the query ended; the query itself goes on.
+            ConfigError: an argument is out of range.
         """
         chosen = None if alignment is None else parse_alignment("alignment", alignment)
         if timeout is not None and timeout <= 0:
             raise ConfigError(f"timeout={timeout!r} is not a positive number of seconds")
         try:
+            if not wait:
+                return self._execution.begin_snapshot(label or "", chosen, timeout, note or "")
             with interruptible():
-                return self._execution.request_snapshot(label or "", chosen, timeout)
+                return self._execution.request_snapshot(label or "", chosen, timeout, note=note or "")
         except QueryFailed as error:
             raise CheckpointFailed(f"no snapshot was taken: {error}") from error
 

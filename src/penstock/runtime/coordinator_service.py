@@ -52,9 +52,10 @@ from penstock.runtime.messages import (
 )
 from penstock.runtime.policy import policy_of, restart_policy_of
 from penstock.runtime.rendezvous import SlotLost, SlotSaid
+from penstock.runtime.request_files import RequestFiles
 from penstock.runtime.scaling import Scaling
 from penstock.runtime.shutdown import await_goodbyes, close_connectors, log_the_end
-from penstock.runtime.snapshot_tickets import SnapshotTickets
+from penstock.runtime.snapshot_tickets import SnapshotTickets, SnapshotWish
 from penstock.runtime.transport import IoLoop
 from penstock.runtime.view import EpochProgress
 from penstock.snapshot import work as w
@@ -166,13 +167,15 @@ class CoordinatorService:
             may_shrink=options.restart_allow_scale_down,
             patience_ms=options.restart_scale_down_after_ms,
             free_slots=launcher.free_slots,
-            snapshot=lambda future: self._snapshot(future, Alignment.UNALIGNED, "", None, kept=False),
+            snapshot=lambda future: self._snapshot(future, SnapshotWish(Alignment.UNALIGNED, kept=False)),
             begin_again=lambda why: self._queue.put(_Call(lambda: self._begin_again(why))),
         )
         self._ticked_ms = 0.0
         self._checkpoints_fail = False
         self._verify = True
         self._tickets = SnapshotTickets()
+        self._request_files = RequestFiles(options.checkpoint_alignment, self._snapshot, self._answer)
+        self._lanes_work = True
         self._source_vertices = [v.id for v in graph.vertices if v.source is not None]
         self._demands = Demands(self._source_vertices, graph.parallelism)
         self._started: Future[None] = Future()
@@ -202,12 +205,10 @@ class CoordinatorService:
             threading.current_thread().name.startswith("penstock-driver-") or threading.current_thread() is self.thread
         )
 
-    def request_snapshot(
-        self, label: str, alignment: Alignment | None, timeout_ms: int | None, kept: bool = True
-    ) -> Future[SnapshotMetadata]:
-        future: Future[SnapshotMetadata] = Future()
-        chosen = alignment or self._plan.options.checkpoint_alignment
-        self._queue.put(_Call(lambda: self._snapshot(future, chosen, label, timeout_ms, kept)))
+    def request_snapshot(self, wish: SnapshotWish) -> Future[SnapshotMetadata]:
+        """The future is answered in any case; its callbacks are called on the coordinator thread."""
+        future = self._tickets.promise()
+        self._queue.put(_Call(lambda: self._snapshot(future, wish)))
         return future
 
     def drain(self) -> Future[None]:
@@ -270,6 +271,8 @@ class CoordinatorService:
     def _tick(self) -> None:
         self._ticked_ms = now_ms()
         self._feed(ct.Tick())
+        if self._request_files.due(now_ms()):
+            self._carry_out([self._core.look_for_requests()])
         if self._queue.empty():
             overdue = self._generations.overdue(now_ms())
             if overdue is not None:
@@ -292,6 +295,8 @@ class CoordinatorService:
                 self._demands.executed(work)
                 if isinstance(work, w.Look):
                     self._restarts.looked(self._plan.graph.vertex(work.vertex).name)
+                elif isinstance(work, w.AnswerRequests):
+                    self._request_files.looked(answer)
                 if answer is not None:
                     self._feed(answer)
             case _Raised(work, error):
@@ -348,7 +353,7 @@ class CoordinatorService:
         for output in outputs:
             if isinstance(output, w.WORKS):
                 self._demands.issued(output)
-                self._lanes.put(output.lane, lambda work=output: self._execute(work), isinstance(output, w.TellSource))  # type: ignore[misc]
+                self._lanes.put(output.lane, lambda work=output: self._execute(work), isinstance(output, w.KEPT))  # type: ignore[misc]
             else:
                 self._tell(output)
 
@@ -372,6 +377,8 @@ class CoordinatorService:
                     self._generation_failed(Failure("checkpoints", "", reason), CheckpointFailed(reason))
             case w.QueryEnded():
                 self.all_committed, self.drained = True, self._core.drains
+                raise _End(None)
+            case w.LastCommitted():
                 raise _End(None)
             case ct.FailQuery(reason):
                 error = QueryFailed(f"the sink cannot be committed: {reason}")
@@ -508,16 +515,14 @@ class CoordinatorService:
         self._feed(w.Drain())
         future.set_result(None)
 
-    def _snapshot(
-        self,
-        future: Future[SnapshotMetadata],
-        alignment: Alignment,
-        label: str,
-        timeout_ms: int | None,
-        kept: bool = True,
-    ) -> None:
-        ticket = self._tickets.issue(future)
-        self._feed(ct.SnapshotRequested(ticket, alignment, label, timeout_ms, kept))
+    def _snapshot(self, future: Future[SnapshotMetadata], wish: SnapshotWish) -> None:
+        self._feed(wish.requested(self._tickets.issue(future)))
+
+    def _answer(self, work: w.AnswerTake) -> None:
+        if self._lanes_work:
+            self._carry_out([work])
+        else:
+            self._effects.execute(work)
 
     def _begin_again(self, why: str) -> None:
         """The current Generation has done what it could; the next one has another parallelism."""
@@ -534,7 +539,7 @@ class CoordinatorService:
         if self._demands.wants_checkpoint(self._core.dry, self._core.finished_sources):
             future: Future[SnapshotMetadata] = Future()
             future.add_done_callback(self._demands.checkpoint_ended)
-            self._snapshot(future, Alignment.ALIGNED, "", None, kept=False)
+            self._snapshot(future, SnapshotWish(Alignment.ALIGNED, kept=False))
 
     # -- the end --------------------------------------------------------------------------------------------------
 
@@ -542,6 +547,7 @@ class CoordinatorService:
         try:
             self._end_slots(orderly=error is None)
             self._lanes.stop(LANE_TIMEOUT_S, finish=NEWS_LANE, hurried="source ")
+            self._lanes_work = False
             while (event := self._next_event(0)) is not None:
                 self._take_late(event)
             log_the_end(self._effects, self._core.coordinator)

@@ -19,6 +19,7 @@ from penstock.runtime.attempt import AttemptPlan
 from penstock.runtime.coordinator_service import CoordinatorService
 from penstock.runtime.figures import Figures
 from penstock.runtime.launching import SlotLauncher
+from penstock.runtime.snapshot_tickets import SnapshotWish
 from penstock.runtime.view import EpochProgress, ExecutionView
 from penstock.snapshot.fork import Origin, forked, query_at
 from penstock.snapshot.location import (
@@ -28,7 +29,7 @@ from penstock.snapshot.location import (
     open_location,
     release_identity,
 )
-from penstock.snapshot.model import QueryIdentity, SnapshotMetadata
+from penstock.snapshot.model import QueryIdentity, SnapshotMetadata, checked_words
 from penstock.snapshot.store import LocalStore, Store
 
 STAGED = "staged"
@@ -208,6 +209,7 @@ class QueryExecution:
         alignment: Alignment | None = None,
         timeout_s: float | None = None,
         kept: bool = True,
+        note: str = "",
     ) -> SnapshotMetadata:
         """Take a snapshot now and wait until it is complete.
 
@@ -219,12 +221,53 @@ class QueryExecution:
             CheckpointFailed: declined, timed out or the query ended; the query itself goes on.
         """
         service = self._active()
-        timeout_ms = None if timeout_s is None else max(1, int(timeout_s * 1000))
-        future = service.request_snapshot(label, alignment, timeout_ms, kept)
+        future = self._wish(service, label, alignment, timeout_s, kept, note)
         result = self._await(service, future, timeout_s)
         if result is None:
             raise CheckpointFailed(f"the snapshot was not complete within {timeout_s} s, or the query has ended")
         return result
+
+    def begin_snapshot(
+        self, label: str = "", alignment: Alignment | None = None, timeout_s: float | None = None, note: str = ""
+    ) -> Future[SnapshotMetadata]:
+        """As ``request_snapshot``, without waiting: the future is answered in any case, with the snapshot or with
+        ``CheckpointFailed``. Its callbacks are called on a service thread and must not block."""
+        return self._wish(self._active(), label, alignment, timeout_s, True, note)
+
+    def stop_with_snapshot(self) -> SnapshotMetadata | None:
+        """Take a snapshot, let nothing be committed behind it, and stop once it is complete and its epochs are. Returns
+        when everything has ended; None in a callback, which must not wait for it.
+
+        Raises:
+            CheckpointFailed: there is no such snapshot; the query goes on, or has ended without it.
+            QueryFailed: the query failed when the snapshot was complete, but not everything in it committed: the next
+                start commits it.
+        """
+        service = self._active()
+        future = service.request_snapshot(SnapshotWish(self._options.checkpoint_alignment, last=True))
+        if service.owns_current_thread():
+            return None
+        metadata = future.result()
+        service.ended.wait()
+        service.thread.join(_POLL_S)
+        if service.error is not None:
+            text = f"the query failed behind its last snapshot, {metadata.id}, from which the next start goes on"
+            raise QueryFailed(text) from service.error
+        return metadata
+
+    def _wish(
+        self,
+        service: CoordinatorService,
+        label: str,
+        alignment: Alignment | None,
+        timeout_s: float | None,
+        kept: bool,
+        note: str,
+    ) -> Future[SnapshotMetadata]:
+        checked_words(label, note)
+        timeout_ms = None if timeout_s is None else max(1, int(timeout_s * 1000))
+        chosen = alignment or self._options.checkpoint_alignment
+        return service.request_snapshot(SnapshotWish(chosen, label, note, timeout_ms, kept))
 
     def rescale(self, parallelism: int, timeout_s: float | None = None) -> None:
         """Go on with so many slots: take an unaligned snapshot, which no backpressure holds up, give the Generation up

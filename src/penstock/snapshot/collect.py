@@ -83,18 +83,24 @@ def delete_snapshot(store: Store, log: SnapshotLog, catalog: Catalog, checkpoint
     store.delete(metadata_path(checkpoint))
 
 
-def remove_orphans(
+def find_orphans(
     store: Store, view: LogView, catalog: Catalog, in_flight: Collection[CheckpointId], kept: Collection[str] = ()
 ) -> list[str]:
-    """Remove what nothing refers to; returns the paths. ``kept``: files that metadata refers to which is written, but
-    not logged yet.
+    """What nothing refers to, sorted. ``kept``: files that metadata refers to which is written, but not logged yet.
 
     Raises:
         CorruptSnapshot: the references of an existing snapshot cannot be read, so nothing can be called an orphan.
     """
     files = store.list("data") + store.list(FOLDER)  # listed before references are read: newer files are not judged
     referenced = {path for record in view.snapshots for path in catalog.files_of(record)} | set(kept)
-    removed = orphans(view, files, referenced, in_flight)
+    return orphans(view, files, referenced, in_flight)
+
+
+def remove_orphans(
+    store: Store, view: LogView, catalog: Catalog, in_flight: Collection[CheckpointId], kept: Collection[str] = ()
+) -> list[str]:
+    """Remove what nothing refers to; returns the paths. See ``find_orphans``."""
+    removed = find_orphans(store, view, catalog, in_flight, kept)
     for path in removed:
         store.delete(path)
     return removed

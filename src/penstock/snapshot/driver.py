@@ -117,6 +117,10 @@ class DriverCore:
         times += [assigner.next_wake_ms() for assigner in self._assigners.values()]
         return min((time for time in times if time is not None), default=None)
 
+    def look_for_requests(self) -> w.AnswerRequests:
+        """For the owner, about once a second while the driver lives; to be put into the lane at once."""
+        return w.AnswerRequests(self._coordinator.collection())
+
     # -- the brain -----------------------------------------------------------------------------------------------
 
     def open(self, *, checksums: bool = True, parallelism: int | None = None) -> list[w.Output]:
@@ -163,6 +167,8 @@ class DriverCore:
                 outputs += self._drain(now_ms)
             case w.CollectionFailed():
                 return []  # nothing but space is lost
+            case w.TakesRequested():
+                return []  # the owner's
             case ct.GenerationEnded() if event.generation == self.generation:
                 outputs += self._coordinate(event, now_ms)
                 self._assigners.clear()
@@ -286,6 +292,7 @@ class DriverCore:
             alignment=command.alignment.value,
             requested=command.requested,
             label=command.label,
+            note=command.note,
             created_ms=0,
             parallelism=self._graph.parallelism,
             max_parallelism=self._graph.max_parallelism,
@@ -327,6 +334,8 @@ class DriverCore:
             self._abandon = None
         if not self._coordinator.serves_requests and self._ending.over(committed):
             outputs.append(w.QueryEnded(committed))
+        if last := self._coordinator.ended_with:
+            outputs.append(w.LastCommitted(last))
         return outputs
 
     def check_invariants(self) -> None:

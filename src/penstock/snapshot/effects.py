@@ -35,6 +35,8 @@ from penstock.snapshot.log_entries import (
 from penstock.snapshot.model import CommitPoint, SnapshotMetadata, SubtaskManifest
 from penstock.snapshot.relocate import relocate
 from penstock.snapshot.store import Store
+from penstock.snapshot.verbs.answering import RequestDesk
+from penstock.snapshot.verbs.owned import Owned
 
 OPEN_ATTEMPTS = 16
 """How often a new driver tries to get past a running one that appends to the log at the same moment."""
@@ -85,6 +87,7 @@ class DriverEffects:
         self._log = SnapshotLog(store, token)
         self._catalog = Catalog(store)
         self._blobs = BlobStore(store)
+        self._requests = RequestDesk(store, wall_ms)
         self._generation: GenerationId = 0
         self._written: dict[CheckpointId, tuple[SnapshotMetadata, MetadataRef]] = {}
         self._settled_epoch = 0
@@ -113,6 +116,10 @@ class DriverEffects:
                 return self._reserve(work)
             case w.CollectGarbage():
                 return self._collect(work.command)
+            case w.AnswerRequests():
+                return self._answer_requests(work.spared)
+            case w.AnswerTake():
+                return self._answer_take(work)
             case w.Commit():
                 return self._commit(work.command)
             case w.Abandon():
@@ -134,7 +141,8 @@ class DriverEffects:
             Fenced, OSError: it could not be logged; the next driver commits the last epochs again, which is harmless.
         """
         if self._generation:
-            self._log.append(EpochCommitted(self._generation, committed.epoch, next_checkpoint, committed.batches))
+            entry = EpochCommitted(self._generation, committed.epoch, next_checkpoint, committed.batches, ended=True)
+            self._log.append(entry)
             self._settle()
 
     # -- the log lane ----------------------------------------------------------------------------------------------
@@ -251,6 +259,7 @@ class DriverEffects:
             command.reserve,
             metadata.label,
             command.committed.batches,
+            metadata.note,
         )
         try:
             self._log.append(entry)
@@ -279,13 +288,37 @@ class DriverEffects:
                 retained=self._retained,
                 pinned=command.pinned,
                 in_flight=command.in_flight,
-                kept=[path for checkpoint in self._written for path in self._catalog.files_written(checkpoint)],
+                kept=self._files_not_logged(),
             )
             self._log.summarise()
         except Fenced:
             raise
         except (OSError, LocationError) as error:
             return w.CollectionFailed(str(error))
+        return None
+
+    def _files_not_logged(self) -> list[str]:
+        return [path for checkpoint in self._written for path in self._catalog.files_written(checkpoint)]
+
+    def _answer_requests(self, spared: ct.Collect) -> w.DriverEvent | None:
+        if not self._generation:
+            return None  # nobody's yet
+        owned = Owned(
+            self._store, self._log, self._catalog, spared.pinned, spared.in_flight, tuple(self._files_not_logged())
+        )
+        try:
+            takes = self._requests.look(owned)
+        except Fenced:
+            raise
+        except (OSError, LocationError) as error:
+            return w.CollectionFailed(str(error))
+        return w.TakesRequested(takes) if takes else None
+
+    def _answer_take(self, work: w.AnswerTake) -> w.DriverEvent | None:
+        try:
+            self._requests.answer_take(work.token, work.snapshot, work.refusal)
+        except OSError as error:
+            return w.CollectionFailed(f"who asked for {work.snapshot or 'a snapshot'} cannot be told: {error}")
         return None
 
     # -- the commit lane -------------------------------------------------------------------------------------------

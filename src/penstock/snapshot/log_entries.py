@@ -45,6 +45,7 @@ class SnapshotComplete(msgspec.Struct, frozen=True, tag="snapshot-complete"):
     reserved_until: int
     label: str = ""
     batches: dict[str, int] = {}
+    note: str = ""
 
 
 class SnapshotDeleted(msgspec.Struct, frozen=True, tag="snapshot-deleted"):
@@ -55,13 +56,14 @@ class SnapshotDeleted(msgspec.Struct, frozen=True, tag="snapshot-deleted"):
 
 
 class EpochCommitted(msgspec.Struct, frozen=True, tag="epoch-committed"):
-    """Epochs up to ``epoch`` are visible. Also written to reserve ids and to end a driver's life orderly: then
-    ``reserved_until`` may be lower than before."""
+    """Epochs up to ``epoch`` are visible. Also written to reserve ids and to end a driver's life orderly: then it is
+    ``ended``, and ``reserved_until`` may be lower than before."""
 
     generation: int
     epoch: int
     reserved_until: int
     batches: dict[str, int] = {}
+    ended: bool = False
 
 
 class SnapshotRecord(msgspec.Struct, frozen=True):
@@ -73,6 +75,7 @@ class SnapshotRecord(msgspec.Struct, frozen=True):
     metadata: MetadataRef
     label: str = ""
     in_lineage: bool = True
+    note: str = ""
 
 
 class Forked(msgspec.Struct, frozen=True, tag="forked"):
@@ -111,6 +114,8 @@ class LogView:
         committed: every epoch up to this one is committed or abandoned, with what each sink had committed by then.
         reserved_until: the next Generation's ids start here (if the owner's driver is gone).
         snapshots: those that exist, by ascending checkpoint.
+        ended: the owner has said that it is gone: it writes, deletes and commits nothing any more. A driver that died
+            has not said so.
     """
 
     next_seq: int = 1
@@ -121,6 +126,7 @@ class LogView:
     committed: CommitPoint = NOTHING_COMMITTED
     reserved_until: CheckpointId = 1
     snapshots: tuple[SnapshotRecord, ...] = ()
+    ended: bool = False
 
     @property
     def committed_epoch(self) -> int:
@@ -150,7 +156,7 @@ def fold(view: LogView, entry: Entry) -> LogView:
     Raises:
         ValueError: the entry contradicts the view: the log was tampered with.
     """
-    after = replace(view, next_seq=view.next_seq + 1)
+    after = replace(view, next_seq=view.next_seq + 1, ended=False)
     if isinstance(entry, Summary):
         return replace(
             after,
@@ -187,7 +193,7 @@ def fold(view: LogView, entry: Entry) -> LogView:
         rest = tuple(record for record in view.snapshots if record.checkpoint != entry.checkpoint)
         return replace(after, snapshots=rest)
     committed = later(view.committed, CommitPoint(entry.epoch, entry.batches))
-    return replace(after, committed=committed, reserved_until=entry.reserved_until)
+    return replace(after, committed=committed, reserved_until=entry.reserved_until, ended=entry.ended)
 
 
 def later(one: CommitPoint, other: CommitPoint) -> CommitPoint:
@@ -214,7 +220,9 @@ def _as_forked(view: LogView, after: LogView, entry: Forked) -> LogView:
 def _with_snapshot(view: LogView, after: LogView, entry: SnapshotComplete) -> LogView:
     if view.snapshot(entry.checkpoint) is not None or entry.checkpoint < view.first_checkpoint:
         raise ValueError(f"snapshot {entry.checkpoint} was completed twice")
-    record = SnapshotRecord(entry.checkpoint, entry.generation, entry.requested, entry.metadata, entry.label)
+    record = SnapshotRecord(
+        entry.checkpoint, entry.generation, entry.requested, entry.metadata, entry.label, note=entry.note
+    )
     return replace(
         after,
         committed=later(view.committed, CommitPoint(entry.committed_epoch, entry.batches)),

@@ -8,9 +8,20 @@ from __future__ import annotations
 import msgspec
 
 from penstock.connectors.base import Split
+from penstock.errors import ConfigError
 from penstock.operators.base import Plain
 
 FORMAT_VERSION = 1
+MAX_LABEL = 200
+"""Characters. The log repeats labels and notes in its summaries."""
+MAX_NOTE = 2000
+
+
+def checked_words(label: str, note: str) -> None:
+    """Raise ConfigError if they are too long to be kept in the log."""
+    for what, text, most in (("label", label, MAX_LABEL), ("note", note, MAX_NOTE)):
+        if len(text) > most:
+            raise ConfigError(f"{what} has {len(text)} characters, more than {most}")
 
 
 class SectionRef(msgspec.Struct, frozen=True):
@@ -195,7 +206,7 @@ class PlanManifest(msgspec.Struct, frozen=True):
 class SnapshotMetadata(msgspec.Struct, frozen=True):
     """``snapshots/<id>/metadata.json``. ``id`` is ``chk-<checkpoint>``. ``requested``: by a user, never collected.
     ``drained``: every subtask had ended behind the end of event time: only commits are left to be made.
-    ``plan``: what the numbers of vertices and edges in it mean."""
+    ``plan``: what the numbers of vertices and edges in it mean. ``note``: what the user wanted to remember of it."""
 
     format_version: int
     id: str
@@ -212,6 +223,7 @@ class SnapshotMetadata(msgspec.Struct, frozen=True):
     sources: list[SourceManifest]
     plan: PlanManifest | None = None
     drained: bool = False
+    note: str = ""
 
 
 class QueryIdentity(PlanManifest, frozen=True):

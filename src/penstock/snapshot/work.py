@@ -11,6 +11,7 @@ from penstock.protocol import coordinator_types as ct
 from penstock.protocol import splits as sp
 from penstock.protocol.commits import PendingCommit
 from penstock.snapshot.model import NOTHING_COMMITTED, CommitPoint, SnapshotMetadata, SubtaskManifest
+from penstock.snapshot.verbs.requests import Take
 
 # -- works: executed off the owner's thread, one at a time and in order per lane --------------------
 
@@ -62,6 +63,25 @@ class ReserveIds:
 @dataclass(frozen=True)
 class CollectGarbage:
     command: ct.Collect
+    lane: str = LOG_LANE
+
+
+@dataclass(frozen=True)
+class AnswerRequests:
+    """Look for request files, and carry out what they ask for. ``spared``: what a collection at this place in the lane
+    has to spare."""
+
+    spared: ct.Collect
+    lane: str = LOG_LANE
+
+
+@dataclass(frozen=True)
+class AnswerTake:
+    """Tell who asked for a snapshot by a request file what became of it."""
+
+    token: str
+    snapshot: str
+    refusal: str = ""
     lane: str = LOG_LANE
 
 
@@ -122,6 +142,8 @@ Work = (
     | LogComplete
     | ReserveIds
     | CollectGarbage
+    | AnswerRequests
+    | AnswerTake
     | Commit
     | Abandon
     | Look
@@ -210,6 +232,13 @@ class CollectionFailed:
     reason: str
 
 
+@dataclass(frozen=True)
+class TakesRequested:
+    """For the owner: request files ask for these snapshots, by token. Each is answered by an ``AnswerTake``."""
+
+    takes: tuple[tuple[str, Take], ...]
+
+
 DriverEvent = (
     ct.Event
     | GenerationReady
@@ -220,6 +249,7 @@ DriverEvent = (
     | SplitsFound
     | Drain
     | CollectionFailed
+    | TakesRequested
 )
 
 # -- outputs that are not works --------------------
@@ -254,12 +284,20 @@ class QueryEnded:
     checkpoint: CheckpointId
 
 
+@dataclass(frozen=True)
+class LastCommitted:
+    """To the owner: the snapshot that was asked for as the last is complete, and so are its commits. Stop orderly."""
+
+    checkpoint: CheckpointId
+
+
 Output = (
     Work
     | Deploy
     | SnapshotExists
     | EpochsCommitted
     | QueryEnded
+    | LastCommitted
     | ct.Trigger
     | ct.NotifyComplete
     | ct.Abort
@@ -283,6 +321,8 @@ WORKS = (
     LogComplete,
     ReserveIds,
     CollectGarbage,
+    AnswerRequests,
+    AnswerTake,
     Commit,
     Abandon,
     Look,
@@ -290,3 +330,5 @@ WORKS = (
     TellSource,
 )
 """For ``isinstance``."""
+KEPT = (TellSource, AnswerTake)
+"""Works that are done even if the driver ends first."""

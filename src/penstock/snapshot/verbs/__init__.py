@@ -1,1 +1,1 @@
-"""What people and tools do with the snapshots of a location; nothing here is part of a running query."""
+"""What people and tools do with the snapshots of a location, one verb per module; without a command line."""

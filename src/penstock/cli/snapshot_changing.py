@@ -1,0 +1,108 @@
+"""``penstock snapshot take``, ``delete`` and ``gc``: the verbs that change a location."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from penstock.cli.snapshot_app import AsJson, Location, emit, reported, snapshot_app
+from penstock.config import alignment as parse_alignment
+from penstock.errors import LocationError
+from penstock.snapshot.catalog import snapshot_id
+from penstock.snapshot.location import existing_location
+from penstock.snapshot.model import checked_words
+from penstock.snapshot.store import Store
+from penstock.snapshot.verbs import ownership
+from penstock.snapshot.verbs import requests as rq
+from penstock.snapshot.verbs.deleting import choose
+
+Force = Annotated[
+    bool, typer.Option("--force", help="If no driver answers, take the location over: one that runs is stopped by it.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, say what would go.")]
+
+
+@snapshot_app.command()
+def take(
+    location: Location,
+    label: Annotated[str, typer.Option("--label", help="A name to find it by.")] = "",
+    note: Annotated[str, typer.Option("--note", help="What to remember of it.")] = "",
+    alignment: Annotated[
+        str, typer.Option("--alignment", help="auto, aligned or unaligned; the query's own by default.")
+    ] = "",
+    timeout: Annotated[float, typer.Option("--timeout", help="Seconds; checkpoint.timeout by default.", min=0.0)] = 0.0,
+    as_json: AsJson = False,
+) -> None:
+    """Have a running query take a snapshot, wait for it, and print its id."""
+    with reported(), _located(location) as store:
+        checked_words(label, note)
+        chosen = parse_alignment("--alignment", alignment).value if alignment else ""
+        wish = rq.Take(label, note, chosen, min(round(timeout * 1000), rq.MAX_TIMEOUT_MS))
+        snapshot = ownership.take_snapshot(store, wish)
+        if as_json:
+            emit({"snapshot": snapshot})
+        else:
+            typer.echo(snapshot)
+
+
+@snapshot_app.command()
+def delete(
+    location: Location,
+    snapshots: Annotated[list[str], typer.Argument(help="Ids (chk-12) or labels.", metavar="SNAPSHOT...")],
+    dry_run: DryRun = False,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete snapshots, those that were asked for, too, but never the newest, which the query goes on from."""
+    with reported() as console, _located(location) as store:
+        chosen = choose(ownership.view_of(store), snapshots)
+        paths: tuple[str, ...] = ()
+        if dry_run:
+            deletion = ownership.would_delete(store, chosen)
+            paths, answer = deletion.files, rq.Answer(files=len(deletion.files), bytes=deletion.bytes)
+        else:
+            answer = _delete(store, chosen, force)
+        ids = [snapshot_id(checkpoint) for checkpoint in chosen]
+        if as_json:
+            told = {"snapshots": ids, "files": answer.files, "bytes": answer.bytes, "dry_run": dry_run}
+            emit({**told, "paths": paths} if dry_run else told)
+            return
+        for path in paths:
+            typer.echo(path)
+        _tell(console, dry_run, f"{', '.join(ids)}: ", answer)
+
+
+def _delete(store: Store, chosen: Sequence[int], force: bool) -> rq.Answer:
+    parts = [chosen[first : first + rq.MAX_IDS] for first in range(0, len(chosen), rq.MAX_IDS)]
+    answers = [ownership.change(store, rq.Delete(list(part)), force=force) for part in parts]
+    return rq.Answer(files=sum(a.files for a in answers), bytes=sum(a.bytes for a in answers))
+
+
+@snapshot_app.command()
+def gc(location: Location, dry_run: DryRun = False, force: Force = False, as_json: AsJson = False) -> None:
+    """Remove files that no snapshot refers to, such as a crash leaves. Snapshots stay."""
+    with reported() as console, _located(location) as store:
+        answer = ownership.would_collect(store) if dry_run else ownership.change(store, rq.Collect(), force=force)
+        if as_json:
+            emit({"files": answer.files, "bytes": answer.bytes, "dry_run": dry_run})
+        else:
+            _tell(console, dry_run, "", answer)
+
+
+@contextmanager
+def _located(location: str) -> Iterator[Store]:
+    """The store there; what it fails with is one line, too."""
+    try:
+        yield existing_location("location", location)
+    except OSError as error:
+        raise LocationError(f"location {location} cannot be used: {error}") from error
+
+
+def _tell(console: Console, dry_run: bool, what: str, answer: rq.Answer) -> None:
+    files = "1 file" if answer.files == 1 else f"{answer.files} files"
+    done = "would go" if dry_run else "gone"
+    console.print(f"{what}{files}, {answer.bytes:,} bytes {done}", highlight=False, soft_wrap=True)

@@ -1,0 +1,63 @@
+"""Request files at the location, on the coordinator's side: when to look for them, and the snapshots they ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from penstock.protocol.elements import Alignment
+from penstock.runtime.snapshot_tickets import SnapshotWish
+from penstock.snapshot import work as w
+from penstock.snapshot.model import SnapshotMetadata
+from penstock.snapshot.verbs.requests import Take
+
+LOOK_EVERY_MS = 1_000.0
+"""Between two looks: one listing of a folder each."""
+
+
+class RequestFiles:
+    """Owned by the coordinator thread.
+
+    Args:
+        alignment: of snapshots that do not say otherwise.
+        snapshot: takes one; it is told of on this thread.
+        answer: has an answer written.
+    """
+
+    def __init__(
+        self,
+        alignment: Alignment,
+        snapshot: Callable[[Future[SnapshotMetadata], SnapshotWish], None],
+        answer: Callable[[w.AnswerTake], None],
+    ) -> None:
+        self._alignment = alignment
+        self._snapshot = snapshot
+        self._answer = answer
+        self._looks = False
+        self._look_at_ms = 0.0
+
+    def due(self, now_ms: float) -> bool:
+        """Whether to look now. The next look waits for the end of this one: the store may be slow."""
+        if self._looks or now_ms < self._look_at_ms:
+            return False
+        self._looks, self._look_at_ms = True, now_ms + LOOK_EVERY_MS
+        return True
+
+    def looked(self, found: w.DriverEvent | None) -> None:
+        """The look that was due is over."""
+        self._looks = False
+        for token, take in found.takes if isinstance(found, w.TakesRequested) else ():
+            self._take(token, take)
+
+    def _take(self, token: str, take: Take) -> None:
+        def tell(snapshot: Future[SnapshotMetadata]) -> None:
+            problem = snapshot.exception()
+            if problem is None:
+                self._answer(w.AnswerTake(token, snapshot.result().id))
+            else:
+                self._answer(w.AnswerTake(token, "", str(problem)))
+
+        future: Future[SnapshotMetadata] = Future()
+        future.add_done_callback(tell)
+        alignment = Alignment(take.alignment) if take.alignment else self._alignment
+        self._snapshot(future, SnapshotWish(alignment, take.label, take.note, take.timeout_ms or None))

@@ -1,0 +1,98 @@
+"""``delete``: snapshots go by an entry of the log first, then their files; a crash in between leaves orphans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from penstock.errors import CorruptSnapshot, LocationError
+from penstock.ids import CheckpointId
+from penstock.snapshot.catalog import metadata_path, snapshot_id
+from penstock.snapshot.collect import delete_snapshot, orphans
+from penstock.snapshot.log_entries import LogView, SnapshotRecord
+from penstock.snapshot.verbs.owned import Owned, bytes_of
+from penstock.snapshot.verbs.requests import Answer
+
+
+@dataclass(frozen=True)
+class Deletion:
+    """What goes: the snapshots, and the files that only they need."""
+
+    checkpoints: tuple[CheckpointId, ...]
+    files: tuple[str, ...]
+    bytes: int
+
+
+def choose(view: LogView, names: Iterable[str]) -> list[CheckpointId]:
+    """The snapshots that are meant, by id or label, ascending.
+
+    Raises:
+        LocationError: there is none of this name, or several; or it may not be deleted.
+    """
+    chosen = sorted({_named(view, name).checkpoint for name in names})
+    check_deletable(view, chosen)
+    return chosen
+
+
+def _named(view: LogView, name: str) -> SnapshotRecord:
+    by_id = [record for record in view.snapshots if snapshot_id(record.checkpoint) == name]
+    found = by_id or [record for record in view.snapshots if name and record.label == name]
+    if not found:
+        raise LocationError(f"there is no snapshot {name}; `penstock snapshot list` shows those that there are")
+    if len(found) > 1:
+        ids = ", ".join(snapshot_id(record.checkpoint) for record in found)
+        raise LocationError(f"several snapshots have the label {name}: {ids}; say which by id")
+    return found[0]
+
+
+def check_deletable(view: LogView, checkpoints: Sequence[CheckpointId]) -> None:
+    """Raise LocationError for the one that recovery needs."""
+    for record in view.lineage[-1:]:
+        if record.checkpoint in checkpoints:
+            raise LocationError(
+                f"{snapshot_id(record.checkpoint)} is the newest snapshot: the query goes on from it. It can be "
+                "deleted when a newer one is complete; to give the query up, delete the whole checkpoint location"
+            )
+
+
+def planned(owned: Owned, checkpoints: Iterable[CheckpointId]) -> Deletion:
+    """What would go with these snapshots. Those that are gone already count for nothing.
+
+    Raises:
+        CorruptSnapshot: what another snapshot refers to cannot be read, so nothing can be called superfluous.
+    """
+    view, wanted = owned.view, set(checkpoints)
+    going = [record for record in view.snapshots if record.checkpoint in wanted]
+    staying = tuple(record for record in view.snapshots if record.checkpoint not in wanted)
+    used: set[str] = set()
+    for record in going:
+        with suppress(CorruptSnapshot):  # its data is left to a collection, which asks the others only
+            used |= owned.catalog.files_of(record)
+    needed = {path for record in staying for path in owned.catalog.files_of(record)} | set(owned.kept)
+    files = orphans(replace(view, snapshots=staying), used, needed, owned.in_flight)
+    files += [metadata_path(record.checkpoint) for record in going]
+    ids = tuple(record.checkpoint for record in going)
+    return Deletion(ids, tuple(files), bytes_of(owned.store, files))
+
+
+def delete_snapshots(owned: Owned, checkpoints: Sequence[CheckpointId]) -> Answer:
+    """Delete them, all or, where that is refused, none.
+
+    Raises:
+        LocationError: recovery or a checkpoint in flight needs one; or the references of another cannot be read.
+        Fenced: somebody else owns the location now; those deleted up to then stay deleted.
+        OSError: the store fails; what is left of the files a collection finds.
+    """
+    check_deletable(owned.view, checkpoints)
+    for checkpoint in checkpoints:
+        if checkpoint in owned.pinned and owned.view.snapshot(checkpoint) is not None:
+            raise LocationError(
+                f"a checkpoint that is being taken builds on {snapshot_id(checkpoint)}: delete it when that is complete"
+            )
+    deletion = planned(owned, checkpoints)
+    for checkpoint in deletion.checkpoints:
+        delete_snapshot(owned.store, owned.log, owned.catalog, checkpoint)
+    for path in deletion.files:
+        owned.store.delete(path)
+    return Answer(files=len(deletion.files), bytes=deletion.bytes)

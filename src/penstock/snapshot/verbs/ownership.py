@@ -1,0 +1,162 @@
+"""Who carries a change out: the driver that owns the location, or, where none does any more, the verb itself.
+
+A driver that ended orderly has said so in the log. Then, or where the user says ``force`` and no driver answers, the
+verb takes the location over as a driver does, by ``generation-opened``: whoever still runs there is fenced by it. It
+restores the newest snapshot of the lineage, so the lineage stays what it was, takes no checkpoint, and ends orderly.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from penstock.errors import Fenced, LocationError
+from penstock.ids import CheckpointId
+from penstock.snapshot.catalog import Catalog
+from penstock.snapshot.log import SnapshotLog
+from penstock.snapshot.log_entries import EpochCommitted, GenerationOpened, LogView, fold
+from penstock.snapshot.store import Store
+from penstock.snapshot.verbs import requests as rq
+from penstock.snapshot.verbs.collecting import collect_orphans
+from penstock.snapshot.verbs.deleting import Deletion, delete_snapshots, planned
+from penstock.snapshot.verbs.owned import Owned
+
+ATTEMPTS = 16
+"""How often a verb tries to get past a driver that appends to the log at the same moment."""
+Ask = Callable[[Store, rq.Verb, str], rq.Answer | None]
+
+
+def new_token() -> str:
+    return secrets.token_hex(16)
+
+
+def view_of(store: Store) -> LogView:
+    """The log of a location where a query has run.
+
+    Raises:
+        LocationError: none has, or the log is damaged.
+    """
+    view = SnapshotLog(store).refresh()
+    if not view.owner:
+        raise LocationError("no query has run at this location yet")
+    return view
+
+
+def take_snapshot(store: Store, verb: rq.Take, ask: Ask = rq.ask) -> str:
+    """Have the running query take a snapshot; its id.
+
+    Raises:
+        LocationError: no query runs there, or it refuses.
+    """
+    nobody = "no query runs at this location: only a running one can take a snapshot"
+    if view_of(store).ended:
+        raise LocationError(nobody)
+    answer = ask(store, verb, new_token())
+    if answer is None:
+        raise LocationError(f"{nobody}, and no driver answers here")
+    return _accepted(answer).snapshot
+
+
+def change(store: Store, verb: rq.Delete | rq.Collect, *, force: bool = False, ask: Ask = rq.ask) -> rq.Answer:
+    """Have the owner delete or collect, or do it here if there is none.
+
+    Args:
+        force: if no driver answers, fence it.
+
+    Raises:
+        LocationError: refused; the way out is said.
+        OSError: the store fails.
+    """
+    unanswered = False
+    for _ in range(ATTEMPTS):
+        view = view_of(store)
+        if not view.ended and not unanswered:
+            answer = ask(store, verb, new_token())
+            if answer is not None:
+                return _accepted(answer)
+            unanswered = True
+            continue  # it may have ended meanwhile
+        if not (view.ended or force):
+            raise LocationError(
+                "no driver answers at this location, and the last one did not say that it ended. If none runs, use "
+                "--force: a driver that still runs is stopped by it"
+            )
+        try:
+            with taken_over(store, view) as owned:
+                return _done_here(owned, verb)
+        except Fenced:
+            unanswered = unanswered and force  # whoever has appended may answer, unless it was asked already
+    raise LocationError("drivers come and go at this location without pause; ask again")
+
+
+@contextmanager
+def taken_over(store: Store, seen: LogView) -> Iterator[Owned]:
+    """Own the location for as long as this lasts.
+
+    Args:
+        seen: the log as it was when the decision was made.
+
+    Raises:
+        Fenced: a driver has appended since, or does while this lasts: what is done up to then stays done.
+    """
+    log = SnapshotLog(store, new_token)
+    view = log.refresh()
+    if view.next_seq != seen.next_seq:
+        raise Fenced("a driver has begun to write here meanwhile")
+    opened = _opening(view)
+    log.append(opened)
+    try:
+        yield Owned(store, log, Catalog(store))
+    finally:
+        log.summarise()
+        log.append(
+            EpochCommitted(opened.generation, opened.committed_epoch, opened.reserved_until, opened.batches, ended=True)
+        )
+
+
+def _opening(view: LogView) -> GenerationOpened:
+    """No checkpoint will be taken, so no ids are reserved."""
+    restored = view.lineage[-1].checkpoint if view.lineage else 0
+    first, committed = view.next_checkpoint, view.committed
+    return GenerationOpened(view.next_generation, restored, first, first, committed.epoch, committed.batches)
+
+
+def would_collect(store: Store, ask: Ask = rq.ask) -> rq.Answer:
+    """What ``gc`` would remove. Nothing is changed.
+
+    Raises:
+        LocationError: as ``change``.
+    """
+    view = view_of(store)
+    answer = None if view.ended else ask(store, rq.Collect(dry_run=True), new_token())
+    if answer is not None:
+        return _accepted(answer)
+    return collect_orphans(foreseen(store), dry_run=True)
+
+
+def would_delete(store: Store, checkpoints: Sequence[CheckpointId]) -> Deletion:
+    """What ``delete`` would remove; nothing is changed. A checkpoint that is being taken may need some of it yet.
+
+    Raises:
+        LocationError: as ``change``.
+    """
+    return planned(foreseen(store), checkpoints)
+
+
+def foreseen(store: Store) -> Owned:
+    """A location as it would be if it was taken over now; for plans, its log cannot be appended to."""
+    view = view_of(store)
+    return Owned(store, SnapshotLog(store), Catalog(store), foreseen=fold(view, _opening(view)))
+
+
+def _done_here(owned: Owned, verb: rq.Delete | rq.Collect) -> rq.Answer:
+    if isinstance(verb, rq.Delete):
+        return delete_snapshots(owned, verb.checkpoints)
+    return collect_orphans(owned, verb.dry_run)
+
+
+def _accepted(answer: rq.Answer) -> rq.Answer:
+    if answer.refusal:
+        raise LocationError(answer.refusal)
+    return answer

@@ -1,0 +1,198 @@
+"""Request files: how others ask the owner of a location to change something, and how they hear of it.
+
+A request is three small envelopes below ``requests/``, by a random token: ``<token>.json`` (what is asked for),
+``<token>.taken.json`` (who decided on it) and ``<token>.answer.json``. Whoever creates the second one has decided: the
+owner, that it carries the request out, or the asker, that it does not wait any longer. So a request that was refused
+because nobody answered is never carried out later. Nothing in these files is trusted: their sizes are bounded, and what
+does not read as a request is refused.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from penstock.errors import LocationError
+from penstock.snapshot.envelope import open_envelope, seal_envelope
+from penstock.snapshot.model import MAX_LABEL, MAX_NOTE
+from penstock.snapshot.store import Store
+
+FOLDER = "requests"
+FORMAT_VERSION = 1
+MAX_BYTES = 64 << 10
+"""Of one file; larger ones are not read."""
+MAX_IDS = 100
+"""Snapshots deleted by one request: each is an entry of the log, and the driver's next checkpoint waits for them."""
+MAX_TIMEOUT_MS = 7 * 24 * 3600 * 1000
+PATIENCE_S = 6.0
+"""A driver looks for requests about once a second, behind what it is writing."""
+ANSWER_S = 900.0
+"""Once a request is taken in hand: a snapshot may need its whole ``checkpoint.timeout``."""
+POLL_S = 0.1
+
+REQUEST, TAKEN, ANSWER = ".json", ".taken.json", ".answer.json"
+BY_OWNER, BY_ASKER = "owner", "asker"
+_NAME = re.compile(rf"{FOLDER}/([0-9a-f]{{32}})(\.taken|\.answer)?\.json")
+_T = TypeVar("_T")
+
+
+class Take(msgspec.Struct, frozen=True, tag="take"):
+    """Take a snapshot now. ``alignment``: empty for the query's own; ``timeout_ms``: 0 for ``checkpoint.timeout``."""
+
+    label: Annotated[str, msgspec.Meta(max_length=MAX_LABEL)] = ""
+    note: Annotated[str, msgspec.Meta(max_length=MAX_NOTE)] = ""
+    alignment: Annotated[str, msgspec.Meta(pattern="^(auto|aligned|unaligned)?$")] = ""
+    timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=MAX_TIMEOUT_MS)] = 0
+
+
+class Delete(msgspec.Struct, frozen=True, tag="delete"):
+    """Delete these snapshots, by checkpoint. One that does not exist any more is no error: it is gone."""
+
+    checkpoints: Annotated[list[Annotated[int, msgspec.Meta(ge=1)]], msgspec.Meta(min_length=1, max_length=MAX_IDS)]
+
+
+class Collect(msgspec.Struct, frozen=True, tag="gc"):
+    """Remove files that nothing refers to; with ``dry_run`` only tell of them."""
+
+    dry_run: bool = False
+
+
+Verb = Take | Delete | Collect
+
+
+class Request(msgspec.Struct, frozen=True):
+    format_version: int
+    verb: Verb
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """``<token>.taken.json``."""
+
+    by: str
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """``<token>.answer.json``: what was done, or in ``refusal`` why it was not.
+
+    Attributes:
+        snapshot: the id of the one that was taken.
+        files: how many files were removed (with ``dry_run``: would be).
+        bytes: what they occupied.
+    """
+
+    refusal: str = ""
+    snapshot: str = ""
+    files: int = 0
+    bytes: int = 0
+
+
+def path_of(token: str, kind: str) -> str:
+    return f"{FOLDER}/{token}{kind}"
+
+
+def tokens_in(paths: list[str]) -> dict[str, set[str]]:
+    """By token, which of its files there are; what is not named so is nobody's."""
+    found: dict[str, set[str]] = {}
+    for path in paths:
+        if match := _NAME.fullmatch(path):
+            found.setdefault(match[1], set()).add(f"{match[2] or ''}.json")
+    return found
+
+
+def put(store: Store, token: str, kind: str, body: Request | Taken | Answer) -> bool:
+    """Create one of the files of a request; False if it exists. Raises OSError."""
+    return store.create_if_absent(path_of(token, kind), seal_envelope(msgspec.to_builtins(body)))
+
+
+def read(store: Store, token: str, kind: str, shape: type[_T]) -> _T:
+    """Read one of the files of a request.
+
+    Raises:
+        FileNotFoundError: there is none.
+        LocationError: it is not what it has to be.
+    """
+    path = path_of(token, kind)
+    size = store.size(path)
+    if size is None:
+        raise FileNotFoundError(path)
+    if size > MAX_BYTES:
+        raise LocationError(f"{path} has {size} bytes, more than {MAX_BYTES}")
+    try:
+        body: Any = open_envelope(store.read(path), path)
+        return msgspec.convert(body, shape)
+    except FileNotFoundError:
+        raise
+    except (msgspec.ValidationError, OSError) as error:
+        raise LocationError(f"{path} cannot be read: {error}") from error
+    except (ValueError, RecursionError) as error:  # numbers without end, brackets without end
+        raise LocationError(f"{path} cannot be read: {type(error).__name__}") from error
+
+
+def remove(store: Store, token: str) -> None:
+    """The request first: without it nobody carries anything out."""
+    for kind in (REQUEST, TAKEN, ANSWER):
+        store.delete(path_of(token, kind))
+
+
+def ask(
+    store: Store,
+    verb: Verb,
+    token: str,
+    *,
+    patience_s: float = PATIENCE_S,
+    answer_s: float = ANSWER_S,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Answer | None:
+    """Ask the owner, and wait for its answer.
+
+    Args:
+        token: 32 random hex digits.
+        patience_s: until the request is taken in hand.
+        answer_s: from then on.
+
+    Returns:
+        None: nobody took it in hand, and nobody will.
+
+    Raises:
+        LocationError: the owner took it in hand and did not answer in time.
+        OSError: the store fails.
+    """
+    put(store, token, REQUEST, Request(FORMAT_VERSION, verb))
+    try:
+        give_up_s, in_hand = clock() + patience_s, False
+        while not store.exists(path_of(token, ANSWER)):
+            if clock() < give_up_s:
+                sleep(POLL_S)
+            elif in_hand:
+                raise LocationError(
+                    f"a driver took the request in hand, but has not answered within {answer_s:.0f} s: it may still "
+                    "carry it out; `penstock snapshot list` tells"
+                )
+            elif put(store, token, TAKEN, Taken(BY_ASKER)):
+                return None
+            else:
+                give_up_s, in_hand = clock() + answer_s, True
+        return read(store, token, ANSWER, Answer)
+    finally:
+        _withdraw(store, token)
+
+
+def _withdraw(store: Store, token: str) -> None:
+    """What the owner has in hand and not answered yet it clears away itself, later."""
+    decided_here = put(store, token, TAKEN, Taken(BY_ASKER))
+    if decided_here or store.exists(path_of(token, ANSWER)) or _taken_by(store, token) == BY_ASKER:
+        remove(store, token)
+    else:
+        store.delete(path_of(token, REQUEST))
+
+
+def _taken_by(store: Store, token: str) -> str:
+    try:
+        return read(store, token, TAKEN, Taken).by
+    except (FileNotFoundError, LocationError):
+        return ""

@@ -1,0 +1,63 @@
+"""Snapshots that a user takes: with a note, without waiting, and as the last thing of a query."""
+
+from __future__ import annotations
+
+from collections import Counter
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from query_running import Inbox, Start, rows_of
+
+from penstock.errors import CheckpointFailed, ConfigError
+from penstock.snapshot.model import MAX_NOTE
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_snapshot_keeps_its_note_and_need_not_be_waited_for(
+    spark: SparkSession, inbox: Inbox, out: Path, start: Start
+) -> None:
+    inbox.add([(1, 1, 1.0)])
+    query = start(inbox.stream(spark))
+    query.processAllAvailable()
+    assert query.snapshot("mine", note="before the move").note == "before the move"
+    future = query.snapshot(label="later", note="", wait=False)
+    assert isinstance(future, Future)
+    assert future.result(30).label == "later"
+    for wrong in ({"note": "x" * (MAX_NOTE + 1)}, {"label": "x" * 201}, {"timeout": -1}):
+        with pytest.raises(ConfigError):
+            query.snapshot(wait=False, **wrong)  # type: ignore[call-overload]
+    with pytest.raises(CheckpointFailed):
+        query.snapshot(timeout=1e-4, wait=False).result(30)
+    query.stop()
+    with pytest.raises(CheckpointFailed, match="not running"):
+        query.snapshot(wait=False)
+
+
+def test_stop_with_a_snapshot_ends_exactly_there_and_a_restart_goes_on(
+    spark: SparkSession, inbox: Inbox, out: Path, start: Start
+) -> None:
+    rows = [(n, n, float(n)) for n in range(20)]
+    inbox.add(rows[:10])
+    query = start(inbox.stream(spark).select("key"))
+    query.processAllAvailable()
+    with pytest.raises(ConfigError, match="choose one"):
+        query.stop(drain=True, snapshot=True)
+    assert query.isActive
+    inbox.add(rows[10:])
+    snapshot = query.stop(snapshot=True)
+    assert snapshot is not None
+    assert snapshot.requested
+    assert not query.isActive
+    assert query.exception() is None
+    at_the_end = Counter(key for (key,) in rows_of(out))
+    with pytest.raises(CheckpointFailed, match="not running"):
+        query.stop(snapshot=True)
+    assert query.stop() is None
+    again = start(inbox.stream(spark).select("key"))
+    assert again.generation == snapshot.generation + 1
+    again.processAllAvailable()
+    assert Counter(key for (key,) in rows_of(out)) == Counter(range(20))
+    assert at_the_end <= Counter(range(20))

@@ -1,0 +1,140 @@
+"""A running query that is asked by request files, from outside, and stopped with a snapshot."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from process_launcher import ProcessLauncher
+from running import Running, run
+from tiny import Numbers, assert_exact, committed, tiny_graph
+from typer.testing import CliRunner, Result
+
+from penstock.cli.main import app
+from penstock.errors import CheckpointFailed, LocationError, QueryFailed
+from penstock.runtime.view import ExecutionState
+from penstock.snapshot.catalog import Catalog
+from penstock.snapshot.log import SnapshotLog
+from penstock.snapshot.log_entries import LogView
+from penstock.snapshot.store import LocalStore
+from penstock.snapshot.verbs import ownership
+from penstock.snapshot.verbs import requests as rq
+
+
+def penstock(*words: str | Path) -> Result:
+    return CliRunner().invoke(app, ["snapshot", *map(str, words)])
+
+
+def view_of(location: Path) -> LogView:
+    return SnapshotLog(LocalStore(str(location))).refresh()
+
+
+def started(tmp_path: Path, launcher: ProcessLauncher, rows: int = 40_000, **options: int) -> Running:
+    graph = tiny_graph(tmp_path / "out", 2, Numbers(rows, rate=10_000))
+    query = run(graph, tmp_path / "chk", launcher, **options)
+    query.until(lambda v: v.committed_epoch > 0, what="a commit")
+    return query
+
+
+def test_a_running_query_takes_deletes_and_collects_when_it_is_asked_from_outside(
+    tmp_path: Path, launcher: ProcessLauncher
+) -> None:
+    location = tmp_path / "chk"
+    query = started(tmp_path, launcher)
+    taken = penstock("take", location, "--label", "mine", "--note", "from outside", "--alignment", "unaligned")
+    assert taken.exit_code == 0, taken.output
+    record = next(r for r in view_of(location).snapshots if f"chk-{r.checkpoint}" == taken.output.strip())
+    assert (record.label, record.note, record.requested) == ("mine", "from outside", True)
+    assert Catalog(LocalStore(str(location))).read(record).alignment == "unaligned"
+    query.until(lambda v: v.committed_epoch > record.checkpoint + 1, what="a newer snapshot")
+    refused = penstock("delete", location, "mine", "nothing")
+    assert (refused.exit_code, "there is no snapshot nothing" in refused.stderr) == (1, True)
+    deleted = penstock("delete", location, "mine", "--json")
+    assert json.loads(deleted.output)["snapshots"] == [taken.output.strip()]
+    assert record not in view_of(location).snapshots
+    for words in (["gc", location, "--dry-run"], ["gc", location]):
+        assert penstock(*words).output.startswith(("0 files", "1 file"))  # it collects all the time
+    assert list((location / "requests").iterdir()) == []
+    assert query.view.generation == 1
+    query.execution.process_all_available(30)
+    query.execution.stop()
+    assert_exact(tmp_path / "out", 40_000)
+    nobody = penstock("take", location)
+    assert (nobody.exit_code, "no query runs at this location" in nobody.stderr) == (1, True)
+    (location / "data" / "0-1-0.arrows").write_bytes(b"12345")
+    assert "1 file, 5 bytes would go" in penstock("gc", location, "--dry-run").output
+    assert json.loads(penstock("gc", location, "--json").output) == {"files": 1, "bytes": 5, "dry_run": False}
+    assert view_of(location).owner == 2, "an ended query needs no driver"
+
+
+def test_a_snapshot_that_waits_for_the_query_to_recover_is_refused_when_the_query_ends(
+    tmp_path: Path, launcher: ProcessLauncher
+) -> None:
+    query = started(tmp_path, launcher, restart_delay_ms=60_000)
+    store = LocalStore(str(tmp_path / "chk"))
+    os.kill(query.view.slots[0].pid, signal.SIGKILL)
+    query.until(lambda v: v.state is ExecutionState.RESTARTING, what="the failure")
+    with ThreadPoolExecutor(1) as pool:
+        taken = pool.submit(ownership.take_snapshot, store, rq.Take("mine"))
+        query.until(
+            lambda _: any(path.endswith(rq.TAKEN) for path in store.list(rq.FOLDER)), what="the request in hand"
+        )
+        query.execution.stop()
+        with pytest.raises(LocationError, match="the query has ended"):
+            taken.result(30)
+    assert store.list(rq.FOLDER) == []
+
+
+def test_stop_with_a_snapshot_commits_all_of_it_and_nothing_behind_it(
+    tmp_path: Path, launcher: ProcessLauncher
+) -> None:
+    query = started(tmp_path, launcher)
+    metadata = query.execution.stop_with_snapshot()
+    assert metadata is not None
+    assert not query.execution.is_active
+    assert query.ends == [None]
+    view = view_of(tmp_path / "chk")
+    assert view.ended
+    assert (view.lineage[-1].checkpoint, view.committed_epoch) == (metadata.checkpoint, metadata.checkpoint)
+    assert view.lineage[-1].requested
+    read = sum(subtask.rows_in for slot in metadata.slots for subtask in slot.subtasks if subtask.vertex == 1)
+    assert read == len(committed(tmp_path / "out"))
+    with pytest.raises(QueryFailed, match="not running"):
+        query.execution.stop_with_snapshot()
+    again = run(tiny_graph(tmp_path / "out", 2, Numbers(40_000)), tmp_path / "chk", launcher)
+    again.execution.process_all_available(30)
+    again.execution.stop()
+    assert_exact(tmp_path / "out", 40_000)
+
+
+def test_a_snapshot_that_is_not_waited_for_is_answered_in_any_case(tmp_path: Path, launcher: ProcessLauncher) -> None:
+    query = started(tmp_path, launcher)
+    first = query.execution.begin_snapshot("mine", note="later")
+    assert not first.cancel()
+    assert (first.result(30).label, first.result().note) == ("mine", "later")
+    halt = threading.Event()
+    futures = []
+
+    def ask_on() -> None:
+        while not halt.is_set():
+            try:
+                futures.append(query.execution.begin_snapshot())
+            except QueryFailed:
+                return
+            time.sleep(0.001)
+
+    asker = threading.Thread(target=ask_on)
+    asker.start()
+    query.execution.stop()
+    halt.set()
+    asker.join(10)
+    assert futures
+    for future in futures:
+        error = future.exception(10)
+        assert error is None or isinstance(error, CheckpointFailed)
