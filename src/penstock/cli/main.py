@@ -10,11 +10,14 @@ import typer
 from pyspark.errors import PySparkException
 from rich.console import Console
 
+from penstock.cli import snapshot_portable  # noqa: F401  its commands register themselves
+from penstock.cli.snapshot_app import snapshot_app
 from penstock.errors import PenstockError
 
 app = typer.Typer(
     help="Runs PySpark streaming DataFrames as continuous dataflows.", no_args_is_help=True, add_completion=False
 )
+app.add_typer(snapshot_app, name="snapshot")
 
 
 @app.callback()
