@@ -1,4 +1,4 @@
-"""Files of a directory that becomes visible as a whole: written with their checksums, looked at before they are read."""
+"""Files of a directory that appears as a whole: written with their checksums, and looked at before they are read."""
 
 from __future__ import annotations
 
