@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 from snapshot_kit import COUNT, STATE, CountSpec, Driver, NoSource, Target, capture, captured, graph, rows
 
@@ -22,6 +23,8 @@ from penstock.snapshot.catalog import Catalog, plan_restore
 from penstock.snapshot.driver import DriverCore
 from penstock.snapshot.location import claim_identity, identity_of, open_location
 from penstock.snapshot.log import SnapshotLog
+from penstock.snapshot.log_entries import SnapshotComplete
+from penstock.snapshot.model import SnapshotMetadata
 from penstock.snapshot.narrowing import load_own
 from penstock.snapshot.restore import load_restore
 from penstock.snapshot.slot_writer import SlotWriter
@@ -169,6 +172,19 @@ def one_table(directory: Path, batch: pa.RecordBatch, table: str = "counts") -> 
     player.acknowledge(checkpoint, operators={COUNT: OperatorState({table: WholeTable(batch)}, {})})
     player.work()
     return location, player.graph
+
+
+def rewritten(location: Path, change: Callable[[SnapshotMetadata], SnapshotMetadata]) -> str:
+    """A snapshot more at a location, with the newest one's metadata changed; returns its id."""
+    store = LocalStore(location)
+    log = SnapshotLog(store, lambda: "rewritten")
+    view = log.refresh()
+    metadata = change(Catalog(store).read(view.lineage[-1]))
+    number = view.reserved_until
+    metadata = msgspec.structs.replace(metadata, checkpoint=number, id=f"chk-{number}")
+    ref = Catalog(store).write(metadata)
+    log.append(SnapshotComplete(view.owner, number, False, ref, number, number + 1))
+    return metadata.id
 
 
 def names(directory: Path) -> Sequence[str]:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from portable_kit import KEPT, LABEL, Scene, at, names, restored
-from snapshot_kit import Driver, NoSource, Target, graph
+from portable_kit import KEPT, LABEL, Scene, at, names, one_table, restored, rewritten
+from snapshot_kit import COUNT, Driver, NoSource, Target, graph
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
@@ -25,12 +28,13 @@ from penstock.snapshot.fork import Origin, forked
 from penstock.snapshot.location import claim_identity, identity_of, open_location, read_identity
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import LogView
-from penstock.snapshot.model import StateEntry
+from penstock.snapshot.model import PlanManifest, SnapshotMetadata, StateEntry
 from penstock.snapshot.portable import convert, export
 from penstock.snapshot.portable.convert import convert_snapshot
 from penstock.snapshot.portable.export import export_snapshot
 from penstock.snapshot.portable.layout import file_name
 from penstock.snapshot.portable.tables import key_group_ranges
+from penstock.snapshot.rescale import rescale
 from penstock.snapshot.store import LocalStore
 
 
@@ -60,6 +64,69 @@ def test_what_is_restored_from_the_way_back_is_what_was_there(made: tuple[Scene,
     assert {state.kind for state in states} == {"base", "delta"}, "there was something to merge"
     flying = [rows for _, entries in before[2::2] for _, _, rows, _ in entries]
     assert sum(map(len, flying)) == 35
+
+
+@pytest.mark.parametrize("parallelism", [1, 3, 4])
+def test_a_snapshot_taken_after_a_rescale_keeps_what_is_not_a_consumers_own(
+    scene: Scene, tmp_path: Path, parallelism: int
+) -> None:
+    """Nothing of what was restored at parallelism 3 had been read when it was taken."""
+
+    def at_three(metadata: SnapshotMetadata) -> SnapshotMetadata:
+        slots = [
+            msgspec.structs.replace(
+                slot,
+                subtasks=[
+                    msgspec.structs.replace(one, shares=[], scalars=one.shares[0].scalars) for one in slot.subtasks
+                ],
+            )
+            for slot in rescale(metadata, at(scene.graph, 3)).slots
+        ]
+        return msgspec.structs.replace(metadata, slots=slots, parallelism=3)
+
+    name = rewritten(scene.location, at_three)
+    export_snapshot(str(scene.location), name, tmp_path / "portable")
+    convert_snapshot(tmp_path / "portable", tmp_path / "back")
+    job = at(scene.graph, parallelism)
+    before = restored(scene.location, job)
+    assert any(described[-1] for _, entries in before[2::2] for described, *_ in entries), "some are narrowed"
+    assert restored(tmp_path / "back", job) == before
+
+
+def test_rows_of_an_earlier_plan_come_as_those_of_the_snapshots_plan(scene: Scene, tmp_path: Path) -> None:
+    """Values became wider, and a column is not sent any more; nothing was written since."""
+
+    def later_plan(metadata: SnapshotMetadata) -> SnapshotMetadata:
+        assert metadata.plan is not None
+        operators = copy.deepcopy(metadata.plan.operators)
+        operators[COUNT]["states"] = {"counts": ["__key_group int16", "key int64", "count decimal128(25, 2)"]}
+        return msgspec.structs.replace(metadata, plan=PlanManifest(operators, metadata.plan.edges))
+
+    count = pa.array([7], pa.decimal128(20, 0))
+    batch = pa.record_batch([pa.array([3], pa.int16()), pa.array([1]), count], names=["__key_group", "key", "count"])
+    location, _ = one_table(tmp_path / "one", batch)
+    export_snapshot(str(location), rewritten(location, later_plan), tmp_path / "wide")
+    row = pq.read_table(tmp_path / "wide/state/count-1/counts/part-00000.parquet").to_pylist()
+    assert row == [{"__key_group": 3, "key": 1, "count": Decimal("7.00")}]
+
+    def fewer_columns(metadata: SnapshotMetadata) -> SnapshotMetadata:
+        assert metadata.plan is not None
+        edges = copy.deepcopy(metadata.plan.edges)
+        edges["0"]["schema"] = ["key int64"]
+        return msgspec.structs.replace(metadata, plan=PlanManifest(metadata.plan.operators, edges))
+
+    export_snapshot(str(scene.location), rewritten(scene.location, fewer_columns), tmp_path / "few")
+    stream = pa.ipc.open_stream((tmp_path / "few/inflight/0/consumer-00000.arrows").read_bytes())
+    assert stream.schema.names == ["key"]
+    convert_snapshot(tmp_path / "few", tmp_path / "back")
+
+    def unrelated(metadata: SnapshotMetadata) -> SnapshotMetadata:
+        changed = later_plan(metadata)
+        changed.plan.operators[COUNT]["states"] = {"counts": ["__key_group int16", "other string"]}  # type: ignore[union-attr]
+        return changed
+
+    with pytest.raises(CorruptSnapshot, match="has no column 'other string'"):
+        export_snapshot(str(location), rewritten(location, unrelated), tmp_path / "other")
 
 
 def test_the_metadata_is_the_same_but_for_where_data_lies(made: tuple[Scene, Path, Path]) -> None:

@@ -46,7 +46,8 @@ from penstock.snapshot.widening import as_schema
 
 ROW_GROUP_BYTES = 16 << 20
 ROW_GROUP_ROWS = 1 << 18
-"""A row group has no more rows, and about so many bytes: what a reader that prunes by key group reads at least."""
+"""A row group has no more rows, nor has a batch in flight, and about so many bytes: what a reader of few key groups
+reads at least."""
 
 _Placed = tuple[tuple[int, int, int], InflightEntry]
 """An in-flight entry and where it is listed; see ``PLACE``."""
@@ -253,11 +254,11 @@ def _rows_of(content: SectionContent, entry: InflightEntry) -> Iterator[tuple[pa
     """The rows of an entry, with the buffers that they were cut from."""
     position, end = 0, entry.row_start + entry.rows
     for batch, custom in zip(content.batches, content.metadata, strict=True):
-        first = max(entry.row_start - position, 0)
-        rows = min(end - position, batch.num_rows) - first
-        if rows > 0:
-            offset = str(int(custom.get(BUFFER_OFFSET, "0")) + first)
-            yield batch.slice(first, rows), {BUFFER_ID: custom.get(BUFFER_ID, ""), BUFFER_OFFSET: offset}
+        buffer, offset = custom.get(BUFFER_ID, ""), int(custom.get(BUFFER_OFFSET, "0"))
+        last = min(end - position, batch.num_rows)
+        for first in range(max(entry.row_start - position, 0), last, ROW_GROUP_ROWS):
+            rows = min(ROW_GROUP_ROWS, last - first)
+            yield batch.slice(first, rows), {BUFFER_ID: buffer, BUFFER_OFFSET: str(offset + first)}
         position += batch.num_rows
     if position < end:
         raise CorruptSnapshot(f"section {entry.section.identity!r} has {position} rows; {end} are referred to")

@@ -24,8 +24,8 @@ from penstock.snapshot.portable.layout import Table, TablePart
 
 MAX_ROWS = 1 << 20
 """Of a batch and of a row group: rows of nulls, or without columns, take no bytes."""
-MAX_VALUES = 1 << 24
-"""Of a column in a row group, elements of lists included."""
+MAX_VALUES = 1 << 27
+"""Of a column in a row group, elements of lists included: so many of the smallest fill one of an export."""
 MAX_ROW_GROUP_BYTES = 1 << 30
 ROWS_AT_ONCE = 1 << 14
 
