@@ -90,8 +90,11 @@ class Scene:
         for slot, writer in enumerate(self.slots):
             # Which splits a reader has is of no importance here; that they come back is.
             splits = [Split("kept", {"path": KEPT}, {"row": 3}), Split("here", {"n": 9}, home=slot)]
-            writer.write(capture(0, slot, trigger.checkpoint, splits=splits))
+            flying = [one for consumer in range(2) for one in self.inflight(consumer, number)]
+            out = [one for one in flying if one.side is Side.PRODUCER and one.channel.producer == slot]
+            queued = [one for one in flying if one.side is Side.CONSUMER and one.channel.consumer == slot]
             writer.begin(trigger.checkpoint, trigger.base)
+            writer.write(capture(0, slot, trigger.checkpoint, splits=splits, inflight=out))
             writer.write(
                 capture(
                     1,
@@ -100,7 +103,7 @@ class Scene:
                     operators={
                         COUNT: OperatorState({"counts": self.tables[slot].capture()}, {"seen": 1.5, "a": [None]})
                     },
-                    inflight=self.inflight(slot, number),
+                    inflight=queued,
                     messages={trigger.checkpoint: b"\0\xff staged"},
                     watermarks={ChannelId(0, producer, slot): 1000 + producer for producer in range(2)},
                 )
@@ -112,13 +115,13 @@ class Scene:
         return trigger.checkpoint
 
     def inflight(self, slot: int, number: int) -> list[Captured]:
-        """Rows that are this consumer's, of two channels and both sides."""
+        """A consumer's rows, of two channels: in its own queues, and in those of its producers."""
         own = [key for key in range(60) if int(groups_of([pa.array([key])], 1, 128)[0]) // 64 == slot]
         first, second = ChannelId(0, 0, slot), ChannelId(0, 1, slot)
         return [
             captured(first, Side.CONSUMER, 10 + number, rows(*own[:9]), offset=2),
             captured(second, Side.CONSUMER, 20 + number, rows(*own[9:12])),
-            captured(first, Side.PRODUCER, 30, rows(*own[12:20]), offset=1),
+            captured(first, Side.PRODUCER, 30, rows(*own[12:20]), offset=number),
             captured(second, Side.PRODUCER, 40 + number, rows(own[3]), layer=1),
         ]
 

@@ -63,7 +63,7 @@ def test_what_is_restored_from_the_way_back_is_what_was_there(made: tuple[Scene,
     states = [state for slot in metadata.slots for subtask in slot.subtasks for state in subtask.states]
     assert {state.kind for state in states} == {"base", "delta"}, "there was something to merge"
     flying = [rows for _, entries in before[2::2] for _, _, rows, _ in entries]
-    assert sum(map(len, flying)) == 35
+    assert sum(map(len, flying)) == 29
 
 
 @pytest.mark.parametrize("parallelism", [1, 3, 4])

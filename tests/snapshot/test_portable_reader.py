@@ -42,9 +42,9 @@ class PortableReader:
         assert not frame.duplicated(keys).any()
         return frame
 
-    def in_flight(self, exchange: str, consumer: int) -> list[tuple[str, dict[str, Any]]]:
-        """The rows that one consumer replays, in order, each with the side on which it waited."""
-        found: list[tuple[str, dict[str, Any]]] = []
+    def in_flight(self, exchange: str, consumer: int) -> list[tuple[str, str, int, dict[str, Any]]]:
+        """The rows that one consumer replays, in order: where each waited, its buffer, its place there, its columns."""
+        found: list[tuple[str, str, int, dict[str, Any]]] = []
         for stream in self.manifest["streams"]:
             if (stream["exchange"], stream["consumer"]) == (exchange, consumer):
                 reader = pa.ipc.open_stream(self.file(stream["file"]).read_bytes())
@@ -52,7 +52,10 @@ class PortableReader:
                     batch, custom = reader.read_next_batch_with_custom_metadata()
                     assert custom[b"narrowed"] == b"false"
                     assert int(custom[b"consumer"]) == consumer
-                    found += [(custom[b"side"].decode(), row) for row in batch.to_pylist()]
+                    said = custom[b"side"].decode(), custom[b"buffer"].decode()
+                    found += [
+                        (*said, place, row) for place, row in enumerate(batch.to_pylist(), int(custom[b"offset"]))
+                    ]
         return found
 
 
@@ -70,10 +73,10 @@ def test_a_stranger_can_read_a_portable_snapshot(tmp_path: Path) -> None:
         captured = [(c.side.value, c.layer, c) for c in scene.inflight(slot, 3)]
         captured.sort(key=lambda one: (one[1], one[0] != "consumer"))
         rows = [
-            (side, row)
+            (side, str(c.buffer.id), place, row)
             for side, _, c in captured
-            for row in c.buffer.payload.slice(c.offset, c.rows).to_pylist()
-        ]  # fmt: skip
+            for place, row in enumerate(c.buffer.payload.slice(c.offset, c.rows).to_pylist(), c.offset)
+        ]
         assert reader.in_flight("0", slot) == rows
     (source,) = metadata["sources"]
     (blobs,) = reader.manifest["blobs"]
