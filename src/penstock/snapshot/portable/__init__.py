@@ -1,0 +1,1 @@
+"""Portable snapshots: one directory of Parquet files, Arrow streams and a manifest, for others to read."""

@@ -1,0 +1,175 @@
+"""Arrow streams and Parquet files of somebody else: looked through before they are decoded, a part in memory at a time.
+
+Neither may be compressed, or have dictionaries: then what is decoded is about as large as what lies there, and a small
+file cannot become a large one. Buffers are checked, for nothing behind this does it again.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.errors import CorruptSnapshot
+from penstock.operators.base import Plain
+from penstock.snapshot.checkpoint_writer import BUFFER_ID, BUFFER_OFFSET
+from penstock.snapshot.portable.columns import from_parquet, texts
+from penstock.snapshot.portable.layout import Table, TablePart
+
+MAX_ROWS = 1 << 20
+"""Of a batch and of a row group: rows of nulls, or without columns, take no bytes."""
+MAX_VALUES = 1 << 27
+"""Of a column in a row group, elements of lists included: so many of the smallest fill one of an export."""
+MAX_ROW_GROUP_BYTES = 1 << 30
+ROWS_AT_ONCE = 1 << 14
+
+_HEADER, _COMPRESSION = 2, 3
+"""Fields of the flatbuffers ``Message`` and ``RecordBatch`` (format/Message.fbs of Arrow)."""
+
+
+class Batch(NamedTuple):
+    """A batch of a stream with its custom metadata."""
+
+    rows: pa.RecordBatch
+    custom: dict[str, str]
+
+    @property
+    def of_buffer(self) -> dict[str, str]:
+        """What a section says of it."""
+        return {name: self.custom[name] for name in (BUFFER_ID, BUFFER_OFFSET) if name in self.custom}
+
+
+@contextmanager
+def _decoding(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError, KeyError, struct.error, OverflowError, MemoryError) as error:
+        raise CorruptSnapshot(f"{what} cannot be read: {error!s:.300}") from None
+
+
+def read_stream(path: Path, what: str, columns: Plain = None) -> tuple[pa.Schema, Iterator[Batch]]:
+    """An Arrow stream's schema, and its batches, none empty.
+
+    Args:
+        what: its name for messages.
+        columns: that it has to have, as texts; None: any.
+
+    Raises:
+        CorruptSnapshot: it is not such a stream; from the iterator, too.
+    """
+    with _decoding(what):
+        mapped = pa.memory_map(str(path))
+        _look_through(mapped, what)
+        mapped.seek(0)
+        reader = pa.ipc.open_stream(mapped)
+        if columns is not None and texts(reader.schema) != columns:
+            raise CorruptSnapshot(f"{what} has the columns {texts(reader.schema)!r:.300}, which the plan has not")
+    return reader.schema.remove_metadata(), _batches(reader, what)
+
+
+def _look_through(mapped: pa.NativeFile, what: str) -> None:
+    for message in pa.ipc.MessageReader.open_stream(mapped):
+        if message.type not in ("schema", "record batch"):
+            raise CorruptSnapshot(f"{what} has a message of the kind {message.type}")
+        if message.type == "record batch" and _is_compressed(message.metadata.to_pybytes()):
+            raise CorruptSnapshot(f"{what} is compressed")
+
+
+def _is_compressed(message: bytes) -> bool:
+    """Whether the record batch in a flatbuffers ``Message`` names a compression, which pyarrow does not tell."""
+    table = struct.unpack_from("<I", message)[0]
+    header = _field(message, table, _HEADER)
+    if header == 0:
+        return False
+    batch = header + struct.unpack_from("<I", message, header)[0]
+    return _field(message, batch, _COMPRESSION) != 0
+
+
+def _field(message: bytes, table: int, number: int) -> int:
+    """Where a field of a flatbuffers table stands; 0 if it is absent."""
+    vtable = table - struct.unpack_from("<i", message, table)[0]
+    if vtable < 0 or 4 + 2 * number >= struct.unpack_from("<H", message, vtable)[0]:
+        return 0
+    offset = struct.unpack_from("<H", message, vtable + 4 + 2 * number)[0]
+    return table + offset if offset else 0
+
+
+def _batches(reader: pa.RecordBatchStreamReader, what: str) -> Iterator[Batch]:
+    while True:
+        with _decoding(what):
+            try:
+                rows, custom = reader.read_next_batch_with_custom_metadata()
+            except StopIteration:
+                return
+            if rows.num_rows > MAX_ROWS:
+                raise CorruptSnapshot(f"{what} has a batch of {rows.num_rows} rows; {MAX_ROWS} are allowed")
+            rows.validate(full=True)
+            batch = Batch(rows, {k.decode(): v.decode() for k, v in (custom or {}).items()})
+        if rows.num_rows:
+            yield batch
+
+
+def read_rows(
+    path: Path, table: Table, part: TablePart, max_parallelism: int
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """A subtask's part of a table under its own names, by key group ascending; the schema and batches, none empty.
+
+    Raises:
+        CorruptSnapshot: it is not such a file; from the iterator, too.
+    """
+    what = part.file.path
+    with _decoding(what):
+        reader = pq.ParquetFile(pa.memory_map(str(path)), pre_buffer=False)
+        _check_footer(reader.metadata, part, what)
+        written = pa.schema([field.with_type(from_parquet(field.type)) for field in reader.schema_arrow])
+        if texts(written) != [f"{column.stored_as} {column.type}" for column in table.columns]:
+            raise CorruptSnapshot(f"{what} has other columns than the manifest says: {texts(written)!r:.300}")
+        fields = [pa.field(c.name, f.type, f.nullable) for c, f in zip(table.columns, written, strict=True)]
+    schema = pa.schema(fields)
+    return schema, _rows(reader, schema, max_parallelism, what)
+
+
+def _check_footer(footer: pq.FileMetaData, part: TablePart, what: str) -> None:
+    if footer.num_rows != part.rows:
+        raise CorruptSnapshot(f"{what} has {footer.num_rows} rows instead of {part.rows}")
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        chunks = [group.column(column) for column in range(group.num_columns)]
+        if not 0 <= group.num_rows <= MAX_ROWS or not 0 <= group.total_byte_size <= MAX_ROW_GROUP_BYTES:
+            raise CorruptSnapshot(f"{what} has a row group of {group.num_rows} rows and {group.total_byte_size} bytes")
+        if any(chunk.compression != "UNCOMPRESSED" or chunk.has_dictionary_page for chunk in chunks):
+            raise CorruptSnapshot(f"{what} is compressed, or has dictionaries")
+        if any(chunk.num_values > MAX_VALUES for chunk in chunks):
+            raise CorruptSnapshot(f"{what} has more than {MAX_VALUES} values in a row group")
+
+
+def _rows(reader: pq.ParquetFile, schema: pa.Schema, max_parallelism: int, what: str) -> Iterator[pa.RecordBatch]:
+    last = 0
+    batches = reader.iter_batches(batch_size=ROWS_AT_ONCE, use_threads=False)
+    while True:
+        with _decoding(what):
+            batch = next(batches, None)
+            if batch is None:
+                return
+            batch.validate(full=True)
+            if batch.num_rows == 0:
+                continue
+            columns = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]
+            rows = pa.RecordBatch.from_arrays(columns, schema=schema)
+            last = _checked_groups(rows.column(0), last, max_parallelism, what)
+        yield rows
+
+
+def _checked_groups(groups: pa.Array, last: int, max_parallelism: int, what: str) -> int:
+    if groups.null_count:
+        raise CorruptSnapshot(f"{what} has rows without a key group")
+    numbers: Sequence[int] = groups.to_numpy()
+    if int(numbers[0]) < last or np.any(np.diff(numbers) < 0) or int(numbers[-1]) >= max_parallelism:
+        raise CorruptSnapshot(f"{what} is not sorted by key group, or has key groups that there are not")
+    return int(numbers[-1])

@@ -1,0 +1,177 @@
+"""What a portable snapshot consists of: names, the manifest, and how it is read from somebody else's directory."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from penstock.errors import CorruptSnapshot, LocationError
+from penstock.snapshot.envelope import canonical_json, digest
+from penstock.snapshot.model import SnapshotMetadata
+
+FORMAT = "penstock-portable-snapshot"
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+MAX_MANIFEST_BYTES = 256 << 20
+"""Commit messages and positions are in it; a larger one is not read."""
+
+STATE_FOLDER = "state"
+INFLIGHT_FOLDER = "inflight"
+BLOB_FOLDER = "sources"
+
+PLACE = "place"
+"""Custom metadata of an in-flight batch: ``slot:subtask:entry``, all counted from 0, where the metadata listed it."""
+
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
+
+
+class FileRef(msgspec.Struct, frozen=True):
+    """A file of the directory; ``checksum`` is the xxh3-128 hex digest of its bytes."""
+
+    path: str
+    length: int
+    checksum: str
+
+
+class Column(msgspec.Struct, frozen=True):
+    """A column of a table: its name in the query, in the Parquet files, and its type for Arrow and for Spark."""
+
+    name: str
+    stored_as: str
+    type: str
+    spark: str
+
+
+class TablePart(msgspec.Struct, frozen=True):
+    """What one subtask has of a table."""
+
+    subtask: int
+    rows: int
+    file: FileRef
+
+
+class Table(msgspec.Struct, frozen=True):
+    """A keyed table. ``key_columns``: how many columns behind ``__key_group`` are the key; None if that is unknown."""
+
+    operator_id: str
+    table: str
+    key_columns: int | None
+    columns: list[Column]
+    parts: list[TablePart]
+
+
+class Stream(msgspec.Struct, frozen=True):
+    """The rows in flight on one exchange to one of its consumers, in the order in which they are restored."""
+
+    exchange: str
+    consumer: int
+    rows: int
+    file: FileRef
+
+
+class Blobs(msgspec.Struct, frozen=True):
+    """The blobs of one source's discovery state, by number."""
+
+    operator_id: str
+    files: list[FileRef]
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """The body of ``manifest.json``.
+
+    Attributes:
+        metadata: as in the native format, without all that refers to data: ``states``, ``inflight`` and ``sections``
+            are empty. It has a plan.
+        lane: files that splits name, under the same paths as at a checkpoint location.
+    """
+
+    format: str
+    format_version: int
+    metadata: SnapshotMetadata
+    tables: list[Table]
+    streams: list[Stream]
+    blobs: list[Blobs]
+    lane: list[FileRef]
+
+    def files(self) -> list[FileRef]:
+        """Every file but the manifest."""
+        return [
+            *(part.file for table in self.tables for part in table.parts),
+            *(stream.file for stream in self.streams),
+            *(file for blobs in self.blobs for file in blobs.files),
+            *self.lane,
+        ]
+
+
+def file_name(name: str) -> str:
+    """An operator's, a table's or an exchange's name as the name of a folder: itself if that is harmless, else what
+    can be kept of it and a part of its digest."""
+    if _PLAIN_NAME.fullmatch(name):
+        return name
+    kept = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:60]
+    return f"{kept}-{digest(name.encode())[:12]}" if kept else digest(name.encode())[:12]
+
+
+def column_names(names: Sequence[str]) -> list[str]:
+    """The names without repetitions; Spark takes ``A`` and ``a`` for the same."""
+    found: dict[str, str] = {}
+    for name in names:
+        stored, number = name, 1
+        while stored.lower() in found:
+            number += 1
+            stored = f"{name}__{number}"
+        found[stored.lower()] = stored
+    return list(found.values())
+
+
+def sealed(manifest: Manifest) -> bytes:
+    """The bytes of ``manifest.json``."""
+    body = json.loads(msgspec.json.encode(manifest))
+    return canonical_json({"body": body, "checksum": digest(canonical_json(body))}) + b"\n"
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """The manifest of a directory, intact and of this format; what it says is not checked yet.
+
+    Raises:
+        LocationError: there is none, or one of a later version.
+        CorruptSnapshot: it is damaged.
+    """
+    path = directory / MANIFEST
+    if path.is_symlink() or not path.is_file():
+        raise LocationError(
+            f"{directory} is no portable snapshot: it has no {MANIFEST}; name a directory that was made by "
+            "penstock snapshot export"
+        )
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_MANIFEST_BYTES + 1)
+    except OSError as error:
+        raise LocationError(f"{path} cannot be read: {error}") from error
+    if len(data) > MAX_MANIFEST_BYTES:
+        raise CorruptSnapshot(f"{path} has more than {MAX_MANIFEST_BYTES} bytes; export the snapshot again")
+    try:
+        return _opened(data, str(path))
+    except (ValueError, RecursionError, msgspec.DecodeError) as error:
+        raise CorruptSnapshot(f"{path} is not the manifest of a portable snapshot: {error}") from error
+
+
+def _opened(data: bytes, path: str) -> Manifest:
+    envelope = json.loads(data)
+    if not isinstance(envelope, dict) or set(envelope) != {"body", "checksum"}:
+        raise ValueError("it is not an envelope")
+    body = envelope["body"]
+    content = canonical_json(body)
+    if digest(content) != envelope["checksum"]:
+        raise CorruptSnapshot(f"{path} does not match its checksum; export the snapshot again")
+    if not isinstance(body, dict) or body.get("format") != FORMAT:
+        raise ValueError(f"it is not of the format {FORMAT}")
+    if body.get("format_version") != FORMAT_VERSION:
+        raise LocationError(
+            f"{path} has format version {body.get('format_version')!r:.40}; this release reads {FORMAT_VERSION}"
+        )
+    return msgspec.json.decode(content, type=Manifest)
