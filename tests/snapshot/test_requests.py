@@ -478,6 +478,18 @@ def test_one_look_takes_a_bounded_number_in_hand_and_the_next_goes_on() -> None:
     ]
 
 
+def test_a_query_that_ends_refuses_what_a_last_look_has_found() -> None:
+    store = MemoryStore()
+    driver = a_driver(store)
+    for token in (TOKEN, "b" * 32):
+        rq.put(store, token, rq.REQUEST, rq.Request(1, rq.Take()))
+    assert isinstance(look(driver), w.TakesRequested), "which nobody hears of"
+    driver.effects.execute(w.AnswerTake(TOKEN, "chk-2"))
+    driver.effects.refuse_takes("the query has ended")
+    assert rq.read(store, TOKEN, rq.ANSWER, rq.Answer) == rq.Answer("", "chk-2")
+    assert rq.read(store, "b" * 32, rq.ANSWER, rq.Answer) == rq.Answer("the query has ended")
+
+
 def test_leftovers_of_those_who_asked_and_died_go_after_a_while() -> None:
     store = MemoryStore()
     driver = a_driver(store)

@@ -563,6 +563,7 @@ class CoordinatorService:
         self._figures.ended(error is not None)
         reason = "the query has ended" if error is None else f"the query failed: {error}"
         self._tickets.query_ended(reason)
+        self._effects.refuse_takes(reason)  # of a last look, whose findings came too late
         if self.all_committed:
             self._demands.all_committed()
         self._demands.query_ended(error)

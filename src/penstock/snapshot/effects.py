@@ -321,6 +321,11 @@ class DriverEffects:
             return w.CollectionFailed(f"who asked for {work.snapshot or 'a snapshot'} cannot be told: {error}")
         return None
 
+    def refuse_takes(self, reason: str) -> None:
+        """The query has ended, and no work runs any more: whoever still waits for a snapshot is told so."""
+        for token in self._requests.in_hand:
+            self._answer_take(w.AnswerTake(token, "", reason))
+
     # -- the commit lane -------------------------------------------------------------------------------------------
 
     def _commit(self, command: ct.CommitEpoch) -> w.DriverEvent:

@@ -54,6 +54,11 @@ class RequestDesk:
         takes, self._takes = tuple(self._takes), []
         return takes
 
+    @property
+    def in_hand(self) -> tuple[str, ...]:
+        """Those that ask for snapshots and are not answered yet."""
+        return tuple(sorted(self._in_hand))
+
     def answer_take(self, token: str, snapshot: str, refusal: str) -> None:
         """Tell of a snapshot that ``look`` handed back. Raises OSError."""
         self._in_hand.discard(token)
