@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tiny import assert_exact, committed
+
 from penstock.config import Options
 from penstock.errors import PenstockError
 from penstock.graph.model import JobGraph
@@ -82,3 +84,13 @@ def run(
     EXECUTIONS.append(execution)
     execution.start()
     return Running(execution, progress, ends)
+
+
+def finish(query: Running, folder: Path, total: int, keys: int = 17) -> None:
+    """Wait until all rows of a tiny job are visible, stop it, and check every one of them."""
+    deadline = time.monotonic() + 60
+    while len(committed(folder)) < total and time.monotonic() < deadline:
+        query.until(lambda v: True)
+        time.sleep(0.05)
+    query.execution.stop()
+    assert_exact(folder, total, keys)

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from running import EXECUTIONS, Running, run
-from tiny import CountSpec, Numbers, assert_exact, committed, tiny_graph
+from running import EXECUTIONS, Running, finish, run
+from tiny import CountSpec, Numbers, tiny_graph
 from worker_pool import PoolLauncher
 
 from penstock.runtime import attempt
@@ -48,15 +48,6 @@ def kill(query: Running, slots: list[int]) -> dict[int, tuple[int, int]]:
     return {slot.slot: (slot.pid, slot.kept_tables) for slot in after.slots}
 
 
-def finish(query: Running, folder: Path, total: int) -> None:
-    deadline = time.monotonic() + 60
-    while len(committed(folder)) < total and time.monotonic() < deadline:
-        query.until(lambda v: True)
-        time.sleep(0.05)
-    query.execution.stop()
-    assert_exact(folder, total, KEYS)
-
-
 def test_slots_that_survive_keep_their_numbers_and_tables_and_the_result_is_exact(
     tmp_path: Path, pool: PoolLauncher
 ) -> None:
@@ -71,7 +62,7 @@ def test_slots_that_survive_keep_their_numbers_and_tables_and_the_result_is_exac
         victims = chance.sample(range(PARALLELISM), chance.choice((1, 1, 2)))
         for slot, (pid, kept) in kill(query, victims).items():
             assert (pid == pids[slot], kept) == (slot not in victims, int(slot not in victims)), f"slot {slot}"
-    finish(query, tmp_path / "out", total)
+    finish(query, tmp_path / "out", total, KEYS)
 
 
 def test_a_second_failure_before_the_next_checkpoint_goes_back_to_the_same_one(
@@ -86,7 +77,7 @@ def test_a_second_failure_before_the_next_checkpoint_goes_back_to_the_same_one(
         assert sum(kept for _, kept in kill(query, [victim]).values()) == PARALLELISM - 1
         restored.add(query.view.restarts[-1].restored_from)
     assert len(restored) == 1
-    finish(query, tmp_path / "out", total)
+    finish(query, tmp_path / "out", total, KEYS)
 
 
 def test_after_a_rescale_nothing_is_taken_that_is_not_what_was_asked_for(tmp_path: Path, pool: PoolLauncher) -> None:
@@ -103,7 +94,7 @@ def test_after_a_rescale_nothing_is_taken_that_is_not_what_was_asked_for(tmp_pat
     query.execution.rescale(PARALLELISM, 30)
     complete(query)
     assert all(slot.kept_tables == 0 for slot in query.view.slots), "other key groups"
-    finish(query, tmp_path / "out", total)
+    finish(query, tmp_path / "out", total, KEYS)
 
 
 def test_a_slot_that_failed_by_itself_reads_its_tables_anew(tmp_path: Path, pool: PoolLauncher) -> None:

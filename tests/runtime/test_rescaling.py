@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from process_launcher import ProcessLauncher
-from running import Running, run
-from tiny import CountSpec, Numbers, assert_exact, committed, tiny_graph
+from running import Running, finish, run
+from tiny import CountSpec, Numbers, tiny_graph
 
 from penstock.errors import ConfigError, QueryFailed, ResourceError
 from penstock.protocol.elements import Alignment
@@ -27,15 +27,6 @@ def slots(query: Running, parallelism: int) -> None:
 def some_rows(query: Running) -> None:
     before = sum(p.rows for p in query.progress)
     query.until(lambda v: sum(p.rows for p in query.progress) > before, what="rows")
-
-
-def finish(query: Running, folder: Path, total: int) -> None:
-    deadline = time.monotonic() + 60
-    while len(committed(folder)) < total and time.monotonic() < deadline:
-        query.until(lambda v: True)
-        time.sleep(0.05)
-    query.execution.stop()
-    assert_exact(folder, total)
 
 
 def test_a_running_query_is_rescaled_up_and_down_and_its_rows_are_exact(

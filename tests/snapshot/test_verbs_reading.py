@@ -11,12 +11,12 @@ from verbs_kit import Kept, contents, flip
 from penstock.connectors.base import Split
 from penstock.errors import CorruptSnapshot, LocationError, PenstockError
 from penstock.snapshot.model import PlanManifest
+from penstock.snapshot.plan import key_columns
 from penstock.snapshot.verbs import listing
 from penstock.snapshot.verbs.bottleneck import STANDING_BYTES, InputLoad, find_bottleneck
 from penstock.snapshot.verbs.figures_cache import FiguresCache
 from penstock.snapshot.verbs.listing import list_snapshots
 from penstock.snapshot.verbs.opened import open_location_to_read
-from penstock.snapshot.verbs.plan_names import key_columns
 from penstock.snapshot.verbs.showing import ShownSnapshot, show_snapshot
 from penstock.testing.rows import group_of
 

@@ -224,7 +224,7 @@ def _check_fits(origin: Origin, metadata: SnapshotMetadata, graph: JobGraph, all
 
 
 def _bring(metadata: SnapshotMetadata, metadata_path: str, there: Store, store: Store) -> None:
-    kept = set(_kept_files(metadata))
+    kept = kept_files(metadata)
     for path in there.list(KEPT_FOLDER):
         if path not in kept:  # a stream's own memory, which may have changed since an earlier try
             store.delete(path)
@@ -235,14 +235,13 @@ def _bring(metadata: SnapshotMetadata, metadata_path: str, there: Store, store: 
         store.bring(path, there)
 
 
-def _kept_files(metadata: SnapshotMetadata) -> Iterator[str]:
-    """Files of sources that unread splits name; see ``Split``."""
+def kept_files(metadata: SnapshotMetadata) -> set[str]:
+    """Files of the location that belong to a snapshot though they are no sections: sources' that unread splits name;
+    see ``Split``."""
     splits: list[Split] = [split for source in metadata.sources for split in source.pending]
     splits += [split for slot in metadata.slots for subtask in slot.subtasks for split in subtask.splits]
-    for split in splits:
-        path = split.spec.get("path")
-        if isinstance(path, str) and path.startswith(f"{KEPT_FOLDER}/"):
-            yield path
+    paths = [split.spec.get("path") for split in splits]
+    return {path for path in paths if isinstance(path, str) and path.startswith(f"{KEPT_FOLDER}/")}
 
 
 def _called(record: SnapshotRecord) -> str:

@@ -20,6 +20,8 @@ from penstock.snapshot.widening import widens
 
 Entry = Mapping[str, Plain]
 
+_MARK = "__changed bool"
+"""The column behind the keys of an aggregation's state: whether the group changed since it was last emitted."""
 SHAPE = ("kind", "keys", "schema", "port")
 """What rows in flight on an exchange depend on; see ``carries``."""
 ANEW = (
@@ -188,3 +190,27 @@ def _text(value: Plain) -> str:
     if value is None:
         return "absent"
     return f"({', '.join(map(str, value))})" if isinstance(value, list) else str(value)
+
+
+def key_columns(plan: PlanManifest, operator_id: str, table: str) -> int | None:
+    """How many columns of a state table, behind ``__key_group``, are its key; None: the plan does not tell.
+
+    An aggregation's keys end at its mark; of others the leading columns are that their rows are hashed by.
+    """
+    operator = plan.operators.get(operator_id, {})
+    states = operator.get("states")
+    columns = states.get(table) if isinstance(states, dict) else None
+    if not isinstance(columns, list):
+        return None
+    behind_group = [str(column) for column in columns[1:]]
+    if _MARK in behind_group:
+        return behind_group.index(_MARK)
+    for edge in plan.edges.values():
+        keys = edge.get("keys")
+        if edge.get("consumer") == operator.get("vertex") and isinstance(keys, list) and keys:
+            if len(keys) > len(behind_group):
+                continue
+            leading = zip(keys, behind_group, strict=False)
+            if all(column.startswith(f"{key} ") for key, column in leading):
+                return len(keys)
+    return None

@@ -132,7 +132,7 @@ class _LocalFile(DataFile):
             os.fsync(self._file.fileno())
         finally:
             self._file.close()
-        _fsync(self._path.parent)
+        fsync(self._path.parent)
         self._durable = True
 
     def abandon(self) -> None:
@@ -183,7 +183,7 @@ class LocalStore(Store):
         finally:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
-        _fsync(target.parent)
+        fsync(target.parent)
         return True
 
     def create(self, path: str) -> DataFile:
@@ -204,7 +204,7 @@ class LocalStore(Store):
         finally:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
-        _fsync(target.parent)
+        fsync(target.parent)
         return None
 
     def read(self, path: str) -> bytes:
@@ -244,10 +244,10 @@ def _link_or_copy(source: Path, target: Path) -> None:
         raise
     except OSError:  # another file system, one without links, too many of them: whatever is wrong shows in the copy
         shutil.copy2(source, target)
-        _fsync(target)
+        fsync(target)
 
 
-def _fsync(path: Path) -> None:
+def fsync(path: Path) -> None:
     """Of a file its content, of a folder its names."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -263,7 +263,7 @@ def _make_folders(folder: Path, root: Path) -> None:
     _make_folders(folder.parent, root)
     with contextlib.suppress(FileExistsError):
         folder.mkdir()
-    _fsync(folder.parent)
+    fsync(folder.parent)
 
 
 @dataclass(frozen=True)

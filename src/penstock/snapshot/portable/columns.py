@@ -9,15 +9,12 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from penstock.errors import CorruptSnapshot, NotSupported
-from penstock.snapshot.model import PlanManifest
 from penstock.snapshot.portable.layout import Column, column_names
 from penstock.snapshot.widening import widens
 
 SPARK_METADATA = b"org.apache.spark.sql.parquet.row.metadata"
 """Where Spark looks for the types of a Parquet file that its own types cannot tell, as those of intervals."""
 
-_MARKS = "__changed"
-"""The first value column of a table with marks."""
 _NUMBERS = {str(kind): kind for kind in (pa.int16(), pa.int32(), pa.int64(), pa.float64())}
 _WIDER = re.compile(r" (int16|int32|int64|double|decimal128\((\d+), (\d+)\))$")
 
@@ -48,20 +45,6 @@ def _declared(column: str, written: pa.Schema, what: str) -> pa.Field:
             kind = pa.decimal128(int(found[2]), int(found[3])) if found[2] else _NUMBERS[found[1]]
             return pa.field(field.name, kind, field.nullable)
     raise CorruptSnapshot(f"{what} has no column {column!r}, which the snapshot's plan has; it has {texts(written)}")
-
-
-def key_columns(plan: PlanManifest, operator_id: str, stored: pa.Schema) -> int | None:
-    """How many columns behind the key group are a table's key; None if the plan does not tell. The key comes first;
-    where rows of a table are marked, the mark stands behind it, and otherwise it is what the rows are hashed by."""
-    names = stored.names[1:]
-    if _MARKS in names and pa.types.is_boolean(stored.field(1 + names.index(_MARKS)).type):
-        return int(names.index(_MARKS))
-    vertex = plan.operators[operator_id]["vertex"]
-    for edge in plan.edges.values():
-        keys = edge["keys"]
-        if edge["consumer"] == vertex and isinstance(keys, list) and keys and keys == names[: len(keys)]:
-            return len(keys)
-    return None
 
 
 def portable_columns(schema: pa.Schema) -> list[Column]:

@@ -13,15 +13,15 @@ from penstock.errors import CorruptSnapshot, LocationError, NotSupported
 from penstock.protocol.elements import Side
 from penstock.snapshot.catalog import Catalog, snapshot_id
 from penstock.snapshot.checkpoint_writer import BUFFER_ID, BUFFER_OFFSET
-from penstock.snapshot.fork import is_called
+from penstock.snapshot.fork import is_called, kept_files
 from penstock.snapshot.kept_tables import entries_by_table
 from penstock.snapshot.location import KEPT_FOLDER, existing_location, read_identity
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import LogView, SnapshotRecord
 from penstock.snapshot.model import InflightEntry, PlanManifest, SnapshotMetadata, StateEntry
-from penstock.snapshot.portable.columns import declared_schema, key_columns, parquet_schema, portable_columns
+from penstock.snapshot.plan import key_columns
+from penstock.snapshot.portable.columns import declared_schema, parquet_schema, portable_columns
 from penstock.snapshot.portable.files import AT_ONCE, NewFile, new_directory
-from penstock.snapshot.portable.kept import kept_files
 from penstock.snapshot.portable.layout import (
     BLOB_FOLDER,
     FORMAT,
@@ -142,7 +142,7 @@ class _Export:
         columns = states[name]
         assert isinstance(columns, list)
         schema = declared_schema([str(one) for one in columns], written_schema(self._store, parts[0][1]), what)
-        keys = key_columns(self._plan, operator_id, schema)
+        keys = key_columns(self._plan, operator_id, name)
         folder = f"{STATE_FOLDER}/{file_name(operator_id)}/{file_name(name)}"
         stored = [self._part(folder, index, entries, schema, keys) for index, entries in parts]
         return Table(operator_id, name, keys, portable_columns(schema), stored)

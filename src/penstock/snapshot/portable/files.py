@@ -14,7 +14,7 @@ import xxhash
 
 from penstock.errors import CorruptSnapshot, LocationError
 from penstock.snapshot.portable.layout import FileRef
-from penstock.snapshot.store import checked_path
+from penstock.snapshot.store import checked_path, fsync
 
 AT_ONCE = 8 << 20
 """Bytes."""
@@ -90,12 +90,12 @@ def new_directory(target: Path, what: str) -> Iterator[Path]:
         try:
             yield temporary
             for folder, _, _ in os.walk(temporary):
-                _fsync(Path(folder))
+                fsync(Path(folder))
             os.rename(temporary, target)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
-        _fsync(target.parent)
+        fsync(target.parent)
     except FileNotFoundError:
         raise  # something that was to be read
     except OSError as error:
@@ -135,11 +135,3 @@ def _digest(path: Path) -> str:
         while data := file.read(AT_ONCE):
             found.update(data)
     return str(found.hexdigest())
-
-
-def _fsync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -12,10 +12,11 @@ import pyarrow as pa
 from penstock.operators.base import Plain
 from penstock.snapshot.log_entries import SnapshotRecord
 from penstock.snapshot.model import PlanManifest, StateEntry
+from penstock.snapshot.plan import key_columns
 from penstock.snapshot.store import Store
 from penstock.snapshot.verbs.opened import OpenedLocation, plan_of_snapshot
 from penstock.snapshot.verbs.plain_values import plain
-from penstock.snapshot.verbs.plan_names import PlanNames, key_columns
+from penstock.snapshot.verbs.plan_names import PlanNames
 from penstock.snapshot.verbs.positions import EdgeChange, SourceChange, edge_changes, source_changes
 from penstock.snapshot.verbs.table_rows import (
     NO_ROW,

@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from penstock.operators.base import Plain
 from penstock.snapshot.model import PlanManifest
 
-MARK = "__changed bool"
-"""The column behind the keys of an aggregation's state: whether the group changed since it was last emitted."""
-
 
 @dataclass(frozen=True)
 class EdgeName:
@@ -51,30 +48,6 @@ class PlanNames:
         producer, consumer = _number(edge, "producer"), _number(edge, "consumer")
         text = f"{self.vertex(producer)} -> {self.vertex(consumer)}"
         return EdgeName(_number(edge, "id"), exchange, producer, consumer, str(edge.get("kind", "")), text)
-
-
-def key_columns(plan: PlanManifest, operator_id: str, table: str) -> int | None:
-    """How many columns of a state table, behind ``__key_group``, are its key; None: the plan does not tell.
-
-    An aggregation's keys end at its mark; of others the leading columns are that their rows are hashed by.
-    """
-    operator = plan.operators.get(operator_id, {})
-    states = operator.get("states")
-    columns = states.get(table) if isinstance(states, dict) else None
-    if not isinstance(columns, list):
-        return None
-    behind_group = [str(column) for column in columns[1:]]
-    if MARK in behind_group:
-        return behind_group.index(MARK)
-    for edge in plan.edges.values():
-        keys = edge.get("keys")
-        if edge.get("consumer") == operator.get("vertex") and isinstance(keys, list) and keys:
-            if len(keys) > len(behind_group):
-                continue
-            leading = zip(keys, behind_group, strict=False)
-            if all(column.startswith(f"{key} ") for key, column in leading):
-                return len(keys)
-    return None
 
 
 def _number(entry: Mapping[str, Plain], field: str) -> int:

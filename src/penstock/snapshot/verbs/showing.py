@@ -8,6 +8,7 @@ import msgspec
 
 from penstock.snapshot.log_entries import SnapshotRecord
 from penstock.snapshot.model import PlanManifest, SnapshotMetadata, StateEntry
+from penstock.snapshot.plan import key_columns
 from penstock.snapshot.state_index import BASE
 from penstock.snapshot.store import Store
 from penstock.snapshot.verbs.bottleneck import InputLoad, find_bottleneck
@@ -15,7 +16,7 @@ from penstock.snapshot.verbs.figures_cache import FiguresCache
 from penstock.snapshot.verbs.listing import ListedSnapshot, list_snapshots
 from penstock.snapshot.verbs.measures import inflight_entries, stored_bytes, subtasks_of
 from penstock.snapshot.verbs.opened import OpenedLocation, plan_of_snapshot
-from penstock.snapshot.verbs.plan_names import PlanNames, key_columns
+from penstock.snapshot.verbs.plan_names import PlanNames
 from penstock.snapshot.verbs.positions import ShownEdge, ShownSource, edges_of, sources_of
 from penstock.snapshot.verbs.table_rows import ColumnsDiffer, has_deltas, live_rows_by_group, tables_of
 
