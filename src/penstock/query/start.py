@@ -27,7 +27,7 @@ from penstock.query.streams import TERMINATIONS
 from penstock.query.triggers import Trigger
 from penstock.snapshot.fork import check_beforehand
 from penstock.snapshot.location import last_parallelism
-from penstock.snapshot.store import LocalStore
+from penstock.snapshot.stores import store_at
 from penstock.spark.current_session import session_key
 from penstock.spark.launcher import SparkLauncher
 from penstock.spark.listener_bus import ListenerBus
@@ -167,7 +167,7 @@ def _checkpoint_location(
 def _stored_parallelism(location: str) -> int | None:
     """What the query last had here: a restart that does not say otherwise takes the same."""
     try:
-        return last_parallelism(LocalStore(location))
+        return last_parallelism(store_at(location))
     except OSError:
         return None  # nothing there; or whoever opens it says what is wrong
 

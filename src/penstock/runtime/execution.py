@@ -30,7 +30,7 @@ from penstock.snapshot.location import (
     release_identity,
 )
 from penstock.snapshot.model import QueryIdentity, SnapshotMetadata, checked_words
-from penstock.snapshot.store import LocalStore, Store
+from penstock.snapshot.store import Store
 
 STAGED = "staged"
 """Below the checkpoint location: what sinks stage that have no place of their own, by sink."""
@@ -118,11 +118,11 @@ class QueryExecution:
             raise
         self._confirm(store, identity)
 
-    def _origins_query(self, store: LocalStore) -> str:
+    def _origins_query(self, store: Store) -> str:
         """What a new location begins as a fork of."""
         return "" if self._origin is None or store.exists(IDENTITY_PATH) else query_at(self._origin)
 
-    def _open(self, store: LocalStore, identity: QueryIdentity) -> None:
+    def _open(self, store: Store, identity: QueryIdentity) -> None:
         begins_with = forked(
             self._origin, store, identity, self._graph, allow_dropped=self._options.allow_dropped_state
         )

@@ -62,7 +62,7 @@ from penstock.snapshot.kept_tables import KeptTables, LocalTables
 from penstock.snapshot.model import SubtaskManifest
 from penstock.snapshot.restore import load_restore
 from penstock.snapshot.state_index import TableId
-from penstock.snapshot.store import LocalStore
+from penstock.snapshot.stores import store_at
 from penstock.state.restore_point import RestorePoint
 
 log = get_logger(__name__)
@@ -167,7 +167,7 @@ class Slot:
         self._index = seat  # until ``Deploy`` says which slot it is
         self._task = task
         self._own_process = own_process
-        self._store = LocalStore(task.location)
+        self._store = store_at(task.location)
         self._token = secrets.token_hex(8)
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._loop = IoLoop(f"penstock-io-{seat}", self._crashed)

@@ -8,7 +8,6 @@ entry is there the origin may be deleted. What it had not committed yet stays it
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -27,7 +26,8 @@ from penstock.snapshot.log_entries import Forked, LogView, SnapshotRecord
 from penstock.snapshot.model import QueryIdentity, SnapshotMetadata
 from penstock.snapshot.relocate import relocate
 from penstock.snapshot.sections import FOLDER as DATA_FOLDER
-from penstock.snapshot.store import LocalStore, Store
+from penstock.snapshot.store import Store
+from penstock.snapshot.stores import store_at
 
 OPTION = "startFrom"
 ATTEMPTS = 16
@@ -72,8 +72,8 @@ def check_beforehand(origin: Origin, location: str) -> None:
     Raises:
         LocationError: as ``forked``.
     """
-    store = LocalStore(location)
-    if os.path.isdir(location) and store.exists(IDENTITY_PATH) and SnapshotLog(store).refresh().next_seq > 1:
+    store = store_at(location)
+    if store.exists(IDENTITY_PATH) and SnapshotLog(store).refresh().next_seq > 1:
         _check_descent(origin, read_identity(store), SnapshotLog(store).forked())
     else:
         choose(view_of(origin), origin)

@@ -20,6 +20,7 @@ from penstock.snapshot.model import FORMAT_VERSION, QueryIdentity
 from penstock.snapshot.plan import Difference, differences, plan_changed, plan_of
 from penstock.snapshot.sections import FOLDER as DATA_FOLDER
 from penstock.snapshot.store import LocalStore, Store
+from penstock.snapshot.stores import local_folder
 
 IDENTITY_PATH = "query.json"
 KEPT_FOLDER = "lane"
@@ -28,7 +29,7 @@ SPARK_NAMES = ("metadata", "offsets", "commits", "state", "sources")
 """What a checkpoint of Spark's own Structured Streaming consists of."""
 
 
-def open_location(location: str) -> LocalStore:
+def open_location(location: str) -> Store:
     """The store of a checkpoint location; an absent or empty folder becomes a new one.
 
     Args:
@@ -37,7 +38,7 @@ def open_location(location: str) -> LocalStore:
     Raises:
         LocationError: not a folder, not writable, a Spark checkpoint, or somebody else's files; the way out is said.
     """
-    path = _local_path(location)
+    path = local_folder(location)
     if path.exists() and not path.is_dir():
         raise LocationError(f"checkpointLocation {path} is a file; give a folder")
     try:
@@ -52,7 +53,7 @@ def open_location(location: str) -> LocalStore:
     return LocalStore(path)
 
 
-def existing_location(what: str, location: str) -> LocalStore:
+def existing_location(what: str, location: str) -> Store:
     """A location that holds a query, to be read only.
 
     Args:
@@ -61,7 +62,7 @@ def existing_location(what: str, location: str) -> LocalStore:
     Raises:
         LocationError: there is none, or none of Penstock's.
     """
-    path = _local_path(location)
+    path = local_folder(location)
     try:
         names = sorted(entry.name for entry in path.iterdir())
     except FileNotFoundError:
@@ -73,20 +74,6 @@ def existing_location(what: str, location: str) -> LocalStore:
     if IDENTITY_PATH not in names:
         raise LocationError(_foreign_text(what, path, names))
     return LocalStore(path)
-
-
-def _local_path(location: str) -> Path:
-    if not location:
-        raise LocationError("checkpointLocation is empty; give a folder that the driver and all executors share")
-    scheme, separator, rest = location.partition(":")
-    if not separator or "/" in scheme:
-        return Path(location).absolute()
-    if scheme != "file":
-        raise LocationError(
-            f"checkpointLocation {location}: {scheme} is not supported yet; give a path of a file system that driver"
-            " and executors share"
-        )
-    return Path("/" + rest.lstrip("/")) if rest.startswith("/") else Path(rest).absolute()
 
 
 def _check_writable(path: Path) -> None:

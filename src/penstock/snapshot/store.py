@@ -55,7 +55,15 @@ class DataFile(ABC):
 
 
 class Store(ABC):
-    """The interface; see the module's text for the consistency that it demands."""
+    """The interface; see the module's text for the consistency that it demands.
+
+    What slots use is picklable, and holds no secret.
+
+    Attributes:
+        root: where it is, as ``store_at`` opens it and messages name it.
+    """
+
+    root: str
 
     @abstractmethod
     def create_if_absent(self, path: str, data: bytes) -> bool:
@@ -289,6 +297,7 @@ class MemoryStore(Store):
     """
 
     def __init__(self) -> None:
+        self.root = "memory:"
         self.files: dict[str, bytes] = {}
         self.hook: FaultHook | None = None
 

@@ -34,7 +34,7 @@ from penstock.snapshot.portable.layout import Manifest, Stream, Table, TablePart
 from penstock.snapshot.sections import SectionWriter, data_path, state_path
 from penstock.snapshot.state_index import BASE
 from penstock.snapshot.state_sections import cut
-from penstock.snapshot.store import LocalStore
+from penstock.snapshot.store import LocalStore, Store
 
 _Place = tuple[int, int, int]
 
@@ -66,7 +66,7 @@ def convert_snapshot(directory: Path, location: Path) -> SnapshotMetadata:
 class _Conversion:
     """Of one directory whose manifest and files are checked; what is in the files is not."""
 
-    def __init__(self, manifest: Manifest, paths: dict[str, Path], store: LocalStore) -> None:
+    def __init__(self, manifest: Manifest, paths: dict[str, Path], store: Store) -> None:
         self._manifest = manifest
         self._metadata = manifest.metadata
         self._paths = paths

@@ -120,7 +120,7 @@ def open_location_to_read(location: str) -> OpenedLocation:
     return OpenedLocation(store.root, store, identity_at(store.root, store), read_log(store.root, store))
 
 
-def store_to_read(location: str) -> LocalStore:
+def store_to_read(location: str) -> Store:
     """As ``open_location_to_read``, without a look into any file."""
     folder = Path(location.removeprefix("file:"))
     if (folder / SPARK_NAMES[0]).exists() and any((folder / name).exists() for name in SPARK_NAMES[1:]):
