@@ -57,7 +57,7 @@ bench: setup ## Run the benchmarks; writes docs/benchmarks.md
 	@$(BIN)/python -m benchmarks
 
 lock: $(VENV)/.ready ## Refresh requirements.lock from the environment
-	@$(BIN)/python -m pip freeze --exclude-editable | grep -v -i '^penstock' > requirements.lock
+	@$(BIN)/python -m pip freeze --all --exclude-editable | grep -v -i "^penstock\|^pip==" > requirements.lock
 
 clean: ## Remove everything the targets made
 	rm -rf $(VENV) build dist demo/out .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse artifacts
