@@ -492,8 +492,8 @@ def snapshot_formats(result: dict[str, Any]) -> str:
     lines = [
         "## Portable snapshots, and snapshots that users ask for",
         "",
-        f"The query of *A query with large state* with {result['keys']:,} int64 keys. `export`: {export['bytes'] / 1e9:.2f}",
-        "GB to Parquet with fsync, by the threads of one process or by Spark's executors, in turns with Spark reading",
+        f"The query of *A query with large state* with {result['keys']:,} int64 keys. `export`:",
+        f"{export['bytes'] / 1e9:.2f} GB to Parquet with fsync, by the threads of one process or by Spark's executors, in turns with Spark reading",
         "that from Parquet and writing it to Parquet without fsync. Medians of seconds; speed is to Spark's.",
         "",
         _row("", "seconds", "speed to Spark, uncompressed", "to Spark, snappy", "target"),
