@@ -16,11 +16,15 @@ import msgspec
 from penstock.errors import CorruptSnapshot, Fenced
 from penstock.snapshot.envelope import open_envelope, seal_envelope
 from penstock.snapshot.log_entries import Entry, Forked, LogView, Summary, fold
+from penstock.snapshot.model import LARGEST
 from penstock.snapshot.store import Store
 
 FOLDER = "log"
 SUMMARY_EVERY = 64
 """A reader reads at most about this many entries."""
+UNSUMMARISED_AT_MOST = 10_000
+"""Entries without a summary that a reader takes: owners write one long before, and what is to be known of so many takes
+long to add up."""
 
 
 class _Body(msgspec.Struct, frozen=True):
@@ -133,6 +137,8 @@ class SnapshotLog:
             bodies.append(body)
             if isinstance(body.entry, Summary):
                 break
+            if len(bodies) > UNSUMMARISED_AT_MOST:
+                raise CorruptSnapshot(f"{FOLDER}/ has no summary among its last {UNSUMMARISED_AT_MOST} entries")
         return bodies[::-1]
 
     def _read(self, seq: int) -> _Body:
@@ -154,6 +160,6 @@ class SnapshotLog:
     @staticmethod
     def _number(path: str) -> int:
         name = path.removeprefix(f"{FOLDER}/").removesuffix(".json")
-        if not (name.isdigit() and len(name) == 20):
+        if not (name.isascii() and name.isdigit() and len(name) == 20 and int(name) <= LARGEST):
             raise CorruptSnapshot(f"{path} does not belong into a log")
         return int(name)
