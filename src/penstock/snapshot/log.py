@@ -22,9 +22,8 @@ from penstock.snapshot.store import Store
 FOLDER = "log"
 SUMMARY_EVERY = 64
 """A reader reads at most about this many entries."""
-UNSUMMARISED_AT_MOST = 10_000
-"""Entries without a summary that a reader takes: owners write one long before, and what is to be known of so many takes
-long to add up."""
+UNSUMMARISED_AT_MOST = 1 << 17
+"""Entries without a summary that a reader takes: owners write one long before, and more would take long to add up."""
 
 
 class _Body(msgspec.Struct, frozen=True):

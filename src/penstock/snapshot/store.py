@@ -9,7 +9,8 @@ What everything rests on:
   them, so a reader never meets a half-written one.
 
 Paths are relative, with ``/`` and without ``.`` or ``..`` parts; anything else raises ``ValueError``. What is read may
-be somebody else's work, so no call follows a link below the root, or opens anything but a plain file: ``CorruptSnapshot``.
+be somebody else's work, so no call follows a link below the root, or opens anything but a plain file
+(``CorruptSnapshot``).
 """
 
 from __future__ import annotations
