@@ -96,6 +96,6 @@ def check_folders(root: str, path: str) -> None:
 
 def _refused(path: str) -> CorruptSnapshot:
     return CorruptSnapshot(
-        f"{path} is a link, or behind one, or no plain file; a location holds nothing but files and folders of its own: "
-        "put the file itself there"
+        f"{path} is a link, or behind one, or no plain file; a location holds nothing but files and folders of its "
+        "own: put the file itself there"
     )

@@ -20,6 +20,7 @@ from penstock.snapshot.arrow_streams import decoding, look_through
 from penstock.snapshot.checkpoint_writer import BUFFER_ID, BUFFER_OFFSET
 from penstock.snapshot.portable.columns import from_parquet, texts
 from penstock.snapshot.portable.layout import Table, TablePart
+from penstock.snapshot.portable.parquet_pages import check_pages
 
 MAX_ROWS = 1 << 20
 """Of a batch and of a row group: rows of nulls, or without columns, take no bytes."""
@@ -86,8 +87,10 @@ def read_rows(
     """
     what = part.file.path
     with decoding(what):
-        reader = pq.ParquetFile(pa.memory_map(str(path)), pre_buffer=False)
+        mapped = pa.memory_map(str(path))
+        reader = pq.ParquetFile(mapped, pre_buffer=False)
         _check_footer(reader.metadata, part, what)
+        _check_pages(mapped, reader.metadata)
         written = pa.schema([field.with_type(from_parquet(field.type)) for field in reader.schema_arrow])
         if texts(written) != [f"{column.stored_as} {column.type}" for column in table.columns]:
             raise CorruptSnapshot(f"{what} has other columns than the manifest says: {texts(written)!r:.300}")
@@ -108,6 +111,13 @@ def _check_footer(footer: pq.FileMetaData, part: TablePart, what: str) -> None:
             raise CorruptSnapshot(f"{what} is compressed, or has dictionaries")
         if any(chunk.num_values > MAX_VALUES for chunk in chunks):
             raise CorruptSnapshot(f"{what} has more than {MAX_VALUES} values in a row group")
+
+
+def _check_pages(mapped: pa.NativeFile, footer: pq.FileMetaData) -> None:
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        for column in range(group.num_columns):
+            check_pages(mapped, group.column(column))
 
 
 def _rows(reader: pq.ParquetFile, schema: pa.Schema, max_parallelism: int, what: str) -> Iterator[pa.RecordBatch]:
