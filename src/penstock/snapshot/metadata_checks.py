@@ -82,8 +82,8 @@ def checked_plan(stored: PlanManifest) -> Plan:
     demand(len(set(ids)) == len(ids), "two exchanges have one number")
     for operator_id, operator in operators.items():
         for table, count in operator.keys.items():
-            columns = operator.states.get(table, [])
-            demand(count < max(len(columns), 1), f"table {table!r} of {operator_id!r} has {count} columns of keys")
+            columns = len(operator.states.get(table, ()))
+            demand(count < columns, f"table {table!r:.50} of {operator_id!r:.50} has {count} columns of keys")
     return Plan(operators, edges)
 
 
@@ -169,7 +169,8 @@ def _check_inflight(entry: InflightEntry, metadata: SnapshotMetadata, edges: Col
     demand(entry.side in _SIDES, f"side {entry.side!r:.50}")
     demand(entry.consumer < metadata.parallelism, f"rows in flight for subtask {entry.consumer}")
     demand(entry.producer < MAX_KEY_GROUPS, f"rows in flight of subtask {entry.producer}")
-    demand(entry.key_group_last < metadata.max_parallelism, "rows of key groups that there are not")
+    within = entry.key_group_first <= entry.key_group_last < metadata.max_parallelism
+    demand(within, "rows of key groups that there are not")
     demand(edges is None or entry.edge in edges, f"rows on exchange {entry.edge}, which no plan has")
 
 

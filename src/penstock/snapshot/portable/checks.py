@@ -76,6 +76,10 @@ def _check_tables(manifest: Manifest, plan: Plan) -> None:
         states = {} if operator is None or operator.role != "operator" else operator.states
         demand(table.table in states, f"table {table.table!r} of {table.operator_id!r} is not in the plan")
         _check_columns(table, states[table.table])
+        count = {} if operator is None else operator.keys
+        keys = table.key_columns
+        demand(keys is None or 0 <= keys < len(table.columns), f"table {table.table!r} has {keys} columns of keys")
+        demand(count.get(table.table) in (None, keys), f"table {table.table!r} has another key than in the plan")
         subtasks = [part.subtask for part in table.parts]
         demand(len(set(subtasks)) == len(subtasks), f"a subtask has table {table.table!r} twice")
         demand(all(0 <= one < manifest.metadata.parallelism for one in subtasks), "a table of no subtask")
