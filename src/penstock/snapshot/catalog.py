@@ -126,7 +126,7 @@ class Catalog:
             raise CorruptSnapshot(f"{ref.path} does not match its checksum in the log")
         try:
             metadata = msgspec.json.decode(data, type=SnapshotMetadata)
-        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        except (ValueError, RecursionError, MemoryError) as error:
             raise CorruptSnapshot(f"{ref.path} cannot be read: {error!s:.300}") from error
         if metadata.format_version != FORMAT_VERSION:
             raise LocationError(

@@ -42,7 +42,7 @@ def open_envelope(data: bytes, path: str) -> object:
         if not isinstance(envelope, dict) or set(envelope) != {"body", "checksum"}:
             raise CorruptSnapshot(f"{path} is not a file of Penstock; {_WAY_OUT}")
         actual = digest(canonical_json(envelope["body"]))
-    except (ValueError, RecursionError) as error:  # numbers, brackets or half a character without an end, too
+    except (ValueError, RecursionError, MemoryError) as error:  # numbers, brackets, half a character without an end
         raise CorruptSnapshot(f"{path} is not JSON ({error!s:.200}); {_WAY_OUT}") from error
     if actual != envelope["checksum"]:
         raise CorruptSnapshot(f"{path} does not match its checksum; {_WAY_OUT}")

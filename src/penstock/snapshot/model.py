@@ -22,6 +22,8 @@ LARGEST = 1 << 53
 Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 Ordinal = Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
 """Of a Generation or a checkpoint."""
+SectionLength = Annotated[int, msgspec.Meta(ge=0, le=64 << 30)]
+"""Bytes. A section is one buffer, or a key group, and in the memory of a slot when it is restored."""
 Index = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 """Of a vertex, edge, subtask or slot, and a layer."""
 KeyGroup = Annotated[int, msgspec.Meta(ge=0, lt=MAX_KEY_GROUPS)]
@@ -49,7 +51,7 @@ class SectionRef(msgspec.Struct, frozen=True):
 
     path: str
     offset: Count
-    length: Count
+    length: SectionLength
     identity: str
     checksum: str
 

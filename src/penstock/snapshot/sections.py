@@ -7,6 +7,7 @@ found out too. Nothing refers to a data file before ``SectionWriter.close`` has 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -19,6 +20,8 @@ from penstock.snapshot.model import SectionRef
 from penstock.snapshot.store import DataFile, Store, checked_path
 
 FOLDER = "data"
+_MEMORY_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+"""Of the machine: a file may have holes, and be larger than anything that was ever written."""
 Metadata = Mapping[str, str]
 """Custom metadata of one batch."""
 
@@ -190,8 +193,8 @@ def read_section(store: Store, ref: SectionRef) -> list[pa.RecordBatch]:
 
 def read_verified(store: Store, ref: SectionRef) -> bytes:
     """The bytes of a section, checked against length and checksum. Raises CorruptSnapshot."""
-    if ref.offset < 0 or ref.length < 0:
-        raise CorruptSnapshot(f"{_place(ref)}: there is no such place in a file")
+    if ref.offset < 0 or not 0 <= ref.length <= _MEMORY_BYTES // 2:
+        raise CorruptSnapshot(f"{_place(ref)}: there is no such place in a file, or it has more than memory can hold")
     try:
         data = store.read_range(checked_path(ref.path), ref.offset, ref.length)
     except FileNotFoundError:
