@@ -16,14 +16,13 @@ import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-import msgspec
 import pyarrow as pa
 
 from penstock.connectors.base import EpochCommit, SinkCommitter
 from penstock.connectors.file_bundles import Bundles, State
 from penstock.connectors.file_rolls import Rolls
 from penstock.connectors.file_sink_format import FileFormat
-from penstock.connectors.file_sink_plan import PRIVATE_DIRECTORY, FilesMessage, StagedFile, Target, plan_epoch
+from penstock.connectors.file_sink_plan import PRIVATE_DIRECTORY, StagedFile, Target, decode_files, plan_epoch
 from penstock.connectors.local_files import create_exclusively, fsync_tree
 from penstock.errors import CommitFailed, CommitUnknown, SinkError
 
@@ -115,7 +114,7 @@ class FileSinkCommitter(SinkCommitter):
 
     def abandon(self, generation: int, pending: Collection[bytes] = ()) -> None:
         """Remove what Generations up to ``generation`` staged and no message in ``pending`` names."""
-        needed = {f.staged for message in pending for f in msgspec.json.decode(message, type=FilesMessage).files}
+        needed = {f.staged for message in pending for f in decode_files(message).files}
         with self._lock:
             try:
                 self._take_up()

@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 import msgspec
 
 from penstock.connectors.base import EpochCommit
+from penstock.errors import SinkError
 
 PRIVATE_DIRECTORY = "_penstock"
 """Below the output directory. Names that start with ``_`` are invisible to Spark and to pyarrow's datasets."""
@@ -47,6 +48,28 @@ class FilesMessage(msgspec.Struct, frozen=True):
 
     files: list[StagedFile]
     fingerprint: str = ""
+
+
+def decode_files(message: bytes) -> FilesMessage:
+    """What a writer staged.
+
+    Raises:
+        SinkError: it is no such message, or names files that are not below the output directory: a writer wrote none of
+            this, and files are renamed and removed by these names.
+    """
+    try:
+        decoded = msgspec.json.decode(message, type=FilesMessage)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise SinkError(f"a stored commit message is none of a file sink: {error!s:.200}") from error
+    for file in decoded.files:
+        folder, _, name = file.staged.rpartition("/")
+        own = folder == f"{PRIVATE_DIRECTORY}/staged" and _FINAL_NAME.match(file.name)
+        if not own or any(part in ("", ".", "..") for part in (name, *file.final.split("/"))):
+            raise SinkError(
+                f"a stored commit message names {file.staged!r:.100} and {file.final!r:.100}, which no writer of a "
+                "file sink does: it was forged, and nothing was touched"
+            )
+    return decoded
 
 
 @dataclass(frozen=True)
@@ -99,7 +122,7 @@ def plan_epoch(permit: EpochCommit) -> list[Target]:
     targets: list[Target] = []
     small: dict[tuple[str, str], list[StagedFile]] = {}
     for _, message in sorted(permit.messages.items()):
-        staged = msgspec.json.decode(message, type=FilesMessage)
+        staged = decode_files(message)
         for file in staged.files:
             group = small.setdefault((staged.fingerprint, file.directory), [])
             if file.size >= SMALL_BYTES or not staged.fingerprint:

@@ -16,6 +16,7 @@ import msgspec
 from penstock.errors import CorruptSnapshot, Fenced
 from penstock.snapshot.envelope import open_envelope, seal_envelope
 from penstock.snapshot.log_entries import Entry, Forked, LogView, Summary, fold
+from penstock.snapshot.model import LARGEST
 from penstock.snapshot.store import Store
 
 FOLDER = "log"
@@ -23,6 +24,8 @@ SUMMARY_EVERY = 64
 """A reader reads at most about this many entries,"""
 SNAPSHOTS_PER_ENTRY = 20
 """or one for so many snapshots: a summary names them all, so with many of them it is to be written less often."""
+UNSUMMARISED_AT_MOST = 1 << 17
+"""Entries without a summary that a reader takes: owners write one long before, and more would take long to add up."""
 
 
 class _Body(msgspec.Struct, frozen=True):
@@ -135,6 +138,8 @@ class SnapshotLog:
             bodies.append(body)
             if isinstance(body.entry, Summary):
                 break
+            if len(bodies) > UNSUMMARISED_AT_MOST:
+                raise CorruptSnapshot(f"{FOLDER}/ has no summary among its last {UNSUMMARISED_AT_MOST} entries")
         return bodies[::-1]
 
     def _read(self, seq: int) -> _Body:
@@ -156,6 +161,6 @@ class SnapshotLog:
     @staticmethod
     def _number(path: str) -> int:
         name = path.removeprefix(f"{FOLDER}/").removesuffix(".json")
-        if not (name.isdigit() and len(name) == 20):
+        if not (name.isascii() and name.isdigit() and len(name) == 20 and int(name) <= LARGEST):
             raise CorruptSnapshot(f"{path} does not belong into a log")
         return int(name)

@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from penstock.ids import CheckpointId, GenerationId
-from penstock.snapshot.model import NOTHING_COMMITTED, CommitPoint
+from penstock.snapshot.model import NOTHING_COMMITTED, CommitPoint, Count, Ordinal
 
 
 class MetadataRef(msgspec.Struct, frozen=True):
     """A snapshot's metadata file; ``checksum`` is the xxh3-128 hex digest of its bytes."""
 
     path: str
-    length: int
+    length: Count
     checksum: str
 
 
@@ -25,52 +25,52 @@ class GenerationOpened(msgspec.Struct, frozen=True, tag="generation-opened"):
     """``generation`` owns the log from here on. ``restored``: the checkpoint it starts from, 0 for none; complete
     snapshots above it leave the lineage. Its checkpoints have ids in ``[first_checkpoint, reserved_until)``."""
 
-    generation: int
-    restored: int
-    first_checkpoint: int
-    reserved_until: int
-    committed_epoch: int
-    batches: dict[str, int] = {}
+    generation: Count
+    restored: Count
+    first_checkpoint: Count
+    reserved_until: Count
+    committed_epoch: Count
+    batches: dict[str, Count] = {}
 
 
 class SnapshotComplete(msgspec.Struct, frozen=True, tag="snapshot-complete"):
     """The snapshot exists. ``committed_epoch`` and ``batches`` ride along; more ids are reserved up to
     ``reserved_until``."""
 
-    generation: int
-    checkpoint: int
+    generation: Count
+    checkpoint: Ordinal
     requested: bool
     metadata: MetadataRef
-    committed_epoch: int
-    reserved_until: int
+    committed_epoch: Count
+    reserved_until: Count
     label: str = ""
-    batches: dict[str, int] = {}
+    batches: dict[str, Count] = {}
     note: str = ""
 
 
 class SnapshotDeleted(msgspec.Struct, frozen=True, tag="snapshot-deleted"):
     """The snapshot does not exist any more; its files may be gone."""
 
-    generation: int
-    checkpoint: int
+    generation: Count
+    checkpoint: Ordinal
 
 
 class EpochCommitted(msgspec.Struct, frozen=True, tag="epoch-committed"):
     """Epochs up to ``epoch`` are visible. Also written to reserve ids and to end a driver's life orderly: then it is
     ``ended``, and ``reserved_until`` may be lower than before."""
 
-    generation: int
-    epoch: int
-    reserved_until: int
-    batches: dict[str, int] = {}
+    generation: Count
+    epoch: Count
+    reserved_until: Count
+    batches: dict[str, Count] = {}
     ended: bool = False
 
 
 class SnapshotRecord(msgspec.Struct, frozen=True):
     """One existing snapshot. ``in_lineage``: the current Generation descends from it."""
 
-    checkpoint: int
-    generation: int
+    checkpoint: Ordinal
+    generation: Count
     requested: bool
     metadata: MetadataRef
     label: str = ""
@@ -85,19 +85,19 @@ class Forked(msgspec.Struct, frozen=True, tag="forked"):
 
     origin: str
     snapshot: SnapshotRecord
-    first_checkpoint: int
+    first_checkpoint: Count
 
 
 class Summary(msgspec.Struct, frozen=True, tag="summary"):
     """All that the entries before it say. Written by the owner; changes nothing."""
 
-    generation: int
-    first_checkpoint: int
-    restored: int
-    committed_epoch: int
-    reserved_until: int
+    generation: Count
+    first_checkpoint: Count
+    restored: Count
+    committed_epoch: Count
+    reserved_until: Count
     snapshots: list[SnapshotRecord]
-    batches: dict[str, int] = {}
+    batches: dict[str, Count] = {}
 
 
 Entry = GenerationOpened | SnapshotComplete | SnapshotDeleted | EpochCommitted | Forked | Summary

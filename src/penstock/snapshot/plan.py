@@ -54,9 +54,9 @@ def plan_of(graph: JobGraph) -> PlanManifest:
             told: dict[str, Plain] = {"kind": source.kind, "takes_away": bool(source.takes_away())}
             operators[vertex.source.operator_id] = entry | told
         for spec in vertex.operators:
-            operators[spec.operator_id] = _operator(
-                "operator", vertex.id, spec.name, spec.output_schema, spec.state_schemas
-            )
+            entry = _operator("operator", vertex.id, spec.name, spec.output_schema, spec.state_schemas)
+            keys: dict[str, Plain] = dict(sorted(spec.state_keys.items()))
+            operators[spec.operator_id] = entry | ({"keys": keys} if keys else {})
         if vertex.sink is not None:
             operators[vertex.sink.operator_id] = _operator("sink", vertex.id, vertex.sink.name, pa.schema([]), {})
     return PlanManifest(operators, {edge.identity: _edge(edge) for edge in graph.edges})
@@ -110,6 +110,7 @@ def differences(old: PlanManifest, new: PlanManifest, *, allow_dropped: bool = F
             found.append(Difference(f"source {operator_id}", str(before["kind"]), str(after["kind"])))
         else:
             found += _compare_states(operator_id, _states(before), _states(after), _keys_into(new, after["vertex"]))
+            found += _compare_keys(operator_id, before, after)
     return found
 
 
@@ -121,6 +122,18 @@ def _compare_states(operator_id: str, before: Entry, after: Entry, keys: Collect
         if table in after and _fits(stored, after[table], keys, whole=True)
     }
     return compare_parts(f"state of {operator_id}", {**before, **fitting}, after)
+
+
+def _compare_keys(operator_id: str, before: Entry, after: Entry) -> list[Difference]:
+    """Of tables of which both plans tell the key."""
+    old, new = before.get("keys"), after.get("keys")
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return []
+    return [
+        Difference(f"state of {operator_id}, key columns of {table}", str(old[table]), str(new[table]))
+        for table in old
+        if table in new and old[table] != new[table]
+    ]
 
 
 def _fits(stored: Plain, new: Plain, keys: Collection[str], *, whole: bool) -> bool:
@@ -195,9 +208,14 @@ def _text(value: Plain) -> str:
 def key_columns(plan: PlanManifest, operator_id: str, table: str) -> int | None:
     """How many columns of a state table, behind ``__key_group``, are its key; None: the plan does not tell.
 
-    An aggregation's keys end at its mark; of others the leading columns are that their rows are hashed by.
+    Plans of earlier releases do not say so. In these an aggregation's keys end at its mark; of other tables the leading
+    columns are that their rows are hashed by.
     """
     operator = plan.operators.get(operator_id, {})
+    stored = operator.get("keys")
+    count = stored.get(table) if isinstance(stored, dict) else None
+    if isinstance(count, int):
+        return count
     states = operator.get("states")
     columns = states.get(table) if isinstance(states, dict) else None
     if not isinstance(columns, list):

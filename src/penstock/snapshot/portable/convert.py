@@ -215,7 +215,7 @@ class _Conversion:
             state: Plain = source.state
             try:
                 state = joined(state, blobs.get(source.operator_id, []))
-            except (IndexError, TypeError, RecursionError):
+            except (IndexError, RecursionError):
                 raise CorruptSnapshot(f"the state of source {source.operator_id!r} lacks a blob") from None
             sources.append(msgspec.structs.replace(source, state=state))
         return BlobStore(self._store).written(msgspec.structs.replace(metadata, sources=sources))

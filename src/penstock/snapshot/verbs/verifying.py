@@ -26,7 +26,7 @@ from penstock.snapshot.sections import check_reference
 from penstock.snapshot.store import Store
 from penstock.snapshot.verbs.log_check import CheckedLog, check_log
 from penstock.snapshot.verbs.measures import subtasks_of
-from penstock.snapshot.verbs.opened import checked, file_size, find_record, store_to_read
+from penstock.snapshot.verbs.opened import file_size, find_record, store_to_read
 
 READ_AT_ONCE = 4 << 20
 """Bytes of a section in memory."""
@@ -150,16 +150,9 @@ def _read_all(store: Store, records: Sequence[SnapshotRecord], found: _Found) ->
     for record in records:
         name = snapshot_id(record.checkpoint)
         try:
-            read = checked(catalog.read(record))
+            metadata[record.checkpoint] = catalog.read(record)
         except (LocationError, OSError, ValueError) as error:
             found.note(record.metadata.path, str(error), [name])
-            continue
-        said = (read.id, read.checkpoint, read.generation)
-        if said != (name, record.checkpoint, record.generation):
-            text = f"is of {read.id} of Generation {read.generation}; the log has {name} of {record.generation} there"
-            found.note(record.metadata.path, text, [name])
-            continue
-        metadata[record.checkpoint] = read
     return metadata
 
 
