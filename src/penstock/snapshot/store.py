@@ -14,16 +14,20 @@ Paths are relative, with ``/`` and without ``.`` or ``..`` parts; anything else 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.errors import LocationError
+
 BROUGHT_AT_ONCE = 8 << 20
 """Bytes."""
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 
 
 def checked_path(path: str) -> str:
@@ -57,25 +61,49 @@ class DataFile(ABC):
 class Store(ABC):
     """The interface; see the module's text for the consistency that it demands.
 
-    What slots use is picklable, and holds no secret.
+    What slots use is picklable, and no secret travels with it. Any thread may call any method.
 
     Attributes:
         root: where it is, as ``store_at`` opens it and messages name it.
+        at_once: how many calls are worth waiting for together; see ``together``.
     """
 
     root: str
+    at_once: int = 1
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Make the place if there is none, and see that it can be written.
+
+        Raises:
+            LocationError: it does not keep what this interface promises.
+            OSError: it cannot be written.
+        """
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """Of files and folders at the top, sorted; none if there is no file at all.
+
+        Raises:
+            FileNotFoundError: there is no such place; one that need not be made is merely empty.
+            OSError: it cannot be read.
+        """
 
     @abstractmethod
     def create_if_absent(self, path: str, data: bytes) -> bool:
         """Create a whole small file durably, or return False because it exists (then nothing changed).
 
         Raises:
-            OSError: the outcome is unknown; read the path back to tell.
+            PermissionError: refused; nothing happened.
+            OSError: any other: the outcome is unknown; read the path back to tell.
         """
 
     @abstractmethod
     def create(self, path: str) -> DataFile:
-        """Begin a new data file. Raises FileExistsError, OSError."""
+        """Begin a new data file. Raises FileExistsError, OSError.
+
+        That nobody else creates the same one meanwhile is for the caller to see to: names of data files are its own.
+        """
 
     @abstractmethod
     def read(self, path: str) -> bytes:
@@ -99,6 +127,16 @@ class Store(ABC):
 
     def exists(self, path: str) -> bool:
         return self.size(path) is not None
+
+    def sizes(self, paths: Collection[str]) -> dict[str, int]:
+        """As ``size`` of each; those that are not there are left out."""
+        found = {path: self.size(path) for path in paths}
+        return {path: size for path, size in found.items() if size is not None}
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """As ``delete`` of each; if it fails, some may be gone."""
+        for path in paths:
+            self.delete(path)
 
     def bring(self, path: str, origin: Store) -> None:
         """Have a file that another store has, under the same path and durably; the other one may then go. What is here
@@ -174,6 +212,24 @@ class LocalStore(Store):
             _make_folders(target.parent, Path(self.root))
         return target
 
+    def prepare(self) -> None:
+        folder = Path(self.root)
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".probe.{secrets.token_hex(8)}.tmp"
+        try:
+            descriptor = os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+            os.close(descriptor)
+        finally:
+            with contextlib.suppress(OSError):
+                probe.unlink(missing_ok=True)
+
+    def names(self) -> list[str]:
+        folder = Path(self.root)
+        if folder.is_file():
+            raise LocationError(f"checkpointLocation {folder} is a file; give a folder")
+        names = sorted(entry.name for entry in folder.iterdir())
+        return [] if _is_hollow(folder) else names
+
     def create_if_absent(self, path: str, data: bytes) -> bool:
         target = self._prepare(path)
         if target.exists():
@@ -221,7 +277,19 @@ class LocalStore(Store):
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         with self._resolve(path).open("rb") as file:
             file.seek(offset)
-            return file.read(length)
+            # A forged reference may declare any length, and Python allocates it before it reads.
+            return file.read(min(length, max(0, os.fstat(file.fileno()).st_size - offset)))
+
+    def sizes(self, paths: Collection[str]) -> dict[str, int]:
+        """A listing of snapshots asks for tens of thousands: three times as quick as ``size`` of each."""
+        found = {}
+        for path in paths:
+            try:
+                found[path] = os.stat(f"{self.root}/{checked_path(path)}").st_size
+            except OSError as error:
+                if error.errno not in _NOT_THERE:
+                    raise
+        return found
 
     def list(self, folder: str) -> list[str]:
         top = self._resolve(folder)
@@ -243,6 +311,16 @@ class LocalStore(Store):
             return self._resolve(path).stat().st_size
         except FileNotFoundError:
             return None
+
+
+def _is_hollow(path: Path) -> bool:
+    """A folder without any file below it: what a start that was taken back leaves. Raises OSError where it cannot be
+    listed."""
+
+    def give_up(error: OSError) -> None:
+        raise error
+
+    return not any(names for _, _, names in os.walk(path, onerror=give_up))
 
 
 def _link_or_copy(source: Path, target: Path) -> None:
@@ -304,6 +382,12 @@ class MemoryStore(Store):
     def _effect(self, operation: str, path: str, phase: str) -> None:
         if self.hook is not None:
             self.hook(Effect(operation, path, phase))
+
+    def prepare(self) -> None:
+        """Nothing to do."""
+
+    def names(self) -> list[str]:
+        return sorted({path.partition("/")[0] for path in self.files})
 
     def create_if_absent(self, path: str, data: bytes) -> bool:
         self._effect("create_if_absent", checked_path(path), "before")

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 from penstock.errors import CorruptSnapshot, LocationError
 from penstock.graph.keygroups import MAX_KEY_GROUPS
 from penstock.ids import CheckpointId
 from penstock.snapshot.catalog import Catalog, snapshot_id
-from penstock.snapshot.location import SPARK_NAMES, existing_location, read_identity
+from penstock.snapshot.location import existing_location, is_spark_checkpoint, looked_at, read_identity
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import LogView, SnapshotRecord
 from penstock.snapshot.model import PlanManifest, QueryIdentity, SnapshotMetadata
@@ -122,10 +121,10 @@ def open_location_to_read(location: str) -> OpenedLocation:
 
 def store_to_read(location: str) -> Store:
     """As ``open_location_to_read``, without a look into any file."""
-    folder = Path(location.removeprefix("file:"))
-    if (folder / SPARK_NAMES[0]).exists() and any((folder / name).exists() for name in SPARK_NAMES[1:]):
+    store, names = looked_at(WHAT, location)
+    if is_spark_checkpoint(names):
         raise LocationError(
-            f"{WHAT} {folder} is one of Spark's own Structured Streaming, which has no snapshots of Penstock; give the "
+            f"{WHAT} {store.root} is one of Spark's own Structured Streaming, which has no snapshots of Penstock; give the "
             "checkpointLocation of a query that Penstock runs"
         )
     return existing_location(WHAT, location)
