@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 _NOT_PASSED_ON = {"connection", "transfer-encoding", "keep-alive"}
 PIECES = 8
+SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Reduce your request rate</Message></Error>"
 
 
 class Fault(Enum):
@@ -28,6 +29,7 @@ class Fault(Enum):
     CUT = "the connection is reset in the middle of the answer"
     SLOW = "request and answer take their time, in pieces"
     CONFLICT = "409, and nothing was done"
+    DENIED = "403, and nothing was done"
     UNCONDITIONAL = "the condition is not passed on"
 
 
@@ -70,8 +72,7 @@ class FaultyProxy:
         class Handler(_Handler):
             owner = proxy
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="proxy", daemon=True)
         self._thread.start()
         return self
@@ -91,6 +92,14 @@ class FaultyProxy:
         return sum(one.method == method and one.path.endswith(ends) for one in self.seen)
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 64
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Connections end badly here, on purpose."""
+
+
 class _Handler(BaseHTTPRequestHandler):
     owner: FaultyProxy
     protocol_version = "HTTP/1.1"
@@ -107,10 +116,13 @@ class _Handler(BaseHTTPRequestHandler):
         fault = self.owner.plan(seen)
         match fault:
             case Fault.UNAVAILABLE:
-                self._answer(503, [], b"<Error><Code>SlowDown</Code><Message>Reduce your request rate</Message></Error>")
+                self._answer(503, [], SLOW_DOWN)
                 return
             case Fault.CONFLICT:
                 self._answer(409, [], b"<Error><Code>ConditionalRequestConflict</Code></Error>")
+                return
+            case Fault.DENIED:
+                self._answer(403, [], b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>")
                 return
             case Fault.RESET:
                 self._reset()

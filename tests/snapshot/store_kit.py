@@ -19,7 +19,8 @@ from penstock.snapshot.stores import store_at
 
 store = store_at(sys.argv[1])
 sys.stdin.read(1)
-print(json.dumps([seq for seq in range(int(sys.argv[2])) if store.create_if_absent(f"log/{seq}", sys.argv[3].encode())]))
+files = range(int(sys.argv[2]))
+print(json.dumps([seq for seq in files if store.create_if_absent(f"log/{seq}", sys.argv[3].encode())]))
 """
 
 

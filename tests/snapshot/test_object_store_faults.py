@@ -17,6 +17,7 @@ from penstock.snapshot.location import claim_identity, identity_of, open_locatio
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import GenerationOpened
 from penstock.snapshot.object_store import PART_BYTES, S3Store
+from penstock.snapshot.store import DataFile
 from penstock.snapshot.verbs import requests as rq
 
 pytestmark = pytest.mark.cluster
@@ -59,9 +60,7 @@ def test_what_did_not_happen_is_tried_again(proxy: FaultyProxy, store: S3Store, 
 
 
 @pytest.mark.parametrize("fault", [Fault.UNAVAILABLE_AFTER, Fault.RESET_AFTER])
-def test_what_may_be_ours_is_not_said_to_be_somebody_elses(
-    proxy: FaultyProxy, store: S3Store, fault: Fault
-) -> None:
+def test_what_may_be_ours_is_not_said_to_be_somebody_elses(proxy: FaultyProxy, store: S3Store, fault: Fault) -> None:
     proxy.plan = in_turn("PUT", fault)
     with pytest.raises(OSError, match=r"not known whether.*log/1"):
         store.create_if_absent("log/1", b"mine")
@@ -157,13 +156,17 @@ def test_a_data_file_comes_through(proxy: FaultyProxy, store: S3Store, method: s
     content = bytes(range(256)) * ((2 * PART_BYTES + 5000) // 256)
     file = store.create("data/1")
     try:
-        file.write(content)
-        file.close()
+        _finish(file, content)
     except OSError:
         file.abandon()  # an answer that got lost, about which nobody can tell: then nothing is there
         assert store.size("data/1") is None
         return
     assert store.read("data/1") == content
+
+
+def _finish(file: DataFile, content: bytes) -> None:
+    file.write(content)
+    file.close()
 
 
 @pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.RESET])
@@ -175,8 +178,7 @@ def test_a_data_file_that_cannot_be_written_is_not_there(
     file = store.create("data/1")
     proxy.plan = lambda seen: fault if seen.method == "PUT" or "uploadId" in seen.query else None
     with pytest.raises(OSError, match=r"s3://.*data/1"):
-        file.write(b"x" * (6 * PART_BYTES))
-        file.close()
+        _finish(file, b"x" * (6 * PART_BYTES))
     proxy.plan = lambda seen: None
     file.abandon()
     assert S3Store(store.root, s3.access()).size("data/1") is None

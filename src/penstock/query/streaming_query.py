@@ -27,6 +27,7 @@ from penstock.runtime.launching import SlotLauncher
 from penstock.runtime.view import EpochProgress, ExecutionState, ExecutionView
 from penstock.snapshot.fork import Origin
 from penstock.snapshot.model import SnapshotMetadata
+from penstock.snapshot.store_access import StoreAccess
 
 PROGRESS_FOLLOWS_S = 5.0
 """How long ``processAllAvailable`` waits for the progress of what was committed, which follows on another thread."""
@@ -65,6 +66,7 @@ class StreamingQuery:
         bus: EventBus,
         until_available: bool = False,
         origin: Origin | None = None,
+        access: StoreAccess | None = None,
         on_commit: Callable[[], None] = lambda: None,
         on_end: Callable[[PenstockError | None], None] = lambda error: None,
     ) -> None:
@@ -87,6 +89,7 @@ class StreamingQuery:
             launcher=launcher,
             until_available=until_available,
             origin=origin,
+            access=access,
             on_progress=self._progressed,
             on_end=self._finished,
         )

@@ -144,8 +144,8 @@ def claim_identity(store: Store, identity: QueryIdentity, *, allow_dropped: bool
     """Write ``query.json`` at a new location, or compare the plan with the one that is there.
 
     Returns:
-        The stored identity: its ``query_id`` is the query's, whatever ``identity`` proposed. ``identity`` itself if that
-        is what stands there.
+        The stored identity: its ``query_id`` is the query's, whatever ``identity`` proposed. ``identity`` itself, if
+        that is what stands there.
 
     Raises:
         PlanChanged: see ``compare_identity``.

@@ -132,8 +132,8 @@ class S3Store(Store):
                     raise
         raise LocationError(
             f"{self.root}: the server does not refuse to create an object that exists (a conditional put, "
-            "If-None-Match: *), so that two drivers could overwrite each other's log; use one that supports conditional "
-            "writes (docs/object-stores.md), or a shared folder"
+            "If-None-Match: *), so that two drivers could overwrite each other's log; use one that supports "
+            "conditional writes (docs/object-stores.md), or a shared folder"
         )
 
     def _refuses_what_exists(self) -> bool:

@@ -124,8 +124,8 @@ def store_to_read(location: str) -> Store:
     store, names = looked_at(WHAT, location)
     if is_spark_checkpoint(names):
         raise LocationError(
-            f"{WHAT} {store.root} is one of Spark's own Structured Streaming, which has no snapshots of Penstock; give the "
-            "checkpointLocation of a query that Penstock runs"
+            f"{WHAT} {store.root} is one of Spark's own Structured Streaming, which has no snapshots of Penstock; give "
+            "the checkpointLocation of a query that Penstock runs"
         )
     return existing_location(WHAT, location)
 
