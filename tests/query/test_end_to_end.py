@@ -16,8 +16,10 @@ from pyspark.sql.functions import col, count, sum, udf, window  # noqa: A004 - a
 from query_running import Inbox, Start, eventually, rows_of
 
 import penstock
-from penstock.errors import CheckpointFailed, ConfigError, FunctionError, PlanChanged
+from penstock.errors import CheckpointFailed, ConfigError, CorruptSnapshot, FunctionError, PlanChanged
 from penstock.runtime import attempt
+from penstock.snapshot.portable.export import export_snapshot
+from penstock.spark.snapshot_jobs import in_executors
 
 pytestmark = pytest.mark.spark
 
@@ -224,6 +226,27 @@ def test_a_snapshot_on_request(spark: SparkSession, inbox: Inbox, start: Start) 
     query.stop()
     with pytest.raises(CheckpointFailed):
         query.snapshot()
+
+
+def test_a_snapshot_in_both_formats(spark: SparkSession, inbox: Inbox, start: Start, tmp_path: Path) -> None:
+    inbox.add(flow(0, 40))
+    location = tmp_path / "both"
+    query = start(sums(inbox.stream(spark)), checkpointLocation=str(location), **{"checkpoint.interval": "1h"})
+    query.processAllAvailable()
+    metadata = query.snapshot(format="portable", wait=False).result(60)
+    query.stop()
+    place = location / "portable" / metadata.id
+    (table,) = place.glob("state/*/groups")
+    groups = {(row["key"], row["__a0_count"]) for row in spark.read.parquet(str(table)).collect()}
+    assert {(0, 4), (1, 3), (2, 3)} <= groups, "those of the last window, which is open"
+    by_spark = tmp_path / "by-spark"
+    export_snapshot(str(location), metadata.id, by_spark, run=in_executors(spark))
+    files = sorted(path.relative_to(place) for path in place.rglob("*") if path.is_file())
+    assert [(by_spark / path).read_bytes() for path in files] == [(place / path).read_bytes() for path in files]
+    (location / "data").rename(tmp_path / "away")
+    with pytest.raises(CorruptSnapshot, match="is missing"):
+        export_snapshot(str(location), metadata.id, tmp_path / "damaged", run=in_executors(spark))
+    assert not (tmp_path / "damaged").exists()
 
 
 def test_two_active_queries_cannot_have_one_name(spark: SparkSession, inbox: Inbox, start: Start) -> None:

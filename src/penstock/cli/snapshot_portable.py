@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli.snapshot_app import AsJson, Location, emit, reported, snapshot_app
+
+if TYPE_CHECKING:
+    from penstock.snapshot.portable.jobs import Run
 
 _Directory = Annotated[Path, typer.Argument(help="A portable snapshot.", metavar="DIRECTORY")]
 
@@ -17,13 +22,16 @@ def export(
     location: Location,
     snapshot: Annotated[str, typer.Argument(help="Its id or label.", metavar="SNAPSHOT")],
     directory: Annotated[Path, typer.Argument(help="Where to; it must not be there yet.", metavar="DIRECTORY")],
+    master: Annotated[
+        str, typer.Option("--spark", help="Write its files in a Spark application of this master.", metavar="MASTER")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Write a snapshot as Parquet files and Arrow streams that other programs read."""
     from penstock.snapshot.portable.export import export_snapshot  # pyarrow takes a moment
 
-    with reported() as console:
-        manifest = export_snapshot(location, snapshot, directory.absolute())
+    with reported() as console, _running(master) as run:
+        manifest = export_snapshot(location, snapshot, directory.absolute(), run=run)
         files = manifest.files()
         document = {
             "snapshot": manifest.metadata.id,
@@ -43,6 +51,24 @@ def export(
                 highlight=False,
                 soft_wrap=True,
             )
+
+
+@contextmanager
+def _running(master: str) -> Iterator[Run]:
+    """Threads, or an application of a Spark master for as long as this lasts."""
+    from penstock.snapshot.portable.jobs import in_threads
+
+    if not master:
+        yield in_threads
+        return
+    import penstock
+    from penstock.spark.snapshot_jobs import in_executors
+
+    spark = penstock.session("penstock snapshot", {"spark.master": master})
+    try:
+        yield in_executors(spark)
+    finally:
+        spark.stop()
 
 
 @snapshot_app.command()

@@ -22,6 +22,7 @@ from penstock.query.listeners import EventBus, QueryEvents
 from penstock.query.moving import Executors, move_when_executors_leave
 from penstock.query.plan_text import explain_graph
 from penstock.query.progress import ProgressHistory, iso_timestamp, progress_json
+from penstock.query.snapshot_format import SnapshotFormat, in_both, parse_format, then_in_both
 from penstock.runtime.execution import QueryExecution
 from penstock.runtime.launching import SlotLauncher
 from penstock.runtime.view import EpochProgress, ExecutionState, ExecutionView
@@ -72,6 +73,7 @@ class StreamingQuery:
     ) -> None:
         self._graph = graph
         self._name = name
+        self._location = location
         self._run_id = str(uuid.uuid4())
         self._history = ProgressHistory()
         self._events = QueryEvents(bus, self._run_id)
@@ -298,6 +300,7 @@ class StreamingQuery:
         timeout: float | None = None,
         note: str | None = None,
         wait: Literal[True] = True,
+        format: str = "native",
     ) -> SnapshotMetadata: ...
 
     @overload
@@ -309,6 +312,7 @@ class StreamingQuery:
         note: str | None = None,
         *,
         wait: Literal[False],
+        format: str = "native",
     ) -> Future[SnapshotMetadata]: ...
 
     def snapshot(
@@ -318,6 +322,7 @@ class StreamingQuery:
         timeout: float | None = None,
         note: str | None = None,
         wait: bool = True,
+        format: str = "native",  # noqa: A002 - as `DataFrameWriter.format`
     ) -> SnapshotMetadata | Future[SnapshotMetadata]:
         """Take a snapshot now and wait until it is complete. It is never collected.
 
@@ -331,19 +336,26 @@ class StreamingQuery:
             wait: with False, return at once with a ``concurrent.futures.Future`` of the snapshot, whose ``result()``
                 waits and raises ``CheckpointFailed``. It cannot be cancelled; its callbacks are called on a service
                 thread, and must not block.
+            format: ``native``, or ``portable``: then it is written a second time, as files that other programs read
+                (docs/snapshot-format.md), below ``portable/`` at the checkpoint location. The query does not wait for
+                that; this call, or the future, does.
 
         Raises:
-            CheckpointFailed: declined, timed out or the query ended; the query itself goes on.
+            CheckpointFailed: declined, timed out or the query ended, or the portable form cannot be written (there is
+                a native one then); the query itself goes on.
             ConfigError: an argument is out of range.
         """
+        portable = parse_format(format) is SnapshotFormat.PORTABLE
         chosen = None if alignment is None else parse_alignment("alignment", alignment)
         if timeout is not None and timeout <= 0:
             raise ConfigError(f"timeout={timeout!r} is not a positive number of seconds")
         try:
             if not wait:
-                return self._execution.begin_snapshot(label or "", chosen, timeout, note or "")
+                future = self._execution.begin_snapshot(label or "", chosen, timeout, note or "")
+                return then_in_both(self._location, future) if portable else future
             with interruptible():
-                return self._execution.request_snapshot(label or "", chosen, timeout, note=note or "")
+                metadata = self._execution.request_snapshot(label or "", chosen, timeout, note=note or "")
+                return in_both(self._location, metadata) if portable else metadata
         except QueryFailed as error:
             raise CheckpointFailed(f"no snapshot was taken: {error}") from error
 

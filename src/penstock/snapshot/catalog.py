@@ -25,6 +25,8 @@ from penstock.snapshot.sections import check_reference, data_path, read_verified
 from penstock.snapshot.store import Store, checked_path
 
 FOLDER = "snapshots"
+PORTABLE_FOLDER = "portable"
+"""Portable forms of snapshots that are here, each in a folder of its name."""
 
 
 def snapshot_id(checkpoint: CheckpointId) -> str:
@@ -33,6 +35,10 @@ def snapshot_id(checkpoint: CheckpointId) -> str:
 
 def metadata_path(checkpoint: CheckpointId) -> str:
     return f"{FOLDER}/{snapshot_id(checkpoint)}/metadata.json"
+
+
+def portable_folder(checkpoint: CheckpointId) -> str:
+    return f"{PORTABLE_FOLDER}/{snapshot_id(checkpoint)}"
 
 
 def sections_of(metadata: SnapshotMetadata) -> Iterator[SectionRef]:

@@ -12,13 +12,14 @@ import re
 from collections.abc import Collection
 
 from penstock.ids import CheckpointId
-from penstock.snapshot.catalog import FOLDER, Catalog, metadata_path
+from penstock.snapshot.catalog import FOLDER, PORTABLE_FOLDER, Catalog, metadata_path
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import LogView, SnapshotDeleted
 from penstock.snapshot.store import Store
 
 _DATA = re.compile(r"data/(\d+)-(\d+)-(\d+)(?:-state)?\.arrows")
 _METADATA = re.compile(rf"{FOLDER}/chk-(\d+)/metadata\.json")
+_PORTABLE = re.compile(rf"{PORTABLE_FOLDER}/chk-(\d+)/.+")
 
 
 def expired(view: LogView, retained: int, pinned: Collection[CheckpointId]) -> list[CheckpointId]:
@@ -57,6 +58,8 @@ def orphans(
             dead = checkpoint < view.first_checkpoint or checkpoint <= newest
             if checkpoint not in existing and checkpoint not in in_flight and dead:
                 found.append(path)
+        elif (portable := _PORTABLE.fullmatch(path)) and int(portable[1]) not in existing:
+            found.append(path)  # it is written when its snapshot is complete, so that was deleted
     return found
 
 
@@ -83,6 +86,11 @@ def delete_snapshot(store: Store, log: SnapshotLog, catalog: Catalog, checkpoint
     store.delete(metadata_path(checkpoint))
 
 
+def collectable(store: Store) -> list[str]:
+    """All files that may become orphans."""
+    return [path for folder in ("data", FOLDER, PORTABLE_FOLDER) for path in store.list(folder)]
+
+
 def find_orphans(
     store: Store, view: LogView, catalog: Catalog, in_flight: Collection[CheckpointId], kept: Collection[str] = ()
 ) -> list[str]:
@@ -91,7 +99,7 @@ def find_orphans(
     Raises:
         CorruptSnapshot: the references of an existing snapshot cannot be read, so nothing can be called an orphan.
     """
-    files = store.list("data") + store.list(FOLDER)  # listed before references are read: newer files are not judged
+    files = collectable(store)  # listed before references are read: newer files are not judged
     referenced = {path for record in view.snapshots for path in catalog.files_of(record)} | set(kept)
     return orphans(view, files, referenced, in_flight)
 

@@ -14,7 +14,7 @@ import xxhash
 
 from penstock.errors import CorruptSnapshot, LocationError
 from penstock.snapshot.portable.layout import FileRef
-from penstock.snapshot.store import checked_path, fsync
+from penstock.snapshot.store import Store, checked_path, fsync
 
 AT_ONCE = 8 << 20
 """Bytes."""
@@ -24,28 +24,22 @@ class NewFile:
     """A file being written, by pyarrow too: bytes are counted and hashed on their way. ``close`` makes it durable.
 
     Args:
-        folder: the directory.
+        store: the directory.
         path: in it; it must not exist.
     """
 
-    def __init__(self, folder: Path, path: str) -> None:
-        target = folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
+    def __init__(self, store: Store, path: str) -> None:
         self._path = path
-        self._file = target.open("xb")
+        self._file = store.create(path)
         self._hash = xxhash.xxh3_128()
         self._length = 0
-
-    @property
-    def closed(self) -> bool:
-        return self._file.closed
+        self.closed = False
 
     def write(self, data: bytes) -> int:
-        view = memoryview(data)
-        self._file.write(view)
-        self._hash.update(view)
-        self._length += len(view)
-        return len(view)
+        self._file.write(data)
+        self._hash.update(data)
+        self._length += len(data)
+        return len(data)
 
     def tell(self) -> int:
         return self._length
@@ -54,17 +48,18 @@ class NewFile:
         """Durability comes with ``close``."""
 
     def close(self) -> None:
-        if self._file.closed:
-            return
-        with self._file:
-            self._file.flush()
-            os.fsync(self._file.fileno())
+        if not self.closed:
+            self.closed = True
+            self._file.close()
 
     def __enter__(self) -> NewFile:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
+        if failed is None:
+            self.close()
+        else:
+            self._file.abandon()
 
     def ref(self) -> FileRef:
         """What the manifest says of it, once it is closed."""

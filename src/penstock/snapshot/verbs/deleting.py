@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from penstock.errors import CorruptSnapshot, LocationError
 from penstock.ids import CheckpointId
-from penstock.snapshot.catalog import metadata_path, snapshot_id
+from penstock.snapshot.catalog import metadata_path, portable_folder, snapshot_id
 from penstock.snapshot.collect import delete_snapshot, orphans
 from penstock.snapshot.log_entries import LogView, SnapshotRecord
 from penstock.snapshot.verbs.owned import Owned, bytes_of
@@ -70,6 +70,8 @@ def planned(owned: Owned, checkpoints: Iterable[CheckpointId]) -> Deletion:
         with suppress(CorruptSnapshot):  # its data is left to a collection, which asks the others only
             used |= owned.catalog.files_of(record)
     needed = {path for record in staying for path in owned.catalog.files_of(record)} | set(owned.kept)
+    for record in going:
+        used |= set(owned.store.list(portable_folder(record.checkpoint)))
     files = orphans(replace(view, snapshots=staying), used, needed, owned.in_flight)
     files += [metadata_path(record.checkpoint) for record in going]
     ids = tuple(record.checkpoint for record in going)

@@ -64,19 +64,23 @@ class OpenedLocation:
         try:
             return read()
         except (CorruptSnapshot, ValueError) as error:  # ValueError: a path that leads out of the location
-            now = self.refreshed()
-            gone = [snapshot_id(checkpoint) for checkpoint in checkpoints if now.snapshot(checkpoint) is None]
-            if gone:
-                raise LocationError(
-                    f"{self.path}: {gone[0]} was deleted while it was read; list the location again, and take "
-                    "snapshots that are to stay with query.snapshot()"
-                ) from error
-            names = " or ".join(map(snapshot_id, checkpoints))
-            raise CorruptSnapshot(
-                f"{self.path}: {names} is damaged: {error}; `penstock snapshot verify` lists everything that is"
-            ) from error
+            raise self.damage(checkpoints, error) from error
         except OSError as error:
             raise LocationError(f"{self.path} cannot be read: {error}; check its permissions") from error
+
+    def damage(self, checkpoints: Sequence[CheckpointId], error: Exception) -> LocationError:
+        """What to raise about these snapshots, of which something is not as it should be."""
+        now = self.refreshed()
+        gone = [snapshot_id(checkpoint) for checkpoint in checkpoints if now.snapshot(checkpoint) is None]
+        if gone:
+            return LocationError(
+                f"{self.path}: {gone[0]} was deleted while it was read; list the location again, and take "
+                "snapshots that are to stay with query.snapshot()"
+            )
+        names = " or ".join(map(snapshot_id, checkpoints))
+        return CorruptSnapshot(
+            f"{self.path}: {names} is damaged: {error}; `penstock snapshot verify` lists everything that is"
+        )
 
 
 def find_record(path: str, view: LogView, name: str) -> SnapshotRecord:

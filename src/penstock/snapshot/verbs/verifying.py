@@ -15,14 +15,13 @@ import xxhash
 from penstock.connectors.base import Split
 from penstock.errors import CorruptSnapshot, LocationError
 from penstock.snapshot.catalog import FOLDER as SNAPSHOTS_FOLDER
-from penstock.snapshot.catalog import Catalog, sections_of, snapshot_id
-from penstock.snapshot.collect import orphans
+from penstock.snapshot.catalog import PORTABLE_FOLDER, Catalog, sections_of, snapshot_id
+from penstock.snapshot.collect import collectable, orphans
 from penstock.snapshot.location import IDENTITY_PATH, KEPT_FOLDER, read_identity
 from penstock.snapshot.log import FOLDER as LOG_FOLDER
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import LogView, SnapshotRecord
 from penstock.snapshot.model import SectionRef, SnapshotMetadata
-from penstock.snapshot.sections import FOLDER as DATA_FOLDER
 from penstock.snapshot.sections import check_reference
 from penstock.snapshot.store import Store
 from penstock.snapshot.verbs.log_check import CheckedLog, check_log
@@ -96,7 +95,7 @@ def verify_location(location: str, snapshot: str = "", progress: Progress | None
     store = store_to_read(location)
     found = _Found()
     # Listed before the log is read: a file that appears later is not judged.
-    files = [] if snapshot else store.list(DATA_FOLDER) + store.list(SNAPSHOTS_FOLDER)
+    files = [] if snapshot else collectable(store)
     _check_identity(store, found)
     log = check_log(store)
     for path, problem in log.problems.items():
@@ -249,7 +248,7 @@ def _unused(
             continue  # needed, or removed meanwhile
         if path in dead:
             orphaned.append(UnusedFile(path, size, _older(path, view)))
-        else:
+        elif not path.startswith(f"{PORTABLE_FOLDER}/"):  # which goes with its snapshot
             unsettled.append(UnusedFile(path, size, False))
     return orphaned, unsettled
 

@@ -1,0 +1,54 @@
+"""``query.snapshot(format=...)``: native, or native and portable."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from enum import Enum
+
+from penstock.errors import CheckpointFailed, ConfigError, PenstockError
+from penstock.logs import daemon_thread
+from penstock.snapshot.model import SnapshotMetadata
+from penstock.snapshot.portable.beside import write_beside
+
+
+class SnapshotFormat(Enum):
+    """``portable``: what other programs read, too; written when the native snapshot is complete."""
+
+    NATIVE = "native"
+    PORTABLE = "portable"
+
+
+def parse_format(text: str) -> SnapshotFormat:
+    """Raises ConfigError."""
+    try:
+        return SnapshotFormat(text.strip().lower())
+    except ValueError:
+        raise ConfigError(f"format={text!r}: choose native or portable") from None
+
+
+def in_both(location: str, metadata: SnapshotMetadata) -> SnapshotMetadata:
+    """The snapshot itself, once its portable form is there, too.
+
+    Raises:
+        CheckpointFailed: it cannot be written. The native one stays.
+    """
+    try:
+        write_beside(location, metadata.id)
+    except PenstockError as error:
+        raise CheckpointFailed(f"{metadata.id} was taken, but its portable form was not written: {error}") from error
+    return metadata
+
+
+def then_in_both(location: str, native: Future[SnapshotMetadata]) -> Future[SnapshotMetadata]:
+    """As ``in_both`` for a snapshot that is being taken: on a thread of its own, for no service thread may wait."""
+    both: Future[SnapshotMetadata] = Future()
+    both.set_running_or_notify_cancel()
+
+    def write() -> None:
+        try:
+            both.set_result(in_both(location, native.result()))
+        except Exception as error:  # noqa: BLE001 - whoever waits for it is told
+            both.set_exception(error)
+
+    native.add_done_callback(lambda _: daemon_thread(write, "penstock-portable").start())
+    return both

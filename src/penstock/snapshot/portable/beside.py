@@ -1,0 +1,38 @@
+"""A snapshot in both formats: beside the native one, at the same location, a portable one that goes when it goes.
+
+The query takes a native snapshot and goes on; whoever asked for the portable form writes it then, from what is stored.
+"""
+
+from __future__ import annotations
+
+from penstock.errors import LocationError
+from penstock.snapshot.catalog import portable_folder
+from penstock.snapshot.portable.export import write_portable
+from penstock.snapshot.portable.layout import MANIFEST
+from penstock.snapshot.subfolder import Subfolder
+from penstock.snapshot.verbs.opened import open_location_to_read
+
+
+def write_beside(location: str, snapshot: str) -> str:
+    """Write the portable form of a snapshot of this location; where it is.
+
+    Args:
+        snapshot: one that is not collected meanwhile.
+
+    Raises:
+        LocationError: there is no such snapshot, it is damaged, was deleted meanwhile, or the store fails. What was
+            written up to then means nothing, and is collected with the snapshot at the latest.
+        NotSupported: a table cannot be written as Parquet.
+    """
+    opened = open_location_to_read(location)
+    record = opened.record(snapshot)
+    folder = portable_folder(record.checkpoint)
+    target = Subfolder(opened.store, folder)
+    try:
+        if not target.exists(MANIFEST):
+            for path in opened.store.list(folder):  # of a try that was interrupted
+                opened.store.delete(path)
+            write_portable(opened, record, target)
+    except OSError as error:
+        raise LocationError(f"{target.root} cannot be written: {error}") from error
+    return target.root

@@ -1,0 +1,53 @@
+"""The large files of a portable snapshot, written by Spark's executors: one task for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from penstock import errors
+from penstock.errors import LocationError, PenstockError
+from penstock.snapshot.portable.jobs import Job, Run, Written
+from penstock.snapshot.store import Store
+from penstock.snapshot.stores import store_at
+from penstock.spark.shipping import ship
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def in_executors(spark: SparkSession) -> Run:
+    """Carries jobs out in a Spark application whose executors see both stores. A task that Spark repeats writes its
+    file anew, and the same job writes the same bytes."""
+
+    def run(jobs: Sequence[Job], source: Store, target: Store) -> list[Written]:
+        if not jobs:
+            return []
+        ship(spark, spark.sparkContext.defaultParallelism)
+        roots = source.root, target.root
+        try:
+            done = spark.sparkContext.parallelize(jobs, len(jobs)).map(lambda job: _written(job, *roots)).collect()
+        except Exception as error:
+            raise LocationError(f"the Spark job that writes {target.root} failed: {error}") from error
+        return [_unless_refused(one) for one in done]
+
+    return run
+
+
+def _written(job: Job, source: str, target: str) -> Written | tuple[str, str]:
+    """In an executor; a refusal travels as its class and text."""
+    try:
+        directory = store_at(target)
+        directory.delete(job.path)
+        return job.written(store_at(source), directory)
+    except PenstockError as error:
+        return type(error).__name__, str(error)
+    except OSError as error:
+        return LocationError.__name__, str(error)
+
+
+def _unless_refused(done: Written | tuple[str, str]) -> Written:
+    if isinstance(done, Written):
+        return done
+    name, text = done
+    raise getattr(errors, name)(text)
