@@ -16,6 +16,7 @@ from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import LogView, SnapshotRecord
 from penstock.snapshot.model import PlanManifest, QueryIdentity, SnapshotMetadata
 from penstock.snapshot.store import LocalStore, Store, checked_path
+from penstock.snapshot.store_access import StoreAccess
 
 WHAT = "checkpoint location"
 LISTED_AT_MOST = 20
@@ -112,26 +113,29 @@ def checked(metadata: SnapshotMetadata) -> SnapshotMetadata:
     return metadata
 
 
-def open_location_to_read(location: str) -> OpenedLocation:
+def open_location_to_read(location: str, access: StoreAccess | None = None) -> OpenedLocation:
     """The location of a query.
+
+    Args:
+        access: to an object store; None: as the environment says.
 
     Raises:
         LocationError: there is no such folder, or it is nobody's, somebody else's or Spark's; it cannot be read.
         CorruptSnapshot: ``query.json`` or the log is damaged.
     """
-    store = store_to_read(location)
+    store = store_to_read(location, access)
     return OpenedLocation(store.root, store, identity_at(store.root, store), read_log(store.root, store))
 
 
-def store_to_read(location: str) -> Store:
+def store_to_read(location: str, access: StoreAccess | None = None) -> Store:
     """As ``open_location_to_read``, without a look into any file."""
-    store, names = looked_at(WHAT, location)
+    store, names = looked_at(WHAT, location, access)
     if is_spark_checkpoint(names):
         raise LocationError(
             f"{WHAT} {store.root} is one of Spark's own Structured Streaming, which has no snapshots of Penstock; give "
             "the checkpointLocation of a query that Penstock runs"
         )
-    return existing_location(WHAT, location)
+    return existing_location(WHAT, location, access)
 
 
 def identity_at(path: str, store: Store) -> QueryIdentity:
