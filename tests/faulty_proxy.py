@@ -7,7 +7,8 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -59,12 +60,16 @@ class FaultyProxy:
         plan: asked for every request, on any thread.
         seen: all requests so far.
         slow_s: what ``SLOW`` costs.
+        most_at_once: requests that were under way together.
     """
 
     upstream: str
     plan: Plan = no_faults
     seen: list[Seen] = field(default_factory=list)
     slow_s: float = 0.2
+    most_at_once: int = 0
+    _under_way: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __enter__(self) -> FaultyProxy:
         proxy = self
@@ -87,6 +92,18 @@ class FaultyProxy:
     @property
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    @contextmanager
+    def _counted(self, seen: Seen) -> Iterator[None]:
+        with self._lock:
+            self.seen.append(seen)
+            self._under_way += 1
+            self.most_at_once = max(self.most_at_once, self._under_way)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._under_way -= 1
 
     def count(self, method: str, ends: str = "") -> int:
         return sum(one.method == method and one.path.endswith(ends) for one in self.seen)
@@ -112,7 +129,10 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
         parts = urlsplit(self.path)
         seen = Seen(self.command, parts.path, parts.query, "If-None-Match" in self.headers)
-        self.owner.seen.append(seen)
+        with self.owner._counted(seen):
+            self._treat(seen, body)
+
+    def _treat(self, seen: Seen, body: bytes) -> None:
         fault = self.owner.plan(seen)
         match fault:
             case Fault.UNAVAILABLE:

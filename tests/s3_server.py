@@ -17,6 +17,8 @@ from pathlib import Path
 from penstock.snapshot.store_access import StoreAccess
 
 START_TIMEOUT_S = 60
+PAGE = 100
+"""Objects in one answer of a listing."""
 KEY, SECRET = "an-access-key", "a-secret-that-nobody-may-see"
 
 
@@ -63,7 +65,7 @@ def moto() -> Iterator[S3Server]:
         [command, "-H", "127.0.0.1", "-p", str(port)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env={**os.environ, "MOTO_S3_DEFAULT_MAX_KEYS": "1000"},
+        env={**os.environ, "MOTO_S3_DEFAULT_MAX_KEYS": str(PAGE)},
     )
     try:
         _await(port, process)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import pickle
+import sys
 import threading
 from collections.abc import Callable
 
 import pytest
-from s3_server import SECRET, S3Server, client
+from s3_server import PAGE, SECRET, S3Server, client
 from store_kit import StoreContract, contend_in_processes, contend_in_threads
 
 from penstock.errors import LocationError
@@ -77,7 +78,7 @@ def test_an_upload_that_is_abandoned_leaves_nothing(s3: S3Server, store: S3Store
 
 
 def test_a_listing_has_many_pages(store: S3Store) -> None:
-    paths = sorted(f"data/{number}" for number in range(1100))
+    paths = sorted(f"data/{number}" for number in range(2 * PAGE + 10))
     pending = list(paths)
 
     def fill() -> None:
@@ -143,6 +144,22 @@ def test_a_server_that_is_not_there_is_named(
         open_location("s3://bucket/x", s3.access("http://127.0.0.1:9"))
     assert "\n" not in str(caught.value)
     assert SECRET not in str(caught.value) + caplog.text
+
+
+def test_without_the_extra_one_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("obstore", "obstore.store", "obstore.exceptions"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(LocationError, match=r"s3://bucket/x: object stores need obstore.*pip install 'penstock\[s3\]'"):
+        open_location("s3://bucket/x")
+
+
+@pytest.mark.parametrize(
+    "location", ["s3://key:hush@bucket/x", "s3:///x", "s3:bucket", "s3://bucket/a/../b", "s3://bucket/x?versionId=1"]
+)
+def test_what_is_no_location_is_said_to_be_none(location: str) -> None:
+    with pytest.raises(LocationError) as caught:
+        store_at(location)
+    assert "hush" not in str(caught.value)
 
 
 @pytest.mark.parametrize("show", [repr, str, lambda store: repr(vars(store)), lambda store: str(pickle.dumps(store))])

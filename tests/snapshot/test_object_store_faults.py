@@ -82,8 +82,11 @@ def test_an_answer_that_takes_too_long_is_no_answer(
     assert store.read("log/1") == b"mine"
 
 
-def test_a_conflict_of_which_nobody_has_the_object_is_no_no(proxy: FaultyProxy, store: S3Store) -> None:
+def test_a_conflict_of_which_nobody_has_the_object_is_no_no(
+    proxy: FaultyProxy, store: S3Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Else all of several drivers would take another one for the owner."""
+    monkeypatch.setattr(object_store, "CREATE_PAUSES_S", (0.0, 0.01))
     proxy.plan = always("PUT", Fault.CONFLICT)
     with pytest.raises(OSError, match=r"not known whether"):
         store.create_if_absent("log/1", b"mine")
@@ -112,7 +115,7 @@ def test_contenders_behind_faults_never_win_both(s3: S3Server, proxy: FaultyProx
     def opened() -> S3Store:
         return _Patient(location, s3.access(proxy.endpoint))
 
-    contend_in_threads(opened, 4, 8)
+    contend_in_threads(opened, 3, 6)
 
 
 class _Patient(S3Store):

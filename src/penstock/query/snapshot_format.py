@@ -27,7 +27,7 @@ def parse_format(text: str) -> SnapshotFormat:
         raise ConfigError(f"format={text!r}: choose native or portable") from None
 
 
-def in_both(location: str, access: StoreAccess | None, metadata: SnapshotMetadata) -> SnapshotMetadata:
+def in_both(location: str, metadata: SnapshotMetadata, access: StoreAccess | None = None) -> SnapshotMetadata:
     """The snapshot itself, once its portable form is there, too.
 
     Raises:
@@ -41,7 +41,7 @@ def in_both(location: str, access: StoreAccess | None, metadata: SnapshotMetadat
 
 
 def then_in_both(
-    location: str, access: StoreAccess | None, native: Future[SnapshotMetadata]
+    location: str, native: Future[SnapshotMetadata], access: StoreAccess | None = None
 ) -> Future[SnapshotMetadata]:
     """As ``in_both`` for a snapshot that is being taken: on a thread of its own, for no service thread may wait."""
     both: Future[SnapshotMetadata] = Future()
@@ -49,7 +49,7 @@ def then_in_both(
 
     def write() -> None:
         try:
-            both.set_result(in_both(location, access, native.result()))
+            both.set_result(in_both(location, native.result(), access))
         except Exception as error:  # noqa: BLE001 - whoever waits for it is told
             both.set_exception(error)
 

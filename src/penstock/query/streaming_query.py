@@ -353,10 +353,10 @@ class StreamingQuery:
         try:
             if not wait:
                 future = self._execution.begin_snapshot(label or "", chosen, timeout, note or "")
-                return then_in_both(self._location, self._access, future) if portable else future
+                return then_in_both(self._location, future, self._access) if portable else future
             with interruptible():
                 metadata = self._execution.request_snapshot(label or "", chosen, timeout, note=note or "")
-                return in_both(self._location, self._access, metadata) if portable else metadata
+                return in_both(self._location, metadata, self._access) if portable else metadata
         except QueryFailed as error:
             raise CheckpointFailed(f"no snapshot was taken: {error}") from error
 

@@ -36,10 +36,14 @@ def checked_path(path: str) -> str:
     Raises:
         ValueError: absolute, empty, or leading out of the store.
     """
-    parts = path.split("/")
-    if any(part in ("", ".", "..") for part in parts) or "\\" in path or "\0" in path:
+    if not is_clean(path):
         raise ValueError(f"{path!r} is not a clean relative path")
     return path
+
+
+def is_clean(path: str) -> bool:
+    """Whether ``checked_path`` takes it."""
+    return not (any(part in ("", ".", "..") for part in path.split("/")) or "\\" in path or "\0" in path)
 
 
 class DataFile(ABC):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import msgspec
@@ -50,6 +51,7 @@ _TEXTS = {
     "s3.sessionToken": "session_token",
 }
 _FLAGS = {"s3.allowHttp": "allow_http", "s3.pathStyle": "path_style"}
+_URL = re.compile(r"^https?://[^/\s]+")
 ACCESS_OPTIONS = tuple(sorted([*_TEXTS, *_FLAGS]))
 
 
@@ -65,7 +67,7 @@ def parse_access(texts: Mapping[str, str]) -> StoreAccess:
         texts: options by name without prefix, in any case; the others are passed over.
 
     Raises:
-        ConfigError: an unknown name, half a key, or a flag that is none.
+        ConfigError: an unknown name, half a key, a flag or an endpoint that is none.
     """
     by_lower = {name.lower(): name for name in ACCESS_OPTIONS}
     said: dict[str, str | bool] = {}
@@ -81,6 +83,11 @@ def parse_access(texts: Mapping[str, str]) -> StoreAccess:
         elif str(text).strip():
             said[_TEXTS[known]] = str(text).strip()
     access = msgspec.convert(said, StoreAccess)
+    if access.endpoint is not None and ("@" in access.endpoint or not _URL.match(access.endpoint)):
+        raise ConfigError(
+            f"option {CONF_PREFIX}s3.endpoint is no https://host:port (or http:, with s3.allowHttp); keys do not belong "
+            "into it"
+        )
     if (access.access_key is None) != (access.secret_key is None):
         raise ConfigError(
             f"options {CONF_PREFIX}s3.accessKey and {CONF_PREFIX}s3.secretKey belong together: give both, or none and "

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -15,7 +14,7 @@ from penstock.snapshot.location import existing_location, is_spark_checkpoint, l
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import LogView, SnapshotRecord
 from penstock.snapshot.model import PlanManifest, QueryIdentity, SnapshotMetadata
-from penstock.snapshot.store import LocalStore, Store, checked_path
+from penstock.snapshot.store import Store, is_clean
 from penstock.snapshot.store_access import StoreAccess
 
 WHAT = "checkpoint location"
@@ -148,14 +147,12 @@ def read_log(path: str, store: Store) -> LogView:
     return _named(path, lambda: SnapshotLog(store).refresh())
 
 
-def file_size(store: Store, path: str) -> int:
-    """0 for a file that is not there, or has a name that no file of a location has."""
+def file_sizes(opened: OpenedLocation, paths: Iterable[str]) -> dict[str, int]:
+    """By path, of those that are there; a name that no file of a location has is none's. Raises LocationError."""
     try:
-        if isinstance(store, LocalStore):  # a listing asks for tens of thousands: three times as quick as ``size``
-            return os.stat(f"{store.root}/{checked_path(path)}").st_size
-        return store.size(path) or 0
-    except (OSError, ValueError):
-        return 0
+        return opened.store.sizes([path for path in paths if is_clean(path)])
+    except OSError as error:
+        raise LocationError(f"{opened.path} cannot be read: {error}; check its permissions") from error
 
 
 def plan_of_snapshot(metadata: SnapshotMetadata, identity: QueryIdentity) -> PlanManifest:
