@@ -16,19 +16,22 @@ from faulty_proxy import Fault, FaultyProxy, Seen
 from process_launcher import ProcessLauncher
 from running import EXECUTIONS, FAST, Running, finish
 from s3_server import SECRET, S3Server
+from thread_launcher import ThreadLauncher
 from tiny import Numbers, assert_exact, tiny_graph
 
 from penstock.config import Options
 from penstock.errors import LocationError, NotSupported, PenstockError
 from penstock.graph.model import JobGraph
 from penstock.protocol.elements import Alignment
+from penstock.runtime import slot
 from penstock.runtime.execution import QueryExecution
-from penstock.runtime.launching import SlotTask
+from penstock.runtime.launching import SlotLauncher, SlotTask
 from penstock.runtime.messages import Deploy
 from penstock.runtime.view import EpochProgress
 from penstock.snapshot import object_store
 from penstock.snapshot.fork import Origin
 from penstock.snapshot.object_store import S3Store
+from penstock.snapshot.store import Store
 from penstock.snapshot.store_access import StoreAccess
 from penstock.snapshot.verbs.verifying import verify_location
 
@@ -45,9 +48,10 @@ def run_at(
     location: str,
     access: StoreAccess,
     graph: JobGraph,
-    launcher: ProcessLauncher,
+    launcher: SlotLauncher,
     alignment: Alignment = Alignment.UNALIGNED,
     origin: Origin | None = None,
+    **options: int,
 ) -> Running:
     """With all its rights given as options: the slots' environment has none."""
     progress: list[EpochProgress] = []
@@ -57,7 +61,7 @@ def run_at(
         name="tiny",
         run_id=str(uuid.uuid4()),
         location=location,
-        options=Options(checkpoint_alignment=alignment, **FAST),
+        options=Options(checkpoint_alignment=alignment, **{**FAST, **options}),
         launcher=launcher,
         origin=origin,
         access=access,
@@ -195,6 +199,20 @@ def test_keys_travel_over_the_control_link_alone(
     assert SECRET.encode() not in CloudPickleSerializer().dumps(task)
     assert SECRET not in repr(task)
     assert SECRET not in repr(Deploy(0, [], [], 0, s3.access()))
+
+
+def test_a_slot_that_cannot_open_the_store_says_why(
+    tmp_path: Path, s3: S3Server, launcher: ProcessLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(location: str, access: StoreAccess | None) -> Store:
+        raise LocationError(f"{location}: pip install 'penstock[s3]'")
+
+    monkeypatch.setattr(slot, "store_at", refuse)
+    threads = ThreadLauncher()
+    graph = tiny_graph(tmp_path / "out", 1, Numbers(10))
+    query = run_at(s3.location(), s3.access(), graph, threads, restart_attempts=1)
+    assert query.execution.await_termination(30)
+    assert "pip install 'penstock[s3]'" in str(query.execution.error)
 
 
 def test_wrong_keys_are_an_error_before_anything_runs(

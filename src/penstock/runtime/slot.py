@@ -372,7 +372,11 @@ class Slot:
     def _from_driver(self, message: Message) -> None:
         decoded = read_from_driver(message)
         if isinstance(decoded, Deploy):
-            self._become(decoded)
+            try:
+                self._become(decoded)
+            except PenstockError as problem:  # the location's store: raised here, it would only end the link
+                self._crashed(problem)
+                return
         if isinstance(decoded, Deploy | Stop):
             self._events.put(decoded)
         else:

@@ -85,8 +85,8 @@ def parse_access(texts: Mapping[str, str]) -> StoreAccess:
     access = msgspec.convert(said, StoreAccess)
     if access.endpoint is not None and ("@" in access.endpoint or not _URL.match(access.endpoint)):
         raise ConfigError(
-            f"option {CONF_PREFIX}s3.endpoint is no https://host:port (or http:, with s3.allowHttp); keys do not belong "
-            "into it"
+            f"option {CONF_PREFIX}s3.endpoint is no https://host:port (or http:, with s3.allowHttp); keys do not "
+            "belong into it"
         )
     if (access.access_key is None) != (access.secret_key is None):
         raise ConfigError(
