@@ -37,6 +37,9 @@ from penstock.snapshot.verbs.verifying import verify_location
 
 pytestmark = pytest.mark.cluster
 
+RUNS = int(os.environ.get("PENSTOCK_S3_RUNS", "1"))
+"""Of the test with random faults: ``PENSTOCK_S3_RUNS=50`` is a campaign."""
+
 
 @pytest.fixture
 def proxy(s3: S3Server) -> Iterator[FaultyProxy]:
@@ -102,6 +105,7 @@ def test_killed_and_started_again_the_result_is_exact(
 
 
 @pytest.mark.parametrize("repeats", [True, False], ids=["repeating", "not repeating"])
+@pytest.mark.parametrize("_run", range(RUNS))
 def test_behind_faults_the_result_is_exact(
     tmp_path: Path,
     s3: S3Server,
@@ -109,9 +113,10 @@ def test_behind_faults_the_result_is_exact(
     launcher: ProcessLauncher,
     monkeypatch: pytest.MonkeyPatch,
     repeats: bool,
+    _run: int,
 ) -> None:
-    """Every sixth request fails somehow. Where the driver repeats none, checkpoints fail, Generations and drivers end;
-    nothing is lost or doubled."""
+    """Every sixth request fails somehow, and slots are killed. Where the driver repeats none, checkpoints fail,
+    Generations and drivers end; nothing is lost or doubled."""
     if not repeats:
         for name, value in (("RETRIES", 0), ("LISTINGS", 1), ("CREATE_PAUSES_S", (0.0,))):
             monkeypatch.setattr(object_store, name, value)
@@ -137,9 +142,12 @@ def test_behind_faults_the_result_is_exact(
         assert time.monotonic() < deadline, "no end"
         try:
             query = run_at(location, s3.access(proxy.endpoint), graph, launcher)
+            view = query.until_running(query.view.generation)
+            time.sleep(chance.uniform(0, 0.5))
+            os.kill(view.slots[chance.randrange(2)].pid, signal.SIGKILL)
             finish(query, tmp_path / "out", total)
             break
-        except (PenstockError, OSError, AssertionError) as error:  # this driver has ended; the next one goes on
+        except (PenstockError, ProcessLookupError, AssertionError) as error:  # the next driver goes on
             print("ended:", error)
             for execution in EXECUTIONS:
                 execution.stop()

@@ -9,12 +9,14 @@ import pytest
 from store_kit import StoreContract, contend_in_processes, contend_in_threads
 
 from penstock.snapshot.store import Effect, LocalStore, MemoryStore, Store
+from penstock.snapshot.subfolder import Subfolder
 
 
 class TestEveryStore(StoreContract):
-    @pytest.fixture(params=["local", "memory"])
+    @pytest.fixture(params=["local", "memory", "part of local", "part of memory"])
     def store(self, request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-        return LocalStore(tmp_path) if request.param == "local" else MemoryStore()
+        store = LocalStore(tmp_path) if "local" in request.param else MemoryStore()
+        return Subfolder(store, "portable/chk-1") if "part" in request.param else store
 
 
 def test_of_many_threads_exactly_one_creates(tmp_path: Path) -> None:

@@ -227,12 +227,15 @@ class S3Store(Store):
 
     def _repeated(self, path: str, look: Callable[[], _T]) -> _T:
         """The library repeats requests, but no listing of which the answer breaks off."""
+        deadline_s = time.monotonic() + RETRY_FOR_S
         for left in reversed(range(LISTINGS)):
             try:
                 with self._named(path):
                     return look()
+            except PermissionError:
+                raise
             except OSError:
-                if not left:
+                if not left or time.monotonic() > deadline_s:
                     raise
         raise AssertionError("unreachable")
 
