@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+from s3_server import S3Server, moto
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,3 +78,10 @@ def spark_conf(spark: SparkSession) -> Iterator[Callable[[str, str], None]]:
 def checkpoint(tmp_path: Path) -> Path:
     """A checkpoint location that does not exist yet."""
     return tmp_path / "checkpoint"
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    """An S3 server with an empty bucket, one per run."""
+    with moto() as server:
+        yield server

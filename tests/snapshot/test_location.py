@@ -72,8 +72,9 @@ def test_somebody_elses_files_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_other_schemes_and_nothing_are_refused() -> None:
-    with pytest.raises(LocationError, match="s3a is not supported yet"):
-        open_location("s3a://bucket/x")
+    for scheme in ("gs", "abfs", "hdfs", "wasbs"):
+        with pytest.raises(LocationError, match=rf"there is no store for {scheme}; give.*s3://bucket/prefix"):
+            open_location(f"{scheme}://bucket/x")
     with pytest.raises(LocationError, match="empty"):
         open_location("")
 

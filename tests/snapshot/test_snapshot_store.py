@@ -3,90 +3,30 @@
 from __future__ import annotations
 
 import os
-import threading
 from pathlib import Path
 
 import pytest
+from store_kit import StoreContract, contend_in_processes, contend_in_threads
 
 from penstock.snapshot.store import Effect, LocalStore, MemoryStore, Store
+from penstock.snapshot.subfolder import Subfolder
 
 
-@pytest.fixture(params=["local", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return LocalStore(tmp_path) if request.param == "local" else MemoryStore()
-
-
-def test_a_file_is_created_once_whole_and_read_back(store: Store) -> None:
-    assert store.create_if_absent("log/1.json", b"first")
-    assert not store.create_if_absent("log/1.json", b"second")
-    assert store.read("log/1.json") == b"first"
-    assert store.read_range("log/1.json", 1, 2) == b"ir"
-    assert store.read_range("log/1.json", 3, 99) == b"st"
-    assert store.size("log/1.json") == 5
-    assert store.exists("log/1.json")
-
-
-def test_what_is_absent_is_said_to_be(store: Store) -> None:
-    assert store.size("data/x") is None
-    assert not store.exists("data/x")
-    assert store.list("data") == []
-    store.delete("data/x")
-    for read in (lambda: store.read("data/x"), lambda: store.read_range("data/x", 0, 1)):
-        with pytest.raises(FileNotFoundError):
-            read()
-
-
-def test_a_data_file_is_exclusive_and_abandoning_removes_it(store: Store) -> None:
-    file = store.create("data/1-1-0.arrows")
-    file.write(b"abc")
-    file.write(b"def")
-    file.close()
-    assert store.read("data/1-1-0.arrows") == b"abcdef"
-    with pytest.raises(FileExistsError):
-        store.create("data/1-1-0.arrows")
-    file.abandon()
-    assert store.exists("data/1-1-0.arrows"), "a closed file stays"
-    other = store.create("data/1-2-0.arrows")
-    other.write(b"x")
-    other.abandon()
-    assert not store.exists("data/1-2-0.arrows")
-
-
-def test_listing_is_sorted_and_recursive(store: Store) -> None:
-    for path in ("snapshots/chk-2/metadata.json", "snapshots/chk-10/metadata.json", "data/1"):
-        store.create_if_absent(path, b"")
-    assert store.list("snapshots") == ["snapshots/chk-10/metadata.json", "snapshots/chk-2/metadata.json"]
-    store.delete("snapshots/chk-2/metadata.json")
-    assert store.list("snapshots") == ["snapshots/chk-10/metadata.json"]
-
-
-@pytest.mark.parametrize("path", ["/etc/passwd", "../x", "data/../../x", "data//x", "", "./x", "a\\b", "a\0b"])
-def test_paths_cannot_leave_the_store(store: Store, path: str) -> None:
-    for call in (store.read, store.size, store.delete, store.list, store.create):
-        with pytest.raises(ValueError, match="clean relative path"):
-            call(path)
-    with pytest.raises(ValueError, match="clean relative path"):
-        store.create_if_absent(path, b"")
+class TestEveryStore(StoreContract):
+    @pytest.fixture(params=["local", "memory", "part of local", "part of memory"])
+    def store(self, request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+        store = LocalStore(tmp_path) if "local" in request.param else MemoryStore()
+        return Subfolder(store, "portable/chk-1") if "part" in request.param else store
 
 
 def test_of_many_threads_exactly_one_creates(tmp_path: Path) -> None:
-    wins: list[int] = []
-    start = threading.Barrier(8)
-
-    def contend(number: int) -> None:
-        store = LocalStore(tmp_path)
-        start.wait()
-        for seq in range(20):
-            if store.create_if_absent(f"log/{seq}", b"%d" % number):
-                wins.append(seq)
-
-    threads = [threading.Thread(target=contend, args=(n,)) for n in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(wins) == list(range(20))
+    contend_in_threads(lambda: LocalStore(tmp_path), 8, 20)
     assert sorted(os.listdir(tmp_path / "log")) == sorted(str(n) for n in range(20)), "no temporary file is left"
+
+
+def test_of_processes_exactly_one_creates(tmp_path: Path) -> None:
+    first, second = contend_in_processes(str(tmp_path), 2, 100, {})
+    assert sorted(first + second) == list(range(100))
 
 
 def test_the_name_appears_only_after_the_bytes_are_durable_and_the_folder_is_synced_after(

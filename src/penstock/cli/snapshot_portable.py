@@ -78,14 +78,14 @@ def convert(
     as_json: AsJson = False,
 ) -> None:
     """Make a checkpoint location from a portable snapshot; a query started there goes on from it."""
-    from penstock.connectors.local_files import local_path
     from penstock.snapshot.portable.convert import convert_snapshot
+    from penstock.snapshot.stores import location_text
 
     with reported() as console:
-        target = Path(local_path(location))
+        target = location_text(location)
         metadata = convert_snapshot(directory.absolute(), target)
         if as_json:
-            emit({"snapshot": metadata.id, "origin": metadata.query_id, "location": str(target)})
+            emit({"snapshot": metadata.id, "origin": metadata.query_id, "location": target})
         else:
             console.print(
                 f"{location} begins with {metadata.id} of query {metadata.query_id}", highlight=False, soft_wrap=True

@@ -63,6 +63,8 @@ class Source(ABC):
 
     runs_spark_jobs: bool = False
     """``discover`` runs Spark jobs: the query needs a free slot besides its own."""
+    keeps_files: bool = False
+    """It keeps files at the checkpoint location, which must be a folder then."""
 
     def open(self, location: str, operator_id: str) -> None:  # noqa: B027
         """Called once on the driver, before anything else. A source may keep files below ``<location>/lane/<id>``."""
@@ -263,6 +265,9 @@ class SinkCommitter(ABC):
 
 class Sink(ABC):
     """Factory of writers and the committer."""
+
+    keeps_files: bool = False
+    """It stages rows in the directory of ``stage_in``: the checkpoint location must be a folder then."""
 
     def stage_in(self, directory: str) -> None:  # noqa: B027
         """Called on the driver before anything is created: a directory of this sink alone, below the checkpoint

@@ -54,6 +54,7 @@ class SparkFilesSource(Source):
     """
 
     runs_spark_jobs = True
+    keeps_files = True
 
     def __init__(
         self,

@@ -52,6 +52,7 @@ class SparkLaneSource(Source):
     """
 
     runs_spark_jobs = True
+    keeps_files = True
 
     def __init__(self, name: str, lane: Lane, schema: pa.Schema, time_zone: str) -> None:
         self.schema = schema

@@ -71,6 +71,8 @@ class StagingSink(Sink):
         NotSupported: a column's type has no form in Parquet.
     """
 
+    keeps_files = True
+
     def __init__(self, schema: pa.Schema) -> None:
         for field in schema:
             _check_type(field.name, field.type, self.describe())

@@ -6,13 +6,13 @@ process is not known here: whoever starts later takes the location over, and the
 
 from __future__ import annotations
 
-import os
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError, LocationError
 from penstock.logs import get_logger
+from penstock.snapshot.stores import place_of
 
 if TYPE_CHECKING:
     from penstock.query.streaming_query import StreamingQuery
@@ -47,7 +47,7 @@ class ActiveQueries:
             ConfigError: another active query of the session has the name.
             LocationError: the location is in use and ``stop_older`` is false, or another start came in between.
         """
-        place = Place(session, name, os.path.realpath(location))
+        place = Place(session, name, place_of(location))
         with self._lock:
             older = self._at(place.location)
             self._refuse_name(place, older)

@@ -14,6 +14,8 @@ from penstock.query.start import OutputRequest, QueryRequest, start_query
 from penstock.query.streaming_query import StreamingQuery
 from penstock.query.triggers import Trigger
 from penstock.query.writer import DataStreamWriter
+from penstock.snapshot.store_access import is_access_option
+from penstock.snapshot.stores import place_of
 
 _T = TypeVar("_T")
 INTERVAL = "checkpoint.interval"
@@ -68,7 +70,7 @@ def combined(requests: Sequence[QueryRequest]) -> QueryRequest:
     options[INTERVAL] = _agreed(INTERVAL, intervals, lambda text: duration_ms(INTERVAL, text))
     return QueryRequest(
         names[0] if names else None,
-        _agreed("checkpointLocation", [request.checkpoint_location for request in requests], _path),
+        _agreed("checkpointLocation", [request.checkpoint_location for request in requests], _place),
         {name: value for name, value in options.items() if value is not None},
         _agreed("trigger", triggers) or Trigger(),
         _agreed("startFrom", [request.start_from for request in requests]),
@@ -82,11 +84,20 @@ def _agreed(what: str, said: Sequence[_T | None], normal: Callable[[_T], object]
     for output, value in values[1:]:
         first, other = values[0]
         if normal(value) != normal(other):
+            if is_access_option(what):  # it may be a key
+                raise ConfigError(f"outputs {first} and {output} of one query disagree about {what}; say it once")
             raise ConfigError(
                 f"the outputs of one query disagree about {what}: output {first} says {other}, output {output} says "
                 f"{value}; say it once, or the same"
             )
     return values[0][1] if values else None
+
+
+def _place(location: str) -> str:
+    try:
+        return place_of(location)
+    except PenstockError:
+        return location  # refused later, by name
 
 
 def _path(location: str) -> str:

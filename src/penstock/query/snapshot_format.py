@@ -9,6 +9,7 @@ from penstock.errors import CheckpointFailed, ConfigError, PenstockError
 from penstock.logs import daemon_thread
 from penstock.snapshot.model import SnapshotMetadata
 from penstock.snapshot.portable.beside import write_beside
+from penstock.snapshot.store_access import StoreAccess
 
 
 class SnapshotFormat(Enum):
@@ -26,27 +27,29 @@ def parse_format(text: str) -> SnapshotFormat:
         raise ConfigError(f"format={text!r}: choose native or portable") from None
 
 
-def in_both(location: str, metadata: SnapshotMetadata) -> SnapshotMetadata:
+def in_both(location: str, metadata: SnapshotMetadata, access: StoreAccess | None = None) -> SnapshotMetadata:
     """The snapshot itself, once its portable form is there, too.
 
     Raises:
         CheckpointFailed: it cannot be written. The native one stays.
     """
     try:
-        write_beside(location, metadata.id)
+        write_beside(location, metadata.id, access)
     except PenstockError as error:
         raise CheckpointFailed(f"{metadata.id} was taken, but its portable form was not written: {error}") from error
     return metadata
 
 
-def then_in_both(location: str, native: Future[SnapshotMetadata]) -> Future[SnapshotMetadata]:
+def then_in_both(
+    location: str, native: Future[SnapshotMetadata], access: StoreAccess | None = None
+) -> Future[SnapshotMetadata]:
     """As ``in_both`` for a snapshot that is being taken: on a thread of its own, for no service thread may wait."""
     both: Future[SnapshotMetadata] = Future()
     both.set_running_or_notify_cancel()
 
     def write() -> None:
         try:
-            both.set_result(in_both(location, native.result()))
+            both.set_result(in_both(location, native.result(), access))
         except Exception as error:  # noqa: BLE001 - whoever waits for it is told
             both.set_exception(error)
 

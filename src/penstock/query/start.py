@@ -8,12 +8,10 @@ import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.config import CONF_PREFIX, parse_options
-from penstock.connectors.local_files import local_path
 from penstock.errors import ConfigError, LocationError, PenstockError
 from penstock.frontend.compiler import CompiledPlan, compile_outputs, sink_id
 from penstock.frontend.static_join import read_static_sides
@@ -27,7 +25,8 @@ from penstock.query.streams import TERMINATIONS
 from penstock.query.triggers import Trigger
 from penstock.snapshot.fork import check_beforehand
 from penstock.snapshot.location import last_parallelism
-from penstock.snapshot.stores import store_at
+from penstock.snapshot.store_access import StoreAccess, is_access_option, parse_access
+from penstock.snapshot.stores import below, location_text, store_at
 from penstock.spark.current_session import session_key
 from penstock.spark.launcher import SparkLauncher
 from penstock.spark.listener_bus import ListenerBus
@@ -62,22 +61,24 @@ def start_query(outputs: Sequence[OutputRequest], request: QueryRequest) -> Stre
     plan = compile_outputs([(output.df, output.sink.output_mode) for output in outputs])
     spark = outputs[0].df.sparkSession
     interval = {} if request.trigger.interval is None else {"checkpoint.interval": request.trigger.interval}
-    options = parse_options({**session_options(spark), **request.engine_options, **interval})
+    said = {**session_options(spark), **request.engine_options, **interval}
+    access = parse_access(said)
+    options = parse_options({name: text for name, text in said.items() if not is_access_option(name)})
     see_to_workers_python(spark)
     chosen = _choose_sinks(outputs, plan)
     undo = ExitStack()
     try:
-        start_from = parse_start(request.start_from, request.start_mode, request.checkpoint_location)
+        start_from = parse_start(request.start_from, request.start_mode, request.checkpoint_location, access)
         location = start_from.claimed or _checkpoint_location(spark, outputs, request, undo)
         if start_from.origin is not None:
             refuse_own_place(start_from.origin, location)
-            check_beforehand(start_from.origin, location)
+            check_beforehand(start_from.origin, location, access)
         place = _take_place(spark, request.name, location, undo)
         launcher = SparkLauncher(spark)
         parallelism = (
             options.parallelism
-            or _stored_parallelism(location)
-            or (start_from.origin and _stored_parallelism(start_from.origin.location))
+            or _stored_parallelism(location, access)
+            or (start_from.origin and _stored_parallelism(start_from.origin.location, access))
             or launcher.default_parallelism(options.max_parallelism)
         )
         if parallelism > options.max_parallelism:
@@ -100,6 +101,7 @@ def start_query(outputs: Sequence[OutputRequest], request: QueryRequest) -> Stre
             bus=ListenerBus(spark),
             until_available=request.trigger.until_available,
             origin=start_from.origin,
+            access=access,
             on_commit=lambda: _committed(chosen),
             on_end=lambda error: _ended(place, undo, error),
         )
@@ -150,10 +152,10 @@ def _checkpoint_location(
         LocationError: none was given and a sink keeps its rows.
     """
     if request.checkpoint_location:
-        return local_path(request.checkpoint_location)
+        return location_text(request.checkpoint_location)
     base = spark.conf.get(LOCATION_CONF, None)
     if base:
-        return str(Path(local_path(base)) / (request.name or str(uuid.uuid4())))
+        return below(base, request.name or str(uuid.uuid4()))
     if all(output.sink.temporary for output in outputs):
         directory = tempfile.mkdtemp(prefix="penstock-checkpoint-")
         undo.callback(shutil.rmtree, directory, ignore_errors=True)
@@ -164,10 +166,10 @@ def _checkpoint_location(
     )
 
 
-def _stored_parallelism(location: str) -> int | None:
+def _stored_parallelism(location: str, access: StoreAccess) -> int | None:
     """What the query last had here: a restart that does not say otherwise takes the same."""
     try:
-        return last_parallelism(store_at(location))
+        return last_parallelism(store_at(location, access))
     except OSError:
         return None  # nothing there; or whoever opens it says what is wrong
 

@@ -6,14 +6,14 @@ query that is there, where it is, and only if it is there: a mistyped location i
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from enum import Enum
 
-from penstock.connectors.local_files import local_path
 from penstock.errors import ConfigError, LocationError
 from penstock.snapshot.catalog import snapshot_id
 from penstock.snapshot.fork import OPTION, Origin, choose, view_of
+from penstock.snapshot.store_access import StoreAccess
+from penstock.snapshot.stores import location_text, same_place
 
 MODE_OPTION = "startMode"
 
@@ -40,20 +40,23 @@ class StartFrom:
 
 def refuse_own_place(origin: Origin, location: str) -> None:
     """Raise ConfigError if a fork is to be made where its origin is."""
-    if _same(origin.location, location):
+    if same_place(origin.location, location):
         raise ConfigError(
             f"{OPTION} {origin} is the checkpointLocation itself: a fork needs one of its own; leave {OPTION} out "
             f"to go on with the query there, or say {MODE_OPTION}=claim"
         )
 
 
-def parse_start(start_from: str | None, start_mode: str | None, checkpoint_location: str | None) -> StartFrom:
+def parse_start(
+    start_from: str | None, start_mode: str | None, checkpoint_location: str | None, access: StoreAccess | None = None
+) -> StartFrom:
     """What the two options say.
 
     Args:
         start_from: ``<location>[#<snapshot>]``, the snapshot by id or label.
         start_mode: ``fork``, the default, or ``claim``.
         checkpoint_location: as the user gave it.
+        access: to an object store.
 
     Raises:
         ConfigError: an unknown mode, a mode without a location, or one that does not go with ``checkpointLocation``.
@@ -67,10 +70,10 @@ def parse_start(start_from: str | None, start_mode: str | None, checkpoint_locat
     place, _, snapshot = start_from.rpartition("#") if "#" in start_from else (start_from, "", "")
     if not place:
         raise ConfigError(f"option {OPTION}={start_from!r}: write <location> or <location>#<snapshot>")
-    origin = Origin(local_path(place), snapshot)
+    origin = Origin(location_text(place), snapshot, access)
     if mode is StartMode.FORK:
         return StartFrom(origin)
-    if checkpoint_location is not None and not _same(origin.location, checkpoint_location):
+    if checkpoint_location is not None and not same_place(origin.location, checkpoint_location):
         raise ConfigError(
             f"{MODE_OPTION}=claim goes on with the query at {origin.location}, where it is: leave checkpointLocation "
             f"({checkpoint_location}) out; or say {MODE_OPTION}=fork for a query of its own there"
@@ -84,10 +87,6 @@ def _mode(text: str | None) -> StartMode:
         return StartMode((text or "fork").strip().lower())
     except ValueError:
         raise ConfigError(f"option {MODE_OPTION}={text!r}: choose fork or claim") from None
-
-
-def _same(one: str, other: str) -> bool:
-    return os.path.realpath(one) == os.path.realpath(local_path(other))
 
 
 def _check_claim(origin: Origin) -> None:

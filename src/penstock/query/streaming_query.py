@@ -28,6 +28,7 @@ from penstock.runtime.launching import SlotLauncher
 from penstock.runtime.view import EpochProgress, ExecutionState, ExecutionView
 from penstock.snapshot.fork import Origin
 from penstock.snapshot.model import SnapshotMetadata
+from penstock.snapshot.store_access import StoreAccess
 
 PROGRESS_FOLLOWS_S = 5.0
 """How long ``processAllAvailable`` waits for the progress of what was committed, which follows on another thread."""
@@ -66,12 +67,14 @@ class StreamingQuery:
         bus: EventBus,
         until_available: bool = False,
         origin: Origin | None = None,
+        access: StoreAccess | None = None,
         on_commit: Callable[[], None] = lambda: None,
         on_end: Callable[[PenstockError | None], None] = lambda error: None,
     ) -> None:
         self._graph = graph
         self._name = name
         self._location = location
+        self._access = access
         self._run_id = str(uuid.uuid4())
         self._history = ProgressHistory()
         self._events = QueryEvents(bus, self._run_id)
@@ -89,6 +92,7 @@ class StreamingQuery:
             launcher=launcher,
             until_available=until_available,
             origin=origin,
+            access=access,
             on_progress=self._progressed,
             on_end=self._finished,
         )
@@ -349,10 +353,10 @@ class StreamingQuery:
         try:
             if not wait:
                 future = self._execution.begin_snapshot(label or "", chosen, timeout, note or "")
-                return then_in_both(self._location, future) if portable else future
+                return then_in_both(self._location, future, self._access) if portable else future
             with interruptible():
                 metadata = self._execution.request_snapshot(label or "", chosen, timeout, note=note or "")
-                return in_both(self._location, metadata) if portable else metadata
+                return in_both(self._location, metadata, self._access) if portable else metadata
         except QueryFailed as error:
             raise CheckpointFailed(f"no snapshot was taken: {error}") from error
 

@@ -31,6 +31,7 @@ from penstock.runtime.secret import Secret
 from penstock.runtime.transport import IoLoop
 from penstock.snapshot import work as w
 from penstock.snapshot.log_entries import Forked
+from penstock.snapshot.store_access import StoreAccess
 
 REGISTER_TIMEOUT_S = 30.0
 """All slots are there by then, or the Generation is cancelled: a gang is started as a whole or not at all."""
@@ -45,7 +46,7 @@ JOB_GRACE_S = 0.5
 @dataclass(frozen=True)
 class AttemptPlan:
     """What is the same for all Generations of a query. ``until_available``: see ``QueryExecution``. ``forked``: how the
-    log of a fork begins."""
+    log of a fork begins. ``access``: to the location; it holds secrets and goes nowhere but over control links."""
 
     query_id: str
     name: str
@@ -54,6 +55,7 @@ class AttemptPlan:
     location: str
     until_available: bool = False
     forked: Forked | None = None
+    access: StoreAccess | None = None
 
 
 class Attempt:
@@ -94,6 +96,7 @@ class Attempt:
         ports = plan.options.driver_ports
         self._server = ControlServer(loop, address.bind, secret, ready.generation, self._parallelism, on_event, ports)
         self._address = f"{address.host}:{self._server.port}"
+        self._access = plan.access
         task = SlotTask(
             plan.query_id,
             plan.name,
@@ -130,9 +133,9 @@ class Attempt:
         self._seats = seats_of([self.registered[seat].remembers for seat in range(self._parallelism)])
         self.registered = {slot: self.registered[seat] for slot, seat in enumerate(self._seats)}
         self._heard_s = {slot: self._heard_s[seat] for slot, seat in enumerate(self._seats)}
-        peers = peers_of(self.registered)
+        peers, access = peers_of(self.registered), self._access
         for slot in range(self._parallelism):
-            self.send(slot, Deploy(slot, peers, self._ready.slots[slot], self._ready.checkpoint))
+            self.send(slot, Deploy(slot, peers, self._ready.slots[slot], self._ready.checkpoint, access))
         return True
 
     def run(self, slot: int) -> bool:

@@ -7,11 +7,12 @@ import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future
-from pathlib import Path
+from contextlib import suppress
 from typing import TypeVar
 
 from penstock.config import Options
-from penstock.errors import CheckpointFailed, Fenced, PenstockError, QueryFailed
+from penstock.connectors.base import Sink, Source
+from penstock.errors import CheckpointFailed, Fenced, LocationError, NotSupported, PenstockError, QueryFailed
 from penstock.graph.model import JobGraph
 from penstock.logs import about
 from penstock.protocol.elements import Alignment
@@ -30,7 +31,8 @@ from penstock.snapshot.location import (
     release_identity,
 )
 from penstock.snapshot.model import QueryIdentity, SnapshotMetadata, checked_words
-from penstock.snapshot.store import Store
+from penstock.snapshot.store import LocalStore, Store
+from penstock.snapshot.store_access import StoreAccess
 
 STAGED = "staged"
 """Below the checkpoint location: what sinks stage that have no place of their own, by sink."""
@@ -47,11 +49,12 @@ class QueryExecution:
         graph: what to run; ``graph.parallelism`` slots are taken.
         name: the user's name for the query, shown by Spark.
         run_id: a UUID, new per start.
-        location: the checkpoint location, a path on a file system shared by driver and slots.
+        location: the checkpoint location: a path on a file system shared by driver and slots, or an object store.
         options: parsed options.
         launcher: starts slots.
         until_available: read what is there when it starts, commit it and end; windows that are open stay so.
         origin: start from this snapshot of another query; once it has, this counts no more.
+        access: to an object store; None: as the environment of driver and slots says.
         on_progress: called on a service thread after each committed epoch; must not raise or block for long.
         on_end: called once on a service thread when the query ended, with its error if it failed; not if ``start``
             raised.
@@ -68,6 +71,7 @@ class QueryExecution:
         launcher: SlotLauncher,
         until_available: bool = False,
         origin: Origin | None = None,
+        access: StoreAccess | None = None,
         on_progress: Callable[[EpochProgress], None] = lambda progress: None,
         on_end: Callable[[PenstockError | None], None] = lambda error: None,
     ) -> None:
@@ -79,6 +83,7 @@ class QueryExecution:
         self._launcher = launcher
         self._until_available = until_available
         self._origin = origin
+        self._access = access
         self._on_progress = on_progress
         self._on_end = on_end
         self._query_id = ""
@@ -104,9 +109,10 @@ class QueryExecution:
         for vertex in self._graph.vertices if self._until_available else ():
             if vertex.source is not None:
                 vertex.source.source.check_freezable()
-        store = open_location(self._location)
+        store = open_location(self._location, self._access)
+        self._refuse_keepers(store)
         proposed = identity_of(self._graph, str(uuid.uuid4()), self._origins_query(store))
-        identity = claim_identity(store, proposed, allow_dropped=self._options.allow_dropped_state)
+        identity = self._claimed(store, proposed, self._options.allow_dropped_state)
         self._query_id = identity.query_id
         self._figures = Figures(self._graph, self._query_id, self._run_id, self._name)
         try:
@@ -114,9 +120,32 @@ class QueryExecution:
                 self._open(store, identity)
         except Exception:
             if identity is proposed:
-                release_identity(store)
+                with suppress(OSError):  # then the claim stays: what went wrong first is what counts
+                    release_identity(store)
             raise
         self._confirm(store, identity)
+
+    def _refuse_keepers(self, store: Store) -> None:
+        """Those that keep files of their own at the location write and rename them as in a folder."""
+        if isinstance(store, LocalStore):
+            return
+        for vertex in self._graph.vertices:
+            keepers: list[Source | Sink] = [] if vertex.source is None else [vertex.source.source]
+            keepers += [] if vertex.sink is None else [vertex.sink.sink]
+            for what in keepers:
+                if what.keeps_files:
+                    raise NotSupported(
+                        f"{what.describe()} keeps files at the checkpoint location, which has to be a folder for it, "
+                        f"and {store.root} is none: give a checkpointLocation on a file system that driver and "
+                        "executors share, or read and write with file or Kafka sources and file sinks"
+                    )
+
+    @staticmethod
+    def _claimed(store: Store, identity: QueryIdentity, allow_dropped: bool) -> QueryIdentity:
+        try:
+            return claim_identity(store, identity, allow_dropped=allow_dropped)
+        except OSError as error:
+            raise LocationError(f"checkpointLocation {store.root} cannot be used: {error}; try again") from error
 
     def _origins_query(self, store: Store) -> str:
         """What a new location begins as a fork of."""
@@ -130,7 +159,7 @@ class QueryExecution:
             if vertex.source is not None:
                 vertex.source.source.open(store.root, vertex.source.operator_id)
             if vertex.sink is not None:
-                vertex.sink.sink.stage_in(str(Path(store.root) / STAGED / vertex.sink.operator_id))
+                vertex.sink.sink.stage_in(f"{store.root}/{STAGED}/{vertex.sink.operator_id}")
         plan = AttemptPlan(
             self._query_id,
             self._name or "",
@@ -139,6 +168,7 @@ class QueryExecution:
             store.root,
             self._until_available,
             begins_with,
+            self._access,
         )
         self._service = CoordinatorService(plan, store, self._launcher, self._figures, self._on_progress, self._on_end)
         self._service.start()
@@ -146,7 +176,7 @@ class QueryExecution:
     def _confirm(self, store: Store, identity: QueryIdentity) -> None:
         """The driver whose claim this was may have failed, and taken it back before our first log entry."""
         try:
-            if claim_identity(store, identity, allow_dropped=True).query_id != identity.query_id:
+            if self._claimed(store, identity, True).query_id != identity.query_id:
                 raise Fenced(f"another query was started at {self._location} at the same time; choose another location")
         except PenstockError:
             self.stop()

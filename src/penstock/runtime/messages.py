@@ -6,6 +6,7 @@ import msgspec
 
 from penstock.connectors.base import Split
 from penstock.snapshot.model import SlotManifest, SubtaskManifest
+from penstock.snapshot.store_access import StoreAccess
 
 
 class Register(msgspec.Struct, frozen=True, tag=True):
@@ -106,12 +107,13 @@ class Stopped(msgspec.Struct, frozen=True, tag=True):
 
 class Deploy(msgspec.Struct, frozen=True, tag=True):
     """Driver -> slot once all registered: which slot it is, its peers (host, port) by slot, and what to restore (empty:
-    first start), of which snapshot (0)."""
+    first start), of which snapshot (0). ``access``: to the location, if that is on an object store."""
 
     slot: int
     peers: list[tuple[str, int]]
     subtasks: list[SubtaskManifest]
     restored: int = 0
+    access: StoreAccess | None = None
 
 
 class TriggerCheckpoint(msgspec.Struct, frozen=True, tag=True):

@@ -62,6 +62,7 @@ from penstock.snapshot.kept_tables import KeptTables, LocalTables
 from penstock.snapshot.model import SubtaskManifest
 from penstock.snapshot.restore import load_restore
 from penstock.snapshot.state_index import TableId
+from penstock.snapshot.store import Store
 from penstock.snapshot.stores import store_at
 from penstock.state.restore_point import RestorePoint
 
@@ -167,14 +168,14 @@ class Slot:
         self._index = seat  # until ``Deploy`` says which slot it is
         self._task = task
         self._own_process = own_process
-        self._store = store_at(task.location)
         self._token = secrets.token_hex(8)
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._loop = IoLoop(f"penstock-io-{seat}", self._crashed)
         self._kept = KeptTables()
         self._remembered = worker_memory.recall(task.query_id)
         self._is_deployed = False
-        self._host: SlotHost  # from ``Deploy`` on, as the next two
+        self._store: Store  # from ``Deploy`` on, which says how it is reached, as the next three
+        self._host: SlotHost
         self._uploader: Uploader
         self._loader: Loader
         self._subtasks: list[Subtask] = []
@@ -254,6 +255,7 @@ class Slot:
     def _become(self, deploy: Deploy) -> None:
         """On the I/O thread: what comes next from the driver is for this slot's subtasks."""
         self._index = deploy.slot
+        self._store = store_at(self._task.location, deploy.access)
         self._host = SlotHost(self._task.graph, self._index, self._control)
         options = self._task.options
         limits = CaptureLimits(options.checkpoint_max_inflight_bytes, options.checkpoint_capture_memory)
@@ -370,7 +372,11 @@ class Slot:
     def _from_driver(self, message: Message) -> None:
         decoded = read_from_driver(message)
         if isinstance(decoded, Deploy):
-            self._become(decoded)
+            try:
+                self._become(decoded)
+            except PenstockError as problem:  # the location's store: raised here, it would only end the link
+                self._crashed(problem)
+                return
         if isinstance(decoded, Deploy | Stop):
             self._events.put(decoded)
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import msgspec
@@ -23,8 +23,9 @@ from penstock.snapshot.model import (
     SubtaskManifest,
 )
 from penstock.snapshot.rescale import rescale
-from penstock.snapshot.sections import check_reference, data_path, read_verified, state_path
+from penstock.snapshot.sections import check_reference, data_path, read_verified, sizes_of_files, state_path
 from penstock.snapshot.store import WHOLE_AT_MOST, Store
+from penstock.snapshot.together import together
 
 FOLDER = "snapshots"
 PORTABLE_FOLDER = "portable"
@@ -83,8 +84,10 @@ class Catalog:
             LocationError: another file has this snapshot's name.
             OSError: the store is full or fails; or the metadata is larger than any reader takes.
         """
-        for ref in dict.fromkeys(sections_of(metadata)):
-            check_reference(self._store, ref)
+        refs = dict.fromkeys(sections_of(metadata))
+        sizes = sizes_of_files(self._store, refs)
+        for ref in refs:
+            check_reference(self._store, ref, sizes)
         data = msgspec.json.encode(metadata)
         path = metadata_path(metadata.checkpoint)
         if len(data) > WHOLE_AT_MOST:
@@ -153,11 +156,13 @@ class Catalog:
             CorruptSnapshot: the first section that is not; it is named.
         """
         # One section may be referred to by many entries (carried ones of several channels): read it once.
-        for ref in dict.fromkeys(sections_of(metadata)):
+        refs = dict.fromkeys(sections_of(metadata))
+        sizes = {} if checksums else sizes_of_files(self._store, refs)
+        for ref in refs:
             if checksums:
                 read_verified(self._store, ref)
             else:
-                check_reference(self._store, ref)
+                check_reference(self._store, ref, sizes)
 
     def files_of(self, record: SnapshotRecord) -> frozenset[str]:
         """Paths of the data files that a snapshot refers to."""
@@ -166,6 +171,10 @@ class Catalog:
             files = frozenset(ref.path for ref in sections_of(self.read(record)))
             self._files[record.checkpoint] = files
         return files
+
+    def files_of_all(self, records: Iterable[SnapshotRecord]) -> set[str]:
+        """As ``files_of`` of each, together."""
+        return {path for files in together(self._store, self.files_of, list(records)) for path in files}
 
     def files_written(self, checkpoint: CheckpointId) -> frozenset[str]:
         """As ``files_of``, for one whose metadata this catalog wrote or read."""

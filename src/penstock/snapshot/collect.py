@@ -100,7 +100,7 @@ def find_orphans(
         CorruptSnapshot: the references of an existing snapshot cannot be read, so nothing can be called an orphan.
     """
     files = collectable(store)  # listed before references are read: newer files are not judged
-    referenced = {path for record in view.snapshots for path in catalog.files_of(record)} | set(kept)
+    referenced = catalog.files_of_all(view.snapshots) | set(kept)
     return orphans(view, files, referenced, in_flight)
 
 
@@ -109,8 +109,7 @@ def remove_orphans(
 ) -> list[str]:
     """Remove what nothing refers to; returns the paths. See ``find_orphans``."""
     removed = find_orphans(store, view, catalog, in_flight, kept)
-    for path in removed:
-        store.delete(path)
+    store.delete_all(removed)
     return removed
 
 

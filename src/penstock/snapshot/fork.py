@@ -27,6 +27,7 @@ from penstock.snapshot.model import QueryIdentity, SnapshotMetadata
 from penstock.snapshot.relocate import relocate
 from penstock.snapshot.sections import FOLDER as DATA_FOLDER
 from penstock.snapshot.store import Store
+from penstock.snapshot.store_access import StoreAccess
 from penstock.snapshot.stores import store_at
 
 OPTION = "startFrom"
@@ -36,10 +37,12 @@ ATTEMPTS = 16
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a query starts from: a location and the id or label of a snapshot there; without one, its newest."""
+    """Where a query starts from: a location and the id or label of a snapshot there; without one, its newest.
+    ``access``: to an object store."""
 
     location: str
     snapshot: str = ""
+    access: StoreAccess | None = None
 
     def __str__(self) -> str:
         return f"{self.location}#{self.snapshot}" if self.snapshot else self.location
@@ -48,13 +51,13 @@ class Origin:
 def query_at(origin: Origin) -> str:
     """The id of the query there. Raises LocationError if there is none."""
     with _readable(origin):
-        return read_identity(existing_location(OPTION, origin.location)).query_id
+        return read_identity(existing_location(OPTION, origin.location, origin.access)).query_id
 
 
 def view_of(origin: Origin) -> LogView:
     """The log there. Raises LocationError if it cannot be read."""
     with _readable(origin):
-        return SnapshotLog(existing_location(OPTION, origin.location)).refresh()
+        return SnapshotLog(existing_location(OPTION, origin.location, origin.access)).refresh()
 
 
 @contextmanager
@@ -65,14 +68,14 @@ def _readable(origin: Origin) -> Iterator[None]:
         raise LocationError(f"{OPTION} {origin} cannot be read: {error}") from error
 
 
-def check_beforehand(origin: Origin, location: str) -> None:
+def check_beforehand(origin: Origin, location: str, access: StoreAccess | None = None) -> None:
     """Refuse what can be told without touching anything, before a query that runs at the location is stopped for this
     one.
 
     Raises:
         LocationError: as ``forked``.
     """
-    store = store_at(location)
+    store = store_at(location, access)
     if store.exists(IDENTITY_PATH) and SnapshotLog(store).refresh().next_seq > 1:
         _check_descent(origin, read_identity(store), SnapshotLog(store).forked())
     else:
@@ -136,7 +139,9 @@ def forked(
     if identity.origin != query_at(origin):
         raise LocationError(_other_query(origin, identity))
     try:
-        record = _brought(origin, existing_location(OPTION, origin.location), store, graph, allow_dropped)
+        record = _brought(
+            origin, existing_location(OPTION, origin.location, origin.access), store, graph, allow_dropped
+        )
         left = ids_named(store.list(DATA_FOLDER) + store.list(SNAPSHOTS_FOLDER))  # of a try with another snapshot, too
         return Forked(identity.origin, record, 1 + max(left))
     except OSError as error:

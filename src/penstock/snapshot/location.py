@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import secrets
-from pathlib import Path
+from collections.abc import Sequence
 
 import msgspec
 
@@ -20,7 +17,8 @@ from penstock.snapshot.model import FORMAT_VERSION, QueryIdentity
 from penstock.snapshot.plan import Difference, differences, plan_changed, plan_of
 from penstock.snapshot.sections import FOLDER as DATA_FOLDER
 from penstock.snapshot.store import LocalStore, Store
-from penstock.snapshot.stores import local_folder
+from penstock.snapshot.store_access import StoreAccess
+from penstock.snapshot.stores import store_at
 
 IDENTITY_PATH = "query.json"
 KEPT_FOLDER = "lane"
@@ -29,31 +27,32 @@ SPARK_NAMES = ("metadata", "offsets", "commits", "state", "sources")
 """What a checkpoint of Spark's own Structured Streaming consists of."""
 
 
-def open_location(location: str) -> Store:
-    """The store of a checkpoint location; an absent or empty folder becomes a new one.
+def open_location(location: str, access: StoreAccess | None = None) -> Store:
+    """The store of a checkpoint location; what is absent or empty becomes a new one.
 
     Args:
-        location: a path, with or without ``file:`` in front.
+        location: as ``store_at`` takes it.
+        access: to an object store; None: as the environment says.
 
     Raises:
-        LocationError: not a folder, not writable, a Spark checkpoint, or somebody else's files; the way out is said.
+        LocationError: not a folder, not writable, without what a store has to promise, a Spark checkpoint, or somebody
+            else's files; the way out is said.
     """
-    path = local_folder(location)
-    if path.exists() and not path.is_dir():
-        raise LocationError(f"checkpointLocation {path} is a file; give a folder")
+    store = store_at(location, access)
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        names = [] if _is_hollow(path) else sorted(entry.name for entry in path.iterdir())
-        _check_writable(path)
+        names = _names_if_any(store)
+        own = [name for name in names if not (name.startswith(".") and name.endswith(".tmp"))]
+        if own and IDENTITY_PATH not in own:
+            raise LocationError(_foreign_text("checkpointLocation", store.root, own))
+        store.prepare()
     except OSError as error:
-        raise LocationError(f"checkpointLocation {path} cannot be used: {error}; choose a writable folder") from error
-    own = [name for name in names if not (name.startswith(".") and name.endswith(".tmp"))]
-    if own and IDENTITY_PATH not in own:
-        raise LocationError(_foreign_text("checkpointLocation", path, own))
-    return LocalStore(path)
+        raise LocationError(
+            f"checkpointLocation {store.root} cannot be used: {error}; choose a writable {_place(store)}"
+        ) from error
+    return store
 
 
-def existing_location(what: str, location: str) -> Store:
+def existing_location(what: str, location: str, access: StoreAccess | None = None) -> Store:
     """A location that holds a query, to be read only.
 
     Args:
@@ -62,42 +61,45 @@ def existing_location(what: str, location: str) -> Store:
     Raises:
         LocationError: there is none, or none of Penstock's.
     """
-    path = local_folder(location)
-    try:
-        names = sorted(entry.name for entry in path.iterdir())
-    except FileNotFoundError:
-        raise LocationError(f"{what} {path}: there is no such folder; give the checkpointLocation of a query") from None
-    except OSError as error:
-        raise LocationError(f"{what} {path} cannot be read: {error}") from error
+    store, names = looked_at(what, location, access)
     if not names:
-        raise LocationError(f"{what} {path} is empty; give the checkpointLocation of a query")
+        raise LocationError(f"{what} {store.root} is empty; give the checkpointLocation of a query")
     if IDENTITY_PATH not in names:
-        raise LocationError(_foreign_text(what, path, names))
-    return LocalStore(path)
+        raise LocationError(_foreign_text(what, store.root, names))
+    return store
 
 
-def _check_writable(path: Path) -> None:
-    probe = path / f".probe.{secrets.token_hex(8)}.tmp"
+def looked_at(what: str, location: str, access: StoreAccess | None = None) -> tuple[Store, list[str]]:
+    """A store, and what is at the top of it. Raises LocationError where that cannot be told."""
+    store = store_at(location, access)
     try:
-        descriptor = os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
-        os.close(descriptor)
-    finally:
-        with contextlib.suppress(OSError):
-            probe.unlink(missing_ok=True)
+        return store, store.names()
+    except FileNotFoundError:
+        raise LocationError(
+            f"{what} {store.root}: there is no such {_place(store)}; give the checkpointLocation of a query"
+        ) from None
+    except OSError as error:
+        raise LocationError(f"{what} {store.root} cannot be read: {error}") from error
 
 
-def _is_hollow(path: Path) -> bool:
-    """A folder without any file below it: what a start that was taken back leaves. Raises OSError where it cannot be
-    listed."""
-
-    def give_up(error: OSError) -> None:
-        raise error
-
-    return not any(names for _, _, names in os.walk(path, onerror=give_up))
+def is_spark_checkpoint(names: Sequence[str]) -> bool:
+    """Whether a place with these names is one of Spark's own Structured Streaming."""
+    return SPARK_NAMES[0] in names and any(name in names for name in SPARK_NAMES[1:])
 
 
-def _foreign_text(what: str, path: Path, names: list[str]) -> str:
-    if "metadata" in names and any(name in names for name in SPARK_NAMES[1:]):
+def _names_if_any(store: Store) -> list[str]:
+    try:
+        return store.names()
+    except FileNotFoundError:
+        return []
+
+
+def _place(store: Store) -> str:
+    return "folder" if isinstance(store, LocalStore) else "bucket"
+
+
+def _foreign_text(what: str, path: str, names: Sequence[str]) -> str:
+    if is_spark_checkpoint(names):
         return (
             f"{what} {path} is a checkpoint of Spark's own Structured Streaming; Penstock cannot resume"
             " from it. Give an empty folder (the query then starts from the beginning of its sources), and leave this"
@@ -142,16 +144,25 @@ def claim_identity(store: Store, identity: QueryIdentity, *, allow_dropped: bool
     """Write ``query.json`` at a new location, or compare the plan with the one that is there.
 
     Returns:
-        The stored identity: its ``query_id`` is the query's, whatever ``identity`` proposed.
+        The stored identity: its ``query_id`` is the query's, whatever ``identity`` proposed. ``identity`` itself, if
+        that is what stands there.
 
     Raises:
         PlanChanged: see ``compare_identity``.
         LocationError: ``query.json`` is of a later release.
         CorruptSnapshot: it is damaged.
+        OSError: the store fails.
     """
-    if store.create_if_absent(IDENTITY_PATH, seal_envelope(msgspec.to_builtins(identity))):
-        return identity
+    try:
+        if store.create_if_absent(IDENTITY_PATH, seal_envelope(msgspec.to_builtins(identity))):
+            return identity
+    except OSError:
+        # Unknown outcome: what stands there tells.
+        if not store.exists(IDENTITY_PATH):
+            raise
     stored = read_identity(store)
+    if stored == identity:
+        return identity
     compare_identity(stored, identity, allow_dropped=allow_dropped)
     return stored
 
@@ -163,8 +174,7 @@ def release_identity(store: Store) -> None:
     store.delete(IDENTITY_PATH)
     if store.list(LOG_FOLDER):
         return  # of another driver, which claims the location anew once it runs
-    for path in [path for folder in (DATA_FOLDER, SNAPSHOTS_FOLDER, KEPT_FOLDER) for path in store.list(folder)]:
-        store.delete(path)
+    store.delete_all([path for folder in (DATA_FOLDER, SNAPSHOTS_FOLDER, KEPT_FOLDER) for path in store.list(folder)])
 
 
 def read_identity(store: Store) -> QueryIdentity:

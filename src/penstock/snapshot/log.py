@@ -18,6 +18,7 @@ from penstock.snapshot.envelope import open_envelope, seal_envelope
 from penstock.snapshot.log_entries import Entry, Forked, LogView, Summary, fold
 from penstock.snapshot.model import LARGEST
 from penstock.snapshot.store import Store
+from penstock.snapshot.together import together
 
 FOLDER = "log"
 SUMMARY_EVERY = 64
@@ -133,14 +134,25 @@ class SnapshotLog:
 
     def _read_back_to_summary(self, newest: int) -> list[_Body]:
         bodies: list[_Body] = []
-        for seq in range(newest, self._view.next_seq - 1, -1):
-            body = self._read(seq)
-            bodies.append(body)
-            if isinstance(body.entry, Summary):
-                break
+        left = range(newest, self._view.next_seq - 1, -1)
+        while left:
+            for body in together(self._store, self._read_if_whole, left[: self._store.at_once]):
+                if isinstance(body, CorruptSnapshot):
+                    raise body
+                bodies.append(body)
+                if isinstance(body.entry, Summary):
+                    return bodies[::-1]
             if len(bodies) > UNSUMMARISED_AT_MOST:
                 raise CorruptSnapshot(f"{FOLDER}/ has no summary among its last {UNSUMMARISED_AT_MOST} entries")
+            left = left[self._store.at_once :]
         return bodies[::-1]
+
+    def _read_if_whole(self, seq: int) -> _Body | CorruptSnapshot:
+        """One behind a summary is of no account."""
+        try:
+            return self._read(seq)
+        except CorruptSnapshot as error:
+            return error
 
     def _read(self, seq: int) -> _Body:
         path = entry_path(seq)

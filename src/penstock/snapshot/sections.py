@@ -17,7 +17,7 @@ import xxhash
 from penstock.errors import CheckpointFailed, CorruptSnapshot
 from penstock.snapshot.arrow_streams import decoding, look_through
 from penstock.snapshot.model import SectionRef
-from penstock.snapshot.store import DataFile, Store, checked_path
+from penstock.snapshot.store import DataFile, Store, checked_path, is_clean
 
 FOLDER = "data"
 _MEMORY_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -210,16 +210,29 @@ def read_verified(store: Store, ref: SectionRef) -> bytes:
     return data
 
 
-def check_reference(store: Store, ref: SectionRef) -> None:
-    """The file exists and is long enough; bytes are not read. Raises CorruptSnapshot."""
+def check_reference(store: Store, ref: SectionRef, sizes: Mapping[str, int] | None = None) -> None:
+    """The file exists and is long enough; bytes are not read.
+
+    Args:
+        sizes: of all files, where many references are checked; see ``sizes_of_files``. None: the store is asked.
+
+    Raises:
+        CorruptSnapshot: it is not.
+    """
     try:
-        size = store.size(checked_path(ref.path))
+        path = checked_path(ref.path)
+        size = store.size(path) if sizes is None else sizes.get(path)
     except ValueError as error:
         raise CorruptSnapshot(f"{_place(ref)}: {error}") from None
     if size is None:
         raise CorruptSnapshot(f"{_place(ref)}: the file is missing")
     if ref.offset < 0 or ref.length < 0 or ref.offset + ref.length > size:
         raise CorruptSnapshot(f"{_place(ref)}: the file has only {size} bytes")
+
+
+def sizes_of_files(store: Store, refs: Iterable[SectionRef]) -> dict[str, int]:
+    """Of the files that sections lie in; each is asked for once. A path that leads out of the store is no file."""
+    return store.sizes([path for path in dict.fromkeys(ref.path for ref in refs) if is_clean(path)])
 
 
 def _place(ref: SectionRef) -> str:
@@ -234,5 +247,6 @@ __all__ = [
     "read_content",
     "read_section",
     "read_verified",
+    "sizes_of_files",
     "state_path",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 from penstock.snapshot.store import DataFile, Store, checked_path
 
 
@@ -17,9 +19,17 @@ class Subfolder(Store):
         self._store = store
         self._folder = checked_path(folder)
         self.root = f"{store.root}/{folder}"
+        self.at_once = store.at_once
 
     def _at(self, path: str) -> str:
         return f"{self._folder}/{checked_path(path)}"
+
+    def prepare(self) -> None:
+        self._store.prepare()
+
+    def names(self) -> list[str]:
+        first = len(self._folder) + 1
+        return sorted({path[first:].partition("/")[0] for path in self._store.list(self._folder)})
 
     def create_if_absent(self, path: str, data: bytes) -> bool:
         return self._store.create_if_absent(self._at(path), data)
@@ -38,6 +48,13 @@ class Subfolder(Store):
 
     def delete(self, path: str) -> None:
         self._store.delete(self._at(path))
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        self._store.delete_all([self._at(path) for path in paths])
+
+    def sizes(self, paths: Collection[str]) -> dict[str, int]:
+        found = self._store.sizes([self._at(path) for path in paths])
+        return {path: found[self._at(path)] for path in paths if self._at(path) in found}
 
     def size(self, path: str) -> int | None:
         return self._store.size(self._at(path))

@@ -9,29 +9,30 @@ from penstock.errors import LocationError
 from penstock.snapshot.catalog import portable_folder
 from penstock.snapshot.portable.export import write_portable
 from penstock.snapshot.portable.layout import MANIFEST
+from penstock.snapshot.store_access import StoreAccess
 from penstock.snapshot.subfolder import Subfolder
 from penstock.snapshot.verbs.opened import open_location_to_read
 
 
-def write_beside(location: str, snapshot: str) -> str:
+def write_beside(location: str, snapshot: str, access: StoreAccess | None = None) -> str:
     """Write the portable form of a snapshot of this location; where it is.
 
     Args:
         snapshot: one that is not collected meanwhile.
+        access: to an object store; None: as the environment says.
 
     Raises:
         LocationError: there is no such snapshot, it is damaged, was deleted meanwhile, or the store fails. What was
             written up to then means nothing, and is collected with the snapshot at the latest.
         NotSupported: a table cannot be written as Parquet.
     """
-    opened = open_location_to_read(location)
+    opened = open_location_to_read(location, access)
     record = opened.record(snapshot)
     folder = portable_folder(record.checkpoint)
     target = Subfolder(opened.store, folder)
     try:
         if not target.exists(MANIFEST):
-            for path in opened.store.list(folder):  # of a try that was interrupted
-                opened.store.delete(path)
+            opened.store.delete_all(opened.store.list(folder))  # of a try that was interrupted
             write_portable(opened, record, target)
     except OSError as error:
         raise LocationError(f"{target.root} cannot be written: {error}") from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import groupby
 from pathlib import Path
 
@@ -22,8 +22,7 @@ from penstock.operators.base import Plain
 from penstock.snapshot.blob import Blob
 from penstock.snapshot.blobs import BlobStore, joined
 from penstock.snapshot.catalog import Catalog
-from penstock.snapshot.envelope import seal_envelope
-from penstock.snapshot.location import IDENTITY_PATH
+from penstock.snapshot.location import claim_identity, open_location, release_identity
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import Forked, SnapshotRecord
 from penstock.snapshot.model import FORMAT_VERSION, InflightEntry, QueryIdentity, SnapshotMetadata, StateEntry
@@ -35,11 +34,13 @@ from penstock.snapshot.sections import SectionWriter, data_path, state_path
 from penstock.snapshot.state_index import BASE
 from penstock.snapshot.state_sections import cut
 from penstock.snapshot.store import LocalStore, Store
+from penstock.snapshot.store_access import StoreAccess
+from penstock.snapshot.stores import is_object_store
 
 _Place = tuple[int, int, int]
 
 
-def convert_snapshot(directory: Path, location: Path) -> SnapshotMetadata:
+def convert_snapshot(directory: Path, location: str | Path, access: StoreAccess | None = None) -> SnapshotMetadata:
     """Make a checkpoint location with this one snapshot; returns its metadata.
 
     A query that is started there goes on from the snapshot, as a fork: its id is another one than the snapshot's, and
@@ -47,7 +48,9 @@ def convert_snapshot(directory: Path, location: Path) -> SnapshotMetadata:
 
     Args:
         directory: a portable snapshot.
-        location: a new folder, or an empty one. It is there as a whole or not at all.
+        location: a new folder, or an empty one, which is there as a whole or not at all. Or an empty place of an object
+            store: there the log comes last, and what an interruption leaves is no snapshot.
+        access: to an object store; None: as the environment says.
 
     Raises:
         LocationError: the directory is of a later version, or the location cannot be made there.
@@ -57,10 +60,45 @@ def convert_snapshot(directory: Path, location: Path) -> SnapshotMetadata:
     checked_manifest(manifest, str(directory))
     paths = {ref.path: checked_file(directory, ref) for ref in manifest.files()}
     try:
-        with new_directory(location, "the location") as folder:
-            return _Conversion(manifest, paths, LocalStore(folder)).written()
-    except CheckpointFailed as error:
+        if is_object_store(str(location)):
+            return _converted_in_place(manifest, paths, open_location(str(location), access))
+        with new_directory(Path(location), "the location") as folder:
+            store = LocalStore(folder)
+            claim_identity(store, _identity(manifest.metadata))
+            conversion = _Conversion(manifest, paths, store)
+            return conversion.logged(conversion.written())
+    except (CheckpointFailed, OSError) as error:
         raise LocationError(f"the location {location} cannot be written: {error}") from error
+
+
+def _converted_in_place(manifest: Manifest, paths: dict[str, Path], store: Store) -> SnapshotMetadata:
+    if store.names():
+        raise LocationError(f"the location {store.root} is not empty; name one that is not there yet")
+    identity = _identity(manifest.metadata)
+    if claim_identity(store, identity) is not identity:
+        raise LocationError(f"another query was begun at {store.root} at the same time; name another location")
+    conversion = _Conversion(manifest, paths, store)
+    try:
+        metadata = conversion.written()
+    except BaseException:
+        with suppress(OSError):
+            release_identity(store)
+        raise
+    return conversion.logged(metadata)
+
+
+def _identity(metadata: SnapshotMetadata) -> QueryIdentity:
+    plan = metadata.plan
+    assert plan is not None
+    return QueryIdentity(
+        operators=plan.operators,
+        edges=plan.edges,
+        format_version=FORMAT_VERSION,
+        query_id=str(uuid.uuid4()),
+        max_parallelism=metadata.max_parallelism,
+        parallelism=metadata.parallelism,
+        origin=metadata.query_id,
+    )
 
 
 class _Conversion:
@@ -74,13 +112,16 @@ class _Conversion:
         self._prefix = f"g{self._metadata.generation}/c{self._metadata.checkpoint}"
 
     def written(self) -> SnapshotMetadata:
-        """The log comes last."""
+        """All files; the log comes behind them."""
         states = self._states()
         inflight = self._inflight()
         metadata = self._with_blobs(self._filled(states, inflight))
         for ref in self._manifest.lane:
             self._bring(ref.path)
-        self._identify(metadata)
+        return metadata
+
+    def logged(self, metadata: SnapshotMetadata) -> SnapshotMetadata:
+        """Its metadata is written, and then it exists."""
         record = SnapshotRecord(
             metadata.checkpoint,
             metadata.generation,
@@ -91,20 +132,6 @@ class _Conversion:
         log = SnapshotLog(self._store, lambda: secrets.token_hex(16))
         log.append(Forked(metadata.query_id, record, metadata.checkpoint + 1))
         return metadata
-
-    def _identify(self, metadata: SnapshotMetadata) -> None:
-        plan = metadata.plan
-        assert plan is not None
-        identity = QueryIdentity(
-            operators=plan.operators,
-            edges=plan.edges,
-            format_version=FORMAT_VERSION,
-            query_id=str(uuid.uuid4()),
-            max_parallelism=metadata.max_parallelism,
-            parallelism=metadata.parallelism,
-            origin=metadata.query_id,
-        )
-        self._store.create_if_absent(IDENTITY_PATH, seal_envelope(msgspec.to_builtins(identity)))
 
     # -- state --------------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,6 @@ def collect_orphans(owned: Owned, dry_run: bool) -> Answer:
     """
     found = find_orphans(owned.store, owned.view, owned.catalog, owned.in_flight, owned.kept)
     answer = Answer(files=len(found), bytes=bytes_of(owned.store, found))
-    for path in [] if dry_run else found:
-        owned.store.delete(path)
+    if not dry_run:
+        owned.store.delete_all(found)
     return answer

@@ -69,7 +69,7 @@ def planned(owned: Owned, checkpoints: Iterable[CheckpointId]) -> Deletion:
     for record in going:
         with suppress(CorruptSnapshot):  # its data is left to a collection, which asks the others only
             used |= owned.catalog.files_of(record)
-    needed = {path for record in staying for path in owned.catalog.files_of(record)} | set(owned.kept)
+    needed = owned.catalog.files_of_all(staying) | set(owned.kept)
     for record in going:
         used |= set(owned.store.list(portable_folder(record.checkpoint)))
     files = orphans(replace(view, snapshots=staying), used, needed, owned.in_flight)
@@ -95,6 +95,5 @@ def delete_snapshots(owned: Owned, checkpoints: Sequence[CheckpointId]) -> Answe
     deletion = planned(owned, checkpoints)
     for checkpoint in deletion.checkpoints:
         delete_snapshot(owned.store, owned.log, owned.catalog, checkpoint)
-    for path in deletion.files:
-        owned.store.delete(path)
+    owned.store.delete_all(deletion.files)
     return Answer(files=len(deletion.files), bytes=deletion.bytes)

@@ -15,9 +15,10 @@ from penstock.errors import CorruptSnapshot, LocationError
 from penstock.ids import CheckpointId
 from penstock.snapshot.catalog import snapshot_id
 from penstock.snapshot.log_entries import SnapshotRecord
+from penstock.snapshot.together import together
 from penstock.snapshot.verbs.figures_cache import FiguresCache
 from penstock.snapshot.verbs.measures import Measures, measured
-from penstock.snapshot.verbs.opened import OpenedLocation, file_size
+from penstock.snapshot.verbs.opened import OpenedLocation, file_sizes
 
 CACHED_FROM = 500
 """Snapshots from which on figures are kept: fewer are read in less than half a second."""
@@ -97,14 +98,20 @@ def _figures(
     figures: dict[CheckpointId, Measures] = {}
     problems: dict[CheckpointId, str] = {}
     catalog = opened.catalog
-    for record in records:
-        found = known.get(record.metadata.checksum)
+
+    def figures_of(record: SnapshotRecord) -> Measures | str:
         try:
-            figures[record.checkpoint] = measured(catalog.read(record)) if found is None else found
+            return known.get(record.metadata.checksum) or measured(catalog.read(record))
         except (CorruptSnapshot, ValueError) as error:
-            problems[record.checkpoint] = str(error)
+            return str(error)
         except OSError as error:
             raise LocationError(f"{opened.path}: {record.metadata.path} cannot be read: {error}") from error
+
+    for record, found in zip(records, together(opened.store, figures_of, records), strict=True):
+        if isinstance(found, str):
+            problems[record.checkpoint] = found
+        else:
+            figures[record.checkpoint] = found
     if cache is not None:
         now = {r.metadata.checksum: figures[r.checkpoint] for r in records if r.checkpoint in figures}
         if now.keys() != known.keys():
@@ -114,10 +121,8 @@ def _figures(
 
 def _exclusive_bytes(opened: OpenedLocation, figures: Mapping[CheckpointId, Measures]) -> dict[CheckpointId, int]:
     users = Counter(path for measures in figures.values() for path in measures.files)
-    return {
-        checkpoint: sum(file_size(opened.store, path) for path in measures.files if users[path] == 1)
-        for checkpoint, measures in figures.items()
-    }
+    sizes = file_sizes(opened, [path for path, count in users.items() if count == 1])
+    return {checkpoint: sum(sizes.get(path, 0) for path in measures.files) for checkpoint, measures in figures.items()}
 
 
 def _line(record: SnapshotRecord, measures: Measures, exclusive: int, now_ms: int) -> ListedSnapshot:

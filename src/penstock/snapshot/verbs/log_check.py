@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -13,8 +13,11 @@ from penstock.snapshot.envelope import open_envelope
 from penstock.snapshot.log import FOLDER, entry_path
 from penstock.snapshot.log_entries import Entry, Forked, GenerationOpened, LogView, Summary, fold
 from penstock.snapshot.store import Store
+from penstock.snapshot.together import together
 
 _NAME = re.compile(rf"{FOLDER}/(\d{{20}})\.json")
+READ_TOGETHER = 256
+"""Entries in memory."""
 MISSING_AT_MOST = 1000
 """Missing entries that are named one by one: a forged number may be of any size, and there may be many."""
 
@@ -44,7 +47,7 @@ def check_log(store: Store, progress: Callable[[], None] = lambda: None) -> Chec
     checked = CheckedLog()
     whole = True  # since the last summary
     expected = 1
-    for path in store.list(FOLDER):
+    for path, read in _entries(store):
         name = _NAME.fullmatch(path)
         if name is None:
             checked.problems[path] = "does not belong into a log"
@@ -55,17 +58,32 @@ def check_log(store: Store, progress: Callable[[], None] = lambda: None) -> Chec
             _note_missing(checked, expected, seq)
         expected = seq + 1
         checked.entries += 1
-        whole = _check_entry(store, path, seq, checked, whole)
+        whole = _check_entry(read, path, seq, checked, whole)
         progress()
     if not checked.entries:
         checked.problems.setdefault(f"{FOLDER}/", "there is no log entry")
     return checked
 
 
-def _check_entry(store: Store, path: str, seq: int, checked: CheckedLog, whole: bool) -> bool:
+def _entries(store: Store) -> Iterator[tuple[str, bytes | OSError]]:
+    """What is in the folder, in order, with its content or why it cannot be read."""
+
+    def read(path: str) -> bytes | OSError:
+        try:
+            return store.read(path)
+        except OSError as error:
+            return error
+
+    paths = store.list(FOLDER)
+    for first in range(0, len(paths), READ_TOGETHER):
+        some = paths[first : first + READ_TOGETHER]
+        yield from zip(some, together(store, read, some), strict=True)
+
+
+def _check_entry(read: bytes | OSError, path: str, seq: int, checked: CheckedLog, whole: bool) -> bool:
     """Whether the view is still known to be whole behind it."""
     try:
-        entry = _read(store, path, seq)
+        entry = _entry(read, path, seq)
     except CorruptSnapshot as error:
         checked.problems[path] = str(error)
         return False
@@ -91,11 +109,11 @@ def _as_entry_says(view: LogView, entry: Entry) -> LogView:
     return replace(view, owner=entry.generation)
 
 
-def _read(store: Store, path: str, seq: int) -> Entry:
+def _entry(read: bytes | OSError, path: str, seq: int) -> Entry:
+    if isinstance(read, OSError):
+        raise CorruptSnapshot(f"cannot be read: {read}") from read
     try:
-        body = msgspec.convert(open_envelope(store.read(path), path), _Body)
-    except OSError as error:
-        raise CorruptSnapshot(f"cannot be read: {error}") from error
+        body = msgspec.convert(open_envelope(read, path), _Body)
     except msgspec.ValidationError as error:
         raise CorruptSnapshot(f"is not a log entry: {error}") from error
     if body.seq != seq:

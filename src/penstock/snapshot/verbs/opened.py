@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 from penstock.errors import CorruptSnapshot, LocationError
 from penstock.ids import CheckpointId
 from penstock.snapshot.catalog import Catalog, snapshot_id
-from penstock.snapshot.location import SPARK_NAMES, existing_location, read_identity
+from penstock.snapshot.location import existing_location, is_spark_checkpoint, looked_at, read_identity
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import LogView, SnapshotRecord
 from penstock.snapshot.model import PlanManifest, QueryIdentity, SnapshotMetadata
-from penstock.snapshot.store import LocalStore, Store, checked_path
+from penstock.snapshot.store import Store, is_clean
+from penstock.snapshot.store_access import StoreAccess
 
 WHAT = "checkpoint location"
 LISTED_AT_MOST = 20
@@ -99,26 +98,29 @@ def find_record(path: str, view: LogView, name: str) -> SnapshotRecord:
     raise LocationError(f"{path}: there is no snapshot {name!r}; there are: {_known(view)}")
 
 
-def open_location_to_read(location: str) -> OpenedLocation:
+def open_location_to_read(location: str, access: StoreAccess | None = None) -> OpenedLocation:
     """The location of a query.
+
+    Args:
+        access: to an object store; None: as the environment says.
 
     Raises:
         LocationError: there is no such folder, or it is nobody's, somebody else's or Spark's; it cannot be read.
         CorruptSnapshot: ``query.json`` or the log is damaged.
     """
-    store = store_to_read(location)
+    store = store_to_read(location, access)
     return OpenedLocation(store.root, store, identity_at(store.root, store), read_log(store.root, store))
 
 
-def store_to_read(location: str) -> Store:
+def store_to_read(location: str, access: StoreAccess | None = None) -> Store:
     """As ``open_location_to_read``, without a look into any file."""
-    folder = Path(location.removeprefix("file:"))
-    if (folder / SPARK_NAMES[0]).exists() and any((folder / name).exists() for name in SPARK_NAMES[1:]):
+    store, names = looked_at(WHAT, location, access)
+    if is_spark_checkpoint(names):
         raise LocationError(
-            f"{WHAT} {folder} is one of Spark's own Structured Streaming, which has no snapshots of Penstock; give the "
-            "checkpointLocation of a query that Penstock runs"
+            f"{WHAT} {store.root} is one of Spark's own Structured Streaming, which has no snapshots of Penstock; give "
+            "the checkpointLocation of a query that Penstock runs"
         )
-    return existing_location(WHAT, location)
+    return existing_location(WHAT, location, access)
 
 
 def identity_at(path: str, store: Store) -> QueryIdentity:
@@ -131,14 +133,12 @@ def read_log(path: str, store: Store) -> LogView:
     return _named(path, lambda: SnapshotLog(store).refresh())
 
 
-def file_size(store: Store, path: str) -> int:
-    """0 for a file that is not there, or has a name that no file of a location has."""
+def file_sizes(opened: OpenedLocation, paths: Iterable[str]) -> dict[str, int]:
+    """By path, of those that are there; a name that no file of a location has is none's. Raises LocationError."""
     try:
-        if isinstance(store, LocalStore):  # a listing asks for tens of thousands: three times as quick as ``size``
-            return os.stat(f"{store.root}/{checked_path(path)}").st_size
-        return store.size(path) or 0
-    except (OSError, ValueError):
-        return 0
+        return opened.store.sizes([path for path in paths if is_clean(path)])
+    except OSError as error:
+        raise LocationError(f"{opened.path} cannot be read: {error}; check its permissions") from error
 
 
 def plan_of_snapshot(metadata: SnapshotMetadata, identity: QueryIdentity) -> PlanManifest:

@@ -38,4 +38,4 @@ class Owned:
 
 def bytes_of(store: Store, paths: Collection[str]) -> int:
     """What these files occupy; those that are gone, nothing."""
-    return sum(store.size(path) or 0 for path in paths)
+    return sum(store.sizes(paths).values())

@@ -162,8 +162,8 @@ def ask(
         LocationError: the owner took it in hand and did not answer in time.
         OSError: the store fails.
     """
-    put(store, token, REQUEST, Request(FORMAT_VERSION, verb))
     try:
+        put(store, token, REQUEST, Request(FORMAT_VERSION, verb))  # if it fails, it may be there: it is withdrawn, too
         give_up_s, in_hand = clock() + patience_s, False
         while not store.exists(path_of(token, ANSWER)):
             if clock() < give_up_s:

@@ -7,7 +7,9 @@ costs no memory. Damage never ends the check: all of it is reported.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from threading import Lock
 
 import msgspec
 import xxhash
@@ -22,11 +24,12 @@ from penstock.snapshot.log import FOLDER as LOG_FOLDER
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import LogView, SnapshotRecord
 from penstock.snapshot.model import SectionRef, SnapshotMetadata
-from penstock.snapshot.sections import check_reference
-from penstock.snapshot.store import Store
+from penstock.snapshot.sections import check_reference, sizes_of_files
+from penstock.snapshot.store import Store, is_clean
+from penstock.snapshot.together import together
 from penstock.snapshot.verbs.log_check import CheckedLog, check_log
 from penstock.snapshot.verbs.measures import subtasks_of
-from penstock.snapshot.verbs.opened import file_size, find_record, store_to_read
+from penstock.snapshot.verbs.opened import find_record, store_to_read
 
 READ_AT_ONCE = 4 << 20
 """Bytes of a section in memory."""
@@ -147,12 +150,18 @@ def _read_all(store: Store, records: Sequence[SnapshotRecord], found: _Found) ->
     """By checkpoint, without those that cannot be read."""
     catalog = Catalog(store)
     metadata: dict[int, SnapshotMetadata] = {}
-    for record in records:
-        name = snapshot_id(record.checkpoint)
+
+    def read_one(record: SnapshotRecord) -> SnapshotMetadata | str:
         try:
-            metadata[record.checkpoint] = catalog.read(record)
+            return catalog.read(record)
         except (LocationError, OSError, ValueError) as error:
-            found.note(record.metadata.path, str(error), [name])
+            return str(error)
+
+    for record, read in zip(records, together(store, read_one, records), strict=True):
+        if isinstance(read, str):
+            found.note(record.metadata.path, read, [snapshot_id(record.checkpoint)])
+        else:
+            metadata[record.checkpoint] = read
     return metadata
 
 
@@ -162,25 +171,37 @@ def _check_all(store: Store, metadata: dict[int, SnapshotMetadata], found: _Foun
         for section in dict.fromkeys(sections_of(one)):
             users.setdefault(section, []).append(one.id)
         for path in _lane_files(one):
-            if not file_size(store, path):
+            if not (is_clean(path) and store.size(path)):
                 found.note(path, "is missing", [one.id])
-    whole = []
+    whole: list[SectionRef] = []
+    sizes: dict[str, int] | None = None
+    with suppress(OSError):  # then each is asked for by itself, and noted
+        sizes = sizes_of_files(store, users)
     for section in sorted(users, key=lambda section: (section.path, section.offset)):
         try:
-            check_reference(store, section)
+            check_reference(store, section, sizes)
             whole.append(section)
         except (CorruptSnapshot, OSError) as error:
             found.note(section.path, str(error), users[section])
     total = sum(section.length for section in whole)
-    for section in whole:
+    counting = Lock()
+
+    def problem_of(section: SectionRef) -> str:
         try:
             for length in _verified_pieces(store, section):
-                found.bytes += length
-                if progress is not None:
-                    progress(found.bytes, total)
-            found.sections += 1
+                with counting:
+                    found.bytes += length
+                    if progress is not None:
+                        progress(found.bytes, total)
         except (CorruptSnapshot, OSError) as error:
-            found.note(section.path, str(error), users[section])
+            return str(error)
+        return ""
+
+    for section, problem in zip(whole, together(store, problem_of, whole), strict=True):
+        if problem:
+            found.note(section.path, problem, users[section])
+        else:
+            found.sections += 1
 
 
 def _verified_pieces(store: Store, ref: SectionRef) -> Iterator[int]:
@@ -235,10 +256,7 @@ def _unused(
     known = referenced | {record.metadata.path for record in view.snapshots}
     dead = set(orphans(view, files, referenced, ()))
     orphaned, unsettled = [], []
-    for path in files:
-        size = None if path in known else store.size(path)
-        if size is None:
-            continue  # needed, or removed meanwhile
+    for path, size in store.sizes([path for path in files if path not in known]).items():  # others are gone meanwhile
         if path in dead:
             orphaned.append(UnusedFile(path, size, _older(path, view)))
         elif not path.startswith(f"{PORTABLE_FOLDER}/"):  # which goes with its snapshot

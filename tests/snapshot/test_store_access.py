@@ -1,0 +1,45 @@
+"""What is said about an object store, and that it is not said on."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from penstock.errors import ConfigError
+from penstock.snapshot.store_access import StoreAccess, parse_access
+
+HUSH = "a-secret-that-nobody-may-see"
+KEYS = {"s3.accesskey": "key", "S3.SecretKey": HUSH}
+
+
+def test_options_are_read_in_any_case_and_others_passed_over() -> None:
+    said = {**KEYS, "s3.endpoint": " https://store:9000 ", "s3.ALLOWHTTP": "True", "parallelism": "2", "s3.region": ""}
+    access = parse_access(said)
+    assert access == StoreAccess("https://store:9000", None, "key", HUSH, None, True, None)
+    assert parse_access({}) == StoreAccess()
+
+
+@pytest.mark.parametrize(
+    ("said", "what"),
+    [
+        ({"s3.secret": HUSH}, "unknown option spark.penstock.s3.secret; of object stores there are: s3.accessKey"),
+        ({"s3.secretKey": HUSH}, "belong together"),
+        ({"s3.sessionToken": HUSH}, "goes with"),
+        ({"s3.allowHttp": "perhaps"}, "choose true or false"),
+        ({"s3.endpoint": f"https://key:{HUSH}@store"}, "keys do not belong into it"),
+        ({"s3.endpoint": "store:9000"}, "is no https://host:port"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_without_showing_it(said: dict[str, str], what: str) -> None:
+    with pytest.raises(ConfigError, match=what) as caught:
+        parse_access(said)
+    assert HUSH not in str(caught.value)
+
+
+def test_it_travels_whole_and_does_not_show() -> None:
+    access = parse_access({**KEYS, "s3.sessionToken": "a-token"})
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(access), type=StoreAccess) == access
+    for shown in (repr(access), str(access), f"{access}", repr([access])):
+        assert HUSH not in shown
+        assert "a-token" not in shown
+    assert access.without_secrets(f"the server said {HUSH} and a-token") == "the server said *** and ***"
