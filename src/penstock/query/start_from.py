@@ -13,7 +13,8 @@ from enum import Enum
 from penstock.connectors.local_files import local_path
 from penstock.errors import ConfigError, LocationError
 from penstock.snapshot.catalog import snapshot_id
-from penstock.snapshot.fork import OPTION, Origin, choose, view_of
+from penstock.snapshot.fork import OPTION, Origin, choose, identity_at, view_of
+from penstock.snapshot.location import refuse_archive
 
 MODE_OPTION = "startMode"
 
@@ -92,6 +93,7 @@ def _same(one: str, other: str) -> bool:
 
 def _check_claim(origin: Origin) -> None:
     """A claim goes on behind everything that is committed, so it begins with the newest snapshot."""
+    refuse_archive(identity_at(origin))
     view = view_of(origin)
     if choose(view, origin) not in view.lineage[-1:]:
         newest = snapshot_id(view.lineage[-1].checkpoint) if view.lineage else "nothing"

@@ -11,8 +11,8 @@ import msgspec
 from penstock.errors import CorruptSnapshot, LocationError
 from penstock.graph.keygroups import MAX_KEY_GROUPS
 from penstock.protocol.elements import Side
+from penstock.snapshot.bringing import kept_files
 from penstock.snapshot.catalog import snapshot_id
-from penstock.snapshot.fork import kept_files
 from penstock.snapshot.location import KEPT_FOLDER
 from penstock.snapshot.model import FORMAT_VERSION, SnapshotMetadata, SubtaskManifest
 from penstock.snapshot.portable.layout import MANIFEST, PLACE, Manifest, Stream, Table, column_names

@@ -11,9 +11,10 @@ import pyarrow.parquet as pq
 
 from penstock.errors import CorruptSnapshot, LocationError, NotSupported
 from penstock.protocol.elements import Side
+from penstock.snapshot.bringing import kept_files
 from penstock.snapshot.catalog import Catalog, snapshot_id
 from penstock.snapshot.checkpoint_writer import BUFFER_ID, BUFFER_OFFSET
-from penstock.snapshot.fork import is_called, kept_files
+from penstock.snapshot.fork import is_called
 from penstock.snapshot.kept_tables import entries_by_table
 from penstock.snapshot.location import KEPT_FOLDER, existing_location, read_identity
 from penstock.snapshot.log import SnapshotLog

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from penstock.errors import Fenced, LocationError
 from penstock.ids import CheckpointId
 from penstock.snapshot.catalog import Catalog
+from penstock.snapshot.location import refuse_moved
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import EpochCommitted, GenerationOpened, LogView, fold
 from penstock.snapshot.store import Store
@@ -24,6 +25,10 @@ from penstock.snapshot.verbs.owned import Owned
 
 ATTEMPTS = 16
 """How often a verb tries to get past a driver that appends to the log at the same moment."""
+UNREACHABLE = (
+    "no driver answers at this location, and the last one did not say that it ended. If none runs, use --force: a "
+    "driver that still runs is stopped by it"
+)
 Ask = Callable[[Store, rq.Verb, str], rq.Answer | None]
 
 
@@ -38,6 +43,7 @@ def view_of(store: Store) -> LogView:
         LocationError: none has, or the log is damaged.
     """
     view = SnapshotLog(store).refresh()
+    refuse_moved(view)
     if not view.owner:
         raise LocationError("no query has run at this location yet")
     return view
@@ -78,10 +84,7 @@ def change(store: Store, verb: rq.Delete | rq.Collect, *, force: bool = False, a
             unanswered = True
             continue  # it may have ended meanwhile
         if not (view.ended or force):
-            raise LocationError(
-                "no driver answers at this location, and the last one did not say that it ended. If none runs, use "
-                "--force: a driver that still runs is stopped by it"
-            )
+            raise LocationError(UNREACHABLE)
         try:
             with taken_over(store, view) as owned:
                 return _done_here(owned, verb)
@@ -90,12 +93,35 @@ def change(store: Store, verb: rq.Delete | rq.Collect, *, force: bool = False, a
     raise LocationError("drivers come and go at this location without pause; ask again")
 
 
+def stopped(store: Store, *, force: bool, ask: Ask = rq.ask) -> LogView:
+    """The log of a location where no query runs, for ``taken_over``.
+
+    Args:
+        force: it may be taken over if no driver answers.
+
+    Raises:
+        LocationError: one runs; or it is not known whether one does.
+    """
+    view = view_of(store)
+    if view.ended:
+        return view
+    if ask(store, rq.Collect(dry_run=True), new_token()) is not None:
+        raise LocationError(f"{store.root}: a query runs at this location; stop it first")
+    view = view_of(store)
+    if not (view.ended or force):
+        raise LocationError(UNREACHABLE)
+    return view
+
+
 @contextmanager
-def taken_over(store: Store, seen: LogView) -> Iterator[Owned]:
-    """Own the location for as long as this lasts.
+def taken_over(
+    store: Store, seen: LogView, opening: Callable[[LogView], GenerationOpened] | None = None
+) -> Iterator[Owned]:
+    """Own the location for as long as this lasts, and, if it was not moved away then, say at the end that it is over.
 
     Args:
         seen: the log as it was when the decision was made.
+        opening: how; by default the lineage stays what it was.
 
     Raises:
         Fenced: a driver has appended since, or does while this lasts: what is done up to then stays done.
@@ -104,22 +130,28 @@ def taken_over(store: Store, seen: LogView) -> Iterator[Owned]:
     view = log.refresh()
     if view.next_seq != seen.next_seq:
         raise Fenced("a driver has begun to write here meanwhile")
-    opened = _opening(view)
+    opened = (opening or _opening)(view)
     log.append(opened)
     try:
         yield Owned(store, log, Catalog(store))
     finally:
-        log.summarise()
-        log.append(
-            EpochCommitted(opened.generation, opened.committed_epoch, opened.reserved_until, opened.batches, ended=True)
-        )
+        if not log.view.moved:
+            log.summarise()
+            log.append(ending(log.view))
 
 
 def _opening(view: LogView) -> GenerationOpened:
-    """No checkpoint will be taken, so no ids are reserved."""
+    """No checkpoint will be taken, so no ids are reserved. What a rollback demands is still to be done."""
     restored = view.lineage[-1].checkpoint if view.lineage else 0
     first, committed = view.next_checkpoint, view.committed
-    return GenerationOpened(view.next_generation, restored, first, first, committed.epoch, committed.batches)
+    return GenerationOpened(
+        view.next_generation, restored, first, first, committed.epoch, committed.batches, view.retract
+    )
+
+
+def ending(view: LogView) -> EpochCommitted:
+    """The owner, who has committed nothing, is gone."""
+    return EpochCommitted(view.owner, view.committed.epoch, view.reserved_until, view.committed.batches, ended=True)
 
 
 def would_collect(store: Store, ask: Ask = rq.ask) -> rq.Answer:
