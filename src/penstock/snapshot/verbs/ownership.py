@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import TypeVar
 
 from penstock.errors import Fenced, LocationError
 from penstock.ids import CheckpointId
@@ -29,7 +30,10 @@ UNREACHABLE = (
     "no driver answers at this location, and the last one did not say that it ended. If none runs, use --force: a "
     "driver that still runs is stopped by it"
 )
+COME_AND_GO = "drivers come and go at this location without pause; ask again"
 Ask = Callable[[Store, rq.Verb, str], rq.Answer | None]
+
+T = TypeVar("T")
 
 
 def new_token() -> str:
@@ -90,7 +94,7 @@ def change(store: Store, verb: rq.Delete | rq.Collect, *, force: bool = False, a
                 return _done_here(owned, verb)
         except Fenced:
             unanswered = unanswered and force  # whoever has appended may answer, unless it was asked already
-    raise LocationError("drivers come and go at this location without pause; ask again")
+    raise LocationError(COME_AND_GO)
 
 
 def stopped(store: Store, *, force: bool, ask: Ask = rq.ask) -> LogView:
@@ -111,6 +115,18 @@ def stopped(store: Store, *, force: bool, ask: Ask = rq.ask) -> LogView:
     if not (view.ended or force):
         raise LocationError(UNREACHABLE)
     return view
+
+
+def unless_fenced(work: Callable[[], T]) -> T:
+    """Do it again while drivers begin to write at the location before this is done: the next time they are asked.
+
+    Raises:
+        LocationError: what ``work`` raises, or they come and go.
+    """
+    for _ in range(ATTEMPTS):
+        with suppress(Fenced):
+            return work()
+    raise LocationError(COME_AND_GO)
 
 
 @contextmanager
