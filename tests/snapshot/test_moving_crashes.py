@@ -359,7 +359,7 @@ def test_what_cannot_be_taken_back_stops_the_start_and_keep_is_the_way_out() -> 
 
 def test_a_rollback_says_what_becomes_of_output_and_knows_its_lineage() -> None:
     scene = Scene.made()
-    with pytest.raises(LocationError, match="--output retract .*--output keep"):
+    with pytest.raises(LocationError, match=r"--output retract .*--output keep"):
         roll_back(scene.there, "chk-2", ask=nobody)
     assert not roll_back(scene.there, "chk-4", ask=nobody).changed
     roll_back(scene.there, "chk-3", output=Output.RETRACT, ask=nobody)
