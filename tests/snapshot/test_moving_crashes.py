@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 from snapshot_kit import SINK, Driver, Target, TargetCommitter, graph
 from test_crashes_and_rivals import READ_ONLY, Crash
-from test_requests import a_driver, end, existing
+from test_requests import Asker, a_driver, end, existing
 from test_requests_crashes import nobody
 
 from penstock.errors import Fenced, LocationError, SinkError
@@ -370,6 +370,20 @@ def test_a_rollback_says_what_becomes_of_output_and_knows_its_lineage() -> None:
     driver(scene.there, scene.target).start()
     assert sorted(scene.target.visible) == [1]
     assert existing(scene.there) == [1, 2, 3, 4], "they stay"
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_query_that_runs_is_neither_moved_nor_rolled_back(force: bool) -> None:
+    scene = Scene.made(ended=False)
+    asker = Asker(scene.sleeper)
+    with pytest.raises(LocationError, match="a query runs at this location; stop it first"):
+        move_query(scene.there, scene.here, force=force, ask=asker)  # type: ignore[arg-type]
+    with pytest.raises(LocationError, match="a query runs at this location; stop it first"):
+        roll_back(scene.there, "chk-2", output=Output.KEEP, force=force, ask=asker)  # type: ignore[arg-type]
+    assert scene.here.files == {}
+    assert asker.asked == 2
+    assert scene.sleeper is not None
+    scene.sleeper.checkpoint()
 
 
 def test_pending_commits_up_to_the_snapshot_are_still_made() -> None:
