@@ -57,8 +57,8 @@ class ListedSnapshot(msgspec.Struct, frozen=True):
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """``snapshots``: by ascending checkpoint. ``owner``: the Generation that opened the location last. ``archive``: these
-    are copies. ``moved``: the query is at another location now, with its snapshots."""
+    """``snapshots``: by ascending checkpoint. ``owner``: the Generation that opened the location last. ``archive``:
+    these are copies. ``moved``: the query is at another location now, with its snapshots."""
 
     location: str
     query_id: str
