@@ -153,12 +153,19 @@ class QueryExecution:
 
     def _open(self, store: Store, identity: QueryIdentity) -> None:
         begins_with = forked(
-            self._origin, store, identity, self._graph, allow_dropped=self._options.allow_dropped_state
+            self._origin,
+            store,
+            identity,
+            self._graph,
+            allow_dropped=self._options.allow_dropped_state,
+            allow_shared_sink=self._options.allow_shared_sink,
         )
         for vertex in self._graph.vertices:
             if vertex.source is not None:
                 vertex.source.source.open(store.root, vertex.source.operator_id)
             if vertex.sink is not None:
+                if identity.origin and self._options.allow_shared_sink:
+                    vertex.sink.sink.share(self._query_id, identity.origin)
                 vertex.sink.sink.stage_in(f"{store.root}/{STAGED}/{vertex.sink.operator_id}")
         plan = AttemptPlan(
             self._query_id,

@@ -13,6 +13,7 @@ from penstock.snapshot.catalog import Catalog
 from penstock.snapshot.envelope import open_envelope, seal_envelope
 from penstock.snapshot.log import FOLDER as LOG_FOLDER
 from penstock.snapshot.log import SnapshotLog
+from penstock.snapshot.log_entries import LogView
 from penstock.snapshot.model import FORMAT_VERSION, QueryIdentity
 from penstock.snapshot.plan import Difference, differences, plan_changed, plan_of
 from penstock.snapshot.sections import FOLDER as DATA_FOLDER
@@ -21,6 +22,8 @@ from penstock.snapshot.store_access import StoreAccess
 from penstock.snapshot.stores import store_at
 
 IDENTITY_PATH = "query.json"
+MOVING_PATH = "moving.json"
+"""The mark of a folder that becomes a location by ``move``, from before anything else is there."""
 KEPT_FOLDER = "lane"
 """What sources keep at the location, by operator id: see ``Source.open``."""
 SPARK_NAMES = ("metadata", "offsets", "commits", "state", "sources")
@@ -105,6 +108,11 @@ def _foreign_text(what: str, path: str, names: Sequence[str]) -> str:
             " from it. Give an empty folder (the query then starts from the beginning of its sources), and leave this"
             " one to Spark"
         )
+    if MOVING_PATH in names:
+        return (
+            f"{what} {path}: a query is being moved here; complete it with the same `penstock snapshot move` that "
+            "began it"
+        )
     listed = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
     way_out = "give an empty folder" if what == "checkpointLocation" else "give the checkpointLocation of a query"
     return f"{what} {path} holds files that are not Penstock's ({listed}); {way_out}"
@@ -163,8 +171,29 @@ def claim_identity(store: Store, identity: QueryIdentity, *, allow_dropped: bool
     stored = read_identity(store)
     if stored == identity:
         return identity
+    refuse_archive(stored)
     compare_identity(stored, identity, allow_dropped=allow_dropped)
     return stored
+
+
+def refuse_archive(identity: QueryIdentity) -> None:
+    """Raise LocationError where no query runs."""
+    if identity.archive:
+        raise LocationError(
+            f"this is an archive, where copies of snapshots of query {identity.query_id} are and no query runs: start "
+            'a query of its own from one of them, with option("startFrom", "<archive>#chk-12") and another '
+            "checkpointLocation"
+        )
+
+
+def refuse_moved(view: LogView) -> None:
+    """Raise LocationError where a query was."""
+    if view.moved:
+        raise LocationError(
+            "the query of this location was moved to another one: start it there. If the move was interrupted, the "
+            "same `penstock snapshot move` completes it. What is still here keeps a driver that "
+            "wakes up late from going on"
+        )
 
 
 def release_identity(store: Store) -> None:

@@ -129,6 +129,7 @@ class SnapshotLog:
                 view.reserved_until,
                 list(view.snapshots),
                 view.committed.batches,
+                view.retract,
             )
         )
 

@@ -248,10 +248,12 @@ class SnapshotMetadata(msgspec.Struct, frozen=True):
 
 class QueryIdentity(PlanManifest, frozen=True):
     """``query.json``: what a new plan is compared with; the plan is the first that was started here. ``origin``: the id
-    of the query that this one was forked from."""
+    of the query that this one was forked from. ``archive``: no query runs here; this is where copies of snapshots are
+    of the query ``query_id``, which runs elsewhere."""
 
     format_version: int
     query_id: str
     max_parallelism: int
     parallelism: int
     origin: str = ""
+    archive: bool = False

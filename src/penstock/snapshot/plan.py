@@ -12,9 +12,11 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from penstock.connectors.base import Sink
 from penstock.errors import PlanChanged
 from penstock.graph.model import Edge, JobGraph
 from penstock.operators.base import Plain
+from penstock.snapshot.envelope import digest
 from penstock.snapshot.model import PlanManifest
 from penstock.snapshot.widening import widens
 
@@ -58,8 +60,25 @@ def plan_of(graph: JobGraph) -> PlanManifest:
             keys: dict[str, Plain] = dict(sorted(spec.state_keys.items()))
             operators[spec.operator_id] = entry | ({"keys": keys} if keys else {})
         if vertex.sink is not None:
-            operators[vertex.sink.operator_id] = _operator("sink", vertex.id, vertex.sink.name, pa.schema([]), {})
+            entry = _operator("sink", vertex.id, vertex.sink.name, pa.schema([]), {})
+            target = target_of(vertex.sink.sink)
+            operators[vertex.sink.operator_id] = entry | ({"target": target} if target else {})
     return PlanManifest(operators, {edge.identity: _edge(edge) for edge in graph.edges})
+
+
+def target_of(sink: Sink) -> str:
+    """What a sink writes to, as it is stored: two that are equal write to the same place. Empty: that is not known."""
+    target = sink.target()
+    return digest(target.encode()) if target else ""
+
+
+def targets_of(plan: PlanManifest) -> dict[str, list[str]]:
+    """By sink, what a stored plan says that it writes to: one target, or none that is known."""
+    return {
+        operator_id: [str(operator["target"])] if "target" in operator else []
+        for operator_id, operator in plan.operators.items()
+        if operator["role"] == "sink"
+    }
 
 
 def _schema_text(schema: pa.Schema) -> list[Plain]:

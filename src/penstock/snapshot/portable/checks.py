@@ -9,7 +9,7 @@ from typing import NamedTuple
 from penstock.errors import CorruptSnapshot, LocationError
 from penstock.graph.keygroups import MAX_KEY_GROUPS
 from penstock.protocol.elements import Side
-from penstock.snapshot.fork import kept_files
+from penstock.snapshot.bringing import kept_files
 from penstock.snapshot.location import KEPT_FOLDER
 from penstock.snapshot.metadata_checks import Plan, check_metadata, demand
 from penstock.snapshot.model import FORMAT_VERSION, SnapshotMetadata

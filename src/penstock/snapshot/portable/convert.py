@@ -26,6 +26,7 @@ from penstock.snapshot.location import claim_identity, open_location, release_id
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import Forked, SnapshotRecord
 from penstock.snapshot.model import FORMAT_VERSION, InflightEntry, QueryIdentity, SnapshotMetadata, StateEntry
+from penstock.snapshot.plan import targets_of
 from penstock.snapshot.portable.checks import checked_entry, checked_manifest
 from penstock.snapshot.portable.files import AT_ONCE, checked_file, new_directory
 from penstock.snapshot.portable.foreign import Batch, read_rows, read_stream
@@ -130,7 +131,9 @@ class _Conversion:
             metadata.label,
         )
         log = SnapshotLog(self._store, lambda: secrets.token_hex(16))
-        log.append(Forked(metadata.query_id, record, metadata.checkpoint + 1))
+        assert metadata.plan is not None
+        sinks = sorted({target for some in targets_of(metadata.plan).values() for target in some})
+        log.append(Forked(metadata.query_id, record, metadata.checkpoint + 1, sinks))
         return metadata
 
     # -- state --------------------------------------------------------------------------------------------------------
