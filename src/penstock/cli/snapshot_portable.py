@@ -61,10 +61,10 @@ def _running(master: str) -> Iterator[Run]:
     if not master:
         yield in_threads
         return
-    import penstock
+    from penstock.query.sessions import session
     from penstock.spark.snapshot_jobs import in_executors
 
-    spark = penstock.session("penstock snapshot", {"spark.master": master})
+    spark = session("penstock snapshot", {"spark.master": master})
     try:
         yield in_executors(spark)
     finally:
