@@ -18,6 +18,7 @@ LAYERS = [
     ("cli",),
     ("testing",),
     ("query",),
+    ("spark_data",),
     ("frontend",),
     ("spark",),
     ("runtime",),
