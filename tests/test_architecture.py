@@ -137,6 +137,7 @@ def test_no_swallowed_errors_and_no_open_ends(path: Path) -> None:
 def test_public_names() -> None:
     assert sorted(penstock.__all__) == [
         "DataStreamWriter",
+        "SnapshotWriter",
         "StreamingQuery",
         "__version__",
         "late",
