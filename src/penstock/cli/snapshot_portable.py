@@ -49,6 +49,9 @@ def export(
 def convert(
     directory: _Directory,
     location: Annotated[str, typer.Argument(help="A new checkpoint location.", metavar="LOCATION")],
+    spark: Annotated[
+        str, typer.Option("--spark", help="Bring the state by tasks of this Spark master: local[4].", metavar="MASTER")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Make a checkpoint location from a portable snapshot; a query started there goes on from it."""
@@ -57,7 +60,15 @@ def convert(
 
     with reported() as console:
         target = Path(local_path(location))
-        metadata = convert_snapshot(directory.absolute(), target)
+        if spark:
+            from pyspark.sql import SparkSession
+
+            from penstock.spark_data.conversion import convert_with_spark
+
+            session = SparkSession.builder.master(spark).appName("penstock snapshot convert").getOrCreate()
+            metadata = convert_with_spark(session, directory.absolute(), target)
+        else:
+            metadata = convert_snapshot(directory.absolute(), target)
         if as_json:
             emit({"snapshot": metadata.id, "origin": metadata.query_id, "location": str(target)})
         else:

@@ -27,9 +27,9 @@ class SnapshotWriter:
     """A snapshot in the making; every method but ``write`` only remembers what is to be done, and returns the writer.
 
     Made by ``from_plan`` or ``from_snapshot``. State tables are called ``<operator id>/<table>``, with the ids that
-    ``penstock snapshot show`` prints; ``tables`` lists them and ``schema`` says which columns each has. A DataFrame for a table has
-    exactly these columns, found by name, with one row per key: a key is any Spark value, null included, and NaN and
-    -0.0 are the keys that they are for Spark's grouping. ``key_group`` may be there and is computed anew;
+    ``penstock snapshot show`` prints; ``tables`` lists them and ``schema`` says which columns each has. A DataFrame for
+    a table has exactly these columns, found by name, with one row per key: a key is any Spark value, null included, and
+    NaN and -0.0 are the keys that they are for Spark's grouping. ``key_group`` may be there and is computed anew;
     ``__changed``, where the table has it, says which rows an update or complete output hands on at its next checkpoint
     though no input comes for them (without the column: none).
     """

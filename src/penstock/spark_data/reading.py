@@ -45,7 +45,7 @@ class _PushFilters:
     """``pushFilters`` of a reader. Spark refuses a reader of its own making in a session where handing filters over is
     switched off (spark.sql.python.filterPushdown.enabled), and tells by ``__func__``; this one works in both."""
 
-    __func__ = DataSourceReader.pushFilters
+    __func__ = staticmethod(DataSourceReader.pushFilters)
 
     def __init__(self, reader: SnapshotReader) -> None:
         self._reader = reader

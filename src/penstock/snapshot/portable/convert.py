@@ -46,10 +46,9 @@ class StatePart:
     part: TablePart
     vertex: int
 
-    def prefix(self, metadata: SnapshotMetadata) -> str:
+    def prefix(self, generation: int, checkpoint: int) -> str:
         """What the identities of its sections begin with."""
-        subtask = SubtaskId(self.vertex, self.part.subtask)
-        place = f"g{metadata.generation}/c{metadata.checkpoint}/{subtask}"
+        place = f"g{generation}/c{checkpoint}/{SubtaskId(self.vertex, self.part.subtask)}"
         return f"{place}/state/{self.table.operator_id}/{self.table.table}"
 
 
@@ -69,10 +68,10 @@ def write_states(store: Store, manifest: Manifest, parts: Sequence[StatePart]) -
 
 def _entries(writer: SectionWriter, one: StatePart, metadata: SnapshotMetadata) -> Iterator[StateEntry]:
     schema, batches = read_rows(one.path, one.table, one.part, metadata.max_parallelism)
-    name = one.table.operator_id, one.table.table
+    name = one.prefix(metadata.generation, metadata.checkpoint), one.table.operator_id, one.table.table
     if one.part.rows == 0:
-        yield append_nothing(writer, one.prefix(metadata), *name, schema)
-    yield from append_rows(writer, one.prefix(metadata), *name, schema, batches)
+        yield append_nothing(writer, *name, schema)
+    yield from append_rows(writer, *name, schema, batches)
 
 
 def convert_snapshot(directory: Path, location: Path, states: WriteStates = write_states) -> SnapshotMetadata:
