@@ -57,21 +57,21 @@ def source(tmp_path: Path) -> Input:
     return Input(tmp_path / "in", SCHEMA)
 
 
-@pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.parametrize(("parallelism", "mode"), [(1, "complete"), (3, "update")])
 def test_an_aggregation_is_bootstrapped_from_history(
-    spark: SparkSession, source: Input, tmp_path: Path, start: Start, parallelism: int
+    spark: SparkSession, source: Input, tmp_path: Path, start: Start, parallelism: int, mode: str
 ) -> None:
     source.add(flow(1000, 1040))
     history = spark.createDataFrame(flow(0, 1000), "user string, value long, at timestamp")
     df = totals(source.stream(spark))
-    writer = penstock.SnapshotWriter.from_plan(df, "update", parallelism=parallelism, max_parallelism=32)
+    writer = penstock.SnapshotWriter.from_plan(df, mode, parallelism=parallelism, max_parallelism=32)
     assert writer.tables == ["aggregate-0/groups"]
     assert writer.schema("aggregate-0/groups").names == totals_state(history).columns
     writer.with_state("aggregate-0/groups", totals_state(history)).write(str(tmp_path / "made"), label="history")
     assert verify_location(str(tmp_path / "made")).damage == []
     line = read(spark, tmp_path / "made").collect()[0]
     assert (line.id, line.label, line.kind, line.state_rows) == ("chk-1", "history", "requested", 6)
-    settings = {"checkpointLocation": str(tmp_path / "made"), "maxParallelism": 32, "outputMode": "update"}
+    settings = {"checkpointLocation": str(tmp_path / "made"), "maxParallelism": 32, "outputMode": mode}
     query = start(df, **settings, format="memory", queryName=f"t{parallelism}", parallelism=None)
     query.processAllAvailable()
     expected = totals(spark.createDataFrame(flow(0, 1040), "user string, value long, at timestamp"))

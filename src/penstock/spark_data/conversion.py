@@ -24,6 +24,7 @@ from penstock.snapshot.state_index import KeyGroups
 from penstock.snapshot.state_parts import append_rows
 from penstock.snapshot.store import Store
 from penstock.snapshot.stores import store_at
+from penstock.spark.shipping import ship_to_cluster
 
 TASK_BYTES = 128 << 20
 """Of a Parquet part, about as much for a task."""
@@ -55,6 +56,7 @@ def _by_tasks(
     tasks = [(number, groups) for number, part in enumerate(full) for groups in _ranges(part.path, task_bytes)]
     if not tasks:
         return found
+    ship_to_cluster(spark)
     bring = _Bring(store.root, metadata.generation, metadata.checkpoint, metadata.max_parallelism, full)
     results = spark.sparkContext.parallelize(tasks, len(tasks)).map(bring).collect()
     rows = [0] * len(full)

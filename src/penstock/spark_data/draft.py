@@ -39,11 +39,16 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]{0,199}")
 
 @dataclass(frozen=True)
 class Origin:
-    """The snapshot that a draft began with, and which of its files are not sections."""
+    """The snapshot that a draft began with. ``kept``: files that it needs and that are no sections."""
 
     opened: OpenedLocation
     checkpoint: int
     kept: frozenset[str]
+
+    @property
+    def remembered(self) -> list[str]:
+        """What sources have at the location now, of ``kept`` and besides."""
+        return self.opened.store.list(KEPT_FOLDER)
 
 
 @dataclass(frozen=True)
@@ -175,6 +180,11 @@ def draft_of_snapshot(opened: OpenedLocation, snapshot: str) -> Draft:
     record = opened.record(snapshot) if snapshot else opened.view.lineage[-1]
     metadata = opened.metadata(record)
     plan = plan_of_snapshot(metadata, opened.identity)
+    if metadata.drained:
+        raise LocationError(
+            f"{opened.path}: {metadata.id} was taken when the query was drained: its event time has ended, so every row "
+            "that comes would be late; choose an older snapshot"
+        )
     for operator_id, operator in plan.operators.items():
         if operator.get("takes_away"):
             raise LocationError(
@@ -195,8 +205,8 @@ def draft_of_snapshot(opened: OpenedLocation, snapshot: str) -> Draft:
         created_ms=int(time.time() * 1000),
         plan=PlanManifest(plan.operators, plan.edges),
     )
-    kept = frozenset({*kept_files(metadata), *opened.store.list(KEPT_FOLDER)})
-    return Draft(draft, {table.name: table for table in tables}, Origin(opened, record.checkpoint, kept))
+    origin = Origin(opened, record.checkpoint, frozenset(kept_files(metadata)))
+    return Draft(draft, {table.name: table for table in tables}, origin)
 
 
 def rename_operator(draft: Draft, old: str, new: str) -> Draft:
@@ -216,7 +226,7 @@ def rename_operator(draft: Draft, old: str, new: str) -> Draft:
     if operators[old]["role"] == "sink":
         raise ConfigError(f"{old} is a sink: sinks are called by the number of their output, and keep no state")
     folder = f"{KEPT_FOLDER}/{old}/"
-    if draft.origin is not None and any(path.startswith(folder) for path in draft.origin.kept):
+    if draft.origin is not None and any(path.startswith(folder) for path in draft.origin.remembered):
         raise ConfigError(f"source {old} keeps files of its own at the location, by its id; it cannot be renamed")
     metadata = msgspec.structs.replace(
         draft.metadata,

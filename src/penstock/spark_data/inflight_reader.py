@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -73,7 +74,7 @@ def _schema(store: Store, columns: Sequence[str], entries: Sequence[InflightEntr
         smallest = min(entries, key=lambda entry: entry.section.length)
         return declared_schema(columns, read_content(store, smallest.section).schema, f"exchange {exchange}")
     fields = [column_of(column) for column in columns]
-    if None in fields:
+    if any(field is None for field in fields):
         raise LocationError(
             f"no rows are in flight on exchange {exchange}, and nothing else tells its columns' types for sure; read a "
             "snapshot that holds some"
@@ -97,6 +98,10 @@ class InflightReader(SnapshotReader):
         self._place = place
         self._inflight = rows
         self._partition_bytes = partition_bytes
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What tasks need: each has its entries in its partition."""
+        return self.__dict__ | {"_inflight": replace(self._inflight, entries=())}
 
     def partitions(self) -> list[InputPartition]:
         found: list[InflightPartition] = []

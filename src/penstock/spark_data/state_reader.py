@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -45,6 +47,10 @@ class StateReader(SnapshotReader):
         self._place = place
         self._table = table
         self._partition_bytes = partition_bytes
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What tasks need: each has its entries in its partition."""
+        return self.__dict__ | {"_table": replace(self._table, entries=())}
 
     def partitions(self) -> list[InputPartition]:
         """By key groups ascending; none if the filters leave no key group with rows."""

@@ -29,6 +29,7 @@ from penstock.snapshot.state_parts import append_nothing, append_rows
 from penstock.snapshot.state_tables import StateTable
 from penstock.snapshot.store import Store
 from penstock.snapshot.stores import store_at
+from penstock.spark.shipping import ship_to_cluster
 from penstock.state.capture import KEY_GROUP_COLUMN
 from penstock.state.hashing import SEED, key_groups
 from penstock.state.keys import normalize_floats
@@ -82,6 +83,7 @@ def write_table(rows: DataFrame, table: StateTable, target: Target) -> Entries:
     """
     assert table.key_count is not None
     assert table.hashed is not None
+    ship_to_cluster(rows.sparkSession)
     tasks = _tasks(rows, target.parallelism, table.max_parallelism)
     columns = [f"c{position}" for position in range(len(table.schema) - 1)]
     renamed = rows.toDF(*columns)

@@ -58,6 +58,8 @@ def write_snapshot(
         LocationError: the location is in use or cannot be written, or the snapshot that the draft began with is gone.
         CorruptSnapshot: that one is damaged.
     """
+    if draft.origin is None:
+        frames = dict.fromkeys(draft.tables) | dict(frames)
     prepared = {name: _prepared(draft.table(name), df) for name, df in frames.items()}
     metadata = _without(draft, [draft.table(name) for name in frames], label, note)
     store = open_location(location)
@@ -144,11 +146,13 @@ def _bring(origin: Origin, metadata: SnapshotMetadata, store: Store) -> None:
     there = origin.opened.store
 
     def bring() -> None:
-        for path in dict.fromkeys([*(ref.path for ref in sections_of(metadata)), *sorted(origin.kept)]):
+        needed = dict.fromkeys([*(ref.path for ref in sections_of(metadata)), *sorted(origin.kept)])
+        for path in dict.fromkeys([*needed, *origin.remembered]):
             try:
                 store.bring(path, there)
             except FileNotFoundError:
-                raise CorruptSnapshot(f"{path} is missing") from None
+                if path in needed:
+                    raise CorruptSnapshot(f"{path} is missing") from None
         Catalog(store).check(metadata, checksums=True)
 
     origin.opened.unless_deleted([origin.checkpoint], bring)
