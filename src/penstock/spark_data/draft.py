@@ -182,8 +182,8 @@ def draft_of_snapshot(opened: OpenedLocation, snapshot: str) -> Draft:
     plan = plan_of_snapshot(metadata, opened.identity)
     if metadata.drained:
         raise LocationError(
-            f"{opened.path}: {metadata.id} was taken when the query was drained: its event time has ended, so every row "
-            "that comes would be late; choose an older snapshot"
+            f"{opened.path}: {metadata.id} was taken when the query was drained: its event time has ended, and every "
+            "row that comes would be late; choose an older snapshot"
         )
     for operator_id, operator in plan.operators.items():
         if operator.get("takes_away"):
