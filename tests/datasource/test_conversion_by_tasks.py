@@ -9,7 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 from portable_kit import LABEL, Scene, at, restored
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
+from penstock.cli.main import app
 from penstock.errors import CorruptSnapshot
 from penstock.snapshot.envelope import digest, seal_envelope
 from penstock.snapshot.portable.export import ROW_GROUP_ROWS, export_snapshot
@@ -20,9 +22,9 @@ from penstock.spark_data.conversion import convert_with_spark
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("task_bytes", [1, 1 << 30])
+@pytest.mark.parametrize("task_bytes", [1, None])
 def test_every_task_brings_its_key_groups(
-    spark: SparkSession, tmp_path: Path, task_bytes: int, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, task_bytes: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene = Scene(tmp_path)
     monkeypatch.setattr("penstock.snapshot.portable.export.ROW_GROUP_ROWS", 40)
@@ -30,7 +32,12 @@ def test_every_task_brings_its_key_groups(
     part = next((tmp_path / "portable").rglob("part-00000.parquet"))
     assert pq.ParquetFile(part).metadata.num_row_groups > 5
     assert ROW_GROUP_ROWS > 40
-    convert_with_spark(spark, tmp_path / "portable", tmp_path / "back", task_bytes)
+    if task_bytes is None:
+        arguments = ["snapshot", "convert", str(tmp_path / "portable"), str(tmp_path / "back"), "--spark", "local[2]"]
+        result = CliRunner().invoke(app, [*arguments, "--json"])
+        assert json.loads(result.stdout)["snapshot"] == "chk-4"
+    else:
+        convert_with_spark(spark, tmp_path / "portable", tmp_path / "back", task_bytes)
     verification = verify_location(str(tmp_path / "back"))
     assert verification.damage == []
     assert verification.orphans == verification.unsettled == []

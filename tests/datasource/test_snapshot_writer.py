@@ -174,26 +174,6 @@ def test_a_renamed_operator_finds_its_state(spark: SparkSession, source: Input, 
     assert as_set(spark.table("renamed")) == as_set(totals(source.batch(spark)))
 
 
-def test_a_dropped_table_begins_anew_and_the_rest_stays(
-    spark: SparkSession, source: Input, tmp_path: Path, start: Start
-) -> None:
-    source.add(flow(0, 60))
-    df = totals(source.stream(spark))
-    query = start(df, parallelism=2, outputMode="complete", format="noop")
-    query.processAllAvailable()
-    query.snapshot()
-    query.stop()
-    writer = penstock.SnapshotWriter.from_snapshot(str(tmp_path / "checkpoint"))
-    writer.drop_state("aggregate-0/groups").write(str(tmp_path / "dropped"))
-    assert read(spark, tmp_path / "dropped", state="aggregate-0/groups").count() == 0
-    source.add(flow(60, 100))
-    settings = {"outputMode": "complete", "format": "memory", "queryName": "anew"}
-    again = start(df, checkpointLocation=str(tmp_path / "dropped"), **settings)
-    again.processAllAvailable()
-    expected = totals(spark.createDataFrame(flow(60, 100), "user string, value long, at timestamp"))
-    assert as_set(spark.table("anew")) == as_set(expected), "the source went on where it was"
-
-
 def test_what_does_not_fit_is_refused_before_anything_is_written(
     spark: SparkSession, source: Input, tmp_path: Path
 ) -> None:
@@ -233,8 +213,7 @@ def test_rows_that_are_no_table_leave_nothing_behind(spark: SparkSession, source
             writer.write(str(target))
         assert [path for path in target.rglob("*") if path.is_file()] == []
 
-    refused(r"two rows have the key \('u1'\)", state.union(state.where("user = 'u1'")))
-    refused(r"two rows have the key \(None\)", state.union(state.where("user is null")))
+    refused(r"two rows have the key \((None|'u1')\)", state.union(state.where("user is null or user = 'u1'")))
     refused("column __a0_count has a null", state.withColumn("__a0_count", F.lit(None).cast("long")))
     penstock.SnapshotWriter.from_plan(df, "update").with_state("aggregate-0/groups", state).write(str(target))
     with pytest.raises(LocationError, match="is in use"):
