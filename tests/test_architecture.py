@@ -18,6 +18,7 @@ LAYERS = [
     ("cli",),
     ("testing",),
     ("query",),
+    ("spark_data",),
     ("frontend",),
     ("spark",),
     ("runtime",),
@@ -136,6 +137,7 @@ def test_no_swallowed_errors_and_no_open_ends(path: Path) -> None:
 def test_public_names() -> None:
     assert sorted(penstock.__all__) == [
         "DataStreamWriter",
+        "SnapshotWriter",
         "StreamingQuery",
         "__version__",
         "late",

@@ -12,6 +12,8 @@ import typer
 from penstock.cli.snapshot_app import AsJson, Location, emit, reported, snapshot_app
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from penstock.snapshot.portable.jobs import Run
 
 _Directory = Annotated[Path, typer.Argument(help="A portable snapshot.", metavar="DIRECTORY")]
@@ -54,27 +56,37 @@ def export(
 
 
 @contextmanager
-def _running(master: str) -> Iterator[Run]:
-    """Threads, or an application of a Spark master for as long as this lasts."""
-    from penstock.snapshot.portable.jobs import in_threads
-
-    if not master:
-        yield in_threads
-        return
+def _session(master: str) -> Iterator[SparkSession]:
+    """An application of a Spark master, for as long as this lasts."""
     from penstock.query.sessions import session
-    from penstock.spark.snapshot_jobs import in_executors
 
     spark = session("penstock snapshot", {"spark.master": master})
     try:
-        yield in_executors(spark)
+        yield spark
     finally:
         spark.stop()
+
+
+@contextmanager
+def _running(master: str) -> Iterator[Run]:
+    """Who writes an export's large files: threads, or a Spark application."""
+    from penstock.snapshot.portable.jobs import in_threads
+    from penstock.spark.snapshot_jobs import in_executors
+
+    if master:
+        with _session(master) as spark:
+            yield in_executors(spark)
+    else:
+        yield in_threads
 
 
 @snapshot_app.command()
 def convert(
     directory: _Directory,
     location: Annotated[str, typer.Argument(help="A new checkpoint location.", metavar="LOCATION")],
+    master: Annotated[
+        str, typer.Option("--spark", help="Bring the state by tasks of this Spark master.", metavar="MASTER")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Make a checkpoint location from a portable snapshot; a query started there goes on from it."""
@@ -83,7 +95,13 @@ def convert(
 
     with reported() as console:
         target = location_text(location)
-        metadata = convert_snapshot(directory.absolute(), target)
+        if master:
+            from penstock.spark_data.conversion import convert_with_spark
+
+            with _session(master) as spark:
+                metadata = convert_with_spark(spark, directory.absolute(), target)
+        else:
+            metadata = convert_snapshot(directory.absolute(), target)
         if as_json:
             emit({"snapshot": metadata.id, "origin": metadata.query_id, "location": target})
         else:

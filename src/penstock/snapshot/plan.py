@@ -7,6 +7,7 @@ begin in the middle of an output that is there already.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
@@ -22,8 +23,11 @@ from penstock.snapshot.widening import widens
 
 Entry = Mapping[str, Plain]
 
-_MARK = "__changed bool"
+MARK = "__changed"
 """The column behind the keys of an aggregation's state: whether the group changed since it was last emitted."""
+_MARK = f"{MARK} bool"
+_COUNTER = re.compile(r"__a\d+_(count|seen)")
+"""Buffers of aggregate functions that say how many values there were, or whether there was one."""
 SHAPE = ("kind", "keys", "schema", "port")
 """What rows in flight on an exchange depend on; see ``carries``."""
 ANEW = (
@@ -251,3 +255,19 @@ def key_columns(plan: PlanManifest, operator_id: str, table: str) -> int | None:
             if all(column.startswith(f"{key} ") for key, column in leading):
                 return len(keys)
     return None
+
+
+def hashed_columns(plan: PlanManifest, operator_id: str) -> int | None:
+    """How many of an operator's leading key columns decide the key group of a row: those of the edge that brings its
+    rows, none where all rows go to one subtask. None: rows come by no such edge."""
+    vertex = plan.operators.get(operator_id, {}).get("vertex")
+    for edge in plan.edges.values():
+        keys = edge.get("keys")
+        if edge.get("consumer") == vertex and isinstance(keys, list) and (keys or edge.get("kind") == "hash"):
+            return len(keys)
+    return None
+
+
+def never_null(column: str, field: pa.Field) -> bool:
+    """Whether a state table's column may hold no nulls: its type says so, or it counts something for an aggregation."""
+    return not field.nullable or column == MARK or _COUNTER.fullmatch(column) is not None

@@ -21,6 +21,7 @@ from penstock.snapshot.checkpoint_writer import BUFFER_ID, BUFFER_OFFSET
 from penstock.snapshot.portable.columns import from_parquet, texts
 from penstock.snapshot.portable.layout import Table, TablePart
 from penstock.snapshot.portable.parquet_pages import check_pages
+from penstock.snapshot.state_index import KeyGroups
 
 MAX_ROWS = 1 << 20
 """Of a batch and of a row group: rows of nulls, or without columns, take no bytes."""
@@ -78,9 +79,12 @@ def _batches(reader: pa.RecordBatchStreamReader, what: str) -> Iterator[Batch]:
 
 
 def read_rows(
-    path: Path, table: Table, part: TablePart, max_parallelism: int
+    path: Path, table: Table, part: TablePart, max_parallelism: int, groups: KeyGroups | None = None
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """A subtask's part of a table under its own names, by key group ascending; the schema and batches, none empty.
+
+    Args:
+        groups: row groups that have none of these key groups, as the footer says, are passed over.
 
     Raises:
         CorruptSnapshot: it is not such a file; from the iterator, too.
@@ -96,7 +100,19 @@ def read_rows(
             raise CorruptSnapshot(f"{what} has other columns than the manifest says: {texts(written)!r:.300}")
         fields = [pa.field(c.name, f.type, f.nullable) for c, f in zip(table.columns, written, strict=True)]
     schema = pa.schema(fields)
-    return schema, _rows(reader, schema, max_parallelism, what)
+    return schema, _rows(reader, _row_groups(reader.metadata, groups), schema, max_parallelism, what)
+
+
+def _row_groups(footer: pq.FileMetaData, groups: KeyGroups | None) -> list[int]:
+    numbers = range(footer.num_row_groups)
+    if groups is None:
+        return list(numbers)
+    statistics = [footer.row_group(number).column(0).statistics for number in numbers]
+    return [
+        number
+        for number, told in zip(numbers, statistics, strict=True)
+        if told is None or not told.has_min_max or (told.min <= groups[1] and told.max >= groups[0])
+    ]
 
 
 def _check_footer(footer: pq.FileMetaData, part: TablePart, what: str) -> None:
@@ -120,9 +136,11 @@ def _check_pages(mapped: pa.NativeFile, footer: pq.FileMetaData) -> None:
             check_pages(mapped, group.column(column))
 
 
-def _rows(reader: pq.ParquetFile, schema: pa.Schema, max_parallelism: int, what: str) -> Iterator[pa.RecordBatch]:
+def _rows(
+    reader: pq.ParquetFile, row_groups: Sequence[int], schema: pa.Schema, max_parallelism: int, what: str
+) -> Iterator[pa.RecordBatch]:
     last = 0
-    batches = reader.iter_batches(batch_size=ROWS_AT_ONCE, use_threads=False)
+    batches = reader.iter_batches(batch_size=ROWS_AT_ONCE, row_groups=list(row_groups), use_threads=False)
     while True:
         with decoding(what):
             batch = next(batches, None)
