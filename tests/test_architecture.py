@@ -17,6 +17,7 @@ PYTHON_FILES = FILES + sorted(Path(__file__).parent.rglob("*.py"))
 LAYERS = [
     ("cli",),
     ("testing",),
+    ("spark_checkpoint",),
     ("query",),
     ("frontend",),
     ("spark",),
@@ -138,6 +139,8 @@ def test_public_names() -> None:
         "DataStreamWriter",
         "StreamingQuery",
         "__version__",
+        "exportSparkOffsets",
+        "importSparkCheckpoint",
         "late",
         "named",
         "readStream",

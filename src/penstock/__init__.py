@@ -15,11 +15,15 @@ if TYPE_CHECKING:
     from penstock.query.streaming_query import StreamingQuery
     from penstock.query.streams import streams
     from penstock.query.writer import DataStreamWriter, writeStream
+    from penstock.spark_checkpoint.exporting import exportSparkOffsets
+    from penstock.spark_checkpoint.importing import importSparkCheckpoint
 
 __all__ = [
     "DataStreamWriter",
     "StreamingQuery",
     "__version__",
+    "exportSparkOffsets",
+    "importSparkCheckpoint",
     "late",
     "named",
     "readStream",
@@ -33,6 +37,8 @@ __all__ = [
 _HOMES = {
     "DataStreamWriter": "penstock.query.writer",
     "StreamingQuery": "penstock.query.streaming_query",
+    "exportSparkOffsets": "penstock.spark_checkpoint.exporting",
+    "importSparkCheckpoint": "penstock.spark_checkpoint.importing",
     "late": "penstock.frontend.marks",
     "named": "penstock.frontend.marks",
     "readStream": "penstock.query.reader",
