@@ -1,16 +1,19 @@
-"""What the tests of moving between the two engines share: input as files, a run on Spark's engine, one on Penstock's."""
+"""What the tests of moving between the engines share: input as files, a run on Spark's engine, one on Penstock's."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition, SimpleDataSourceStreamReader
 
 import penstock
 
@@ -66,37 +69,30 @@ class Arrivals:
 
 
 class OnSpark:
-    """Runs of one query on Spark's engine, with what every batch emitted."""
+    """Runs of one query on Spark's engine."""
 
     def __init__(self, checkpoint: Path, mode: str) -> None:
         self.checkpoint = checkpoint
         self.mode = mode
-        self.batches: dict[int, list[Row]] = {}
 
-    def run(self, df: DataFrame, fail_at: int | None = None) -> OnSpark:
-        """Read what there is. ``fail_at``: a batch that is planned and run, and not committed."""
+    def run(self, df: DataFrame, fail_at: int | None = None) -> list[Row]:
+        """Read what there is, and return what was emitted. ``fail_at``: a batch that is planned and run, and not
+        committed."""
+        emitted: list[Row] = []
 
         def keep(rows: DataFrame, batch: int) -> None:
             if batch == fail_at:
                 raise RuntimeError("killed")
-            self.batches[batch] = [tuple(row) for row in rows.collect()]
+            emitted.extend(tuple(row) for row in rows.collect())
 
-        writer = df.writeStream.foreachBatch(keep).outputMode(self.mode)
-        query = writer.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True).start()
+        writer = df.writeStream.foreachBatch(keep).outputMode(self.mode).trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(self.checkpoint)).start()
         if fail_at is None:
             query.awaitTermination()
         else:
-            try:
+            with pytest.raises(StreamingQueryException, match="killed"):
                 query.awaitTermination()
-                raise AssertionError(f"batch {fail_at} did not come")
-            except Exception as error:
-                if "killed" not in str(error):
-                    raise
-        return self
-
-    @property
-    def rows(self) -> list[Row]:
-        return [row for batch in sorted(self.batches) for row in self.batches[batch]]
+        return emitted
 
 
 def on_penstock(df: DataFrame, location: Path, mode: str, parallelism: int = 2) -> list[Row]:
@@ -112,9 +108,81 @@ def on_penstock(df: DataFrame, location: Path, mode: str, parallelism: int = 2) 
     return emitted
 
 
+def same(some: Iterable[Row], others: Iterable[Row]) -> bool:
+    """Whether both are the same rows, as often as they come."""
+    return sorted(map(repr, some)) == sorted(map(repr, others))
+
+
 def latest(rows: Iterable[Row], keys: int) -> dict[Row, Row]:
     """Update mode: the last row of every key, which is the first ``keys`` columns."""
     return {row[:keys]: row for row in rows}
 
 
-Shape = Callable[[DataFrame], DataFrame]
+# -- Python sources ---------------------------------------------------------------------------------------------------
+
+
+class Counter(DataSource):
+    """Numbers up to the option ``end``, four per range, in two partitions."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "counter"
+
+    def schema(self) -> str:
+        return "n LONG, s STRING"
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
+        return _CounterReader(int(self.options["end"]))
+
+
+class _Numbers(InputPartition):
+    def __init__(self, start: int, end: int) -> None:
+        self.start = start
+        self.end = end
+
+
+class _CounterReader(DataSourceStreamReader):
+    def __init__(self, end: int) -> None:
+        self.end = end
+
+    def initialOffset(self) -> dict:  # noqa: N802
+        return {"n": 0}
+
+    def latestOffset(self, start: dict, limit: Any) -> dict:  # noqa: N802
+        return {"n": min(start["n"] + 4, self.end)}
+
+    def partitions(self, start: dict, end: dict) -> list[InputPartition]:
+        middle = (start["n"] + end["n"]) // 2
+        return [_Numbers(start["n"], middle), _Numbers(middle, end["n"])]
+
+    def read(self, partition: Any) -> Iterator[Any]:
+        return iter([(n, str(n)) for n in range(partition.start, partition.end)])
+
+
+class Simple(Counter):
+    """Numbers up to what the file of the option ``file`` says, three at a time."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "simple"
+
+    def streamReader(self, schema: Any) -> Any:  # noqa: N802
+        return DataSource.streamReader(self, schema)
+
+    def simpleStreamReader(self, schema: Any) -> SimpleDataSourceStreamReader:  # noqa: N802
+        return _SimpleReader(Path(self.options["file"]))
+
+
+class _SimpleReader(SimpleDataSourceStreamReader):
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def initialOffset(self) -> dict:  # noqa: N802
+        return {"at": 0}
+
+    def read(self, start: dict) -> tuple[Iterator[Any], dict]:
+        end = {"at": min(start["at"] + 3, int(self.file.read_text()))}
+        return self.readBetweenOffsets(start, end), end
+
+    def readBetweenOffsets(self, start: dict, end: dict) -> Iterator[Any]:  # noqa: N802
+        return iter([(n, str(n)) for n in range(start["at"], end["at"])])

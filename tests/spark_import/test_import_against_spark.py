@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from spark_runs import Arrivals, OnSpark, Shape, latest, on_penstock
+from spark_runs import Arrivals, Counter, OnSpark, Simple, latest, on_penstock, same
 
 import penstock
 
@@ -48,28 +48,89 @@ def of_all(df: DataFrame) -> DataFrame:
     return every_function(df.groupBy())
 
 
-FIRST = [
-    [(1, "a", 1), (2, "b", 2), (3, None, None), (11, "a", 7)],
-    [(14, "a", 3), (15, "b", None), (16, "b", None), (9, "a", 4)],
-    [(31, "a", 5), (33, "c", 6)],  # the watermark comes to 23: windows up to 20 are closed
-    [(12, "a", 1000), (34, "c", None), (29, "b", 8)],  # the first row is late by a whole window
-]
-REST = [
-    [(13, "b", 1000), (28, "a", 9), (36, "a", 1)],  # late again; still open
-    [(52, "a", 2), (53, None, 3)],
-    [(71, "b", 4), (72, "a", 5)],
-]
-
-
-def test_windows_are_emitted_once_each_by_either(spark: SparkSession, tmp_path: Path) -> None:
+def test_windows_are_emitted_by_either_engine_and_never_by_both(spark: SparkSession, tmp_path: Path) -> None:
     arrivals = Arrivals(tmp_path / "in put")
     df = windowed(arrivals.stream(spark))
-    arrivals.add_all(FIRST)
-    before = OnSpark(tmp_path / "spark", "append").run(df)
-    taken = penstock.importSparkCheckpoint(df, str(before.checkpoint), str(tmp_path / "moved"), parallelism=2)
-    assert taken.planned is None and taken.state_rows > 0 and taken.watermark_ms == 24_000
-    arrivals.add_all(REST)
+    arrivals.add((1, "a", 1), (2, "b", 2), (3, None, None), (11, "a", 7))
+    arrivals.add((14, "a", 3), (15, "b", None), (31, "a", 5), (33, "c", 6), (9, "a", 4), (32, "c", None))
+    on_spark = OnSpark(tmp_path / "spark", "append")
+    assert {row[0].start.second for row in on_spark.run(df)} == {0, 10}
+    taken = penstock.importSparkCheckpoint(df, str(on_spark.checkpoint), str(tmp_path / "moved"), parallelism=2)
+    assert (taken.batch, taken.planned, taken.watermark_ms, taken.state_rows) == (2, None, 23_000, 2)
+    arrivals.add((12, "a", 1000), (28, "b", 9), (34, "a", 1))  # the first one's window was emitted
+    arrivals.add((52, "a", 2), (53, None, 3), (71, "b", 4))
     after = on_penstock(df, tmp_path / "moved", "append")
-    whole = OnSpark(tmp_path / "whole", "append").run(df)
-    assert before.rows and after
-    assert sorted(map(repr, before.rows + after)) == sorted(map(repr, whole.rows))
+    assert {row[0].start.second for row in after} == {20, 30, 50}
+    assert same(after, on_spark.run(df))
+
+
+def test_what_a_planned_batch_had_read_is_read_again(
+    spark: SparkSession, spark_conf: Callable[[str, str], None], tmp_path: Path
+) -> None:
+    """Late for its watermark, and not for that of the batch before, by which Spark drops; state from RocksDB, with the
+    names that checkpoints of format 2 give their files; the log of files compacted at the planned batch."""
+    spark_conf("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
+    spark_conf("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")
+    spark_conf("spark.sql.streaming.fileSource.log.compactInterval", "3")
+    arrivals = Arrivals(tmp_path / "in")
+    df = windowed(arrivals.stream(spark))
+    arrivals.add((1, "a", 7), (25, "b", 2))
+    arrivals.add((43, "c", 6), (44, "a", 1))
+    arrivals.add((3, "a", 1000), (24, "b", 5), (45, "a", 2))
+    on_spark = OnSpark(tmp_path / "spark", "append")
+    assert len(on_spark.run(df, fail_at=2)) == 1
+    assert (on_spark.checkpoint / "sources/0/2.compact").exists()
+    spark.conf.unset("spark.sql.streaming.stateStore.providerClass")
+    spark.conf.unset("spark.sql.streaming.stateStore.checkpointFormatVersion")
+    taken = penstock.importSparkCheckpoint(df, str(on_spark.checkpoint), str(tmp_path / "moved"), parallelism=1)
+    assert (taken.batch, taken.planned, taken.watermark_ms) == (1, 2, 34_000)
+    after = on_penstock(df, tmp_path / "moved", "append")
+    assert [(row[0].start.second, row[1], row[4]) for row in after] == [(20, "b", 7)]
+    assert same(after, on_spark.run(df))
+
+
+def test_updates_go_on_with_the_groups_that_change(spark: SparkSession, tmp_path: Path) -> None:
+    """At another parallelism than the snapshot was made with."""
+    arrivals = Arrivals(tmp_path / "in")
+    df = by_user(arrivals.stream(spark))
+    arrivals.add((1, "a", 1), (2, "b", 2), (3, None, 3), (4, "e", None))
+    on_spark = OnSpark(tmp_path / "spark", "update")
+    assert len(on_spark.run(df)) == 4
+    penstock.importSparkCheckpoint(
+        df, str(on_spark.checkpoint), str(tmp_path / "moved"), outputMode="update", parallelism=1
+    )
+    arrivals.add((5, "a", 5), (6, None, 6), (7, "d", 7), (8, "e", 8))
+    after = latest(on_penstock(df, tmp_path / "moved", "update"), 1)
+    assert set(after) == {("a",), (None,), ("d",), ("e",)}
+    assert after == latest(on_spark.run(df), 1)
+
+
+def test_one_group_of_everything_goes_on_in_complete_mode(spark: SparkSession, tmp_path: Path) -> None:
+    arrivals = Arrivals(tmp_path / "in")
+    df = of_all(arrivals.stream(spark))
+    arrivals.add((1, "a", 1), (2, "b", 2))
+    on_spark = OnSpark(tmp_path / "spark", "complete")
+    on_spark.run(df)
+    penstock.importSparkCheckpoint(
+        df, str(on_spark.checkpoint), str(tmp_path / "moved"), outputMode="complete", parallelism=2
+    )
+    arrivals.add((5, "z", None), (6, None, 6))
+    assert on_penstock(df, tmp_path / "moved", "complete")[-1:] == on_spark.run(df)
+
+
+def test_rows_without_state_come_once(spark: SparkSession, tmp_path: Path) -> None:
+    """Of both kinds of Python sources; a simple one that has read a part of what there is."""
+    spark.dataSource.register(Counter)
+    spark.dataSource.register(Simple)
+    end = tmp_path / "end"
+    for name in ("counter", "simple"):
+        end.write_text("7")
+        df = spark.readStream.format(name).option("end", 10).option("file", str(end)).load().where("n % 3 != 1")
+        on_spark = OnSpark(tmp_path / name, "append")
+        before = on_spark.run(df)
+        assert before
+        penstock.importSparkCheckpoint(df, str(on_spark.checkpoint), str(tmp_path / f"{name}-moved"), parallelism=2)
+        end.write_text("20")
+        df = spark.readStream.format(name).option("end", 20).option("file", str(end)).load().where("n % 3 != 1")
+        after = on_penstock(df, tmp_path / f"{name}-moved", "append")
+        assert sorted(n for n, _ in before + after) == [n for n in range(20) if n % 3 != 1]

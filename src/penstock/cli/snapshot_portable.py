@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from penstock.cli.snapshot_app import AsJson, Location, emit, reported, snapshot_app
+from penstock.cli.snapshot_spark import OptionalQuery, OutputMode, export_offsets
 
 _Directory = Annotated[Path, typer.Argument(help="A portable snapshot.", metavar="DIRECTORY")]
+
+
+class ExportTo(Enum):
+    """What ``export`` writes."""
+
+    PORTABLE = "portable"
+    SPARK_OFFSETS = "spark-offsets"
 
 
 @snapshot_app.command()
@@ -17,9 +26,16 @@ def export(
     location: Location,
     snapshot: Annotated[str, typer.Argument(help="Its id or label.", metavar="SNAPSHOT")],
     directory: Annotated[Path, typer.Argument(help="Where to; it must not be there yet.", metavar="DIRECTORY")],
+    to: Annotated[ExportTo, typer.Option("--to", help="The format; spark-offsets needs --query.")] = ExportTo.PORTABLE,
+    query: OptionalQuery = None,
+    output_mode: OutputMode = "append",
     as_json: AsJson = False,
 ) -> None:
-    """Write a snapshot as Parquet files and Arrow streams that other programs read."""
+    """Write a snapshot as Parquet files and Arrow streams that other programs read, or how far it has read as a
+    checkpoint that Spark's own engine goes on from (--to spark-offsets)."""
+    if to is ExportTo.SPARK_OFFSETS:
+        export_offsets(location, snapshot, directory.absolute(), query, output_mode, as_json)
+        return
     from penstock.snapshot.portable.export import export_snapshot  # pyarrow takes a moment
 
     with reported() as console:

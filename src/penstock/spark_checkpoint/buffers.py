@@ -28,6 +28,7 @@ _SUM_DIGITS, _AVERAGE_DIGITS = 10, 4
 """That a sum and an average have more than their argument."""
 _SAME = "build the DataFrame exactly as Spark's query had it"
 
+
 @dataclass(frozen=True)
 class BufferShape:
     """How Spark keeps one function's result so far.

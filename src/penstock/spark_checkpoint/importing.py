@@ -291,31 +291,39 @@ class _Import:
     def _subtask(
         self, vertex: Vertex, index: int, states: Mapping[tuple[int, int], list[StateEntry]]
     ) -> SubtaskManifest:
-        scalars: dict[str, dict[str, Plain]] = {}
-        watermarks: dict[str, int] = {}
-        if self.read.watermark_ms:  # Spark begins with 0, where nobody has seen an event time
-            reached_us = self.read.watermark_ms * _MICROS_PER_MILLI
-            scalars = {spec.operator_id: self._scalars(spec, index, reached_us) for spec in vertex.operators}
-            watermarks = {
-                f"{edge.id}:{producer}": reached_us
-                for edge in self.graph.inputs(vertex.id)
-                for producer in edge.producers(index, self.graph.parallelism)
-            }
+        closed_us = self.read.closed_ms * _MICROS_PER_MILLI
+        scalars = {spec.operator_id: self._scalars(spec, index) for spec in vertex.operators}
+        channels = [
+            f"{edge.id}:{producer}"
+            for edge in self.graph.inputs(vertex.id)
+            for producer in edge.producers(index, self.graph.parallelism)
+        ]
         return SubtaskManifest(
             vertex.id,
             index,
             states=states.get((vertex.id, index), []),
             scalars={operator_id: content for operator_id, content in scalars.items() if content},
-            channel_watermarks=watermarks,
+            channel_watermarks=dict.fromkeys(channels, closed_us) if closed_us else {},
         )
 
-    def _scalars(self, spec: OperatorSpec, index: int, reached_us: int) -> dict[str, Plain]:
-        """What an operator that event time has brought so far would store besides its tables."""
-        if isinstance(spec, WatermarkSpec):
+    def _scalars(self, spec: OperatorSpec, index: int) -> dict[str, Plain]:
+        """What an operator stores besides its tables where event time stands as in Spark's query. Spark begins with 0,
+        where nobody has seen an event time: then that is nothing.
+
+        Spark's next batch would still take rows of all groups that are not closed, and then close those up to its own
+        watermark. So does ours: event time stands where they are closed, and is known to reach further as soon as there
+        is nothing to read.
+        """
+        closed_us, reached_us = (ms * _MICROS_PER_MILLI for ms in (self.read.closed_ms, self.read.watermark_ms))
+        if isinstance(spec, WatermarkSpec) and reached_us:
             operator = WatermarkOperator(spec)
+            if closed_us:
+                operator.advance_generated(closed_us)
+            operator.hold_watermark(True)
             operator.advance_generated(reached_us)
+            operator.hold_watermark(False)
             return dict(operator.snapshot().scalars)
-        if isinstance(spec, FinalAggregateSpec) and spec.event_time is not None:
+        if isinstance(spec, FinalAggregateSpec) and spec.event_time is not None and closed_us:
             closed = ClosedGroups(index, self.graph.parallelism, self.graph.max_parallelism)
-            return {CLOSED: closed.ranges(reached_us)}
+            return {CLOSED: closed.ranges(closed_us)}
         return {}

@@ -46,7 +46,9 @@ class SparkCheckpoint:
         batch: the newest committed one.
         planned: a newer one that was planned and perhaps run, and not committed; None if there is none.
         positions: by source, the parsed JSON of its position behind ``batch``; None: nothing was read yet.
-        watermark_ms: of the batch that would come next; 0 where there is none.
+        closed_ms: the watermark of the committed batch: groups up to it are closed, and the next batch takes rows of
+            all others, for Spark drops late rows by the watermark of the batch before. 0 where there is none.
+        watermark_ms: of the batch that would come next, which closes groups up to it.
         conf: the settings that Spark keeps with a query.
         state_ids: the state stores were written with ids (``stateStore.checkpointFormatVersion`` 2).
     """
@@ -56,6 +58,7 @@ class SparkCheckpoint:
     batch: int
     planned: int | None
     positions: tuple[Any, ...]
+    closed_ms: int
     watermark_ms: int
     conf: Mapping[str, str]
     state_ids: bool
@@ -90,7 +93,10 @@ def read_checkpoint(location: str) -> SparkCheckpoint:
     if batch not in planned:
         raise _damaged(path / COMMITS / str(batch), f"{OFFSETS}/{batch} is missing, though the batch was committed")
     version, commit = _commit(path / COMMITS / str(batch))
-    conf, positions = _offsets(path / OFFSETS / str(batch))
+    plan, positions = _offsets(path / OFFSETS / str(batch))
+    conf = plan.get("conf", {})
+    if not isinstance(conf, dict):
+        raise _damaged(path / OFFSETS / str(batch), "its settings are no object")
     newest = max(planned)
     return SparkCheckpoint(
         path=path,
@@ -98,8 +104,9 @@ def read_checkpoint(location: str) -> SparkCheckpoint:
         batch=batch,
         planned=newest if newest > batch else None,
         positions=positions,
+        closed_ms=_whole(path / OFFSETS / str(batch), plan, "batchWatermarkMs"),
         watermark_ms=_whole(path / COMMITS / str(batch), commit, "nextBatchWatermarkMs"),
-        conf=conf,
+        conf={str(name): str(value) for name, value in conf.items()},
         state_ids=version == "v2",
     )
 
@@ -183,16 +190,13 @@ def _text(path: Path, most: int) -> str:
         raise LocationError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def _offsets(path: Path) -> tuple[dict[str, str], tuple[Any, ...]]:
+def _offsets(path: Path) -> tuple[dict[str, Any], tuple[Any, ...]]:
     version, *lines = _text(path, MAX_LOG_BYTES).split("\n")
     _check_version(path, version, ("v1",))
     if not lines:
         raise _damaged(path, "it ends too early")
-    conf = _json_of(path, lines[0]).get("conf", {})
-    if not isinstance(conf, dict):
-        raise _damaged(path, "its settings are no object")
     positions = [None if line == NO_POSITION else _json_of(path, line) for line in lines[1:] if line.strip()]
-    return {str(name): str(value) for name, value in conf.items()}, tuple(positions)
+    return _json_of(path, lines[0]), tuple(positions)
 
 
 def _commit(path: Path) -> tuple[str, dict[str, Any]]:
