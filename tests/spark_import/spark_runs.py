@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition, SimpleDataSourceStreamReader
 
 import penstock
 
-SCHEMA = "at timestamp, user string, amount bigint, small decimal(7,2), price decimal(10,2), wide decimal(30,4), ratio double"
+SCHEMA = (
+    "at timestamp, user string, amount bigint, "
+    "small decimal(7,2), price decimal(10,2), wide decimal(30,4), ratio double"
+)
 ARROW = pa.schema(
     [
         ("at", pa.timestamp("us", tz="UTC")),
@@ -116,73 +118,3 @@ def same(some: Iterable[Row], others: Iterable[Row]) -> bool:
 def latest(rows: Iterable[Row], keys: int) -> dict[Row, Row]:
     """Update mode: the last row of every key, which is the first ``keys`` columns."""
     return {row[:keys]: row for row in rows}
-
-
-# -- Python sources ---------------------------------------------------------------------------------------------------
-
-
-class Counter(DataSource):
-    """Numbers up to the option ``end``, four per range, in two partitions."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "counter"
-
-    def schema(self) -> str:
-        return "n LONG, s STRING"
-
-    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
-        return _CounterReader(int(self.options["end"]))
-
-
-class _Numbers(InputPartition):
-    def __init__(self, start: int, end: int) -> None:
-        self.start = start
-        self.end = end
-
-
-class _CounterReader(DataSourceStreamReader):
-    def __init__(self, end: int) -> None:
-        self.end = end
-
-    def initialOffset(self) -> dict:  # noqa: N802
-        return {"n": 0}
-
-    def latestOffset(self, start: dict, limit: Any) -> dict:  # noqa: N802
-        return {"n": min(start["n"] + 4, self.end)}
-
-    def partitions(self, start: dict, end: dict) -> list[InputPartition]:
-        middle = (start["n"] + end["n"]) // 2
-        return [_Numbers(start["n"], middle), _Numbers(middle, end["n"])]
-
-    def read(self, partition: Any) -> Iterator[Any]:
-        return iter([(n, str(n)) for n in range(partition.start, partition.end)])
-
-
-class Simple(Counter):
-    """Numbers up to what the file of the option ``file`` says, three at a time."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "simple"
-
-    def streamReader(self, schema: Any) -> Any:  # noqa: N802
-        return DataSource.streamReader(self, schema)
-
-    def simpleStreamReader(self, schema: Any) -> SimpleDataSourceStreamReader:  # noqa: N802
-        return _SimpleReader(Path(self.options["file"]))
-
-
-class _SimpleReader(SimpleDataSourceStreamReader):
-    def __init__(self, file: Path) -> None:
-        self.file = file
-
-    def initialOffset(self) -> dict:  # noqa: N802
-        return {"at": 0}
-
-    def read(self, start: dict) -> tuple[Iterator[Any], dict]:
-        end = {"at": min(start["at"] + 3, int(self.file.read_text()))}
-        return self.readBetweenOffsets(start, end), end
-
-    def readBetweenOffsets(self, start: dict, end: dict) -> Iterator[Any]:  # noqa: N802
-        return iter([(n, str(n)) for n in range(start["at"], end["at"])])

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from counting_sources import Counter, Simple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from spark_runs import Arrivals, Counter, OnSpark, Simple, latest, on_penstock, same
+from spark_runs import Arrivals, OnSpark, latest, on_penstock, same
 
 import penstock
 

@@ -127,7 +127,7 @@ def read_file_log(checkpoint: SparkCheckpoint, source: int, up_to: int) -> dict[
     compacted = sorted(int(match[1]) for name in names if (match := _COMPACTED.fullmatch(name)))
     base = max((number for number in compacted if number <= up_to), default=-1)
     needed = [f"{base}{COMPACTED}"] if base >= 0 else []
-    needed += [str(number) for number in range(base + 1, up_to + 1)][: len(names) + 1]
+    needed += map(str, range(base + 1, up_to + 1)[: len(names) + 1])  # more than there are, if that many are needed
     if not names.issuperset(needed):  # the single ones go some time after they were compacted
         later = next((number for number in compacted if number > up_to), None)
         if later is None:
