@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from counting_sources import Counter, Simple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from spark_runs import Arrivals, OnSpark, latest, on_penstock, same
+from typer.testing import CliRunner
 
 import penstock
+from penstock.cli.main import app
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -58,6 +59,7 @@ def test_windows_are_emitted_by_either_engine_and_never_by_both(spark: SparkSess
     assert {row[0].start.second for row in on_spark.run(df)} == {0, 10}
     taken = penstock.importSparkCheckpoint(df, str(on_spark.checkpoint), str(tmp_path / "moved"), parallelism=2)
     assert (taken.batch, taken.planned, taken.watermark_ms, taken.state_rows) == (2, None, 23_000, 2)
+    assert CliRunner().invoke(app, ["snapshot", "verify", taken.location]).exit_code == 0
     arrivals.add((12, "a", 1000), (28, "b", 9), (34, "a", 1))  # the first one's window was emitted
     arrivals.add((52, "a", 2), (53, None, 3), (71, "b", 4))
     after = on_penstock(df, tmp_path / "moved", "append")
@@ -119,19 +121,16 @@ def test_one_group_of_everything_goes_on_in_complete_mode(spark: SparkSession, t
     assert on_penstock(df, tmp_path / "moved", "complete")[-1:] == on_spark.run(df)
 
 
-def test_rows_without_state_come_once(spark: SparkSession, tmp_path: Path) -> None:
-    """Of both kinds of Python sources; a simple one that has read a part of what there is."""
-    spark.dataSource.register(Counter)
-    spark.dataSource.register(Simple)
-    end = tmp_path / "end"
-    for name in ("counter", "simple"):
-        end.write_text("7")
-        df = spark.readStream.format(name).option("end", 10).option("file", str(end)).load().where("n % 3 != 1")
-        on_spark = OnSpark(tmp_path / name, "append")
-        before = on_spark.run(df)
-        assert before
-        penstock.importSparkCheckpoint(df, str(on_spark.checkpoint), str(tmp_path / f"{name}-moved"), parallelism=2)
-        end.write_text("20")
-        df = spark.readStream.format(name).option("end", 20).option("file", str(end)).load().where("n % 3 != 1")
-        after = on_penstock(df, tmp_path / f"{name}-moved", "append")
-        assert sorted(n for n, _ in before + after) == [n for n in range(20) if n % 3 != 1]
+def test_files_that_only_spark_reads_are_read_once(spark: SparkSession, tmp_path: Path) -> None:
+    """CSV records over several lines: files go through the Spark lane."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/one.csv").write_text('1,"a\nb"\n2,c\n')
+    df = spark.readStream.schema("n bigint, s string").option("multiLine", True).csv(str(tmp_path / "in"))
+    on_spark = OnSpark(tmp_path / "spark", "append")
+    assert len(on_spark.run(df)) == 2
+    penstock.importSparkCheckpoint(df, str(on_spark.checkpoint), str(tmp_path / "moved"), parallelism=1)
+    (tmp_path / "in/two.csv").write_text('3,"d\ne"\n')
+    assert on_penstock(df, tmp_path / "moved", "append", parallelism=1) == [(3, "d\ne")]
+    written = penstock.exportSparkOffsets(df, str(tmp_path / "moved"), str(tmp_path / "back"))
+    assert written.files == 2
+    assert OnSpark(tmp_path / "back", "append").run(df) == []

@@ -85,6 +85,12 @@ def test_state_that_is_missing_leaves_nothing_behind(aggregated: Aggregated, tmp
     said = refusal(aggregated.sums(), tmp_path / "spark", tmp_path / "new", LocationError, outputMode="update")
     assert "Spark cannot read the state behind batch 0" in said
     assert "restore the checkpoint from a copy" in said
+    shutil.rmtree(tmp_path / "spark/state/0/1")
+    said = refusal(aggregated.sums(), tmp_path / "spark", tmp_path / "new", LocationError, outputMode="update")
+    assert "says that it has 2 partitions and has 1" in said
+    (tmp_path / "spark/state/0/_metadata/metadata").write_text("v1\n{")
+    said = refusal(aggregated.sums(), tmp_path / "spark", tmp_path / "new", LocationError, outputMode="update")
+    assert "Spark cannot read the state" in said
     shutil.rmtree(tmp_path / "spark/state")
     said = refusal(aggregated.sums(), tmp_path / "spark", tmp_path / "new", NotSupported, outputMode="update")
     assert "Spark's query kept none" in said

@@ -99,9 +99,9 @@ def _is_hollow(path: Path) -> bool:
 def _foreign_text(what: str, path: Path, names: list[str]) -> str:
     if "metadata" in names and any(name in names for name in SPARK_NAMES[1:]):
         return (
-            f"{what} {path} is a checkpoint of Spark's own Structured Streaming; Penstock cannot resume"
-            " from it. Give an empty folder (the query then starts from the beginning of its sources), and leave this"
-            " one to Spark"
+            f"{what} {path} is a checkpoint of Spark's own Structured Streaming; a query does not start there."
+            " penstock.importSparkCheckpoint makes a location that goes on from it; or give an empty folder (the query"
+            " then starts from the beginning of its sources), and leave this one to Spark"
         )
     listed = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
     way_out = "give an empty folder" if what == "checkpointLocation" else "give the checkpointLocation of a query"

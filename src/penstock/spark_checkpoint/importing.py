@@ -158,7 +158,11 @@ def _compared(
     except NotSupported as error:
         refuse(_begin(read), [Finding("the DataFrame", str(error), "leave that part on Spark"), *findings])
         raise AssertionError("a table with a line is refused") from error
-    position = position_of(source_of(graph).source, read, parallelism)
+    source = source_of(graph).source
+    try:
+        position = position_of(source, read, parallelism)
+    finally:
+        source.close()
     if isinstance(position, Finding):
         findings.append(position)
         position = Discovery((), None)

@@ -7,6 +7,7 @@ copies these, a batch in memory at a time.
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -34,7 +35,7 @@ from penstock.snapshot.state_sections import cut
 from penstock.snapshot.store import Store
 from penstock.spark.job import reason
 from penstock.spark_checkpoint.buffers import buffer_texts, own_buffers, shapes_of
-from penstock.spark_checkpoint.logs import SparkCheckpoint
+from penstock.spark_checkpoint.logs import STATE, SparkCheckpoint
 from penstock.state.capture import KEY_GROUP_COLUMN, stored_schema
 from penstock.state.hashing import groups_of
 
@@ -74,8 +75,20 @@ class StateReader:
             return []
         with self._reading():
             found = self._spark.read.format("state-metadata").load(str(self._checkpoint.path))
-            rows = found.select("operatorId", "operatorName").distinct().collect()
-        return sorted((StateOperator(int(row[0]), str(row[1])) for row in rows), key=lambda one: one.number)
+            rows = found.select("operatorId", "operatorName", "numPartitions").collect()
+        for number, _, partitions in rows:
+            self._check_partitions(number, partitions)
+        return [StateOperator(number, name) for number, name in sorted({(int(row[0]), str(row[1])) for row in rows})]
+
+    def _check_partitions(self, number: int, partitions: int) -> None:
+        """Spark reads as many as its metadata says, whatever is there."""
+        folder = self._checkpoint.path / STATE / str(number)
+        there = sorted(int(name) for name in os.listdir(folder) if name.isdigit())
+        if there != list(range(partitions)[: len(there) + 1]):
+            raise LocationError(
+                f"{folder} says that it has {partitions} partitions and has {len(there)}; the checkpoint is damaged: "
+                "restore it from a copy"
+            )
 
     def rows(self, operator: StateOperator) -> DataFrame:
         """The state behind the committed batch: ``key`` and ``value``. Nothing but its schema is read yet."""
