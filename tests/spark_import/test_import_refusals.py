@@ -91,6 +91,9 @@ def test_state_that_is_missing_leaves_nothing_behind(aggregated: Aggregated, tmp
     (tmp_path / "spark/state/0/_metadata/metadata").write_text("v1\n{")
     said = refusal(aggregated.sums(), tmp_path / "spark", tmp_path / "new", LocationError, outputMode="update")
     assert "Spark cannot read the state" in said
+    shutil.rmtree(tmp_path / "spark/state/0/_metadata")
+    said = refusal(aggregated.sums(), tmp_path / "spark", tmp_path / "new", LocationError, outputMode="update")
+    assert "state/0 has no _metadata" in said
     shutil.rmtree(tmp_path / "spark/state")
     said = refusal(aggregated.sums(), tmp_path / "spark", tmp_path / "new", NotSupported, outputMode="update")
     assert "Spark's query kept none" in said

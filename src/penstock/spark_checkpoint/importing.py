@@ -199,6 +199,7 @@ def _check_state(
     version = read.conf.get(_STATE_FORMAT, "2")
     if version != "2":
         return [Finding(f"state of {spec.name}", f"Spark stored it in format {version}, not 2", "start the query anew")]
+    reader.check_partitions(aggregations[0], spec.key_count)
     schema = reader.rows(aggregations[0]).schema
     return check_columns(spec, *(schema[name].dataType.jsonValue() for name in ("key", "value")))
 

@@ -45,10 +45,11 @@ _WRITTEN = "partition int, name string, rows long"
 
 @dataclass(frozen=True)
 class StateOperator:
-    """What ``state/<number>`` belongs to, by Spark's name for it."""
+    """What ``state/<number>`` belongs to, by Spark's name for it; in how many partitions it was to be."""
 
     number: int
     name: str
+    partitions: int
 
 
 class StateReader:
@@ -73,20 +74,34 @@ class StateReader:
         """
         if not self._checkpoint.has_state:
             return []
+        self._check_metadata()
         with self._reading():
             found = self._spark.read.format("state-metadata").load(str(self._checkpoint.path))
             rows = found.select("operatorId", "operatorName", "numPartitions").collect()
-        for number, _, partitions in rows:
-            self._check_partitions(number, partitions)
-        return [StateOperator(number, name) for number, name in sorted({(int(row[0]), str(row[1])) for row in rows})]
+        return [StateOperator(*row) for row in sorted({(int(row[0]), str(row[1]), int(row[2])) for row in rows})]
 
-    def _check_partitions(self, number: int, partitions: int) -> None:
-        """Spark reads as many as its metadata says, whatever is there."""
-        folder = self._checkpoint.path / STATE / str(number)
+    def _check_metadata(self) -> None:
+        """Spark would pass over an operator without."""
+        folder = self._checkpoint.path / STATE
+        for name in sorted(os.listdir(folder)):
+            if name.isdigit() and not (folder / name / "_metadata").is_dir():
+                raise LocationError(
+                    f"{folder / name} has no _metadata: an older release of Spark has written it; let the query run "
+                    "one more batch on Spark 4, and import it then"
+                )
+
+    def check_partitions(self, operator: StateOperator, keys: int) -> None:
+        """Spark reads those partitions that are there, however many there were; without keys there is one.
+
+        Raises:
+            LocationError: one is missing, or there are too many.
+        """
+        folder = self._checkpoint.path / STATE / str(operator.number)
         there = sorted(int(name) for name in os.listdir(folder) if name.isdigit())
-        if there != list(range(partitions)[: len(there) + 1]):
+        expected = operator.partitions if keys else 1
+        if there != list(range(expected)[: len(there) + 1]):
             raise LocationError(
-                f"{folder} says that it has {partitions} partitions and has {len(there)}; the checkpoint is damaged: "
+                f"{folder} says that it has {expected} partitions and has {len(there)}; the checkpoint is damaged: "
                 "restore it from a copy"
             )
 
