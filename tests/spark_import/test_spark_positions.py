@@ -58,9 +58,11 @@ def found(discovery: Discovery | Finding, source: Source) -> list[str]:
     return [Path(str(split.spec["path"])).name for split in source.discover(discovery.state, 1).splits]
 
 
-def snapshot(state: Any, splits: list[Split], pending: list[Split] | None = None) -> SnapshotMetadata:
+def snapshot(
+    state: Any, splits: list[Split], pending: list[Split] | None = None, drained: bool = False
+) -> SnapshotMetadata:
     slots = [SlotManifest(0, [SubtaskManifest(0, 0, splits=splits)])]
-    sources = [SourceManifest("source-0", 0, state, pending or [])]
+    sources = [SourceManifest("source-0", 0, state, pending or [], drained)]
     return SnapshotMetadata(1, "chk-1", "q", 1, 1, "aligned", False, "", 0, 1, 128, slots, sources)
 
 
@@ -124,6 +126,12 @@ def test_kafka_goes_on_at_sparks_offsets_and_back(tmp_path: Path) -> None:
     further = msgspec.structs.replace(first, position={"offset": 9})
     back = spark_position(kafka(), "source-0", snapshot(moved.state, [further], others))
     assert back == SparkPosition({"t": {"0": 9, "1": 0}, "u": {"0": 1 << 40}})
+    partial = spark_position(kafka(), "source-0", snapshot(moved.state, others))
+    assert isinstance(partial, Finding)
+    assert "there is no position of t-0" in partial.why
+    drained = spark_position(kafka(), "source-0", snapshot(moved.state, [], drained=True))
+    assert isinstance(drained, Finding)
+    assert "its positions were not kept" in drained.why
     for wrong in ({"t": 5}, {"t": {"x": 5}}, {"t": {"0": -2}}, {"logOffset": 3}, {}):
         assert isinstance(position_of(kafka(), checkpoint(tmp_path, wrong), 2), Finding)
 

@@ -123,7 +123,7 @@ def read_file_log(checkpoint: SparkCheckpoint, source: int, up_to: int) -> dict[
         NotYet: a file is on another file system.
     """
     folder = checkpoint.path / SOURCES / str(source)
-    names = {name for name in _names(folder) if _BATCH.fullmatch(name) or _COMPACTED.fullmatch(name)}
+    names = {name for name in names_in(folder) if _BATCH.fullmatch(name) or _COMPACTED.fullmatch(name)}
     compacted = sorted(int(match[1]) for name in names if (match := _COMPACTED.fullmatch(name)))
     base = max((number for number in compacted if number <= up_to), default=-1)
     needed = [f"{base}{COMPACTED}"] if base >= 0 else []
@@ -145,7 +145,7 @@ def read_file_log(checkpoint: SparkCheckpoint, source: int, up_to: int) -> dict[
 
 
 def _check_is_one(path: Path) -> None:
-    names = _names(path)
+    names = names_in(path)
     if IDENTITY_PATH in names:
         raise LocationError(
             f"{path} is a checkpointLocation of Penstock's own, not of Spark's engine; start a query from it with the "
@@ -159,7 +159,8 @@ def _check_is_one(path: Path) -> None:
         )
 
 
-def _names(folder: Path) -> list[str]:
+def names_in(folder: Path) -> list[str]:
+    """Of everything in a folder. Raises LocationError."""
     try:
         return os.listdir(folder)
     except FileNotFoundError:
@@ -169,7 +170,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _batches(folder: Path) -> set[int]:
-    return {int(name) for name in _names(folder) if _BATCH.fullmatch(name)}
+    return {int(name) for name in names_in(folder) if _BATCH.fullmatch(name)}
 
 
 def _text(path: Path, most: int) -> str:

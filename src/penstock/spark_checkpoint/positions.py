@@ -119,8 +119,10 @@ def spark_position(source: Source, operator_id: str, metadata: SnapshotMetadata)
         if splits:
             return Finding(what, f"{len(splits)} files that Spark has staged are not read to their end", _READ_ON)
         return SparkPosition({LOG_OFFSET: 0}, tuple(source.files.handed_out(state["files"])))
+    if manifest.drained:
+        return Finding(what, "it was drained, and its positions were not kept", _READ_ON)
     if isinstance(source, KafkaSource):
-        return SparkPosition(_kafka_position(splits))
+        return _kafka_position(what, state, splits)
     if isinstance(source, PythonSource):
         return _python_position(what, state, splits)
     return Finding(what, "its positions have no counterpart in Spark", "start Spark's query anew")
@@ -138,12 +140,15 @@ def _files_read(source: FileSource, what: str, state: Plain, splits: Sequence[Sp
     return SparkPosition({LOG_OFFSET: 0}, tuple(files))
 
 
-def _kafka_position(splits: Sequence[Split]) -> dict[str, Any]:
+def _kafka_position(what: str, state: Mapping[str, Any], splits: Sequence[Split]) -> SparkPosition | Finding:
     found: dict[str, Any] = {}
     for split in splits:
         offset = split.position.get("offset", split.spec["start"])
         found.setdefault(str(split.spec["topic"]), {})[str(split.spec["partition"])] = offset
-    return found
+    lost = [
+        f"{topic}-{p}" for topic, known in state["partitions"].items() for p in known if p not in found.get(topic, {})
+    ]
+    return Finding(what, f"there is no position of {lost[0]}", _READ_ON) if lost else SparkPosition(found)
 
 
 def _python_position(what: str, state: Mapping[str, Any], splits: Sequence[Split]) -> SparkPosition | Finding:

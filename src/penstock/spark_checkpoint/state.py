@@ -7,7 +7,6 @@ copies these, a batch in memory at a time.
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from pyspark.sql.types import StructField, StructType
 
 from penstock.errors import CorruptSnapshot, LocationError
 from penstock.frontend.types import to_arrow_schema
+from penstock.graph.keygroups import owned_range
 from penstock.graph.model import JobGraph
 from penstock.ids import SubtaskId
 from penstock.operators.final_aggregate import TABLE, FinalAggregateSpec
@@ -35,7 +35,7 @@ from penstock.snapshot.state_sections import cut
 from penstock.snapshot.store import Store
 from penstock.spark.job import reason
 from penstock.spark_checkpoint.buffers import buffer_texts, own_buffers, shapes_of
-from penstock.spark_checkpoint.logs import STATE, SparkCheckpoint
+from penstock.spark_checkpoint.logs import STATE, SparkCheckpoint, names_in
 from penstock.state.capture import KEY_GROUP_COLUMN, stored_schema
 from penstock.state.hashing import groups_of
 
@@ -83,7 +83,7 @@ class StateReader:
     def _check_metadata(self) -> None:
         """Spark would pass over an operator without."""
         folder = self._checkpoint.path / STATE
-        for name in sorted(os.listdir(folder)):
+        for name in sorted(names_in(folder)):
             if name.isdigit() and not (folder / name / "_metadata").is_dir():
                 raise LocationError(
                     f"{folder / name} has no _metadata: an older release of Spark has written it; let the query run "
@@ -97,7 +97,7 @@ class StateReader:
             LocationError: one is missing, or there are too many.
         """
         folder = self._checkpoint.path / STATE / str(operator.number)
-        there = sorted(int(name) for name in os.listdir(folder) if name.isdigit())
+        there = sorted(int(name) for name in names_in(folder) if name.isdigit())
         expected = operator.partitions if keys else 1
         if there != list(range(expected)[: len(there) + 1]):
             raise LocationError(
@@ -219,7 +219,7 @@ def written_state(
         entries = found[vertex, subtask] = []
         with SectionWriter(store, state_path(1, 1, subtask)) as writer:
             prefix = f"g1/c1/{SubtaskId(vertex, subtask)}/state/{spec.operator_id}/{TABLE}"
-            batches = _checked(staged[subtask], spec, graph.max_parallelism) if subtask in staged else ()
+            batches = _checked(staged[subtask], spec, graph, subtask) if subtask in staged else ()
             for content in cut(batches):
                 name = f"{prefix}/{writer.written:x}"
                 section = writer.append(name, schema, ((batch, None) for batch in content))
@@ -231,14 +231,15 @@ def written_state(
     return found
 
 
-def _checked(path: Path, spec: FinalAggregateSpec, max_parallelism: int) -> Iterator[pa.RecordBatch]:
-    """Rows whose key group were not that of their key would be found by nobody."""
-    spread_by = spec.table_spec(max_parallelism, []).spread_by
+def _checked(path: Path, spec: FinalAggregateSpec, graph: JobGraph, subtask: int) -> Iterator[pa.RecordBatch]:
+    """Rows that lay elsewhere than where their key is looked for would be found by nobody."""
+    spread_by = spec.table_spec(graph.max_parallelism, []).spread_by
     count = spec.key_count if spread_by is None else spread_by
+    first, last = owned_range(subtask, graph.parallelism, graph.max_parallelism)
     with pa.memory_map(str(path)) as mapped:
         for batch in pa.ipc.open_stream(mapped):
             groups: Any = batch.column(KEY_GROUP_COLUMN).to_numpy(zero_copy_only=False)
-            keys = batch.columns[1 : 1 + count]
-            if not np.array_equal(groups, groups_of(keys, batch.num_rows, max_parallelism)):
+            own = groups_of(batch.columns[1 : 1 + count], batch.num_rows, graph.max_parallelism)
+            if not np.array_equal(groups, own) or groups.min() < first or groups.max() > last:
                 raise CorruptSnapshot(f"{path.name}: rows of the state do not lie in the key groups of their keys")
             yield batch
