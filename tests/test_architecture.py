@@ -17,6 +17,7 @@ PYTHON_FILES = FILES + sorted(Path(__file__).parent.rglob("*.py"))
 LAYERS = [
     ("cli",),
     ("testing",),
+    ("spark_checkpoint",),
     ("query",),
     ("spark_data",),
     ("frontend",),
@@ -140,6 +141,8 @@ def test_public_names() -> None:
         "SnapshotWriter",
         "StreamingQuery",
         "__version__",
+        "exportSparkOffsets",
+        "importSparkCheckpoint",
         "late",
         "named",
         "readStream",

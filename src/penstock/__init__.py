@@ -16,12 +16,16 @@ if TYPE_CHECKING:
     from penstock.query.streaming_query import StreamingQuery
     from penstock.query.streams import streams
     from penstock.query.writer import DataStreamWriter, writeStream
+    from penstock.spark_checkpoint.exporting import exportSparkOffsets
+    from penstock.spark_checkpoint.importing import importSparkCheckpoint
 
 __all__ = [
     "DataStreamWriter",
     "SnapshotWriter",
     "StreamingQuery",
     "__version__",
+    "exportSparkOffsets",
+    "importSparkCheckpoint",
     "late",
     "named",
     "readStream",
@@ -36,6 +40,8 @@ _HOMES = {
     "DataStreamWriter": "penstock.query.writer",
     "SnapshotWriter": "penstock.query.snapshot_writer",
     "StreamingQuery": "penstock.query.streaming_query",
+    "exportSparkOffsets": "penstock.spark_checkpoint.exporting",
+    "importSparkCheckpoint": "penstock.spark_checkpoint.importing",
     "late": "penstock.frontend.marks",
     "named": "penstock.frontend.marks",
     "readStream": "penstock.query.reader",

@@ -14,6 +14,7 @@ from penstock.cli import (  # noqa: F401 - they join the group
     snapshot_moving,
     snapshot_portable,
     snapshot_reading,
+    snapshot_spark,
 )
 from penstock.cli.snapshot_app import snapshot_app
 from penstock.errors import PenstockError

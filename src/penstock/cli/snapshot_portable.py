@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli.snapshot_app import AsJson, Location, emit, reported, snapshot_app
+from penstock.cli.snapshot_spark import OptionalQuery, OutputMode, export_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,6 +19,13 @@ if TYPE_CHECKING:
     from penstock.snapshot.portable.jobs import Run
 
 _Directory = Annotated[Path, typer.Argument(help="A portable snapshot.", metavar="DIRECTORY")]
+
+
+class ExportTo(Enum):
+    """What ``export`` writes."""
+
+    PORTABLE = "portable"
+    SPARK_OFFSETS = "spark-offsets"
 
 
 @snapshot_app.command()
@@ -27,9 +36,16 @@ def export(
     master: Annotated[
         str, typer.Option("--spark", help="Write its files in a Spark application of this master.", metavar="MASTER")
     ] = "",
+    to: Annotated[ExportTo, typer.Option("--to", help="The format; spark-offsets needs --query.")] = ExportTo.PORTABLE,
+    query: OptionalQuery = None,
+    output_mode: OutputMode = "append",
     as_json: AsJson = False,
 ) -> None:
-    """Write a snapshot as Parquet files and Arrow streams that other programs read."""
+    """Write a snapshot as Parquet files and Arrow streams that other programs read, or how far it has read as a
+    checkpoint that Spark's own engine goes on from (--to spark-offsets)."""
+    if to is ExportTo.SPARK_OFFSETS:
+        export_offsets(location, snapshot, directory.absolute(), query, output_mode, as_json)
+        return
     from penstock.snapshot.portable.export import export_snapshot  # pyarrow takes a moment
 
     with reported() as console, _running(master) as run:

@@ -104,9 +104,9 @@ def _place(store: Store) -> str:
 def _foreign_text(what: str, path: str, names: Sequence[str]) -> str:
     if is_spark_checkpoint(names):
         return (
-            f"{what} {path} is a checkpoint of Spark's own Structured Streaming; Penstock cannot resume"
-            " from it. Give an empty folder (the query then starts from the beginning of its sources), and leave this"
-            " one to Spark"
+            f"{what} {path} is a checkpoint of Spark's own Structured Streaming; a query does not start there."
+            " penstock.importSparkCheckpoint makes a location that goes on from it; or give an empty folder (the query"
+            " then starts from the beginning of its sources), and leave this one to Spark"
         )
     if MOVING_PATH in names:
         return (

@@ -18,8 +18,8 @@ from penstock.operators.closed_groups import CLOSED
 from penstock.operators.final_aggregate import FinalAggregateSpec
 from penstock.operators.watermark import WatermarkSpec, watermark_scalars
 from penstock.protocol.elements import Alignment
-from penstock.snapshot.catalog import snapshot_id
 from penstock.snapshot.bringing import kept_files
+from penstock.snapshot.catalog import snapshot_id
 from penstock.snapshot.location import KEPT_FOLDER
 from penstock.snapshot.model import (
     FORMAT_VERSION,
