@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from penstock import errors
+import penstock.errors
 from penstock.errors import LocationError, PenstockError
 from penstock.snapshot.portable.jobs import Job, Run, Written
 from penstock.snapshot.store import Store
@@ -50,4 +50,4 @@ def _unless_refused(done: Written | tuple[str, str]) -> Written:
     if isinstance(done, Written):
         return done
     name, text = done
-    raise getattr(errors, name)(text)
+    raise getattr(penstock.errors, name)(text)
