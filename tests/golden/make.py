@@ -62,7 +62,13 @@ def take(target: Path, backend: Backend) -> bool:
     (INPUT / "slower").write_text("5500")
     location = INPUT / "location"
     job = golden_graph(INPUT, 2)
-    options = {"restart_attempts": 0, "checkpoint_interval_ms": 400, "checkpoint_max_concurrent": 1, "snapshots_retained": 1, "state_backend": backend}
+    options = {
+        "restart_attempts": 0,
+        "checkpoint_interval_ms": 400,
+        "checkpoint_max_concurrent": 1,
+        "snapshots_retained": 1,
+        "state_backend": backend,
+    }
     query = run(job, location, ThreadLauncher(), **options)  # type: ignore[arg-type]
     query.until(lambda view: view.committed_epoch >= 4 and any((INPUT / "output").glob("part-*")), what="some output")
     commit, FileSinkCommitter.commit = FileSinkCommitter.commit, refuse  # type: ignore[method-assign]
