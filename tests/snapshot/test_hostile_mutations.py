@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import shutil
@@ -116,6 +117,6 @@ def put(body: Body, path: tuple[Any, ...], value: Any) -> None:
         if value is GONE:
             del holder[path[-1]]
         else:
-            holder[path[-1]] = value
+            holder[path[-1]] = copy.deepcopy(value)
     except (LookupError, TypeError):
         return  # an earlier change took it away

@@ -14,6 +14,7 @@ from penstock.graph.model import JobGraph
 from penstock.snapshot.catalog import FOLDER as SNAPSHOTS_FOLDER
 from penstock.snapshot.catalog import Catalog
 from penstock.snapshot.envelope import open_envelope, seal_envelope
+from penstock.snapshot.local_files import check_own_folders
 from penstock.snapshot.log import FOLDER as LOG_FOLDER
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.model import FORMAT_VERSION, QueryIdentity
@@ -25,6 +26,8 @@ from penstock.snapshot.stores import local_folder
 IDENTITY_PATH = "query.json"
 KEPT_FOLDER = "lane"
 """What sources keep at the location, by operator id: see ``Source.open``."""
+STAGED_FOLDER = "staged"
+"""What sinks keep there, likewise: see ``Sink.stage_in``."""
 SPARK_NAMES = ("metadata", "offsets", "commits", "state", "sources")
 """What a checkpoint of Spark's own Structured Streaming consists of."""
 
@@ -50,6 +53,7 @@ def open_location(location: str) -> Store:
     own = [name for name in names if not (name.startswith(".") and name.endswith(".tmp"))]
     if own and IDENTITY_PATH not in own:
         raise LocationError(_foreign_text("checkpointLocation", path, own))
+    check_own_folders(path, (KEPT_FOLDER, STAGED_FOLDER))
     return LocalStore(path)
 
 
