@@ -29,6 +29,7 @@ from pyspark import cloudpickle
 
 from penstock.errors import CorruptSnapshot, LocationError, PenstockError
 from penstock.snapshot.envelope import seal_envelope
+from penstock.snapshot.location import open_location
 from penstock.snapshot.portable.convert import convert_snapshot
 from penstock.snapshot.portable.export import export_snapshot
 from penstock.snapshot.store import LocalStore
@@ -105,6 +106,17 @@ def test_nothing_is_written_or_removed_behind_a_link(tmp_path: Path, folder: str
             attempt()
     assert names(outside) == ["precious"]
     assert (outside / "precious").read_text() == "as it was"
+
+
+@pytest.mark.parametrize("name", ["staged", "lane/source-1", "staged/sink-1"])
+def test_a_query_does_not_start_where_it_would_write_behind_a_link(location: Path, name: str) -> None:
+    outside, inside = location.parent / "outside", location / name
+    outside.mkdir()
+    shutil.rmtree(inside, ignore_errors=True)
+    inside.parent.mkdir(exist_ok=True)
+    inside.symlink_to(outside)
+    with pytest.raises(CorruptSnapshot, match="is a link"):
+        open_location(str(location))
 
 
 def test_a_location_that_is_itself_reached_by_a_link_is_one(location: Path, scene: Scene) -> None:

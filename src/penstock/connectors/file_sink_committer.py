@@ -62,6 +62,7 @@ class FileSinkCommitter(SinkCommitter):
         private: str = PRIVATE_DIRECTORY,
     ) -> None:
         self._root = directory
+        self._private_name = private
         self._private = directory / private
         self._format = file_format
         self._holds_back = roll_interval_s > 0
@@ -127,7 +128,7 @@ class FileSinkCommitter(SinkCommitter):
 
     def abandon(self, generation: int, pending: Collection[bytes] = ()) -> None:
         """Remove what Generations up to ``generation`` staged and no message in ``pending`` names."""
-        needed = {f.staged for message in pending for f in decode_files(message).files}
+        needed = {f.staged for message in pending for f in decode_files(message, self._private_name).files}
         with self._lock:
             try:
                 self._take_up()
@@ -180,7 +181,7 @@ class FileSinkCommitter(SinkCommitter):
     def _settle_epoch(self, permit: EpochCommit) -> None:
         self._touched.clear()
         self._rolls.forget_fresh()
-        for target in plan_epoch(permit):
+        for target in plan_epoch(permit, self._private_name):
             if target.bundle:
                 self._settle_bundle(target, permit.epoch)
             else:

@@ -60,8 +60,8 @@ class FilesMessage(msgspec.Struct, frozen=True):
     fingerprint: str = ""
 
 
-def decode_files(message: bytes) -> FilesMessage:
-    """What a writer staged.
+def decode_files(message: bytes, private: str) -> FilesMessage:
+    """What a writer staged in a private directory.
 
     Raises:
         SinkError: it is no such message, or names files that are not below the output directory: a writer wrote none of
@@ -73,7 +73,7 @@ def decode_files(message: bytes) -> FilesMessage:
         raise SinkError(f"a stored commit message is none of a file sink: {error!s:.200}") from error
     for file in decoded.files:
         folder, _, name = file.staged.rpartition("/")
-        own = folder == f"{PRIVATE_DIRECTORY}/staged" and _FINAL_NAME.match(file.name)
+        own = folder == f"{private}/staged" and _FINAL_NAME.match(file.name)
         if not own or any(part in ("", ".", "..") for part in (name, *file.final.split("/"))):
             raise SinkError(
                 f"a stored commit message names {file.staged!r:.100} and {file.final!r:.100}, which no writer of a "
@@ -158,12 +158,12 @@ def epoch_of(name: str) -> int:
     return int(match[0].rpartition("-e")[2].partition("-")[0])
 
 
-def plan_epoch(permit: EpochCommit) -> list[Target]:
+def plan_epoch(permit: EpochCommit, private: str) -> list[Target]:
     """Large files as they are, small ones of a directory together, in the order of subtasks."""
     targets: list[Target] = []
     small: dict[tuple[str, str], list[StagedFile]] = {}
     for _, message in sorted(permit.messages.items()):
-        staged = decode_files(message)
+        staged = decode_files(message, private)
         for file in staged.files:
             group = small.setdefault((staged.fingerprint, file.directory), [])
             if file.size >= SMALL_BYTES or not staged.fingerprint:

@@ -218,13 +218,13 @@ class StagedRowsCommitter(SinkCommitter):
     def _check(self, epoch: int, staged: StagedRows) -> None:
         path = self._directory / staged.file
         try:
-            size = path.stat().st_size
+            size = path.lstat().st_size
         except OSError as error:
             raise CommitUnknown(
                 f"epoch {epoch}: {path} with {staged.rows} rows cannot be read ({error}); staged files belong to the "
                 "checkpoint location and must not be removed"
             ) from error
-        if size != staged.size:
+        if size != staged.size or path.is_symlink():
             raise CommitUnknown(f"epoch {epoch}: {path} has {size} bytes, not {staged.size}; someone changed it")
 
     def _remove(self, path: Path) -> None:

@@ -25,6 +25,11 @@ MAX_DECOMPRESSED_BYTES = 1 << 30
 LZ4_AT_BEST = 255
 """How many times as large a text may be as its lz4 frame."""
 
+_STRANGE = (pa.types.is_dictionary, pa.types.is_union, pa.types.is_run_end_encoded)
+
+_OF_NATIVE_CODE = (RuntimeError, LookupError, TypeError, ArithmeticError)
+"""What becomes of exceptions of C++ that pyarrow has no class of its own for."""
+
 _HEADER = 2
 """Fields of the flatbuffers tables."""
 _LENGTH, _BUFFERS, _COMPRESSION = 0, 2, 3
@@ -44,7 +49,7 @@ def decoding(what: str) -> Iterator[None]:
     """Whatever pyarrow raises is CorruptSnapshot, with ``what`` in front."""
     try:
         yield
-    except (pa.ArrowException, OSError, ValueError, KeyError, struct.error, OverflowError, MemoryError) as error:
+    except (pa.ArrowException, OSError, ValueError, struct.error, MemoryError, *_OF_NATIVE_CODE) as error:
         raise CorruptSnapshot(f"{what} cannot be read: {error!s:.300}") from None
 
 
@@ -65,6 +70,23 @@ def look_through(source: pa.NativeFile | pa.Buffer, what: str, *, compressed: bo
                 room -= _checked(_described(message.metadata.to_pybytes()), message.body, what, compressed)
                 if room < 0:
                     raise CorruptSnapshot(f"{what} has more than {MAX_DECOMPRESSED_BYTES} bytes once decompressed")
+
+
+def check_schema(schema: pa.Schema) -> None:
+    """Raise ValueError for what no stored row has: names that are no text, zones that are nowhere, and types whose
+    values are made by code that is registered for them, or stand for something else."""
+    for field in schema:
+        _check_field(field)
+
+
+def _check_field(field: pa.Field) -> None:
+    name, kind = field.name, field.type  # a name that is no text is found out by asking for it
+    if any(is_such(kind) for is_such in _STRANGE) or isinstance(kind, pa.BaseExtensionType):
+        raise ValueError(f"column {name!r:.50} has the type {kind!s:.100}")
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        pa.lib.string_to_tzinfo(kind.tz)
+    for position in range(kind.num_fields):
+        _check_field(kind.field(position))
 
 
 def _checked(batch: _Batch, body: pa.Buffer | None, what: str, compressed: bool) -> int:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import BinaryIO
 
 from penstock.errors import CorruptSnapshot
@@ -92,6 +93,14 @@ def check_folders(root: str, path: str) -> None:
             raise NotADirectoryError(errno.ENOTDIR, "a file is where a folder has to be", here)
         if not stat.S_ISDIR(mode):
             raise _refused(os.path.relpath(here, root))
+
+
+def check_own_folders(root: Path, names: Iterable[str]) -> None:
+    """As ``check_folders``, for folders that others than a store write to by path, and the folders in these."""
+    for name in names:
+        check_folders(str(root), name)
+        for inner in (root / name).iterdir() if (root / name).is_dir() else ():
+            check_folders(str(root), f"{name}/{inner.name}")
 
 
 def _refused(path: str) -> CorruptSnapshot:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -11,6 +12,7 @@ from penstock.graph.model import JobGraph
 from penstock.snapshot.catalog import FOLDER as SNAPSHOTS_FOLDER
 from penstock.snapshot.catalog import Catalog
 from penstock.snapshot.envelope import open_envelope, seal_envelope
+from penstock.snapshot.local_files import check_own_folders
 from penstock.snapshot.log import FOLDER as LOG_FOLDER
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import LogView
@@ -26,6 +28,8 @@ MOVING_PATH = "moving.json"
 """The mark of a folder that becomes a location by ``move``, from before anything else is there."""
 KEPT_FOLDER = "lane"
 """What sources keep at the location, by operator id: see ``Source.open``."""
+STAGED_FOLDER = "staged"
+"""What sinks keep there, likewise: see ``Sink.stage_in``."""
 SPARK_NAMES = ("metadata", "offsets", "commits", "state", "sources")
 """What a checkpoint of Spark's own Structured Streaming consists of."""
 
@@ -52,6 +56,8 @@ def open_location(location: str, access: StoreAccess | None = None) -> Store:
         raise LocationError(
             f"checkpointLocation {store.root} cannot be used: {error}; choose a writable {_place(store)}"
         ) from error
+    if isinstance(store, LocalStore):
+        check_own_folders(Path(store.root), (KEPT_FOLDER, STAGED_FOLDER))
     return store
 
 

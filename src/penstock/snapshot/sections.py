@@ -15,7 +15,7 @@ import pyarrow as pa
 import xxhash
 
 from penstock.errors import CheckpointFailed, CorruptSnapshot
-from penstock.snapshot.arrow_streams import decoding, look_through
+from penstock.snapshot.arrow_streams import check_schema, decoding, look_through
 from penstock.snapshot.model import SectionRef
 from penstock.snapshot.store import DataFile, Store, checked_path, is_clean
 
@@ -175,6 +175,7 @@ def read_content(store: Store, ref: SectionRef) -> SectionContent:
     metadata: list[dict[str, str]] = []
     with decoding(what):
         reader = pa.ipc.open_stream(data)
+        check_schema(reader.schema)
         while True:
             try:
                 batch, custom = reader.read_next_batch_with_custom_metadata()

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from penstock.errors import CorruptSnapshot
 from penstock.operators.base import Plain
-from penstock.snapshot.arrow_streams import decoding, look_through
+from penstock.snapshot.arrow_streams import check_schema, decoding, look_through
 from penstock.snapshot.checkpoint_writer import BUFFER_ID, BUFFER_OFFSET
 from penstock.snapshot.portable.columns import from_parquet, texts
 from penstock.snapshot.portable.layout import Table, TablePart
@@ -58,6 +58,7 @@ def read_stream(path: Path, what: str, columns: Plain = None) -> tuple[pa.Schema
         look_through(mapped, what, compressed=False)
         mapped.seek(0)
         reader = pa.ipc.open_stream(mapped)
+        check_schema(reader.schema)
         if columns is not None and texts(reader.schema) != columns:
             raise CorruptSnapshot(f"{what} has the columns {texts(reader.schema)!r:.300}, which the plan has not")
     return reader.schema.remove_metadata(), _batches(reader, what)
@@ -95,6 +96,7 @@ def read_rows(
         reader = pq.ParquetFile(mapped, pre_buffer=False)
         _check_footer(reader.metadata, part, what)
         _check_pages(mapped, reader.metadata)
+        check_schema(reader.schema_arrow)
         written = pa.schema([field.with_type(from_parquet(field.type)) for field in reader.schema_arrow])
         if texts(written) != [f"{column.stored_as} {column.type}" for column in table.columns]:
             raise CorruptSnapshot(f"{what} has other columns than the manifest says: {texts(written)!r:.300}")
