@@ -86,6 +86,9 @@ def outcome(query: Query) -> str:
     assert visible(query.out, query.made.file_format) == values(1, 2)
     commit(query, (100, 101)).close()
     assert visible(query.out, query.made.file_format) == values(1, 2, 3, 4)
+    private = query.out / "_penstock"
+    left = {path.relative_to(private).parts[0] for path in private.rglob("*") if path.is_file()}
+    assert {name for name in left if not name.startswith(".owner")} <= {"owner.json", "kept-epochs"}
     return "taken back"
 
 
@@ -202,6 +205,7 @@ def test_only_a_fork_of_the_owner_or_of_who_shares_with_it_is_admitted(tmp_path:
         committer(fork_of(origin, FORK_ID, of=stranger), FORK_ID)
     committer(fork_of(origin), FORK_ID)
     committer(fork_of(origin, stranger, of=FORK_ID), stranger)
+    assert {path.name for path in (tmp_path / "_penstock" / "forks").iterdir()} == {FORK_ID, stranger}
     elsewhere = replace_path(origin, tmp_path / "own")
     elsewhere.share(FORK_ID, QUERY_ID)
     committer(elsewhere, FORK_ID)

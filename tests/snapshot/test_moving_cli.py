@@ -5,16 +5,22 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from snapshot_kit import Driver, Target, graph
 from test_requests import end
 from test_requests_cli import forget_that_it_ended, ids, location, penstock  # noqa: F401 - the fixture
 from verbs_kit import flip
 
-from penstock.errors import LocationError
+from penstock.errors import CorruptSnapshot, LocationError
+from penstock.snapshot.bringing import Bringer
+from penstock.snapshot.catalog import Catalog
+from penstock.snapshot.envelope import digest
 from penstock.snapshot.fork import Origin, forked
 from penstock.snapshot.location import claim_identity, identity_of, open_location, read_identity
 from penstock.snapshot.log import SnapshotLog
+from penstock.snapshot.log_entries import MetadataRef
+from penstock.snapshot.model import SnapshotMetadata
 from penstock.snapshot.store import LocalStore
 from penstock.snapshot.verbs.copying import copy_snapshots
 
@@ -246,3 +252,21 @@ def test_a_rollback_to_a_damaged_snapshot_is_refused(location: Path) -> None:  #
     flip(location / "snapshots" / "chk-4" / "metadata.json")
     assert penstock("rollback", location, "chk-3", "--output", "retract").exit_code == 0, "away from a damaged one"
     assert SnapshotLog(LocalStore(location)).refresh().lineage[-1].checkpoint == 3
+
+
+def test_a_forged_length_or_path_is_damage_and_nothing_is_read(location: Path, tmp_path: Path) -> None:  # noqa: F811
+    store = LocalStore(location)
+    (record,) = [r for r in SnapshotLog(store).refresh().snapshots if r.checkpoint == 2]
+    metadata = Catalog(store).read(record)
+    for changes, reason in (({"length": 1 << 60}, "the file has only"), ({"path": "../../etc/passwd"}, "leads out of")):
+        (state,) = [s for slot in metadata.slots for subtask in slot.subtasks for s in subtask.states][:1]
+        forged = msgspec.json.encode(metadata).replace(
+            msgspec.json.encode(state.section), msgspec.json.encode(msgspec.structs.replace(state.section, **changes))
+        )
+        here = open_location(str(tmp_path / reason.replace(" ", "-")))
+        ref = MetadataRef(record.metadata.path, len(forged), digest(forged))
+        (location / record.metadata.path).write_bytes(forged)
+        with pytest.raises(CorruptSnapshot, match=reason):
+            Bringer(store, here).bring(
+                msgspec.structs.replace(record, metadata=ref), msgspec.json.decode(forged, type=SnapshotMetadata)
+            )

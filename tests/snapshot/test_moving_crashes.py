@@ -16,8 +16,9 @@ from penstock.errors import Fenced, LocationError, SinkError
 from penstock.snapshot.catalog import Catalog, plan_restore
 from penstock.snapshot.location import IDENTITY_PATH, claim_identity, identity_of, read_identity
 from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.log_entries import GenerationOpened, LogView
+from penstock.snapshot.log_entries import GenerationOpened, LogView, Retraction
 from penstock.snapshot.restore import load_restore
+from penstock.snapshot.retraction import take_back
 from penstock.snapshot.store import Effect, MemoryStore
 from penstock.snapshot.verbs.copying import copy_snapshots
 from penstock.snapshot.verbs.forking import fork_snapshot
@@ -370,6 +371,23 @@ def test_a_rollback_says_what_becomes_of_output_and_knows_its_lineage() -> None:
     driver(scene.there, scene.target).start()
     assert sorted(scene.target.visible) == [1]
     assert existing(scene.there) == [1, 2, 3, 4], "they stay"
+
+
+def test_an_output_that_is_gone_or_goes_elsewhere_is_not_forgotten() -> None:
+    sink = graph(1).vertices[1].sink
+    assert sink is not None
+    target = Target(visible={3: {}})
+    for sinks, reason in (
+        ({"sink-9": []}, "sink-9: the query does not have this output any more"),
+        ({SINK: ["0123"]}, "it does not write any more to where that output is"),
+        ({SINK: [], "sink-9": []}, "sink-9: the query does not have this output any more"),
+    ):
+        with pytest.raises(SinkError, match=reason):
+            take_back(Retraction(2, 9, sinks), graph(1), {SINK: Revocable(target)})
+        assert list(target.visible) == [3]
+    take_back(Retraction(2, 9, {}), graph(1), {SINK: TargetCommitter(target)})  # a new output has nothing to take back
+    take_back(Retraction(2, 9, {SINK: []}), graph(1), {SINK: Revocable(target)})
+    assert target.visible == {}
 
 
 @pytest.mark.parametrize("force", [False, True])

@@ -11,11 +11,13 @@ from penstock.snapshot.catalog import Catalog, sections_of
 from penstock.snapshot.location import KEPT_FOLDER
 from penstock.snapshot.log_entries import SnapshotRecord
 from penstock.snapshot.model import SectionRef, SnapshotMetadata
-from penstock.snapshot.sections import read_verified
+from penstock.snapshot.sections import check_reference, read_verified
 from penstock.snapshot.store import Store
 
 COMPARED_BYTES = 1 << 20
 """What a source keeps for itself is small; files above this are rows, which never change."""
+USUAL_BYTES = 64 << 20
+"""Sections are smaller, but for key groups that are larger."""
 
 
 class Bringer:
@@ -49,6 +51,8 @@ class Bringer:
         Catalog(self._here).read(record)
         for ref in refs:
             if ref not in self._whole:
+                if ref.length > USUAL_BYTES:  # a forged length is not to be asked for
+                    check_reference(self._here, ref)
                 read_verified(self._here, ref)
                 self._whole.add(ref)
 

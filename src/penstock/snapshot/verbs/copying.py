@@ -8,7 +8,7 @@ there, and verified, before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -157,8 +157,9 @@ def _copy(there: Store, owned: Owned, record: SnapshotRecord, result: Copied) ->
     try:
         metadata = Catalog(there).read(record)
         bringer = Bringer(there, owned.store)
-        for older in _alike(owned.view.snapshots, record.checkpoint):
-            with suppress(CorruptSnapshot):
+        older = next((one for one in reversed(owned.view.snapshots) if one.checkpoint < record.checkpoint), None)
+        if older is not None:
+            with suppress(CorruptSnapshot):  # most sections are the same, and were verified when they came
                 bringer.trust(owned.catalog.read(older))
         bringer.bring(record, metadata)
         bringer.memories(kept_files(metadata))
@@ -171,8 +172,3 @@ def _copy(there: Store, owned: Owned, record: SnapshotRecord, result: Copied) ->
     copy = msgspec.structs.replace(record, requested=True, in_lineage=False)
     owned.log.append(SnapshotCopied(owned.view.owner, copy))
     result.brought.append(record.checkpoint)
-
-
-def _alike(records: Iterable[SnapshotRecord], checkpoint: CheckpointId) -> Iterator[SnapshotRecord]:
-    """The one before it shares most sections with it, which were verified when that came."""
-    yield from [record for record in records if record.checkpoint < checkpoint][-1:]
