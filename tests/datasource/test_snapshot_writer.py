@@ -93,6 +93,8 @@ def test_windows_are_bootstrapped_with_the_watermark_of_their_history(
     )
     writer = penstock.SnapshotWriter.from_plan(df, parallelism=2, watermark=reached)
     writer.with_state("aggregate-0/groups", open_windows).write(str(tmp_path / "made"))
+    marks = read(spark, tmp_path / "made", view="scalars").where("name = 'watermark_us'").collect()
+    assert [(row.subtask, int(row.value)) for row in marks] == [(n, int(reached.timestamp() * 1e6)) for n in range(2)]
     query = start(df, checkpointLocation=str(tmp_path / "made"), parallelism=3)
     query.processAllAvailable()
     query.stop()

@@ -125,7 +125,7 @@ def _planned(reader: SnapshotReader, filters: list[Filter]) -> list[Any]:
     return reader.partitions()
 
 
-def test_filters_on_keys_and_key_groups_leave_what_they_should(tmp_path: Path) -> None:
+def test_filters_on_keys_and_key_groups_leave_what_they_should(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(tmp_path)
     reader = opened(scene.location, state=NAME, partitionBytes="1")
     whole = counts(reader)
@@ -147,6 +147,12 @@ def test_filters_on_keys_and_key_groups_leave_what_they_should(tmp_path: Path) -
     assert counts(reader, [In(("key",), some)]) == {key: whole[key] for key in some}
     assert counts(reader, [GreaterThanOrEqual(("count",), 3)]) == {k: v for k, v in whole.items() if v >= 3}
     assert counts(reader, [EqualTo(("key",), "not a number")]) == whole, "Spark judges what does not fit"
+    monkeypatch.setattr("penstock.spark_data.state_reader.passing", lambda batch, names, filters: batch)
+    at_once = opened(scene.location, state=NAME)
+    far = tuple(list(whole)[::250])
+    found = counts(at_once, [In(("key",), far)])
+    assert len(at_once.partitions()) == 1
+    assert {group_of(key, 128) for key in found} == {group_of(key, 128) for key in far}, "without a look at rows"
 
 
 KEY = pa.struct(

@@ -11,11 +11,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from penstock.errors import ConfigError, LocationError
-from penstock.graph.keygroups import owned_range
 from penstock.graph.model import JobGraph, Vertex
-from penstock.operators.base import Plain
-from penstock.operators.closed_groups import CLOSED
-from penstock.operators.final_aggregate import FinalAggregateSpec
 from penstock.operators.watermark import WatermarkSpec, watermark_scalars
 from penstock.protocol.elements import Alignment
 from penstock.snapshot.bringing import kept_files
@@ -135,13 +131,11 @@ def draft_of_plan(graph: JobGraph, watermark_us: int | None) -> Draft:
 def _subtask(graph: JobGraph, vertex: Vertex, index: int, watermark_us: int | None) -> SubtaskManifest:
     if watermark_us is None:
         return SubtaskManifest(vertex.id, index)
-    scalars: dict[str, dict[str, Plain]] = {}
-    for spec in vertex.operators:
-        if isinstance(spec, WatermarkSpec):
-            scalars[spec.operator_id] = watermark_scalars(watermark_us)
-        elif isinstance(spec, FinalAggregateSpec) and spec.event_time is not None:
-            closed: list[Plain] = [*owned_range(index, graph.parallelism, graph.max_parallelism), watermark_us]
-            scalars[spec.operator_id] = {CLOSED: [closed]}
+    scalars = {
+        spec.operator_id: watermark_scalars(watermark_us)
+        for spec in vertex.operators
+        if isinstance(spec, WatermarkSpec)
+    }
     behind = _behind_watermark(graph)
     channels = [
         f"{edge.id}:{producer}"
