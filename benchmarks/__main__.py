@@ -20,6 +20,8 @@ from benchmarks import (
     recovery,
     report,
     rescale,
+    snapshot_catalog,
+    snapshot_formats,
     state,
     state_rocksdb,
     throughput,
@@ -40,6 +42,8 @@ BENCHMARKS = {
     "keyed": keyed.run,
     "large_state": large_state.run,
     "rescale": rescale.run,
+    "snapshot_catalog": snapshot_catalog.run,
+    "snapshot_formats": snapshot_formats.run,
 }
 MASTERS = {"parquet_jobs": parquet_jobs.MASTER}
 

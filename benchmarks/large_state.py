@@ -96,11 +96,14 @@ class Inbox:
             os.replace(path, self.path / path.name)
 
 
-def job(spark: SparkSession, inbox: Inbox, variant: str) -> DataFrame:
+def read(spark: SparkSession, inbox: Inbox, variant: str) -> DataFrame:
+    return spark.readStream.schema(VARIANTS[variant]).parquet(str(inbox.path))
+
+
+def job(rows: DataFrame) -> DataFrame:
     value = F.col("value")
     makers: list[Callable[[Column], Column]] = [F.sum, F.min, F.max]
     calls = [makers[n % 3](value + n // 3).alias(f"v{n}") for n in range(VALUES)]
-    rows = spark.readStream.schema(VARIANTS[variant]).parquet(str(inbox.path))
     return rows.groupBy("key").agg(*calls)
 
 
@@ -184,7 +187,7 @@ def full(query: StreamingQuery, folder: Path) -> dict[str, float]:
 @contextlib.contextmanager
 def built(spark: SparkSession, inbox: Inbox, variant: str) -> Iterator[tuple[StreamingQuery, dict[str, float]]]:
     """One round: a new query up to its first full checkpoint, and the figures."""
-    with harness.running(job(spark, inbox, variant), mode="update") as query:
+    with harness.running(job(read(spark, inbox, variant)), mode="update") as query:
         figures = build(query, inbox.keys)
         yield query, {**figures, **full(query, inbox.folder)}
 

@@ -467,6 +467,62 @@ def rescale(result: dict[str, Any]) -> str:
     return "\n".join([*lines, "", f"({_machine(result)})", ""])
 
 
+def snapshot_catalog(result: dict[str, Any]) -> str:
+    sizes = result["metadata_bytes"]
+    lines = [
+        "## Many snapshots in one location",
+        "",
+        "`penstock snapshot` as a process of its own on a location whose query has ended, seconds from start to end;",
+        f"`penstock snapshot --help` takes {result['start_s']:.2f} s of that. Metadata of a small query (a count and a",
+        f"sum of 100 keys, two slots), as real snapshots had it: {sizes['newest'] / 1000:.1f} KB, the largest",
+        f"{sizes['largest'] / 1000:.1f} KB (target: at most 20). Cold: no file of the location is in the page cache.",
+        "",
+        _row("snapshots", "`list --json`, cold", "again", "`list`, again", "`delete` one", "`gc`, a tenth is orphans"),
+        _row("---", "---:", "---:", "---:", "---:", "---:"),
+    ]
+    for count, figures in result["snapshots"].items():
+        names = ("cold_s", "warm_s", "warm_text_s", "delete_s", "gc_s")
+        lines.append(_row(f"{int(count):,}", *(f"{figures[name]:.2f}" for name in names)))
+    lines.append(_row("target at 10,000", "20", "2", "2", "1 + its bytes", "linear"))
+    return "\n".join([*lines, "", f"({_machine(result)})", ""])
+
+
+def snapshot_formats(result: dict[str, Any]) -> str:
+    export = result["export"]
+    lines = [
+        "## Portable snapshots, and snapshots that users ask for",
+        "",
+        f"The query of *A query with large state* with {result['keys']:,} int64 keys. `export`:",
+        f"{export['bytes'] / 1e9:.2f} GB to Parquet with fsync, by threads of one process or",
+        "by Spark's executors, in turns with Spark reading that from Parquet and writing it to Parquet without fsync.",
+        "Medians of seconds; speed is to Spark's.",
+        "",
+        _row("", "seconds", "speed to Spark, uncompressed", "to Spark, snappy", "target"),
+        _row("---", "---:", "---:", "---:", "---:"),
+    ]
+    for name in ("threads", "executors"):
+        seconds = statistics.median(export["seconds"][name])
+        ratios = [f"{export[which][name]:.2f}" for which in ("speed_to_spark", "speed_to_spark_snappy")]
+        lines.append(_row(f"`export`, {name}", f"{seconds:.1f}", *ratios, "at least 0.6"))
+    for name, text in (("spark", "Spark, uncompressed"), ("spark_snappy", "Spark, snappy")):
+        lines.append(_row(text, f"{statistics.median(export['seconds'][name]):.1f}", "1", "", ""))
+    lines += [
+        "",
+        "A snapshot by `query.snapshot()` in the middle between two periodic ones, 4 s apart, while 0.5 % of the keys",
+        "change every second; under backpressure a stage in front takes 0.2 %. A portable one is written a second time",
+        "when the query has done its part, which is what counts here. Medians of milliseconds.",
+        "",
+        _row("", "periodic", "native", "portable", "native to periodic", "portable to periodic", "target"),
+        _row("---", "---:", "---:", "---:", "---:", "---:", "---:"),
+    ]
+    for name, text in (("calm", "calm"), ("under_backpressure", "under backpressure")):
+        figures = result[name]
+        times = [f"{statistics.median(values):.0f}" for values in figures["duration_ms"].values()]
+        ratios = [f"{ratio:.2f}" for ratio in figures["to_periodic"].values()]
+        lines.append(_row(text, *times, *ratios, "at most 1.5"))
+    return "\n".join([*lines, "", f"({_machine(result)})", ""])
+
+
 SECTIONS = {
     "exchange": exchange,
     "throughput": throughput,
@@ -482,6 +538,8 @@ SECTIONS = {
     "keyed": keyed,
     "large_state": large_state,
     "rescale": rescale,
+    "snapshot_catalog": snapshot_catalog,
+    "snapshot_formats": snapshot_formats,
 }
 
 

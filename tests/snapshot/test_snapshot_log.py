@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from snapshot_kit import tokens
 
 from penstock.errors import CorruptSnapshot, Fenced
-from penstock.snapshot.log import SUMMARY_EVERY, SnapshotLog, entry_path
+from penstock.snapshot.log import SNAPSHOTS_PER_ENTRY, SUMMARY_EVERY, SnapshotLog, entry_path
 from penstock.snapshot.log_entries import (
     EpochCommitted,
     GenerationOpened,
@@ -147,6 +149,20 @@ def test_readers_start_from_the_last_summary() -> None:
     store.hook = None
     assert fresh.append(complete(1, 500)).next_seq == log.view.next_seq + 1
     assert log.refresh() == fresh.view, "a view that is behind catches up"
+
+
+def test_summaries_of_many_snapshots_are_written_less_often() -> None:
+    """Each names them all: the log would grow by that every 64 entries."""
+    log = log_of(MemoryStore())
+    log.append(opened(1))
+    summaries = []
+    for checkpoint in range(1, 3_000):
+        log.append(complete(1, checkpoint))
+        if log.summarise().last_summary not in summaries:
+            summaries.append(log.view.last_summary)
+    gaps = [later - earlier for earlier, later in pairwise(summaries[1:])]
+    assert gaps[0] == SUMMARY_EVERY + 1
+    assert gaps[-1] >= 2_500 // SNAPSHOTS_PER_ENTRY
 
 
 @pytest.mark.parametrize("position", [0, 20, 60, -20, -2])

@@ -10,6 +10,8 @@ from dict_table import FLAWS, DictBackend
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.table_kit import CHECKS, check_backend, run_check
 
+CHECK = {check.name: check for check in CHECKS}
+
 
 def test_a_backend_that_keeps_the_contract_passes() -> None:
     check_backend(DictBackend)
@@ -17,14 +19,15 @@ def test_a_backend_that_keeps_the_contract_passes() -> None:
 
 @pytest.mark.parametrize("flaw", FLAWS)
 def test_a_backend_that_breaks_it_is_found(flaw: str) -> None:
+    check = CHECK[FLAWS[flaw]]
     with pytest.raises(SimulationFailure) as failure:
-        check_backend(partial(DictBackend, flaw))
-    check = next(check for check in CHECKS if check.name == failure.value.oracle)
+        run_check(check, partial(DictBackend, flaw))
+    assert failure.value.oracle == check.name
     assert check.meaning in str(failure.value)
 
 
 def test_a_backend_whose_stored_content_another_one_misreads_is_found() -> None:
-    check = next(check for check in CHECKS if check.name == "loading bases and deltas")
+    check = CHECK["loading bases and deltas"]
     run_check(check, DictBackend)
     with pytest.raises(SimulationFailure, match="loading"):
         run_check(check, DictBackend, partial(DictBackend, "loading forgets the deltas"))

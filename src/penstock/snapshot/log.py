@@ -21,7 +21,9 @@ from penstock.snapshot.together import together
 
 FOLDER = "log"
 SUMMARY_EVERY = 64
-"""A reader reads at most about this many entries."""
+"""A reader reads at most about this many entries,"""
+SNAPSHOTS_PER_ENTRY = 20
+"""or one for so many snapshots: a summary names them all, so with many of them it is to be written less often."""
 
 
 class _Body(msgspec.Struct, frozen=True):
@@ -113,7 +115,7 @@ class SnapshotLog:
     def summarise(self) -> LogView:
         """Append a summary if the last one is far behind; the caller owns the log."""
         view = self._view
-        if view.next_seq - view.last_summary <= SUMMARY_EVERY:
+        if view.next_seq - view.last_summary <= max(SUMMARY_EVERY, len(view.snapshots) // SNAPSHOTS_PER_ENTRY):
             return view
         return self.append(
             Summary(

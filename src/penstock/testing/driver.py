@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
 
 from penstock.errors import CorruptSnapshot, Fenced, LocationError, ProtocolViolation, QueryFailed
+from penstock.ids import CheckpointId
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol import splits as sp
 from penstock.protocol.elements import Alignment
 from penstock.protocol.restarts import Failure, GiveUp, RestartPolicy, Restarts
+from penstock.runtime.request_files import LOOK_EVERY_MS, RequestFiles
+from penstock.runtime.snapshot_tickets import SnapshotTickets, SnapshotWish
 from penstock.snapshot import work as w
 from penstock.snapshot.driver import DriverCore
 from penstock.snapshot.effects import DriverEffects
@@ -65,7 +69,7 @@ class _Lane:
         work = self.works.popleft()
         if routine.result is not None:
             driver.feed(routine.result)
-        driver.executed(work)
+        driver.executed(work, routine.result)
         return driver.alive and bool(self.works)
 
 
@@ -112,7 +116,11 @@ class SimulatedDriver:
         self._restarts = Restarts(RESTARTS)
         self._takes_input = takes_input
         self._lanes: dict[str, _Lane] = {}
-        self._tickets = 0
+        self._tickets = SnapshotTickets()
+        self._requests = RequestFiles(
+            Alignment(world.settings.alignment), self._take, lambda answer: self._carry_out([answer])
+        )
+        self._stopping: Future[SnapshotMetadata] | None = None
         self._completed = 0
         self._until_check = 0
         self._actor_tick = Actor(f"{name} ticks", self._tick)
@@ -148,8 +156,16 @@ class SimulatedDriver:
         self.feed(ct.PolicyChanged(self._policy))
 
     def request_snapshot(self, alignment: Alignment, timeout_ms: int | None = REQUEST_TIMEOUT_MS) -> None:
-        self._tickets += 1
-        self.feed(ct.SnapshotRequested(self._tickets, alignment, timeout_ms=timeout_ms))
+        self._take(Future(), SnapshotWish(alignment, timeout_ms=timeout_ms))
+
+    def stop_with_snapshot(self) -> None:
+        """A user stops the query behind one more snapshot."""
+        if self._stopping is None and not self.core.drains:
+            self._stopping = Future()
+            self._take(self._stopping, SnapshotWish(Alignment(self.world.settings.alignment), last=True))
+
+    def _take(self, future: Future[SnapshotMetadata], wish: SnapshotWish) -> None:
+        self.feed(wish.requested(self._tickets.issue(future)))
 
     def drain(self) -> None:
         """A user ends the query."""
@@ -182,9 +198,11 @@ class SimulatedDriver:
 
     # -- works ----------------------------------------------------------------------------------------------------
 
-    def executed(self, work: w.Work) -> None:
+    def executed(self, work: w.Work, result: w.DriverEvent | None) -> None:
         if isinstance(work, w.CollectGarbage):
             self.world.figures.count("collections")
+        elif isinstance(work, w.AnswerRequests):
+            self._requests.looked(result)
 
     def work_raised(self, work: w.Work, problem: Exception) -> None:
         """As ``CoordinatorService`` does it."""
@@ -213,8 +231,13 @@ class SimulatedDriver:
                 raise problem
 
     def _tick(self) -> bool:
-        if not self.world.quiet:
-            self.feed(ct.Tick())
+        if self.world.quiet:
+            return False
+        self.feed(ct.Tick())
+        if self.world.settings.commands and self.alive:
+            if self._requests.due(self.world.chance.now_ms):
+                self._carry_out([self.core.look_for_requests()])
+            self.world.scheduler.wake(self._actor_tick, self.world.chance.now_ms + LOOK_EVERY_MS)
         return False
 
     # -- outputs of the brain -------------------------------------------------------------------------------------
@@ -247,10 +270,15 @@ class SimulatedDriver:
                 self._deploy(ready)
             case w.SnapshotExists(metadata):
                 self._snapshot_exists(metadata)
-            case ct.SnapshotSucceeded():
+            case ct.SnapshotSucceeded(ticket, checkpoint):
                 figures.count("user snapshots")
-            case ct.SnapshotFailed():
+                self._tickets.succeeded(ticket, checkpoint)
+            case ct.SnapshotFailed(ticket, _, reason):
                 figures.count("user snapshots failed")
+                self._tickets.failed(ticket, reason)
+                self._stopping = None if self._stopping is not None and self._stopping.done() else self._stopping
+            case w.LastCommitted(checkpoint):
+                self._stopped(checkpoint)
             case w.QueryEnded():
                 self._end()
             case ct.FailQuery(reason):
@@ -291,6 +319,7 @@ class SimulatedDriver:
 
     def _snapshot_exists(self, metadata: SnapshotMetadata) -> None:
         self._restarts.progressed()
+        self._tickets.exists(metadata)
         self.world.figures.count("completed")
         self.world.figures.count(f"completed {metadata.alignment}")
         self._completed += 1
@@ -298,13 +327,26 @@ class SimulatedDriver:
             self._policy = replace(self._policy, interval_ms=self._policy.interval_ms * 10)
             self.feed(ct.PolicyChanged(self._policy))
 
-    def _end(self) -> None:
-        """All is read and committed: end orderly."""
+    def _stopped(self, checkpoint: CheckpointId) -> None:
+        """The last snapshot is committed, and nothing behind it: another driver goes on from there."""
+        committed = max((epoch for table in self.world.outside.tables.values() for epoch in table.epochs), default=0)
+        if committed > checkpoint and self.core.generation == self.world.log.view.owner:
+            raise SimulationFailure(f"stopped behind {checkpoint}, but epoch {committed} is visible", "requests")
+        self.world.figures.count("queries stopped with a snapshot")
+        self._close()
+        self.die()
+
+    def _close(self) -> None:
         coordinator = self.core.coordinator
         try:
             self.effects.close(coordinator.committed, coordinator.next_checkpoint)
         except (Fenced, OSError) as problem:
             self.world.chance.note(f"the end cannot be logged: {problem}")
+        self.effects.refuse_takes("the query has ended")
+
+    def _end(self) -> None:
+        """All is read and committed: end orderly."""
+        self._close()
         self.world.figures.count("queries ended")
         self.world.on_query_ended(self)
         self.die()

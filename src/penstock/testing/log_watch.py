@@ -39,6 +39,7 @@ class LogWatch:
         self.on_passed_over: Callable[[CheckpointId], None] = lambda checkpoint: None
         self._store = store
         self._figures = figures
+        self._never: set[str] = set()
         self._triggered: dict[CheckpointId, GenerationId] = {}
         self._pending: dict[CheckpointId, dict[str, None]] = {}
         self._given_up: dict[CheckpointId, None] = {}
@@ -82,6 +83,12 @@ class LogWatch:
             pending[path] = None
             if path not in self._store.files:
                 raise SimulationFailure(f"{path} is acknowledged for checkpoint {checkpoint}, but gone", "references")
+
+    def never_taken(self, label: str) -> None:
+        """Who asked for a snapshot of this label was told that nobody takes it."""
+        self._never.add(label)
+        if any(one.label == label for one in self.complete.values()):
+            raise SimulationFailure(f"{label} was refused, but taken", "requests")
 
     def given_up(self, checkpoint: CheckpointId) -> None:
         """The checkpoint was aborted."""
@@ -134,6 +141,8 @@ class LogWatch:
                 raise SimulationFailure(f"{metadata.id} is complete, but {path} is gone", "references")
             self._held.setdefault(path, {})[entry.checkpoint] = None
         self._pending.pop(entry.checkpoint, None)
+        if metadata.label in self._never:
+            raise SimulationFailure(f"{metadata.label} was refused, but taken", "requests")
         self.complete[entry.checkpoint] = metadata
         self.lineage = sorted([*self.lineage, entry.checkpoint])
         self.on_complete(metadata)

@@ -12,6 +12,7 @@ from penstock.testing.mutants_commits import COMMITS
 from penstock.testing.mutants_ends import ENDS
 from penstock.testing.mutants_forward import FORWARD
 from penstock.testing.mutants_recovery import RECOVERY
+from penstock.testing.mutants_requests import REQUESTS
 from penstock.testing.mutants_rescale import RESCALE
 from penstock.testing.mutants_snapshots import SNAPSHOTS
 from penstock.testing.mutants_sources import SOURCES
@@ -26,6 +27,7 @@ AREAS = {
     "snapshots": SNAPSHOTS,
     "sources": SOURCES,
     "ends": ENDS,
+    "requests": REQUESTS,
 }
 
 MUTANTS = {name: mutant for area in AREAS.values() for name, mutant in area.items()}

@@ -49,6 +49,9 @@ FAULT_KINDS = (
 """What may go wrong. An *answer*: a slot's acknowledgement or decline; *lies*: it happened, but is reported failed."""
 
 
+COMMANDS = ("take", "take", "delete", "delete", "gc", "forced delete", "forced gc", "stop", "stop")
+
+
 class Fault(msgspec.Struct, frozen=True):
     """Something goes wrong (one of ``FAULT_KINDS``) when the schedule has come to this step; chance says where."""
 
@@ -60,6 +63,14 @@ class UserSnapshot(msgspec.Struct, frozen=True):
     """A user asks for a snapshot at this step; ``alignment`` by its value."""
 
     alignment: str
+    step: int
+
+
+class UserCommand(msgspec.Struct, frozen=True):
+    """A user runs ``penstock snapshot`` (one of ``commands.COMMAND_KINDS``), or stops the query with a snapshot
+    (``stop``), at this step."""
+
+    kind: str
     step: int
 
 
@@ -115,6 +126,7 @@ class Settings(msgspec.Struct, frozen=True):
     cold: bool = True
     faults: tuple[Fault, ...] = ()
     snapshots: tuple[UserSnapshot, ...] = ()
+    commands: tuple[UserCommand, ...] = ()
     until_available: bool = False
     drain: int | None = None
     endless: bool = False
@@ -153,7 +165,7 @@ class Settings(msgspec.Struct, frozen=True):
     def random(seed: int) -> Settings:
         """What the seed says."""
         random = Random(f"settings {seed}")
-        return _with_rescales(random, _with_end(random, _draw(random)))
+        return _with_commands(random, _with_rescales(random, _with_end(random, _draw(random))))
 
     @staticmethod
     def calm(seed: int) -> Settings:
@@ -262,6 +274,16 @@ def _with_rescales(random: Random, settings: Settings) -> Settings:
         return settings
     some = tuple(random.choices((1, 2, 3, 4, 5, 7), (20, 30, 20, 15, 10, 5), k=random.choice((2, 3, 4))))
     return msgspec.structs.replace(settings, parallelisms=some)
+
+
+def _with_commands(random: Random, settings: Settings) -> Settings:
+    """Some queries are managed while they run. Drawn last."""
+    if random.random() < 0.75:
+        return settings
+    count = random.choice((1, 2, 2, 4))
+    kinds = [random.choice(COMMANDS) for _ in range(count)]
+    commands = tuple(UserCommand(kind, random.randrange(FAULT_STEPS)) for kind in kinds)
+    return msgspec.structs.replace(settings, commands=commands)
 
 
 def _draw_faults(random: Random) -> tuple[Fault, ...]:

@@ -15,6 +15,7 @@ from penstock.protocol.elements import Alignment
 from penstock.snapshot.model import SnapshotMetadata
 from penstock.testing.chance import Chance
 from penstock.testing.cold import Cut, run_cold
+from penstock.testing.commands import SimulatedCommand
 from penstock.testing.driver import SimulatedDriver
 from penstock.testing.ends import check_end
 from penstock.testing.failure import SimulationFailure
@@ -76,6 +77,7 @@ class Simulation:
         self._draining = False
         self._cut: Cut | None = None
         self._cuts = 0
+        self._commands = 0
         self._actor_driver = Actor("a driver starts", self._driver_starts)
         self.faults = Faults(self.world, self._drivers, self._start_driver)
         self.world.interference = self.faults
@@ -102,6 +104,7 @@ class Simulation:
     def _main(self) -> None:
         planned: list[tuple[int, str, str]] = [(fault.step, "fault", fault.kind) for fault in self.settings.faults]
         planned += [(snapshot.step, "snapshot", snapshot.alignment) for snapshot in self.settings.snapshots]
+        planned += [(command.step, "command", command.kind) for command in self.settings.commands]
         planned += [] if self.settings.drain is None else [(self.settings.drain, "drain", "")]
         ahead = deque(sorted(planned))
         scheduler, chance = self.world.scheduler, self.chance
@@ -140,6 +143,11 @@ class Simulation:
             self._draining = True
             for driver in list(self._drivers):
                 driver.drain()
+        elif what == "command" and kind != "stop":
+            self._commands += 1
+            SimulatedCommand(kind, self._commands, self.world)
+        elif self._drivers and what == "command":
+            self._drivers[-1].stop_with_snapshot()
         elif self._drivers:
             self._drivers[-1].request_snapshot(Alignment(kind))
 

@@ -25,6 +25,8 @@ from penstock.snapshot.verbs.owned import Owned
 ATTEMPTS = 16
 """How often a verb tries to get past a driver that appends to the log at the same moment."""
 Ask = Callable[[Store, rq.Verb, str], rq.Answer | None]
+Token = Callable[[], str]
+"""A fresh one per call: 32 random hex digits."""
 
 
 def new_token() -> str:
@@ -43,7 +45,7 @@ def view_of(store: Store) -> LogView:
     return view
 
 
-def take_snapshot(store: Store, verb: rq.Take, ask: Ask = rq.ask) -> str:
+def take_snapshot(store: Store, verb: rq.Take, ask: Ask = rq.ask, token: Token = new_token) -> str:
     """Have the running query take a snapshot; its id.
 
     Raises:
@@ -52,13 +54,20 @@ def take_snapshot(store: Store, verb: rq.Take, ask: Ask = rq.ask) -> str:
     nobody = "no query runs at this location: only a running one can take a snapshot"
     if view_of(store).ended:
         raise LocationError(nobody)
-    answer = ask(store, verb, new_token())
+    answer = ask(store, verb, token())
     if answer is None:
         raise LocationError(f"{nobody}, and no driver answers here")
     return _accepted(answer).snapshot
 
 
-def change(store: Store, verb: rq.Delete | rq.Collect, *, force: bool = False, ask: Ask = rq.ask) -> rq.Answer:
+def change(
+    store: Store,
+    verb: rq.Delete | rq.Collect,
+    *,
+    force: bool = False,
+    ask: Ask = rq.ask,
+    token: Token = new_token,
+) -> rq.Answer:
     """Have the owner delete or collect, or do it here if there is none.
 
     Args:
@@ -72,7 +81,7 @@ def change(store: Store, verb: rq.Delete | rq.Collect, *, force: bool = False, a
     for _ in range(ATTEMPTS):
         view = view_of(store)
         if not view.ended and not unanswered:
-            answer = ask(store, verb, new_token())
+            answer = ask(store, verb, token())
             if answer is not None:
                 return _accepted(answer)
             unanswered = True
@@ -83,7 +92,7 @@ def change(store: Store, verb: rq.Delete | rq.Collect, *, force: bool = False, a
                 "--force: a driver that still runs is stopped by it"
             )
         try:
-            with taken_over(store, view) as owned:
+            with taken_over(store, view, token) as owned:
                 return _done_here(owned, verb)
         except Fenced:
             unanswered = unanswered and force  # whoever has appended may answer, unless it was asked already
@@ -91,7 +100,7 @@ def change(store: Store, verb: rq.Delete | rq.Collect, *, force: bool = False, a
 
 
 @contextmanager
-def taken_over(store: Store, seen: LogView) -> Iterator[Owned]:
+def taken_over(store: Store, seen: LogView, token: Token = new_token) -> Iterator[Owned]:
     """Own the location for as long as this lasts.
 
     Args:
@@ -100,7 +109,7 @@ def taken_over(store: Store, seen: LogView) -> Iterator[Owned]:
     Raises:
         Fenced: a driver has appended since, or does while this lasts: what is done up to then stays done.
     """
-    log = SnapshotLog(store, new_token)
+    log = SnapshotLog(store, token)
     view = log.refresh()
     if view.next_seq != seen.next_seq:
         raise Fenced("a driver has begun to write here meanwhile")

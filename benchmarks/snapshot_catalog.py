@@ -1,0 +1,153 @@
+"""Many snapshots in one location: ``penstock snapshot list``, ``delete`` and ``gc``, each a process of its own.
+
+A small query (count and sum of 100 keys, two slots) takes real snapshots until its chains of deltas are as long as they
+get. The location that is measured has the newest one's metadata so many times, with ids, file names and chains moved
+on, and data files of the same size: whatever lists, deletes and collects reads no more than that.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import msgspec
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
+
+from benchmarks import harness
+from penstock.snapshot.catalog import metadata_path, snapshot_id
+from penstock.snapshot.envelope import digest, seal_envelope
+from penstock.snapshot.location import IDENTITY_PATH, read_identity
+from penstock.snapshot.log import SnapshotLog
+from penstock.snapshot.log_entries import EpochCommitted, GenerationOpened, MetadataRef, SnapshotComplete
+from penstock.snapshot.model import QueryIdentity, SnapshotMetadata
+from penstock.snapshot.store import LocalStore
+
+SIZES = (1_000, 10_000)
+WARM_ROUNDS = 3
+TAKEN = 120
+"""More than a chain of deltas can have."""
+KEYS = 100
+
+
+def small(spark: SparkSession) -> tuple[QueryIdentity, list[bytes]]:
+    """What a small query is, and its metadata files, the oldest first."""
+    rows = spark.readStream.format("rate").option("rowsPerSecond", 5_000).load()
+    counts = rows.groupBy((F.col("value") % KEYS).alias("key")).agg(F.count("*").alias("n"), F.sum("value").alias("s"))
+    with harness.running(counts, mode="update") as query:
+        store = LocalStore(harness.LOCATIONS[query.runId])
+        taken = [query.snapshot() for _ in range(TAKEN)]
+        return read_identity(store), [store.read(metadata_path(one.checkpoint)) for one in taken]
+
+
+def populate(folder: Path, identity: QueryIdentity, template: bytes, count: int) -> None:
+    """A location with so many snapshots, whose last driver has ended."""
+    store = LocalStore(folder)
+    store.create_if_absent(IDENTITY_PATH, seal_envelope(msgspec.to_builtins(identity)))
+    log = SnapshotLog(store, lambda: secrets.token_hex(16))
+    log.append(GenerationOpened(1, 0, 1, count + 1, 0))
+    newest = msgspec.json.decode(template, type=SnapshotMetadata)
+    (folder / "data").mkdir()
+    for checkpoint in range(1, count + 1):
+        moved = _moved(template, newest, checkpoint)
+        for path, size in _own_files(newest, checkpoint).items():
+            (folder / path).write_bytes(bytes(size))
+        target = folder / metadata_path(checkpoint)
+        target.parent.mkdir(parents=True)
+        target.write_bytes(moved)
+        ref = MetadataRef(metadata_path(checkpoint), len(moved), digest(moved))
+        log.append(SnapshotComplete(1, checkpoint, True, ref, checkpoint, count + 1))
+        log.summarise()
+    log.append(EpochCommitted(1, count, count + 1, ended=True))
+
+
+def _moved(template: bytes, newest: SnapshotMetadata, checkpoint: int) -> bytes:
+    """The template as another checkpoint's metadata. The first ones lack what chains would need before them."""
+    distance = checkpoint - newest.checkpoint
+
+    def section(ref: dict[str, object]) -> dict[str, object]:
+        generation, own, rest = str(ref["path"]).removeprefix("data/").split("-", 2)
+        return {**ref, "path": f"data/{generation}-{int(own) + distance}-{rest}"}
+
+    document = msgspec.json.decode(template)
+    document |= {"checkpoint": checkpoint, "id": snapshot_id(checkpoint)}
+    for slot in document["slots"]:
+        for subtask in slot["subtasks"]:
+            moved = [{**state, "section": section(state["section"])} for state in subtask.get("states", [])]
+            subtask["states"] = [s for s in moved if int(s["section"]["path"].split("-")[1]) > 0]
+    return msgspec.json.encode(document)
+
+
+def _own_files(newest: SnapshotMetadata, checkpoint: int) -> dict[str, int]:
+    """The files that this checkpoint writes, with their sizes."""
+    sizes: dict[str, int] = {}
+    for slot in newest.slots:
+        for ref in (state.section for subtask in slot.subtasks for state in subtask.states):
+            generation, own, rest = ref.path.removeprefix("data/").split("-", 2)
+            if int(own) == newest.checkpoint:
+                path = f"data/{generation}-{checkpoint}-{rest}"
+                sizes[path] = max(sizes.get(path, 0), ref.offset + ref.length)
+    return sizes
+
+
+def evict(folder: Path) -> None:
+    """The location's files leave the page cache."""
+    os.sync()
+    for path in folder.rglob("*"):
+        if path.is_file():
+            descriptor = os.open(path, os.O_RDONLY)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(descriptor)
+
+
+def command_s(cache: Path, *arguments: str) -> float:
+    """Seconds from start to end of ``penstock snapshot ...``, the start of Python included."""
+    began = time.perf_counter()
+    subprocess.run(
+        [Path(sys.executable).with_name("penstock"), "snapshot", *arguments],
+        env={**os.environ, "XDG_CACHE_HOME": str(cache)},
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
+    return time.perf_counter() - began
+
+
+def measure(identity: QueryIdentity, template: bytes, count: int) -> dict[str, float]:
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-many-") as name:
+        folder, cache = Path(name, "location"), Path(name, "cache")
+        folder.mkdir()
+        populate(folder, identity, template, count)
+        location = str(folder)
+        evict(folder)
+        cold_s = command_s(cache, "list", location, "--json")
+        warm = [command_s(cache, "list", location, "--json") for _ in range(WARM_ROUNDS)]
+        text = [command_s(cache, "list", location) for _ in range(WARM_ROUNDS)]
+        delete_s = command_s(cache, "delete", location, snapshot_id(count // 2))
+        for number in range(count // 10):
+            (folder / f"data/1-{count * 2 + number}-0.arrows").write_bytes(b"left by a crash")
+        return {
+            "cold_s": cold_s,
+            "warm_s": statistics.median(warm),
+            "warm_text_s": statistics.median(text),
+            "delete_s": delete_s,
+            "gc_s": command_s(cache, "gc", location),
+        }
+
+
+def run(spark: SparkSession, quick: bool) -> dict[str, object]:
+    identity, files = small(spark)
+    sizes = [size // 10 for size in SIZES] if quick else SIZES
+    measured = {str(count): measure(identity, files[-1], count) for count in sizes}
+    ratio = measured[str(sizes[1])]["gc_s"] / measured[str(sizes[0])]["gc_s"]
+    return {
+        "metadata_bytes": {"largest": max(map(len, files)), "newest": len(files[-1]), "first": len(files[0])},
+        "start_s": command_s(Path(), "--help"),
+        "snapshots": measured,
+        "gc_of_ten_times_as_many": ratio,
+    }
