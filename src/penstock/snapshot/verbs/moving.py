@@ -22,9 +22,9 @@ import msgspec
 from penstock.errors import Fenced, LocationError
 from penstock.snapshot.bringing import Bringer
 from penstock.snapshot.catalog import FOLDER as SNAPSHOTS_FOLDER
-from penstock.snapshot.catalog import Catalog
+from penstock.snapshot.catalog import PORTABLE_FOLDER, Catalog
 from penstock.snapshot.envelope import open_envelope, seal_envelope
-from penstock.snapshot.location import IDENTITY_PATH, KEPT_FOLDER, MOVING_PATH, read_identity
+from penstock.snapshot.location import IDENTITY_PATH, KEPT_FOLDER, MOVING_PATH, STAGED_FOLDER, read_identity
 from penstock.snapshot.log import SnapshotLog, entry_path
 from penstock.snapshot.log_entries import LogView, Moved
 from penstock.snapshot.sections import FOLDER as DATA_FOLDER
@@ -32,8 +32,6 @@ from penstock.snapshot.store import Store
 from penstock.snapshot.verbs import requests as rq
 from penstock.snapshot.verbs.ownership import Ask, ending, stopped, taken_over, unless_fenced
 
-STAGED = "staged"
-"""What sinks stage at the location."""
 Progress = Callable[[int, int], None]
 """Called with what is done, and all that is to be done."""
 
@@ -73,7 +71,7 @@ def move_query(
     if not token:
         token = unless_fenced(lambda: _left(there, here, query_id, stopped(there, force=force, ask=ask), progress))
     _begin(there, here, Mark(query_id, token))
-    for folder in (SNAPSHOTS_FOLDER, DATA_FOLDER, STAGED, KEPT_FOLDER, rq.FOLDER):
+    for folder in (SNAPSHOTS_FOLDER, PORTABLE_FOLDER, DATA_FOLDER, STAGED_FOLDER, KEPT_FOLDER, rq.FOLDER):
         for path in there.list(folder):
             there.delete(path)
     here.delete(MOVING_PATH)
@@ -113,7 +111,11 @@ def _mark_at(here: Store) -> Mark:
 def _bring(there: Store, here: Store, view: LogView, progress: Progress) -> None:
     """Everything that the origin has and that means something. Its log is as the view says, and stays so."""
     bringer, catalog = Bringer(there, here), Catalog(there)
-    paths = [*there.list(STAGED), *(entry_path(seq) for seq in range(1, view.next_seq))]
+    paths = [
+        *there.list(STAGED_FOLDER),
+        *there.list(PORTABLE_FOLDER),
+        *(entry_path(seq) for seq in range(1, view.next_seq)),
+    ]
     total = len(view.snapshots) + len(paths)
     for done, record in enumerate(view.snapshots):
         progress(done, total)
