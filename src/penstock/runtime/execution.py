@@ -25,6 +25,7 @@ from penstock.runtime.view import EpochProgress, ExecutionView
 from penstock.snapshot.fork import Origin, forked, query_at
 from penstock.snapshot.location import (
     IDENTITY_PATH,
+    STAGED_FOLDER,
     claim_identity,
     identity_of,
     open_location,
@@ -34,8 +35,6 @@ from penstock.snapshot.model import QueryIdentity, SnapshotMetadata, checked_wor
 from penstock.snapshot.store import LocalStore, Store
 from penstock.snapshot.store_access import StoreAccess
 
-STAGED = "staged"
-"""Below the checkpoint location: what sinks stage that have no place of their own, by sink."""
 _POLL_S = 0.2
 _T = TypeVar("_T")
 
@@ -166,7 +165,7 @@ class QueryExecution:
             if vertex.sink is not None:
                 if identity.origin and self._options.allow_shared_sink:
                     vertex.sink.sink.share(self._query_id, identity.origin)
-                vertex.sink.sink.stage_in(f"{store.root}/{STAGED}/{vertex.sink.operator_id}")
+                vertex.sink.sink.stage_in(f"{store.root}/{STAGED_FOLDER}/{vertex.sink.operator_id}")
         plan = AttemptPlan(
             self._query_id,
             self._name or "",
