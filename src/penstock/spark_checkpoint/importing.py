@@ -121,11 +121,11 @@ def importSparkCheckpoint(  # noqa: N802 - named as PySpark names things
     spark = df.sparkSession
     given = {} if parallelism is None else {"parallelism": str(parallelism)}
     options = parse_options({**session_options(spark), **given})
+    see_to_workers_python(spark)
     launcher = SparkLauncher(spark)
     width = options.parallelism or launcher.default_parallelism(options.max_parallelism)
     reader = StateReader(spark, read)
     found = _compared(df, outputMode, width, options.max_parallelism, read, reader)
-    see_to_workers_python(spark)
     launcher.prepare(found.graph, replace(options, parallelism=width))
     with ExitStack() as stack:
         try:

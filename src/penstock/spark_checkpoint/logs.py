@@ -1,8 +1,8 @@
 """What a checkpoint of Structured Streaming says in its logs: which batch counts, how far its sources were read.
 
 A batch is planned in ``offsets/N`` before it runs and ``commits/N`` says that it is done. So the newest batch of both
-counts, and what a newer one has planned is read again. Spark 3 and 4 write the same files (``v1``; ``commits`` may be
-``v2``). The directory may come from anywhere: only plain files are opened, and each read is bounded.
+counts, and what a newer one has planned is read again. Spark 4.3 writes ``v1`` (``commits`` may be ``v2``), and any
+other version is refused. The directory may come from anywhere: only plain files are opened, and each read is bounded.
 """
 
 from __future__ import annotations
