@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from portable_kit import Scene, at, one_table, rewritten
+from portable_kit import Scene, at, one_table, rewritten, taken_at
 from pyspark.cloudpickle import dumps, loads
 from pyspark.sql.datasource import (
     EqualNullSafe,
@@ -43,7 +43,6 @@ from penstock.snapshot.collect import delete_snapshot, remove_orphans
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.model import SnapshotMetadata
 from penstock.snapshot.portable.export import export_snapshot
-from penstock.snapshot.rescale import rescale
 from penstock.snapshot.store import LocalStore
 from penstock.spark_data.pushed_filters import passing
 from penstock.spark_data.reading import SnapshotReader
@@ -300,10 +299,7 @@ def test_rows_in_flight_are_there_once_at_their_consumer(tmp_path: Path) -> None
     some = rows(many, [EqualTo(("consumer",), 1), GreaterThan(("key",), 5)])
     assert some == [row for row in rows(many) if row["consumer"] == 1 and row["key"] > 5]
 
-    def wider(metadata: SnapshotMetadata) -> SnapshotMetadata:
-        return rescale(metadata, at(scene.graph, 3))
-
-    name = rewritten(scene.location, wider)
+    name = rewritten(scene.location, lambda metadata: taken_at(metadata, at(scene.graph, 3)))
     assert any(
         e.narrowed for s in plan_restore(_metadata(scene), at(scene.graph, 3)) for one in s for e in one.inflight
     )

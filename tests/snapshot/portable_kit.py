@@ -26,6 +26,7 @@ from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import SnapshotComplete
 from penstock.snapshot.model import SnapshotMetadata
 from penstock.snapshot.narrowing import load_own
+from penstock.snapshot.rescale import rescale
 from penstock.snapshot.restore import load_restore
 from penstock.snapshot.slot_writer import SlotWriter
 from penstock.snapshot.store import LocalStore
@@ -188,6 +189,18 @@ def rewritten(location: Path, change: Callable[[SnapshotMetadata], SnapshotMetad
     ref = Catalog(store).write(metadata)
     log.append(SnapshotComplete(view.owner, number, False, ref, number, number + 1))
     return metadata.id
+
+
+def taken_at(metadata: SnapshotMetadata, job: JobGraph) -> SnapshotMetadata:
+    """As it is taken by a query that was restored from this one at another parallelism, and has read nothing since."""
+    slots = [
+        msgspec.structs.replace(
+            slot,
+            subtasks=[msgspec.structs.replace(one, shares=[], scalars=one.shares[0].scalars) for one in slot.subtasks],
+        )
+        for slot in rescale(metadata, job).slots
+    ]
+    return msgspec.structs.replace(metadata, slots=slots, parallelism=job.parallelism)
 
 
 def names(directory: Path) -> Sequence[str]:

@@ -17,7 +17,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from portable_kit import KEPT, LABEL, Scene, at, names, one_table, restored, rewritten
+from portable_kit import KEPT, LABEL, Scene, at, names, one_table, restored, rewritten, taken_at
 from snapshot_kit import COUNT, Driver, NoSource, Target, graph
 from typer.testing import CliRunner
 
@@ -34,7 +34,6 @@ from penstock.snapshot.portable.convert import convert_snapshot
 from penstock.snapshot.portable.export import export_snapshot
 from penstock.snapshot.portable.layout import file_name
 from penstock.snapshot.portable.tables import key_group_ranges
-from penstock.snapshot.rescale import rescale
 from penstock.snapshot.store import LocalStore
 
 
@@ -71,20 +70,7 @@ def test_a_snapshot_taken_after_a_rescale_keeps_what_is_not_a_consumers_own(
     scene: Scene, tmp_path: Path, parallelism: int
 ) -> None:
     """Nothing of what was restored at parallelism 3 had been read when it was taken."""
-
-    def at_three(metadata: SnapshotMetadata) -> SnapshotMetadata:
-        slots = [
-            msgspec.structs.replace(
-                slot,
-                subtasks=[
-                    msgspec.structs.replace(one, shares=[], scalars=one.shares[0].scalars) for one in slot.subtasks
-                ],
-            )
-            for slot in rescale(metadata, at(scene.graph, 3)).slots
-        ]
-        return msgspec.structs.replace(metadata, slots=slots, parallelism=3)
-
-    name = rewritten(scene.location, at_three)
+    name = rewritten(scene.location, lambda metadata: taken_at(metadata, at(scene.graph, 3)))
     export_snapshot(str(scene.location), name, tmp_path / "portable")
     convert_snapshot(tmp_path / "portable", tmp_path / "back")
     job = at(scene.graph, parallelism)
