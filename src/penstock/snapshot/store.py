@@ -23,8 +23,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.errors import LocationError
-
 BROUGHT_AT_ONCE = 8 << 20
 """Bytes."""
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
@@ -229,8 +227,6 @@ class LocalStore(Store):
 
     def names(self) -> list[str]:
         folder = Path(self.root)
-        if folder.is_file():
-            raise LocationError(f"checkpointLocation {folder} is a file; give a folder")
         names = sorted(entry.name for entry in folder.iterdir())
         return [] if _is_hollow(folder) else names
 
