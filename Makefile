@@ -7,7 +7,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export SPARK_LOCAL_IP ?= 127.0.0.1
 
-.PHONY: help setup java demo test lint fuzz simulate torture bench clean lock
+.PHONY: help setup java demo test lint fuzz fuzz-format simulate torture bench clean lock
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -41,6 +41,10 @@ test: setup lint ## Lint, types and all tests
 
 fuzz: setup ## All tests in another order, with new examples of every property
 	@$(BIN)/python -m pytest --randomly-seed=default --hypothesis-seed=$$RANDOM
+
+MINUTES ?= 1
+fuzz-format: $(VENV)/.ready ## Fuzz the readers of snapshots, each for so long: make fuzz-format MINUTES=10
+	@$(BIN)/python tests/fuzz/fuzz_format.py --seconds $$(( $(MINUTES) * 60 ))
 
 N ?= 2000
 # Schedules wait for memory more than for anything else: with huge pages they are half as quick again (glibc 2.35+).

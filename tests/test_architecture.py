@@ -17,7 +17,9 @@ PYTHON_FILES = FILES + sorted(Path(__file__).parent.rglob("*.py"))
 LAYERS = [
     ("cli",),
     ("testing",),
+    ("spark_checkpoint",),
     ("query",),
+    ("spark_data",),
     ("frontend",),
     ("spark",),
     ("runtime",),
@@ -136,8 +138,11 @@ def test_no_swallowed_errors_and_no_open_ends(path: Path) -> None:
 def test_public_names() -> None:
     assert sorted(penstock.__all__) == [
         "DataStreamWriter",
+        "SnapshotWriter",
         "StreamingQuery",
         "__version__",
+        "exportSparkOffsets",
+        "importSparkCheckpoint",
         "late",
         "named",
         "readStream",

@@ -12,14 +12,20 @@ if TYPE_CHECKING:
     from penstock.query.reader import readStream
     from penstock.query.sessions import session
     from penstock.query.several import start
+    from penstock.query.snapshot_writer import SnapshotWriter
     from penstock.query.streaming_query import StreamingQuery
     from penstock.query.streams import streams
     from penstock.query.writer import DataStreamWriter, writeStream
+    from penstock.spark_checkpoint.exporting import exportSparkOffsets
+    from penstock.spark_checkpoint.importing import importSparkCheckpoint
 
 __all__ = [
     "DataStreamWriter",
+    "SnapshotWriter",
     "StreamingQuery",
     "__version__",
+    "exportSparkOffsets",
+    "importSparkCheckpoint",
     "late",
     "named",
     "readStream",
@@ -32,7 +38,10 @@ __all__ = [
 # Names are handed on when first asked for: a slot imports this package too, and must not load Spark's API for it.
 _HOMES = {
     "DataStreamWriter": "penstock.query.writer",
+    "SnapshotWriter": "penstock.query.snapshot_writer",
     "StreamingQuery": "penstock.query.streaming_query",
+    "exportSparkOffsets": "penstock.spark_checkpoint.exporting",
+    "importSparkCheckpoint": "penstock.spark_checkpoint.importing",
     "late": "penstock.frontend.marks",
     "named": "penstock.frontend.marks",
     "readStream": "penstock.query.reader",

@@ -150,8 +150,8 @@ def mortal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Deaths]:
         patch.setattr(os, "fsync", deaths.wrapped(lambda descriptor: None))  # of no use against a mere death
         make = file_bundles.Bundles.__init__
 
-        def init(self: file_bundles.Bundles, root: Path, made: FileFormat) -> None:
-            make(self, root, _Mortal(made, deaths))  # type: ignore[arg-type]
+        def init(self: file_bundles.Bundles, root: Path, made: FileFormat, *more: str) -> None:
+            make(self, root, _Mortal(made, deaths), *more)  # type: ignore[arg-type]
 
         patch.setattr(file_bundles.Bundles, "__init__", init)
         yield deaths

@@ -15,7 +15,7 @@ from penstock.snapshot.catalog import Catalog
 from penstock.snapshot.collect import remove_orphans
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import GenerationOpened, SnapshotComplete, SnapshotDeleted
-from penstock.snapshot.model import FORMAT_VERSION, SnapshotMetadata, SourceManifest
+from penstock.snapshot.model import FORMAT_VERSION, SlotManifest, SnapshotMetadata, SourceManifest
 from penstock.snapshot.store import MemoryStore
 
 
@@ -30,7 +30,8 @@ def blob(number: int) -> Blob:
 def metadata(checkpoint: int, state: Any, generation: int = 1) -> SnapshotMetadata:
     source = SourceManifest("source", 0, state, [])
     return SnapshotMetadata(
-        FORMAT_VERSION, f"chk-{checkpoint}", "query", generation, checkpoint, "auto", False, "", 0, 2, 128, [], [source]
+        FORMAT_VERSION, f"chk-{checkpoint}", "query", generation, checkpoint, "auto", False, "", 0, 2, 128,
+        [SlotManifest(slot, []) for slot in range(2)], [source],
     )  # fmt: skip
 
 

@@ -42,7 +42,7 @@ def test_metadata_is_written_only_when_all_it_refers_to_is_there() -> None:
     part = capture(1, 0, operators={COUNT: OperatorState({"counts": WholeTable(state(1))})})
     slot = write_captures(store, graph(), 1, 0, [part])
     catalog = Catalog(store)
-    whole = metadata([slot])
+    whole = metadata([slot], parallelism=1)
     ref = catalog.write(whole)
     assert ref.path == "snapshots/chk-1/metadata.json"
     assert catalog.write(whole) == ref, "repeating it is harmless"

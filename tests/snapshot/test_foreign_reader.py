@@ -18,6 +18,9 @@ from penstock.protocol.elements import Alignment, Side
 from penstock.snapshot.fork import Origin, forked
 from penstock.snapshot.location import claim_identity, identity_of, open_location
 from penstock.snapshot.slot_writer import SlotWriter
+from penstock.snapshot.verbs.copying import copy_snapshots
+from penstock.snapshot.verbs.moving import move_query
+from penstock.snapshot.verbs.rolling_back import Output, roll_back
 from penstock.testing.state import CountTable
 
 
@@ -59,6 +62,13 @@ class ForeignReader:
             self.snapshots[entry["checkpoint"]] = {**entry, "in_lineage": True}
         elif kind == "snapshot-deleted":
             del self.snapshots[entry["checkpoint"]]
+        elif kind == "snapshot-copied":
+            copy = entry["snapshot"]
+            assert self.query["archive"]
+            assert copy["generation"] < self.owner
+            self.snapshots[copy["checkpoint"]] = dict(copy)
+        elif kind == "moved":
+            self.snapshots = {}
         elif kind == "summary":
             assert {s["checkpoint"] for s in entry["snapshots"]} == set(self.snapshots)
 
@@ -242,3 +252,30 @@ def test_a_stranger_can_read_a_fork(tmp_path: Path) -> None:
     assert newest["query_id"] == "query-1"
     ((batch, _),) = reader.section(newest["slots"][0]["subtasks"][1]["states"][0]["section"])
     assert batch.num_rows == 2
+
+
+def test_a_stranger_can_read_an_archive_a_rollback_and_a_move(tmp_path: Path) -> None:
+    there, archive, here = (open_location(str(tmp_path / name)) for name in ("there", "archive", "here"))
+    player = Driver(there, Target(), retained=100)
+    claim_identity(there, identity_of(player.graph, "query-1"))
+    player.start()
+    for _ in range(3):
+        player.checkpoint()
+    coordinator = player.core.coordinator
+    player.effects.close(coordinator.committed, coordinator.next_checkpoint)
+    copy_snapshots(there, archive, ["chk-1", "chk-3"])
+    reader = ForeignReader(tmp_path / "archive")
+    assert (reader.query["query_id"], reader.query["archive"], sorted(reader.snapshots)) == ("query-1", True, [1, 3])
+    assert not any(snapshot["in_lineage"] for snapshot in reader.snapshots.values())
+    ((batch, _),) = reader.section(reader.metadata(3)["slots"][0]["subtasks"][1]["states"][0]["section"])
+    assert batch.num_rows == 2
+
+    roll_back(there, "chk-2", output=Output.RETRACT)
+    entry = ForeignReader(tmp_path / "there").envelope("log/00000000000000000006.json")["entry"]
+    assert (entry["type"], entry["restored"]) == ("generation-opened", 2)
+    assert entry["retract"] == {"above": 2, "below": entry["first_checkpoint"], "sinks": {SINK: []}}
+    assert ForeignReader(tmp_path / "there").newest()["id"] == "chk-2"
+
+    move_query(there, here)
+    assert ForeignReader(tmp_path / "there").snapshots == {}
+    assert ForeignReader(tmp_path / "here").newest()["id"] == "chk-2"

@@ -256,8 +256,8 @@ def test_a_snapshot_that_is_not_there_or_goes_meanwhile_is_named(
         path.unlink()
     with pytest.raises(CorruptSnapshot, match="chk-2 is damaged"):
         export_snapshot(str(scene.location), "chk-2", tmp_path / "portable")
-    monkeypatch.setattr(export.SnapshotLog, "refresh", gone_after_one(SnapshotLog.refresh))
-    with pytest.raises(LocationError, match="chk-2 was deleted while it was exported"):
+    monkeypatch.setattr(SnapshotLog, "refresh", gone_after_one(SnapshotLog.refresh))
+    with pytest.raises(LocationError, match="chk-2 was deleted while it was read"):
         export_snapshot(str(scene.location), "chk-2", tmp_path / "portable")
     assert sorted(os.listdir(tmp_path)) == ["native"]
 

@@ -426,7 +426,7 @@ def sealed(verb: object, version: int = 1) -> bytes:
         (b"\xff\xfe{", "cannot be read|not JSON"),
         (b"[" * 60_000, "RecursionError|not JSON"),
         (b"9" * 60_000, "cannot be read|not JSON"),
-        (b'{"body": NaN, "checksum": ""}', "cannot be read"),
+        (b'{"body": NaN, "checksum": ""}', "is not JSON"),
         (b'{"body": {}, "checksum": "0"}', "does not match its checksum"),
         (b"x" * (rq.MAX_BYTES + 1), "bytes, more than"),
         (sealed({"type": "rename", "checkpoints": [1]}), "rename"),

@@ -7,6 +7,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
+from penstock.errors import CorruptSnapshot
 from penstock.snapshot.widening import as_schema, widens
 
 
@@ -28,5 +29,5 @@ def test_columns_are_found_by_name_and_type_and_widened() -> None:
     assert read.to_pylist() == [{"d": Decimal("1.500"), "n": 1}, {"d": None, "n": None}]
     assert as_schema(written, written.schema) is written
     assert as_schema(written, pa.schema([])).num_rows == 2
-    with pytest.raises(KeyError):
+    with pytest.raises(CorruptSnapshot):
         as_schema(written, pa.schema([("other", pa.int64())]))

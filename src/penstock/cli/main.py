@@ -9,7 +9,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from penstock.cli import snapshot_changing, snapshot_portable, snapshot_reading  # noqa: F401 - they join the group
+from penstock.cli import (  # noqa: F401 - they join the group
+    snapshot_changing,
+    snapshot_moving,
+    snapshot_portable,
+    snapshot_reading,
+    snapshot_spark,
+)
 from penstock.cli.snapshot_app import snapshot_app
 from penstock.errors import PenstockError
 

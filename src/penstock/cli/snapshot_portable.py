@@ -4,17 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli.snapshot_app import AsJson, Location, emit, reported, snapshot_app
+from penstock.cli.snapshot_spark import OptionalQuery, OutputMode, export_offsets
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from penstock.snapshot.portable.jobs import Run
 
 _Directory = Annotated[Path, typer.Argument(help="A portable snapshot.", metavar="DIRECTORY")]
+
+
+class ExportTo(Enum):
+    """What ``export`` writes."""
+
+    PORTABLE = "portable"
+    SPARK_OFFSETS = "spark-offsets"
 
 
 @snapshot_app.command()
@@ -25,9 +36,16 @@ def export(
     master: Annotated[
         str, typer.Option("--spark", help="Write its files in a Spark application of this master.", metavar="MASTER")
     ] = "",
+    to: Annotated[ExportTo, typer.Option("--to", help="The format; spark-offsets needs --query.")] = ExportTo.PORTABLE,
+    query: OptionalQuery = None,
+    output_mode: OutputMode = "append",
     as_json: AsJson = False,
 ) -> None:
-    """Write a snapshot as Parquet files and Arrow streams that other programs read."""
+    """Write a snapshot as Parquet files and Arrow streams that other programs read, or how far it has read as a
+    checkpoint that Spark's own engine goes on from (--to spark-offsets)."""
+    if to is ExportTo.SPARK_OFFSETS:
+        export_offsets(location, snapshot, directory.absolute(), query, output_mode, as_json)
+        return
     from penstock.snapshot.portable.export import export_snapshot  # pyarrow takes a moment
 
     with reported() as console, _running(master) as run:
@@ -54,27 +72,37 @@ def export(
 
 
 @contextmanager
-def _running(master: str) -> Iterator[Run]:
-    """Threads, or an application of a Spark master for as long as this lasts."""
-    from penstock.snapshot.portable.jobs import in_threads
+def _session(master: str) -> Iterator[SparkSession]:
+    """An application of a Spark master, for as long as this lasts."""
+    from penstock.query.sessions import session
 
-    if not master:
-        yield in_threads
-        return
-    import penstock
-    from penstock.spark.snapshot_jobs import in_executors
-
-    spark = penstock.session("penstock snapshot", {"spark.master": master})
+    spark = session("penstock snapshot", {"spark.master": master})
     try:
-        yield in_executors(spark)
+        yield spark
     finally:
         spark.stop()
+
+
+@contextmanager
+def _running(master: str) -> Iterator[Run]:
+    """Who writes an export's large files: threads, or a Spark application."""
+    from penstock.snapshot.portable.jobs import in_threads
+    from penstock.spark.snapshot_jobs import in_executors
+
+    if master:
+        with _session(master) as spark:
+            yield in_executors(spark)
+    else:
+        yield in_threads
 
 
 @snapshot_app.command()
 def convert(
     directory: _Directory,
     location: Annotated[str, typer.Argument(help="A new checkpoint location.", metavar="LOCATION")],
+    master: Annotated[
+        str, typer.Option("--spark", help="Bring the state by tasks of this Spark master.", metavar="MASTER")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Make a checkpoint location from a portable snapshot; a query started there goes on from it."""
@@ -83,7 +111,13 @@ def convert(
 
     with reported() as console:
         target = location_text(location)
-        metadata = convert_snapshot(directory.absolute(), target)
+        if master:
+            from penstock.spark_data.conversion import convert_with_spark
+
+            with _session(master) as spark:
+                metadata = convert_with_spark(spark, directory.absolute(), target)
+        else:
+            metadata = convert_snapshot(directory.absolute(), target)
         if as_json:
             emit({"snapshot": metadata.id, "origin": metadata.query_id, "location": target})
         else:

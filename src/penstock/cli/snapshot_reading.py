@@ -133,9 +133,10 @@ def _cache(opened: OpenedLocation) -> FiguresCache:
 
 def _print_listing(console: Console, listing: Listing) -> None:
     if not listing.snapshots:
-        console.print(f"{escape(listing.location)}: the query has no complete snapshot yet", highlight=False)
+        why = "the query was moved away from here" if listing.moved else "the query has no complete snapshot yet"
+        console.print(f"{escape(listing.location)}: {why}", highlight=False)
         return
-    lines = [LISTED, *(_listed(line) for line in listing.snapshots)]
+    lines = [LISTED, *(_listed(line, listing.archive) for line in listing.snapshots)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:  # no Table of rich's: it takes 4 ms for a row
         cells = (
@@ -145,7 +146,7 @@ def _print_listing(console: Console, listing: Listing) -> None:
         typer.echo("  ".join(cells).rstrip())
 
 
-def _listed(line: ListedSnapshot) -> tuple[str, ...]:
+def _listed(line: ListedSnapshot, archive: bool) -> tuple[str, ...]:
     if line.problem:
         return line.id, line.label, line.kind, *[""] * 8, "damaged"
     return (
@@ -160,7 +161,7 @@ def _listed(line: ListedSnapshot) -> tuple[str, ...]:
         f"{line.inflight_rows:,} rows, {size_text(line.inflight_bytes)}",
         size_text(line.bytes),
         size_text(line.exclusive_bytes),
-        "" if line.in_lineage else "not in the lineage",
+        "a copy" if archive else "" if line.in_lineage else "not in the lineage",
     )
 
 

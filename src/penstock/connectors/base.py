@@ -259,6 +259,23 @@ class SinkCommitter(ABC):
         Call it once the epochs of the restored snapshot are committed; otherwise hand their messages over.
         """
 
+    def irrevocable(self, above: int, below: int) -> str:
+        """Why this query's output of the epochs between the two, both exclusive, cannot be taken back, for a message;
+        empty if it can be, or if there is none. Changes nothing. Called between ``open`` and the first Generation.
+        """
+        return "it cannot take back what it has written"
+
+    def retract(self, above: int, below: int) -> None:
+        """Take back all output of this query in the epochs between the two, both exclusive; none of them will ever be
+        committed again. Called after ``irrevocable`` had nothing against it, before anything of this query runs, and
+        again if a driver dies before that is in the log: what is gone already is no error. Two drivers may do it at the
+        same time.
+
+        Raises:
+            SinkError: the outcome is not known; it is tried again at the next start.
+        """
+        raise NotSupported(self.irrevocable(above, below))
+
     def close(self) -> None:  # noqa: B027
         """Called once when the query ends."""
 
@@ -272,6 +289,15 @@ class Sink(ABC):
     def stage_in(self, directory: str) -> None:  # noqa: B027
         """Called on the driver before anything is created: a directory of this sink alone, below the checkpoint
         location, so that all slots and the driver share it. It need not exist."""
+
+    def target(self) -> str:
+        """What it writes to, for comparison with what other queries write to; empty if that is not known, or nobody
+        else's. It is stored as a digest, so the text must not change from release to release."""
+        return ""
+
+    def share(self, query_id: str, origin: str) -> None:  # noqa: B027
+        """The user allows the query ``query_id``, a fork of ``origin``, to write to where that one writes. Called on
+        the driver before anything is created, at every start for which it is allowed."""
 
     @abstractmethod
     def describe(self) -> str:

@@ -38,10 +38,14 @@ def decode_message(data: bytes, key: bytes, query_id: str, epoch: int) -> Writer
     Raises:
         SinkError: forged, signed with another key, for another epoch, or of a class that is not loaded.
     """
-    content = json.loads(data)
-    if content["kind"] == "dataclass":
-        return _dataclass(content)
-    blob = verify(key, _purpose(query_id, epoch), base64.b64decode(content["data"]))
+    try:
+        content = json.loads(data)
+        if content["kind"] == "dataclass":
+            return _dataclass(content)
+        signed = base64.b64decode(content["data"])
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise SinkError(f"the commit message of epoch {epoch} is none that Penstock wrote: {error!s:.200}") from error
+    blob = verify(key, _purpose(query_id, epoch), signed)
     if blob is None:
         raise SinkError(
             f"the commit message of epoch {epoch} does not carry this user's signature and was not opened: it was "

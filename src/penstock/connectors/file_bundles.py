@@ -22,7 +22,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path, PurePosixPath
 
@@ -50,10 +50,10 @@ class Bundles:
     after that.
     """
 
-    def __init__(self, root: Path, file_format: FileFormat) -> None:
+    def __init__(self, root: Path, file_format: FileFormat, private: str = PRIVATE_DIRECTORY) -> None:
         self._root = root
         self._format = file_format
-        self._home = root / PRIVATE_DIRECTORY / "bundles"
+        self._home = root / private / "bundles"
 
     def state(self, name: str) -> State | None:
         """None: there is no such bundle (any more)."""
@@ -114,6 +114,31 @@ class Bundles:
                     self._publish_each(name)
                 case State.DONE:
                     shutil.rmtree(self._path(name, state))
+
+    def give_up(self, name: str) -> None:
+        """Remove a bundle with its files, of which none may be visible but as the file they were merged to."""
+        while (state := self.state(name)) is not None:
+            if state is not State.DONE:
+                self._turn(name, state, State.DONE)
+            shutil.rmtree(self._path(name, State.DONE), ignore_errors=True)  # another driver may be at it, too
+
+    def split(self, name: str, final: str, unwanted: Callable[[str], bool]) -> None:
+        """Bring a bundle to its end without merging anything any more.
+
+        Args:
+            final: as for ``finish``; if it is visible, it has all the rows.
+            unwanted: by name: files that are removed instead of becoming visible.
+        """
+        while (state := self.state(name)) is not None:
+            if state is State.DONE:
+                shutil.rmtree(self._path(name, state), ignore_errors=True)
+            elif state is State.SPLIT:
+                for path in sorted(self._path(name, state).rglob("*")):
+                    if path.is_file() and unwanted(path.name):
+                        path.unlink(missing_ok=True)
+                self._publish_each(name)
+            else:
+                self._turn(name, state, State.DONE if (self._root / final).exists() else State.SPLIT)
 
     def remove_empty(self, name: str) -> None:
         """A bundle without files; one into which a file comes meanwhile stays: that is an error."""

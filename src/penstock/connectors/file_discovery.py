@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -73,6 +73,27 @@ class FileDiscovery:
             memory.uncleaned = self._cleaner.waiting(memory.uncleaned, chosen)
         memory.remember()
         return Discovery(splits, memory.state, finished=memory.frozen is not None and not more)
+
+    def having_read(self, files: Mapping[str, int]) -> Plain:
+        """The state in which these were handed out: modification time in milliseconds by path."""
+        found = [FoundFile(modified_ms, path, 0, 0) for path, modified_ms in files.items()]
+        seen = SeenFiles().adding([self._key(path) for path in files], found)
+        if self._options.max_age_ms is not None:
+            seen = seen.forgetting(self._options.max_age_ms)
+        return seen.state()
+
+    def not_listed(self, paths: Iterable[str]) -> list[str]:
+        """Those that exist and are none of this source's files. Raises DataError as a look does."""
+        listed = {path for path, _ in self._listing.names()}
+        return [path for path in paths if path not in listed and os.path.exists(path)]
+
+    def handed_out(self, state: Plain) -> list[FoundFile]:
+        """The files that are there now and that a source with this state does not hand out any more, in reading order.
+        Raises DataError as a look does."""
+        seen = SeenFiles() if state is None else SeenFiles.restored(cast("dict[str, Any]", state))
+        files = sorted(found_files(list(dict.fromkeys(self._listing.names()))))
+        held = seen.holds([self._key(file.path) for file in files]).tolist()
+        return [f for f, is_held in zip(files, held, strict=True) if is_held or f.modified_ms < seen.horizon_ms]
 
     def takes_away(self) -> str:
         return "" if self._cleaner is None else "cleanSource takes files away that are read; leave it off"

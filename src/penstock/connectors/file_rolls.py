@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.connectors.file_bundles import Bundles
-from penstock.connectors.file_sink_plan import PRIVATE_DIRECTORY, StagedFile, epoch_of, rolled_name
+from penstock.connectors.file_sink_plan import PRIVATE_DIRECTORY, StagedFile, epoch_of, roll_tag, rolled_name
 from penstock.connectors.local_files import fsync_directory, fsync_tree
 
 _ROLL = "r"
@@ -62,6 +62,7 @@ class Rolls:
         interval_s: float,
         target_bytes: int,
         clock: Callable[[], float],
+        private: str = PRIVATE_DIRECTORY,
     ) -> None:
         self._root = root
         self._bundles = bundles
@@ -69,8 +70,9 @@ class Rolls:
         self._interval_s = interval_s
         self._target_bytes = target_bytes
         self._clock = clock
-        self._kept = root / PRIVATE_DIRECTORY / "kept"
-        self._marks = root / PRIVATE_DIRECTORY / "kept-epochs"
+        self._private = root / private
+        self._kept = self._private / "kept"
+        self._marks = self._private / "kept-epochs"
         self._groups: dict[tuple[str, str], _Group] = {}
         self._fresh: list[tuple[str, StagedFile]] = []
         self._query_id = ""
@@ -116,7 +118,7 @@ class Rolls:
             return
         for directory in sorted({self.path(fingerprint, file).parent for fingerprint, file in self._fresh}):
             fsync_tree(directory, self._root)
-        fsync_directory(self._root / PRIVATE_DIRECTORY / "staged")
+        fsync_directory(self._private / "staged")
         self._marks.mkdir(exist_ok=True)
         older = sorted(self._marks.iterdir())[:-1]
         (self._marks / f"e{epoch:010d}").touch()
@@ -143,6 +145,22 @@ class Rolls:
             if everything or group.since_s <= oldest_s or sum(group.sizes.values()) >= self._target_bytes:
                 self._roll(*key)
 
+    def retract(self, query_id: str, unwanted: Callable[[str], bool]) -> None:
+        """Remove what is kept of unwanted epochs, told by file name, and end every roll that was begun without it.
+        Instead of ``take_up``, which comes behind it."""
+        self._query_id = query_id
+        for name in self._bundles.names():
+            if name.startswith(_ROLL):
+                first = self._bundles.first_file(name)
+                if first is None:
+                    self._bundles.give_up(name)
+                else:
+                    self._bundles.split(name, self._final(name, first), unwanted)
+        for _, path in self._found():
+            if unwanted(path.name):
+                path.unlink(missing_ok=True)
+                fsync_directory(path.parent)
+
     def _roll(self, fingerprint: str, directory: str) -> None:
         group = self._groups[fingerprint, directory]
         sources = [self._kept / fingerprint / directory / name for name in sorted(group.sizes)]
@@ -151,7 +169,8 @@ class Rolls:
                 self._publish_alone(source, self._root / directory)
             del self._groups[fingerprint, directory]
             return
-        name = f"{_ROLL}{secrets.token_hex(8)}-{fingerprint}"
+        epochs = {epoch_of(source.name) for source in sources}
+        name = f"{roll_tag(secrets.token_hex(8), epochs)}-{fingerprint}"
         moves = {source: (Path(directory) / source.name).as_posix() for source in sources}
         self._bundles.collect(name, moves)
         del self._groups[fingerprint, directory]
@@ -168,9 +187,11 @@ class Rolls:
         if first is None:
             self._bundles.remove_empty(name)
             return
-        token = name.partition("-")[0][len(_ROLL) :]
-        final = first.parent / rolled_name(self._query_id, token, first.name)
-        self._bundles.finish(name, final.as_posix())
+        self._bundles.finish(name, self._final(name, first))
+
+    def _final(self, name: str, first: Path) -> str:
+        """Where a roll becomes visible. ``first``: any of its files."""
+        return (first.parent / rolled_name(self._query_id, name.rpartition("-")[0], first.name)).as_posix()
 
     def _found(self) -> Iterator[tuple[str, Path]]:
         for path in sorted(self._kept.rglob("*") if self._kept.exists() else ()):

@@ -6,23 +6,27 @@ Below the output directory::
     part-00000-<query id>-e0000000007-m000.snappy.parquet   committed: small files of epoch 7, merged
     part-00000-<query id>-r<token>.snappy.parquet           committed: small files of several epochs, merged
     day=2020-01-01/part-...                                 the same with ``partitionBy("day")``
-    _penstock/owner.json                                    the one query that writes here
+    _penstock/owner.json                                    the query that writes here
     _penstock/staged/g3-<token>-00002-000005.parquet        not committed: Generation 3
     _penstock/kept/...                                      committed and kept back: ``file_rolls``
     _penstock/bundles/...                                   small files that are being merged: ``file_bundles``
+    _penstock/forks/<query id>/...                          staged, kept and bundles of a fork of that query that is
+                                                            allowed to write here, too
 
 A file is written and made durable where no reader looks, and becomes visible by one rename.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.config import duration_ms, size_bytes
 from penstock.connectors.base import Sink, SinkCommitter, SinkWriter
-from penstock.connectors.file_sink_committer import FileSinkCommitter
+from penstock.connectors.file_sink_committer import FileSinkCommitter, owner_of
 from penstock.connectors.file_sink_format import FileFormat
+from penstock.connectors.file_sink_plan import PRIVATE_DIRECTORY, private_directory
 from penstock.connectors.file_sink_writer import FileSinkWriter
 from penstock.connectors.local_files import local_path
 from penstock.connectors.option_texts import OptionTexts
@@ -74,13 +78,26 @@ class FileSink(Sink):
         self.file_format = file_format
         self.partitions = partitions
         self.sizes = sizes or FileSizes()
+        self._private = PRIVATE_DIRECTORY
 
     def describe(self) -> str:
         return f"FileSink[file:{self.path}]"
 
+    def target(self) -> str:
+        return f"files:{os.path.realpath(self.path)}"
+
+    def share(self, query_id: str, origin: str) -> None:
+        """If the directory is the origin's, or one's that the origin shares it with, this query has a private directory
+        of its own there, for as long as it lives."""
+        root = Path(self.path)
+        own, origins = (root / private_directory(one, shared=True) for one in (query_id, origin))
+        if own.exists() or origins.exists() or owner_of(root) == origin:
+            self._private = private_directory(query_id, shared=True)
+
     def create_writer(self) -> SinkWriter:
-        return FileSinkWriter(Path(self.path), self.file_format, self.partitions, self.sizes.target_bytes)
+        root, target_bytes = Path(self.path), self.sizes.target_bytes
+        return FileSinkWriter(root, self.file_format, self.partitions, target_bytes, self._private)
 
     def create_committer(self) -> SinkCommitter:
-        interval_s = self.sizes.roll_interval_ms / 1000
-        return FileSinkCommitter(Path(self.path), self.file_format, interval_s, self.sizes.target_bytes)
+        root, interval_s = Path(self.path), self.sizes.roll_interval_ms / 1000
+        return FileSinkCommitter(root, self.file_format, interval_s, self.sizes.target_bytes, private=self._private)

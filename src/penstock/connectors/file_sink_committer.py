@@ -16,14 +16,14 @@ import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-import msgspec
 import pyarrow as pa
 
 from penstock.connectors.base import EpochCommit, SinkCommitter
 from penstock.connectors.file_bundles import Bundles, State
 from penstock.connectors.file_rolls import Rolls
 from penstock.connectors.file_sink_format import FileFormat
-from penstock.connectors.file_sink_plan import PRIVATE_DIRECTORY, FilesMessage, StagedFile, Target, plan_epoch
+from penstock.connectors.file_sink_plan import PRIVATE_DIRECTORY, StagedFile, Target, decode_files, plan_epoch
+from penstock.connectors.file_sink_retraction import retract_files, spanning_files
 from penstock.connectors.local_files import create_exclusively, fsync_tree
 from penstock.errors import CommitFailed, CommitUnknown, SinkError
 
@@ -35,6 +35,7 @@ CLOSE_TIMEOUT_S = 10.0
 MIN_TIMER_S = 0.1
 RETRY_S = 5.0
 """After a roll that failed while no commit came."""
+OWNER = f"{PRIVATE_DIRECTORY}/owner.json"
 _STAGED_NAME = re.compile(r"^g(\d+)-")
 
 
@@ -47,6 +48,8 @@ class FileSinkCommitter(SinkCommitter):
         roll_interval_s: how long committed small files may be kept back; 0: not at all.
         target_bytes: how much is worth a file of its own.
         clock: the wall clock in seconds.
+        private: where this query keeps what readers do not see, relative to the directory: another one than the owner's
+            if it shares the directory.
     """
 
     def __init__(
@@ -56,13 +59,18 @@ class FileSinkCommitter(SinkCommitter):
         roll_interval_s: float,
         target_bytes: int,
         clock: Callable[[], float] = time.time,
+        private: str = PRIVATE_DIRECTORY,
     ) -> None:
         self._root = directory
+        self._private_name = private
+        self._private = directory / private
         self._format = file_format
         self._holds_back = roll_interval_s > 0
         self._worth_bytes = target_bytes // 2
-        self._bundles = Bundles(directory, file_format)
-        self._rolls = Rolls(directory, self._bundles, file_format.fingerprint, roll_interval_s, target_bytes, clock)
+        self._bundles = Bundles(directory, file_format, private)
+        self._rolls = Rolls(
+            directory, self._bundles, file_format.fingerprint, roll_interval_s, target_bytes, clock, private
+        )
         self._lock = threading.Lock()
         self._timer: threading.Timer | None = None
         self._query_id = ""
@@ -83,18 +91,23 @@ class FileSinkCommitter(SinkCommitter):
                 f"{self._root} holds {SPARK_METADATA}: Spark's readers would see only what Spark's own sink "
                 "wrote there; write to another directory"
             )
-        owner = self._root / PRIVATE_DIRECTORY / "owner.json"
-        content = json.dumps({"query_id": query_id, "format_version": 1}).encode()
         try:
-            (self._root / PRIVATE_DIRECTORY / "staged").mkdir(parents=True, exist_ok=True)
-            if not create_exclusively(owner, content) and _owner(owner) != query_id:
-                raise SinkError(
-                    f"{self._root} is written by another query ({_owner(owner)}); two queries cannot share an "
-                    f"output directory: write to another one, or delete {owner} if that query is gone for good"
-                )
+            (self._private / "staged").mkdir(parents=True, exist_ok=True)
+            if self._private == self._root / PRIVATE_DIRECTORY:
+                self._own(query_id)
         except OSError as error:
             raise SinkError(f"cannot write to {self._root}: {error}; give a writable directory") from error
         self._query_id = query_id
+
+    def _own(self, query_id: str) -> None:
+        owner = self._root / OWNER
+        content = json.dumps({"query_id": query_id, "format_version": 1}).encode()
+        if not create_exclusively(owner, content) and (other := owner_of(self._root)) != query_id:
+            raise SinkError(
+                f"{self._root} is written by another query ({other}); two queries cannot share an "
+                f"output directory: write to another one, or delete {owner} if that query is gone for good. A fork of "
+                "that query may write here with option allowSharedSink=true"
+            )
 
     def commit(self, permit: EpochCommit) -> None:
         with self._lock:
@@ -115,11 +128,11 @@ class FileSinkCommitter(SinkCommitter):
 
     def abandon(self, generation: int, pending: Collection[bytes] = ()) -> None:
         """Remove what Generations up to ``generation`` staged and no message in ``pending`` names."""
-        needed = {f.staged for message in pending for f in msgspec.json.decode(message, type=FilesMessage).files}
+        needed = {f.staged for message in pending for f in decode_files(message, self._private_name).files}
         with self._lock:
             try:
                 self._take_up()
-                for path in sorted((self._root / PRIVATE_DIRECTORY / "staged").glob("g*")):
+                for path in sorted((self._private / "staged").glob("g*")):
                     match = _STAGED_NAME.match(path.name)
                     relative = path.relative_to(self._root).as_posix()
                     if match is not None and int(match[1]) <= generation and relative not in needed:
@@ -127,6 +140,24 @@ class FileSinkCommitter(SinkCommitter):
             except OSError as error:
                 raise SinkError(f"cannot tidy up {self._root}: {error}") from error
             self._set_timer(MIN_TIMER_S)
+
+    def irrevocable(self, above: int, below: int) -> str:
+        """A file that was merged of files of epochs on both sides cannot be divided."""
+        try:
+            spanning = spanning_files(self._root, self._query_id, above, below)
+        except OSError as error:
+            raise SinkError(f"cannot look through {self._root}: {error}") from error
+        if not spanning:
+            return ""
+        more = f" and {len(spanning) - 1} more" if len(spanning) > 1 else ""
+        return f"{spanning[0]}{more} has rows that were written before the snapshot and others that were not"
+
+    def retract(self, above: int, below: int) -> None:
+        with self._lock:
+            try:
+                retract_files(self._root, self._query_id, self._bundles, self._rolls, above, below)
+            except OSError as error:
+                raise SinkError(f"cannot take back what was written to {self._root}: {error}") from error
 
     def close(self) -> None:
         """Publish what is kept back."""
@@ -150,7 +181,7 @@ class FileSinkCommitter(SinkCommitter):
     def _settle_epoch(self, permit: EpochCommit) -> None:
         self._touched.clear()
         self._rolls.forget_fresh()
-        for target in plan_epoch(permit):
+        for target in plan_epoch(permit, self._private_name):
             if target.bundle:
                 self._settle_bundle(target, permit.epoch)
             else:
@@ -255,5 +286,9 @@ class FileSinkCommitter(SinkCommitter):
                 self._set_timer(least_s)
 
 
-def _owner(path: Path) -> str:
-    return str(json.loads(path.read_bytes()).get("query_id"))
+def owner_of(root: Path) -> str:
+    """The query that an output directory belongs to; empty if it is nobody's."""
+    try:
+        return str(json.loads((root / OWNER).read_bytes()).get("query_id"))
+    except FileNotFoundError:
+        return ""

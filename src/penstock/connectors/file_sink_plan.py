@@ -6,12 +6,15 @@ The plan follows from the messages alone, so that every driver that commits an e
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 import msgspec
 
 from penstock.connectors.base import EpochCommit
+from penstock.errors import SinkError
 
 PRIVATE_DIRECTORY = "_penstock"
 """Below the output directory. Names that start with ``_`` are invisible to Spark and to pyarrow's datasets."""
@@ -20,7 +23,15 @@ SMALL_BYTES = 4 << 20
 MERGED_BYTES = 16 << 20
 """... to files of about this size, so that an epoch adds at most one file below ``SMALL_BYTES`` to a directory."""
 
+FORKS = "forks"
+"""Below it a query has a private directory of its own that shares the output directory with the one it was forked from:
+what ``PRIVATE_DIRECTORY`` itself is for that one."""
+
 _FINAL_NAME = re.compile(r"^part-(\d+)-.*-c\d+(\..*)$")
+
+
+_EPOCH = re.compile(r"^e(\d{10})-[cm]\d+(\..*)$")
+_ROLL = re.compile(r"^r[0-9a-f]+(?:-e(\d{10})-e(\d{10}))?(\..*)$")
 
 
 class StagedFile(msgspec.Struct, frozen=True):
@@ -47,6 +58,28 @@ class FilesMessage(msgspec.Struct, frozen=True):
 
     files: list[StagedFile]
     fingerprint: str = ""
+
+
+def decode_files(message: bytes, private: str) -> FilesMessage:
+    """What a writer staged in a private directory.
+
+    Raises:
+        SinkError: it is no such message, or names files that are not below the output directory: a writer wrote none of
+            this, and files are renamed and removed by these names.
+    """
+    try:
+        decoded = msgspec.json.decode(message, type=FilesMessage)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise SinkError(f"a stored commit message is none of a file sink: {error!s:.200}") from error
+    for file in decoded.files:
+        folder, _, name = file.staged.rpartition("/")
+        own = folder == f"{private}/staged" and _FINAL_NAME.match(file.name)
+        if not own or any(part in ("", ".", "..") for part in (name, *file.final.split("/"))):
+            raise SinkError(
+                f"a stored commit message names {file.staged!r:.100} and {file.final!r:.100}, which no writer of a "
+                "file sink does: it was forged, and nothing was touched"
+            )
+    return decoded
 
 
 @dataclass(frozen=True)
@@ -80,11 +113,42 @@ def final_name(query_id: str, subtask: int, epoch: int, count: int, suffix: str)
     return f"part-{subtask:05d}-{query_id}-e{epoch:010d}-c{count:03d}{suffix}"
 
 
-def rolled_name(query_id: str, token: str, source: str) -> str:
+def private_directory(query_id: str, shared: bool) -> str:
+    """Where a query keeps what readers do not see, relative to the output directory."""
+    return f"{PRIVATE_DIRECTORY}/{FORKS}/{query_id}" if shared else PRIVATE_DIRECTORY
+
+
+def roll_tag(token: str, epochs: Collection[int]) -> str:
+    """The name of a roll of files of these epochs. ``token``: random hex digits."""
+    return f"r{token}-e{min(epochs):010d}-e{max(epochs):010d}"
+
+
+def rolled_name(query_id: str, roll: str, source: str) -> str:
     """Of the file to which files of several epochs are merged; the same for whichever ``source`` among them."""
     match = _FINAL_NAME.match(source)
     assert match is not None, f"{source} is no name that a writer gives"
-    return f"part-00000-{query_id}-r{token}{match[2]}"
+    return f"part-00000-{query_id}-{roll}{match[2]}"
+
+
+@dataclass(frozen=True)
+class Epochs:
+    """Of which epochs a visible file has rows: of some from ``first`` to ``last``, both inclusive. A file that a
+    release wrote that did not say so may have any."""
+
+    first: int = 0
+    last: int = sys.maxsize
+
+
+def epochs_of(name: str, query_id: str) -> Epochs | None:
+    """What the name of a visible file says; None: this query has not written it."""
+    head, separator, rest = name.partition(f"-{query_id}-")
+    if not (separator and head.startswith("part-")):
+        return None
+    if epoch := _EPOCH.match(rest):
+        return Epochs(int(epoch[1]), int(epoch[1]))
+    if roll := _ROLL.match(rest):
+        return Epochs() if roll[1] is None else Epochs(int(roll[1]), int(roll[2]))
+    return None
 
 
 def epoch_of(name: str) -> int:
@@ -94,12 +158,12 @@ def epoch_of(name: str) -> int:
     return int(match[0].rpartition("-e")[2].partition("-")[0])
 
 
-def plan_epoch(permit: EpochCommit) -> list[Target]:
+def plan_epoch(permit: EpochCommit, private: str) -> list[Target]:
     """Large files as they are, small ones of a directory together, in the order of subtasks."""
     targets: list[Target] = []
     small: dict[tuple[str, str], list[StagedFile]] = {}
     for _, message in sorted(permit.messages.items()):
-        staged = msgspec.json.decode(message, type=FilesMessage)
+        staged = decode_files(message, private)
         for file in staged.files:
             group = small.setdefault((staged.fingerprint, file.directory), [])
             if file.size >= SMALL_BYTES or not staged.fingerprint:

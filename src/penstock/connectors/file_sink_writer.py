@@ -36,9 +36,15 @@ class FileSinkWriter(SinkWriter):
     """Writes one file per epoch and directory, or more where they would be larger than ``target_bytes``."""
 
     def __init__(
-        self, directory: Path, file_format: FileFormat, partitions: Partitioning | None, target_bytes: int
+        self,
+        directory: Path,
+        file_format: FileFormat,
+        partitions: Partitioning | None,
+        target_bytes: int,
+        private: str = PRIVATE_DIRECTORY,
     ) -> None:
         self._root = directory
+        self._staging = directory / private / "staged"
         self._format = file_format
         self._partitions = partitions
         self._target_bytes = target_bytes
@@ -85,10 +91,6 @@ class FileSinkWriter(SinkWriter):
                 directory.writer.close()
             except (OSError, pa.ArrowException) as error:
                 raise SinkError(f"cannot close {directory.path}: {error}") from error
-
-    @property
-    def _staging(self) -> Path:
-        return self._root / PRIVATE_DIRECTORY / "staged"
 
     def _final(self, directory: str, epoch: int, count: int) -> str:
         name = final_name(self._context.query_id, self._context.subtask, epoch, count, self._format.suffix)

@@ -73,6 +73,11 @@ class FileSource(Source):
     def discover(self, state: Plain, parallelism: int) -> Discovery:
         return self._files.discover(state)
 
+    @property
+    def files(self) -> FileDiscovery:
+        """Which files there are; the driver's side."""
+        return self._files
+
     def takes_away(self) -> str:
         return self._files.takes_away()
 

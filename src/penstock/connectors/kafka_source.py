@@ -86,6 +86,10 @@ class KafkaSource(Source):
                 self._lost(f"new partition {topic}-{p} begins at offset {offset}: rows before it are gone")
         return self._discovery(known, new, starts, parallelism)
 
+    def going_on_at(self, offsets: Mapping[Partition, int], parallelism: int) -> Discovery:
+        """The state and the splits of a query that reads on from these offsets; no broker is asked."""
+        return self._discovery({}, sorted(offsets), offsets, parallelism)
+
     def close(self) -> None:
         cluster, self._cluster = self._cluster, None
         if cluster is not None:

@@ -31,3 +31,9 @@ class _NoopWriter(SinkWriter):
 class _NoopCommitter(SinkCommitter):
     def commit(self, permit: EpochCommit) -> None:
         """Nothing was staged."""
+
+    def irrevocable(self, above: int, below: int) -> str:
+        return ""
+
+    def retract(self, above: int, below: int) -> None:
+        """Nothing was written."""

@@ -106,6 +106,15 @@ class PythonSource(Source):
             self._latest = cast("Plain", json.loads(json.dumps(reader.reportLatestOffset())))
             return discovery
 
+    def going_on_at(self, offset: dict[str, Any]) -> Discovery:
+        """The state and the splits of a query that reads on from this offset; the user's reader is made."""
+        with user_errors(self._label):
+            reader = self._on_driver()
+        if isinstance(reader, SimpleDataSourceStreamReader):
+            split = Split("simple", {"kind": "simple", "range": 0, "start": offset})
+            return Discovery([split], {"offset": offset, "range": 1})
+        return Discovery((), {"offset": offset, "range": 0})
+
     def latest_offset(self) -> Plain:
         return self._latest
 

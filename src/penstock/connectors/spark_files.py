@@ -87,6 +87,11 @@ class SparkFilesSource(Source):
     def create_reader(self) -> SourceReader:
         return self._ranges.reader()
 
+    @property
+    def files(self) -> FileDiscovery:
+        """Which files there are; the driver's side."""
+        return self._files
+
     def takes_away(self) -> str:
         return self._files.takes_away()
 

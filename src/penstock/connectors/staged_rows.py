@@ -42,6 +42,25 @@ class StagedRows(msgspec.Struct, frozen=True):
     size: int
 
 
+def decode_staged(message: bytes) -> StagedRows:
+    """What a writer staged.
+
+    Raises:
+        SinkError: it is no such message, or its file is named as none of a writer's: files are handed over and removed
+            by these names.
+    """
+    try:
+        staged = msgspec.json.decode(message, type=StagedRows)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise SinkError(f"a stored commit message is none of staged rows: {error!s:.200}") from error
+    if not _NAME.fullmatch(staged.file):
+        raise SinkError(
+            f"a stored commit message names {staged.file!r:.100}, which no writer does: it was forged, and nothing was "
+            "touched"
+        )
+    return staged
+
+
 class StagingSink(Sink):
     """A sink whose writers stage rows in files.
 
@@ -170,7 +189,7 @@ class StagedRowsCommitter(SinkCommitter):
         """Make the rows in ``files`` (absolute paths, at least one) visible. As ``SinkCommitter.commit``."""
 
     def commit(self, permit: EpochCommit) -> None:
-        staged = [msgspec.json.decode(message, type=StagedRows) for _, message in sorted(permit.messages.items())]
+        staged = [decode_staged(message) for _, message in sorted(permit.messages.items())]
         if not staged:
             return
         for one in staged:
@@ -190,7 +209,7 @@ class StagedRowsCommitter(SinkCommitter):
         """Remove what Generations up to ``generation`` staged, but what may be handed over again: epochs whose commit
         is not in the log yet, and ``pending``."""
         needed = {file for files in self._committed.values() for file in files}
-        needed |= {msgspec.json.decode(message, type=StagedRows).file for message in pending}
+        needed |= {decode_staged(message).file for message in pending}
         for path in sorted(self._directory.glob("g*.parquet")):
             match = _NAME.match(path.name)
             if match is not None and int(match[1]) <= generation and path.name not in needed:
@@ -199,13 +218,13 @@ class StagedRowsCommitter(SinkCommitter):
     def _check(self, epoch: int, staged: StagedRows) -> None:
         path = self._directory / staged.file
         try:
-            size = path.stat().st_size
+            size = path.lstat().st_size
         except OSError as error:
             raise CommitUnknown(
                 f"epoch {epoch}: {path} with {staged.rows} rows cannot be read ({error}); staged files belong to the "
                 "checkpoint location and must not be removed"
             ) from error
-        if size != staged.size:
+        if size != staged.size or path.is_symlink():
             raise CommitUnknown(f"epoch {epoch}: {path} has {size} bytes, not {staged.size}; someone changed it")
 
     def _remove(self, path: Path) -> None:

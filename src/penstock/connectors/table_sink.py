@@ -68,6 +68,9 @@ class TableSink(StagingSink):
     def describe(self) -> str:
         return f"Table[{self.name}]"
 
+    def target(self) -> str:
+        return f"table:{self.name}"
+
     def create_committer(self) -> SinkCommitter:
         assert self._writer is not None, "committers are created on the driver"
         return _TableCommitter(self, self._writer())

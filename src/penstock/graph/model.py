@@ -37,6 +37,8 @@ class OperatorSpec(ABC):
         name: what a user reads, for example ``Filter (value > 3)``.
         output_schema: Arrow schema of the batches it yields.
         state_schemas: Arrow schema of each keyed state table by table name; empty for a stateless operator.
+        state_keys: by table name, how many columns behind the key group are the key. It is stored, for whoever reads
+            snapshots; a table that is missing leaves them to guess.
     """
 
     operator_id: str
@@ -45,6 +47,10 @@ class OperatorSpec(ABC):
 
     @property
     def state_schemas(self) -> dict[str, pa.Schema]:
+        return {}
+
+    @property
+    def state_keys(self) -> dict[str, int]:
         return {}
 
     @abstractmethod

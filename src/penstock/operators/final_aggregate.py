@@ -96,6 +96,10 @@ class FinalAggregateSpec(OperatorSpec):
     def state_schemas(self) -> dict[str, pa.Schema]:
         return {TABLE: stored_schema(self.table_schema)}
 
+    @property
+    def state_keys(self) -> dict[str, int]:
+        return {TABLE: self.key_count}
+
     def create(self) -> Operator:
         return FinalAggregateOperator(self)
 

@@ -16,6 +16,11 @@ _MICROS_PER_MILLI = 1_000
 _WATERMARK, _REACHED, _HELD = "watermark_us", "reached_us", "held"
 
 
+def watermark_scalars(watermark_us: int) -> dict[str, Plain]:
+    """What the snapshot of an operator says whose watermark has come so far."""
+    return {_WATERMARK: watermark_us, _REACHED: watermark_us, _HELD: False}
+
+
 @dataclass(frozen=True, kw_only=True)
 class WatermarkSpec(OperatorSpec):
     """``column``: position of the event time, a timestamp or a window struct (its ``end`` counts, as in Spark);

@@ -11,7 +11,8 @@ from enum import Enum
 
 from penstock.errors import ConfigError, LocationError
 from penstock.snapshot.catalog import snapshot_id
-from penstock.snapshot.fork import OPTION, Origin, choose, view_of
+from penstock.snapshot.fork import OPTION, Origin, choose, identity_at, view_of
+from penstock.snapshot.location import refuse_archive
 from penstock.snapshot.store_access import StoreAccess
 from penstock.snapshot.stores import location_text, same_place
 
@@ -70,7 +71,7 @@ def parse_start(
     place, _, snapshot = start_from.rpartition("#") if "#" in start_from else (start_from, "", "")
     if not place:
         raise ConfigError(f"option {OPTION}={start_from!r}: write <location> or <location>#<snapshot>")
-    origin = Origin(location_text(place), snapshot, access)
+    origin = Origin(location_text(place), snapshot, access=access)
     if mode is StartMode.FORK:
         return StartFrom(origin)
     if checkpoint_location is not None and not same_place(origin.location, checkpoint_location):
@@ -91,6 +92,7 @@ def _mode(text: str | None) -> StartMode:
 
 def _check_claim(origin: Origin) -> None:
     """A claim goes on behind everything that is committed, so it begins with the newest snapshot."""
+    refuse_archive(identity_at(origin))
     view = view_of(origin)
     if choose(view, origin) not in view.lineage[-1:]:
         newest = snapshot_id(view.lineage[-1].checkpoint) if view.lineage else "nothing"

@@ -25,6 +25,7 @@ from penstock.runtime.view import EpochProgress, ExecutionView
 from penstock.snapshot.fork import Origin, forked, query_at
 from penstock.snapshot.location import (
     IDENTITY_PATH,
+    STAGED_FOLDER,
     claim_identity,
     identity_of,
     open_location,
@@ -34,8 +35,6 @@ from penstock.snapshot.model import QueryIdentity, SnapshotMetadata, checked_wor
 from penstock.snapshot.store import LocalStore, Store
 from penstock.snapshot.store_access import StoreAccess
 
-STAGED = "staged"
-"""Below the checkpoint location: what sinks stage that have no place of their own, by sink."""
 _POLL_S = 0.2
 _T = TypeVar("_T")
 
@@ -153,13 +152,20 @@ class QueryExecution:
 
     def _open(self, store: Store, identity: QueryIdentity) -> None:
         begins_with = forked(
-            self._origin, store, identity, self._graph, allow_dropped=self._options.allow_dropped_state
+            self._origin,
+            store,
+            identity,
+            self._graph,
+            allow_dropped=self._options.allow_dropped_state,
+            allow_shared_sink=self._options.allow_shared_sink,
         )
         for vertex in self._graph.vertices:
             if vertex.source is not None:
                 vertex.source.source.open(store.root, vertex.source.operator_id)
             if vertex.sink is not None:
-                vertex.sink.sink.stage_in(f"{store.root}/{STAGED}/{vertex.sink.operator_id}")
+                if identity.origin and self._options.allow_shared_sink:
+                    vertex.sink.sink.share(self._query_id, identity.origin)
+                vertex.sink.sink.stage_in(f"{store.root}/{STAGED_FOLDER}/{vertex.sink.operator_id}")
         plan = AttemptPlan(
             self._query_id,
             self._name or "",

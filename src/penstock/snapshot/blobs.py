@@ -42,10 +42,13 @@ def apart(state: Plain) -> tuple[Plain, list[Blob]]:
 
 
 def joined(state: Plain, blobs: Sequence[bytes]) -> Plain:
-    """What ``apart`` was given."""
+    """What ``apart`` was given. Raises IndexError for a place where there is no blob."""
     if isinstance(state, dict):
         if set(state) == {PLACE}:
-            return cast("Plain", Blob(blobs[cast("int", state[PLACE])]))
+            place = state[PLACE]
+            if type(place) is not int or not 0 <= place < len(blobs):
+                raise IndexError(f"there is no blob {place!r:.40}")
+            return cast("Plain", Blob(blobs[place]))
         return {key: joined(item, blobs) for key, item in state.items()}
     if isinstance(state, list):
         return [joined(item, blobs) for item in state]
@@ -111,7 +114,7 @@ class BlobStore:
             blobs = [read_verified(self._store, ref) for ref in source.sections]
             try:
                 state = joined(source.state, blobs)
-            except (IndexError, TypeError):
+            except (IndexError, RecursionError):
                 raise CorruptSnapshot(f"{metadata.id}: the state of {source.operator_id} lacks a blob") from None
             sources.append(msgspec.structs.replace(source, state=state, sections=[]))
         return msgspec.structs.replace(metadata, sources=sources)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from penstock.ids import CheckpointId
 from penstock.protocol.elements import Side
 from penstock.snapshot.envelope import digest
 from penstock.snapshot.log_entries import LogView, MetadataRef, SnapshotRecord
+from penstock.snapshot.metadata_checks import checked_metadata
 from penstock.snapshot.model import (
     FORMAT_VERSION,
     InflightEntry,
@@ -22,7 +24,7 @@ from penstock.snapshot.model import (
 )
 from penstock.snapshot.rescale import rescale
 from penstock.snapshot.sections import check_reference, data_path, read_verified, sizes_of_files, state_path
-from penstock.snapshot.store import Store, checked_path
+from penstock.snapshot.store import WHOLE_AT_MOST, Store
 from penstock.snapshot.together import together
 
 FOLDER = "snapshots"
@@ -80,7 +82,7 @@ class Catalog:
         Raises:
             CorruptSnapshot: a referenced section is missing or short.
             LocationError: another file has this snapshot's name.
-            OSError: the store is full or fails.
+            OSError: the store is full or fails; or the metadata is larger than any reader takes.
         """
         refs = dict.fromkeys(sections_of(metadata))
         sizes = sizes_of_files(self._store, refs)
@@ -88,6 +90,8 @@ class Catalog:
             check_reference(self._store, ref, sizes)
         data = msgspec.json.encode(metadata)
         path = metadata_path(metadata.checkpoint)
+        if len(data) > WHOLE_AT_MOST:
+            raise OSError(errno.EFBIG, f"the metadata has {len(data)} bytes, more than {WHOLE_AT_MOST}", path)
         if not self._store.create_if_absent(path, data) and self._store.read(path) != data:
             raise LocationError(f"{path} exists already with other content")
         self._files[metadata.checkpoint] = frozenset(ref.path for ref in sections_of(metadata))
@@ -121,21 +125,29 @@ class Catalog:
             LocationError: a format of a later release.
         """
         ref = record.metadata
+        if ref.path != metadata_path(record.checkpoint):
+            raise CorruptSnapshot(f"{ref.path!r:.100} is not where {snapshot_id(record.checkpoint)} is described")
         try:
-            data = self._store.read(checked_path(ref.path))
+            data = self._store.read(ref.path)
         except FileNotFoundError:
             raise CorruptSnapshot(f"{ref.path} is missing, but the log says that the snapshot is complete") from None
         if len(data) != ref.length or digest(data) != ref.checksum:
             raise CorruptSnapshot(f"{ref.path} does not match its checksum in the log")
         try:
             metadata = msgspec.json.decode(data, type=SnapshotMetadata)
-        except msgspec.DecodeError as error:
-            raise CorruptSnapshot(f"{ref.path} cannot be read: {error}") from error
+        except (ValueError, RecursionError, MemoryError) as error:
+            raise CorruptSnapshot(f"{ref.path} cannot be read: {error!s:.300}") from error
         if metadata.format_version != FORMAT_VERSION:
             raise LocationError(
                 f"{ref.path} has format version {metadata.format_version}; this release reads {FORMAT_VERSION}"
             )
-        return metadata
+        said, logged = (metadata.checkpoint, metadata.generation), (record.checkpoint, record.generation)
+        if said != logged:
+            raise CorruptSnapshot(
+                f"{ref.path} is of {metadata.id} of Generation {metadata.generation}; the log has "
+                f"{snapshot_id(record.checkpoint)} of {record.generation} there"
+            )
+        return checked_metadata(metadata, ref.path)
 
     def check(self, metadata: SnapshotMetadata, *, checksums: bool) -> None:
         """Every section is there with its length and, if ``checksums``, unchanged (this reads everything).

@@ -22,6 +22,7 @@ from penstock.snapshot import work as w
 from penstock.snapshot.blobs import BlobStore
 from penstock.snapshot.catalog import Catalog, plan_restore
 from penstock.snapshot.collect import collect
+from penstock.snapshot.location import refuse_moved
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import (
     EpochCommitted,
@@ -34,6 +35,7 @@ from penstock.snapshot.log_entries import (
 )
 from penstock.snapshot.model import CommitPoint, SnapshotMetadata, SubtaskManifest
 from penstock.snapshot.relocate import relocate
+from penstock.snapshot.retraction import take_back
 from penstock.snapshot.store import Store
 from penstock.snapshot.verbs.answering import RequestDesk
 from penstock.snapshot.verbs.owned import Owned
@@ -103,6 +105,7 @@ class DriverEffects:
         Raises:
             Fenced: another driver took over; this one stops.
             LocationError: (OpenGeneration) the location or its snapshots cannot be used.
+            SinkError: (OpenGeneration) output that a rollback left behind cannot be taken back.
             Exception: what a source's ``discover`` or a committer raised beyond its contract.
         """
         match work:
@@ -170,6 +173,8 @@ class DriverEffects:
             restored = chosen.metadata
             if restored is not None:
                 restored = relocate(restored, self._graph, entry.committed_epoch, allow_dropped=self._allow_dropped)
+            if view.retract is not None:
+                take_back(view.retract, self._graph, self._committers)
             try:
                 self._log.append(entry)
             except Fenced:
@@ -182,6 +187,7 @@ class DriverEffects:
     def _begun(self) -> LogView:
         """The log as it is now; that of a fork has begun."""
         view = self._log.refresh()
+        refuse_moved(view)
         if view.next_seq > 1 or self._forked is None:
             return view
         try:

@@ -14,6 +14,7 @@ from penstock.errors import CorruptSnapshot
 
 
 def canonical_json(body: object) -> bytes:
+    """Raises ValueError for what has no canonical JSON: fractions that are no numbers, text that is no Unicode."""
     return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
@@ -38,10 +39,11 @@ def open_envelope(data: bytes, path: str) -> object:
     """
     try:
         envelope = json.loads(data)
-    except ValueError as error:
-        raise CorruptSnapshot(f"{path} is not JSON ({error}); {_WAY_OUT}") from error
-    if not isinstance(envelope, dict) or set(envelope) != {"body", "checksum"}:
-        raise CorruptSnapshot(f"{path} is not a file of Penstock; {_WAY_OUT}")
-    if digest(canonical_json(envelope["body"])) != envelope["checksum"]:
+        if not isinstance(envelope, dict) or set(envelope) != {"body", "checksum"}:
+            raise CorruptSnapshot(f"{path} is not a file of Penstock; {_WAY_OUT}")
+        actual = digest(canonical_json(envelope["body"]))
+    except (ValueError, RecursionError, MemoryError) as error:  # numbers, brackets, half a character without an end
+        raise CorruptSnapshot(f"{path} is not JSON ({error!s:.200}); {_WAY_OUT}") from error
+    if actual != envelope["checksum"]:
         raise CorruptSnapshot(f"{path} does not match its checksum; {_WAY_OUT}")
     return envelope["body"]

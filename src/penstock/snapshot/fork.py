@@ -8,22 +8,23 @@ entry is there the origin may be deleted. What it had not committed yet stays it
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import msgspec
 
-from penstock.connectors.base import Split
-from penstock.errors import CorruptSnapshot, LocationError, PlanChanged
+from penstock.errors import CorruptSnapshot, LocationError, PlanChanged, SinkError
 from penstock.graph.model import JobGraph
+from penstock.snapshot.bringing import Bringer, kept_files
 from penstock.snapshot.catalog import FOLDER as SNAPSHOTS_FOLDER
-from penstock.snapshot.catalog import Catalog, plan_restore, sections_of, snapshot_id
+from penstock.snapshot.catalog import Catalog, plan_restore, snapshot_id
 from penstock.snapshot.collect import ids_named
-from penstock.snapshot.location import IDENTITY_PATH, KEPT_FOLDER, existing_location, read_identity
+from penstock.snapshot.location import IDENTITY_PATH, existing_location, read_identity, refuse_archive, refuse_moved
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import Forked, LogView, SnapshotRecord
 from penstock.snapshot.model import QueryIdentity, SnapshotMetadata
+from penstock.snapshot.plan import target_of, targets_of
 from penstock.snapshot.relocate import relocate
 from penstock.snapshot.sections import FOLDER as DATA_FOLDER
 from penstock.snapshot.store import Store
@@ -31,6 +32,7 @@ from penstock.snapshot.store_access import StoreAccess
 from penstock.snapshot.stores import store_at
 
 OPTION = "startFrom"
+SHARE_OPTION = "allowSharedSink"
 ATTEMPTS = 16
 """How often a snapshot is chosen anew because the origin's owner has deleted the one before."""
 
@@ -38,26 +40,38 @@ ATTEMPTS = 16
 @dataclass(frozen=True)
 class Origin:
     """Where a query starts from: a location and the id or label of a snapshot there; without one, its newest.
-    ``access``: to an object store."""
+    ``what``: the option that says so; ``access``: to an object store.
+    """
 
     location: str
     snapshot: str = ""
+    what: str = OPTION
     access: StoreAccess | None = None
 
     def __str__(self) -> str:
         return f"{self.location}#{self.snapshot}" if self.snapshot else self.location
 
+    @property
+    def says(self) -> str:
+        """For messages: who named it, and as what."""
+        return f"{self.what} {self}".strip()
+
+
+def identity_at(origin: Origin) -> QueryIdentity:
+    """The query there. Raises LocationError if there is none."""
+    with _readable(origin):
+        return read_identity(existing_location(origin.what, origin.location, origin.access))
+
 
 def query_at(origin: Origin) -> str:
     """The id of the query there. Raises LocationError if there is none."""
-    with _readable(origin):
-        return read_identity(existing_location(OPTION, origin.location, origin.access)).query_id
+    return identity_at(origin).query_id
 
 
 def view_of(origin: Origin) -> LogView:
     """The log there. Raises LocationError if it cannot be read."""
     with _readable(origin):
-        return SnapshotLog(existing_location(OPTION, origin.location, origin.access)).refresh()
+        return SnapshotLog(existing_location(origin.what, origin.location, origin.access)).refresh()
 
 
 @contextmanager
@@ -65,7 +79,7 @@ def _readable(origin: Origin) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise LocationError(f"{OPTION} {origin} cannot be read: {error}") from error
+        raise LocationError(f"{origin.says} cannot be read: {error}") from error
 
 
 def check_beforehand(origin: Origin, location: str, access: StoreAccess | None = None) -> None:
@@ -76,6 +90,8 @@ def check_beforehand(origin: Origin, location: str, access: StoreAccess | None =
         LocationError: as ``forked``.
     """
     store = store_at(location, access)
+    if store.exists(IDENTITY_PATH):
+        refuse_archive(read_identity(store))
     if store.exists(IDENTITY_PATH) and SnapshotLog(store).refresh().next_seq > 1:
         _check_descent(origin, read_identity(store), SnapshotLog(store).forked())
     else:
@@ -88,16 +104,23 @@ def choose(view: LogView, origin: Origin) -> SnapshotRecord:
     Raises:
         LocationError: there is none, or several have this label; those that there are are listed.
     """
+    refuse_moved(view)
     if not origin.snapshot:
+        if not view.lineage and view.snapshots:
+            known = ", ".join(_called(record) for record in reversed(view.snapshots))
+            raise LocationError(
+                f"{origin.says}: an archive has no snapshot that is the newest of a query's; say which with "
+                f"{origin}#<snapshot>: {known}"
+            )
         if not view.lineage:
-            raise LocationError(f"{OPTION} {origin}: the query there has no complete snapshot yet")
+            raise LocationError(f"{origin.says}: the query there has no complete snapshot yet")
         return view.lineage[-1]
     named = [record for record in view.snapshots if is_called(record, origin.snapshot)]
     if len(named) == 1:
         return named[0]
     known = ", ".join(_called(record) for record in reversed(view.snapshots)) or "none"
     what = "several snapshots have this label" if named else "there is no such snapshot"
-    raise LocationError(f"{OPTION} {origin}: {what}; the query there has: {known}")
+    raise LocationError(f"{origin.says}: {what}; the query there has: {known}")
 
 
 def is_called(record: SnapshotRecord, name: str) -> bool:
@@ -106,7 +129,13 @@ def is_called(record: SnapshotRecord, name: str) -> bool:
 
 
 def forked(
-    origin: Origin | None, store: Store, identity: QueryIdentity, graph: JobGraph, *, allow_dropped: bool = False
+    origin: Origin | None,
+    store: Store,
+    identity: QueryIdentity,
+    graph: JobGraph,
+    *,
+    allow_dropped: bool = False,
+    allow_shared_sink: bool = False,
 ) -> Forked | None:
     """What this location's log has to begin with. If anything, all that it refers to is durable here on return.
 
@@ -114,6 +143,7 @@ def forked(
         origin: what the query is to start from; None: from nothing, or from what is here.
         store: the location; ``identity``: what stands there.
         allow_dropped: the state of operators that the snapshot has and ``graph`` has not is given up.
+        allow_shared_sink: the fork may write to where its origin writes.
 
     Returns:
         None: nothing, because it has begun already or is no fork.
@@ -122,39 +152,92 @@ def forked(
         LocationError: origin and location do not go together; a source would take input away from the query there; the
             snapshot is not there, is corrupt or does not fit the plan (PlanChanged); something cannot be read or
             written.
+        SinkError: a fork would write to where its origin writes.
     """
     log = SnapshotLog(store)
-    if log.refresh().next_seq > 1:
+    view = log.refresh()
+    refuse_moved(view)
+    if view.next_seq > 1:
+        begun = log.forked()
         if origin is not None:
-            _check_descent(origin, identity, log.forked())
+            _check_descent(origin, identity, begun)
+        if begun is not None:
+            check_sinks(begun.origin, begun.sinks, graph, allow_shared_sink)
+            if view.reserved_until == begun.first_checkpoint:  # nothing was ever read here
+                _check_sources(f"this fork of query {begun.origin}", graph)
         return None
     if origin is None:
         if identity.origin:
             raise LocationError(
                 f"a fork of query {identity.origin} was begun at this checkpointLocation and not finished: start it "
-                f"with {OPTION} again, or give an empty checkpointLocation"
+                f"with {OPTION} again or complete it with `penstock snapshot fork`, or give an empty "
+                "checkpointLocation"
             )
         return None
-    _check_sources(origin, graph)
+    _check_sources(f"{origin.says}", graph)
     if identity.origin != query_at(origin):
         raise LocationError(_other_query(origin, identity))
+    there = existing_location(origin.what, origin.location, origin.access)
+
+    def check(metadata: SnapshotMetadata) -> None:
+        check_forkable(f"{origin.says}", metadata)
+        check_sinks(identity.origin, sinks_of(there, metadata), graph, allow_shared_sink)
+        _check_fits(origin, metadata, graph, allow_dropped)
+
+    return begun_with(origin, there, store, identity.origin, check)
+
+
+def begun_with(
+    origin: Origin, there: Store, store: Store, query_id: str, check: Callable[[SnapshotMetadata], None]
+) -> Forked:
+    """What the log of a fork begins with. All that it refers to is durable here on return.
+
+    Args:
+        there: the location of the origin; ``query_id``: of the query there.
+        store: where the fork is to be.
+        check: raises what is to be said against a snapshot.
+
+    Raises:
+        LocationError: as ``forked``.
+    """
     try:
-        record = _brought(
-            origin, existing_location(OPTION, origin.location, origin.access), store, graph, allow_dropped
-        )
+        record, metadata = _brought(origin, there, store, check)
         left = ids_named(store.list(DATA_FOLDER) + store.list(SNAPSHOTS_FOLDER))  # of a try with another snapshot, too
-        return Forked(identity.origin, record, 1 + max(left))
+        return Forked(query_id, record, 1 + max(left), sinks_of(there, metadata))
     except OSError as error:
-        raise LocationError(f"{OPTION} {origin}: the snapshot cannot be brought here: {error}") from error
+        raise LocationError(f"{origin.says}: the snapshot cannot be brought here: {error}") from error
 
 
-def _check_sources(origin: Origin, graph: JobGraph) -> None:
+def sinks_of(there: Store, metadata: SnapshotMetadata) -> list[str]:
+    """What a query writes to, and the one that it was forked from itself."""
+    log = SnapshotLog(there)
+    begun = log.forked() if log.refresh().next_seq > 1 else None
+    own = [] if metadata.plan is None else [target for some in targets_of(metadata.plan).values() for target in some]
+    return sorted({*own, *([] if begun is None else begun.sinks)})
+
+
+def check_sinks(origin: str, sinks: Collection[str], graph: JobGraph, allowed: bool) -> None:
+    """Refuse a fork that would write to where its origin writes, unless that is allowed.
+
+    Raises:
+        SinkError: it is named.
+    """
+    for vertex in graph.vertices:
+        if vertex.sink is not None and not allowed and target_of(vertex.sink.sink) in sinks:
+            raise SinkError(
+                f"{vertex.sink.operator_id} ({vertex.sink.sink.describe()}) writes to where query {origin} writes, of "
+                f"which this one is a fork: readers would see rows of both. Write to another place, or set option "
+                f"{SHARE_OPTION}=true if that is what you want"
+            )
+
+
+def _check_sources(what: str, graph: JobGraph) -> None:
     """The query there may go on, with the same input."""
     for source in [vertex.source for vertex in graph.vertices if vertex.source is not None]:
         loss = source.source.takes_away()
         if loss:
             raise LocationError(
-                f"{OPTION} {origin}: {source.name} is what the query there reads, too, and {loss} for the first "
+                f"{what}: {source.name} is what the query there reads, too, and {loss} for the first "
                 "start of the fork; it may be set from the next one on, when the other query has ended for good"
             )
 
@@ -163,7 +246,7 @@ def _check_descent(origin: Origin, identity: QueryIdentity, begun: Forked | None
     """This query goes on from where it is. Whoever started it said the same then, or is mistaken now."""
     if begun is None:
         raise LocationError(
-            f"{OPTION} {origin}: the checkpointLocation holds a query that did not start from a snapshot; give an "
+            f"{origin.says}: the checkpointLocation holds a query that did not start from a snapshot; give an "
             f"empty one, or leave {OPTION} out to go on with that query"
         )
     try:
@@ -174,79 +257,65 @@ def _check_descent(origin: Origin, identity: QueryIdentity, begun: Forked | None
         raise LocationError(_other_query(origin, identity))
     if origin.snapshot and not is_called(begun.snapshot, origin.snapshot):
         raise LocationError(
-            f"{OPTION} {origin}: the query at the checkpointLocation started from {_called(begun.snapshot)}; give an "
+            f"{origin.says}: the query at the checkpointLocation started from {_called(begun.snapshot)}; give an "
             f"empty one, or leave {OPTION} out to go on with that query"
         )
 
 
 def _other_query(origin: Origin, identity: QueryIdentity) -> str:
     what = f"was begun as a fork of query {identity.origin}" if identity.origin else "holds another query"
-    return f"{OPTION} {origin}: the checkpointLocation {what}; give an empty one"
+    return f"{origin.says}: the checkpointLocation {what}; give an empty one"
 
 
-def _brought(origin: Origin, there: Store, store: Store, graph: JobGraph, allow_dropped: bool) -> SnapshotRecord:
+def _brought(
+    origin: Origin, there: Store, store: Store, check: Callable[[SnapshotMetadata], None]
+) -> tuple[SnapshotRecord, SnapshotMetadata]:
     """The snapshot as one of this location: kept as periodic ones are, since the origin has its own."""
     log, catalog = SnapshotLog(there), Catalog(there)
+    bringer = Bringer(there, store)
     for _ in range(ATTEMPTS):
         record = choose(log.refresh(), origin)
         try:
             metadata = catalog.read(record)
-            _check_fits(origin, metadata, graph, allow_dropped)
-            _bring(metadata, record.metadata.path, there, store)
-            Catalog(store).check(metadata, checksums=True)
+            check(metadata)
+            bringer.memories(kept_files(metadata))
+            bringer.bring(record, metadata)
         except (FileNotFoundError, CorruptSnapshot) as error:
             if choose(log.refresh(), origin) == record:
-                text = f"{OPTION} {origin}: {snapshot_id(record.checkpoint)} is not whole: {error}"
+                text = f"{origin.says}: {snapshot_id(record.checkpoint)} is not whole: {error}"
                 raise CorruptSnapshot(text) from error
             continue
-        return msgspec.structs.replace(record, requested=False, in_lineage=True)
+        return msgspec.structs.replace(record, requested=False, in_lineage=True), metadata
     raise LocationError(
-        f"{OPTION} {origin}: its snapshots are deleted faster than one can be copied; take one with query.snapshot(), "
+        f"{origin.says}: its snapshots are deleted faster than one can be copied; take one with query.snapshot(), "
         "which is kept, and name it"
     )
 
 
-def _check_fits(origin: Origin, metadata: SnapshotMetadata, graph: JobGraph, allow_dropped: bool) -> None:
+def check_forkable(what: str, metadata: SnapshotMetadata) -> None:
+    """Raise LocationError for a snapshot from which no other query can go on, whatever its plan."""
     if any(source.drained for source in metadata.sources):
         raise LocationError(
-            f"{OPTION} {origin}: {metadata.id} was taken when the query was drained: its event time has ended, so "
+            f"{what}: {metadata.id} was taken when the query was drained: its event time has ended, so "
             "every row that a fork would read would be late; choose an older snapshot"
         )
     for operator_id, operator in ({} if metadata.plan is None else metadata.plan.operators).items():
         if operator.get("takes_away"):
             raise LocationError(
-                f"{OPTION} {origin}: {operator_id} ({operator['name']}) takes its input away once the query there has "
+                f"{what}: {operator_id} ({operator['name']}) takes its input away once the query there has "
                 "read it (cleanSource), so that a fork would miss rows; start that query without it, take a snapshot, "
                 "and fork this"
             )
+
+
+def _check_fits(origin: Origin, metadata: SnapshotMetadata, graph: JobGraph, allow_dropped: bool) -> None:
     try:
         moved = relocate(metadata, graph, metadata.checkpoint, allow_dropped=allow_dropped)
         plan_restore(moved, graph, metadata.checkpoint)
     except PlanChanged as error:
-        raise PlanChanged(f"{OPTION} {origin}: {error}") from error
+        raise PlanChanged(f"{origin.says}: {error}") from error
     except LocationError as error:
-        raise LocationError(f"{OPTION} {origin}: {error}") from error
-
-
-def _bring(metadata: SnapshotMetadata, metadata_path: str, there: Store, store: Store) -> None:
-    kept = kept_files(metadata)
-    for path in there.list(KEPT_FOLDER):
-        if path not in kept:  # a stream's own memory, which may have changed since an earlier try
-            store.delete(path)
-            with suppress(FileNotFoundError):
-                store.bring(path, there)
-    needed = [*sorted(kept), *(ref.path for ref in sections_of(metadata)), metadata_path]
-    for path in dict.fromkeys(needed):
-        store.bring(path, there)
-
-
-def kept_files(metadata: SnapshotMetadata) -> set[str]:
-    """Files of the location that belong to a snapshot though they are no sections: sources' that unread splits name;
-    see ``Split``."""
-    splits: list[Split] = [split for source in metadata.sources for split in source.pending]
-    splits += [split for slot in metadata.slots for subtask in slot.subtasks for split in subtask.splits]
-    paths = [split.spec.get("path") for split in splits]
-    return {path for path in paths if isinstance(path, str) and path.startswith(f"{KEPT_FOLDER}/")}
+        raise LocationError(f"{origin.says}: {error}") from error
 
 
 def _called(record: SnapshotRecord) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -12,8 +13,10 @@ from penstock.graph.model import JobGraph
 from penstock.snapshot.catalog import FOLDER as SNAPSHOTS_FOLDER
 from penstock.snapshot.catalog import Catalog
 from penstock.snapshot.envelope import open_envelope, seal_envelope
+from penstock.snapshot.local_files import check_own_folders
 from penstock.snapshot.log import FOLDER as LOG_FOLDER
 from penstock.snapshot.log import SnapshotLog
+from penstock.snapshot.log_entries import LogView
 from penstock.snapshot.model import FORMAT_VERSION, QueryIdentity
 from penstock.snapshot.plan import Difference, differences, plan_changed, plan_of
 from penstock.snapshot.sections import FOLDER as DATA_FOLDER
@@ -22,8 +25,12 @@ from penstock.snapshot.store_access import StoreAccess
 from penstock.snapshot.stores import store_at
 
 IDENTITY_PATH = "query.json"
+MOVING_PATH = "moving.json"
+"""The mark of a folder that becomes a location by ``move``, from before anything else is there."""
 KEPT_FOLDER = "lane"
 """What sources keep at the location, by operator id: see ``Source.open``."""
+STAGED_FOLDER = "staged"
+"""What sinks keep there, likewise: see ``Sink.stage_in``."""
 SPARK_NAMES = ("metadata", "offsets", "commits", "state", "sources")
 """What a checkpoint of Spark's own Structured Streaming consists of."""
 
@@ -52,6 +59,8 @@ def open_location(location: str, access: StoreAccess | None = None) -> Store:
         raise LocationError(
             f"checkpointLocation {store.root} cannot be used: {error}; choose a writable {_place(store)}"
         ) from error
+    if isinstance(store, LocalStore):
+        check_own_folders(Path(store.root), (KEPT_FOLDER, STAGED_FOLDER))
     return store
 
 
@@ -104,9 +113,14 @@ def _place(store: Store) -> str:
 def _foreign_text(what: str, path: str, names: Sequence[str]) -> str:
     if is_spark_checkpoint(names):
         return (
-            f"{what} {path} is a checkpoint of Spark's own Structured Streaming; Penstock cannot resume"
-            " from it. Give an empty folder (the query then starts from the beginning of its sources), and leave this"
-            " one to Spark"
+            f"{what} {path} is a checkpoint of Spark's own Structured Streaming; a query does not start there."
+            " penstock.importSparkCheckpoint makes a location that goes on from it; or give an empty folder (the query"
+            " then starts from the beginning of its sources), and leave this one to Spark"
+        )
+    if MOVING_PATH in names:
+        return (
+            f"{what} {path}: a query is being moved here; complete it with the same `penstock snapshot move` that "
+            "began it"
         )
     listed = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
     way_out = "give an empty folder" if what == "checkpointLocation" else "give the checkpointLocation of a query"
@@ -166,8 +180,29 @@ def claim_identity(store: Store, identity: QueryIdentity, *, allow_dropped: bool
     stored = read_identity(store)
     if stored == identity:
         return identity
+    refuse_archive(stored)
     compare_identity(stored, identity, allow_dropped=allow_dropped)
     return stored
+
+
+def refuse_archive(identity: QueryIdentity) -> None:
+    """Raise LocationError where no query runs."""
+    if identity.archive:
+        raise LocationError(
+            f"this is an archive, where copies of snapshots of query {identity.query_id} are and no query runs: start "
+            'a query of its own from one of them, with option("startFrom", "<archive>#chk-12") and another '
+            "checkpointLocation"
+        )
+
+
+def refuse_moved(view: LogView) -> None:
+    """Raise LocationError where a query was."""
+    if view.moved:
+        raise LocationError(
+            "the query of this location was moved to another one: start it there. If the move was interrupted, the "
+            "same `penstock snapshot move` completes it. What is still here keeps a driver that "
+            "wakes up late from going on"
+        )
 
 
 def release_identity(store: Store) -> None:

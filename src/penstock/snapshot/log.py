@@ -16,6 +16,7 @@ import msgspec
 from penstock.errors import CorruptSnapshot, Fenced
 from penstock.snapshot.envelope import open_envelope, seal_envelope
 from penstock.snapshot.log_entries import Entry, Forked, LogView, Summary, fold
+from penstock.snapshot.model import LARGEST
 from penstock.snapshot.store import Store
 from penstock.snapshot.together import together
 
@@ -24,6 +25,8 @@ SUMMARY_EVERY = 64
 """A reader reads at most about this many entries,"""
 SNAPSHOTS_PER_ENTRY = 20
 """or one for so many snapshots: a summary names them all, so with many of them it is to be written less often."""
+UNSUMMARISED_AT_MOST = 1 << 17
+"""Entries without a summary that a reader takes: owners write one long before, and more would take long to add up."""
 
 
 class _Body(msgspec.Struct, frozen=True):
@@ -126,6 +129,7 @@ class SnapshotLog:
                 view.reserved_until,
                 list(view.snapshots),
                 view.committed.batches,
+                view.retract,
             )
         )
 
@@ -139,6 +143,8 @@ class SnapshotLog:
                 bodies.append(body)
                 if isinstance(body.entry, Summary):
                     return bodies[::-1]
+            if len(bodies) > UNSUMMARISED_AT_MOST:
+                raise CorruptSnapshot(f"{FOLDER}/ has no summary among its last {UNSUMMARISED_AT_MOST} entries")
             left = left[self._store.at_once :]
         return bodies[::-1]
 
@@ -168,6 +174,6 @@ class SnapshotLog:
     @staticmethod
     def _number(path: str) -> int:
         name = path.removeprefix(f"{FOLDER}/").removesuffix(".json")
-        if not (name.isdigit() and len(name) == 20):
+        if not (name.isascii() and name.isdigit() and len(name) == 20 and int(name) <= LARGEST):
             raise CorruptSnapshot(f"{path} does not belong into a log")
         return int(name)

@@ -5,72 +5,88 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import msgspec
 
 from penstock.ids import CheckpointId, GenerationId
-from penstock.snapshot.model import NOTHING_COMMITTED, CommitPoint
+from penstock.snapshot.model import NOTHING_COMMITTED, CommitPoint, Count, Ordinal
 
 
 class MetadataRef(msgspec.Struct, frozen=True):
     """A snapshot's metadata file; ``checksum`` is the xxh3-128 hex digest of its bytes."""
 
     path: str
-    length: int
+    length: Count
     checksum: str
+
+
+class Retraction(msgspec.Struct, frozen=True):
+    """Output that a rollback left behind and that is to be taken back before any query runs again.
+
+    Attributes:
+        above, below: of epochs between them, both exclusive.
+        sinks: which wrote it, by operator id: what they wrote to, as in ``plan``; "" where that is not known.
+    """
+
+    above: Count
+    below: Count
+    sinks: dict[str, list[str]]
 
 
 class GenerationOpened(msgspec.Struct, frozen=True, tag="generation-opened"):
     """``generation`` owns the log from here on. ``restored``: the checkpoint it starts from, 0 for none; complete
-    snapshots above it leave the lineage. Its checkpoints have ids in ``[first_checkpoint, reserved_until)``."""
+    snapshots above it leave the lineage. Its checkpoints have ids in ``[first_checkpoint, reserved_until)``.
+    ``retract``: what has to be done before a query runs; a Generation of a query has none."""
 
-    generation: int
-    restored: int
-    first_checkpoint: int
-    reserved_until: int
-    committed_epoch: int
-    batches: dict[str, int] = {}
+    generation: Count
+    restored: Count
+    first_checkpoint: Count
+    reserved_until: Count
+    committed_epoch: Count
+    batches: dict[str, Count] = {}
+    retract: Retraction | None = None
 
 
 class SnapshotComplete(msgspec.Struct, frozen=True, tag="snapshot-complete"):
     """The snapshot exists. ``committed_epoch`` and ``batches`` ride along; more ids are reserved up to
     ``reserved_until``."""
 
-    generation: int
-    checkpoint: int
+    generation: Count
+    checkpoint: Ordinal
     requested: bool
     metadata: MetadataRef
-    committed_epoch: int
-    reserved_until: int
+    committed_epoch: Count
+    reserved_until: Count
     label: str = ""
-    batches: dict[str, int] = {}
+    batches: dict[str, Count] = {}
     note: str = ""
 
 
 class SnapshotDeleted(msgspec.Struct, frozen=True, tag="snapshot-deleted"):
     """The snapshot does not exist any more; its files may be gone."""
 
-    generation: int
-    checkpoint: int
+    generation: Count
+    checkpoint: Ordinal
 
 
 class EpochCommitted(msgspec.Struct, frozen=True, tag="epoch-committed"):
     """Epochs up to ``epoch`` are visible. Also written to reserve ids and to end a driver's life orderly: then it is
     ``ended``, and ``reserved_until`` may be lower than before."""
 
-    generation: int
-    epoch: int
-    reserved_until: int
-    batches: dict[str, int] = {}
+    generation: Count
+    epoch: Count
+    reserved_until: Count
+    batches: dict[str, Count] = {}
     ended: bool = False
 
 
 class SnapshotRecord(msgspec.Struct, frozen=True):
     """One existing snapshot. ``in_lineage``: the current Generation descends from it."""
 
-    checkpoint: int
-    generation: int
+    checkpoint: Ordinal
+    generation: Count
     requested: bool
     metadata: MetadataRef
     label: str = ""
@@ -81,26 +97,45 @@ class SnapshotRecord(msgspec.Struct, frozen=True):
 class Forked(msgspec.Struct, frozen=True, tag="forked"):
     """The first entry of a fork: its location begins with one snapshot of the query ``origin``. What that had not
     committed yet stays its own to commit, so here everything up to the snapshot counts as committed. Ids begin at
-    ``first_checkpoint``."""
+    ``first_checkpoint``. ``sinks``: what the origin writes to, see ``plan.target_of``."""
 
     origin: str
     snapshot: SnapshotRecord
-    first_checkpoint: int
+    first_checkpoint: Count
+    sinks: list[str] = []
+
+
+class SnapshotCopied(msgspec.Struct, frozen=True, tag="snapshot-copied"):
+    """An archive has a snapshot more, which a Generation of the query took at another location. No Generation of an
+    archive runs a query, so it is in no lineage."""
+
+    generation: Count
+    snapshot: SnapshotRecord
+
+
+class Moved(msgspec.Struct, frozen=True, tag="moved"):
+    """The last entry of all: the query is at another location, the one whose mark has this ``token``."""
+
+    generation: Count
+    token: str
 
 
 class Summary(msgspec.Struct, frozen=True, tag="summary"):
     """All that the entries before it say. Written by the owner; changes nothing."""
 
-    generation: int
-    first_checkpoint: int
-    restored: int
-    committed_epoch: int
-    reserved_until: int
+    generation: Count
+    first_checkpoint: Count
+    restored: Count
+    committed_epoch: Count
+    reserved_until: Count
     snapshots: list[SnapshotRecord]
-    batches: dict[str, int] = {}
+    batches: dict[str, Count] = {}
+    retract: Retraction | None = None
 
 
-Entry = GenerationOpened | SnapshotComplete | SnapshotDeleted | EpochCommitted | Forked | Summary
+Entry = (
+    GenerationOpened | SnapshotComplete | SnapshotDeleted | EpochCommitted | Forked | SnapshotCopied | Moved | Summary
+)
 
 
 @dataclass(frozen=True)
@@ -116,6 +151,8 @@ class LogView:
         snapshots: those that exist, by ascending checkpoint.
         ended: the owner has said that it is gone: it writes, deletes and commits nothing any more. A driver that died
             has not said so.
+        retract: output that has to be taken back before a query runs here.
+        moved: the token of the location where the query is now; empty if it is here.
     """
 
     next_seq: int = 1
@@ -127,6 +164,8 @@ class LogView:
     reserved_until: CheckpointId = 1
     snapshots: tuple[SnapshotRecord, ...] = ()
     ended: bool = False
+    retract: Retraction | None = None
+    moved: str = ""
 
     @property
     def committed_epoch(self) -> int:
@@ -156,6 +195,8 @@ def fold(view: LogView, entry: Entry) -> LogView:
     Raises:
         ValueError: the entry contradicts the view: the log was tampered with.
     """
+    if view.moved:
+        raise ValueError("an entry behind the last one: the query was moved away")
     after = replace(view, next_seq=view.next_seq + 1, ended=False)
     if isinstance(entry, Summary):
         return replace(
@@ -167,6 +208,7 @@ def fold(view: LogView, entry: Entry) -> LogView:
             committed=CommitPoint(entry.committed_epoch, entry.batches),
             reserved_until=entry.reserved_until,
             snapshots=tuple(entry.snapshots),
+            retract=entry.retract,
         )
     if isinstance(entry, Forked):
         return _as_forked(view, after, entry)
@@ -184,6 +226,7 @@ def fold(view: LogView, entry: Entry) -> LogView:
                 record if record.checkpoint <= entry.restored else msgspec.structs.replace(record, in_lineage=False)
                 for record in view.snapshots
             ),
+            retract=entry.retract,
         )
     if entry.generation != view.owner:
         raise ValueError(f"an entry of Generation {entry.generation} while {view.owner} owns the log")
@@ -192,6 +235,10 @@ def fold(view: LogView, entry: Entry) -> LogView:
     if isinstance(entry, SnapshotDeleted):
         rest = tuple(record for record in view.snapshots if record.checkpoint != entry.checkpoint)
         return replace(after, snapshots=rest)
+    if isinstance(entry, SnapshotCopied):
+        return _with_copy(view, after, entry.snapshot)
+    if isinstance(entry, Moved):
+        return replace(after, snapshots=(), ended=True, moved=entry.token)
     committed = later(view.committed, CommitPoint(entry.epoch, entry.batches))
     return replace(after, committed=committed, reserved_until=entry.reserved_until, ended=entry.ended)
 
@@ -214,7 +261,18 @@ def _as_forked(view: LogView, after: LogView, entry: Forked) -> LogView:
         committed=CommitPoint(record.checkpoint),
         reserved_until=entry.first_checkpoint,
         snapshots=(record,),
+        ended=True,
     )
+
+
+def _with_copy(view: LogView, after: LogView, record: SnapshotRecord) -> LogView:
+    if view.snapshot(record.checkpoint) is not None or record.generation >= view.owner or record.in_lineage:
+        raise ValueError(f"snapshot {record.checkpoint} cannot have been copied here")
+    return replace(after, snapshots=_in_order((*view.snapshots, record)))
+
+
+def _in_order(records: Iterable[SnapshotRecord]) -> tuple[SnapshotRecord, ...]:
+    return tuple(sorted(records, key=lambda record: record.checkpoint))
 
 
 def _with_snapshot(view: LogView, after: LogView, entry: SnapshotComplete) -> LogView:
@@ -227,5 +285,5 @@ def _with_snapshot(view: LogView, after: LogView, entry: SnapshotComplete) -> Lo
         after,
         committed=later(view.committed, CommitPoint(entry.committed_epoch, entry.batches)),
         reserved_until=max(view.reserved_until, entry.reserved_until),
-        snapshots=tuple(sorted((*view.snapshots, record), key=lambda r: r.checkpoint)),
+        snapshots=_in_order((*view.snapshots, record)),
     )

@@ -1,17 +1,36 @@
 """What a snapshot's metadata holds, as plain structs stored as JSON (msgspec). Format version 1.
 
-Paths are relative to the checkpoint location, always. A reader checks every length and checksum.
+Paths are relative to the checkpoint location, always. A reader checks every length and checksum. Numbers have bounds,
+which decoding checks: what is stored may be somebody else's work, and nothing behind this computes with numbers of any
+size.
 """
 
 from __future__ import annotations
+
+from typing import Annotated
 
 import msgspec
 
 from penstock.connectors.base import Split
 from penstock.errors import ConfigError
+from penstock.graph.keygroups import MAX_KEY_GROUPS
 from penstock.operators.base import Plain
 
 FORMAT_VERSION = 1
+LARGEST = 1 << 53
+"""Of what counts something for ever, bytes and rows included: every reader of JSON can hold it."""
+Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
+Ordinal = Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
+"""Of a Generation or a checkpoint."""
+SectionLength = Annotated[int, msgspec.Meta(ge=0, le=64 << 30)]
+"""Bytes. A section is one buffer, or a key group, and in the memory of a slot when it is restored."""
+Index = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+"""Of a vertex, edge, subtask or slot, and a layer."""
+KeyGroup = Annotated[int, msgspec.Meta(ge=0, lt=MAX_KEY_GROUPS)]
+LastKeyGroup = Annotated[int, msgspec.Meta(ge=-1, lt=MAX_KEY_GROUPS)]
+"""-1 behind 0: none."""
+Microseconds = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+
 MAX_LABEL = 200
 """Characters. The log repeats labels and notes in its summaries."""
 MAX_NOTE = 2000
@@ -31,8 +50,8 @@ class SectionRef(msgspec.Struct, frozen=True):
     """
 
     path: str
-    offset: int
-    length: int
+    offset: Count
+    length: SectionLength
     identity: str
     checksum: str
 
@@ -52,9 +71,9 @@ class StateEntry(msgspec.Struct, frozen=True):
     operator_id: str
     table: str
     kind: str
-    rows: int
-    key_group_first: int
-    key_group_last: int
+    rows: Count
+    key_group_first: KeyGroup
+    key_group_last: LastKeyGroup
     section: SectionRef
 
 
@@ -68,15 +87,15 @@ class InflightEntry(msgspec.Struct, frozen=True):
             key_group_last]`` are among these rows and are not for this one. They are told apart by the edge's key.
     """
 
-    layer: int
-    edge: int
-    producer: int
-    consumer: int
+    layer: Index
+    edge: Index
+    producer: Index
+    consumer: Index
     side: str
-    row_start: int
-    rows: int
-    key_group_first: int
-    key_group_last: int
+    row_start: Count
+    rows: Count
+    key_group_first: KeyGroup
+    key_group_last: LastKeyGroup
     section: SectionRef
     narrowed: bool = False
 
@@ -101,7 +120,7 @@ class InheritedMessage(msgspec.Struct, frozen=True):
     An epoch is staged at one parallelism, so that it has one message per index."""
 
     epoch: int
-    index: int
+    index: Index
     message: bytes
 
 
@@ -109,7 +128,7 @@ class ScalarShare(msgspec.Struct, frozen=True):
     """What subtask ``index`` of a snapshot had in scalars, by operator id, for its successor in key groups ``[first,
     last]``."""
 
-    index: int
+    index: Index
     first: int
     last: int
     scalars: dict[str, dict[str, Plain]]
@@ -128,15 +147,15 @@ class SubtaskManifest(msgspec.Struct, frozen=True):
         shares: only in what a slot restores at another parallelism than the snapshot's, instead of ``scalars``.
     """
 
-    vertex: int
-    index: int
+    vertex: Index
+    index: Index
     states: list[StateEntry] = []
     scalars: dict[str, dict[str, Plain]] = {}
     inflight: list[InflightEntry] = []
     splits: list[Split] = []
-    channel_watermarks: dict[str, int] = {}
+    channel_watermarks: dict[str, Microseconds] = {}
     pending_messages: dict[int, bytes] = {}
-    rows_in: int = 0
+    rows_in: Count = 0
     inherited_messages: list[InheritedMessage] = []
     shares: list[ScalarShare] = []
 
@@ -154,8 +173,8 @@ class CaptureMetrics(msgspec.Struct, frozen=True):
         state_rows: of the tables, by operator id.
     """
 
-    vertex: int
-    index: int
+    vertex: Index
+    index: Index
     start_delay_ms: float = 0.0
     alignment_ms: float = 0.0
     sync_ms: float = 0.0
@@ -172,7 +191,7 @@ class CaptureMetrics(msgspec.Struct, frozen=True):
 class SlotManifest(msgspec.Struct, frozen=True):
     """What one slot acknowledges: durable when sent."""
 
-    slot: int
+    slot: Index
     subtasks: list[SubtaskManifest]
     metrics: list[CaptureMetrics] = []
 
@@ -182,7 +201,7 @@ class SourceManifest(msgspec.Struct, frozen=True):
     event time has ended here, so nothing more may be read. ``sections``: the blobs of a stored state."""
 
     operator_id: str
-    vertex: int
+    vertex: Index
     state: Plain
     pending: list[Split]
     drained: bool = False
@@ -194,7 +213,8 @@ class PlanManifest(msgspec.Struct, frozen=True):
 
     Attributes:
         operators: operator id -> ``{"role", "name", "schema", "states": {table: schema}, "vertex"}`` with schemas as
-            ``name type`` lists; the role is ``source``, ``operator`` or ``sink``.
+            ``name type`` lists, and ``"keys": {table: number of key columns}`` where it is known; the role is
+            ``source``, ``operator`` or ``sink``.
         edges: exchange id -> ``{"id", "producer", "consumer", "kind", "keys", "schema"}``, and ``"port"`` where it is
             not the main one; the first three are the numbers of this plan's edge and vertices.
     """
@@ -211,8 +231,8 @@ class SnapshotMetadata(msgspec.Struct, frozen=True):
     format_version: int
     id: str
     query_id: str
-    generation: int
-    checkpoint: int
+    generation: Ordinal
+    checkpoint: Ordinal
     alignment: str
     requested: bool
     label: str
@@ -228,10 +248,12 @@ class SnapshotMetadata(msgspec.Struct, frozen=True):
 
 class QueryIdentity(PlanManifest, frozen=True):
     """``query.json``: what a new plan is compared with; the plan is the first that was started here. ``origin``: the id
-    of the query that this one was forked from."""
+    of the query that this one was forked from. ``archive``: no query runs here; this is where copies of snapshots are
+    of the query ``query_id``, which runs elsewhere."""
 
     format_version: int
     query_id: str
     max_parallelism: int
     parallelism: int
     origin: str = ""
+    archive: bool = False

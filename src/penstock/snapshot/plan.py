@@ -7,21 +7,27 @@ begin in the middle of an output that is there already.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
 
+from penstock.connectors.base import Sink
 from penstock.errors import PlanChanged
 from penstock.graph.model import Edge, JobGraph
 from penstock.operators.base import Plain
+from penstock.snapshot.envelope import digest
 from penstock.snapshot.model import PlanManifest
 from penstock.snapshot.widening import widens
 
 Entry = Mapping[str, Plain]
 
-_MARK = "__changed bool"
+MARK = "__changed"
 """The column behind the keys of an aggregation's state: whether the group changed since it was last emitted."""
+_MARK = f"{MARK} bool"
+_COUNTER = re.compile(r"__a\d+_(count|seen)")
+"""Buffers of aggregate functions that say how many values there were, or whether there was one."""
 SHAPE = ("kind", "keys", "schema", "port")
 """What rows in flight on an exchange depend on; see ``carries``."""
 ANEW = (
@@ -54,12 +60,29 @@ def plan_of(graph: JobGraph) -> PlanManifest:
             told: dict[str, Plain] = {"kind": source.kind, "takes_away": bool(source.takes_away())}
             operators[vertex.source.operator_id] = entry | told
         for spec in vertex.operators:
-            operators[spec.operator_id] = _operator(
-                "operator", vertex.id, spec.name, spec.output_schema, spec.state_schemas
-            )
+            entry = _operator("operator", vertex.id, spec.name, spec.output_schema, spec.state_schemas)
+            keys: dict[str, Plain] = dict(sorted(spec.state_keys.items()))
+            operators[spec.operator_id] = entry | ({"keys": keys} if keys else {})
         if vertex.sink is not None:
-            operators[vertex.sink.operator_id] = _operator("sink", vertex.id, vertex.sink.name, pa.schema([]), {})
+            entry = _operator("sink", vertex.id, vertex.sink.name, pa.schema([]), {})
+            target = target_of(vertex.sink.sink)
+            operators[vertex.sink.operator_id] = entry | ({"target": target} if target else {})
     return PlanManifest(operators, {edge.identity: _edge(edge) for edge in graph.edges})
+
+
+def target_of(sink: Sink) -> str:
+    """What a sink writes to, as it is stored: two that are equal write to the same place. Empty: that is not known."""
+    target = sink.target()
+    return digest(target.encode()) if target else ""
+
+
+def targets_of(plan: PlanManifest) -> dict[str, list[str]]:
+    """By sink, what a stored plan says that it writes to: one target, or none that is known."""
+    return {
+        operator_id: [str(operator["target"])] if "target" in operator else []
+        for operator_id, operator in plan.operators.items()
+        if operator["role"] == "sink"
+    }
 
 
 def _schema_text(schema: pa.Schema) -> list[Plain]:
@@ -110,6 +133,7 @@ def differences(old: PlanManifest, new: PlanManifest, *, allow_dropped: bool = F
             found.append(Difference(f"source {operator_id}", str(before["kind"]), str(after["kind"])))
         else:
             found += _compare_states(operator_id, _states(before), _states(after), _keys_into(new, after["vertex"]))
+            found += _compare_keys(operator_id, before, after)
     return found
 
 
@@ -121,6 +145,18 @@ def _compare_states(operator_id: str, before: Entry, after: Entry, keys: Collect
         if table in after and _fits(stored, after[table], keys, whole=True)
     }
     return compare_parts(f"state of {operator_id}", {**before, **fitting}, after)
+
+
+def _compare_keys(operator_id: str, before: Entry, after: Entry) -> list[Difference]:
+    """Of tables of which both plans tell the key."""
+    old, new = before.get("keys"), after.get("keys")
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return []
+    return [
+        Difference(f"state of {operator_id}, key columns of {table}", str(old[table]), str(new[table]))
+        for table in old
+        if table in new and old[table] != new[table]
+    ]
 
 
 def _fits(stored: Plain, new: Plain, keys: Collection[str], *, whole: bool) -> bool:
@@ -195,9 +231,14 @@ def _text(value: Plain) -> str:
 def key_columns(plan: PlanManifest, operator_id: str, table: str) -> int | None:
     """How many columns of a state table, behind ``__key_group``, are its key; None: the plan does not tell.
 
-    An aggregation's keys end at its mark; of others the leading columns are that their rows are hashed by.
+    Plans of earlier releases do not say so. In these an aggregation's keys end at its mark; of other tables the leading
+    columns are that their rows are hashed by.
     """
     operator = plan.operators.get(operator_id, {})
+    stored = operator.get("keys")
+    count = stored.get(table) if isinstance(stored, dict) else None
+    if isinstance(count, int):
+        return count
     states = operator.get("states")
     columns = states.get(table) if isinstance(states, dict) else None
     if not isinstance(columns, list):
@@ -214,3 +255,19 @@ def key_columns(plan: PlanManifest, operator_id: str, table: str) -> int | None:
             if all(column.startswith(f"{key} ") for key, column in leading):
                 return len(keys)
     return None
+
+
+def hashed_columns(plan: PlanManifest, operator_id: str) -> int | None:
+    """How many of an operator's leading key columns decide the key group of a row: those of the edge that brings its
+    rows, none where all rows go to one subtask. None: rows come by no such edge."""
+    vertex = plan.operators.get(operator_id, {}).get("vertex")
+    for edge in plan.edges.values():
+        keys = edge.get("keys")
+        if edge.get("consumer") == vertex and isinstance(keys, list) and (keys or edge.get("kind") == "hash"):
+            return len(keys)
+    return None
+
+
+def never_null(column: str, field: pa.Field) -> bool:
+    """Whether a state table's column may hold no nulls: its type says so, or it counts something for an aggregation."""
+    return not field.nullable or column == MARK or _COUNTER.fullmatch(column) is not None

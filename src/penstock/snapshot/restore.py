@@ -20,7 +20,7 @@ from penstock.snapshot.sections import read_section
 from penstock.snapshot.state_index import BASE, DELTA, TableId
 from penstock.snapshot.store import Store
 from penstock.snapshot.widening import as_schema
-from penstock.state.capture import StoredRows, delta_schema
+from penstock.state.capture import DELETED_COLUMN, KEY_GROUP_COLUMN, StoredRows, delta_schema
 
 
 def load_restore(
@@ -112,17 +112,34 @@ def _load_table(store: Store, entries: Sequence[StateEntry], schema: pa.Schema |
     section is in memory at a time."""
     ordered = sorted(entries, key=lambda entry: entry.kind != BASE)
     for ref, same in groupby(ordered, key=lambda entry: entry.section):
-        batches = read_section(store, ref)
+        batches = [_checked_state(batch, ref.identity) for batch in read_section(store, ref)]
         rows = sum(batch.num_rows for batch in batches)
         for entry in same:
             if entry.kind not in (BASE, DELTA):
                 raise CorruptSnapshot(f"section {ref.identity!r} is of an unknown kind of state: {entry.kind!r}")
+            if entry.kind == DELTA and any(not _has_tombstones(batch) for batch in batches):
+                raise CorruptSnapshot(f"section {ref.identity!r} is a delta without {DELETED_COLUMN}")
             if rows != entry.rows:
                 raise CorruptSnapshot(f"section {ref.identity!r} has {rows} rows instead of {entry.rows}")
             for batch in batches:
                 wanted = _of_key_groups(batch, entry.key_group_first, entry.key_group_last)
                 if wanted.num_rows:
                     yield _as_declared(StoredRows(wanted, entry.kind == DELTA), schema)
+
+
+def _has_tombstones(batch: pa.RecordBatch) -> bool:
+    last = batch.schema.field(len(batch.schema) - 1)
+    marks = batch.column(batch.num_columns - 1)
+    return (last.name, last.type) == (DELETED_COLUMN, pa.bool_()) and not marks.null_count
+
+
+def _checked_state(batch: pa.RecordBatch, identity: str) -> pa.RecordBatch:
+    """Begins with key groups, as everything that cuts rows by them takes for granted."""
+    if batch.schema.names[:1] != [KEY_GROUP_COLUMN] or batch.schema.field(0).type != pa.int16():
+        raise CorruptSnapshot(f"section {identity!r} has rows without {KEY_GROUP_COLUMN}")
+    if batch.column(0).null_count:
+        raise CorruptSnapshot(f"section {identity!r} has rows of no key group")
+    return batch
 
 
 def _as_declared(rows: StoredRows, schema: pa.Schema | None) -> StoredRows:

@@ -7,6 +7,7 @@ found out too. Nothing refers to a data file before ``SectionWriter.close`` has 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -14,10 +15,13 @@ import pyarrow as pa
 import xxhash
 
 from penstock.errors import CheckpointFailed, CorruptSnapshot
+from penstock.snapshot.arrow_streams import check_schema, decoding, look_through
 from penstock.snapshot.model import SectionRef
 from penstock.snapshot.store import DataFile, Store, checked_path, is_clean
 
 FOLDER = "data"
+_MEMORY_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+"""Of the machine: a file may have holes, and be larger than anything that was ever written."""
 Metadata = Mapping[str, str]
 """Custom metadata of one batch."""
 
@@ -164,21 +168,23 @@ def read_content(store: Store, ref: SectionRef) -> SectionContent:
     Raises:
         CorruptSnapshot: missing, short, changed, or not a stream; names file, offset and identity.
     """
-    data = read_verified(store, ref)
+    data = pa.py_buffer(read_verified(store, ref))
+    what = _place(ref)
+    look_through(data, what, compressed=True)
     batches: list[pa.RecordBatch] = []
     metadata: list[dict[str, str]] = []
-    try:
-        reader = pa.ipc.open_stream(pa.py_buffer(data))
+    with decoding(what):
+        reader = pa.ipc.open_stream(data)
+        check_schema(reader.schema)
         while True:
             try:
                 batch, custom = reader.read_next_batch_with_custom_metadata()
             except StopIteration:
                 break
+            batch.validate(full=True)
             batches.append(batch)
             metadata.append({k.decode(): v.decode() for k, v in custom.items()} if custom else {})
-        return SectionContent(reader.schema, batches, metadata)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise CorruptSnapshot(f"{_place(ref)} is not an Arrow stream: {error}") from error
+    return SectionContent(reader.schema, batches, metadata)
 
 
 def read_section(store: Store, ref: SectionRef) -> list[pa.RecordBatch]:
@@ -188,13 +194,15 @@ def read_section(store: Store, ref: SectionRef) -> list[pa.RecordBatch]:
 
 def read_verified(store: Store, ref: SectionRef) -> bytes:
     """The bytes of a section, checked against length and checksum. Raises CorruptSnapshot."""
+    if ref.offset < 0 or not 0 <= ref.length <= _MEMORY_BYTES // 2:
+        raise CorruptSnapshot(f"{_place(ref)}: there is no such place in a file, or it has more than memory can hold")
     try:
         data = store.read_range(checked_path(ref.path), ref.offset, ref.length)
     except FileNotFoundError:
         raise CorruptSnapshot(f"{_place(ref)}: the file is missing") from None
-    except ValueError as error:
-        raise CorruptSnapshot(f"{_place(ref)}: {error}") from None
-    if ref.offset < 0 or len(data) != ref.length:
+    except (ValueError, OverflowError, MemoryError) as error:
+        raise CorruptSnapshot(f"{_place(ref)}: {error or 'more than there is memory'}") from None
+    if len(data) != ref.length:
         raise CorruptSnapshot(f"{_place(ref)}: {len(data)} bytes instead of {ref.length}")
     actual = xxhash.xxh3_128(ref.identity.encode() + b"\0")
     actual.update(data)

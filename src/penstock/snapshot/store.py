@@ -8,7 +8,9 @@ What everything rests on:
 * Data files are written once, by one writer, and are durable when ``close`` returns. Until then nothing refers to
   them, so a reader never meets a half-written one.
 
-Paths are relative, with ``/`` and without ``.`` or ``..`` parts; anything else raises ``ValueError``.
+Paths are relative, with ``/`` and without ``.`` or ``..`` parts; anything else raises ``ValueError``. What is read may
+be somebody else's work, so no call follows a link below the root, or opens anything but a plain file
+(``CorruptSnapshot``).
 """
 
 from __future__ import annotations
@@ -22,7 +24,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
+from penstock.errors import CorruptSnapshot
+from penstock.snapshot.local_files import check_folders, open_plain, plain_size
+
+WHOLE_AT_MOST = 128 << 20
+"""Bytes that ``read`` gives: a summary of 10,000 snapshots with the longest notes has less than that."""
 BROUGHT_AT_ONCE = 8 << 20
 """Bytes."""
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
@@ -109,11 +117,12 @@ class Store(ABC):
 
     @abstractmethod
     def read(self, path: str) -> bytes:
-        """The whole file. Raises FileNotFoundError."""
+        """The whole file. Raises FileNotFoundError; CorruptSnapshot for more than ``WHOLE_AT_MOST`` bytes."""
 
     @abstractmethod
     def read_range(self, path: str, offset: int, length: int) -> bytes:
-        """Bytes ``[offset, offset + length)``; fewer where the file ends before. Raises FileNotFoundError."""
+        """Bytes ``[offset, offset + length)``, neither negative; fewer where the file ends before, and no memory for
+        those that there are not. Raises FileNotFoundError."""
 
     @abstractmethod
     def list(self, folder: str) -> list[str]:
@@ -206,7 +215,11 @@ class LocalStore(Store):
         self.root = str(root)
 
     def _resolve(self, path: str) -> Path:
-        return Path(self.root, checked_path(path))
+        """Of a file that is written or removed: its folders are none of somebody else's."""
+        folder = checked_path(path).rpartition("/")[0]
+        if folder:
+            check_folders(self.root, folder)
+        return Path(self.root, path)
 
     def _prepare(self, path: str) -> Path:
         target = self._resolve(path)
@@ -258,7 +271,9 @@ class LocalStore(Store):
         if not isinstance(origin, LocalStore):
             return super().bring(path, origin)
         length = origin.size(path)
-        if length is not None and self.size(path) == length:
+        if length is None:
+            raise FileNotFoundError(path)
+        if self.size(path) == length:
             return None
         source, target = origin._resolve(path), self._prepare(path)
         temporary = target.parent / f".{target.name}.{secrets.token_hex(8)}.tmp"
@@ -272,27 +287,35 @@ class LocalStore(Store):
         return None
 
     def read(self, path: str) -> bytes:
-        return self._resolve(path).read_bytes()
+        file, size = open_plain(self.root, checked_path(path))
+        with file:
+            if size > WHOLE_AT_MOST:
+                raise CorruptSnapshot(f"{path} has {size} bytes; no file of its kind has more than {WHOLE_AT_MOST}")
+            return _read(file, size)
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
-        with self._resolve(path).open("rb") as file:
+        file, size = open_plain(self.root, checked_path(path))
+        with file:
+            if offset >= size:
+                return b""
             file.seek(offset)
-            # A forged reference may declare any length, and Python allocates it before it reads.
-            return file.read(min(length, max(0, os.fstat(file.fileno()).st_size - offset)))
+            return _read(file, min(length, size - offset))
 
     def sizes(self, paths: Collection[str]) -> dict[str, int]:
-        """A listing of snapshots asks for tens of thousands: three times as quick as ``size`` of each."""
+        """A listing of snapshots asks for tens of thousands: three times as quick as ``size`` of each, which looks at
+        every folder. Whoever reads such a file does."""
         found = {}
         for path in paths:
             try:
-                found[path] = os.stat(f"{self.root}/{checked_path(path)}").st_size
+                found[path] = os.lstat(f"{self.root}/{checked_path(path)}").st_size
             except OSError as error:
                 if error.errno not in _NOT_THERE:
                     raise
         return found
 
     def list(self, folder: str) -> list[str]:
-        top = self._resolve(folder)
+        top = Path(self.root, checked_path(folder))
+        check_folders(self.root, folder)
         found = []
         for parent, _, names in os.walk(top):
             inside = Path(parent).relative_to(self.root).as_posix()
@@ -307,10 +330,17 @@ class LocalStore(Store):
                 target.parent.rmdir()
 
     def size(self, path: str) -> int | None:
-        try:
-            return self._resolve(path).stat().st_size
-        except FileNotFoundError:
-            return None
+        return plain_size(self.root, checked_path(path))
+
+
+def _read(file: BinaryIO, length: int) -> bytes:
+    """Fewer bytes where the file has become shorter."""
+    data = bytearray()
+    while len(data) < length and (piece := file.read(length - len(data))):
+        if not data and len(piece) == length:
+            return piece  # as a rule, and without another copy
+        data += piece
+    return bytes(data)
 
 
 def _is_hollow(path: Path) -> bool:

@@ -11,6 +11,8 @@ import re
 
 import pyarrow as pa
 
+from penstock.errors import CorruptSnapshot
+
 _FAMILIES = (("int8", "int16", "int32", "int64"), ("float", "double"))
 _DECIMAL = re.compile(r"decimal128\((\d+), (\d+)\)")
 _NUMERIC = re.compile(rf"(.*) ({'|'.join(kind for family in _FAMILIES for kind in family)}|{_DECIMAL.pattern})", re.S)
@@ -39,7 +41,8 @@ def as_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The columns of ``schema``, each found by name and type, or else by name and widened.
 
     Raises:
-        KeyError: a column is missing. pyarrow.ArrowInvalid: it does not fit.
+        CorruptSnapshot: a column is missing, or does not fit: the plan was compared before, so these rows are not what
+            the snapshot's plan says.
     """
     written = [(field.name, field.type) for field in batch.schema]
     wanted = [(field.name, field.type) for field in schema]
@@ -47,8 +50,13 @@ def as_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         return batch
     if not wanted:
         return batch.select([])
-    columns = [
-        batch.column(written.index(column)) if column in written else batch.column(column[0]).cast(column[1])
-        for column in wanted
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    try:
+        columns = [
+            batch.column(written.index(column)) if column in written else batch.column(column[0]).cast(column[1])
+            for column in wanted
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+    except (KeyError, ValueError, pa.ArrowException) as error:
+        raise CorruptSnapshot(
+            f"stored rows have other columns than their plan says ({error!s:.200}); restore the files from a copy"
+        ) from None

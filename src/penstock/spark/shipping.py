@@ -47,6 +47,12 @@ def ship(spark: SparkSession, parallelism: int) -> None:
             _fit.add(application)
 
 
+def ship_to_cluster(spark: SparkSession) -> None:
+    """``ship`` for jobs that any executor may run; nothing on a local master, whose workers are this Python's."""
+    if not spark.sparkContext.master.startswith("local"):
+        ship(spark, 1)
+
+
 def package_zip(folder: Path) -> Path:
     """The package in ``folder``, with compiled modules beside the sources: importing from a zip compiles nothing."""
     copy = folder / "tree" / PACKAGE.name

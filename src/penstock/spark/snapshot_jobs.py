@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from penstock import errors
+import penstock.errors
 from penstock.errors import LocationError, PenstockError
 from penstock.snapshot.portable.jobs import Job, Run, Written
 from penstock.snapshot.store import Store
 from penstock.snapshot.stores import store_at
-from penstock.spark.shipping import ship
+from penstock.spark.shipping import ship_to_cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,7 +23,7 @@ def in_executors(spark: SparkSession) -> Run:
     def run(jobs: Sequence[Job], source: Store, target: Store) -> list[Written]:
         if not jobs:
             return []
-        ship(spark, spark.sparkContext.defaultParallelism)
+        ship_to_cluster(spark)
         roots = source.root, target.root
         try:
             done = spark.sparkContext.parallelize(jobs, len(jobs)).map(lambda job: _written(job, *roots)).collect()
@@ -50,4 +50,4 @@ def _unless_refused(done: Written | tuple[str, str]) -> Written:
     if isinstance(done, Written):
         return done
     name, text = done
-    raise getattr(errors, name)(text)
+    raise getattr(penstock.errors, name)(text)

@@ -6,10 +6,9 @@ with ``Forked``, so that the next query there goes on behind the snapshot, and c
 
 from __future__ import annotations
 
-import secrets
-import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
@@ -21,26 +20,64 @@ from penstock.ids import SubtaskId
 from penstock.operators.base import Plain
 from penstock.snapshot.blob import Blob
 from penstock.snapshot.blobs import BlobStore, joined
-from penstock.snapshot.catalog import Catalog
-from penstock.snapshot.location import claim_identity, open_location, release_identity
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.log_entries import Forked, SnapshotRecord
-from penstock.snapshot.model import FORMAT_VERSION, InflightEntry, QueryIdentity, SnapshotMetadata, StateEntry
+from penstock.snapshot.founding import claim_empty, complete
+from penstock.snapshot.location import open_location, release_identity
+from penstock.snapshot.model import InflightEntry, SnapshotMetadata, StateEntry
 from penstock.snapshot.portable.checks import checked_entry, checked_manifest
 from penstock.snapshot.portable.files import AT_ONCE, checked_file, new_directory
 from penstock.snapshot.portable.foreign import Batch, read_rows, read_stream
 from penstock.snapshot.portable.layout import Manifest, Stream, Table, TablePart, read_manifest
 from penstock.snapshot.sections import SectionWriter, data_path, state_path
-from penstock.snapshot.state_index import BASE
-from penstock.snapshot.state_sections import cut
+from penstock.snapshot.state_parts import append_nothing, append_rows
 from penstock.snapshot.store import LocalStore, Store
 from penstock.snapshot.store_access import StoreAccess
 from penstock.snapshot.stores import is_object_store
 
 _Place = tuple[int, int, int]
+States = dict[tuple[int, int], list[StateEntry]]
+"""What subtasks have of their tables, by vertex and index."""
 
 
-def convert_snapshot(directory: Path, location: str | Path, access: StoreAccess | None = None) -> SnapshotMetadata:
+@dataclass(frozen=True)
+class StatePart:
+    """What one subtask has of a table, in a checked file."""
+
+    path: Path
+    table: Table
+    part: TablePart
+    vertex: int
+
+    def prefix(self, generation: int, checkpoint: int) -> str:
+        """What the identities of its sections begin with."""
+        place = f"g{generation}/c{checkpoint}/{SubtaskId(self.vertex, self.part.subtask)}"
+        return f"{place}/state/{self.table.operator_id}/{self.table.table}"
+
+
+WriteStates = Callable[[Store, Manifest, Sequence[StatePart]], States]
+
+
+def write_states(store: Store, manifest: Manifest, parts: Sequence[StatePart]) -> States:
+    """Bring all tables into data files of the location, in this process."""
+    found: States = {}
+    metadata = manifest.metadata
+    for subtask in range(metadata.parallelism):
+        with SectionWriter(store, state_path(metadata.generation, metadata.checkpoint, subtask)) as writer:
+            for one in (one for one in parts if one.part.subtask == subtask):
+                found.setdefault((one.vertex, subtask), []).extend(_entries(writer, one, metadata))
+    return found
+
+
+def _entries(writer: SectionWriter, one: StatePart, metadata: SnapshotMetadata) -> Iterator[StateEntry]:
+    schema, batches = read_rows(one.path, one.table, one.part, metadata.max_parallelism)
+    name = one.prefix(metadata.generation, metadata.checkpoint), one.table.operator_id, one.table.table
+    if one.part.rows == 0:
+        yield append_nothing(writer, *name, schema)
+    yield from append_rows(writer, *name, schema, batches)
+
+
+def convert_snapshot(
+    directory: Path, location: str | Path, states: WriteStates = write_states, access: StoreAccess | None = None
+) -> SnapshotMetadata:
     """Make a checkpoint location with this one snapshot; returns its metadata.
 
     A query that is started there goes on from the snapshot, as a fork: its id is another one than the snapshot's, and
@@ -50,6 +87,7 @@ def convert_snapshot(directory: Path, location: str | Path, access: StoreAccess 
         directory: a portable snapshot.
         location: a new folder, or an empty one, which is there as a whole or not at all. Or an empty place of an object
             store: there the log comes last, and what an interruption leaves is no snapshot.
+        states: brings the tables there: this process, or somebody who can do it side by side.
         access: to an object store; None: as the environment says.
 
     Raises:
@@ -61,101 +99,50 @@ def convert_snapshot(directory: Path, location: str | Path, access: StoreAccess 
     paths = {ref.path: checked_file(directory, ref) for ref in manifest.files()}
     try:
         if is_object_store(str(location)):
-            return _converted_in_place(manifest, paths, open_location(str(location), access))
+            store = open_location(str(location), access)
+            claim_empty(store, manifest.metadata)
+            try:
+                return _Conversion(manifest, paths, store, states).written()
+            except BaseException:
+                with suppress(OSError):
+                    release_identity(store)
+                raise
         with new_directory(Path(location), "the location") as folder:
-            store = LocalStore(folder)
-            claim_identity(store, _identity(manifest.metadata))
-            conversion = _Conversion(manifest, paths, store)
-            return conversion.logged(conversion.written())
+            claim_empty(LocalStore(folder), manifest.metadata)
+            return _Conversion(manifest, paths, LocalStore(folder), states).written()
     except (CheckpointFailed, OSError) as error:
         raise LocationError(f"the location {location} cannot be written: {error}") from error
-
-
-def _converted_in_place(manifest: Manifest, paths: dict[str, Path], store: Store) -> SnapshotMetadata:
-    if store.names():
-        raise LocationError(f"the location {store.root} is not empty; name one that is not there yet")
-    identity = _identity(manifest.metadata)
-    if claim_identity(store, identity) is not identity:
-        raise LocationError(f"another query was begun at {store.root} at the same time; name another location")
-    conversion = _Conversion(manifest, paths, store)
-    try:
-        metadata = conversion.written()
-    except BaseException:
-        with suppress(OSError):
-            release_identity(store)
-        raise
-    return conversion.logged(metadata)
-
-
-def _identity(metadata: SnapshotMetadata) -> QueryIdentity:
-    plan = metadata.plan
-    assert plan is not None
-    return QueryIdentity(
-        operators=plan.operators,
-        edges=plan.edges,
-        format_version=FORMAT_VERSION,
-        query_id=str(uuid.uuid4()),
-        max_parallelism=metadata.max_parallelism,
-        parallelism=metadata.parallelism,
-        origin=metadata.query_id,
-    )
 
 
 class _Conversion:
     """Of one directory whose manifest and files are checked; what is in the files is not."""
 
-    def __init__(self, manifest: Manifest, paths: dict[str, Path], store: Store) -> None:
+    def __init__(self, manifest: Manifest, paths: dict[str, Path], store: Store, write_states: WriteStates) -> None:
         self._manifest = manifest
         self._metadata = manifest.metadata
         self._paths = paths
         self._store = store
+        self._write_states = write_states
         self._prefix = f"g{self._metadata.generation}/c{self._metadata.checkpoint}"
 
     def written(self) -> SnapshotMetadata:
-        """All files; the log comes behind them."""
+        """The log comes last."""
         states = self._states()
         inflight = self._inflight()
         metadata = self._with_blobs(self._filled(states, inflight))
         for ref in self._manifest.lane:
             self._bring(ref.path)
-        return metadata
-
-    def logged(self, metadata: SnapshotMetadata) -> SnapshotMetadata:
-        """Its metadata is written, and then it exists."""
-        record = SnapshotRecord(
-            metadata.checkpoint,
-            metadata.generation,
-            metadata.requested,
-            Catalog(self._store).write(metadata),
-            metadata.label,
-        )
-        log = SnapshotLog(self._store, lambda: secrets.token_hex(16))
-        log.append(Forked(metadata.query_id, record, metadata.checkpoint + 1))
+        complete(self._store, metadata)
         return metadata
 
     # -- state --------------------------------------------------------------------------------------------------------
 
-    def _states(self) -> dict[tuple[int, int], list[StateEntry]]:
-        """By vertex and subtask."""
-        found: dict[tuple[int, int], list[StateEntry]] = {}
-        generation, checkpoint = self._metadata.generation, self._metadata.checkpoint
-        for subtask in range(self._metadata.parallelism):
-            with SectionWriter(self._store, state_path(generation, checkpoint, subtask)) as writer:
-                for table in self._manifest.tables:
-                    for part in (part for part in table.parts if part.subtask == subtask):
-                        vertex = self._vertex(table.operator_id)
-                        found.setdefault((vertex, subtask), []).extend(self._entries(writer, table, part, vertex))
-        return found
+    def _states(self) -> States:
+        parts = [(table, part) for table in self._manifest.tables for part in table.parts]
+        return self._write_states(self._store, self._manifest, [self._state_part(*one) for one in parts])
 
-    def _entries(self, writer: SectionWriter, table: Table, part: TablePart, vertex: int) -> Iterator[StateEntry]:
-        schema, batches = read_rows(self._paths[part.file.path], table, part, self._metadata.max_parallelism)
-        prefix = f"{self._prefix}/{SubtaskId(vertex, part.subtask)}/state/{table.operator_id}/{table.table}"
-        if part.rows == 0:
-            section = writer.append(f"{prefix}/{writer.written:x}", schema, ())
-            yield StateEntry(table.operator_id, table.table, BASE, 0, 0, -1, section)
-        for content in cut(batches):
-            section = writer.append(f"{prefix}/{writer.written:x}", schema, ((batch, None) for batch in content))
-            yield StateEntry(table.operator_id, table.table, BASE, content.rows, content.first, content.last, section)
+    def _state_part(self, table: Table, part: TablePart) -> StatePart:
+        return StatePart(self._paths[part.file.path], table, part, self._vertex(table.operator_id))
 
     def _vertex(self, operator_id: str) -> int:
         plan = self._metadata.plan
@@ -214,9 +201,7 @@ class _Conversion:
         if rows != stream.rows:
             raise CorruptSnapshot(f"{stream.file.path} has {rows} rows instead of {stream.rows}")
 
-    def _filled(
-        self, states: dict[tuple[int, int], list[StateEntry]], inflight: dict[_Place, InflightEntry]
-    ) -> SnapshotMetadata:
+    def _filled(self, states: States, inflight: dict[_Place, InflightEntry]) -> SnapshotMetadata:
         slots = [
             msgspec.structs.replace(
                 slot,
@@ -242,7 +227,7 @@ class _Conversion:
             state: Plain = source.state
             try:
                 state = joined(state, blobs.get(source.operator_id, []))
-            except (IndexError, TypeError, RecursionError):
+            except (IndexError, RecursionError):
                 raise CorruptSnapshot(f"the state of source {source.operator_id!r} lacks a blob") from None
             sources.append(msgspec.structs.replace(source, state=state))
         return BlobStore(self._store).written(msgspec.structs.replace(metadata, sources=sources))

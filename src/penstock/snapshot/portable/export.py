@@ -10,7 +10,7 @@ import msgspec
 
 from penstock.errors import CorruptSnapshot
 from penstock.protocol.elements import Side
-from penstock.snapshot.fork import kept_files
+from penstock.snapshot.bringing import kept_files
 from penstock.snapshot.kept_tables import entries_by_table
 from penstock.snapshot.location import KEPT_FOLDER
 from penstock.snapshot.log_entries import SnapshotRecord

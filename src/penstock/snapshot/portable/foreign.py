@@ -6,9 +6,7 @@ file cannot become a large one. Buffers are checked, for nothing behind this doe
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,9 +16,12 @@ import pyarrow.parquet as pq
 
 from penstock.errors import CorruptSnapshot
 from penstock.operators.base import Plain
+from penstock.snapshot.arrow_streams import check_schema, decoding, look_through
 from penstock.snapshot.checkpoint_writer import BUFFER_ID, BUFFER_OFFSET
 from penstock.snapshot.portable.columns import from_parquet, texts
 from penstock.snapshot.portable.layout import Table, TablePart
+from penstock.snapshot.portable.parquet_pages import check_pages
+from penstock.snapshot.state_index import KeyGroups
 
 MAX_ROWS = 1 << 20
 """Of a batch and of a row group: rows of nulls, or without columns, take no bytes."""
@@ -28,9 +29,6 @@ MAX_VALUES = 1 << 27
 """Of a column in a row group, elements of lists included: so many of the smallest fill one of an export."""
 MAX_ROW_GROUP_BYTES = 1 << 30
 ROWS_AT_ONCE = 1 << 14
-
-_HEADER, _COMPRESSION = 2, 3
-"""Fields of the flatbuffers ``Message`` and ``RecordBatch`` (format/Message.fbs of Arrow)."""
 
 
 class Batch(NamedTuple):
@@ -45,14 +43,6 @@ class Batch(NamedTuple):
         return {name: self.custom[name] for name in (BUFFER_ID, BUFFER_OFFSET) if name in self.custom}
 
 
-@contextmanager
-def _decoding(what: str) -> Iterator[None]:
-    try:
-        yield
-    except (pa.ArrowException, OSError, ValueError, KeyError, struct.error, OverflowError, MemoryError) as error:
-        raise CorruptSnapshot(f"{what} cannot be read: {error!s:.300}") from None
-
-
 def read_stream(path: Path, what: str, columns: Plain = None) -> tuple[pa.Schema, Iterator[Batch]]:
     """An Arrow stream's schema, and its batches, none empty.
 
@@ -63,46 +53,20 @@ def read_stream(path: Path, what: str, columns: Plain = None) -> tuple[pa.Schema
     Raises:
         CorruptSnapshot: it is not such a stream; from the iterator, too.
     """
-    with _decoding(what):
+    with decoding(what):
         mapped = pa.memory_map(str(path))
-        _look_through(mapped, what)
+        look_through(mapped, what, compressed=False)
         mapped.seek(0)
         reader = pa.ipc.open_stream(mapped)
+        check_schema(reader.schema)
         if columns is not None and texts(reader.schema) != columns:
             raise CorruptSnapshot(f"{what} has the columns {texts(reader.schema)!r:.300}, which the plan has not")
     return reader.schema.remove_metadata(), _batches(reader, what)
 
 
-def _look_through(mapped: pa.NativeFile, what: str) -> None:
-    for message in pa.ipc.MessageReader.open_stream(mapped):
-        if message.type not in ("schema", "record batch"):
-            raise CorruptSnapshot(f"{what} has a message of the kind {message.type}")
-        if message.type == "record batch" and _is_compressed(message.metadata.to_pybytes()):
-            raise CorruptSnapshot(f"{what} is compressed")
-
-
-def _is_compressed(message: bytes) -> bool:
-    """Whether the record batch in a flatbuffers ``Message`` names a compression, which pyarrow does not tell."""
-    table = struct.unpack_from("<I", message)[0]
-    header = _field(message, table, _HEADER)
-    if header == 0:
-        return False
-    batch = header + struct.unpack_from("<I", message, header)[0]
-    return _field(message, batch, _COMPRESSION) != 0
-
-
-def _field(message: bytes, table: int, number: int) -> int:
-    """Where a field of a flatbuffers table stands; 0 if it is absent."""
-    vtable = table - struct.unpack_from("<i", message, table)[0]
-    if vtable < 0 or 4 + 2 * number >= struct.unpack_from("<H", message, vtable)[0]:
-        return 0
-    offset = struct.unpack_from("<H", message, vtable + 4 + 2 * number)[0]
-    return table + offset if offset else 0
-
-
 def _batches(reader: pa.RecordBatchStreamReader, what: str) -> Iterator[Batch]:
     while True:
-        with _decoding(what):
+        with decoding(what):
             try:
                 rows, custom = reader.read_next_batch_with_custom_metadata()
             except StopIteration:
@@ -116,23 +80,41 @@ def _batches(reader: pa.RecordBatchStreamReader, what: str) -> Iterator[Batch]:
 
 
 def read_rows(
-    path: Path, table: Table, part: TablePart, max_parallelism: int
+    path: Path, table: Table, part: TablePart, max_parallelism: int, groups: KeyGroups | None = None
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """A subtask's part of a table under its own names, by key group ascending; the schema and batches, none empty.
+
+    Args:
+        groups: row groups that have none of these key groups, as the footer says, are passed over.
 
     Raises:
         CorruptSnapshot: it is not such a file; from the iterator, too.
     """
     what = part.file.path
-    with _decoding(what):
-        reader = pq.ParquetFile(pa.memory_map(str(path)), pre_buffer=False)
+    with decoding(what):
+        mapped = pa.memory_map(str(path))
+        reader = pq.ParquetFile(mapped, pre_buffer=False)
         _check_footer(reader.metadata, part, what)
+        _check_pages(mapped, reader.metadata)
+        check_schema(reader.schema_arrow)
         written = pa.schema([field.with_type(from_parquet(field.type)) for field in reader.schema_arrow])
         if texts(written) != [f"{column.stored_as} {column.type}" for column in table.columns]:
             raise CorruptSnapshot(f"{what} has other columns than the manifest says: {texts(written)!r:.300}")
         fields = [pa.field(c.name, f.type, f.nullable) for c, f in zip(table.columns, written, strict=True)]
     schema = pa.schema(fields)
-    return schema, _rows(reader, schema, max_parallelism, what)
+    return schema, _rows(reader, _row_groups(reader.metadata, groups), schema, max_parallelism, what)
+
+
+def _row_groups(footer: pq.FileMetaData, groups: KeyGroups | None) -> list[int]:
+    numbers = range(footer.num_row_groups)
+    if groups is None:
+        return list(numbers)
+    statistics = [footer.row_group(number).column(0).statistics for number in numbers]
+    return [
+        number
+        for number, told in zip(numbers, statistics, strict=True)
+        if told is None or not told.has_min_max or (told.min <= groups[1] and told.max >= groups[0])
+    ]
 
 
 def _check_footer(footer: pq.FileMetaData, part: TablePart, what: str) -> None:
@@ -149,11 +131,20 @@ def _check_footer(footer: pq.FileMetaData, part: TablePart, what: str) -> None:
             raise CorruptSnapshot(f"{what} has more than {MAX_VALUES} values in a row group")
 
 
-def _rows(reader: pq.ParquetFile, schema: pa.Schema, max_parallelism: int, what: str) -> Iterator[pa.RecordBatch]:
+def _check_pages(mapped: pa.NativeFile, footer: pq.FileMetaData) -> None:
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        for column in range(group.num_columns):
+            check_pages(mapped, group.column(column))
+
+
+def _rows(
+    reader: pq.ParquetFile, row_groups: Sequence[int], schema: pa.Schema, max_parallelism: int, what: str
+) -> Iterator[pa.RecordBatch]:
     last = 0
-    batches = reader.iter_batches(batch_size=ROWS_AT_ONCE, use_threads=False)
+    batches = reader.iter_batches(batch_size=ROWS_AT_ONCE, row_groups=list(row_groups), use_threads=False)
     while True:
-        with _decoding(what):
+        with decoding(what):
             batch = next(batches, None)
             if batch is None:
                 return

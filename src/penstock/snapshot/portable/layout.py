@@ -148,15 +148,14 @@ def read_manifest(directory: Path) -> Manifest:
             "penstock snapshot export"
         )
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_MANIFEST_BYTES + 1)
+        if path.stat().st_size > MAX_MANIFEST_BYTES:
+            raise CorruptSnapshot(f"{path} has more than {MAX_MANIFEST_BYTES} bytes; export the snapshot again")
+        data = path.read_bytes()
     except OSError as error:
         raise LocationError(f"{path} cannot be read: {error}") from error
-    if len(data) > MAX_MANIFEST_BYTES:
-        raise CorruptSnapshot(f"{path} has more than {MAX_MANIFEST_BYTES} bytes; export the snapshot again")
     try:
         return _opened(data, str(path))
-    except (ValueError, RecursionError, msgspec.DecodeError) as error:
+    except (ValueError, RecursionError, MemoryError) as error:
         raise CorruptSnapshot(f"{path} is not the manifest of a portable snapshot: {error}") from error
 
 

@@ -58,13 +58,16 @@ class ListedSnapshot(msgspec.Struct, frozen=True):
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """``snapshots``: by ascending checkpoint. ``owner``: the Generation that opened the location last."""
+    """``snapshots``: by ascending checkpoint. ``owner``: the Generation that opened the location last. ``archive``:
+    these are copies. ``moved``: the query is at another location now, with its snapshots."""
 
     location: str
     query_id: str
     owner: int
     committed_epoch: int
     snapshots: list[ListedSnapshot]
+    archive: bool = False
+    moved: bool = False
 
 
 def list_snapshots(opened: OpenedLocation, now_ms: int, cache: FiguresCache | None = None) -> Listing:
@@ -87,8 +90,10 @@ def list_snapshots(opened: OpenedLocation, now_ms: int, cache: FiguresCache | No
         else _damaged(record, problems[record.checkpoint])
         for record in records
     ]
-    view = opened.view
-    return Listing(opened.path, opened.identity.query_id, view.owner, view.committed_epoch, lines)
+    view, identity = opened.view, opened.identity
+    return Listing(
+        opened.path, identity.query_id, view.owner, view.committed_epoch, lines, identity.archive, bool(view.moved)
+    )
 
 
 def _figures(

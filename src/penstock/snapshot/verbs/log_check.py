@@ -19,7 +19,7 @@ _NAME = re.compile(rf"{FOLDER}/(\d{{20}})\.json")
 READ_TOGETHER = 256
 """Entries in memory."""
 MISSING_AT_MOST = 1000
-"""Missing entries in a row that are named one by one: a forged number may be of any size."""
+"""Missing entries that are named one by one: a forged number may be of any size, and there may be many."""
 
 
 @dataclass
@@ -27,6 +27,7 @@ class CheckedLog:
     """``view``: what the readable entries say together. ``problems``: by file."""
 
     entries: int = 0
+    missing: int = 0
     view: LogView = field(default_factory=LogView)
     problems: dict[str, str] = field(default_factory=dict)
 
@@ -121,7 +122,9 @@ def _entry(read: bytes | OSError, path: str, seq: int) -> Entry:
 
 
 def _note_missing(checked: CheckedLog, first: int, behind: int) -> None:
-    for seq in range(first, min(behind, first + MISSING_AT_MOST)):
+    named = min(behind, first + max(MISSING_AT_MOST - checked.missing, 0))
+    for seq in range(first, named):
         checked.problems[entry_path(seq)] = "is missing, though later log entries exist"
-    if behind - first > MISSING_AT_MOST:
-        checked.problems[f"{FOLDER}/"] = f"entries up to {behind - 1} are missing"
+    checked.missing += behind - first
+    if named < behind:
+        checked.problems[f"{FOLDER}/"] = f"entries up to {behind - 1} are missing, {checked.missing} in all"

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from penstock.errors import CorruptSnapshot, LocationError
-from penstock.graph.keygroups import MAX_KEY_GROUPS
 from penstock.ids import CheckpointId
 from penstock.snapshot.catalog import Catalog, snapshot_id
 from penstock.snapshot.location import existing_location, is_spark_checkpoint, looked_at, read_identity
@@ -56,7 +55,7 @@ class OpenedLocation:
             CorruptSnapshot: it is missing or changed.
             LocationError: its owner has deleted the snapshot meanwhile, or it is of a later release.
         """
-        return self.unless_deleted([record.checkpoint], lambda: checked(self.catalog.read(record)))
+        return self.unless_deleted([record.checkpoint], lambda: self.catalog.read(record))
 
     def unless_deleted(self, checkpoints: Sequence[CheckpointId], read: Callable[[], T]) -> T:
         """What ``read`` gives of these snapshots, with the location's name on what it raises; files of one that was
@@ -97,19 +96,6 @@ def find_record(path: str, view: LogView, name: str) -> SnapshotRecord:
         which = ", ".join(snapshot_id(record.checkpoint) for record in named)
         raise LocationError(f"{path}: several snapshots have the label {name!r}; give an id: {which}")
     raise LocationError(f"{path}: there is no snapshot {name!r}; there are: {_known(view)}")
-
-
-def checked(metadata: SnapshotMetadata) -> SnapshotMetadata:
-    """The metadata itself, if its numbers are such that work and memory in proportion to them are small.
-
-    Raises:
-        CorruptSnapshot: they are forged.
-    """
-    if not 0 < metadata.max_parallelism <= MAX_KEY_GROUPS:
-        raise CorruptSnapshot(f"{metadata.id} says that there are {metadata.max_parallelism} key groups")
-    if metadata.parallelism != len(metadata.slots):
-        raise CorruptSnapshot(f"{metadata.id} has {len(metadata.slots)} slots, but parallelism {metadata.parallelism}")
-    return metadata
 
 
 def open_location_to_read(location: str, access: StoreAccess | None = None) -> OpenedLocation:

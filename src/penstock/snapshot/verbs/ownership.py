@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import TypeVar
 
 from penstock.errors import Fenced, LocationError
 from penstock.ids import CheckpointId
 from penstock.snapshot.catalog import Catalog
+from penstock.snapshot.location import refuse_moved
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import EpochCommitted, GenerationOpened, LogView, fold
 from penstock.snapshot.store import Store
@@ -24,9 +26,16 @@ from penstock.snapshot.verbs.owned import Owned
 
 ATTEMPTS = 16
 """How often a verb tries to get past a driver that appends to the log at the same moment."""
+UNREACHABLE = (
+    "no driver answers at this location, and the last one did not say that it ended. If none runs, use --force: a "
+    "driver that still runs is stopped by it"
+)
+COME_AND_GO = "drivers come and go at this location without pause; ask again"
 Ask = Callable[[Store, rq.Verb, str], rq.Answer | None]
 Token = Callable[[], str]
 """A fresh one per call: 32 random hex digits."""
+
+T = TypeVar("T")
 
 
 def new_token() -> str:
@@ -40,6 +49,7 @@ def view_of(store: Store) -> LogView:
         LocationError: none has, or the log is damaged.
     """
     view = SnapshotLog(store).refresh()
+    refuse_moved(view)
     if not view.owner:
         raise LocationError("no query has run at this location yet")
     return view
@@ -87,24 +97,59 @@ def change(
             unanswered = True
             continue  # it may have ended meanwhile
         if not (view.ended or force):
-            raise LocationError(
-                "no driver answers at this location, and the last one did not say that it ended. If none runs, use "
-                "--force: a driver that still runs is stopped by it"
-            )
+            raise LocationError(UNREACHABLE)
         try:
-            with taken_over(store, view, token) as owned:
+            with taken_over(store, view, token=token) as owned:
                 return _done_here(owned, verb)
         except Fenced:
             unanswered = unanswered and force  # whoever has appended may answer, unless it was asked already
-    raise LocationError("drivers come and go at this location without pause; ask again")
+    raise LocationError(COME_AND_GO)
+
+
+def stopped(store: Store, *, force: bool, ask: Ask = rq.ask) -> LogView:
+    """The log of a location where no query runs, for ``taken_over``.
+
+    Args:
+        force: it may be taken over if no driver answers.
+
+    Raises:
+        LocationError: one runs; or it is not known whether one does.
+    """
+    view = view_of(store)
+    if view.ended:
+        return view
+    if ask(store, rq.Collect(dry_run=True), new_token()) is not None:
+        raise LocationError(f"{store.root}: a query runs at this location; stop it first")
+    view = view_of(store)
+    if not (view.ended or force):
+        raise LocationError(UNREACHABLE)
+    return view
+
+
+def unless_fenced(work: Callable[[], T]) -> T:
+    """Do it again while drivers begin to write at the location before this is done: the next time they are asked.
+
+    Raises:
+        LocationError: what ``work`` raises, or they come and go.
+    """
+    for _ in range(ATTEMPTS):
+        with suppress(Fenced):
+            return work()
+    raise LocationError(COME_AND_GO)
 
 
 @contextmanager
-def taken_over(store: Store, seen: LogView, token: Token = new_token) -> Iterator[Owned]:
-    """Own the location for as long as this lasts.
+def taken_over(
+    store: Store,
+    seen: LogView,
+    opening: Callable[[LogView], GenerationOpened] | None = None,
+    token: Token = new_token,
+) -> Iterator[Owned]:
+    """Own the location for as long as this lasts, and, if it was not moved away then, say at the end that it is over.
 
     Args:
         seen: the log as it was when the decision was made.
+        opening: how; by default the lineage stays what it was.
 
     Raises:
         Fenced: a driver has appended since, or does while this lasts: what is done up to then stays done.
@@ -113,22 +158,28 @@ def taken_over(store: Store, seen: LogView, token: Token = new_token) -> Iterato
     view = log.refresh()
     if view.next_seq != seen.next_seq:
         raise Fenced("a driver has begun to write here meanwhile")
-    opened = _opening(view)
+    opened = (opening or _opening)(view)
     log.append(opened)
     try:
         yield Owned(store, log, Catalog(store))
     finally:
-        log.summarise()
-        log.append(
-            EpochCommitted(opened.generation, opened.committed_epoch, opened.reserved_until, opened.batches, ended=True)
-        )
+        if not log.view.moved:
+            log.summarise()
+            log.append(ending(log.view))
 
 
 def _opening(view: LogView) -> GenerationOpened:
-    """No checkpoint will be taken, so no ids are reserved."""
+    """No checkpoint will be taken, so no ids are reserved. What a rollback demands is still to be done."""
     restored = view.lineage[-1].checkpoint if view.lineage else 0
     first, committed = view.next_checkpoint, view.committed
-    return GenerationOpened(view.next_generation, restored, first, first, committed.epoch, committed.batches)
+    return GenerationOpened(
+        view.next_generation, restored, first, first, committed.epoch, committed.batches, view.retract
+    )
+
+
+def ending(view: LogView) -> EpochCommitted:
+    """The owner, who has committed nothing, is gone."""
+    return EpochCommitted(view.owner, view.committed.epoch, view.reserved_until, view.committed.batches, ended=True)
 
 
 def would_collect(store: Store, ask: Ask = rq.ask) -> rq.Answer:

@@ -29,7 +29,7 @@ from penstock.snapshot.store import Store, is_clean
 from penstock.snapshot.together import together
 from penstock.snapshot.verbs.log_check import CheckedLog, check_log
 from penstock.snapshot.verbs.measures import subtasks_of
-from penstock.snapshot.verbs.opened import checked, find_record, store_to_read
+from penstock.snapshot.verbs.opened import find_record, store_to_read
 
 READ_AT_ONCE = 4 << 20
 """Bytes of a section in memory."""
@@ -153,21 +153,15 @@ def _read_all(store: Store, records: Sequence[SnapshotRecord], found: _Found) ->
 
     def read_one(record: SnapshotRecord) -> SnapshotMetadata | str:
         try:
-            return checked(catalog.read(record))
+            return catalog.read(record)
         except (LocationError, OSError, ValueError) as error:
             return str(error)
 
     for record, read in zip(records, together(store, read_one, records), strict=True):
-        name = snapshot_id(record.checkpoint)
         if isinstance(read, str):
-            found.note(record.metadata.path, read, [name])
-            continue
-        said = (read.id, read.checkpoint, read.generation)
-        if said != (name, record.checkpoint, record.generation):
-            text = f"is of {read.id} of Generation {read.generation}; the log has {name} of {record.generation} there"
-            found.note(record.metadata.path, text, [name])
-            continue
-        metadata[record.checkpoint] = read
+            found.note(record.metadata.path, read, [snapshot_id(record.checkpoint)])
+        else:
+            metadata[record.checkpoint] = read
     return metadata
 
 

@@ -1,0 +1,177 @@
+"""``penstock snapshot copy``, ``move``, ``fork`` and ``rollback``: snapshots and queries go elsewhere, or back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from penstock.cli.snapshot_app import AsJson, Location, emit, reported, snapshot_app
+from penstock.cli.snapshot_changing import Force, _located
+from penstock.cli.snapshot_reading import SNAPSHOT_HELP, _bar
+from penstock.errors import ConfigError, LocationError
+from penstock.snapshot.catalog import snapshot_id
+from penstock.snapshot.location import IDENTITY_PATH, MOVING_PATH, open_location
+from penstock.snapshot.log import SnapshotLog
+from penstock.snapshot.store import Store
+from penstock.snapshot.stores import store_at
+from penstock.snapshot.verbs import copying, forking, moving, ownership
+from penstock.snapshot.verbs import requests as rq
+from penstock.snapshot.verbs import rolling_back as rb
+from penstock.snapshot.verbs.deleting import choose
+
+_Target = Annotated[str, typer.Argument(help="Where to.", metavar="TARGET")]
+_Snapshot = Annotated[str, typer.Argument(help=SNAPSHOT_HELP, metavar="SNAPSHOT")]
+
+
+@snapshot_app.command()
+def copy(
+    location: Location,
+    rest: Annotated[
+        list[str], typer.Argument(help="Ids or labels, none for all; then the archive.", metavar="[SNAPSHOT...] TARGET")
+    ],
+    force: Annotated[
+        bool, typer.Option("--force", help="Go on though another copy into TARGET has not ended: it is stopped.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Copy snapshots into an archive, where they stay until they are deleted; what is there is not copied again."""
+    *names, target = rest
+    with reported() as console, _located(location) as there, _made(target) as here:
+        with _bar("copying", hidden=as_json, is_bytes=False) as progress:
+            copied = copying.copy_snapshots(there, here, names, force=force, progress=progress)
+        brought, present = _ids(copied.brought), _ids(copied.present)
+        if as_json:
+            emit({"target": here.root, "copied": brought, "present": present, "gone": _ids(copied.gone)})
+        else:
+            more = f"; {len(present)} were there already" if present else ""
+            _say(console, f"{_counted(brought)} copied to {here.root}{more}")
+        copied.check(names)
+
+
+@snapshot_app.command()
+def move(
+    location: Location,
+    target: _Target,
+    snapshots: Annotated[
+        list[str] | None,
+        typer.Option("--snapshot", help="Only this one (again for more), into an archive.", metavar="SNAPSHOT"),
+    ] = None,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Move a query that does not run, with all its snapshots, to another location; or some snapshots to an archive."""
+    with reported() as console, _located(location) as there:
+        if snapshots:
+            _move_snapshots(console, there, target, snapshots, force, as_json)
+            return
+        with _target_of_move(target) as here, _bar("moving", hidden=as_json, is_bytes=False) as progress:
+            view = moving.move_query(there, here, force=force, progress=progress)
+        ids = _ids([record.checkpoint for record in view.snapshots])
+        if as_json:
+            emit({"target": here.root, "snapshots": ids})
+        else:
+            _say(console, f"the query is at {here.root} now, with {_counted(ids)}; {there.root} has only its log left")
+
+
+def _move_snapshots(
+    console: Console, there: Store, target: str, names: Sequence[str], force: bool, as_json: bool
+) -> None:
+    view = ownership.view_of(there)
+    known = [name for name in names if any(name in (snapshot_id(r.checkpoint), r.label) for r in view.snapshots)]
+    with _made(target) as here, _bar("copying", hidden=as_json, is_bytes=False) as progress:
+        archived = _ids([record.checkpoint for record in SnapshotLog(here).refresh().snapshots])
+        missing = [name for name in names if name not in known and name not in archived]  # moved by an earlier try
+        chosen = choose(view, [*known, *missing])
+        if chosen:
+            copying.copy_snapshots(there, here, _ids(chosen), force=force, progress=progress).check(names)
+    for first in range(0, len(chosen), rq.MAX_IDS):
+        ownership.change(there, rq.Delete(list(chosen[first : first + rq.MAX_IDS])), force=force)
+    if as_json:
+        emit({"target": here.root, "snapshots": _ids(chosen)})
+    else:
+        _say(console, f"{_counted(_ids(chosen))} moved to {here.root}")
+
+
+@snapshot_app.command()
+def fork(location: Location, snapshot: _Snapshot, target: _Target, as_json: AsJson = False) -> None:
+    """Make a location where a query of its own begins with a snapshot; the query at LOCATION is not disturbed."""
+    with reported() as console, _located(location) as there, _made(target) as here:
+        identity = forking.fork_snapshot(there, snapshot, here)
+        if as_json:
+            emit({"target": here.root, "query_id": identity.query_id, "origin": identity.origin})
+        else:
+            _say(console, f"{here.root} begins with {snapshot} of query {identity.origin}; start a query there")
+
+
+@snapshot_app.command()
+def rollback(
+    location: Location,
+    snapshot: _Snapshot,
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output",
+            help="What becomes of what was written since: retract (taken back at the next start), keep (comes twice).",
+        ),
+    ] = "",
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Have a query that does not run go on from an older snapshot at its next start."""
+    with reported() as console, _located(location) as store:
+        done = rb.roll_back(store, snapshot, output=_output(output), force=force)
+        name = snapshot_id(done.snapshot)
+        if as_json:
+            left = _ids(done.left)
+            emit({"snapshot": name, "left": left, "retracts": done.retracts, "changed": done.changed})
+        elif not done.changed:
+            _say(console, f"the next start goes on from {name} as it is")
+        else:
+            behind = "; what was written since is taken back before" if done.retracts else ""
+            _say(console, f"the next start goes on from {name}{behind}; left behind: {_counted(_ids(done.left))}")
+
+
+def _output(text: str) -> rb.Output | None:
+    try:
+        return rb.Output(text) if text else None
+    except ValueError:
+        raise ConfigError(f"--output {text!r}: choose retract or keep") from None
+
+
+@contextmanager
+def _made(target: str) -> Iterator[Store]:
+    """The store of a target, which is made if nothing is there."""
+    try:
+        yield open_location(target)
+    except OSError as error:
+        raise LocationError(f"{target} cannot be used: {error}") from error
+
+
+@contextmanager
+def _target_of_move(target: str) -> Iterator[Store]:
+    """As ``_made``; what an interrupted move has left is no location yet."""
+    store = store_at(target)
+    begun = store.exists(MOVING_PATH) or store.exists(IDENTITY_PATH)
+    with _made(target) if not begun else _as_it_is(store) as here:
+        yield here
+
+
+@contextmanager
+def _as_it_is(store: Store) -> Iterator[Store]:
+    yield store
+
+
+def _ids(checkpoints: Sequence[int]) -> list[str]:
+    return [snapshot_id(checkpoint) for checkpoint in checkpoints]
+
+
+def _counted(ids: Sequence[str]) -> str:
+    return f"{len(ids)} snapshot{'' if len(ids) == 1 else 's'}" + (f" ({', '.join(ids)})" if 0 < len(ids) <= 5 else "")
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, highlight=False, soft_wrap=True, markup=False)

@@ -1,0 +1,63 @@
+"""Taking back what a query has written to an output directory since a snapshot that it was rolled back to.
+
+A file's name says of which query and epochs it has rows. What is not visible yet goes first: then nothing that becomes
+visible, by whomever, is of these epochs. Whatever a driver that dies leaves, the next one takes back the same way.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from penstock.connectors.file_bundles import Bundles
+from penstock.connectors.file_rolls import Rolls
+from penstock.connectors.file_sink_plan import PRIVATE_DIRECTORY, Epochs, epochs_of
+from penstock.connectors.local_files import fsync_directory
+
+_EPOCHS_BUNDLE = "e"
+"""Names of bundles of one epoch's files begin with it, and with its ten digits."""
+
+
+def spanning_files(root: Path, query_id: str, above: int, below: int) -> list[Path]:
+    """Visible files that have, or may have, rows of epochs between the two and others."""
+    return [
+        path
+        for path, epochs in _visible(root, query_id)
+        if epochs.last > above and epochs.first < below and not _within(epochs, above, below)
+    ]
+
+
+def retract_files(root: Path, query_id: str, bundles: Bundles, rolls: Rolls, above: int, below: int) -> None:
+    """Remove every row of epochs between the two, both exclusive.
+
+    Raises:
+        OSError: some of them are there still.
+    """
+
+    def unwanted(name: str) -> bool:
+        epochs = epochs_of(name, query_id)
+        return epochs is not None and _within(epochs, above, below)
+
+    for name in bundles.names():
+        if name.startswith(_EPOCHS_BUNDLE) and above < int(name[1:11]) < below:
+            bundles.give_up(name)
+    rolls.retract(query_id, unwanted)
+    for path, _ in list(_visible(root, query_id)):
+        if unwanted(path.name):
+            path.unlink(missing_ok=True)
+            fsync_directory(path.parent)
+
+
+def _within(epochs: Epochs, above: int, below: int) -> bool:
+    return above < epochs.first and epochs.last < below
+
+
+def _visible(root: Path, query_id: str) -> Iterator[tuple[Path, Epochs]]:
+    for directory, directories, names in os.walk(root):
+        if Path(directory) == root:
+            directories[:] = [name for name in directories if name != PRIVATE_DIRECTORY]
+        for name in sorted(names):
+            epochs = epochs_of(name, query_id)
+            if epochs is not None:
+                yield Path(directory) / name, epochs

@@ -1,0 +1,114 @@
+"""What the pages of a Parquet file say of themselves, read before anything decodes them.
+
+The footer may say that a column is plain, and its pages may be dictionaries or prefixes all the same: then a few bytes
+become any number of values. Page headers are structs of Thrift's compact protocol; of these, what is needed is read
+here and the rest passed over. https://parquet.apache.org/docs/file-format/, parquet.thrift, thrift-compact-protocol.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+HEADER_BYTES = 1 << 16
+"""Of a page: statistics are in it, of which a writer keeps little."""
+MAX_DEPTH = 8
+"""Of structs in a header."""
+
+_DATA_PAGE, _DATA_PAGE_V2 = 0, 3
+_PLAIN, _RLE = 0, 3
+_TRUE, _FALSE, _I8, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
+
+
+class _Page(NamedTuple):
+    size: int
+    values: int
+    header: int
+
+
+def check_pages(file: pa.NativeFile, chunk: pq.ColumnChunkMetaData) -> None:
+    """Raise ValueError unless all pages of a column are data pages of plain values, as many as its footer says."""
+    at, end = chunk.data_page_offset, chunk.data_page_offset + chunk.total_compressed_size
+    if not 0 <= at <= end <= file.size():
+        raise ValueError("a column lies outside of the file")
+    values = 0
+    while at < end and values < chunk.num_values:
+        file.seek(at)
+        page = _page(file.read(min(HEADER_BYTES, end - at)), boolean=chunk.physical_type == "BOOLEAN")
+        values += page.values
+        at += page.header + page.size
+    if values != chunk.num_values or at > end:
+        raise ValueError(f"a column has {values} values instead of {chunk.num_values}")
+
+
+def _page(data: bytes, *, boolean: bool) -> _Page:
+    reader = _Compact(data)
+    header = reader.struct()
+    kind, whole, size = header.get(1), header.get(2), header.get(3)
+    inner = header.get(5 if kind == _DATA_PAGE else 8 if kind == _DATA_PAGE_V2 else -1)
+    if not isinstance(inner, dict):
+        raise ValueError(f"a page of the kind {kind}, which is not allowed")
+    values, encoding = inner.get(1), inner.get(2 if kind == _DATA_PAGE else 4)
+    if encoding not in ((_PLAIN, _RLE) if boolean else (_PLAIN,)):
+        raise ValueError(f"a page is encoded as {encoding}; only plain values are allowed")
+    if not isinstance(size, int) or size < 0 or whole != size:
+        raise ValueError("a page is compressed")
+    if not isinstance(values, int) or values < 0:
+        raise ValueError("a page has less than nothing")
+    return _Page(size, values, reader.at)
+
+
+class _Compact:
+    """One struct of Thrift's compact protocol, with its numbers and structs by field; all else is passed over.
+
+    Raises:
+        ValueError: it has no end, or is none.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.at = 0
+
+    def struct(self, depth: int = 0) -> dict[int, Any]:
+        if depth > MAX_DEPTH:
+            raise ValueError("a header is nested too deep")
+        found: dict[int, Any] = {}
+        field = 0
+        while kind := self._byte():
+            field = field + (kind >> 4) if kind >> 4 else self._number()
+            found[field] = self._value(kind & 15, depth)
+        return found
+
+    def _value(self, kind: int, depth: int) -> Any:
+        if kind in (_TRUE, _FALSE):
+            return kind == _TRUE
+        if kind in (_I16, _I32, _I64):
+            return self._number()
+        if kind == _STRUCT:
+            return self.struct(depth + 1)
+        if kind in (_I8, _DOUBLE, _BINARY):
+            length = {_I8: 1, _DOUBLE: 8}.get(kind) or self._varint()
+            self.at += length
+            return None
+        raise ValueError(f"a header has a field of the kind {kind}")  # lists and maps: no page header has any
+
+    def _byte(self) -> int:
+        if self.at >= len(self._data):
+            raise ValueError("a header without an end")
+        self.at += 1
+        return self._data[self.at - 1]
+
+    def _varint(self) -> int:
+        found = 0
+        for shift in range(0, 70, 7):
+            byte = self._byte()
+            found |= (byte & 127) << shift
+            if byte < 128:
+                return found
+        raise ValueError("a number without an end")
+
+    def _number(self) -> int:
+        zigzag = self._varint()
+        return (zigzag >> 1) ^ -(zigzag & 1)

@@ -1,0 +1,109 @@
+"""``fork``: a location where a query of its own begins with a snapshot, made ready before any query is started.
+
+It is what ``startFrom`` makes at the start of a query (``snapshot/fork.py``), with the snapshot's own plan: whether it
+fits a query's is checked when one starts there.
+"""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from contextlib import suppress
+
+import msgspec
+
+from penstock.errors import Fenced, LocationError
+from penstock.snapshot.catalog import Catalog, snapshot_id
+from penstock.snapshot.envelope import seal_envelope
+from penstock.snapshot.fork import Origin, begun_with, check_forkable
+from penstock.snapshot.location import IDENTITY_PATH, read_identity, refuse_moved, release_identity
+from penstock.snapshot.log import SnapshotLog
+from penstock.snapshot.log_entries import SnapshotRecord
+from penstock.snapshot.model import FORMAT_VERSION, QueryIdentity, SnapshotMetadata
+from penstock.snapshot.store import Store
+from penstock.snapshot.verbs.opened import find_record
+
+
+def fork_snapshot(there: Store, name: str, here: Store) -> QueryIdentity:
+    """Make a location for a fork, or complete it. Where it is complete already, nothing happens.
+
+    Args:
+        there: the origin, which is only read: a query's location or an archive.
+        name: of the snapshot, by id or label.
+        here: nothing is there, or what an interrupted fork has left.
+
+    Returns:
+        What is there now; a query that is started there has this id.
+
+    Raises:
+        LocationError: there is no such snapshot, or no query can begin with it; ``here`` is another query's.
+        CorruptSnapshot: the snapshot is not whole.
+    """
+    query_id = read_identity(there).query_id
+    if _begun(here):
+        return _complete(here, query_id, name)
+    view = SnapshotLog(there).refresh()
+    refuse_moved(view)
+    record = find_record(there.root, view, name)
+    metadata = Catalog(there).read(record)
+    check_forkable(there.root, metadata)
+    proposed = _identity(query_id, metadata, read_identity(there))
+    identity = _claimed(here, proposed)
+    try:
+        _begin(there, here, query_id, record)
+    except Exception:
+        if identity is proposed:
+            release_identity(here)
+        raise
+    return _complete(here, query_id, name)
+
+
+def _begun(here: Store) -> bool:
+    return here.exists(IDENTITY_PATH) and SnapshotLog(here).refresh().next_seq > 1
+
+
+def _identity(query_id: str, metadata: SnapshotMetadata, there: QueryIdentity) -> QueryIdentity:
+    plan = metadata.plan or there
+    return QueryIdentity(
+        operators=plan.operators,
+        edges=plan.edges,
+        format_version=FORMAT_VERSION,
+        query_id=str(uuid.uuid4()),
+        max_parallelism=metadata.max_parallelism,
+        parallelism=metadata.parallelism,
+        origin=query_id,
+    )
+
+
+def _claimed(here: Store, proposed: QueryIdentity) -> QueryIdentity:
+    """What an interrupted fork has left is gone on with if it was the same one."""
+    if here.create_if_absent(IDENTITY_PATH, seal_envelope(msgspec.to_builtins(proposed))):
+        return proposed
+    stored = read_identity(here)
+    if stored.archive or msgspec.structs.replace(proposed, query_id=stored.query_id) != stored:
+        raise LocationError(_another(here))
+    return stored
+
+
+def _begin(there: Store, here: Store, query_id: str, record: SnapshotRecord) -> None:
+    origin = Origin(there.root, snapshot_id(record.checkpoint), what="")
+    entry = begun_with(origin, there, here, query_id, lambda metadata: None)
+    log = SnapshotLog(here, lambda: secrets.token_hex(16))
+    if log.refresh().next_seq == 1:
+        with suppress(Fenced):  # another one was quicker; what it has made is looked at
+            log.append(entry)
+
+
+def _complete(here: Store, query_id: str, name: str) -> QueryIdentity:
+    """What begins here, if that is what was asked for."""
+    begun = SnapshotLog(here).forked()
+    if begun is None or begun.origin != query_id:
+        raise LocationError(_another(here))
+    snapshot = begun.snapshot
+    if name not in (snapshot_id(snapshot.checkpoint), str(snapshot.checkpoint), snapshot.label):
+        raise LocationError(f"{here.root} begins with {snapshot_id(snapshot.checkpoint)} already; give an empty folder")
+    return read_identity(here)
+
+
+def _another(here: Store) -> str:
+    return f"{here.root} holds something else, or what another fork that was interrupted has left; give an empty folder"

@@ -1,0 +1,120 @@
+"""``rollback``: the query goes on from an older snapshot at its next start.
+
+One entry of the log does it: a Generation that restores this snapshot, runs nothing, and ends. Newer snapshots are in
+no lineage then. What the query has written since is either kept, and comes a second time; or the entry says that it
+has to be taken back, and the next start does that before anything runs (``retraction``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+
+from penstock.errors import CorruptSnapshot, LocationError
+from penstock.ids import CheckpointId
+from penstock.snapshot.catalog import Catalog, snapshot_id
+from penstock.snapshot.location import read_identity, refuse_archive
+from penstock.snapshot.log_entries import GenerationOpened, LogView, Retraction, SnapshotRecord
+from penstock.snapshot.model import PlanManifest
+from penstock.snapshot.plan import targets_of
+from penstock.snapshot.store import Store
+from penstock.snapshot.verbs import requests as rq
+from penstock.snapshot.verbs.opened import find_record
+from penstock.snapshot.verbs.ownership import Ask, stopped, taken_over, unless_fenced
+
+
+class Output(Enum):
+    """What becomes of the output behind the snapshot: it is taken back at the next start; or it stays, and its rows
+    come a second time."""
+
+    RETRACT = "retract"
+    KEEP = "keep"
+
+
+@dataclass(frozen=True)
+class RolledBack:
+    """``left``: snapshots that are in no lineage any more. ``retracts``: output has to be taken back at the next start.
+    ``changed``: False if everything was so already."""
+
+    snapshot: CheckpointId
+    left: tuple[CheckpointId, ...]
+    retracts: bool
+    changed: bool
+
+
+def roll_back(
+    store: Store, name: str, *, output: Output | None = None, force: bool = False, ask: Ask = rq.ask
+) -> RolledBack:
+    """Have the query go on from an older snapshot.
+
+    Args:
+        name: of the snapshot, by id or label.
+        output: needed where something may have been written behind the snapshot.
+        force: if no driver answers, fence it.
+
+    Raises:
+        LocationError: a query runs; there is no such snapshot, or the query does not descend from it; ``output`` is
+            not said.
+        CorruptSnapshot: the snapshot is not whole.
+    """
+    return unless_fenced(lambda: _rolled_back(store, name, output, force, ask))
+
+
+def _rolled_back(store: Store, name: str, output: Output | None, force: bool, ask: Ask) -> RolledBack:
+    identity = read_identity(store)
+    refuse_archive(identity)
+    view = stopped(store, force=force, ask=ask)
+    record = find_record(store.root, view, name)
+    _check_lineage(record)
+    left = tuple(r.checkpoint for r in view.lineage if r.checkpoint > record.checkpoint)
+    behind = bool(left) or view.committed_epoch > record.checkpoint
+    if behind and output is None:
+        raise LocationError(
+            f"{store.root}: what the query has written since {snapshot_id(record.checkpoint)} will be produced again. "
+            "Say --output retract to have it taken back at the next start, before anything runs (file sinks can), or "
+            "--output keep to have those rows twice"
+        )
+    retraction = _retraction(store, view, record, identity) if behind and output is Output.RETRACT else None
+    result = RolledBack(record.checkpoint, left, retraction is not None, bool(left) or retraction != view.retract)
+    if result.changed:
+        Catalog(store).check(Catalog(store).read(record), checksums=True)
+        with taken_over(store, view, lambda now: _opening(now, record, retraction)):
+            """That is all."""
+    return result
+
+
+def _check_lineage(record: SnapshotRecord) -> None:
+    if not record.in_lineage:
+        raise LocationError(
+            f"{snapshot_id(record.checkpoint)} is not in the lineage: the query went on from an older snapshot "
+            "already, and cannot come back to this one. Begin another query with it: `penstock snapshot fork`"
+        )
+
+
+def _retraction(store: Store, view: LogView, record: SnapshotRecord, identity: PlanManifest) -> Retraction:
+    """Of everything that any Generation up to now can have written behind the snapshot."""
+    plans = _plans(store, [r for r in view.lineage if r.checkpoint >= record.checkpoint], identity)
+    sinks: dict[str, set[str]] = {}
+    for found in [*map(targets_of, plans), {} if view.retract is None else view.retract.sinks]:
+        for operator_id, targets in found.items():
+            sinks.setdefault(operator_id, set()).update(targets)
+    known = {operator_id: sorted(targets) for operator_id, targets in sorted(sinks.items())}
+    return Retraction(record.checkpoint, view.next_checkpoint, known)
+
+
+def _plans(store: Store, records: Iterable[SnapshotRecord], identity: PlanManifest) -> list[PlanManifest]:
+    """Those of a newest snapshot that cannot be read are not known: that may be why one rolls back."""
+    plans = []
+    for record in records:
+        with suppress(CorruptSnapshot):
+            plans.append(Catalog(store).read(record).plan or identity)
+    return plans
+
+
+def _opening(view: LogView, record: SnapshotRecord, retraction: Retraction | None) -> GenerationOpened:
+    first, committed = view.next_checkpoint, view.committed
+    return GenerationOpened(
+        view.next_generation, record.checkpoint, first, first, committed.epoch, committed.batches, retraction
+    )

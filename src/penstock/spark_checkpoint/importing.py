@@ -1,0 +1,334 @@
+"""``penstock.importSparkCheckpoint``: a query that ran on Spark's engine goes on in Penstock.
+
+Everything is read and compared first. Then a new checkpoint location is made, whole or not at all, whose log begins
+with ``Forked``: the query there is a fork of Spark's, and what Spark has committed is not its to commit.
+"""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+from pyspark.sql import DataFrame
+
+from penstock.config import parse_options
+from penstock.connectors.base import Discovery
+from penstock.errors import CheckpointFailed, LocationError, NotSupported
+from penstock.graph.model import JobGraph, OperatorSpec, Vertex
+from penstock.operators.base import Plain
+from penstock.operators.closed_groups import CLOSED, ClosedGroups
+from penstock.operators.final_aggregate import FinalAggregateSpec
+from penstock.operators.watermark import WatermarkOperator, WatermarkSpec
+from penstock.query.sessions import see_to_workers_python
+from penstock.query.start import session_options
+from penstock.snapshot.blobs import BlobStore
+from penstock.snapshot.catalog import FOLDER as SNAPSHOTS_FOLDER
+from penstock.snapshot.catalog import Catalog, snapshot_id
+from penstock.snapshot.envelope import seal_envelope
+from penstock.snapshot.location import IDENTITY_PATH, KEPT_FOLDER, identity_of
+from penstock.snapshot.log import FOLDER as LOG_FOLDER
+from penstock.snapshot.log import SnapshotLog
+from penstock.snapshot.log_entries import Forked, SnapshotRecord
+from penstock.snapshot.model import (
+    FORMAT_VERSION,
+    SlotManifest,
+    SnapshotMetadata,
+    SourceManifest,
+    StateEntry,
+    SubtaskManifest,
+)
+from penstock.snapshot.plan import plan_of
+from penstock.snapshot.portable.files import new_directory
+from penstock.snapshot.sections import FOLDER as DATA_FOLDER
+from penstock.snapshot.store import LocalStore, Store
+from penstock.snapshot.stores import store_at
+from penstock.spark.launcher import SparkLauncher
+from penstock.spark_checkpoint.buffers import check_columns
+from penstock.spark_checkpoint.findings import Finding, refuse
+from penstock.spark_checkpoint.logs import SparkCheckpoint, read_checkpoint
+from penstock.spark_checkpoint.plans import graph_of, source_of, with_state
+from penstock.spark_checkpoint.positions import position_of
+from penstock.spark_checkpoint.state import StateOperator, StateReader, written_state
+
+_AGGREGATION = "stateStoreSave"
+"""Spark's name for a streaming aggregation in ``state/0/_metadata``."""
+_STATE_FORMAT = "spark.sql.streaming.aggregation.stateFormatVersion"
+_MICROS_PER_MILLI = 1_000
+_FIRST = 1
+"""Generation and checkpoint of what is made."""
+
+
+@dataclass(frozen=True)
+class ImportedCheckpoint:
+    """What was taken over.
+
+    Attributes:
+        location: the new checkpoint location.
+        snapshot: the id of the one snapshot there.
+        query_id: of Spark's query.
+        batch: its newest committed batch: nothing up to it is read again.
+        planned: a newer batch that Spark had planned and not committed: its rows are read again. None: there is none.
+            What that batch may have written before Spark was killed is not known here; see docs/moving-from-spark.md.
+        watermark_ms: what event time had come to; None: there is no watermark yet.
+        state_rows: groups that were taken over.
+    """
+
+    location: str
+    snapshot: str
+    query_id: str
+    batch: int
+    planned: int | None
+    watermark_ms: int | None
+    state_rows: int
+
+
+def importSparkCheckpoint(  # noqa: N802 - named as PySpark names things
+    df: DataFrame,
+    checkpoint: str,
+    target: str,
+    *,
+    outputMode: str = "append",  # noqa: N803
+    parallelism: int | None = None,
+) -> ImportedCheckpoint:
+    """Make a checkpoint location from a checkpoint of Structured Streaming; ``df`` started there goes on from it.
+
+    Spark's query must have ended. The checkpoint is only read, and may go afterwards. State is read by Spark jobs.
+
+    Args:
+        df: the streaming DataFrame, built as it was for Spark.
+        checkpoint: the ``checkpointLocation`` that it had on Spark's engine, on a file system that driver and executors
+            share.
+        target: a new ``checkpointLocation``: absent or empty. It is there as a whole or not at all.
+        outputMode: as it was on Spark: in append mode what was not emitted yet will be, in the others it was.
+        parallelism: of the snapshot; the query may be started with another one. By default what a start would choose.
+            ``maxParallelism`` is what the session's ``spark.penstock.maxParallelism`` says, and cannot be changed.
+
+    Raises:
+        NotSupported: something cannot be mapped; all of it is named in one table, and nothing was written.
+        LocationError: the checkpoint is missing, damaged or none of Spark's, or there is something at the target.
+        ConfigError: see ``writeStream(df).start``.
+    """
+    read = read_checkpoint(checkpoint)
+    store = store_at(target)
+    _refuse_inside(read, store)
+    spark = df.sparkSession
+    given = {} if parallelism is None else {"parallelism": str(parallelism)}
+    options = parse_options({**session_options(spark), **given})
+    see_to_workers_python(spark)
+    launcher = SparkLauncher(spark)
+    width = options.parallelism or launcher.default_parallelism(options.max_parallelism)
+    reader = StateReader(spark, read)
+    found = _compared(df, outputMode, width, options.max_parallelism, read, reader)
+    launcher.prepare(found.graph, replace(options, parallelism=width))
+    with ExitStack() as stack:
+        try:
+            new = stack.enter_context(_new_location(store))
+            rows = found.written(new, reader, stack.enter_context(_staging(new)))
+        except (CheckpointFailed, OSError) as error:
+            raise LocationError(f"the location {target} cannot be written: {error}") from error
+    return ImportedCheckpoint(
+        location=store.root,
+        snapshot=snapshot_id(_FIRST),
+        query_id=read.query_id,
+        batch=read.batch,
+        planned=read.planned,
+        watermark_ms=read.watermark_ms or None,
+        state_rows=rows,
+    )
+
+
+# -- comparing --------------------------------------------------------------------------------------------------------
+
+
+def _compared(
+    df: DataFrame, output_mode: str, parallelism: int, max_parallelism: int, read: SparkCheckpoint, reader: StateReader
+) -> _Import:
+    """Everything that there is to be taken over. Raises NotSupported with the table of what cannot be."""
+    operators = reader.operators()
+    findings = [_refused(operator) for operator in operators if operator.name != _AGGREGATION]
+    try:
+        graph = graph_of(df, output_mode, parallelism, max_parallelism)
+    except NotSupported as error:
+        refuse(_begin(read), [Finding("the DataFrame", str(error), "leave that part on Spark"), *findings])
+        raise AssertionError("a table with a line is refused") from error
+    source = source_of(graph).source
+    try:
+        position = position_of(source, read, parallelism)
+    finally:
+        source.close()
+    if isinstance(position, Finding):
+        findings.append(position)
+        position = Discovery((), None)
+    aggregations = [operator for operator in operators if operator.name == _AGGREGATION]
+    findings += _check_state(graph, read, reader, aggregations)
+    refuse(_begin(read), findings)
+    return _Import(graph, read, position, aggregations[0] if aggregations else None)
+
+
+def _begin(read: SparkCheckpoint) -> str:
+    return f"{read.path} cannot be taken over as it is"
+
+
+def _refused(operator: StateOperator) -> Finding:
+    what = f"state/{operator.number} ({operator.name})"
+    return Finding(what, "Penstock takes over the state of one aggregation, and no other", "leave this query on Spark")
+
+
+def _check_state(
+    graph: JobGraph, read: SparkCheckpoint, reader: StateReader, aggregations: list[StateOperator]
+) -> list[Finding]:
+    """The plan's one aggregation against Spark's."""
+    wanted = with_state(graph)
+    same = "build the DataFrame exactly as Spark's query had it"
+    if len(aggregations) > 1 or len(wanted) > 1:
+        return [Finding("state", f"Spark has {len(aggregations)} aggregations, the DataFrame {len(wanted)}", same)]
+    if not wanted:
+        return [Finding(f"state/{one.number} ({one.name})", "the DataFrame has none", same) for one in aggregations]
+    [(_, spec)] = wanted
+    if not aggregations:
+        return [Finding(f"state of {spec.name}", "Spark's query kept none", same)]
+    if not isinstance(spec, FinalAggregateSpec):
+        return [Finding(f"state of {spec.name}", "it has no counterpart in Spark", "start the query anew")]
+    version = read.conf.get(_STATE_FORMAT, "2")
+    if version != "2":
+        return [Finding(f"state of {spec.name}", f"Spark stored it in format {version}, not 2", "start the query anew")]
+    reader.check_partitions(aggregations[0], spec.key_count)
+    schema = reader.rows(aggregations[0]).schema
+    return check_columns(spec, *(schema[name].dataType.jsonValue() for name in ("key", "value")))
+
+
+def _refuse_inside(read: SparkCheckpoint, store: Store) -> None:
+    """Spark's directory stays as it is."""
+    if Path(store.root).absolute().is_relative_to(read.path):
+        raise LocationError(f"the location {store.root} lies in Spark's checkpoint; choose another one")
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _new_location(store: Store) -> Iterator[Store]:
+    """A local folder gets its name at the end. Elsewhere the log, which makes a snapshot of it, is written last, and
+    what was written goes if the block fails."""
+    if isinstance(store, LocalStore):
+        with new_directory(Path(store.root), "the location") as folder:
+            yield LocalStore(folder)
+        return
+    folders = (LOG_FOLDER, SNAPSHOTS_FOLDER, DATA_FOLDER, KEPT_FOLDER)
+    if store.exists(IDENTITY_PATH) or any(store.list(folder) for folder in folders):
+        raise LocationError(f"the location {store.root} is not empty; name one that is not there yet")
+    try:
+        yield store
+    except BaseException:
+        for path in [IDENTITY_PATH, *(path for folder in folders for path in store.list(folder))]:
+            with suppress(OSError):
+                store.delete(path)
+        raise
+
+
+@contextmanager
+def _staging(store: Store) -> Iterator[Path]:
+    """Where Spark's tasks write to: beside the location, which executors share; gone at the end."""
+    parent = Path(store.root).parent if isinstance(store, LocalStore) else None
+    with tempfile.TemporaryDirectory(prefix=".penstock-import-", suffix=".tmp", dir=parent) as folder:
+        yield Path(folder)
+
+
+@dataclass(frozen=True)
+class _Import:
+    """What was found to fit."""
+
+    graph: JobGraph
+    read: SparkCheckpoint
+    position: Discovery
+    aggregation: StateOperator | None
+
+    def written(self, store: Store, reader: StateReader, staging: Path) -> int:
+        """Make the location; the log comes last. Returns how many rows of state there are."""
+        states: dict[tuple[int, int], list[StateEntry]] = {}
+        for vertex, spec in with_state(self.graph):
+            assert isinstance(spec, FinalAggregateSpec)
+            assert self.aggregation is not None
+            staged = reader.stage(reader.rows(self.aggregation), spec, self.graph, staging)
+            states = written_state(store, staged, spec, vertex, self.graph)
+        metadata = BlobStore(store).written(self._metadata(states))
+        ref = Catalog(store).write(metadata)
+        identity = identity_of(self.graph, str(uuid.uuid4()), self.read.query_id)
+        store.create_if_absent(IDENTITY_PATH, seal_envelope(msgspec.to_builtins(identity)))
+        record = SnapshotRecord(_FIRST, _FIRST, False, ref, metadata.label, note=metadata.note)
+        SnapshotLog(store, lambda: secrets.token_hex(16)).append(Forked(self.read.query_id, record, _FIRST + 1))
+        return sum(entry.rows for entries in states.values() for entry in entries)
+
+    def _metadata(self, states: Mapping[tuple[int, int], list[StateEntry]]) -> SnapshotMetadata:
+        graph = self.graph
+        slots = [
+            SlotManifest(index, [self._subtask(vertex, index, states) for vertex in graph.vertices])
+            for index in range(graph.parallelism)
+        ]
+        spec = source_of(graph)
+        vertex = next(vertex.id for vertex in graph.vertices if vertex.source is spec)
+        source = SourceManifest(spec.operator_id, vertex, self.position.state, list(self.position.splits))
+        return SnapshotMetadata(
+            format_version=FORMAT_VERSION,
+            id=snapshot_id(_FIRST),
+            query_id=self.read.query_id,
+            generation=_FIRST,
+            checkpoint=_FIRST,
+            alignment="aligned",
+            requested=False,
+            label="",
+            created_ms=time.time_ns() // 1_000_000,
+            parallelism=graph.parallelism,
+            max_parallelism=graph.max_parallelism,
+            slots=slots,
+            sources=[source],
+            plan=plan_of(graph),
+            note=f"batch {self.read.batch} of a query on Spark's own engine",
+        )
+
+    def _subtask(
+        self, vertex: Vertex, index: int, states: Mapping[tuple[int, int], list[StateEntry]]
+    ) -> SubtaskManifest:
+        closed_us = self.read.closed_ms * _MICROS_PER_MILLI
+        scalars = {spec.operator_id: self._scalars(spec, index) for spec in vertex.operators}
+        channels = [
+            f"{edge.id}:{producer}"
+            for edge in self.graph.inputs(vertex.id)
+            for producer in edge.producers(index, self.graph.parallelism)
+        ]
+        return SubtaskManifest(
+            vertex.id,
+            index,
+            states=states.get((vertex.id, index), []),
+            scalars={operator_id: content for operator_id, content in scalars.items() if content},
+            channel_watermarks=dict.fromkeys(channels, closed_us) if closed_us else {},
+        )
+
+    def _scalars(self, spec: OperatorSpec, index: int) -> dict[str, Plain]:
+        """What an operator stores besides its tables where event time stands as in Spark's query. Spark begins with 0,
+        where nobody has seen an event time: then that is nothing.
+
+        Spark's next batch would still take rows of all groups that are not closed, and then close those up to its own
+        watermark. So does ours: event time stands where they are closed, and is known to reach further as soon as there
+        is nothing to read.
+        """
+        closed_us, reached_us = (ms * _MICROS_PER_MILLI for ms in (self.read.closed_ms, self.read.watermark_ms))
+        if isinstance(spec, WatermarkSpec) and reached_us:
+            operator = WatermarkOperator(spec)
+            if closed_us:
+                operator.advance_generated(closed_us)
+            operator.hold_watermark(True)
+            operator.advance_generated(reached_us)
+            operator.hold_watermark(False)
+            return dict(operator.snapshot().scalars)
+        if isinstance(spec, FinalAggregateSpec) and spec.event_time is not None and closed_us:
+            closed = ClosedGroups(index, self.graph.parallelism, self.graph.max_parallelism)
+            return {CLOSED: closed.ranges(closed_us)}
+        return {}

@@ -1,0 +1,164 @@
+"""Positions of Spark's sources as discovery states and splits of ours, and the other way round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from penstock.connectors.base import Discovery, Source, Split
+from penstock.connectors.file_listing import FoundFile
+from penstock.connectors.file_source import FileSource
+from penstock.connectors.kafka_cluster import Partition
+from penstock.connectors.kafka_source import KafkaSource
+from penstock.connectors.python_source import PythonSource
+from penstock.connectors.spark_files import SparkFilesSource
+from penstock.errors import NotYet
+from penstock.operators.base import Plain
+from penstock.snapshot.model import SnapshotMetadata
+from penstock.spark_checkpoint.findings import Finding
+from penstock.spark_checkpoint.logs import SOURCES, SparkCheckpoint, read_file_log
+
+LOG_OFFSET = "logOffset"
+_MAPPED = "files, Kafka and Python data sources can be taken over; start the query anew, or read these instead"
+_SAME = "build the DataFrame exactly as Spark's query had it"
+_READ_ON = (
+    "start the query once more with trigger(availableNow=True), let it end, and export the snapshot that this leaves"
+)
+
+
+# -- from Spark -------------------------------------------------------------------------------------------------------
+
+
+def position_of(source: Source, checkpoint: SparkCheckpoint, parallelism: int) -> Discovery | Finding:
+    """What the driver's side of the plan's source begins with.
+
+    Args:
+        source: the only one of the plan.
+
+    Returns:
+        State and splits; the state is None where nothing was read yet. Or why it cannot be taken over.
+    """
+    what = f"source {source.describe()}"
+    if len(checkpoint.positions) != 1:
+        return Finding(what, f"Spark's query has {len(checkpoint.positions)} sources, the DataFrame one", _SAME)
+    position = checkpoint.positions[0]
+    if position is None:
+        return Discovery((), None)
+    keeps_files = (checkpoint.path / SOURCES / "0").is_dir() and set(position) == {LOG_OFFSET}
+    try:
+        if isinstance(source, FileSource | SparkFilesSource) and keeps_files:
+            return _files(source, checkpoint, position)
+        if isinstance(source, KafkaSource) and (offsets := _kafka_offsets(position)):
+            return source.going_on_at(offsets, parallelism)
+        if isinstance(source, PythonSource) and not keeps_files:
+            return source.going_on_at(position)
+    except NotYet as error:
+        return Finding(what, str(error), _MAPPED)
+    if isinstance(source, FileSource | SparkFilesSource | KafkaSource | PythonSource):
+        return Finding(what, f"Spark's position {position!r:.100} is that of another kind of source", _SAME)
+    return Finding(what, f"Spark's position {position!r:.100} has no counterpart", _MAPPED)
+
+
+def _files(
+    source: FileSource | SparkFilesSource, checkpoint: SparkCheckpoint, position: Mapping[str, Any]
+) -> Discovery | Finding:
+    offset = position[LOG_OFFSET]
+    if type(offset) is not int:
+        return Finding(f"source {source.describe()}", f"Spark's position is {position!r:.100}", _SAME)
+    files = read_file_log(checkpoint, 0, offset)
+    strange = source.files.not_listed(files)
+    if strange:
+        why = f"Spark has read {strange[0]}, which is there and which the DataFrame does not read"
+        return Finding(f"source {source.describe()}", why, f"{_SAME}, with the same path and options")
+    state = source.files.having_read(files)
+    return Discovery((), state if isinstance(source, FileSource) else {"files": state, "range": 0})
+
+
+def _kafka_offsets(position: Mapping[str, Any]) -> dict[Partition, int]:
+    """Empty if it is none of Kafka's."""
+    found: dict[Partition, int] = {}
+    for topic, partitions in position.items():
+        if not isinstance(partitions, dict):
+            return {}
+        for number, offset in partitions.items():
+            if not (isinstance(number, str) and number.isdigit() and type(offset) is int and offset >= 0):
+                return {}
+            found[topic, int(number)] = offset
+    return found
+
+
+# -- to Spark ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SparkPosition:
+    """``offset``: the parsed JSON of a line in ``offsets/0``. ``files``: what ``sources/0/0`` lists; None where the
+    source keeps no such log."""
+
+    offset: dict[str, Any]
+    files: tuple[FoundFile, ...] | None = None
+
+
+def spark_position(source: Source, operator_id: str, metadata: SnapshotMetadata) -> SparkPosition | Finding:
+    """How far a snapshot's source was read, as Spark writes it, or why Spark cannot go on from there.
+
+    Args:
+        metadata: the snapshot, with its sources' states as these gave them.
+    """
+    manifest = next(one for one in metadata.sources if one.operator_id == operator_id)
+    splits = [split for slot in metadata.slots for subtask in slot.subtasks for split in subtask.splits]
+    splits += manifest.pending
+    what = f"source {source.describe()}"
+    state = cast("Any", manifest.state)
+    if state is None:
+        return Finding(what, "nothing was read yet", "start Spark's query anew")
+    if isinstance(source, FileSource):
+        return _files_read(source, what, state, splits)
+    if isinstance(source, SparkFilesSource):
+        if splits:
+            return Finding(what, f"{len(splits)} files that Spark has staged are not read to their end", _READ_ON)
+        return SparkPosition({LOG_OFFSET: 0}, tuple(source.files.handed_out(state["files"])))
+    if manifest.drained:
+        return Finding(what, "it was drained, and its positions were not kept", _READ_ON)
+    if isinstance(source, KafkaSource):
+        return _kafka_position(what, state, splits)
+    if isinstance(source, PythonSource):
+        return _python_position(what, state, splits)
+    return Finding(what, "its positions have no counterpart in Spark", "start Spark's query anew")
+
+
+def _files_read(source: FileSource, what: str, state: Plain, splits: Sequence[Split]) -> SparkPosition | Finding:
+    """Spark reads a file whole or not at all."""
+    begun = [str(split.spec["path"]) for split in splits if split.position]
+    if begun:
+        return Finding(what, f"{len(begun)} files are read in part, {begun[0]} among them", _READ_ON)
+    waiting = {str(split.spec["path"]) for split in splits}
+    files = [file for file in source.files.handed_out(state) if file.path not in waiting]
+    if not files:
+        return Finding(what, "none of the files that are there was read", "start Spark's query anew")
+    return SparkPosition({LOG_OFFSET: 0}, tuple(files))
+
+
+def _kafka_position(what: str, state: Mapping[str, Any], splits: Sequence[Split]) -> SparkPosition | Finding:
+    found: dict[str, Any] = {}
+    for split in splits:
+        offset = split.position.get("offset", split.spec["start"])
+        found.setdefault(str(split.spec["topic"]), {})[str(split.spec["partition"])] = offset
+    lost = [
+        f"{topic}-{p}" for topic, known in state["partitions"].items() for p in known if p not in found.get(topic, {})
+    ]
+    return Finding(what, f"there is no position of {lost[0]}", _READ_ON) if lost else SparkPosition(found)
+
+
+def _python_position(what: str, state: Mapping[str, Any], splits: Sequence[Split]) -> SparkPosition | Finding:
+    simple = [split for split in splits if split.spec["kind"] == "simple"]
+    if simple:
+        [split] = simple
+        if split.position.get("rows"):
+            return Finding(what, f"the rows behind {split.position['start']} are read in part", _READ_ON)
+        return SparkPosition(cast("dict[str, Any]", split.position.get("start", split.spec["start"])))
+    if splits:
+        begin, end = splits[0].spec["start"], splits[0].spec["end"]
+        return Finding(what, f"the rows between {begin} and {end} are not read to their end", _READ_ON)
+    return SparkPosition(state["offset"])

@@ -1,0 +1,245 @@
+"""The state of a streaming aggregation, read by Spark's own ``statestore`` source and written as sections of ours.
+
+Spark does the work: a job reads the stores (of whichever provider), makes our columns of the buffers, brings the rows
+of each subtask together, sorts them by key group and writes them as Arrow files beside the new location. The driver
+copies these, a batch in memory at a time.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.types import StructField, StructType
+
+from penstock.errors import CorruptSnapshot, LocationError
+from penstock.frontend.types import to_arrow_schema
+from penstock.graph.keygroups import owned_range
+from penstock.graph.model import JobGraph
+from penstock.ids import SubtaskId
+from penstock.operators.final_aggregate import TABLE, FinalAggregateSpec
+from penstock.snapshot.model import StateEntry
+from penstock.snapshot.sections import SectionWriter, state_path
+from penstock.snapshot.state_index import BASE
+from penstock.snapshot.state_sections import cut
+from penstock.snapshot.store import Store
+from penstock.spark.job import reason
+from penstock.spark_checkpoint.buffers import buffer_texts, own_buffers, shapes_of
+from penstock.spark_checkpoint.logs import STATE, SparkCheckpoint, names_in
+from penstock.state.capture import KEY_GROUP_COLUMN, stored_schema
+from penstock.state.hashing import groups_of
+
+_STORES_WITH_IDS = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+_WRITTEN = "partition int, name string, rows long"
+
+
+@dataclass(frozen=True)
+class StateOperator:
+    """What ``state/<number>`` belongs to, by Spark's name for it; in how many partitions it was to be."""
+
+    number: int
+    name: str
+    partitions: int
+
+
+class StateReader:
+    """Reads the state of a checkpoint; in a session of its own, whose settings are the checkpoint's.
+
+    Args:
+        spark: any session of the application.
+    """
+
+    def __init__(self, spark: SparkSession, checkpoint: SparkCheckpoint) -> None:
+        self._spark = spark.newSession()
+        self._spark.conf.set("spark.sql.session.timeZone", "UTC")
+        self._spark.conf.set("spark.sql.ansi.enabled", "true")  # what does not fit is an error
+        self._spark.conf.set(_STORES_WITH_IDS, "2" if checkpoint.state_ids else "1")
+        self._checkpoint = checkpoint
+
+    def operators(self) -> list[StateOperator]:
+        """Those with state, by number; none where the query keeps none.
+
+        Raises:
+            LocationError: Spark cannot read what is there.
+        """
+        if not self._checkpoint.has_state:
+            return []
+        self._check_metadata()
+        with self._reading():
+            found = self._spark.read.format("state-metadata").load(str(self._checkpoint.path))
+            rows = found.select("operatorId", "operatorName", "numPartitions").collect()
+        return [StateOperator(*row) for row in sorted({(int(row[0]), str(row[1]), int(row[2])) for row in rows})]
+
+    def _check_metadata(self) -> None:
+        """Spark would pass over an operator without."""
+        folder = self._checkpoint.path / STATE
+        for name in sorted(names_in(folder)):
+            if name.isdigit() and not (folder / name / "_metadata").is_dir():
+                raise LocationError(
+                    f"{folder / name} has no _metadata: an older release of Spark has written it; let the query run "
+                    "one more batch on Spark 4, and import it then"
+                )
+
+    def check_partitions(self, operator: StateOperator, keys: int) -> None:
+        """Spark reads those partitions that are there, however many there were; without keys there is one.
+
+        Raises:
+            LocationError: one is missing, or there are too many.
+        """
+        folder = self._checkpoint.path / STATE / str(operator.number)
+        there = sorted(int(name) for name in names_in(folder) if name.isdigit())
+        expected = operator.partitions if keys else 1
+        if there != list(range(expected)[: len(there) + 1]):
+            raise LocationError(
+                f"{folder} says that it has {expected} partitions and has {len(there)}; the checkpoint is damaged: "
+                "restore it from a copy"
+            )
+
+    def rows(self, operator: StateOperator) -> DataFrame:
+        """The state behind the committed batch: ``key`` and ``value``. Nothing but its schema is read yet."""
+        with self._reading():
+            reader = self._spark.read.format("statestore").option("batchId", self._checkpoint.batch)
+            return reader.option("operatorId", operator.number).load(str(self._checkpoint.path))
+
+    def stage(self, rows: DataFrame, spec: FinalAggregateSpec, graph: JobGraph, folder: Path) -> dict[int, Path]:
+        """Write our rows as Arrow files, by subtask. ``folder``: executors and driver share it.
+
+        Raises:
+            LocationError: Spark cannot read the state.
+        """
+        schema = stored_schema(spec.table_schema)
+        with self._reading():
+            own = _own_rows(rows, spec, graph.max_parallelism)
+            owner = F.expr(f"int(int(c0) * {graph.parallelism} div {graph.max_parallelism})")  # as graph/keygroups.py
+            sorted_rows = own.repartitionById(graph.parallelism, owner).sortWithinPartitions("c0")
+            written = sorted_rows.mapInArrow(_Writing(str(folder), schema), _WRITTEN).collect()
+        return {int(row["partition"]): folder / str(row["name"]) for row in written}
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            if not isinstance(error, PySparkException) and not type(error).__module__.startswith("py4j"):
+                raise
+            raise LocationError(
+                f"{self._checkpoint.path}: Spark cannot read the state behind batch {self._checkpoint.batch}: "
+                f"{reason(error)}; restore the checkpoint from a copy"
+            ) from error
+
+
+def _own_rows(rows: DataFrame, spec: FinalAggregateSpec, max_parallelism: int) -> DataFrame:
+    """Columns ``c0...`` as the table's stored schema has them. The key group is Spark's ``xxhash64`` of the keys, as it
+    is ours (``state/hashing.py``)."""
+    keys, buffers = _fields(rows, "key"), _fields(rows, "value")
+    spread = keys[: spec.table_spec(max_parallelism, []).spread_by]
+    group = (
+        F.pmod(F.xxhash64(*spread), F.lit(max_parallelism)) if spread else F.lit(_group_without_keys(max_parallelism))
+    )
+    own: list[Column] = [group.cast("short"), *keys, F.lit(False)]  # Spark has emitted what changed
+    shapes = shapes_of(spec.calls, buffer_texts(to_arrow_schema(rows.schema["value"].dataType.jsonValue())))
+    assert shapes is not None  # ``check_columns`` comes first
+    taken = 0
+    for call, shape in zip(spec.calls, shapes, strict=True):
+        own += own_buffers(call, shape, buffers[taken : taken + len(shape.columns)])
+        taken += len(shape.columns)
+    return rows.select(*(column.alias(f"c{position}") for position, column in enumerate(own)))
+
+
+def _fields(rows: DataFrame, name: str) -> list[Column]:
+    """The fields of a struct by position: their names may repeat, so it is cast to one with others."""
+    found = rows.schema[name].dataType
+    assert isinstance(found, StructType)
+    named = StructType([StructField(f"f{number}", field.dataType) for number, field in enumerate(found)])
+    return [F.col(name).cast(named).getField(field) for field in named.names]
+
+
+def _group_without_keys(max_parallelism: int) -> int:
+    return int(groups_of([], 1, max_parallelism)[0])
+
+
+class _Writing:
+    """Runs in Spark's tasks: one Arrow file per partition that has rows."""
+
+    def __init__(self, folder: str, schema: pa.Schema) -> None:
+        self._folder = folder
+        self._schema = schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        first = next((batch for batch in batches if batch.num_rows), None)
+        if first is None:
+            return
+        name, rows = f"{context.partitionId():05d}-{secrets.token_hex(8)}.arrows", first.num_rows
+        with pa.ipc.new_stream(str(Path(self._folder, name)), self._schema) as writer:
+            writer.write_batch(self._ours(first))
+            for batch in batches:
+                rows += batch.num_rows
+                writer.write_batch(self._ours(batch))
+        report = {"partition": [context.partitionId()], "name": [name], "rows": [rows]}
+        types = [("partition", pa.int32()), ("name", pa.string()), ("rows", pa.int64())]
+        yield pa.record_batch(report, schema=pa.schema(types))
+
+    def _ours(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = [as_type(column, field.type) for column, field in zip(batch.columns, self._schema, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The same values; fields of structs are found by position, whatever they are called."""
+    if column.type == kind:
+        return column
+    if not pa.types.is_struct(kind):
+        return column.cast(kind)
+    children = [as_type(child, field.type) for child, field in zip(column.flatten(), kind, strict=True)]
+    return pa.StructArray.from_arrays(children, fields=list(kind), mask=column.is_null())
+
+
+# -- sections ---------------------------------------------------------------------------------------------------------
+
+
+def written_state(
+    store: Store, staged: Mapping[int, Path], spec: FinalAggregateSpec, vertex: int, graph: JobGraph
+) -> dict[tuple[int, int], list[StateEntry]]:
+    """The staged rows as the sections of the first snapshot, by vertex and subtask."""
+    found: dict[tuple[int, int], list[StateEntry]] = {}
+    schema = stored_schema(spec.table_schema)
+    for subtask in range(graph.parallelism):
+        entries = found[vertex, subtask] = []
+        with SectionWriter(store, state_path(1, 1, subtask)) as writer:
+            prefix = f"g1/c1/{SubtaskId(vertex, subtask)}/state/{spec.operator_id}/{TABLE}"
+            batches = _checked(staged[subtask], spec, graph, subtask) if subtask in staged else ()
+            for content in cut(batches):
+                name = f"{prefix}/{writer.written:x}"
+                section = writer.append(name, schema, ((batch, None) for batch in content))
+                groups = content.first, content.last
+                entries.append(StateEntry(spec.operator_id, TABLE, BASE, content.rows, *groups, section))
+            if not entries:
+                section = writer.append(f"{prefix}/0", schema, ())
+                entries.append(StateEntry(spec.operator_id, TABLE, BASE, 0, 0, -1, section))
+    return found
+
+
+def _checked(path: Path, spec: FinalAggregateSpec, graph: JobGraph, subtask: int) -> Iterator[pa.RecordBatch]:
+    """Rows that lay elsewhere than where their key is looked for would be found by nobody."""
+    spread_by = spec.table_spec(graph.max_parallelism, []).spread_by
+    count = spec.key_count if spread_by is None else spread_by
+    first, last = owned_range(subtask, graph.parallelism, graph.max_parallelism)
+    with pa.memory_map(str(path)) as mapped:
+        for batch in pa.ipc.open_stream(mapped):
+            groups: Any = batch.column(KEY_GROUP_COLUMN).to_numpy(zero_copy_only=False)
+            own = groups_of(batch.columns[1 : 1 + count], batch.num_rows, graph.max_parallelism)
+            if not np.array_equal(groups, own) or groups.min() < first or groups.max() > last:
+                raise CorruptSnapshot(f"{path.name}: rows of the state do not lie in the key groups of their keys")
+            yield batch

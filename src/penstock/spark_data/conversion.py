@@ -1,0 +1,128 @@
+"""``convert`` of a portable snapshot whose state is large: Spark tasks bring the tables side by side, each some key
+groups of a part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+
+from penstock.errors import CorruptSnapshot
+from penstock.snapshot.model import SnapshotMetadata, StateEntry
+from penstock.snapshot.portable.convert import StatePart, States, convert_snapshot, write_states
+from penstock.snapshot.portable.foreign import read_rows
+from penstock.snapshot.portable.layout import Manifest
+from penstock.snapshot.sections import FOLDER as DATA_FOLDER
+from penstock.snapshot.sections import SectionWriter, state_path
+from penstock.snapshot.state_index import KeyGroups
+from penstock.snapshot.state_parts import append_rows
+from penstock.snapshot.store import Store
+from penstock.snapshot.stores import store_at
+from penstock.spark.shipping import ship_to_cluster
+
+TASK_BYTES = 128 << 20
+"""Of a Parquet part, about as much for a task."""
+FIRST_FILE = 1 << 20
+"""Files of tasks are numbered from here on: no snapshot has so many slots, whose files have lower numbers."""
+
+
+def convert_with_spark(
+    spark: SparkSession, directory: Path, location: str | Path, task_bytes: int = TASK_BYTES
+) -> SnapshotMetadata:
+    """As ``convert_snapshot``, by tasks of the session's executors, which have to see both folders.
+
+    Args:
+        task_bytes: what one task reads, about; one key group at least.
+    """
+
+    def states(store: Store, manifest: Manifest, parts: Sequence[StatePart]) -> States:
+        return _by_tasks(spark, store, manifest, parts, task_bytes)
+
+    return convert_snapshot(directory, location, states)
+
+
+def _by_tasks(
+    spark: SparkSession, store: Store, manifest: Manifest, parts: Sequence[StatePart], task_bytes: int
+) -> States:
+    metadata = manifest.metadata
+    found = write_states(store, manifest, [part for part in parts if part.part.rows == 0])
+    full = [part for part in parts if part.part.rows]
+    tasks = [(number, groups) for number, part in enumerate(full) for groups in _ranges(part.path, task_bytes)]
+    if not tasks:
+        return found
+    ship_to_cluster(spark)
+    bring = _Bring(store.root, metadata.generation, metadata.checkpoint, metadata.max_parallelism, full)
+    results = spark.sparkContext.parallelize(tasks, len(tasks)).map(bring).collect()
+    rows = [0] * len(full)
+    for (number, _), written in sorted(zip(tasks, results, strict=True), key=lambda pair: pair[0]):
+        if isinstance(written, str):
+            raise CorruptSnapshot(written)
+        entries = msgspec.msgpack.decode(written, type=list[StateEntry])
+        rows[number] += sum(entry.rows for entry in entries)
+        found.setdefault((full[number].vertex, full[number].part.subtask), []).extend(entries)
+    used = {entry.section.path for entries in found.values() for entry in entries}
+    for path in store.list(DATA_FOLDER):
+        if path not in used:
+            store.delete(path)  # of a task that ran twice
+    for part, count in zip(full, rows, strict=True):
+        if count != part.part.rows:
+            raise CorruptSnapshot(f"{part.part.file.path} has {count} rows instead of {part.part.rows}")
+    return found
+
+
+def _ranges(path: Path, task_bytes: int) -> Iterator[KeyGroups]:
+    """Key groups of a part, in ranges of about so many bytes, by what its footer says: it may be wrong, and then tasks
+    are uneven. Together they are all that there can be."""
+    begun, held = 0, 0
+    footer = pq.ParquetFile(path).metadata
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        statistics = group.column(0).statistics
+        held += group.total_byte_size
+        if held >= task_bytes and statistics is not None and statistics.has_min_max:
+            last = int(statistics.max)
+            if begun <= last < np.iinfo(np.int16).max:
+                yield begun, last
+                begun, held = last + 1, 0
+    yield begun, int(np.iinfo(np.int16).max)
+
+
+class _Bring:
+    """What a task does: some key groups of a part become base sections in a file of its own."""
+
+    def __init__(
+        self, root: str, generation: int, checkpoint: int, max_parallelism: int, parts: Sequence[StatePart]
+    ) -> None:
+        self._root = root
+        self._generation = generation
+        self._checkpoint = checkpoint
+        self._max_parallelism = max_parallelism
+        self._parts = parts
+
+    def __call__(self, task: tuple[int, KeyGroups]) -> bytes | str:
+        """The entries, or what is wrong with the part."""
+        context = TaskContext.get()
+        assert context is not None
+        part, groups = self._parts[task[0]], task[1]
+        path = state_path(self._generation, self._checkpoint, FIRST_FILE + context.taskAttemptId())
+        name = part.prefix(self._generation, self._checkpoint), part.table.operator_id, part.table.table
+        try:
+            schema, batches = read_rows(part.path, part.table, part.part, self._max_parallelism, groups)
+            with SectionWriter(store_at(self._root), path) as writer:
+                return msgspec.msgpack.encode(list(append_rows(writer, *name, schema, _some(batches, groups))))
+        except CorruptSnapshot as error:
+            return str(error)
+
+
+def _some(batches: Iterator[pa.RecordBatch], groups: KeyGroups) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        numbers = batch.column(0).to_numpy(zero_copy_only=False)
+        first, behind = np.searchsorted(numbers, groups[0], "left"), np.searchsorted(numbers, groups[1], "right")
+        if first < behind:
+            yield batch.slice(first, behind - first)

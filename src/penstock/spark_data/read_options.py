@@ -1,0 +1,87 @@
+"""The options of ``spark.read.format("penstock")``, parsed once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.config import size_bytes
+from penstock.errors import ConfigError
+
+SNAPSHOTS, TABLES, STATE, INFLIGHT = "snapshots", "tables", "state", "inflight"
+OFFSETS, WATERMARKS, SCALARS = "offsets", "watermarks", "scalars"
+VIEWS = (SNAPSHOTS, TABLES, OFFSETS, WATERMARKS, SCALARS)
+"""What the option ``view`` may say; state and rows in flight have options of their own."""
+PARTITION_BYTES = 32 << 20
+"""Stored bytes of a task: four sections as they usually are, decoded a few times as much."""
+_NAMES = ("location", "path", "snapshot", "state", "inflight", "view", "columns", "bookkeeping", "partitionBytes")
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What is to be read.
+
+    Attributes:
+        snapshot: an id or a label; empty: the newest of the lineage.
+        view: one of ``VIEWS``, or ``STATE`` or ``INFLIGHT``.
+        name: the state table or the exchange.
+        columns: by name; none: all.
+        bookkeeping: the engine's own columns, too.
+        partition_bytes: see ``PARTITION_BYTES``.
+    """
+
+    location: str
+    snapshot: str
+    view: str
+    name: str = ""
+    columns: tuple[str, ...] = ()
+    bookkeeping: bool = False
+    partition_bytes: int = PARTITION_BYTES
+
+
+def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
+    """Raise ConfigError for an option that is unknown, missing, or does not go with another."""
+    known = {name.lower(): name for name in _NAMES}
+    given = {name.lower(): value for name, value in options.items()}
+    for name in given:
+        if name not in known:
+            raise ConfigError(f'format("penstock") has no option {name!r}; it has: {", ".join(_NAMES)}')
+    location = given.get("location") or given.get("path")
+    if not location:
+        raise ConfigError('format("penstock") needs the option location: the checkpointLocation of a query')
+    view, name = _view(given)
+    return ReadOptions(
+        location,
+        given.get("snapshot", ""),
+        view,
+        name,
+        _columns(given.get("columns", "")),
+        _flag("bookkeeping", given.get("bookkeeping", "false")),
+        size_bytes("partitionBytes", given.get("partitionbytes", str(PARTITION_BYTES))),
+    )
+
+
+def _view(given: Mapping[str, str]) -> tuple[str, str]:
+    chosen = [name for name in (STATE, INFLIGHT, "view") if given.get(name)]
+    if len(chosen) > 1:
+        raise ConfigError(f"options {' and '.join(chosen)} do not go together; give one of them")
+    if not chosen:
+        return (TABLES if given.get("snapshot") else SNAPSHOTS), ""
+    value = given[chosen[0]]
+    if chosen[0] != "view":
+        return chosen[0], value
+    if value.lower() not in VIEWS:
+        raise ConfigError(f"option view={value!r}: choose {', '.join(VIEWS)}; or give the option state or inflight")
+    if value.lower() == SNAPSHOTS and given.get("snapshot"):
+        raise ConfigError(f"option view={value} lists all snapshots; leave the option snapshot out")
+    return value.lower(), ""
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",")) if text.strip() else ()
+
+
+def _flag(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ConfigError(f"option {name}={text!r}: choose true or false")
+    return text.lower() == "true"

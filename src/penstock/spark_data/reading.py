@@ -1,0 +1,93 @@
+"""What all readers of ``format("penstock")`` have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from penstock.errors import CorruptSnapshot
+from penstock.ids import CheckpointId
+from penstock.snapshot.verbs.opened import open_location_to_read
+from penstock.spark_data.columns import Projection
+
+
+@dataclass(frozen=True)
+class Place:
+    """The snapshot that is read, as tasks find it."""
+
+    location: str
+    checkpoint: CheckpointId
+
+    def watched(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The batches; what goes wrong on the way is said once, by its right name.
+
+        Raises:
+            CorruptSnapshot: something that the snapshot refers to is missing or changed.
+            LocationError: the snapshot was deleted meanwhile, or cannot be read.
+        """
+        try:
+            yield from batches
+        except (CorruptSnapshot, ValueError, OSError) as error:
+            self._explain(error)
+
+    def _explain(self, error: Exception) -> None:
+        def again() -> None:
+            raise error
+
+        open_location_to_read(self.location).unless_deleted([self.checkpoint], again)
+
+
+class _PushFilters:
+    """``pushFilters`` of a reader. Spark refuses a reader of its own making in a session where handing filters over is
+    switched off (spark.sql.python.filterPushdown.enabled), and tells by ``__func__``; this one works in both."""
+
+    __func__ = staticmethod(DataSourceReader.pushFilters)
+
+    def __init__(self, reader: SnapshotReader) -> None:
+        self._reader = reader
+
+    def __call__(self, filters: list[Filter]) -> list[Filter]:
+        self._reader.filters = tuple(filters)
+        return filters
+
+
+class SnapshotReader(DataSourceReader):  # type: ignore[misc]
+    """Filters only leave out what need not be read: Spark evaluates them all the same.
+
+    Attributes:
+        filters: that Spark has handed over.
+    """
+
+    filters: tuple[Filter, ...] = ()
+
+    def __init__(self, projection: Projection) -> None:
+        self._projection = projection
+
+    @property
+    def pushFilters(self) -> _PushFilters:  # noqa: N802 - PySpark's name
+        return _PushFilters(self)
+
+    @abstractmethod
+    def partitions(self) -> list[InputPartition]: ...
+
+    @abstractmethod
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]: ...
+
+
+class RowsReader(SnapshotReader):
+    """Of few rows, which are there already."""
+
+    def __init__(self, projection: Projection, rows: pa.RecordBatch) -> None:
+        super().__init__(projection)
+        self._rows = rows
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if self._rows.num_rows:
+            yield self._projection.apply(self._rows)

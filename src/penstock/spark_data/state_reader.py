@@ -1,0 +1,92 @@
+"""Reads a state table: one task for some key groups, each with the entries that it needs and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from penstock.errors import CorruptSnapshot
+from penstock.snapshot.model import StateEntry
+from penstock.snapshot.state_tables import StateTable, of_groups, pieces, rows_of, with_wanted
+from penstock.snapshot.stores import store_at
+from penstock.spark_data.columns import Projection
+from penstock.spark_data.pushed_filters import Wanted, passing, wanted_groups
+from penstock.spark_data.reading import Place, SnapshotReader
+from penstock.state.hashing import key_groups
+
+
+class StatePartition(InputPartition):  # type: ignore[misc]
+    """``entries``: clipped to the partition's key groups. ``wanted``: of which of all key groups rows are read."""
+
+    def __init__(self, entries: list[StateEntry], wanted: Wanted) -> None:
+        super().__init__(None)
+        self.entries = entries
+        self.wanted = wanted
+
+
+def shown_schema(table: StateTable) -> pa.Schema:
+    """All columns under the names that users know."""
+    fields = zip(table.schema, table.shown_names, strict=True)
+    return pa.schema([field.with_name(name) for field, name in fields])
+
+
+class StateReader(SnapshotReader):
+    """Of one table of one snapshot.
+
+    Args:
+        partition_bytes: see ``PARTITION_BYTES``.
+    """
+
+    def __init__(self, place: Place, table: StateTable, projection: Projection, partition_bytes: int) -> None:
+        super().__init__(projection)
+        self._place = place
+        self._table = table
+        self._partition_bytes = partition_bytes
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What tasks need: each has its entries in its partition."""
+        return self.__dict__ | {"_table": replace(self._table, entries=())}
+
+    def partitions(self) -> list[InputPartition]:
+        """By key groups ascending; none if the filters leave no key group with rows."""
+        wanted = wanted_groups(self.filters, self._table)
+        if not wanted.any():
+            return [StatePartition([], wanted)]
+        groups = int(np.flatnonzero(wanted)[0]), int(np.flatnonzero(wanted)[-1])
+        entries = with_wanted(of_groups(self._table.entries, groups), wanted)
+        found = [
+            StatePartition(with_wanted(of_groups(entries, some), wanted), wanted)
+            for some in pieces(entries, groups, self._partition_bytes)
+        ]
+        return found or [StatePartition([], wanted)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        yield from self._place.watched(self._rows(partition))
+
+    def _rows(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not partition.entries:
+            return
+        table, whole = self._table, bool(partition.wanted.all())
+        names = table.shown_names
+        for batch in rows_of(store_at(self._place.location), partition.entries, table.schema, table.key_count):
+            rows = batch
+            if not whole:
+                rows = batch.filter(pa.array(partition.wanted[batch.column(0).to_numpy(zero_copy_only=False)]))
+                self._check_groups(rows)
+            if self.filters:
+                rows = passing(rows, names, self.filters)
+            if rows.num_rows:
+                yield self._projection.apply(rows)
+
+    def _check_groups(self, rows: pa.RecordBatch) -> None:
+        """Rows were looked for by the hash of their key: so it has to be the one that they are stored by."""
+        if self._table.hashed is None:
+            return
+        groups = key_groups(rows, range(1, 1 + self._table.hashed), self._table.max_parallelism)
+        if not np.array_equal(groups, rows.column(0).to_numpy(zero_copy_only=False)):
+            raise CorruptSnapshot(f"rows of {self._table.name} are not in the key groups of their keys")

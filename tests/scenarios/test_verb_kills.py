@@ -1,0 +1,33 @@
+"""A few moments of ``verb_kills.py``, and that it would see what is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import verb_kills
+from verb_kills import Place, a_location, check, contents, one_moment
+
+
+@pytest.mark.parametrize(("verb", "after_s"), [("delete", 0.1), ("copy", 0.2), ("move", 0.3)])
+def test_a_verb_that_is_killed_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, after_s: float
+) -> None:
+    monkeypatch.setattr(verb_kills, "SNAPSHOTS", 8)
+    place = Place(tmp_path / "location")
+    a_location(place.location)
+    one_moment(place, verb, after_s, contents(place.location))
+
+
+def test_it_sees_what_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verb_kills, "SNAPSHOTS", 3)
+    place = Place(tmp_path / "location")
+    a_location(place.location)
+    expected = contents(place.location)
+    assert expected[1] != expected[2]
+    check(place, expected)
+    with pytest.raises(AssertionError, match="restores something else"):
+        check(place, expected | {2: expected[1]})
+    next((place.location / "data").glob("*-2-0-state.arrows")).unlink()
+    with pytest.raises(AssertionError, match=r"location: \[Damage"):
+        check(place, expected)

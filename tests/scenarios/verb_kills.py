@@ -1,0 +1,231 @@
+"""Snapshot verbs that are killed at random moments: ``python tests/scenarios/verb_kills.py [MOMENTS] [--verb VERB]``.
+
+Each moment is a location of its own, with snapshots that share sections, on which the real command runs in a process
+group of its own until it is killed with SIGKILL. After it every snapshot that any location lists must verify, and what
+it restores must be what it always was; then the same command must complete. A verb is one entry of ``VERBS``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "snapshot"))
+
+from snapshot_kit import graph
+from verbs_kit import Kept
+
+from penstock.snapshot.catalog import Catalog, plan_restore
+from penstock.snapshot.location import IDENTITY_PATH, read_identity
+from penstock.snapshot.log import SnapshotLog
+from penstock.snapshot.log_entries import LogView
+from penstock.snapshot.restore import load_restore
+from penstock.snapshot.store import LocalStore
+from penstock.snapshot.verbs.verifying import verify_location
+
+SNAPSHOTS = 12
+KEYS = 480
+TIMEOUT_S = 120
+RUN = """
+import sys
+from penstock.cli.main import app
+from penstock.snapshot.verbs import requests
+requests.ask.__kwdefaults__["patience_s"] = 0.0  # nobody is there to answer
+sys.stdout.write("ready\\n")
+sys.stdout.flush()
+app()
+"""
+
+
+@dataclass(frozen=True)
+class Place:
+    """``location`` holds a query that has ended, with files that a crash left; nothing is at ``target``."""
+
+    location: Path
+
+    @property
+    def target(self) -> Path:
+        return self.location.parent / "target"
+
+
+Words = Callable[[Place], list[str]]
+"""What stands behind ``penstock snapshot``; asked again for the run that completes."""
+
+
+def _left(place: Place, names: tuple[str, ...]) -> list[str]:
+    """Those that are there still: who deletes says so."""
+    ids = {f"chk-{record.checkpoint}" for record in view_at(place.location).snapshots}
+    return [name for name in names if name in ids]
+
+
+def _delete(place: Place) -> list[str]:
+    left = _left(place, ("chk-1", "chk-2", "chk-4", "chk-7"))
+    return ["delete", str(place.location), *left, "--force"] if left else _gc(place)
+
+
+def _gc(place: Place) -> list[str]:
+    return ["gc", str(place.location), "--force"]
+
+
+VERBS: dict[str, Words] = {
+    "delete": _delete,
+    "gc": _gc,
+    "copy": lambda place: ["copy", str(place.location), str(place.target), "--force"],
+    "move": lambda place: ["move", str(place.location), str(place.target), "--force"],
+    "fork": lambda place: ["fork", str(place.location), "chk-9", str(place.target)],
+    "rollback": lambda place: ["rollback", str(place.location), "chk-9", "--output", "retract", "--force"],
+}
+
+
+def view_at(location: Path) -> LogView:
+    return SnapshotLog(LocalStore(location)).refresh()
+
+
+def a_location(location: Path) -> None:
+    """The one that all moments begin with."""
+    kept = Kept(location)
+    for number in range(SNAPSHOTS):
+        kept.put({key: key + number for key in range(KEYS) if number == 0 or key % SNAPSHOTS == number})
+        kept.snapshot(f"label-{number}" if number % 3 == 0 else "", in_flight=number)
+    kept.player.end_generation("the query ends")
+    coordinator = kept.player.core.coordinator
+    kept.player.effects.close(coordinator.committed, coordinator.next_checkpoint)
+    for garbage in range(40):
+        (location / "data" / f"1-{garbage + 1}-9.arrows").write_bytes(bytes(1000 * garbage))
+    (location / "snapshots" / "chk-0").mkdir()
+    (location / "snapshots" / "chk-0" / "metadata.json").write_text("left by a crash")
+
+
+Contents = dict[int, list[tuple[object, ...]]]
+"""By checkpoint, all rows of all tables as they are restored."""
+
+
+def contents(location: Path) -> Contents:
+    """What every listed snapshot restores. Raises for one that is not whole."""
+    store = LocalStore(location)
+    found: Contents = {}
+    for record in view_at(location).snapshots:
+        rows: dict[tuple[object, ...], tuple[object, ...]] = {}
+        for slot in plan_restore(Catalog(store).read(record), graph(1)):
+            for manifest in slot:
+                for state in load_restore(manifest, store).operators.values():
+                    for stored in (stored for table in state.tables.values() for stored in table):
+                        for row in zip(*(column.to_pylist() for column in stored.batch.columns), strict=True):
+                            rows[row[:2]] = row
+        found[record.checkpoint] = sorted(rows.values(), key=repr)
+    return found
+
+
+def check(place: Place, expected: Contents) -> None:
+    """Whatever happened: what is listed is whole, and the query is at one place."""
+    live = []
+    for location in (place.location, place.target):
+        if not (location / IDENTITY_PATH).exists():
+            continue
+        damage = [one for one in verify_location(str(location)).damage if one.path != "log/"]
+        assert not damage, f"{location.name}: {damage}"
+        for checkpoint, rows in contents(location).items():
+            assert rows == expected[checkpoint], f"{location.name}: chk-{checkpoint} restores something else"
+        identity = read_identity(LocalStore(location))
+        if not (identity.archive or view_at(location).moved):
+            live.append(identity.query_id)
+    assert len(live) == len(set(live)), "one query at two places"
+
+
+def started(words: list[str]) -> subprocess.Popen[str]:
+    """The command, at the moment when it begins to work."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", RUN, "snapshot", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def complete(words: list[str]) -> float:
+    """Run a command to its end; how long it worked."""
+    process = started(words)
+    since_s = time.monotonic()
+    _, errors = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0, f"{' '.join(words)}: {errors}"
+    return time.monotonic() - since_s
+
+
+def kill(words: list[str], after_s: float) -> bool:
+    """Whether it was killed before it ended."""
+    process = started(words)
+    time.sleep(after_s)
+    os.killpg(process.pid, signal.SIGKILL)
+    _, errors = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode in (0, -signal.SIGKILL), errors
+    return process.returncode != 0
+
+
+def campaign(directory: Path, verb: str, moments: int, seed: int) -> Counter[str]:
+    """Kill one verb so many times; what came of it. Raises AssertionError if anything was lost."""
+    rng = random.Random(f"{seed} {verb}")
+    template = directory / "template"
+    a_location(template)
+    expected = contents(template)
+    calm = _copied(template, directory / "calm")
+    longest_s = complete(VERBS[verb](calm))
+    check(calm, expected)
+    result: Counter[str] = Counter()
+    for moment in range(moments):
+        place = _copied(template, directory / f"{verb}-{moment}")
+        result[one_moment(place, verb, rng.uniform(0, 1.1 * longest_s), expected)] += 1
+        for location in ("location", "target"):
+            now, then = (one.location.parent / location for one in (place, calm))
+            assert _ids(now) == _ids(then), f"{verb}: {location} has {_ids(now)}, not {_ids(then)}"
+        shutil.rmtree(place.location.parent)
+    return result
+
+
+def one_moment(place: Place, verb: str, after_s: float, expected: Contents) -> str:
+    """Kill a verb then, look, complete it, and look again."""
+    words = VERBS[verb]
+    killed = kill(words(place), after_s)
+    check(place, expected)
+    complete(words(place))
+    check(place, expected)
+    return "killed" if killed else "ended before"
+
+
+def _ids(location: Path) -> list[tuple[int, bool]]:
+    if not (location / IDENTITY_PATH).exists():
+        return []
+    return [(record.checkpoint, record.in_lineage) for record in view_at(location).snapshots]
+
+
+def _copied(template: Path, directory: Path) -> Place:
+    return Place(Path(shutil.copytree(template, directory / "location")))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("moments", type=int, nargs="?", default=50)
+    parser.add_argument("--verb", choices=VERBS, action="append")
+    parser.add_argument("--seed", type=int, default=1)
+    asked = parser.parse_args()
+    for verb in asked.verb or VERBS:
+        with tempfile.TemporaryDirectory(prefix="penstock-kills-") as directory:
+            print(verb, dict(campaign(Path(directory), verb, asked.moments, asked.seed)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
