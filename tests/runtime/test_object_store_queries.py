@@ -180,7 +180,7 @@ def test_a_fork_begins_from_a_bucket(
     first.execution.request_snapshot("start here", timeout_s=30)
     first.execution.stop()
     graph = tiny_graph(tmp_path / "fork", 1, Numbers(10_000))
-    fork = run_at(s3.location(), access, graph, launcher, origin=Origin(location, "start here", access))
+    fork = run_at(s3.location(), access, graph, launcher, origin=Origin(location, "start here", access=access))
     fork.execution.process_all_available(30)
     fork.execution.stop()
     assert sum(progress.rows for progress in fork.progress) == 5_000

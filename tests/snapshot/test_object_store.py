@@ -12,7 +12,7 @@ import pytest
 from s3_server import PAGE, SECRET, S3Server, client
 from store_kit import StoreContract, contend_in_processes, contend_in_threads
 
-from penstock.errors import LocationError
+from penstock.errors import CorruptSnapshot, LocationError
 from penstock.snapshot import object_store
 from penstock.snapshot.location import existing_location, open_location
 from penstock.snapshot.object_store import GATHERED_BYTES, PART_BYTES, S3Store
@@ -144,6 +144,13 @@ def test_a_server_that_is_not_there_is_named(
         open_location("s3://bucket/x", s3.access("http://127.0.0.1:9"))
     assert "\n" not in str(caught.value)
     assert SECRET not in str(caught.value) + caplog.text
+
+
+def test_a_huge_object_is_not_read_whole(store: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.create_if_absent("log/1", b"x" * 11)
+    monkeypatch.setattr(object_store, "WHOLE_AT_MOST", 10)
+    with pytest.raises(CorruptSnapshot, match="log/1 has 11 bytes"):
+        store.read("log/1")
 
 
 def test_without_the_extra_one_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,10 +9,13 @@ import msgspec
 import pytest
 from faulty_proxy import Fault, FaultyProxy
 from s3_server import S3Server
+from typer.testing import CliRunner
 from verbs_kit import Kept
 
+from penstock.cli.main import app
 from penstock.errors import LocationError
 from penstock.snapshot.store import LocalStore, Store
+from penstock.snapshot.stores import store_at
 from penstock.snapshot.verbs import ownership
 from penstock.snapshot.verbs import requests as rq
 from penstock.snapshot.verbs.comparing import compare_snapshots
@@ -116,3 +119,30 @@ def test_a_store_that_is_gone_is_one_error(filled: Kept, proxy: FaultyProxy) -> 
         list_snapshots(opened, 0)
     with pytest.raises(LocationError, match=rf"{location} cannot be read.*AccessDenied"):
         open_location_to_read(location)
+
+
+@pytest.mark.usefixtures("proxy")
+def test_copies_and_moves_cross_schemes(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    location = str(filled_with(4, s3.location()).location)
+
+    def call(*arguments: str) -> None:
+        result = CliRunner().invoke(app, ["snapshot", *arguments])
+        assert result.exit_code == 0, result.output
+
+    def intact(place: str, snapshots: int) -> None:
+        found = verify_location(place)
+        assert (found.damage, found.snapshots) == ([], snapshots)
+
+    folder, bucket = str(tmp_path / "archive"), s3.location()
+    call("copy", location, "last", folder)
+    call("copy", folder, "last", bucket)
+    for archive in (folder, bucket):
+        intact(archive, 1)
+    other, home = s3.location(), str(tmp_path / "home")
+    call("move", location, other)
+    intact(other, 4)
+    call("move", other, home)
+    intact(home, 4)
+    for left in (location, other):
+        assert store_at(left).list("data") == store_at(left).list("snapshots") == []

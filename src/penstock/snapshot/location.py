@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -53,6 +54,8 @@ def open_location(location: str, access: StoreAccess | None = None) -> Store:
             raise LocationError(_foreign_text("checkpointLocation", store.root, own))
         store.prepare()
     except OSError as error:
+        if isinstance(error, NotADirectoryError) and os.path.isfile(store.root):
+            raise LocationError(f"checkpointLocation {store.root} is a file; give a folder") from error
         raise LocationError(
             f"checkpointLocation {store.root} cannot be used: {error}; choose a writable {_place(store)}"
         ) from error

@@ -27,8 +27,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.errors import LocationError
-from penstock.snapshot.store import DataFile, Store, checked_path
+from penstock.errors import CorruptSnapshot, LocationError
+from penstock.snapshot.store import WHOLE_AT_MOST, DataFile, Store, checked_path
 from penstock.snapshot.store_access import StoreAccess
 
 if TYPE_CHECKING:
@@ -151,7 +151,11 @@ class S3Store(Store):
         import obstore
 
         with self._named(checked_path(path)):
-            return bytes(obstore.get(self._client, path).bytes())
+            found = obstore.get(self._client, path)
+            size = found.meta["size"]
+            if size <= WHOLE_AT_MOST:
+                return bytes(found.bytes())
+        raise CorruptSnapshot(f"{path} has {size} bytes; no file of its kind has more than {WHOLE_AT_MOST}")
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         checked_path(path)

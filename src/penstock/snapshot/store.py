@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from penstock.errors import CorruptSnapshot, LocationError
+from penstock.errors import CorruptSnapshot
 from penstock.snapshot.local_files import check_folders, open_plain, plain_size
 
 WHOLE_AT_MOST = 128 << 20
@@ -240,8 +240,6 @@ class LocalStore(Store):
 
     def names(self) -> list[str]:
         folder = Path(self.root)
-        if folder.is_file():
-            raise LocationError(f"checkpointLocation {folder} is a file; give a folder")
         names = sorted(entry.name for entry in folder.iterdir())
         return [] if _is_hollow(folder) else names
 

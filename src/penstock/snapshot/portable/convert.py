@@ -103,6 +103,8 @@ def convert_snapshot(
             claim_empty(store, manifest.metadata)
             try:
                 return _Conversion(manifest, paths, store, states).written()
+            except OSError:
+                raise  # the log entry may be on its way: nothing is taken back
             except BaseException:
                 with suppress(OSError):
                     release_identity(store)
