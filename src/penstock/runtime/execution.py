@@ -24,6 +24,7 @@ from penstock.runtime.view import EpochProgress, ExecutionView
 from penstock.snapshot.fork import Origin, forked, query_at
 from penstock.snapshot.location import (
     IDENTITY_PATH,
+    STAGED_FOLDER,
     claim_identity,
     identity_of,
     open_location,
@@ -32,8 +33,6 @@ from penstock.snapshot.location import (
 from penstock.snapshot.model import QueryIdentity, SnapshotMetadata, checked_words
 from penstock.snapshot.store import Store
 
-STAGED = "staged"
-"""Below the checkpoint location: what sinks stage that have no place of their own, by sink."""
 _POLL_S = 0.2
 _T = TypeVar("_T")
 
@@ -130,7 +129,7 @@ class QueryExecution:
             if vertex.source is not None:
                 vertex.source.source.open(store.root, vertex.source.operator_id)
             if vertex.sink is not None:
-                vertex.sink.sink.stage_in(str(Path(store.root) / STAGED / vertex.sink.operator_id))
+                vertex.sink.sink.stage_in(str(Path(store.root) / STAGED_FOLDER / vertex.sink.operator_id))
         plan = AttemptPlan(
             self._query_id,
             self._name or "",

@@ -47,7 +47,7 @@ def _page(data: bytes, *, boolean: bool) -> _Page:
     reader = _Compact(data)
     header = reader.struct()
     kind, whole, size = header.get(1), header.get(2), header.get(3)
-    inner = header.get({_DATA_PAGE: 5, _DATA_PAGE_V2: 8}.get(kind, -1))
+    inner = header.get(5 if kind == _DATA_PAGE else 8) if kind in (_DATA_PAGE, _DATA_PAGE_V2) else None
     if not isinstance(inner, dict):
         raise ValueError(f"a page of the kind {kind}, which is not allowed")
     values, encoding = inner.get(1), inner.get(2 if kind == _DATA_PAGE else 4)
