@@ -20,7 +20,7 @@ from penstock.snapshot.arrow_streams import check_schema, decoding, look_through
 from penstock.snapshot.checkpoint_writer import BUFFER_ID, BUFFER_OFFSET
 from penstock.snapshot.portable.columns import from_parquet, texts
 from penstock.snapshot.portable.layout import Table, TablePart
-from penstock.snapshot.portable.parquet_pages import check_pages
+from penstock.snapshot.portable.parquet_pages import check_footer, check_pages
 
 MAX_ROWS = 1 << 20
 """Of a batch and of a row group: rows of nulls, or without columns, take no bytes."""
@@ -89,6 +89,7 @@ def read_rows(
     what = part.file.path
     with decoding(what):
         mapped = pa.memory_map(str(path))
+        check_footer(mapped)
         reader = pq.ParquetFile(mapped, pre_buffer=False)
         _check_footer(reader.metadata, part, what)
         _check_pages(mapped, reader.metadata)

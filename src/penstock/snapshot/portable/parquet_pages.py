@@ -1,4 +1,6 @@
-"""What the pages of a Parquet file say of themselves, read before anything decodes them.
+"""What a Parquet file says of itself, read before pyarrow decodes it.
+
+Some of the footer's numbers pyarrow takes unseen: a compression that there is not ends the whole process.
 
 The footer may say that a column is plain, and its pages may be dictionaries or prefixes all the same: then a few bytes
 become any number of values. Page headers are structs of Thrift's compact protocol; of these, what is needed is read
@@ -12,13 +14,15 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+FOOTER_BYTES = 64 << 20
 HEADER_BYTES = 1 << 16
 """Of a page: statistics are in it, of which a writer keeps little."""
-MAX_DEPTH = 8
-"""Of structs in a header."""
+MAX_DEPTH = 12
+"""Of structs and lists within each other."""
 
 _DATA_PAGE, _DATA_PAGE_V2 = 0, 3
 _PLAIN, _RLE = 0, 3
+_UNCOMPRESSED, _PHYSICAL = 0, range(8)
 _TRUE, _FALSE, _I8, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
 
 
@@ -26,6 +30,34 @@ class _Page(NamedTuple):
     size: int
     values: int
     header: int
+
+
+def check_footer(file: pa.NativeFile) -> None:
+    """Raise ValueError unless the footer describes columns that are uncompressed, plainly here, and all there."""
+    file.seek(max(0, file.size() - 8))
+    end = file.read(8)
+    length = int.from_bytes(end[:4], "little")
+    if end[4:] != b"PAR1" or not 0 < length <= min(file.size() - 8, FOOTER_BYTES):
+        raise ValueError("it does not end as a Parquet file does")
+    file.seek(file.size() - 8 - length)
+    footer = _Compact(file.read(length)).struct()
+    leaves = sum(not element.get(5) for element in _structs(footer.get(2)))
+    for group in _structs(footer.get(4)):
+        columns = _structs(group.get(1))
+        if len(columns) != leaves:
+            raise ValueError(f"a row group has {len(columns)} columns instead of {leaves}")
+        for column in columns:
+            said = column.get(3)
+            if set(column) - {2, 3, 4, 5, 6, 7} or not isinstance(said, dict):
+                raise ValueError("a column lies elsewhere, or is encrypted")
+            if said.get(4) != _UNCOMPRESSED or said.get(1) not in _PHYSICAL:
+                raise ValueError("a column is compressed, or has dictionaries, or is of a kind that there is not")
+
+
+def _structs(value: Any) -> list[dict[int, Any]]:
+    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+        raise ValueError("a footer without a list that it has to have")
+    return value
 
 
 def check_pages(file: pa.NativeFile, chunk: pq.ColumnChunkMetaData) -> None:
@@ -61,7 +93,7 @@ def _page(data: bytes, *, boolean: bool) -> _Page:
 
 
 class _Compact:
-    """One struct of Thrift's compact protocol, with its numbers and structs by field; all else is passed over.
+    """One struct of Thrift's compact protocol, with its numbers, structs and lists by field; all else is passed over.
 
     Raises:
         ValueError: it has no end, or is none.
@@ -88,11 +120,24 @@ class _Compact:
             return self._number()
         if kind == _STRUCT:
             return self.struct(depth + 1)
+        if kind in (_LIST, _SET):
+            return self._list(depth + 1)
         if kind in (_I8, _DOUBLE, _BINARY):
             length = {_I8: 1, _DOUBLE: 8}.get(kind) or self._varint()
             self.at += length
             return None
-        raise ValueError(f"a header has a field of the kind {kind}")  # lists and maps: no page header has any
+        raise ValueError(f"a header has a field of the kind {kind}")
+
+    def _list(self, depth: int) -> list[Any]:
+        if depth > MAX_DEPTH:
+            raise ValueError("a header is nested too deep")
+        head = self._byte()
+        count = head >> 4 if head >> 4 < 15 else self._varint()
+        if count > len(self._data) - self.at:
+            raise ValueError("a list without an end")
+        if head & 15 in (_TRUE, _FALSE):
+            return [self._byte() for _ in range(count)]
+        return [self._value(head & 15, depth) for _ in range(count)]
 
     def _byte(self) -> int:
         if self.at >= len(self._data):
