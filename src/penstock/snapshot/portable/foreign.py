@@ -20,7 +20,7 @@ from penstock.snapshot.arrow_streams import check_schema, decoding, look_through
 from penstock.snapshot.checkpoint_writer import BUFFER_ID, BUFFER_OFFSET
 from penstock.snapshot.portable.columns import from_parquet, texts
 from penstock.snapshot.portable.layout import Table, TablePart
-from penstock.snapshot.portable.parquet_pages import check_footer, check_pages
+from penstock.snapshot.portable.parquet_pages import RowGroup, check_pages, read_footer
 
 MAX_ROWS = 1 << 20
 """Of a batch and of a row group: rows of nulls, or without columns, take no bytes."""
@@ -89,10 +89,11 @@ def read_rows(
     what = part.file.path
     with decoding(what):
         mapped = pa.memory_map(str(path))
-        check_footer(mapped)
+        groups = read_footer(mapped)
+        _check_groups(groups, part, what)
+        for chunk in (chunk for group in groups for chunk in group.columns):
+            check_pages(mapped, chunk)
         reader = pq.ParquetFile(mapped, pre_buffer=False)
-        _check_footer(reader.metadata, part, what)
-        _check_pages(mapped, reader.metadata)
         check_schema(reader.schema_arrow)
         written = pa.schema([field.with_type(from_parquet(field.type)) for field in reader.schema_arrow])
         if texts(written) != [f"{column.stored_as} {column.type}" for column in table.columns]:
@@ -102,25 +103,17 @@ def read_rows(
     return schema, _rows(reader, schema, max_parallelism, what)
 
 
-def _check_footer(footer: pq.FileMetaData, part: TablePart, what: str) -> None:
-    if footer.num_rows != part.rows:
-        raise CorruptSnapshot(f"{what} has {footer.num_rows} rows instead of {part.rows}")
-    for number in range(footer.num_row_groups):
-        group = footer.row_group(number)
-        chunks = [group.column(column) for column in range(group.num_columns)]
-        if not 0 <= group.num_rows <= MAX_ROWS or not 0 <= group.total_byte_size <= MAX_ROW_GROUP_BYTES:
-            raise CorruptSnapshot(f"{what} has a row group of {group.num_rows} rows and {group.total_byte_size} bytes")
-        if any(chunk.compression != "UNCOMPRESSED" or chunk.has_dictionary_page for chunk in chunks):
+def _check_groups(groups: Sequence[RowGroup], part: TablePart, what: str) -> None:
+    rows = sum(group.rows for group in groups)
+    if rows != part.rows:
+        raise CorruptSnapshot(f"{what} has {rows} rows instead of {part.rows}")
+    for group in groups:
+        if group.rows > MAX_ROWS or group.bytes > MAX_ROW_GROUP_BYTES:
+            raise CorruptSnapshot(f"{what} has a row group of {group.rows} rows and {group.bytes} bytes")
+        if not all(chunk.plain for chunk in group.columns):
             raise CorruptSnapshot(f"{what} is compressed, or has dictionaries")
-        if any(chunk.num_values > MAX_VALUES for chunk in chunks):
+        if any(chunk.values > MAX_VALUES for chunk in group.columns):
             raise CorruptSnapshot(f"{what} has more than {MAX_VALUES} values in a row group")
-
-
-def _check_pages(mapped: pa.NativeFile, footer: pq.FileMetaData) -> None:
-    for number in range(footer.num_row_groups):
-        group = footer.row_group(number)
-        for column in range(group.num_columns):
-            check_pages(mapped, group.column(column))
 
 
 def _rows(reader: pq.ParquetFile, schema: pa.Schema, max_parallelism: int, what: str) -> Iterator[pa.RecordBatch]:

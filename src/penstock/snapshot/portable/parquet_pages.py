@@ -1,6 +1,7 @@
 """What a Parquet file says of itself, read before pyarrow decodes it.
 
-Some of the footer's numbers pyarrow takes unseen: a compression that there is not ends the whole process.
+Some of the footer's numbers end the whole process where pyarrow is asked for them: a compression that there is not,
+statistics of another length than the column's. So nothing of it is asked of pyarrow.
 
 The footer may say that a column is plain, and its pages may be dictionaries or prefixes all the same: then a few bytes
 become any number of values. Page headers are structs of Thrift's compact protocol; of these, what is needed is read
@@ -12,7 +13,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 FOOTER_BYTES = 64 << 20
 HEADER_BYTES = 1 << 16
@@ -22,7 +22,7 @@ MAX_DEPTH = 12
 
 _DATA_PAGE, _DATA_PAGE_V2 = 0, 3
 _PLAIN, _RLE = 0, 3
-_UNCOMPRESSED, _PHYSICAL = 0, range(8)
+_UNCOMPRESSED, _BOOLEAN, _PHYSICAL = 0, 0, range(8)
 _TRUE, _FALSE, _I8, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
 
 
@@ -32,8 +32,24 @@ class _Page(NamedTuple):
     header: int
 
 
-def check_footer(file: pa.NativeFile) -> None:
-    """Raise ValueError unless the footer describes columns that are uncompressed, plainly here, and all there."""
+class Chunk(NamedTuple):
+    """A column of a row group."""
+
+    boolean: bool
+    plain: bool
+    values: int
+    offset: int
+    size: int
+
+
+class RowGroup(NamedTuple):
+    rows: int
+    bytes: int
+    columns: list[Chunk]
+
+
+def read_footer(file: pa.NativeFile) -> list[RowGroup]:
+    """The row groups of a file, each with all of its columns. Raises ValueError for what is no footer."""
     file.seek(max(0, file.size() - 8))
     end = file.read(8)
     length = int.from_bytes(end[:4], "little")
@@ -42,16 +58,28 @@ def check_footer(file: pa.NativeFile) -> None:
     file.seek(file.size() - 8 - length)
     footer = _Compact(file.read(length)).struct()
     leaves = sum(not element.get(5) for element in _structs(footer.get(2)))
-    for group in _structs(footer.get(4)):
-        columns = _structs(group.get(1))
-        if len(columns) != leaves:
-            raise ValueError(f"a row group has {len(columns)} columns instead of {leaves}")
-        for column in columns:
-            said = column.get(3)
-            if set(column) - {2, 3, 4, 5, 6, 7} or not isinstance(said, dict):
-                raise ValueError("a column lies elsewhere, or is encrypted")
-            if said.get(4) != _UNCOMPRESSED or said.get(1) not in _PHYSICAL:
-                raise ValueError("a column is compressed, or has dictionaries, or is of a kind that there is not")
+    groups = [
+        RowGroup(_count(group, 3), _count(group, 2), [_chunk(column) for column in _structs(group.get(1))])
+        for group in _structs(footer.get(4))
+    ]
+    if any(len(group.columns) != leaves for group in groups):
+        raise ValueError(f"a row group has other columns than the {leaves} of the file")
+    return groups
+
+
+def _chunk(column: dict[int, Any]) -> Chunk:
+    said = column.get(3)
+    if set(column) - {2, 3, 4, 5, 6, 7} or not isinstance(said, dict) or said.get(1) not in _PHYSICAL:
+        raise ValueError("a column lies elsewhere, is encrypted, or is of a kind that there is not")
+    plain = said.get(4) == _UNCOMPRESSED and 11 not in said
+    return Chunk(said[1] == _BOOLEAN, plain, _count(said, 5), _count(said, 9), _count(said, 7))
+
+
+def _count(struct: dict[int, Any], field: int) -> int:
+    value = struct.get(field)
+    if not isinstance(value, int) or value < 0:
+        raise ValueError(f"a footer says {value!r:.40} where a number has to be")
+    return value
 
 
 def _structs(value: Any) -> list[dict[int, Any]]:
@@ -60,19 +88,19 @@ def _structs(value: Any) -> list[dict[int, Any]]:
     return value
 
 
-def check_pages(file: pa.NativeFile, chunk: pq.ColumnChunkMetaData) -> None:
+def check_pages(file: pa.NativeFile, chunk: Chunk) -> None:
     """Raise ValueError unless all pages of a column are data pages of plain values, as many as its footer says."""
-    at, end = chunk.data_page_offset, chunk.data_page_offset + chunk.total_compressed_size
-    if not 0 <= at <= end <= file.size():
+    at, end = chunk.offset, chunk.offset + chunk.size
+    if end > file.size():
         raise ValueError("a column lies outside of the file")
     values = 0
-    while at < end and values < chunk.num_values:
+    while at < end and values < chunk.values:
         file.seek(at)
-        page = _page(file.read(min(HEADER_BYTES, end - at)), boolean=chunk.physical_type == "BOOLEAN")
+        page = _page(file.read(min(HEADER_BYTES, end - at)), boolean=chunk.boolean)
         values += page.values
         at += page.header + page.size
-    if values != chunk.num_values or at > end:
-        raise ValueError(f"a column has {values} values instead of {chunk.num_values}")
+    if values != chunk.values or at > end:
+        raise ValueError(f"a column has {values} values instead of {chunk.values}")
 
 
 def _page(data: bytes, *, boolean: bool) -> _Page:
