@@ -10,6 +10,7 @@ digest, with the mending. Each target runs in a process of its own.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,9 @@ def main() -> int:
     chosen = _parser().parse_args()
     if chosen.one:
         return _fuzz(chosen.one, chosen.seconds, Path(chosen.corpus))
+    if importlib.util.find_spec("atheris") is None:
+        print("atheris is not there (it is for Linux alone): nothing was fuzzed", file=sys.stderr)
+        return 1
     sys.path.insert(0, str(HERE))
     from targets import TARGETS
 

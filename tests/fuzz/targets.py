@@ -12,7 +12,6 @@ from pathlib import Path
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 import xxhash
 
 from penstock.errors import PenstockError
@@ -25,6 +24,7 @@ from penstock.snapshot.model import InflightEntry, SectionRef, StateEntry, Subta
 from penstock.snapshot.portable.checks import checked_manifest
 from penstock.snapshot.portable.foreign import read_rows, read_stream
 from penstock.snapshot.portable.layout import Column, FileRef, Table, TablePart, read_manifest
+from penstock.snapshot.portable.parquet_pages import read_footer
 from penstock.snapshot.restore import load_inflight, load_restore
 from penstock.snapshot.sections import read_content
 from penstock.snapshot.store import MemoryStore
@@ -92,7 +92,7 @@ def section(data: bytes) -> None:
     def state(kind: str) -> None:
         states = [StateEntry("op", "table", kind, rows, 0, 127, ref)]
         for piece in load_restore(SubtaskManifest(0, 0, states=states), store).operators["op"].tables["table"]:
-            piece.batch.to_pylist()
+            piece.batch.to_string()
 
     flying = InflightEntry(0, 0, 0, 0, "consumer", 0, rows, 0, 127, ref)
     each(lambda: load_inflight(store, flying), lambda: state("base"), lambda: state("delta"))
@@ -113,8 +113,8 @@ def parquet(data: bytes) -> None:
         path = Path(folder, "part")
         path.write_bytes(data)
         try:
-            rows = pq.read_metadata(path).num_rows
-        except (OSError, ValueError, RuntimeError, pa.ArrowException):
+            rows = sum(group.rows for group in read_footer(pa.memory_map(str(path))))
+        except (OSError, ValueError):
             rows = 0
         part = TablePart(0, rows, FileRef("part", len(data), ""))
         table = Table("op", "table", 1, COLUMNS, [part])

@@ -9,6 +9,7 @@ import pytest
 from byte_scan import files_with
 from pyspark.sql import DataFrame, SparkSession
 from query_running import Inbox, eventually
+from test_spark_lane import MemoryStream
 
 import penstock
 from penstock.query.streaming_query import StreamingQuery
@@ -58,31 +59,25 @@ def test_files_that_splits_name_are_named_from_the_location_on(
 ) -> None:
     """Rows that Spark read for the query lie at the location until they are committed."""
     before, after = tmp_path / "before", tmp_path / "after"
-    options = {"rowsPerBatch": "40", "numPartitions": "2", "advanceMillisPerBatch": "1000"}
-    numbers = spark.readStream.format("rate-micro-batch").options(**options).load()
+    memory = MemoryStream(spark)
     found: dict[int, list[int]] = {}
-    refuses = [False]
 
     def take(df: DataFrame, batch: int) -> None:
-        if refuses[0]:
-            raise ValueError("not now")
         found[batch] = sorted(row.value for row in df.collect())
 
-    writer = penstock.writeStream(numbers.select("value")).foreachBatch(take)
-    query = start_writer(writer, checkpointLocation=str(before), **{"restart.attempts": 1})
-    eventually(lambda: len(rows_in(found)) >= 80, "some rows", 120)
+    writer = penstock.writeStream(memory.frame()).foreachBatch(take)
+    memory.add(*range(10))
+    query = start_writer(writer, checkpointLocation=str(before), **{"checkpoint.interval": "1h"})
+    eventually(lambda: bool(list(before.glob("lane/*/*/part-*"))), "the first rows", 120)
     query.snapshot(label="a label")
-    refuses[0] = True
-    eventually(lambda: not query.isActive, "the end", 60)
-    assert [path for path in before.glob("lane/**/*") if path.is_file()], "nothing settled what was read last"
+    memory.add(*range(10, 20))
+    eventually(lambda: bool(list(before.glob("lane/*/0000000001-*/part-*"))), "later rows", 120)
+    query.stop()
+    assert list(before.glob("lane/*/*/part-*")), "no snapshot has them, so they are still to be read"
     assert files_with(before, str(before)) == []
 
     before.rename(after)
-    refuses[0] = False
-    count = len(rows_in(found))
-    query = start_writer(writer, checkpointLocation=str(after))
-    eventually(lambda: len(rows_in(found)) > count + 80, "more rows", 60)
-    query.stop()
-    rows = rows_in(found)
-    assert rows == list(range(len(rows))), "each number once"
+    start_writer(writer, checkpointLocation=str(after))
+    eventually(lambda: rows_in(found) == list(range(20)), "all rows", 120)
+    assert sorted(found) == list(range(len(found)))
     assert not before.exists()

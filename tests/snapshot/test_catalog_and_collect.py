@@ -259,3 +259,10 @@ def test_a_snapshot_whose_references_cannot_be_read_stops_the_collection_of_file
     fresh.checkpoint()
     assert not player.store.exists("data/1-40-0.arrows")
     assert newest in [r.checkpoint for r in fresh.effects.view.snapshots]
+
+
+def test_metadata_that_no_reader_would_take_is_not_written() -> None:
+    store = MemoryStore()
+    with pytest.raises(CorruptSnapshot, match="it has 0 slots, but parallelism 2"):
+        Catalog(store).write(metadata([]))
+    assert not store.files

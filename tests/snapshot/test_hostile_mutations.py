@@ -1,6 +1,6 @@
 """Real locations with something changed, checksums set right or not: what comes out are errors of the tree.
 
-``PENSTOCK_FUZZ_EXAMPLES`` says how many (default 8); see also tests/fuzz.
+``PENSTOCK_FUZZ_EXAMPLES`` says how many (default 6); see also tests/fuzz.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from portable_kit import Scene, names
 
-EXAMPLES = int(os.environ.get("PENSTOCK_FUZZ_EXAMPLES", "8"))
+EXAMPLES = int(os.environ.get("PENSTOCK_FUZZ_EXAMPLES", "6"))
 NUMBERS = [-1, 0, 1, 3, 127, 128, 1 << 31, 1 << 53, 1 << 63, 1 << 64, 1e308, 0.5]
 OTHERS = ["", "x", "0", "../x", "/etc", "\ud7ff", "data/1-1-0.arrows", "base", "delta", None, True, [], {}, [[]]]
 VALUES = st.sampled_from([*NUMBERS, *OTHERS, {"__blob__": 0}, {"path": "lane/../x"}])

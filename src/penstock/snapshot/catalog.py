@@ -80,7 +80,7 @@ class Catalog:
         """Check that everything referred to is there, then write ``metadata.json`` durably.
 
         Raises:
-            CorruptSnapshot: a referenced section is missing or short.
+            CorruptSnapshot: a referenced section is missing or short, or the metadata says what cannot be.
             LocationError: another file has this snapshot's name.
             OSError: the store is full or fails; or the metadata is larger than any reader takes.
         """
@@ -92,6 +92,7 @@ class Catalog:
         path = metadata_path(metadata.checkpoint)
         if len(data) > WHOLE_AT_MOST:
             raise OSError(errno.EFBIG, f"the metadata has {len(data)} bytes, more than {WHOLE_AT_MOST}", path)
+        checked_metadata(_decoded(data, path), path)  # what nobody could read must not count as a snapshot
         if not self._store.create_if_absent(path, data) and self._store.read(path) != data:
             raise LocationError(f"{path} exists already with other content")
         self._files[metadata.checkpoint] = frozenset(ref.path for ref in sections_of(metadata))
@@ -133,10 +134,7 @@ class Catalog:
             raise CorruptSnapshot(f"{ref.path} is missing, but the log says that the snapshot is complete") from None
         if len(data) != ref.length or digest(data) != ref.checksum:
             raise CorruptSnapshot(f"{ref.path} does not match its checksum in the log")
-        try:
-            metadata = msgspec.json.decode(data, type=SnapshotMetadata)
-        except (ValueError, RecursionError, MemoryError) as error:
-            raise CorruptSnapshot(f"{ref.path} cannot be read: {error!s:.300}") from error
+        metadata = _decoded(data, ref.path)
         if metadata.format_version != FORMAT_VERSION:
             raise LocationError(
                 f"{ref.path} has format version {metadata.format_version}; this release reads {FORMAT_VERSION}"
@@ -217,6 +215,13 @@ class Catalog:
                 " (output committed since then is produced again)"
             )
         raise CorruptSnapshot("; ".join(skipped) + way_out)
+
+
+def _decoded(data: bytes, path: str) -> SnapshotMetadata:
+    try:
+        return msgspec.json.decode(data, type=SnapshotMetadata)
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise CorruptSnapshot(f"{path} cannot be read: {error!s:.300}") from error
 
 
 def plan_restore(metadata: SnapshotMetadata, graph: JobGraph, committed_epoch: int = 0) -> list[list[SubtaskManifest]]:

@@ -20,7 +20,7 @@ from penstock.snapshot.arrow_streams import check_schema, decoding, look_through
 from penstock.snapshot.checkpoint_writer import BUFFER_ID, BUFFER_OFFSET
 from penstock.snapshot.portable.columns import from_parquet, texts
 from penstock.snapshot.portable.layout import Table, TablePart
-from penstock.snapshot.portable.parquet_pages import check_pages
+from penstock.snapshot.portable.parquet_pages import RowGroup, check_pages, read_footer
 from penstock.snapshot.state_index import KeyGroups
 
 MAX_ROWS = 1 << 20
@@ -85,7 +85,7 @@ def read_rows(
     """A subtask's part of a table under its own names, by key group ascending; the schema and batches, none empty.
 
     Args:
-        groups: row groups that have none of these key groups, as the footer says, are passed over.
+        groups: row groups that have none of these key groups are passed over.
 
     Raises:
         CorruptSnapshot: it is not such a file; from the iterator, too.
@@ -93,49 +93,44 @@ def read_rows(
     what = part.file.path
     with decoding(what):
         mapped = pa.memory_map(str(path))
+        row_groups = read_footer(mapped)
+        _check_groups(row_groups, part, what)
+        for chunk in (chunk for group in row_groups for chunk in group.columns):
+            check_pages(mapped, chunk)
         reader = pq.ParquetFile(mapped, pre_buffer=False)
-        _check_footer(reader.metadata, part, what)
-        _check_pages(mapped, reader.metadata)
         check_schema(reader.schema_arrow)
         written = pa.schema([field.with_type(from_parquet(field.type)) for field in reader.schema_arrow])
         if texts(written) != [f"{column.stored_as} {column.type}" for column in table.columns]:
             raise CorruptSnapshot(f"{what} has other columns than the manifest says: {texts(written)!r:.300}")
         fields = [pa.field(c.name, f.type, f.nullable) for c, f in zip(table.columns, written, strict=True)]
+        needed = list(range(len(row_groups))) if groups is None else _row_groups_of(reader, len(row_groups), groups)
     schema = pa.schema(fields)
-    return schema, _rows(reader, _row_groups(reader.metadata, groups), schema, max_parallelism, what)
+    return schema, _rows(reader, needed, schema, max_parallelism, what)
 
 
-def _row_groups(footer: pq.FileMetaData, groups: KeyGroups | None) -> list[int]:
-    numbers = range(footer.num_row_groups)
-    if groups is None:
-        return list(numbers)
-    statistics = [footer.row_group(number).column(0).statistics for number in numbers]
-    return [
-        number
-        for number, told in zip(numbers, statistics, strict=True)
-        if told is None or not told.has_min_max or (told.min <= groups[1] and told.max >= groups[0])
-    ]
+def _row_groups_of(reader: pq.ParquetFile, count: int, groups: KeyGroups) -> list[int]:
+    """The row groups with some of these key groups. Statistics would tell quicker, but are a stranger's: pyarrow must
+    not be asked for them."""
+    first = reader.schema_arrow.names[0]
+    found = []
+    for number in range(count):
+        numbers = reader.read_row_group(number, columns=[first], use_threads=False).column(0).drop_null().to_numpy()
+        if len(numbers) and numbers.max() >= groups[0] and numbers.min() <= groups[1]:
+            found.append(number)
+    return found
 
 
-def _check_footer(footer: pq.FileMetaData, part: TablePart, what: str) -> None:
-    if footer.num_rows != part.rows:
-        raise CorruptSnapshot(f"{what} has {footer.num_rows} rows instead of {part.rows}")
-    for number in range(footer.num_row_groups):
-        group = footer.row_group(number)
-        chunks = [group.column(column) for column in range(group.num_columns)]
-        if not 0 <= group.num_rows <= MAX_ROWS or not 0 <= group.total_byte_size <= MAX_ROW_GROUP_BYTES:
-            raise CorruptSnapshot(f"{what} has a row group of {group.num_rows} rows and {group.total_byte_size} bytes")
-        if any(chunk.compression != "UNCOMPRESSED" or chunk.has_dictionary_page for chunk in chunks):
+def _check_groups(groups: Sequence[RowGroup], part: TablePart, what: str) -> None:
+    rows = sum(group.rows for group in groups)
+    if rows != part.rows:
+        raise CorruptSnapshot(f"{what} has {rows} rows instead of {part.rows}")
+    for group in groups:
+        if group.rows > MAX_ROWS or group.bytes > MAX_ROW_GROUP_BYTES:
+            raise CorruptSnapshot(f"{what} has a row group of {group.rows} rows and {group.bytes} bytes")
+        if not all(chunk.plain for chunk in group.columns):
             raise CorruptSnapshot(f"{what} is compressed, or has dictionaries")
-        if any(chunk.num_values > MAX_VALUES for chunk in chunks):
+        if any(chunk.values > MAX_VALUES for chunk in group.columns):
             raise CorruptSnapshot(f"{what} has more than {MAX_VALUES} values in a row group")
-
-
-def _check_pages(mapped: pa.NativeFile, footer: pq.FileMetaData) -> None:
-    for number in range(footer.num_row_groups):
-        group = footer.row_group(number)
-        for column in range(group.num_columns):
-            check_pages(mapped, group.column(column))
 
 
 def _rows(

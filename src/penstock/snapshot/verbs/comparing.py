@@ -219,4 +219,7 @@ def _example(change: str, table: StoredTable, values_from: int, old: int, new: i
 
 
 def _value(column: pa.ChunkedArray, row: int) -> object:
-    return column[row].as_py()
+    try:
+        return column[row].as_py()
+    except (ValueError, OverflowError):  # a moment that Python has no value for
+        return str(column.slice(row, 1).to_string(skip_new_lines=True))
