@@ -9,14 +9,13 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from penstock.errors import CorruptSnapshot
 from penstock.snapshot.model import SnapshotMetadata, StateEntry
 from penstock.snapshot.portable.convert import StatePart, States, convert_snapshot, write_states
-from penstock.snapshot.portable.foreign import read_rows
+from penstock.snapshot.portable.foreign import key_groups_by_row_group, read_rows
 from penstock.snapshot.portable.layout import Manifest
 from penstock.snapshot.sections import FOLDER as DATA_FOLDER
 from penstock.snapshot.sections import SectionWriter, state_path
@@ -53,7 +52,7 @@ def _by_tasks(
     metadata = manifest.metadata
     found = write_states(store, manifest, [part for part in parts if part.part.rows == 0])
     full = [part for part in parts if part.part.rows]
-    tasks = [(number, groups) for number, part in enumerate(full) for groups in _ranges(part.path, task_bytes)]
+    tasks = [(number, groups) for number, part in enumerate(full) for groups in _ranges(part, task_bytes)]
     if not tasks:
         return found
     ship_to_cluster(spark)
@@ -76,21 +75,15 @@ def _by_tasks(
     return found
 
 
-def _ranges(path: Path, task_bytes: int) -> Iterator[KeyGroups]:
-    """Key groups of a part, in ranges of about so many bytes, by what its footer says: it may be wrong, and then tasks
-    are uneven. Together they are all that there can be."""
-    begun, held = 0, 0
-    footer = pq.ParquetFile(path).metadata
-    for number in range(footer.num_row_groups):
-        group = footer.row_group(number)
-        statistics = group.column(0).statistics
-        held += group.total_byte_size
-        if held >= task_bytes and statistics is not None and statistics.has_min_max:
-            last = int(statistics.max)
-            if begun <= last < np.iinfo(np.int16).max:
-                yield begun, last
-                begun, held = last + 1, 0
-    yield begun, int(np.iinfo(np.int16).max)
+def _ranges(part: StatePart, task_bytes: int) -> Iterator[KeyGroups]:
+    """The key groups of a part, in ranges of about so many bytes; together they are all that there can be."""
+    begun, held, highest = 0, 0, int(np.iinfo(np.int16).max)
+    for (_, last), size in key_groups_by_row_group(part.path, part.table, part.part):
+        held += size
+        if held >= task_bytes and begun <= last < highest:
+            yield begun, last
+            begun, held = last + 1, 0
+    yield begun, highest
 
 
 class _Bring:

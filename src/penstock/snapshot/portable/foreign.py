@@ -92,32 +92,50 @@ def read_rows(
     """
     what = part.file.path
     with decoding(what):
-        mapped = pa.memory_map(str(path))
-        row_groups = read_footer(mapped)
-        _check_groups(row_groups, part, what)
-        for chunk in (chunk for group in row_groups for chunk in group.columns):
-            check_pages(mapped, chunk)
-        reader = pq.ParquetFile(mapped, pre_buffer=False)
-        check_schema(reader.schema_arrow)
-        written = pa.schema([field.with_type(from_parquet(field.type)) for field in reader.schema_arrow])
-        if texts(written) != [f"{column.stored_as} {column.type}" for column in table.columns]:
-            raise CorruptSnapshot(f"{what} has other columns than the manifest says: {texts(written)!r:.300}")
-        fields = [pa.field(c.name, f.type, f.nullable) for c, f in zip(table.columns, written, strict=True)]
-        needed = list(range(len(row_groups))) if groups is None else _row_groups_of(reader, len(row_groups), groups)
-    schema = pa.schema(fields)
+        reader, schema, row_groups = _opened(path, table, part)
+        needed = list(range(len(row_groups)))
+        if groups is not None:
+            spans = enumerate(_spans(reader, len(row_groups)))
+            needed = [number for number, (first, last) in spans if first <= groups[1] and last >= groups[0]]
     return schema, _rows(reader, needed, schema, max_parallelism, what)
 
 
-def _row_groups_of(reader: pq.ParquetFile, count: int, groups: KeyGroups) -> list[int]:
-    """The row groups with some of these key groups. Statistics would tell quicker, but are a stranger's: pyarrow must
-    not be asked for them."""
-    first = reader.schema_arrow.names[0]
-    found = []
-    for number in range(count):
-        numbers = reader.read_row_group(number, columns=[first], use_threads=False).column(0).drop_null().to_numpy()
-        if len(numbers) and numbers.max() >= groups[0] and numbers.min() <= groups[1]:
-            found.append(number)
-    return found
+def key_groups_by_row_group(path: Path, table: Table, part: TablePart) -> list[tuple[KeyGroups, int]]:
+    """The lowest and the highest key group of each row group of such a file, and its size in bytes.
+
+    Raises:
+        CorruptSnapshot: as ``read_rows``.
+    """
+    with decoding(part.file.path):
+        reader, _, row_groups = _opened(path, table, part)
+        spans = _spans(reader, len(row_groups))
+    return list(zip(spans, (group.bytes for group in row_groups), strict=True))
+
+
+def _opened(path: Path, table: Table, part: TablePart) -> tuple[pq.ParquetFile, pa.Schema, Sequence[RowGroup]]:
+    """A file that can be read, the schema of its rows under the table's own names, and its row groups."""
+    what = part.file.path
+    mapped = pa.memory_map(str(path))
+    row_groups = read_footer(mapped)
+    _check_groups(row_groups, part, what)
+    for chunk in (chunk for group in row_groups for chunk in group.columns):
+        check_pages(mapped, chunk)
+    reader = pq.ParquetFile(mapped, pre_buffer=False)
+    check_schema(reader.schema_arrow)
+    written = pa.schema([field.with_type(from_parquet(field.type)) for field in reader.schema_arrow])
+    if texts(written) != [f"{column.stored_as} {column.type}" for column in table.columns]:
+        raise CorruptSnapshot(f"{what} has other columns than the manifest says: {texts(written)!r:.300}")
+    fields = [pa.field(c.name, f.type, f.nullable) for c, f in zip(table.columns, written, strict=True)]
+    return reader, pa.schema(fields), row_groups
+
+
+def _spans(reader: pq.ParquetFile, count: int) -> list[KeyGroups]:
+    """Of each row group the lowest and the highest key group, read: statistics are a stranger's, and pyarrow must not
+    be asked for them."""
+    name = reader.schema_arrow.names[0]
+    columns = (reader.read_row_group(number, columns=[name], use_threads=False).column(0) for number in range(count))
+    known = [column.drop_null().to_numpy() for column in columns]
+    return [(int(numbers.min()), int(numbers.max())) if len(numbers) else (0, -1) for numbers in known]
 
 
 def _check_groups(groups: Sequence[RowGroup], part: TablePart, what: str) -> None:
