@@ -5,9 +5,9 @@ from __future__ import annotations
 import concurrent.futures
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from penstock.config import Options
@@ -37,6 +37,15 @@ from penstock.snapshot.store_access import StoreAccess
 
 _POLL_S = 0.2
 _T = TypeVar("_T")
+
+
+@contextmanager
+def _usable(store: Store) -> Iterator[None]:
+    """What the store fails with is the location's error."""
+    try:
+        yield
+    except OSError as error:
+        raise LocationError(f"checkpointLocation {store.root} cannot be used: {error}; try again") from error
 
 
 class QueryExecution:
@@ -110,12 +119,13 @@ class QueryExecution:
                 vertex.source.source.check_freezable()
         store = open_location(self._location, self._access)
         self._refuse_keepers(store)
-        proposed = identity_of(self._graph, str(uuid.uuid4()), self._origins_query(store))
-        identity = self._claimed(store, proposed, self._options.allow_dropped_state)
+        with _usable(store):
+            proposed = identity_of(self._graph, str(uuid.uuid4()), self._origins_query(store))
+            identity = claim_identity(store, proposed, allow_dropped=self._options.allow_dropped_state)
         self._query_id = identity.query_id
         self._figures = Figures(self._graph, self._query_id, self._run_id, self._name)
         try:
-            with about(query=self._name or self._query_id):
+            with about(query=self._name or self._query_id), _usable(store):
                 self._open(store, identity)
         except Exception:
             if identity is proposed:
@@ -138,13 +148,6 @@ class QueryExecution:
                         f"and {store.root} is none: give a checkpointLocation on a file system that driver and "
                         "executors share, or read and write with file or Kafka sources and file sinks"
                     )
-
-    @staticmethod
-    def _claimed(store: Store, identity: QueryIdentity, allow_dropped: bool) -> QueryIdentity:
-        try:
-            return claim_identity(store, identity, allow_dropped=allow_dropped)
-        except OSError as error:
-            raise LocationError(f"checkpointLocation {store.root} cannot be used: {error}; try again") from error
 
     def _origins_query(self, store: Store) -> str:
         """What a new location begins as a fork of."""
@@ -182,7 +185,9 @@ class QueryExecution:
     def _confirm(self, store: Store, identity: QueryIdentity) -> None:
         """The driver whose claim this was may have failed, and taken it back before our first log entry."""
         try:
-            if self._claimed(store, identity, True).query_id != identity.query_id:
+            with _usable(store):
+                stored = claim_identity(store, identity, allow_dropped=True)
+            if stored.query_id != identity.query_id:
                 raise Fenced(f"another query was started at {self._location} at the same time; choose another location")
         except PenstockError:
             self.stop()
