@@ -30,11 +30,14 @@ from penstock.snapshot.catalog import Catalog, plan_restore
 from penstock.snapshot.location import IDENTITY_PATH, read_identity
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import LogView
+from penstock.snapshot.portable.convert import convert_snapshot
+from penstock.snapshot.portable.export import export_snapshot
 from penstock.snapshot.restore import load_restore
 from penstock.snapshot.store import LocalStore
 from penstock.snapshot.verbs.verifying import verify_location
 
 SNAPSHOTS = 12
+EXPORTED = "chk-9"
 KEYS = 480
 TIMEOUT_S = 120
 RUN = """
@@ -58,6 +61,10 @@ class Place:
     def target(self) -> Path:
         return self.location.parent / "target"
 
+    @property
+    def portable(self) -> Path:
+        return self.location.parent / "portable"
+
 
 Words = Callable[[Place], list[str]]
 """What stands behind ``penstock snapshot``; asked again for the run that completes."""
@@ -78,12 +85,28 @@ def _gc(place: Place) -> list[str]:
     return ["gc", str(place.location), "--force"]
 
 
+def _export(place: Place) -> list[str]:
+    if place.portable.exists():  # it was done
+        return ["verify", str(place.location)]
+    return ["export", str(place.location), EXPORTED, str(place.portable)]
+
+
+def _convert(place: Place) -> list[str]:
+    if not place.portable.exists():
+        export_snapshot(str(place.location), EXPORTED, place.portable)
+    if place.target.exists():
+        return ["verify", str(place.target)]
+    return ["convert", str(place.portable), str(place.target)]
+
+
 VERBS: dict[str, Words] = {
     "delete": _delete,
     "gc": _gc,
     "copy": lambda place: ["copy", str(place.location), str(place.target), "--force"],
     "move": lambda place: ["move", str(place.location), str(place.target), "--force"],
     "fork": lambda place: ["fork", str(place.location), "chk-9", str(place.target)],
+    "export": _export,
+    "convert": _convert,
     "rollback": lambda place: ["rollback", str(place.location), "chk-9", "--output", "retract", "--force"],
 }
 
@@ -141,6 +164,10 @@ def check(place: Place, expected: Contents) -> None:
         if not (identity.archive or view_at(location).moved):
             live.append(identity.query_id)
     assert len(live) == len(set(live)), "one query at two places"
+    if place.portable.exists():
+        with tempfile.TemporaryDirectory() as back:
+            checkpoint = convert_snapshot(place.portable, Path(back, "back")).checkpoint
+            assert contents(Path(back, "back")) == {checkpoint: expected[checkpoint]}, "it is another one"
 
 
 def started(words: list[str]) -> subprocess.Popen[str]:

@@ -258,7 +258,7 @@ def test_a_forged_length_or_path_is_damage_and_nothing_is_read(location: Path, t
     store = LocalStore(location)
     (record,) = [r for r in SnapshotLog(store).refresh().snapshots if r.checkpoint == 2]
     metadata = Catalog(store).read(record)
-    for changes, reason in (({"length": 1 << 60}, "the file has only"), ({"path": "../../etc/passwd"}, "leads out of")):
+    for changes, reason in (({"length": 1 << 35}, "the file has only"), ({"path": "../../etc/passwd"}, "leads out of")):
         (state,) = [s for slot in metadata.slots for subtask in slot.subtasks for s in subtask.states][:1]
         forged = msgspec.json.encode(metadata).replace(
             msgspec.json.encode(state.section), msgspec.json.encode(msgspec.structs.replace(state.section, **changes))

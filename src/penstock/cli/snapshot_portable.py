@@ -73,14 +73,18 @@ def export(
 
 @contextmanager
 def _session(master: str) -> Iterator[SparkSession]:
-    """An application of a Spark master, for as long as this lasts."""
+    """An application of a Spark master, for as long as this lasts; or the one that this process has."""
+    from pyspark.sql import SparkSession
+
     from penstock.query.sessions import session
 
+    active = SparkSession.getActiveSession()
     spark = session("penstock snapshot", {"spark.master": master})
     try:
         yield spark
     finally:
-        spark.stop()
+        if active is None:
+            spark.stop()
 
 
 @contextmanager
