@@ -37,7 +37,7 @@ lint: $(VENV)/.ready ## Format check, lint and types
 # Whole files at a time: the tests of one share what is dear to set up.
 WORKERS ?= 2
 test: setup lint ## Lint, types and all tests
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 fuzz: setup ## All tests in another order, with new examples of every property
 	@$(BIN)/python -m pytest --randomly-seed=default --hypothesis-seed=$$RANDOM
