@@ -68,13 +68,13 @@ def test_other_state_is_refused_by_its_name(spark: SparkSession, tmp_path: Path)
     arrivals = Arrivals(tmp_path / "in")
     arrivals.add((1, "a", 2), (2, "a", 4))
     df = arrivals.stream(spark)
-    distinct = df.dropDuplicates(["user"])
-    OnSpark(tmp_path / "spark", "append").run(distinct)
-    said = refusal(distinct, tmp_path / "spark", tmp_path / "new", NotSupported)
-    assert "the DataFrame: Deduplicate" in said
-    assert "state/0 (dedupe): Penstock takes over the state of one aggregation, and no other" in said
+    limited = df.limit(1)
+    OnSpark(tmp_path / "spark", "append").run(limited)
+    said = refusal(limited, tmp_path / "spark", tmp_path / "new", NotSupported)
+    assert "the DataFrame: LocalLimit: a limit over a stream is not run yet" in said
+    assert "state/0 (globalLimit): Penstock does not take over the state of such an operator" in said
     said = refusal(df.groupBy("user").count(), tmp_path / "spark", tmp_path / "new", NotSupported, outputMode="update")
-    assert "state/0 (dedupe)" in said
+    assert "state/0 (globalLimit)" in said
     assert "Spark's query kept none" in said
 
 

@@ -21,12 +21,11 @@ from penstock.errors import NotSupported
 from penstock.frontend.types import to_arrow_schema
 from penstock.operators.aggregate_calls import AggregateCall
 from penstock.operators.final_aggregate import FinalAggregateSpec
-from penstock.spark_checkpoint.findings import Finding
+from penstock.spark_checkpoint.findings import SAME, Finding
 
 _LONG_DIGITS, _DOUBLE_DIGITS = 18, 15
 _SUM_DIGITS, _AVERAGE_DIGITS = 10, 4
 """That a sum and an average have more than their argument."""
-_SAME = "build the DataFrame exactly as Spark's query had it"
 
 
 @dataclass(frozen=True)
@@ -121,12 +120,12 @@ def check_columns(spec: FinalAggregateSpec, key: Any, value: Any) -> list[Findin
     stored_keys = [plain(field.type) for field in keys]
     if stored_keys != wanted_keys:
         findings.append(
-            Finding(f"{what}, keys", f"Spark's are {_listed(stored_keys)}, not {_listed(wanted_keys)}", _SAME)
+            Finding(f"{what}, keys", f"Spark's are {_listed(stored_keys)}, not {_listed(wanted_keys)}", SAME)
         )
     stored = buffer_texts(buffers)
     if shapes_of(spec.calls, stored) is None:
         wanted = [text for call in spec.calls for text in shapes(call)[0].texts]
-        findings.append(Finding(f"{what}, buffers", f"Spark's are {_listed(stored)}, not {_listed(wanted)}", _SAME))
+        findings.append(Finding(f"{what}, buffers", f"Spark's are {_listed(stored)}, not {_listed(wanted)}", SAME))
     return findings
 
 

@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 from penstock.errors import NotSupported
 
+SAME = "build the DataFrame exactly as Spark's query had it"
+"""The way out where Spark's query and the DataFrame differ."""
+
 
 class Finding(NamedTuple):
     """One line of the table: which part, why it cannot be mapped, and what the user can do."""

@@ -10,7 +10,7 @@ import secrets
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +23,6 @@ from penstock.connectors.base import Discovery
 from penstock.errors import CheckpointFailed, LocationError, NotSupported
 from penstock.graph.model import JobGraph, OperatorSpec, Vertex
 from penstock.operators.base import Plain
-from penstock.operators.closed_groups import CLOSED, ClosedGroups
 from penstock.operators.final_aggregate import FinalAggregateSpec
 from penstock.operators.watermark import WatermarkOperator, WatermarkSpec
 from penstock.query.sessions import see_to_workers_python
@@ -50,16 +49,16 @@ from penstock.snapshot.sections import FOLDER as DATA_FOLDER
 from penstock.snapshot.store import LocalStore, Store
 from penstock.snapshot.stores import store_at
 from penstock.spark.launcher import SparkLauncher
-from penstock.spark_checkpoint.buffers import check_columns
-from penstock.spark_checkpoint.findings import Finding, refuse
+from penstock.spark_checkpoint.aggregation_mapping import AggregationMapping
+from penstock.spark_checkpoint.findings import SAME, Finding, refuse
 from penstock.spark_checkpoint.logs import SparkCheckpoint, read_checkpoint
+from penstock.spark_checkpoint.mapping import SparkState, StateMapping
 from penstock.spark_checkpoint.plans import graph_of, source_of, with_state
 from penstock.spark_checkpoint.positions import position_of
 from penstock.spark_checkpoint.state import StateOperator, StateReader, written_state
 
-_AGGREGATION = "stateStoreSave"
-"""Spark's name for a streaming aggregation in ``state/0/_metadata``."""
-_STATE_FORMAT = "spark.sql.streaming.aggregation.stateFormatVersion"
+MAPPINGS: dict[type[OperatorSpec], type[StateMapping]] = {FinalAggregateSpec: AggregationMapping}
+"""By operator of ours, how it takes over the state of Spark's."""
 _MICROS_PER_MILLI = 1_000
 _FIRST = 1
 """Generation and checkpoint of what is made."""
@@ -77,7 +76,7 @@ class ImportedCheckpoint:
         planned: a newer batch that Spark had planned and not committed: its rows are read again. None: there is none.
             What that batch may have written before Spark was killed is not known here; see docs/moving-from-spark.md.
         watermark_ms: what event time had come to; None: there is no watermark yet.
-        state_rows: groups that were taken over.
+        state_rows: rows of state that were taken over: groups of an aggregation, keys of a deduplication.
     """
 
     location: str
@@ -152,7 +151,8 @@ def _compared(
 ) -> _Import:
     """Everything that there is to be taken over. Raises NotSupported with the table of what cannot be."""
     operators = reader.operators()
-    findings = [_refused(operator) for operator in operators if operator.name != _AGGREGATION]
+    known = {kind.spark_name for kind in MAPPINGS.values()}
+    findings = [_refused(operator) for operator in operators if operator.name not in known]
     try:
         graph = graph_of(df, output_mode, parallelism, max_parallelism)
     except NotSupported as error:
@@ -166,10 +166,15 @@ def _compared(
     if isinstance(position, Finding):
         findings.append(position)
         position = Discovery((), None)
-    aggregations = [operator for operator in operators if operator.name == _AGGREGATION]
-    findings += _check_state(graph, read, reader, aggregations)
+    paired = _paired(graph, [operator for operator in operators if operator.name in known])
+    states = []
+    if isinstance(paired, list):
+        findings += paired
+    else:
+        states = [_State(*one, SparkState(reader, operator, read.conf)) for operator, one in paired.items()]
+        findings += [finding for state in states for finding in state.mapping.findings(state.spark)]
     refuse(_begin(read), findings)
-    return _Import(graph, read, position, aggregations[0] if aggregations else None)
+    return _Import(graph, read, position, states)
 
 
 def _begin(read: SparkCheckpoint) -> str:
@@ -178,30 +183,34 @@ def _begin(read: SparkCheckpoint) -> str:
 
 def _refused(operator: StateOperator) -> Finding:
     what = f"state/{operator.number} ({operator.name})"
-    return Finding(what, "Penstock takes over the state of one aggregation, and no other", "leave this query on Spark")
+    return Finding(what, "Penstock does not take over the state of such an operator", "leave this query on Spark")
 
 
-def _check_state(
-    graph: JobGraph, read: SparkCheckpoint, reader: StateReader, aggregations: list[StateOperator]
-) -> list[Finding]:
-    """The plan's one aggregation against Spark's."""
-    wanted = with_state(graph)
-    same = "build the DataFrame exactly as Spark's query had it"
-    if len(aggregations) > 1 or len(wanted) > 1:
-        return [Finding("state", f"Spark has {len(aggregations)} aggregations, the DataFrame {len(wanted)}", same)]
+def _paired(
+    graph: JobGraph, operators: list[StateOperator]
+) -> dict[StateOperator, tuple[int, OperatorSpec, StateMapping]] | list[Finding]:
+    """The plan's operators with state, each with its vertex and with Spark's; or why they do not correspond. Spark
+    counts from the sink, a graph from the source."""
+    wanted = with_state(graph)[::-1]
+    findings = [
+        Finding(f"state of {spec.name}", "it has no counterpart in Spark", "start the query anew")
+        for _, spec in wanted
+        if type(spec) not in MAPPINGS
+    ]
+    if findings:
+        return findings
     if not wanted:
-        return [Finding(f"state/{one.number} ({one.name})", "the DataFrame has none", same) for one in aggregations]
-    [(_, spec)] = wanted
-    if not aggregations:
-        return [Finding(f"state of {spec.name}", "Spark's query kept none", same)]
-    if not isinstance(spec, FinalAggregateSpec):
-        return [Finding(f"state of {spec.name}", "it has no counterpart in Spark", "start the query anew")]
-    version = read.conf.get(_STATE_FORMAT, "2")
-    if version != "2":
-        return [Finding(f"state of {spec.name}", f"Spark stored it in format {version}, not 2", "start the query anew")]
-    reader.check_partitions(aggregations[0], spec.key_count)
-    schema = reader.rows(aggregations[0]).schema
-    return check_columns(spec, *(schema[name].dataType.jsonValue() for name in ("key", "value")))
+        return [Finding(f"state/{one.number} ({one.name})", "the DataFrame has none", SAME) for one in operators]
+    if not operators:
+        return [Finding(f"state of {spec.name}", "Spark's query kept none", SAME) for _, spec in wanted]
+    mappings = [MAPPINGS[type(spec)](spec) for _, spec in wanted]
+    theirs, ours = [one.name for one in operators], [mapping.spark_name for mapping in mappings]
+    if theirs != ours:
+        return [Finding("state", f"Spark has {', '.join(theirs)}, the DataFrame {', '.join(ours)}", SAME)]
+    return {
+        operator: (vertex, spec, mapping)
+        for operator, (vertex, spec), mapping in zip(operators, wanted, mappings, strict=True)
+    }
 
 
 def _refuse_inside(read: SparkCheckpoint, store: Store) -> None:
@@ -242,22 +251,32 @@ def _staging(store: Store) -> Iterator[Path]:
 
 
 @dataclass(frozen=True)
+class _State:
+    """One operator with state."""
+
+    vertex: int
+    spec: OperatorSpec
+    mapping: StateMapping
+    spark: SparkState
+
+
+@dataclass(frozen=True)
 class _Import:
     """What was found to fit."""
 
     graph: JobGraph
     read: SparkCheckpoint
     position: Discovery
-    aggregation: StateOperator | None
+    states: Sequence[_State]
 
     def written(self, store: Store, reader: StateReader, staging: Path) -> int:
         """Make the location; the log comes last. Returns how many rows of state there are."""
-        states: dict[tuple[int, int], list[StateEntry]] = {}
-        for vertex, spec in with_state(self.graph):
-            assert isinstance(spec, FinalAggregateSpec)
-            assert self.aggregation is not None
-            staged = reader.stage(reader.rows(self.aggregation), spec, self.graph, staging)
-            states = written_state(store, staged, spec, vertex, self.graph)
+        staged = [
+            reader.stage(table, state.vertex, state.spec, self.graph, staging)
+            for state in self.states
+            for table in state.mapping.tables(state.spark)
+        ]
+        states = written_state(store, staged, self.graph)
         metadata = BlobStore(store).written(self._metadata(states))
         ref = Catalog(store).write(metadata)
         identity = identity_of(self.graph, str(uuid.uuid4()), self.read.query_id)
@@ -328,7 +347,5 @@ class _Import:
             operator.advance_generated(reached_us)
             operator.hold_watermark(False)
             return dict(operator.snapshot().scalars)
-        if isinstance(spec, FinalAggregateSpec) and spec.event_time is not None and closed_us:
-            closed = ClosedGroups(index, self.graph.parallelism, self.graph.max_parallelism)
-            return {CLOSED: closed.ranges(closed_us)}
-        return {}
+        mapping = next((state.mapping for state in self.states if state.spec is spec), None)
+        return {} if mapping is None else mapping.scalars(index, self.graph, closed_us)

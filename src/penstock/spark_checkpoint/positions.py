@@ -16,12 +16,11 @@ from penstock.connectors.spark_files import SparkFilesSource
 from penstock.errors import NotYet
 from penstock.operators.base import Plain
 from penstock.snapshot.model import SnapshotMetadata
-from penstock.spark_checkpoint.findings import Finding
+from penstock.spark_checkpoint.findings import SAME, Finding
 from penstock.spark_checkpoint.logs import SOURCES, SparkCheckpoint, read_file_log
 
 LOG_OFFSET = "logOffset"
 _MAPPED = "files, Kafka and Python data sources can be taken over; start the query anew, or read these instead"
-_SAME = "build the DataFrame exactly as Spark's query had it"
 _READ_ON = (
     "start the query once more with trigger(availableNow=True), let it end, and export the snapshot that this leaves"
 )
@@ -41,7 +40,7 @@ def position_of(source: Source, checkpoint: SparkCheckpoint, parallelism: int) -
     """
     what = f"source {source.describe()}"
     if len(checkpoint.positions) != 1:
-        return Finding(what, f"Spark's query has {len(checkpoint.positions)} sources, the DataFrame one", _SAME)
+        return Finding(what, f"Spark's query has {len(checkpoint.positions)} sources, the DataFrame one", SAME)
     position = checkpoint.positions[0]
     if position is None:
         return Discovery((), None)
@@ -56,7 +55,7 @@ def position_of(source: Source, checkpoint: SparkCheckpoint, parallelism: int) -
     except NotYet as error:
         return Finding(what, str(error), _MAPPED)
     if isinstance(source, FileSource | SparkFilesSource | KafkaSource | PythonSource):
-        return Finding(what, f"Spark's position {position!r:.100} is that of another kind of source", _SAME)
+        return Finding(what, f"Spark's position {position!r:.100} is that of another kind of source", SAME)
     return Finding(what, f"Spark's position {position!r:.100} has no counterpart", _MAPPED)
 
 
@@ -65,12 +64,12 @@ def _files(
 ) -> Discovery | Finding:
     offset = position[LOG_OFFSET]
     if type(offset) is not int:
-        return Finding(f"source {source.describe()}", f"Spark's position is {position!r:.100}", _SAME)
+        return Finding(f"source {source.describe()}", f"Spark's position is {position!r:.100}", SAME)
     files = read_file_log(checkpoint, 0, offset)
     strange = source.files.not_listed(files)
     if strange:
         why = f"Spark has read {strange[0]}, which is there and which the DataFrame does not read"
-        return Finding(f"source {source.describe()}", why, f"{_SAME}, with the same path and options")
+        return Finding(f"source {source.describe()}", why, f"{SAME}, with the same path and options")
     state = source.files.having_read(files)
     return Discovery((), state if isinstance(source, FileSource) else {"files": state, "range": 0})
 

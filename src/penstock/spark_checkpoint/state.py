@@ -1,14 +1,14 @@
-"""The state of a streaming aggregation, read by Spark's own ``statestore`` source and written as sections of ours.
+"""State of Spark's operators, read by Spark's own ``statestore`` source and written as sections of ours.
 
-Spark does the work: a job reads the stores (of whichever provider), makes our columns of the buffers, brings the rows
-of each subtask together, sorts them by key group and writes them as Arrow files beside the new location. The driver
-copies these, a batch in memory at a time.
+Spark does the work: a job reads the stores (of whichever provider), makes our columns of theirs (``mapping.py``),
+brings the rows of each subtask together, sorts them by key group and writes them as Arrow files beside the new
+location. The driver copies these, a batch in memory at a time.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,25 +18,21 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-from pyspark.sql.types import StructField, StructType
 
 from penstock.errors import CorruptSnapshot, LocationError
-from penstock.frontend.types import to_arrow_schema
 from penstock.graph.keygroups import owned_range
-from penstock.graph.model import JobGraph
+from penstock.graph.model import JobGraph, OperatorSpec
 from penstock.ids import SubtaskId
-from penstock.operators.final_aggregate import TABLE, FinalAggregateSpec
 from penstock.snapshot.model import StateEntry
 from penstock.snapshot.sections import SectionWriter, state_path
 from penstock.snapshot.state_index import BASE
 from penstock.snapshot.state_sections import cut
 from penstock.snapshot.store import Store
 from penstock.spark.job import reason
-from penstock.spark_checkpoint.buffers import buffer_texts, own_buffers, shapes_of
 from penstock.spark_checkpoint.logs import STATE, SparkCheckpoint, names_in
-from penstock.state.capture import KEY_GROUP_COLUMN, stored_schema
+from penstock.state.capture import KEY_GROUP_COLUMN
 from penstock.state.hashing import groups_of
 
 _STORES_WITH_IDS = "spark.sql.streaming.stateStore.checkpointFormatVersion"
@@ -50,6 +46,37 @@ class StateOperator:
     number: int
     name: str
     partitions: int
+
+
+@dataclass(frozen=True)
+class MappedTable:
+    """One table of ours, made of Spark's state.
+
+    Attributes:
+        name: as in the ``state_schemas`` of its operator.
+        rows: the table's columns without the key group, by position, in types that can be cast to those of the schema.
+        spread_by: how many leading columns decide the key group.
+    """
+
+    name: str
+    rows: DataFrame
+    spread_by: int
+
+
+@dataclass(frozen=True)
+class StagedTable:
+    """The rows of one table, written by Spark as Arrow files. ``files``: by subtask, where there are rows."""
+
+    vertex: int
+    spec: OperatorSpec
+    name: str
+    spread_by: int
+    files: Mapping[int, Path]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """As it is stored."""
+        return self.spec.state_schemas[self.name]
 
 
 class StateReader:
@@ -105,25 +132,28 @@ class StateReader:
                 "restore it from a copy"
             )
 
-    def rows(self, operator: StateOperator) -> DataFrame:
-        """The state behind the committed batch: ``key`` and ``value``. Nothing but its schema is read yet."""
+    def rows(self, operator: StateOperator, **options: str) -> DataFrame:
+        """The state behind the committed batch: ``key`` and ``value``, or what else the ``statestore`` source gives for
+        these options of its own. Nothing but its schema is read yet."""
         with self._reading():
             reader = self._spark.read.format("statestore").option("batchId", self._checkpoint.batch)
-            return reader.option("operatorId", operator.number).load(str(self._checkpoint.path))
+            reader = reader.options(**options).option("operatorId", operator.number)
+            return reader.load(str(self._checkpoint.path))
 
-    def stage(self, rows: DataFrame, spec: FinalAggregateSpec, graph: JobGraph, folder: Path) -> dict[int, Path]:
-        """Write our rows as Arrow files, by subtask. ``folder``: executors and driver share it.
+    def stage(self, table: MappedTable, vertex: int, spec: OperatorSpec, graph: JobGraph, folder: Path) -> StagedTable:
+        """Write the rows as Arrow files, by subtask. ``folder``: executors and driver share it.
 
         Raises:
             LocationError: Spark cannot read the state.
         """
-        schema = stored_schema(spec.table_schema)
+        schema = spec.state_schemas[table.name]
         with self._reading():
-            own = _own_rows(rows, spec, graph.max_parallelism)
+            own = _grouped(table, graph.max_parallelism)
             owner = F.expr(f"int(int(c0) * {graph.parallelism} div {graph.max_parallelism})")  # as graph/keygroups.py
             sorted_rows = own.repartitionById(graph.parallelism, owner).sortWithinPartitions("c0")
             written = sorted_rows.mapInArrow(_Writing(str(folder), schema), _WRITTEN).collect()
-        return {int(row["partition"]): folder / str(row["name"]) for row in written}
+        files = {int(row["partition"]): folder / str(row["name"]) for row in written}
+        return StagedTable(vertex, spec, table.name, table.spread_by, files)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -138,30 +168,16 @@ class StateReader:
             ) from error
 
 
-def _own_rows(rows: DataFrame, spec: FinalAggregateSpec, max_parallelism: int) -> DataFrame:
+def _grouped(table: MappedTable, max_parallelism: int) -> DataFrame:
     """Columns ``c0...`` as the table's stored schema has them. The key group is Spark's ``xxhash64`` of the keys, as it
     is ours (``state/hashing.py``)."""
-    keys, buffers = _fields(rows, "key"), _fields(rows, "value")
-    spread = keys[: spec.table_spec(max_parallelism, []).spread_by]
+    names = [f"c{position}" for position in range(1, len(table.rows.columns) + 1)]
+    rows = table.rows.toDF(*names)
+    spread = names[: table.spread_by]
     group = (
         F.pmod(F.xxhash64(*spread), F.lit(max_parallelism)) if spread else F.lit(_group_without_keys(max_parallelism))
     )
-    own: list[Column] = [group.cast("short"), *keys, F.lit(False)]  # Spark has emitted what changed
-    shapes = shapes_of(spec.calls, buffer_texts(to_arrow_schema(rows.schema["value"].dataType.jsonValue())))
-    assert shapes is not None  # ``check_columns`` comes first
-    taken = 0
-    for call, shape in zip(spec.calls, shapes, strict=True):
-        own += own_buffers(call, shape, buffers[taken : taken + len(shape.columns)])
-        taken += len(shape.columns)
-    return rows.select(*(column.alias(f"c{position}") for position, column in enumerate(own)))
-
-
-def _fields(rows: DataFrame, name: str) -> list[Column]:
-    """The fields of a struct by position: their names may repeat, so it is cast to one with others."""
-    found = rows.schema[name].dataType
-    assert isinstance(found, StructType)
-    named = StructType([StructField(f"f{number}", field.dataType) for number, field in enumerate(found)])
-    return [F.col(name).cast(named).getField(field) for field in named.names]
+    return rows.select(group.cast("short").alias("c0"), *names)
 
 
 def _group_without_keys(max_parallelism: int) -> int:
@@ -210,36 +226,41 @@ def as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def written_state(
-    store: Store, staged: Mapping[int, Path], spec: FinalAggregateSpec, vertex: int, graph: JobGraph
+    store: Store, staged: Sequence[StagedTable], graph: JobGraph
 ) -> dict[tuple[int, int], list[StateEntry]]:
-    """The staged rows as the sections of the first snapshot, by vertex and subtask."""
+    """The staged rows as the sections of the first snapshot, by vertex and subtask: one file per slot."""
     found: dict[tuple[int, int], list[StateEntry]] = {}
-    schema = stored_schema(spec.table_schema)
-    for subtask in range(graph.parallelism):
-        entries = found[vertex, subtask] = []
+    for subtask in range(graph.parallelism if staged else 0):
         with SectionWriter(store, state_path(1, 1, subtask)) as writer:
-            prefix = f"g1/c1/{SubtaskId(vertex, subtask)}/state/{spec.operator_id}/{TABLE}"
-            batches = _checked(staged[subtask], spec, graph, subtask) if subtask in staged else ()
-            for content in cut(batches):
-                name = f"{prefix}/{writer.written:x}"
-                section = writer.append(name, schema, ((batch, None) for batch in content))
-                groups = content.first, content.last
-                entries.append(StateEntry(spec.operator_id, TABLE, BASE, content.rows, *groups, section))
-            if not entries:
-                section = writer.append(f"{prefix}/0", schema, ())
-                entries.append(StateEntry(spec.operator_id, TABLE, BASE, 0, 0, -1, section))
+            for table in staged:
+                entries = found.setdefault((table.vertex, subtask), [])
+                entries += _table_entries(writer, table, subtask, graph)
     return found
 
 
-def _checked(path: Path, spec: FinalAggregateSpec, graph: JobGraph, subtask: int) -> Iterator[pa.RecordBatch]:
+def _table_entries(writer: SectionWriter, table: StagedTable, subtask: int, graph: JobGraph) -> list[StateEntry]:
+    entries = []
+    operator_id, schema = table.spec.operator_id, table.schema
+    prefix = f"g1/c1/{SubtaskId(table.vertex, subtask)}/state/{operator_id}/{table.name}"
+    path = table.files.get(subtask)
+    for content in cut(_checked(path, table, graph, subtask) if path is not None else ()):
+        name = f"{prefix}/{writer.written:x}"
+        section = writer.append(name, schema, ((batch, None) for batch in content))
+        groups = content.first, content.last
+        entries.append(StateEntry(operator_id, table.name, BASE, content.rows, *groups, section))
+    if not entries:
+        section = writer.append(f"{prefix}/0", schema, ())
+        entries.append(StateEntry(operator_id, table.name, BASE, 0, 0, -1, section))
+    return entries
+
+
+def _checked(path: Path, table: StagedTable, graph: JobGraph, subtask: int) -> Iterator[pa.RecordBatch]:
     """Rows that lay elsewhere than where their key is looked for would be found by nobody."""
-    spread_by = spec.table_spec(graph.max_parallelism, []).spread_by
-    count = spec.key_count if spread_by is None else spread_by
     first, last = owned_range(subtask, graph.parallelism, graph.max_parallelism)
     with pa.memory_map(str(path)) as mapped:
         for batch in pa.ipc.open_stream(mapped):
             groups: Any = batch.column(KEY_GROUP_COLUMN).to_numpy(zero_copy_only=False)
-            own = groups_of(batch.columns[1 : 1 + count], batch.num_rows, graph.max_parallelism)
+            own = groups_of(batch.columns[1 : 1 + table.spread_by], batch.num_rows, graph.max_parallelism)
             if not np.array_equal(groups, own) or groups.min() < first or groups.max() > last:
                 raise CorruptSnapshot(f"{path.name}: rows of the state do not lie in the key groups of their keys")
             yield batch
