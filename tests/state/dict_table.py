@@ -17,7 +17,7 @@ from penstock.state.keys import normalize_floats
 from penstock.state.restore_point import RestorePoint
 from penstock.state.table import NO_ROW, KeyedTable, StateBackend, TableRows, TableSpec
 from penstock.state.vector import Vector
-from penstock.testing.table_kit_data import freeze
+from penstock.testing.table_kit_data import freeze, micros
 
 FLAWS = {
     "keys are compared as Python does": "keys of every type",
@@ -114,7 +114,7 @@ class DictTable(KeyedTable):
         return made
 
     def _time(self, parts: list[pa.Array]) -> int | None:
-        if self.spec.event_time is None:
+        if self.spec.event_time is None or self.spec.timed_value is not None:
             return None
         column = parts[self.spec.event_time[0]]
         for position in self.spec.event_time[1:]:
@@ -194,9 +194,16 @@ class DictTable(KeyedTable):
         for start in range(0, len(identities), at_once):
             yield identities[start : start + at_once]
 
+    def _due_at(self, row: _Row) -> int | None:
+        if self.spec.timed_value is None:
+            return row.time
+        moment = row.values[self.spec.timed_value]
+        return None if moment is None else micros(moment)
+
     def take_due(self, until_us: int, at_once: int) -> Iterator[TableRows]:
         until_us -= self.flaw == "rows due now are not due"
-        due = [(row.time, i) for i, row in self.rows.items() if row.time is not None and row.time <= until_us]
+        times = [(self._due_at(row), identity) for identity, row in self.rows.items()]
+        due = [(time, identity) for time, identity in times if time is not None and time <= until_us]
         if self.flaw != "due rows come in any order":
             due.sort(key=lambda one: one[0])
         for step in self._steps([identity for _, identity in due], at_once):

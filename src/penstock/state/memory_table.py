@@ -25,7 +25,7 @@ from penstock.state.pages import Pages
 from penstock.state.row_numbers import RowNumbers
 from penstock.state.table import NO_ROW, KeyedTable, StateBackend, TableRows, TableSpec
 from penstock.state.value_columns import ValueColumns
-from penstock.state.vector import Mask, Rows
+from penstock.state.vector import Mask, Rows, Vector
 
 _LOOK_AT_ONCE = 1 << 20
 """Rows that are looked through at a time."""
@@ -58,7 +58,8 @@ class MemoryTable(KeyedTable):
         self._log = ChangeLog(spec.value_fields, self._lock)
         self._count = 0
         self._numbers = RowNumbers(spec.max_parallelism)
-        self._event_time = self._keys.part(spec.event_time) if spec.event_time is not None else None
+        timed_key = spec.event_time if spec.timed_value is None else None
+        self._event_time = self._keys.part(timed_key) if timed_key is not None else None
         self._earliest_us: int | None = None  # no row is due before
         self._may_have_marks = False
         self._spread_by = spec.key_count if spec.spread_by is None else spec.spread_by
@@ -93,7 +94,7 @@ class MemoryTable(KeyedTable):
         try:
             yield TableRows(places, vectors)
         finally:
-            self._values.put(rows, vectors, len(rows))
+            self._put(rows, vectors, len(rows))
 
     def find(self, keys: Sequence[pa.Array], count: int) -> TableRows:
         places, distinct, number = _distinct(keys, count)
@@ -125,8 +126,7 @@ class MemoryTable(KeyedTable):
 
     def _due(self, until_us: int) -> tuple[Rows, npt.NDArray[np.int64], int | None]:
         """Rows that are due, earliest first, with their times; and the earliest time of those that are not."""
-        assert self._event_time is not None
-        all_times, known = self._keys.read(self._event_time, self._size)
+        all_times, known = self._times()
         due, later = [np.zeros(0, np.int64)], []
         for start in range(0, self._size, _LOOK_AT_ONCE):
             part = slice(start, min(start + _LOOK_AT_ONCE, self._size))
@@ -142,6 +142,13 @@ class MemoryTable(KeyedTable):
         times = all_times[rows]
         order = np.argsort(times, kind="stable")
         return rows[order], times[order], min(later, default=None)
+
+    def _times(self) -> tuple[npt.NDArray[np.int64], Mask | None]:
+        """By row number: the event time, and where it is known (None: everywhere)."""
+        if self._event_time is not None:
+            return self._keys.read(self._event_time, self._size)
+        assert self.spec.timed_value is not None
+        return self._values.read_words(self.spec.timed_value, self._size)
 
     def take_marked(self, at_once: int) -> Iterator[TableRows]:
         if not self._may_have_marks:
@@ -207,7 +214,7 @@ class MemoryTable(KeyedTable):
             self._keys.reserve(self._size, keys)
         self._fill_in(rows, keys, texts, groups)
         self._index.insert(rows, hashes)
-        self._values.put(rows, self._values.loaded(columns[self.spec.key_count :]), len(rows))
+        self._put(rows, self._values.loaded(columns[self.spec.key_count :]), len(rows))
 
     def _began(self) -> MemoryTable:
         """What there is now is capture 0."""
@@ -251,7 +258,7 @@ class MemoryTable(KeyedTable):
         self._make_room(before, encoded)
         self._fill_in(rows, encoded, texts, groups)
         vectors = self._values.loaded(values)
-        self._values.put(slice(before, self._size), vectors, len(rows))
+        self._put(slice(before, self._size), vectors, len(rows))
 
     def _index_rows(self, first: int) -> None:
         """The rows from this one on, all at once: an index that knows its size does not grow step by step."""
@@ -269,7 +276,7 @@ class MemoryTable(KeyedTable):
         vectors = self._values.new(len(rows))
         for vector, value in zip(vectors, values, strict=True):
             vector.set(np.arange(len(rows)), value)
-        self._values.put(rows, vectors, len(rows))
+        self._put(rows, vectors, len(rows))
 
     def close(self) -> None:
         self._log.closed = True
@@ -314,10 +321,20 @@ class MemoryTable(KeyedTable):
         self._count += len(rows)
         if self._event_time is not None:
             times, known = self._event_time.of(keys)
-            times = times if known is None else times[known]
-            if len(times):
-                earliest = int(times.min())
-                self._earliest_us = earliest if self._earliest_us is None else min(earliest, self._earliest_us)
+            self._note_times(times if known is None else times[known])
+
+    def _put(self, rows: Rows | slice, vectors: Sequence[Vector], count: int) -> None:
+        """Values of rows that are there."""
+        self._values.put(rows, vectors, count)
+        if self.spec.timed_value is not None:
+            times, known = vectors[self.spec.timed_value].read()
+            self._note_times(times[:count][known[:count]])
+
+    def _note_times(self, times: npt.NDArray[np.int64]) -> None:
+        """Rows have these event times now."""
+        if len(times):
+            earliest = int(times.min())
+            self._earliest_us = earliest if self._earliest_us is None else min(earliest, self._earliest_us)
 
     def _new_rows(self, keys: Keys, groups: npt.NDArray[np.int16]) -> Rows:
         """Row numbers for new keys; there is room for them."""

@@ -81,6 +81,8 @@ class RocksDBTable(KeyedTable):
         self._times = store.create_family(f"{name}/times") if spec.event_time is not None else None
         self._marks = store.create_family(f"{name}/marks") if spec.marks else None
         self._mark_at = self._layout.values.place_of(0)[0] if spec.marks else 0
+        timed = spec.timed_value
+        self._time_at = self._layout.values.place_of(timed) if timed is not None else None
         self._log = ChangeLog(self._changes)
         self._count = 0
         self._marked = 0
@@ -127,8 +129,9 @@ class RocksDBTable(KeyedTable):
         there = [position for position, value in enumerate(stored) if value is not None]
         if there:
             gone = [located.keys[position] for position in there]
-            times = self._time_keys([column.take(pa.array(there)) for column in located.columns], gone)
-            self._delete(gone, times, [value for value in stored if value is not None])
+            values = [value for value in stored if value is not None]
+            times = self._time_keys([column.take(pa.array(there)) for column in located.columns], gone, values)
+            self._delete(gone, times, values)
         return len(there)
 
     def take_due(self, until_us: int, at_once: int) -> Iterator[TableRows]:
@@ -256,17 +259,35 @@ class RocksDBTable(KeyedTable):
             put(key, value)
         fresh = [position for position, value in enumerate(stored) if value is None]
         self._count += len(fresh)
-        if self._times is not None and fresh:
-            columns = [column.take(pa.array(fresh)) for column in located.columns]
-            times = self._time_keys(columns, [located.keys[position] for position in fresh])
-            if times:
-                self._earliest_us = min(self._earliest_us, min(map(_moment_of, times)))
-            put = self._times.target(batch).put
-            for key in times:
-                put(key, b"")
+        if self._times is not None:
+            self._note_times(batch, self._times, located, values, stored, fresh)
         if self._marks is not None:
             self._note_marks(batch, self._marks, located.keys, values, stored)
         return batch
+
+    def _note_times(
+        self,
+        batch: WriteBatch,
+        times: Family,
+        located: _Located,
+        values: list[bytes],
+        stored: Sequence[bytes | None],
+        fresh: list[int],
+    ) -> None:
+        """A key's moment never changes, so that new rows are all there is to note; a value's may."""
+        times.target(batch)
+        if self.spec.timed_value is None:
+            columns = [column.take(pa.array(fresh, pa.int64())) for column in located.columns]
+            added = self._time_keys(columns, [located.keys[position] for position in fresh], [])
+        else:
+            there = [(key, value) for key, value in zip(located.keys, stored, strict=True) if value is not None]
+            for time in self._time_keys([], [key for key, _ in there], [value for _, value in there]):
+                batch.delete(time)
+            added = self._time_keys([], located.keys, values)
+        if added:
+            self._earliest_us = min(self._earliest_us, min(map(_moment_of, added)))
+        for time in added:
+            batch.put(time, b"")
 
     def _note_marks(
         self, batch: WriteBatch, marks: Family, keys: list[bytes], values: list[bytes], stored: Sequence[bytes | None]
@@ -331,10 +352,23 @@ class RocksDBTable(KeyedTable):
         stamp = _stamp(self._log.epoch)
         return [key for key, value in zip(keys, stored, strict=True) if value is None or value[:STAMP_BYTES] != stamp]
 
-    def _time_keys(self, columns: list[pa.Array], keys: list[bytes]) -> list[bytes]:
-        """What the index by event time holds for these rows: the moment, then the row's key; none where it is null."""
+    def _time_keys(self, columns: list[pa.Array], keys: list[bytes], values: Sequence[bytes]) -> list[bytes]:
+        """What the index by event time holds for these rows: the moment, then the row's key; none where it is null.
+
+        Args:
+            columns: their key columns, unless a value column has the moment.
+            keys: as they are stored.
+            values: as they are stored, if a value column has it.
+        """
         if self.spec.event_time is None:
             return []
+        if self._time_at is not None:
+            at, flag, bit = self._time_at
+            return [
+                _moment_key(int.from_bytes(value[at : at + _TIME_BYTES], "little", signed=True)) + key
+                for key, value in zip(keys, values, strict=True)
+                if not value[flag] >> bit & 1
+            ]
         column = columns[self.spec.event_time[0]]
         for position in self.spec.event_time[1:]:
             column = column.flatten()[position]

@@ -33,8 +33,9 @@ class TableSpec:
             null. None: zeros.
         spread_by: how many leading key columns decide the key group, as those of the edge that brings the rows; None:
             all of them.
-        event_time: the key column, then field positions in a struct, that holds the moment (a timestamp) which
-            ``take_due`` goes by. Rows where it is null are never due.
+        event_time: where the moment (a timestamp) is that ``take_due`` goes by: the position of a key column, then
+            field positions in a struct; or the position, in ``schema``, of a value column. Rows where it is null are
+            never due.
         marks: the first value column (bool) tells which rows were written to since they were last taken: ``edit`` sets
             it, ``take_marked`` and ``clear_marks`` clear it. It is stored with the rest.
     """
@@ -50,6 +51,13 @@ class TableSpec:
     @property
     def key_schema(self) -> pa.Schema:
         return pa.schema([self.schema.field(position) for position in range(self.key_count)])
+
+    @property
+    def timed_value(self) -> int | None:
+        """Which value column ``take_due`` goes by; None: a key column, or nothing is ever due."""
+        if self.event_time is None or self.event_time[0] < self.key_count:
+            return None
+        return self.event_time[0] - self.key_count
 
     @property
     def value_fields(self) -> list[pa.Field]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.state.pages import Pages, taken
@@ -95,6 +97,11 @@ class ValueColumns:
     def column(self, position: int) -> Pages:
         """The raw values of one column, to be looked through."""
         return self._data[position]
+
+    def read_words(self, position: int, rows: int) -> tuple[npt.NDArray[Any], Mask | None]:
+        """The raw values of the first ``rows`` rows in one column; and where they are not null (None: everywhere)."""
+        nulls = self._nulls[position]
+        return self._data[position].data[:rows], None if nulls is None else nulls.data[:rows] == 0
 
     def forget(self, rows: Rows) -> None:
         """These rows are gone: let go of what they refer to."""

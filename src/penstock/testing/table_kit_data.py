@@ -158,6 +158,8 @@ SHAPES: tuple[Shape, ...] = (
     PLAIN,
     Shape("no key column", (), (COUNT, VALUE_KINDS["nested"]), marks=True),
     Shape("event time", (SMALL_INT, TIMES), (COUNT,), event_time=(1,), marks=True),
+    Shape("a time as value", (NAME,), (COUNT, TIMES), event_time=(2,)),
+    Shape("a time as marked value", (SMALL_INT, NAME), (TIMES,), event_time=(3,), marks=True),
     Shape("windows", (WINDOWS, NAME), (COUNT, VALUE_KINDS["decimal(38,2)"]), event_time=(0, 1), spread_by=1),
     Shape("marks", (SMALL_INT,), (COUNT, VALUE_KINDS["list"]), fills=(7, 0), marks=True),
     Shape("spread by nothing", (NAME, SMALL_INT), (VALUE_KINDS["double"],), spread_by=0),

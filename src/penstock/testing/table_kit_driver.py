@@ -295,7 +295,8 @@ class TableDriver:
         """The event time of a row, in microseconds."""
         assert self.shape.event_time is not None
         column, *fields = self.shape.event_time
-        value = self._raw[key][column]
+        keys = len(self.shape.keys)
+        value = self._raw[key][column] if column < keys else self.rows[key][column - keys]
         for field in fields:
             value = None if value is None else list(value.values())[field]
         return None if value is None else micros(value)
