@@ -47,11 +47,32 @@ Case = tuple[Callable[[DataFrame], DataFrame], type[NotSupported], tuple[str, ..
 CASES: dict[str, Case] = {
     "union": (lambda df: df.union(df), NotYet, ("Union", "one query per input")),
     "join": (lambda df: watermarked(df).join(df.select("k"), "k"), NotYet, ("Join", "Join Inner")),
-    "dropDuplicates": (lambda df: df.dropDuplicates(["k"]), NotYet, ("Deduplicate [k#", "group by the key")),
-    "dropDuplicatesWithinWatermark": (
-        lambda df: watermarked(df).dropDuplicatesWithinWatermark(["k"]),
+    "dropDuplicates by nothing": (
+        lambda df: df.dropDuplicates([]),
+        NotSupported,
+        ("Deduplicate: Spark's engine does not start", "name the columns"),
+    ),
+    "dropDuplicates by an array": (
+        lambda df: df.select(F.split("k", ",").alias("a")).dropDuplicates(["a"]),
         NotYet,
-        ("DeduplicateWithinWatermark",),
+        ("dropping duplicates by a#", "Deduplicate [a#"),
+    ),
+    "dropDuplicates with two event times": (
+        lambda df: watermarked(df).withColumn("w", F.window("ts", "1 minute")).dropDuplicates(["w"]),
+        NotSupported,
+        ("two columns carry the watermark", "Deduplicate [w#", "cast the other one"),
+    ),
+    "dropDuplicatesWithinWatermark by a window": (
+        lambda df: (
+            watermarked(df).select("k", F.window("ts", "1 minute").alias("w")).dropDuplicatesWithinWatermark(["k"])
+        ),
+        NotSupported,
+        ("DeduplicateWithinWatermark by w#", "before window()"),
+    ),
+    "dropDuplicatesWithinWatermark without one": (
+        lambda df: df.dropDuplicatesWithinWatermark(["k"]),
+        NotSupported,
+        ("Spark itself refuses", "without watermark"),
     ),
     "explode": (lambda df: df.select(F.explode(F.split("k", ","))), NotYet, ("Generate explode(", "mapInArrow")),
     "limit": (lambda df: df.limit(3), NotYet, ("Limit 3",)),
@@ -234,6 +255,16 @@ def test_what_spark_refuses_in_complete_mode_is_refused_and_unknown_modes_are(st
         compile_plan(stream.groupBy("k").count().orderBy("count"), "update")
     with pytest.raises(ConfigError, match="append, update, complete"):
         compile_plan(stream, "upsert")
+
+
+def test_a_whole_result_is_not_deduplicated(stream: DataFrame) -> None:
+    counts = stream.groupBy("k").count()
+    with pytest.raises(NotSupported, match=r"complete mode yields.*in front of the aggregation"):
+        compile_plan(counts.dropDuplicates(["count"]), "complete")
+    with pytest.raises(NotSupported, match=r"Spark itself refuses.*complete mode"):
+        compile_plan(stream.dropDuplicates(["k"]), "complete")
+    for mode, df in (("append", stream.distinct()), ("complete", stream.dropDuplicates(["n"]).groupBy("k").count())):
+        compile_plan(df, mode)
 
 
 def test_aggregation_without_watermark_needs_update_mode(stream: DataFrame) -> None:

@@ -20,13 +20,13 @@ from penstock.frontend.catalyst import (
     unaliased,
 )
 from penstock.frontend.expressions_registry import eval_mode
-from penstock.frontend.scope import Place, Scope
+from penstock.frontend.late_rows import divert_late_rows
+from penstock.frontend.scope import Scope
 from penstock.graph.model import EdgeKind
 from penstock.operators.aggregate_calls import AggregateCall, partial_schema
 from penstock.operators.expressions import BoundReference, Expression
 from penstock.operators.expressions.arithmetic import EvalMode
 from penstock.operators.final_aggregate import EventTimeKey, FinalAggregateSpec
-from penstock.operators.late_rows import LATE_PORT, LateRowsSpec
 from penstock.operators.partial_aggregate import PartialAggregateSpec
 
 FUNCTIONS = {"Count": "count", "Sum": "sum", "Min": "min", "Max": "max", "Average": "avg"}
@@ -106,40 +106,21 @@ def _divert_late_rows(scope: Scope, inputs: _Inputs, event_time: EventTimeKey | 
     """Whole rows go over the exchange, and those that are late go no further: the partial aggregation comes behind."""
     if event_time is None:
         raise refusals.LATE_WITHOUT_EVENT_TIME.error("penstock.late")
-    assert scope.kept is not None
-    builder = scope.builder
     keys = tuple(inputs.append(scope)[:key_count])
-    if builder.partitioned_by != keys:
-        builder.exchange(EdgeKind.HASH, keys)
-    builder.add(
-        LateRowsSpec(
-            operator_id=builder.operator_id("late-rows"),
-            name="LateRows",
-            output_schema=builder.schema,
-            keys=keys,
-            event_time=keys[event_time.column],
-            columns=scope.kept,
-        ),
-        keeps=builder.unchanged(),
-    )
-    place = scope.here()
-    position = replace(
-        place.position, schema=pa.schema(list(builder.schema)[: scope.kept]), partitioned_by=None, port=LATE_PORT
-    )
-    scope.late = Place(position, place.expr_ids[: scope.kept])
-    scope.kept = None
+    divert_late_rows(scope, keys, keys[event_time.column])
 
 
 def _key(scope: Scope, named: JavaTree) -> Expression:
     expression = scope.translate(unaliased(named))
-    if not _is_key_type(expression.data_type):
+    if not is_key_type(expression.data_type):
         raise refusals.NESTED_KEY.error(f"grouping by {named.toString()}")
     return expression
 
 
-def _is_key_type(data_type: pa.DataType) -> bool:
+def is_key_type(data_type: pa.DataType) -> bool:
+    """Whether rows can be told apart by it: all but arrays and maps."""
     if pa.types.is_struct(data_type):
-        return all(_is_key_type(field.type) for field in data_type)
+        return all(is_key_type(field.type) for field in data_type)
     return not pa.types.is_nested(data_type)
 
 

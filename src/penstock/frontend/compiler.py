@@ -34,6 +34,7 @@ from penstock.frontend.catalyst import (
 )
 from penstock.frontend.checks import check_by_spark, check_dataframe, check_expressions, check_output_mode
 from penstock.frontend.conf import python_settings, session_conf
+from penstock.frontend.deduplication import add_deduplicate
 from penstock.frontend.exchange import add_repartition, add_repartition_by_expression
 from penstock.frontend.functions import load_function, udf_call
 from penstock.frontend.marks import analyzed
@@ -302,6 +303,8 @@ _ADD: dict[str, Callable[[Scope, JavaTree], None]] = {
     "MapInArrow": _add_map,
     "MapInPandas": _add_map,
     "Aggregate": add_aggregate,
+    "Deduplicate": add_deduplicate,
+    "DeduplicateWithinWatermark": add_deduplicate,
     "Join": add_static_join,
     "Repartition": add_repartition,
     "RepartitionByExpression": add_repartition_by_expression,

@@ -16,16 +16,17 @@ NAMED = "__penstock_named__"
 LATE = "__penstock_late__"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _RELATIONS = ("StreamingRelation", "StreamingRelationV2")
-_NAMEABLE = ("Aggregate", "MapInArrow", "MapInPandas", *_RELATIONS)
+_DEDUPLICATING = ("Deduplicate", "DeduplicateWithinWatermark")
+_NAMEABLE = ("Aggregate", *_DEDUPLICATING, "MapInArrow", "MapInPandas", *_RELATIONS)
 
 
 def named(df: DataFrame, operator_id: str) -> DataFrame:
     """The same DataFrame, in which the operator that it ends with is called ``operator_id``, and its state, too.
 
     Operators are otherwise called by kind and number (``aggregate-0``), which is enough as long as no other operator of
-    the kind is put before them. Names go to what keeps state or runs a function of yours: an aggregation, a source,
-    ``mapInArrow`` or ``mapInPandas``; filters, projections and joins with static sides on top of it are passed over, as
-    the optimizer merges and moves them.
+    the kind is put before them. Names go to what keeps state or runs a function of yours: an aggregation, a
+    deduplication, a source, ``mapInArrow`` or ``mapInPandas``; filters, projections and joins with static sides on top
+    of it are passed over, as the optimizer merges and moves them.
 
     Args:
         df: a streaming DataFrame that ends with that operator.
@@ -44,27 +45,33 @@ def named(df: DataFrame, operator_id: str) -> DataFrame:
 
 
 def late(df: DataFrame) -> DataFrame:
-    """The rows that the aggregation of ``df`` drops because they come behind the watermark.
+    """The rows that the aggregation of ``df`` drops because they come behind the watermark; where there is none, those
+    that its last ``dropDuplicates`` or ``dropDuplicatesWithinWatermark`` drops as late.
 
-    They have the columns of the aggregation's input, ``window`` included where ``df`` is grouped by one: a row that is
-    late for two sliding windows comes twice. Start it together with ``df``:
+    They have the columns of its input, ``window`` included where ``df`` is grouped by one: a row that is late for two
+    sliding windows comes twice. A deduplication in front of an aggregation drops late rows before that sees them: ask
+    for the late rows of the deduplicated DataFrame then. Start it together with ``df``:
     ``penstock.start([penstock.writeStream(df)..., penstock.writeStream(penstock.late(df))...])``.
 
     Args:
-        df: a streaming DataFrame with an aggregation by event time, which has a watermark.
+        df: a streaming DataFrame with an aggregation by event time, or a deduplication, and a watermark.
 
     Raises:
-        ConfigError: not a streaming DataFrame, or without an aggregation.
+        ConfigError: not a streaming DataFrame, or with neither.
     """
     check_dataframe(df)
-    aggregate = next((node for node in stream_line(analyzed(df)) if kind(node) == "Aggregate"), None)
-    if aggregate is None:
-        raise ConfigError("penstock.late needs an aggregated DataFrame: groupBy(window(...)) with a watermark")
+    line = stream_line(analyzed(df))
+    dropping = [node for kinds in (("Aggregate",), _DEDUPLICATING) for node in line if kind(node) in kinds]
+    if not dropping:
+        raise ConfigError(
+            "penstock.late needs a DataFrame that drops late rows: groupBy(window(...)) or dropDuplicates, with a "
+            "watermark"
+        )
     spark = df.sparkSession
     jvm = spark._jvm
     assert jvm is not None
-    rows = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, aggregate.child())
-    return DataFrame(rows, spark).alias(LATE + _identity(aggregate))
+    rows = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, dropping[0].child())
+    return DataFrame(rows, spark).alias(LATE + _identity(dropping[0]))
 
 
 def analyzed(df: DataFrame) -> JavaTree:
@@ -73,13 +80,13 @@ def analyzed(df: DataFrame) -> JavaTree:
 
 
 def late_of(node: JavaTree) -> str | None:
-    """If this is the mark of ``late``: which aggregation it means, as ``is_late_of`` wants it."""
+    """If this is the mark of ``late``: which operator it means, as ``is_late_of`` wants it."""
     return _marked(node, LATE)
 
 
-def is_late_of(aggregate: JavaTree, wanted: str) -> bool:
-    """Whether this is the aggregation that a ``late`` mark means."""
-    return _identity(aggregate) == wanted
+def is_late_of(node: JavaTree, wanted: str) -> bool:
+    """Whether this is the aggregation or deduplication that a ``late`` mark means."""
+    return (kind(node) == "Aggregate" or kind(node) in _DEDUPLICATING) and _identity(node) == wanted
 
 
 def names_in(tree: JavaTree) -> Iterator[tuple[JavaTree, str]]:
@@ -96,6 +103,8 @@ def name_key(node: JavaTree) -> str:
         return "source"
     if kind(node) == "Aggregate":
         return "Aggregate"
+    if kind(node) in _DEDUPLICATING:  # its columns are pruned
+        return f"{kind(node)} {', '.join(str(key.name()) for key in elements(node.keys()))}"
     return f"{kind(node)} {expr_id(node.output().head())}"
 
 
@@ -109,6 +118,10 @@ def _marked(node: JavaTree, prefix: str) -> str | None:
     return alias[len(prefix) :] if alias.startswith(prefix) else None
 
 
-def _identity(aggregate: JavaTree) -> str:
-    """The newest of its columns' ids: those that it hands on are older than those that it makes."""
-    return str(max(expr_id(attribute) for attribute in elements(aggregate.output())))
+def _identity(node: JavaTree) -> str:
+    """Of an aggregation the newest of its columns' ids: those that it hands on are older than those that it makes. A
+    deduplication makes none: its keys, and how far from the source it is."""
+    if kind(node) in _DEDUPLICATING:
+        keys = ".".join(str(expr_id(key)) for key in elements(node.keys()))
+        return f"{kind(node)}.{len(stream_line(node))}.{keys}"
+    return str(max(expr_id(attribute) for attribute in elements(node.output())))

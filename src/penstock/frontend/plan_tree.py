@@ -44,7 +44,7 @@ class Segment:
         mode: the output mode of those that end above.
         outputs: which outputs' rows are what comes out at the top.
         above: what goes on from there.
-        late: segments over the rows that the aggregation drops which is the first node here.
+        late: segments over the rows that the aggregation or deduplication drops which is the first node here.
         lifted: projections and the watermark of one of those above, which have to be done here, with the source: they
             add columns and leave out none.
         on_lifted: whether this is that one; the others get the columns that there were without.
@@ -126,7 +126,7 @@ def _late_mark(line: Line) -> int | None:
 
 def _late_alone() -> ConfigError:
     return ConfigError(
-        "late rows are those that an aggregation drops, so it has to run in the same query: "
+        "late rows are those that an aggregation or deduplication drops, so it has to run in the same query: "
         "penstock.start([writer of df, writer of penstock.late(df)])"
     )
 
@@ -134,7 +134,7 @@ def _late_alone() -> ConfigError:
 def _segment(lines: Sequence[Line], begin: int, wanted: Sequence[str]) -> Segment:
     """What these lines share from node ``begin`` on, and what goes on from there.
 
-    An aggregation whose late rows are wanted begins a segment, as the rows in front of it must stay whole; one that is
+    An operator whose late rows are wanted begins a segment, as the rows in front of it must stay whole; one that is
     wanted in two output modes is not shared. Nor is one in complete mode: the whole result has to reach its sink within
     the epoch, without an edge on which a checkpoint could cut it.
     """
@@ -168,7 +168,7 @@ def _together(lines: Sequence[Line], at: int) -> bool:
 
 
 def _cut(node: JavaTree, wanted: Sequence[str]) -> bool:
-    return kind(node) == "Aggregate" and any(is_late_of(node, one) for one in wanted)
+    return any(is_late_of(node, one) for one in wanted)
 
 
 def _attach_late(root: Segment, line: Line, at: int) -> None:
@@ -176,7 +176,7 @@ def _attach_late(root: Segment, line: Line, at: int) -> None:
     meant = late_of(line.nodes[at]) or ""
     for segment in root.everywhere:
         first = segment.nodes[0]
-        if kind(first) == "Aggregate" and is_late_of(first, meant):
+        if is_late_of(first, meant):
             segment.late.append(Segment(list(line.nodes[at:]), line.mode, [line.output]))
             return
     raise _late_alone()

@@ -48,8 +48,6 @@ NODES: dict[str, Refusal] = {
         "joins of two streams are not run yet, only of a stream with a static side", "join where the output is read"
     ),
     "Union": _planned("union is not run yet", "run one query per input, or point one file source at both directories"),
-    "Deduplicate": _planned("dropDuplicates is not run yet", "group by the key columns and take min() of the others"),
-    "DeduplicateWithinWatermark": _planned("dropDuplicatesWithinWatermark is not run yet"),
     "Generate": _planned("explode and other generators are not run yet", "explode inside mapInArrow or mapInPandas"),
     "FlatMapGroupsInPandas": _GROUP_FUNCTION,
     "FlatMapGroupsInArrow": _GROUP_FUNCTION,
@@ -100,6 +98,25 @@ WATERMARK_BEHIND_EXCHANGE = _planned(
 LATE_WITHOUT_EVENT_TIME = Refusal(
     "no row of this aggregation is ever late",
     "group by the column that has the watermark, or by a window over it, in append or update mode",
+)
+LATE_WITHOUT_WATERMARK = Refusal(
+    "no row of this deduplication is ever late, as the column with the watermark does not reach it",
+    "call withWatermark, and select its column where dropDuplicates is written",
+)
+DEDUPLICATE_NOTHING = Refusal(
+    "Spark's engine does not start a deduplication without columns", "name the columns that make rows equal"
+)
+DEDUPLICATE_WHOLE = Refusal(
+    "complete mode yields the aggregation's whole result again and again, of which only the first would be left",
+    "drop duplicates in front of the aggregation, or where the output is read",
+)
+DEDUPLICATE_EVENT_TIMES = Refusal(
+    "two columns carry the watermark, so that it is open by which of them a row is late; Spark's engine fails on it",
+    "select only one of them, or cast the other one, for example to a string or a date",
+)
+DEDUPLICATE_WITHIN_WINDOW = Refusal(
+    "keys expire some time after a moment, and a window is none; Spark's engine would take it for a number",
+    "call dropDuplicatesWithinWatermark before window()",
 )
 COALESCE = Refusal(
     "coalesce(n) merges partitions, and Penstock's parallelism is the query's",

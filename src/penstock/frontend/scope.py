@@ -36,8 +36,8 @@ class Scope:
         names: what the user called operators that are compiled now, see ``marks.name_key``.
         builder: the pipeline so far.
         ordinals: position of each attribute's column in ``builder.schema``, by expression id.
-        kept: so many leading columns have to stay as they are until the aggregation has judged them: its late rows are
-            wanted. None: nobody wants any.
+        kept: so many leading columns have to stay as they are until the operator that drops late rows has judged them:
+            these are wanted. None: nobody wants any.
         whole: what is compiled now comes behind the aggregation of complete mode: one subtask has all rows.
         late: where they come out, and what their columns are.
     """

@@ -21,7 +21,7 @@ _STATE_FORMAT = "spark.sql.streaming.aggregation.stateFormatVersion"
 class AggregationMapping(StateMapping):
     """``stateStoreSave`` as ``FinalAggregateSpec``."""
 
-    spark_name = "stateStoreSave"
+    spark_names = ("stateStoreSave",)
 
     def __init__(self, spec: FinalAggregateSpec) -> None:
         self._spec = spec

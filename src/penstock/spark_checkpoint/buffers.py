@@ -119,13 +119,11 @@ def check_columns(spec: FinalAggregateSpec, key: Any, value: Any) -> list[Findin
     wanted_keys = [plain(spec.input_schema.field(position).type) for position in range(spec.key_count)]
     stored_keys = [plain(field.type) for field in keys]
     if stored_keys != wanted_keys:
-        findings.append(
-            Finding(f"{what}, keys", f"Spark's are {_listed(stored_keys)}, not {_listed(wanted_keys)}", SAME)
-        )
+        findings.append(Finding(f"{what}, keys", f"Spark's are {listed(stored_keys)}, not {listed(wanted_keys)}", SAME))
     stored = buffer_texts(buffers)
     if shapes_of(spec.calls, stored) is None:
         wanted = [text for call in spec.calls for text in shapes(call)[0].texts]
-        findings.append(Finding(f"{what}, buffers", f"Spark's are {_listed(stored)}, not {_listed(wanted)}", SAME))
+        findings.append(Finding(f"{what}, buffers", f"Spark's are {listed(stored)}, not {listed(wanted)}", SAME))
     return findings
 
 
@@ -139,5 +137,6 @@ def plain(kind: pa.DataType) -> str:
     return re.sub(r" not null", "", str(kind))
 
 
-def _listed(texts: Sequence[str]) -> str:
+def listed(texts: Sequence[str]) -> str:
+    """Columns for a message."""
     return f"({', '.join(texts)})"

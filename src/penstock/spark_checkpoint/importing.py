@@ -23,6 +23,7 @@ from penstock.connectors.base import Discovery
 from penstock.errors import CheckpointFailed, LocationError, NotSupported
 from penstock.graph.model import JobGraph, OperatorSpec, Vertex
 from penstock.operators.base import Plain
+from penstock.operators.deduplicate import DeduplicateSpec
 from penstock.operators.final_aggregate import FinalAggregateSpec
 from penstock.operators.watermark import WatermarkOperator, WatermarkSpec
 from penstock.query.sessions import see_to_workers_python
@@ -50,6 +51,7 @@ from penstock.snapshot.store import LocalStore, Store
 from penstock.snapshot.stores import store_at
 from penstock.spark.launcher import SparkLauncher
 from penstock.spark_checkpoint.aggregation_mapping import AggregationMapping
+from penstock.spark_checkpoint.deduplication_mapping import DeduplicationMapping
 from penstock.spark_checkpoint.findings import SAME, Finding, refuse
 from penstock.spark_checkpoint.logs import SparkCheckpoint, read_checkpoint
 from penstock.spark_checkpoint.mapping import SparkState, StateMapping
@@ -57,7 +59,10 @@ from penstock.spark_checkpoint.plans import graph_of, source_of, with_state
 from penstock.spark_checkpoint.positions import position_of
 from penstock.spark_checkpoint.state import StateOperator, StateReader, written_state
 
-MAPPINGS: dict[type[OperatorSpec], type[StateMapping]] = {FinalAggregateSpec: AggregationMapping}
+MAPPINGS: dict[type[OperatorSpec], type[StateMapping]] = {
+    FinalAggregateSpec: AggregationMapping,
+    DeduplicateSpec: DeduplicationMapping,
+}
 """By operator of ours, how it takes over the state of Spark's."""
 _MICROS_PER_MILLI = 1_000
 _FIRST = 1
@@ -151,7 +156,7 @@ def _compared(
 ) -> _Import:
     """Everything that there is to be taken over. Raises NotSupported with the table of what cannot be."""
     operators = reader.operators()
-    known = {kind.spark_name for kind in MAPPINGS.values()}
+    known = {name for kind in MAPPINGS.values() for name in kind.spark_names}
     findings = [_refused(operator) for operator in operators if operator.name not in known]
     try:
         graph = graph_of(df, output_mode, parallelism, max_parallelism)

@@ -38,14 +38,20 @@ class StateMapping(ABC):
     """The state of one operator of ours, out of Spark's. Call order: ``findings``; where there are none, ``tables``.
 
     Attributes:
-        spark_name: what Spark calls its operator in ``state/<number>/_metadata``.
+        spark_names: what Spark may call its operator in ``state/<number>/_metadata``.
     """
 
-    spark_name: ClassVar[str]
+    spark_names: ClassVar[tuple[str, ...]]
 
     @abstractmethod
     def __init__(self, spec: Any) -> None:
         """``spec``: of the operator of ours, of the class that ``importing.MAPPINGS`` has."""
+
+    @property
+    def spark_name(self) -> str:
+        """Which of the names it is."""
+        [name] = self.spark_names
+        return name
 
     @abstractmethod
     def findings(self, state: SparkState) -> list[Finding]:

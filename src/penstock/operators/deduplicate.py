@@ -1,0 +1,183 @@
+"""Deduplication: of the rows with one key only the first goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.graph.model import OperatorSpec
+from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState
+from penstock.operators.closed_groups import CLOSED, ClosedGroups
+from penstock.operators.event_time import moments
+from penstock.state.capture import stored_schema
+from penstock.state.keys import group_rows, normalize_floats
+from penstock.state.table import NO_ROW, TableSpec
+from penstock.state.vector import Rows
+
+TABLE = "keys"
+EXPIRES_AT = "__expires_at"
+"""The value column of ``dropDuplicatesWithinWatermark``: the key is forgotten once the watermark is there."""
+_MOMENT = pa.timestamp("us", tz="UTC")
+_FORGET_ROWS = 8192
+"""Keys that are forgotten at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeduplicateSpec(OperatorSpec):
+    """``dropDuplicates``, or with ``delay_us`` ``dropDuplicatesWithinWatermark``.
+
+    Attributes:
+        output_schema: of the rows, which pass as they are.
+        keys: positions of the columns that make rows equal. All rows of a key come to one subtask: they were spread by
+            these columns, in this order.
+        event_time: the column that the watermark is about, a key or not: rows at or below the watermark are late, and
+            dropped. A timestamp, or a window struct (its ``end`` counts). None: nothing is late.
+        delay_us: a key is forgotten as soon as the watermark has reached the event time of its first row and this
+            delay more; later rows do not renew it. None: it is forgotten when the watermark has reached its event time
+            if that is one of the keys, and else never.
+    """
+
+    operator_id: str
+    name: str
+    output_schema: pa.Schema
+    keys: tuple[int, ...]
+    event_time: int | None = None
+    delay_us: int | None = None
+
+    def __post_init__(self) -> None:
+        assert self.keys, "Spark's engine has no deduplication without keys"
+        assert self.delay_us is None or self.event_time is not None
+
+    @property
+    def table_schema(self) -> pa.Schema:
+        """The keys, under names that differ, and when they expire."""
+        fields: list[pa.Field] = []
+        for position in self.keys:
+            field = self.output_schema.field(position)
+            taken = {one.name for one in fields}
+            names = (field.name, *(f"{field.name}_{number}" for number in range(len(self.keys))))
+            fields.append(field.with_name(next(name for name in names if name not in taken)))
+        return pa.schema(fields if self.delay_us is None else [*fields, pa.field(EXPIRES_AT, _MOMENT)])
+
+    def table_spec(self, max_parallelism: int) -> TableSpec:
+        return TableSpec(self.table_schema, len(self.keys), max_parallelism, event_time=self._due_by())
+
+    def _due_by(self) -> tuple[int, ...] | None:
+        if self.delay_us is not None:
+            return (len(self.keys),)
+        if self.event_time is None or self.event_time not in self.keys:
+            return None
+        is_window = pa.types.is_struct(self.output_schema.field(self.event_time).type)
+        key = self.keys.index(self.event_time)
+        return (key, 1) if is_window else (key,)
+
+    @property
+    def state_schemas(self) -> dict[str, pa.Schema]:
+        return {TABLE: stored_schema(self.table_schema)}
+
+    @property
+    def state_keys(self) -> dict[str, int]:
+        return {TABLE: len(self.keys)}
+
+    def create(self) -> Operator:
+        return DeduplicateOperator(self)
+
+
+class DeduplicateOperator(Operator):
+    """Passes the first row of every key, in the order in which rows come, and remembers the key.
+
+    Keys are equal as Spark's engine has it: nulls are, NaNs are, and -0.0 and 0.0. How far event time has come is kept
+    by key group, as in ``FinalAggregateOperator``: a row that was late stays late behind a rescale.
+    """
+
+    def __init__(self, spec: DeduplicateSpec) -> None:
+        self._spec = spec
+        self._watermark_us: int | None = None
+        self._late = 0
+        self._duplicates = 0
+        self._opened = False
+
+    def open(self, context: OperatorContext) -> None:
+        self._table = context.backend.create_table(
+            f"{context.operator_id}/{TABLE}", self._spec.table_spec(context.max_parallelism)
+        )
+        self._closed = ClosedGroups(context.subtask, context.parallelism, context.max_parallelism)
+        self._opened = True
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        batch = self._without_late_rows(batch)
+        first = self._first_rows(batch)
+        self._duplicates += batch.num_rows - len(first)
+        if len(first) < batch.num_rows:
+            batch = batch.take(pa.array(first))
+        if batch.num_rows:
+            self._remember(batch)
+            yield batch
+
+    def _keys(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        return [batch.column(position) for position in self._spec.keys]
+
+    def _without_late_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if self._spec.event_time is None:
+            return batch
+        closed = self._closed.until(self._watermark_us, self._keys(batch), batch.num_rows)
+        if closed is None:
+            return batch
+        times, known = moments(batch.column(self._spec.event_time))
+        late = known & (times <= closed)
+        count = int(np.count_nonzero(late))
+        self._late += count
+        return batch.filter(pa.array(~late)) if count else batch
+
+    def _first_rows(self, batch: pa.RecordBatch) -> Rows:
+        """The positions of the first rows of keys that are not known yet, ascending."""
+        keys = [normalize_floats(key) for key in self._keys(batch)]
+        _, first = group_rows(keys, batch.num_rows)
+        first.sort()
+        if len(first) < batch.num_rows:
+            chosen = pa.array(first)
+            keys = [key.take(chosen) for key in keys]
+        new: Rows = first[self._table.find(keys, len(first)).rows == NO_ROW]
+        return new
+
+    def _remember(self, batch: pa.RecordBatch) -> None:
+        """Keys that differ, none of which is known."""
+        with self._table.edit(self._keys(batch), batch.num_rows) as new:
+            if self._spec.delay_us is not None:
+                assert self._spec.event_time is not None
+                times, _ = moments(batch.column(self._spec.event_time))  # a null counts as 1970, as in Spark
+                new.values[0].set(new.rows, pa.array(times + self._spec.delay_us).cast(_MOMENT))
+
+    def advance(self, watermark_us: int) -> Iterator[pa.RecordBatch]:
+        """Forget the keys that no row can have any more, or that have expired."""
+        if self._watermark_us is None or watermark_us > self._watermark_us:
+            self._watermark_us = watermark_us
+            for _ in self._table.take_due(watermark_us, _FORGET_ROWS) if self._table.spec.event_time else ():
+                pass
+        return iter(())
+
+    def snapshot(self) -> OperatorState:
+        closed = self._closed.ranges(self._watermark_us) if self._spec.event_time is not None else []
+        return OperatorState(tables={TABLE: self._table.capture()}, scalars={CLOSED: closed})
+
+    def restore(self, state: RestoredState) -> None:
+        """The watermark itself is not stored: ``advance`` is called with the restored one before any input."""
+        if TABLE in state.tables:
+            self._table = state.fill(TABLE, self._table)
+        for part in state.parts:
+            self._closed.restore(part.scalars.get(CLOSED, []), part.first, part.last)
+
+    def counters(self) -> Mapping[str, int]:
+        return {
+            "state_rows": len(self._table),
+            "state_bytes": self._table.nbytes,
+            "rows_dropped_late": self._late,
+            "rows_dropped_duplicate": self._duplicates,
+        }
+
+    def close(self) -> None:
+        if self._opened:
+            self._table.close()
