@@ -132,14 +132,15 @@ def _divert_late_rows(scope: Scope, inputs: _Inputs, event_time: EventTimeKey | 
 
 def _key(scope: Scope, named: JavaTree) -> Expression:
     expression = scope.translate(unaliased(named))
-    if not _is_key_type(expression.data_type):
+    if not is_key_type(expression.data_type):
         raise refusals.NESTED_KEY.error(f"grouping by {named.toString()}")
     return expression
 
 
-def _is_key_type(data_type: pa.DataType) -> bool:
+def is_key_type(data_type: pa.DataType) -> bool:
+    """Whether a column of this type can be a key of a state table."""
     if pa.types.is_struct(data_type):
-        return all(_is_key_type(field.type) for field in data_type)
+        return all(is_key_type(field.type) for field in data_type)
     return not pa.types.is_nested(data_type)
 
 
