@@ -76,7 +76,7 @@ def add_transform_with_state(scope: Scope, node: JavaTree) -> None:
             pickled=bytes(python_function.command().unsafeArray()),
             pandas=str(node.userFacingDataType()) == "pandas",
             time_mode=time_mode,
-            variables=_declared(scope.spark, processor, time_mode, f"{operator_id} ({name})"),
+            variables=declared_state(scope.spark, processor, time_mode, f"{operator_id} ({name})"),
             event_time=event_times[0] if event_times and time_mode is TimeMode.EVENT_TIME else None,
             initial=_initial_state(scope.spark, node) if node.hasInitialState() else None,
             settings=scope.python_settings,
@@ -108,7 +108,19 @@ def _initial_state(spark: SparkSession, node: JavaTree) -> InitialState:
     )
 
 
-def _declared(spark: SparkSession, processor: object, time_mode: TimeMode, label: str) -> tuple[StateVariable, ...]:
+def declared_state(
+    spark: SparkSession | None, processor: object, time_mode: TimeMode, label: str
+) -> tuple[StateVariable, ...]:
+    """What the processor's ``init`` declares; it is closed again.
+
+    Args:
+        spark: parses schemas that are given as text; may be missing where none is.
+        label: the operator, for errors.
+
+    Raises:
+        FunctionError: ``init`` or ``close`` fails.
+        NotSupported: a name or a type is refused.
+    """
     handle = _DriverHandle(spark, time_mode)
     with user_errors(label):
         processor.init(handle)  # type: ignore[attr-defined]
@@ -119,7 +131,7 @@ def _declared(spark: SparkSession, processor: object, time_mode: TimeMode, label
 class _DriverHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's sources are not typed
     """Takes down what ``init`` declares. Its states have no values: no key is set while ``init`` runs."""
 
-    def __init__(self, spark: SparkSession, time_mode: TimeMode) -> None:
+    def __init__(self, spark: SparkSession | None, time_mode: TimeMode) -> None:
         self._spark = spark
         self._time_mode = time_mode
         self.variables: dict[str, StateVariable] = {}
@@ -186,7 +198,9 @@ class _DriverHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's
         self.variables[name] = StateVariable(name, kind, self._fields(name, value), key, ttl_ms)
 
     def _fields(self, name: str, schema: StructType | str) -> Fields:
-        parsed = self._spark._parse_ddl(schema) if isinstance(schema, str) else schema
+        parsed: Any = schema
+        if isinstance(schema, str) and self._spark is not None:
+            parsed = self._spark._parse_ddl(schema)
         if not isinstance(parsed, StructType):
             raise TypeError(f"the schema of state {name} must be a StructType or a DDL string of columns: {parsed!r}")
         text = json.dumps(parsed.jsonValue())
