@@ -97,11 +97,6 @@ CASES: dict[str, Case] = {
         NotYet,
         ("FlatMapCoGroupsInPandas",),
     ),
-    "transformWithState": (
-        lambda df: df.groupBy("k").transformWithStateInPandas(Remembering(), "k string", "append", "none"),
-        NotYet,
-        ("TransformWithStateInPySpark",),
-    ),
     "observe": (lambda df: df.observe("seen", F.count("*")), NotYet, ("CollectMetrics seen", "lastProgress")),
     "offset": (lambda df: df.offset(3), NotSupported, ("Offset is not supported",)),
     "rebalance hint": (

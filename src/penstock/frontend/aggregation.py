@@ -118,7 +118,7 @@ def _key(scope: Scope, named: JavaTree) -> Expression:
 
 
 def is_key_type(data_type: pa.DataType) -> bool:
-    """Whether rows can be told apart by it: all but arrays and maps."""
+    """Whether a column of this type can be a key of a state table."""
     if pa.types.is_struct(data_type):
         return all(is_key_type(field.type) for field in data_type)
     return not pa.types.is_nested(data_type)

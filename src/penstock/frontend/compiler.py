@@ -42,6 +42,7 @@ from penstock.frontend.ordering import add_limit, add_sort
 from penstock.frontend.plan_tree import Segment, optimize_tree, plan_tree
 from penstock.frontend.scope import Scope
 from penstock.frontend.sources import columns_to_read, create_source
+from penstock.frontend.stateful import add_event_time_column, add_transform_with_state
 from penstock.frontend.static_join import add_static_join
 from penstock.frontend.stream_line import stream_line, streams_below
 from penstock.graph.model import JobGraph, SinkSpec, SourceSpec
@@ -305,6 +306,8 @@ _ADD: dict[str, Callable[[Scope, JavaTree], None]] = {
     "Aggregate": add_aggregate,
     "Deduplicate": add_deduplicate,
     "DeduplicateWithinWatermark": add_deduplicate,
+    "TransformWithStateInPySpark": add_transform_with_state,
+    "UpdateEventTimeWatermarkColumn": add_event_time_column,
     "Join": add_static_join,
     "Repartition": add_repartition,
     "RepartitionByExpression": add_repartition_by_expression,

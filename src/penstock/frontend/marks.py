@@ -17,7 +17,7 @@ LATE = "__penstock_late__"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _RELATIONS = ("StreamingRelation", "StreamingRelationV2")
 _DEDUPLICATING = ("Deduplicate", "DeduplicateWithinWatermark")
-_NAMEABLE = ("Aggregate", *_DEDUPLICATING, "MapInArrow", "MapInPandas", *_RELATIONS)
+_NAMEABLE = ("Aggregate", *_DEDUPLICATING, "MapInArrow", "MapInPandas", "TransformWithStateInPySpark", *_RELATIONS)
 
 
 def named(df: DataFrame, operator_id: str) -> DataFrame:
@@ -25,8 +25,8 @@ def named(df: DataFrame, operator_id: str) -> DataFrame:
 
     Operators are otherwise called by kind and number (``aggregate-0``), which is enough as long as no other operator of
     the kind is put before them. Names go to what keeps state or runs a function of yours: an aggregation, a
-    deduplication, a source, ``mapInArrow`` or ``mapInPandas``; filters, projections and joins with static sides on top
-    of it are passed over, as the optimizer merges and moves them.
+    deduplication, a source, ``transformWithState``, ``mapInArrow`` or ``mapInPandas``; filters, projections and joins
+    with static sides on top of it are passed over, as the optimizer merges and moves them.
 
     Args:
         df: a streaming DataFrame that ends with that operator.

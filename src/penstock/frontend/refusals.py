@@ -54,7 +54,6 @@ NODES: dict[str, Refusal] = {
     "FlatMapCoGroupsInPandas": _GROUP_FUNCTION,
     "FlatMapCoGroupsInArrow": _GROUP_FUNCTION,
     "FlatMapGroupsInPandasWithState": _planned("applyInPandasWithState is not run yet"),
-    "TransformWithStateInPySpark": _planned("transformWithState is not run yet"),
     "GlobalLimit": LIMIT,
     "LocalLimit": LIMIT,
     "RebalancePartitions": Refusal("the rebalance hint is not used", "write df.repartition(n)"),
@@ -83,6 +82,11 @@ NESTED_SORT_KEY = _planned("arrays and maps are not sorted by yet", "sort where 
 SECOND_EVENT_TIME = Refusal(
     "two keys carry the watermark, so that it is open which of them closes a group",
     "cast one of them, for example to a string or a date",
+)
+NESTED_MAP_KEY = _planned("arrays and maps are no keys of a map state yet", "use a string of it")
+STATE_NAME = Refusal(
+    "it is a table's name in snapshots, where __timers, slashes and control characters have a meaning of their own",
+    "call the state by another name",
 )
 SESSION_WINDOW = _planned("session windows are not run yet", "use window() with a fixed length")
 SUBQUERY = _planned(

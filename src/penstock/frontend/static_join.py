@@ -31,6 +31,7 @@ from penstock.operators.expressions import Expression
 from penstock.operators.expressions.logic import And
 from penstock.operators.static_join import JoinKind, PairCondition, StaticJoinSpec
 from penstock.operators.static_rows import StaticRows
+from penstock.operators.static_sides import static_sides
 from penstock.spark.job import reason
 from penstock.state.key_index import is_indexable
 
@@ -87,7 +88,7 @@ def add_static_join(scope: Scope, node: JavaTree) -> None:
             name=label(node),
             output_schema=pa.schema([*builder.schema, *(arrow_schema(attributes) if joins_columns else ())]),
             kind=join_kind,
-            rows=_static_rows(scope.spark, node, static),
+            rows=static_rows(scope.spark, node, static),
             stream_keys=tuple(key.stream for key in keys),
             static_keys=tuple(key.static for key in keys),
             null_safe=tuple(key.null_safe for key in keys),
@@ -163,7 +164,8 @@ def _reads_only(expression: JavaTree, side: Mapping[int, int]) -> bool:
     return bool(read) and all(identity in side for identity in read)
 
 
-def _static_rows(spark: SparkSession, node: JavaTree, static: JavaTree) -> StaticRows:
+def static_rows(spark: SparkSession, node: JavaTree, static: JavaTree) -> StaticRows:
+    """The rows of a node's static side, to be read when the query starts."""
     leaves = ", ".join(label(tree) for tree in preorder(static) if not children(tree))
     schema = arrow_schema(elements(static.output()))
     name = f"static side of {label(node)}: {leaves}"
@@ -190,8 +192,8 @@ def _read(spark: SparkSession, static: JavaTree) -> pa.Table:
 
 
 def read_static_sides(graph: JobGraph, max_bytes: int) -> None:
-    """Read what the graph's joins need of static sides, unless it is there already: before it is shipped. Takes as long
-    as Spark's jobs do, and slots of the session to run them.
+    """Read what the graph's operators need of static sides, unless it is there already: before it is shipped. Takes as
+    long as Spark's jobs do, and slots of the session to run them.
 
     Args:
         max_bytes: of each.
@@ -200,7 +202,5 @@ def read_static_sides(graph: JobGraph, max_bytes: int) -> None:
         NotSupported: a static side is larger.
         DataError: Spark cannot read one.
     """
-    for vertex in graph.vertices:
-        for spec in vertex.operators:
-            if isinstance(spec, StaticJoinSpec):
-                spec.rows.load(max_bytes)
+    for rows in static_sides(graph):
+        rows.load(max_bytes)

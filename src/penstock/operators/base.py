@@ -43,6 +43,7 @@ class OperatorContext:
         backend: makes the operator's keyed tables; it is closed after the operator.
         emit: puts rows onto the edges of a port at once, while ``process`` or ``advance`` runs: the rows must no longer
             be in the state at the next yield, as with rows that are yielded.
+        now_ms: wall-clock time in milliseconds since 1970, of the step that runs: the same until the next one.
     """
 
     operator_id: str
@@ -51,6 +52,7 @@ class OperatorContext:
     max_parallelism: int
     backend: StateBackend
     emit: Callable[[str, pa.RecordBatch], None] = no_ports
+    now_ms: Callable[[], int] = lambda: 0
 
 
 @dataclass(frozen=True)
@@ -161,11 +163,21 @@ class Operator(ABC):
         return self.process(batch)
 
     def advance(self, watermark_us: int) -> Iterator[pa.RecordBatch]:
-        """The input watermark is now ``watermark_us`` (it only rises). Yield what became due, in bounded batches.
+        """The input watermark is now ``watermark_us`` (it only rises). Yield what became due, in bounded batches. An
+        empty batch is passed over: it is a pause in long work that has no rows yet.
 
         The watermark is passed downstream after the iterator is exhausted. After a restore it is called again with the
         restored watermark before any input; what had already been yielded must not be yielded again.
         """
+        return iter(())
+
+    def wake_at_ms(self) -> float | None:
+        """When ``on_time`` has something to do, as wall-clock time; in the past: at once. None: only after input."""
+        return None
+
+    def on_time(self) -> Iterator[pa.RecordBatch]:
+        """The time of ``wake_at_ms`` has come: as ``advance``, between whose steps there may be snapshots but no input.
+        Between two calls input is taken, if there is any."""
         return iter(())
 
     def under_way(self) -> bool:

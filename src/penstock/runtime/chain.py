@@ -4,7 +4,8 @@ Rows are pushed through at once: what a call yields is with the next operator, o
 watermark is a task that can be suspended after every batch: operator k's ``advance`` is run to its end, each batch
 pushed through k+1 and on, before the watermark goes to k+1. While such a task is open there may be snapshots, but no
 input; operators are consistent at every yield, and the stored input watermark is advanced to again after a restore.
-In front of k+1 a watermark waits, without holding up input, for as long as k lags behind its own.
+In front of k+1 a watermark waits, without holding up input, for as long as k lags behind its own. What operators have
+to do by the clock (``on_time``) is such a task as well.
 """
 
 from __future__ import annotations
@@ -64,13 +65,18 @@ class Chain:
             for index, stage in enumerate(stages)
             if type(stage.operator).under_way is not Operator.under_way
         ]
+        self._timed = [
+            (index, stage.operator)
+            for index, stage in enumerate(stages)
+            if type(stage.operator).wake_at_ms is not Operator.wake_at_ms
+        ]
         self._emit = emit
         self._forward = forward
         # _due[k] is the watermark in front of operator k, _done[k] the one it was advanced to; the last place is the
         # way out.
         self._due: list[int | None] = [None] * (len(self._stages) + 1)
         self._done: list[int | None] = [None] * (len(self._stages) + 1)
-        self._advancing: tuple[int, int, Iterator[pa.RecordBatch]] | None = None
+        self._advancing: tuple[int, int | None, Iterator[pa.RecordBatch]] | None = None  # None: by the clock
         self._collect_generated()
 
     @property
@@ -123,12 +129,37 @@ class Chain:
         index, timestamp_us, batches = self._advancing
         batch = next(batches, None)
         if batch is not None:
-            self._push(index + 1, batch)
-            self._collect_generated()
+            if batch.num_rows:
+                self._push(index + 1, batch)
+                self._collect_generated()
             return
         self._advancing = None
+        if timestamp_us is None:
+            return
         generated = self._stages[index].operator.emitted_watermark()
         self._raise_due(index + 1, timestamp_us if generated is None else generated)
+
+    def wake_at_ms(self) -> float | None:
+        """When ``begin_timed`` has something to do."""
+        if self._advancing is not None:
+            return None
+        return min((at for _, operator in self._timed if (at := operator.wake_at_ms()) is not None), default=None)
+
+    def begin_timed(self, now_ms: float) -> bool:
+        """Let the first operator whose time has come do its work, by ``advance``; False if there is none, or if
+        something else comes first."""
+        if self.advancing or self.under_way:
+            return False
+        for index, operator in self._timed:
+            at = operator.wake_at_ms()
+            if at is not None and at <= now_ms:
+                self._advancing = index, None, operator.on_time()
+                return True
+        return False
+
+    def stop_clock(self) -> None:
+        """Nothing is done by the clock any more."""
+        self._timed = []
 
     def advance_generated(self, timestamp_us: int) -> None:
         """The sources ran dry: operators that generate watermarks rise to this. The end of event time goes through all

@@ -68,7 +68,6 @@ from penstock.snapshot.model import CaptureMetrics, InflightEntry
 from penstock.state.table import StateBackend
 
 STATUS_EVERY_MS = 100.0
-
 NOTHING = SubtaskRestore({}, (), (), {}, {}, 0)
 
 
@@ -158,8 +157,7 @@ class Subtask:
         self._source_ended = False
         self.finished = False
         self._rows_in = restore.rows_in
-        self._rows_out = 0
-        self._bytes_out = 0
+        self._rows_out = self._bytes_out = 0
         self._status_at: float | None = None
         self._feed: SourceFeed | None = None
         self._writer: SinkWriter | None = None
@@ -217,7 +215,8 @@ class Subtask:
         index = self.subtask.index
 
         def context(operator_id: str) -> OperatorContext:
-            return OperatorContext(operator_id, index, graph.parallelism, graph.max_parallelism, backend, self._put)
+            shape = graph.parallelism, graph.max_parallelism
+            return OperatorContext(operator_id, index, *shape, backend, self._put, lambda: int(self._now_ms))
 
         operators = vertex.operators
         if self._isolation is Isolation.PROCESS:
@@ -309,15 +308,13 @@ class Subtask:
 
     def _finish_advancing(self) -> None:
         """A watermark that this source already rose to goes before an aligned barrier, as an arrived one would: the
-        checkpoint behind ``SourcesDry`` is to hold every window that it closes.
-        """
+        checkpoint behind ``SourcesDry`` is to hold every window that it closes."""
         while self._chain.advancing:
             self._chain.advance()
 
     def _finish_epoch(self, alignment: Alignment) -> None:
         """What user functions still yield belongs before the barrier; before an aligned one, the watermark that waited
-        for it does too, with what that makes due.
-        """
+        for it does too, with what that makes due."""
         if self._chain.under_way:
             with self._on_slice(self._slice):
                 self._chain.finish_epoch()
@@ -405,7 +402,7 @@ class Subtask:
                     break
             elif self._chain.advancing:
                 self._chain.advance()
-            elif not self._consume():
+            elif not (self._consume() | self._chain.begin_timed(self._now_ms)):
                 break
             worked = True
             self._pump()
@@ -504,6 +501,7 @@ class Subtask:
     def _end_of_input(self) -> None:
         """Nothing will come any more: what operators still keep goes out, then the end. Barriers still pass."""
         self._finish_epoch(Alignment.ALIGNED)
+        self._chain.stop_clock()
         self.outputs.end()
         self.finished = True
         self._host.finished(self.subtask)
@@ -516,7 +514,7 @@ class Subtask:
     @property
     def _settled(self) -> bool:
         """What was taken in has gone through the chain."""
-        return not self._chain.advancing and not self._chain.under_way
+        return not (self._chain.advancing or self._chain.under_way)
 
     def _emit(self, batch: pa.RecordBatch) -> None:
         self._rows_out += batch.num_rows
@@ -561,7 +559,10 @@ class Subtask:
         poll_at = self._feed.wake_at_ms if self._feed is not None and self.outputs.has_room else None
         deadline_ms = self._checkpoints.deadline_ms()
         turn_at = None if deadline_ms is None else self._now_ms + max(0.0, deadline_ms - self._clock_ms())
-        return min((at for at in (self.outputs.flush_at_ms(), poll_at, turn_at) if at is not None), default=None)
+        timed_at = self._chain.wake_at_ms() if self.outputs.has_room else None
+        return min(
+            (at for at in (self.outputs.flush_at_ms(), poll_at, turn_at, timed_at) if at is not None), default=None
+        )
 
     def _source(self) -> SourceFeed:
         if self._feed is None:

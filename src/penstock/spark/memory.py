@@ -14,7 +14,7 @@ from penstock.config import Options, size_bytes
 from penstock.errors import ResourceError
 from penstock.graph.model import JobGraph
 from penstock.malloc import KEPT_BYTES
-from penstock.operators.static_join import StaticJoinSpec
+from penstock.operators.static_sides import static_sides
 
 MIB = 1 << 20
 WORKER_BYTES = 140 * MIB
@@ -58,9 +58,7 @@ def check_memory(graph: JobGraph, options: Options, limit: WorkerLimit | None) -
     if limit is None:
         return ""
     gates = len({edge.consumer for edge in graph.edges})
-    static = _STATIC_COPIES * sum(
-        spec.rows.nbytes for v in graph.vertices for spec in v.operators if isinstance(spec, StaticJoinSpec)
-    )
+    static = _STATIC_COPIES * sum(rows.nbytes for rows in static_sides(graph))
     state = options.state_memory if any(spec.state_schemas for v in graph.vertices for spec in v.operators) else 0
     waiting = WORKER_BYTES + gates * options.memory_per_gate + static + state
     kept = len(graph.vertices) * KEPT_BYTES

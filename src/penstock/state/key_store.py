@@ -149,24 +149,35 @@ class KeyStore:
         parts = [pages.data[rows] for pages in self._words] + [text.hashes(rows) for text in self._texts]
         return _mixed(len(rows), flags, parts)
 
-    def differ(self, rows: Rows, keys: Keys, texts: Sequence[U64], others: Rows) -> Mask:
+    def leading_hashes(self, keys: Keys, texts: Sequence[U64], columns: int) -> U64:
+        """What ``hashes_of`` gives for keys of the first ``columns`` columns alone."""
+        leading = [node for root in self._roots[:columns] for node in root.walk()]
+        flags = None if keys.flags is None else keys.flags & _bits(len(leading))
+        words = keys.words[: sum(len(node.words) for node in leading)]
+        return _mixed(keys.count, flags, [*words, *texts[: sum(is_text(node.kind) for node in leading)]])
+
+    def differ(self, rows: Rows, keys: Keys, texts: Sequence[U64], others: Rows, columns: int | None = None) -> Mask:
         """Whether the key of ``rows[i]`` is another one than key ``others[i]`` of those.
 
         Args:
             rows, others: equally many.
             keys: encoded ones.
             texts: the hashes of their texts: see ``hashes_of``.
+            columns: the keys are of so many leading columns, and only these count.
         """
         wrong = np.zeros(len(rows), np.bool_)
-        for pages, word in zip(self._words, keys.words, strict=True):
+        for pages, word in zip(self._words, keys.words, strict=columns is None):
             wrong |= pages.data[rows] != word[others]
         if self._flags is not None:
-            wrong |= self._flags.data[rows] != (0 if keys.flags is None else keys.flags[others])
+            flags = self._flags.data[rows]
+            if columns is not None:
+                flags = flags & _bits(sum(1 for root in self._roots[:columns] for _ in root.walk()))
+            wrong |= flags != (0 if keys.flags is None else keys.flags[others])
         elif keys.flags is not None:
             wrong |= keys.flags[others] != 0
         if self._texts:
             left = np.flatnonzero(~wrong)
-            for store, text, hashes in zip(self._texts, keys.texts, texts, strict=True):
+            for store, text, hashes in zip(self._texts, keys.texts, texts, strict=columns is None):
                 wrong[left] |= store.differ(rows[left], text, hashes, others[left])
         return wrong
 
@@ -236,6 +247,11 @@ class KeyPart:
     def of(self, keys: Keys) -> tuple[npt.NDArray[Any], Mask | None]:
         """As ``KeyStore.read``, of these keys."""
         return keys.words[self.word], None if keys.flags is None else (keys.flags >> self.bit) & 1 == 0
+
+
+def _bits(count: int) -> np.int64:
+    """The flags of so many leading columns and struct fields."""
+    return np.int64((1 << count) - 1)
 
 
 def _mixed(count: int, flags: Words | None, parts: Sequence[npt.NDArray[Any]]) -> U64:

@@ -22,6 +22,7 @@ from penstock.state.key_store import U64, Keys, KeyStore
 from penstock.state.keys import group_rows, normalize_floats
 from penstock.state.memory_capture import MemoryCapture, PastRows, TableColumns
 from penstock.state.pages import Pages
+from penstock.state.prefix_index import PrefixIndex
 from penstock.state.row_numbers import RowNumbers
 from penstock.state.table import NO_ROW, KeyedTable, StateBackend, TableRows, TableSpec
 from penstock.state.value_columns import ValueColumns
@@ -62,6 +63,8 @@ class MemoryTable(KeyedTable):
         self._event_time = self._keys.part(timed_key) if timed_key is not None else None
         self._earliest_us: int | None = None  # no row is due before
         self._may_have_marks = False
+        self._prefixes = PrefixIndex() if spec.prefix else None
+        self._prefix_keys = KeyStore(spec.key_schema.types[: spec.prefix])  # only encodes
         self._spread_by = spec.key_count if spec.spread_by is None else spec.spread_by
 
     def __len__(self) -> int:
@@ -74,7 +77,8 @@ class MemoryTable(KeyedTable):
 
     @property
     def nbytes(self) -> int:
-        return self._keys.nbytes(self._size) + self._index.nbytes + (self._values.row_bytes + 3) * self._size
+        chains = 0 if self._prefixes is None else self._prefixes.nbytes(self._size)
+        return self._keys.nbytes(self._size) + self._index.nbytes + chains + (self._values.row_bytes + 3) * self._size
 
     @contextmanager
     def edit(self, keys: Sequence[pa.Array], count: int) -> Iterator[TableRows]:
@@ -103,6 +107,21 @@ class MemoryTable(KeyedTable):
         found = rows >= 0
         by_key = np.where(found, np.cumsum(found) - 1, NO_ROW)
         return TableRows(by_key[places], self._values.take(rows[found]))
+
+    def find_under(self, prefixes: Sequence[pa.Array], count: int) -> tuple[Rows, TableRows]:
+        rows, owners = self._under([normalize_floats(column) for column in prefixes], count)
+        return owners, self._read(rows)
+
+    def _under(self, prefixes: Sequence[pa.Array], count: int) -> tuple[Rows, Rows]:
+        assert self._prefixes is not None
+        encoded = self._prefix_keys.encode(prefixes, count)
+        hashes, texts = self._prefix_keys.hashes_of(encoded)
+        if len(np.unique(hashes)) < count:  # two of them have one chain
+            parts = [self._under([column.slice(n, 1) for column in prefixes], 1)[0] for n in range(count)]
+            return np.concatenate(parts), np.repeat(np.arange(count), [len(part) for part in parts])
+        rows, owners = self._prefixes.find(hashes)
+        same = ~self._keys.differ(rows, encoded, texts, owners, self.spec.prefix)
+        return rows[same], owners[same]
 
     def remove(self, keys: Sequence[pa.Array], count: int) -> int:
         _, distinct, number = _distinct(keys, count)
@@ -142,6 +161,9 @@ class MemoryTable(KeyedTable):
         times = all_times[rows]
         order = np.argsort(times, kind="stable")
         return rows[order], times[order], min(later, default=None)
+
+    def first_due(self) -> int | None:
+        return self._earliest_us
 
     def _times(self) -> tuple[npt.NDArray[np.int64], Mask | None]:
         """By row number: the event time, and where it is known (None: everywhere)."""
@@ -319,6 +341,8 @@ class MemoryTable(KeyedTable):
         self._keys.put(rows, keys, texts)
         self._groups.data[rows] = groups
         self._count += len(rows)
+        if self._prefixes is not None:
+            self._prefixes.add(rows, self._keys.leading_hashes(keys, texts, self.spec.prefix))
         if self._event_time is not None:
             times, known = self._event_time.of(keys)
             self._note_times(times if known is None else times[known])
@@ -351,6 +375,8 @@ class MemoryTable(KeyedTable):
             self._keys.reserve(self._size, keys)
             self._groups.reserve(self._size)
             self._values.reserve(self._size)
+        if self._prefixes is not None:
+            self._prefixes.reserve(self._size)
         self._log.reserve(self._size)
         self._groups.data[before : self._size] = -1
 
@@ -370,6 +396,8 @@ class MemoryTable(KeyedTable):
     def _empty(self, rows: Rows) -> None:
         """These rows, which are in use, are not any more."""
         self._index.remove(rows, self._keys.hashes(rows))
+        if self._prefixes is not None:
+            self._prefixes.remove(rows)
         self._keys.free(rows)
         self._values.forget(rows)
         if self.spec.marks:

@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from penstock.state.capture import TableCapture, delta_schema, stored_schema
 from penstock.state.rocksdb_changes import ChangesAt
+from penstock.state.rocksdb_keys import GROUP_BYTES, KeyCodec
 from penstock.state.rocksdb_rows import RowCodec
 from penstock.state.rocksdb_store import View, keys_of
 from penstock.state.table import TableSpec
 
-GROUP_BYTES = 2
 STAMP_BYTES = 4
 _DELTA_ROWS = 8192
 """Keys of a delta that are looked up and yielded at once."""
@@ -34,21 +34,16 @@ def key_groups_of(keys: Sequence[bytes]) -> npt.NDArray[np.int16]:
 
 @dataclass(frozen=True)
 class RowLayout:
-    """How a table's rows stand in RocksDB: the key is the key group, big endian, and the key columns; the value is the
+    """How a table's rows stand in RocksDB: for the keys see ``KeyCodec``; the value is the
     epoch that wrote it last (what was recorded once per epoch need not be again) and the value columns."""
 
     spec: TableSpec
-    keys: RowCodec
+    keys: KeyCodec
     values: RowCodec
 
     @classmethod
     def of(cls, spec: TableSpec) -> RowLayout:
-        keys = RowCodec(spec.key_schema.types, GROUP_BYTES)
-        return cls(spec, keys, RowCodec([field.type for field in spec.value_fields], STAMP_BYTES))
-
-    def encode_keys(self, columns: Sequence[pa.Array], rows: int, groups: npt.NDArray[np.int16]) -> list[bytes]:
-        prefix = groups.astype(">i2").view(np.uint8).reshape(rows, GROUP_BYTES)
-        return self.keys.encode(columns, rows, prefix)
+        return cls(spec, KeyCodec(spec), RowCodec([field.type for field in spec.value_fields], STAMP_BYTES))
 
     def encode_values(self, columns: Sequence[pa.Array], rows: int, epoch: int) -> list[bytes]:
         stamp = np.frombuffer(epoch.to_bytes(STAMP_BYTES, "little"), np.uint8)

@@ -114,6 +114,15 @@ class RowCodec:
         lengths = np.fromiter(map(len, values), np.int64, len(values)) if self._varies else None
         return self.unpack(np.frombuffer(b"".join(values), np.uint8), len(values), lengths)
 
+    def lengths(self, values: Sequence[bytes]) -> Offsets:
+        """How long the row is that each of these begins with."""
+        head = np.frombuffer(b"".join([value[: self.width] for value in values]), np.uint8).reshape(-1, self.width)
+        total = np.full(len(values), self.width, np.int64)
+        for node in self._walk():
+            if _varying(node):
+                total += self._read(head, node, _LENGTH).astype(np.int64)
+        return total
+
     def pack(self, columns: Sequence[pa.Array], rows: int, prefix: Bytes | None = None) -> tuple[Bytes, Offsets]:
         """As ``encode``, the rows one behind the other, and where they begin (and the last one ends)."""
         head = np.zeros((rows, self.width), np.uint8)

@@ -22,6 +22,7 @@ from penstock.state.hashing import groups_of
 from penstock.state.keys import group_rows, normalize_floats
 from penstock.state.rocksdb_capture import STAMP_BYTES, RocksDBCapture, RowLayout, group_key
 from penstock.state.rocksdb_changes import ChangeLog
+from penstock.state.rocksdb_keys import after
 from penstock.state.rocksdb_store import Family, RocksStore, keys_of
 from penstock.state.table import NO_ROW, KeyedTable, StateBackend, TableRows, TableSpec
 from penstock.state.vector import Rows, Vector
@@ -123,6 +124,19 @@ class RocksDBTable(KeyedTable):
         rows = np.where(there, np.cumsum(there) - 1, NO_ROW)[located.numbers]
         return TableRows(rows, self._vectors([value for value in stored if value is not None]))
 
+    def find_under(self, prefixes: Sequence[pa.Array], count: int) -> tuple[Rows, TableRows]:
+        columns = [normalize_floats(column) for column in prefixes]
+        spread = columns[: self.spec.prefix if self.spec.spread_by is None else self.spec.spread_by]
+        groups = groups_of(spread, count, self.spec.max_parallelism)
+        view = self._rows.view()
+        owners: list[int] = []
+        found: list[tuple[bytes, bytes]] = []
+        for owner, prefix in enumerate(self._layout.keys.encode_prefixes(columns, count, groups)):
+            for block in view.blocks(prefix, after(prefix)):
+                owners += [owner] * len(block)
+                found += block
+        return np.array(owners, np.int64), self._table_rows(keys_of(found), [value for _, value in found])
+
     def remove(self, keys: Sequence[pa.Array], count: int) -> int:
         located = self._locate(keys, count)
         stored = self._rows.get(located.keys)
@@ -148,6 +162,13 @@ class RocksDBTable(KeyedTable):
             self._earliest_us = _moment_of(times[-1])
             yield self._table_rows(keys, rows)
         self._earliest_us = min(until_us, _MAX_MOMENT - 1) + 1
+
+    def first_due(self) -> int | None:
+        if self._times is not None and self._count:
+            for block in self._times.view().blocks(_moment_key(self._earliest_us), None, 1):
+                self._earliest_us = _moment_of(block[0][0])
+                return self._earliest_us
+        return None
 
     def take_marked(self, at_once: int) -> Iterator[TableRows]:
         for keys, stored in self._clear(at_once):
@@ -222,7 +243,7 @@ class RocksDBTable(KeyedTable):
             position_of = np.arange(count)
         distinct = len(first)
         spread = self.spec.key_count if self.spec.spread_by is None else self.spec.spread_by
-        encoded = self._layout.encode_keys(
+        encoded = self._layout.keys.encode(
             columns, distinct, groups_of(columns[:spread], distinct, self.spec.max_parallelism)
         )
         order = np.array(sorted(range(distinct), key=encoded.__getitem__), np.int64)

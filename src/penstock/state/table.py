@@ -33,9 +33,10 @@ class TableSpec:
             null. None: zeros.
         spread_by: how many leading key columns decide the key group, as those of the edge that brings the rows; None:
             all of them.
-        event_time: where the moment (a timestamp) is that ``take_due`` goes by: the position of a key column, then
-            field positions in a struct; or the position, in ``schema``, of a value column. Rows where it is null are
-            never due.
+        event_time: where the moment (a timestamp, or a long in whatever unit ``take_due`` is asked in) is that
+            ``take_due`` goes by: the position of a key column, then field positions in a struct; or the position, in
+            ``schema``, of a value column. Rows where it is null are never due.
+        prefix: how many leading key columns ``find_under`` goes by, 0 if it is never asked; fewer than there are.
         marks: the first value column (bool) tells which rows were written to since they were last taken: ``edit`` sets
             it, ``take_marked`` and ``clear_marks`` clear it. It is stored with the rest.
     """
@@ -47,6 +48,7 @@ class TableSpec:
     spread_by: int | None = None
     event_time: tuple[int, ...] | None = None
     marks: bool = False
+    prefix: int = 0
 
     @property
     def key_schema(self) -> pa.Schema:
@@ -122,6 +124,16 @@ class KeyedTable(ABC):
         """The rows of these keys, ``NO_ROW`` where there is none; to be read before the next call."""
 
     @abstractmethod
+    def find_under(self, prefixes: Sequence[pa.Array], count: int) -> tuple[Rows, TableRows]:
+        """All rows whose key begins with one of these (``TableSpec.prefix``), in no particular order, to be read before
+        the next call; and by row the number of its prefix.
+
+        Args:
+            prefixes: the leading key columns, each of length ``count``; distinct.
+            count: their length.
+        """
+
+    @abstractmethod
     def remove(self, keys: Sequence[pa.Array], count: int) -> int:
         """Remove the rows of these keys; absent and repeated ones are passed over. Returns how many there were."""
 
@@ -134,6 +146,10 @@ class KeyedTable(ABC):
 
         Rows of equal time come in an order that depends on the table's history alone.
         """
+
+    @abstractmethod
+    def first_due(self) -> int | None:
+        """No row is due before; None: none ever is. May be too early for as long as ``take_due`` was not asked."""
 
     @abstractmethod
     def take_marked(self, at_once: int) -> Iterator[TableRows]:

@@ -1,0 +1,240 @@
+"""``transformWithState`` and ``transformWithStateInPandas``: a keyed operator behind a hash exchange.
+
+Which state a processor keeps is known once its ``init`` has run: it is called here, on the driver, as Spark does before
+a query starts, with a handle that only takes down what is declared.
+"""
+
+# ruff: noqa: N802, N803 - the names are PySpark's
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql.streaming.stateful_processor import ListState, MapState, StatefulProcessorHandle, ValueState
+from pyspark.sql.types import StructType
+
+from penstock.errors import NotSupported
+from penstock.frontend import refusals
+from penstock.frontend.aggregation import is_key_type
+from penstock.frontend.catalyst import JavaTree, arrow_schema, arrow_type, elements, expr_id, is_event_time
+from penstock.frontend.functions import load_python
+from penstock.frontend.scope import Scope
+from penstock.frontend.static_join import static_rows
+from penstock.frontend.types import to_arrow_schema
+from penstock.graph.model import EdgeKind
+from penstock.operators.stateful.event_time_column import EventTimeColumnSpec
+from penstock.operators.stateful.handle import Cursor, List, Map, Value, check_phase, check_time_mode, duplicate
+from penstock.operators.stateful.spec import InitialState, TransformWithStateSpec
+from penstock.operators.stateful.variables import TIMERS, Fields, Kind, StateVariable, TimeMode
+from penstock.operators.user_code import user_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+_PRE_INIT = "PRE_INIT"
+_NO_STORE: Any = None
+_NO_KEY = Cursor(_PRE_INIT)
+"""While ``init`` runs there is no key, so that no state is ever asked of a store."""
+
+
+def add_transform_with_state(scope: Scope, node: JavaTree) -> None:
+    """Compile a ``TransformWithStateInPySpark`` node.
+
+    Raises:
+        NotSupported: a name or a type of a state variable, or a key's type, is refused.
+        FunctionError: the processor's ``init`` fails.
+    """
+    builder = scope.builder
+    output = elements(node.child().output())
+    positions = [scope.ordinals[expr_id(attribute)] for attribute in output]
+    grouped = int(node.groupingAttributesLen())
+    keys, data = tuple(positions[:grouped]), tuple(positions[grouped:])
+    for attribute in output[:grouped]:
+        if not is_key_type(arrow_type(attribute)):
+            raise refusals.NESTED_KEY.error(f"grouping by {attribute.name()}")
+    operator_id = scope.operator_id("transform-with-state", node)
+    time_mode = TimeMode(str(node.timeMode()))
+    python_function = node.functionExpr().func()
+    function = load_python(python_function, "the StatefulProcessor")[0]
+    processor = function.__self__._stateful_processor
+    name = f"TransformWithState ({type(processor).__name__})"
+    event_times = [position for position, one in zip(positions, output, strict=True) if is_event_time(one)]
+    if builder.partitioned_by != keys:
+        builder.exchange(EdgeKind.HASH, keys)
+    builder.add(
+        TransformWithStateSpec(
+            operator_id=operator_id,
+            name=name,
+            output_schema=arrow_schema(elements(node.output())),
+            input_schema=builder.schema,
+            keys=keys,
+            data=data,
+            pickled=bytes(python_function.command().unsafeArray()),
+            pandas=str(node.userFacingDataType()) == "pandas",
+            time_mode=time_mode,
+            variables=declared_state(scope.spark, processor, time_mode, f"{operator_id} ({name})"),
+            event_time=event_times[0] if event_times and time_mode is TimeMode.EVENT_TIME else None,
+            initial=_initial_state(scope.spark, node) if node.hasInitialState() else None,
+            settings=scope.python_settings,
+        )
+    )
+    scope.bind_output(elements(node.output()))
+
+
+def add_event_time_column(scope: Scope, node: JavaTree) -> None:
+    """``eventTimeColumnName``: which output column is event time from here on."""
+    builder = scope.builder
+    builder.add(
+        EventTimeColumnSpec(
+            operator_id=builder.operator_id("event-time"),
+            name=f"EventTime ({node.eventTime().name()})",
+            output_schema=builder.schema,
+            column=scope.ordinals[expr_id(node.eventTime())],
+        ),
+        keeps=builder.unchanged(),
+    )
+
+
+def _initial_state(spark: SparkSession, node: JavaTree) -> InitialState:
+    initial = node.initialState()
+    grouped = int(node.initGroupingAttrsLen())
+    rows = static_rows(spark, node, initial)
+    return InitialState(
+        rows=rows, keys=tuple(range(grouped)), data=tuple(range(grouped, len(elements(initial.output()))))
+    )
+
+
+def declared_state(
+    spark: SparkSession | None, processor: object, time_mode: TimeMode, label: str
+) -> tuple[StateVariable, ...]:
+    """What the processor's ``init`` declares; it is closed again.
+
+    Args:
+        spark: parses schemas that are given as text; may be missing where none is.
+        label: the operator, for errors.
+
+    Raises:
+        FunctionError: ``init`` or ``close`` fails.
+        NotSupported: a name or a type is refused.
+    """
+    handle = _DriverHandle(spark, time_mode)
+    with user_errors(label):
+        processor.init(handle)  # type: ignore[attr-defined]
+        processor.close()  # type: ignore[attr-defined]
+    return tuple(handle.variables.values())
+
+
+class _DriverHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's sources are not typed
+    """Takes down what ``init`` declares. Its states have no values: no key is set while ``init`` runs."""
+
+    def __init__(self, spark: SparkSession | None, time_mode: TimeMode) -> None:
+        self._spark = spark
+        self._time_mode = time_mode
+        self.variables: dict[str, StateVariable] = {}
+
+    def getValueState(
+        self,
+        stateName: str,
+        schema: StructType | str,
+        ttlDurationMs: int | None = None,
+    ) -> ValueState:
+        self._declare(stateName, Kind.VALUE, schema, None, ttlDurationMs)
+        return Value(stateName, _NO_STORE, _NO_KEY)
+
+    def getListState(
+        self,
+        stateName: str,
+        schema: StructType | str,
+        ttlDurationMs: int | None = None,
+    ) -> ListState:
+        self._declare(stateName, Kind.LIST, schema, None, ttlDurationMs)
+        return List(stateName, _NO_STORE, _NO_KEY)
+
+    def getMapState(
+        self,
+        stateName: str,
+        userKeySchema: StructType | str,
+        valueSchema: StructType | str,
+        ttlDurationMs: int | None = None,
+    ) -> MapState:
+        self._declare(stateName, Kind.MAP, valueSchema, userKeySchema, ttlDurationMs)
+        return Map(stateName, _NO_STORE, _NO_KEY)
+
+    def registerTimer(self, expiryTimestampMs: int) -> None:
+        self._no_timers("register_timer")
+
+    def deleteTimer(self, expiryTimestampMs: int) -> None:
+        self._no_timers("delete_timer")
+
+    def listTimers(self) -> Iterator[int]:
+        self._no_timers("list_timers")
+
+    def deleteIfExists(self, stateName: str) -> None:
+        """What it names is not declared, so the operator does not take it over."""
+        self.variables.pop(stateName, None)
+
+    def _no_timers(self, operation: str) -> NoReturn:
+        check_time_mode(operation, self._time_mode)
+        check_phase(operation, _PRE_INIT, ())
+        raise AssertionError("no operation is allowed while init runs")
+
+    def _declare(
+        self, name: str, kind: Kind, value: StructType | str, map_key: StructType | str | None, ttl_ms: int | None
+    ) -> None:
+        _check_name(name)
+        if name in self.variables:
+            duplicate(name)
+        if ttl_ms is not None:
+            _check_ttl(name, kind, ttl_ms, self._time_mode)
+        key = None if map_key is None else self._fields(name, map_key)
+        if key is not None:
+            for field in key.columns:
+                if not is_key_type(field.type):
+                    raise refusals.NESTED_MAP_KEY.error(f"field {field.name} of the map key of state {name}")
+        self.variables[name] = StateVariable(name, kind, self._fields(name, value), key, ttl_ms)
+
+    def _fields(self, name: str, schema: StructType | str) -> Fields:
+        parsed: Any = schema
+        if isinstance(schema, str) and self._spark is not None:
+            parsed = self._spark._parse_ddl(schema)
+        if not isinstance(parsed, StructType):
+            raise TypeError(f"the schema of state {name} must be a StructType or a DDL string of columns: {parsed!r}")
+        text = json.dumps(parsed.jsonValue())
+        try:
+            return Fields(text, to_arrow_schema(text))
+        except NotSupported as error:
+            raise NotSupported(f"state {name}: {error}") from None
+
+
+def _check_name(name: str) -> None:
+    """Spark's own rules for the names of column families, and what would be in the way of ours."""
+    if not name or name.strip() != name or name == "default":
+        raise PySparkRuntimeError(
+            "[STATE_STORE_CANNOT_USE_COLUMN_FAMILY_WITH_INVALID_NAME] Failed to perform column family operation="
+            f"create_column_family with invalid name={name}. Column family name cannot be empty or include "
+            "leading/trailing spaces or use the reserved keyword=default"
+        )
+    if name.startswith("$"):
+        raise PySparkRuntimeError(
+            "[STATE_STORE_CANNOT_CREATE_COLUMN_FAMILY_WITH_RESERVED_CHARS] Failed to create column family with "
+            f"unsupported starting character and name={name}."
+        )
+    if name == TIMERS or "/" in name or not name.isprintable():
+        raise refusals.STATE_NAME.error(f"state {name!r}")
+
+
+def _check_ttl(name: str, kind: Kind, ttl_ms: int, time_mode: TimeMode) -> None:
+    if time_mode is not TimeMode.PROCESSING_TIME:
+        raise PySparkRuntimeError(
+            f"[STATEFUL_PROCESSOR_INCORRECT_TIME_MODE_TO_ASSIGN_TTL] Cannot use TTL for state={name} in "
+            f"timeMode={time_mode}, use TimeMode.ProcessingTime() instead."
+        )
+    if ttl_ms <= 0:
+        raise PySparkRuntimeError(
+            "[STATEFUL_PROCESSOR_TTL_DURATION_MUST_BE_POSITIVE] TTL duration must be greater than zero for State store "
+            f"operation=get_{kind}_state on state={name}."
+        )

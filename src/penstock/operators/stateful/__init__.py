@@ -1,0 +1,1 @@
+"""transformWithState: a user's StatefulProcessor over keyed tables."""

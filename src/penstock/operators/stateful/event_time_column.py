@@ -1,0 +1,52 @@
+"""The output column of transformWithState that is event time from there on (``eventTimeColumnName``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import FunctionError
+from penstock.graph.model import OperatorSpec
+from penstock.operators.base import Operator
+from penstock.operators.event_time import moments
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventTimeColumnSpec(OperatorSpec):
+    """Rows as they are. ``column``: position of the event time."""
+
+    operator_id: str
+    name: str
+    output_schema: pa.Schema
+    column: int
+
+    def create(self) -> Operator:
+        return EventTimeColumnOperator(self)
+
+
+class EventTimeColumnOperator(Operator):
+    """Raises at a row that would be late behind it, at or below the watermark: Spark's rule."""
+
+    def __init__(self, spec: EventTimeColumnSpec) -> None:
+        self._spec = spec
+        self._watermark_us: int | None = None
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        if self._watermark_us is not None:
+            times, known = moments(batch.column(self._spec.column))
+            late = np.flatnonzero(known & (times <= self._watermark_us))
+            if len(late):
+                row = batch.slice(int(late[0]), 1).to_pylist()[0]
+                raise FunctionError(
+                    f"{self._spec.operator_id} ({self._spec.name})",
+                    "ValueError: [EMITTED_ROWS_ARE_OLDER_THAN_WATERMARK] a StatefulProcessor yielded a row whose event "
+                    f"time is at or below the watermark, {self._watermark_us // 1000} ms: {row!r:.200}",
+                )
+        yield batch
+
+    def advance(self, watermark_us: int) -> Iterator[pa.RecordBatch]:
+        self._watermark_us = max(watermark_us, self._watermark_us or watermark_us)
+        return iter(())

@@ -1,0 +1,272 @@
+"""What a StatefulProcessor holds: PySpark's handle and state objects, over the stores of one subtask.
+
+They are PySpark's own classes by inheritance, so that annotations and ``isinstance`` hold; nothing of Spark's client
+behind them is used. Which key is meant is a property of the moment, ``Cursor``, as in Spark.
+"""
+
+# ruff: noqa: N802, N803 - the names are PySpark's
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn
+
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql.streaming.stateful_processor import ListState, MapState, StatefulProcessorHandle, ValueState
+from pyspark.sql.types import Row, StructType
+
+from penstock.operators.stateful.list_store import ListStore
+from penstock.operators.stateful.map_store import MapStore
+from penstock.operators.stateful.timers import TimerStore
+from penstock.operators.stateful.value_store import ValueStore
+from penstock.operators.stateful.variables import Kind, StateVariable, TimeMode
+
+Store = ValueStore | ListStore | MapStore
+
+
+class Cursor:
+    """Which key of the slice the user's code runs for.
+
+    Attributes:
+        key: its number, None outside of the calls that have one.
+        phase: what is going on, as Spark calls it: ``CREATED`` while ``init`` runs, then ``INITIALIZED``; ``CLOSED``.
+    """
+
+    def __init__(self, phase: str = "CREATED") -> None:
+        self.key: int | None = None
+        self.phase = phase
+
+    def at(self, name: str) -> int:
+        """The key's number.
+
+        Raises:
+            PySparkRuntimeError: no key is being worked on.
+        """
+        if self.key is None:
+            raise PySparkRuntimeError(
+                f"state {name} is used where no grouping key is set (handle state {self.phase}); use it in "
+                "handleInputRows, handleExpiredTimer and handleInitialState, and in what they yield from"
+            )
+        return self.key
+
+
+class Value(ValueState):  # type: ignore[misc]  # PySpark's sources are not typed
+    """See PySpark's ``ValueState``."""
+
+    def __init__(self, name: str, store: ValueStore, cursor: Cursor) -> None:
+        self._name, self._store, self._cursor = name, store, cursor
+
+    def exists(self) -> bool:
+        return self._store.get(self._cursor.at(self._name)) is not None
+
+    def get(self) -> tuple[Any, ...] | None:
+        kept = self._store.get(self._cursor.at(self._name))
+        return None if kept is None else self._store.codec.give(kept)
+
+    def update(self, newValue: tuple[Any, ...]) -> None:
+        key = self._cursor.at(self._name)
+        if newValue is None:
+            illegal("NULL_VALUE", f"Cannot write null values to State Store for StateName {self._name}.")
+        self._store.put(key, self._store.codec.keep(newValue))
+
+    def clear(self) -> None:
+        self._store.put(self._cursor.at(self._name), None)
+
+
+class List(ListState):  # type: ignore[misc]  # PySpark's sources are not typed
+    """See PySpark's ``ListState``."""
+
+    def __init__(self, name: str, store: ListStore, cursor: Cursor) -> None:
+        self._name, self._store, self._cursor = name, store, cursor
+
+    def exists(self) -> bool:
+        return bool(self._store.get(self._cursor.at(self._name)))
+
+    def get(self) -> Iterator[tuple[Any, ...]]:
+        give = self._store.codec.give
+        return iter([give(kept) for kept in self._store.get(self._cursor.at(self._name))])
+
+    def put(self, newState: list[tuple[Any, ...]]) -> None:
+        self._store.replace(self._cursor.at(self._name), self._kept(newState))
+
+    def appendValue(self, newState: tuple[Any, ...]) -> None:
+        self._store.append(self._cursor.at(self._name), self._kept([newState]))
+
+    def appendList(self, newState: list[tuple[Any, ...]]) -> None:
+        self._store.append(self._cursor.at(self._name), self._kept(newState))
+
+    def clear(self) -> None:
+        self._store.replace(self._cursor.at(self._name), [])
+
+    def _kept(self, values: Any) -> list[tuple[Any, ...]]:
+        values = None if values is None else list(values)
+        if values is None or any(value is None for value in values):
+            illegal("NULL_VALUE", f"Cannot write null values to State Store for StateName {self._name}.")
+        if not values:
+            illegal("EMPTY_LIST_VALUE", f"Cannot write empty list values to State Store for StateName {self._name}.")
+        return [self._store.codec.keep(value) for value in values]
+
+
+class Map(MapState):  # type: ignore[misc]  # PySpark's sources are not typed
+    """See PySpark's ``MapState``. Its order is none in particular, as Spark's."""
+
+    def __init__(self, name: str, store: MapStore, cursor: Cursor) -> None:
+        self._name, self._store, self._cursor = name, store, cursor
+
+    def exists(self) -> bool:
+        return bool(self._store.entries(self._cursor.at(self._name)))
+
+    def getValue(self, key: tuple[Any, ...]) -> Row | None:
+        kept = self._store.get(self._cursor.at(self._name), self._key(key))
+        return None if kept is None else self._store.codec.give_row(kept)
+
+    def containsKey(self, key: tuple[Any, ...]) -> bool:
+        return self._store.get(self._cursor.at(self._name), self._key(key)) is not None
+
+    def updateValue(self, key: tuple[Any, ...], value: tuple[Any, ...]) -> None:
+        if value is None:
+            illegal("NULL_VALUE", f"Cannot write null values to State Store for StateName {self._name}.")
+        self._store.put(self._cursor.at(self._name), self._key(key), self._store.codec.keep(value))
+
+    def iterator(self) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+        store = self._store
+        entries = store.entries(self._cursor.at(self._name))
+        return iter([(store.key_codec.give(key), store.codec.give(value)) for key, value in entries])
+
+    def keys(self) -> Iterator[tuple[Any, ...]]:
+        return iter([self._store.key_codec.give(key) for key, _ in self._store.entries(self._cursor.at(self._name))])
+
+    def values(self) -> Iterator[tuple[Any, ...]]:
+        return iter([self._store.codec.give(value) for _, value in self._store.entries(self._cursor.at(self._name))])
+
+    def removeKey(self, key: tuple[Any, ...]) -> None:
+        self._store.put(self._cursor.at(self._name), self._key(key), None)
+
+    def clear(self) -> None:
+        self._store.clear(self._cursor.at(self._name))
+
+    def _key(self, key: Any) -> tuple[Any, ...]:
+        if key is None:
+            illegal("NULL_VALUE", f"Cannot write null values to State Store for StateName {self._name}.")
+        return self._store.key_codec.keep(key)
+
+
+def illegal(condition: str, text: str) -> NoReturn:
+    """Raise Spark's error about a value that no state takes."""
+    raise PySparkRuntimeError(
+        f"[ILLEGAL_STATE_STORE_VALUE.{condition}] Illegal value provided to the State Store. {text}"
+    )
+
+
+class Handle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's sources are not typed
+    """The handle of one subtask. ``stores``: of the variables that ``init`` declared when the query was compiled."""
+
+    def __init__(
+        self,
+        variables: Mapping[str, StateVariable],
+        stores: Mapping[str, Store],
+        timers: TimerStore | None,
+        time_mode: TimeMode,
+        cursor: Cursor,
+    ) -> None:
+        self._variables = variables
+        self._stores = stores
+        self._timers = timers
+        self._time_mode = time_mode
+        self._cursor = cursor
+        self._declared: set[str] = set()
+
+    def getValueState(
+        self,
+        stateName: str,
+        schema: StructType | str,
+        ttlDurationMs: int | None = None,
+    ) -> ValueState:
+        store = self._declare(stateName, Kind.VALUE)
+        assert isinstance(store, ValueStore)
+        return Value(stateName, store, self._cursor)
+
+    def getListState(
+        self,
+        stateName: str,
+        schema: StructType | str,
+        ttlDurationMs: int | None = None,
+    ) -> ListState:
+        store = self._declare(stateName, Kind.LIST)
+        assert isinstance(store, ListStore)
+        return List(stateName, store, self._cursor)
+
+    def getMapState(
+        self,
+        stateName: str,
+        userKeySchema: StructType | str,
+        valueSchema: StructType | str,
+        ttlDurationMs: int | None = None,
+    ) -> MapState:
+        store = self._declare(stateName, Kind.MAP)
+        assert isinstance(store, MapStore)
+        return Map(stateName, store, self._cursor)
+
+    def _declare(self, name: str, kind: Kind) -> Store:
+        check_phase("get_" + kind + "_state", self._cursor.phase, ("CREATED",))
+        if name in self._declared:
+            duplicate(name)
+        known = self._variables.get(name)
+        if known is None or known.kind is not kind:
+            raise PySparkRuntimeError(
+                f"init declares the {kind} state {name} here, and did not when the query was compiled; it must declare "
+                "the same state everywhere, whatever the machine or the time"
+            )
+        self._declared.add(name)
+        return self._stores[name]
+
+    def registerTimer(self, expiryTimestampMs: int) -> None:
+        timers = self._timing("register_timer")
+        timers.register(self._cursor.at("timers"), _moment(expiryTimestampMs))
+
+    def deleteTimer(self, expiryTimestampMs: int) -> None:
+        timers = self._timing("delete_timer")
+        timers.delete(self._cursor.at("timers"), _moment(expiryTimestampMs))
+
+    def listTimers(self) -> Iterator[int]:
+        timers = self._timing("list_timers")
+        return iter(timers.all_of(self._cursor.at("timers")))
+
+    def deleteIfExists(self, stateName: str) -> None:
+        check_phase("delete_if_exists", self._cursor.phase, ("CREATED",))
+
+    def _timing(self, operation: str) -> TimerStore:
+        check_time_mode(operation, self._time_mode)
+        check_phase(operation, self._cursor.phase, ("INITIALIZED",))
+        assert self._timers is not None
+        return self._timers
+
+
+def _moment(value: Any) -> int:
+    """A timestamp in milliseconds; numpy's integers are integers, too."""
+    return int(value.__index__())
+
+
+def duplicate(name: str) -> NoReturn:
+    raise PySparkRuntimeError(
+        f"[STATEFUL_PROCESSOR_DUPLICATE_STATE_VARIABLE_DEFINED] State variable with name {name} has already been "
+        "defined in the StatefulProcessor."
+    )
+
+
+def check_phase(operation: str, phase: str, allowed: tuple[str, ...]) -> None:
+    """Raises PySparkRuntimeError, with Spark's words, if the operation is out of place."""
+    if phase not in allowed:
+        raise PySparkRuntimeError(
+            "[STATEFUL_PROCESSOR_CANNOT_PERFORM_OPERATION_WITH_INVALID_HANDLE_STATE] Failed to perform stateful "
+            f"processor operation={operation} with invalid handle state={phase}."
+        )
+
+
+def check_time_mode(operation: str, time_mode: TimeMode) -> None:
+    """Raises PySparkRuntimeError, with Spark's words, if there are no timers."""
+    if time_mode is TimeMode.NONE:
+        raise PySparkRuntimeError(
+            "[STATEFUL_PROCESSOR_CANNOT_PERFORM_OPERATION_WITH_INVALID_TIME_MODE] Failed to perform stateful processor "
+            f"operation={operation} with invalid timeMode={time_mode}"
+        )

@@ -1,0 +1,123 @@
+"""List state: a row per element, in ascending positions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.operators.stateful.codec import Kept, TupleCodec, rows_at
+from penstock.operators.stateful.variables import StateVariable
+from penstock.state.table import KeyedTable
+
+
+@dataclass
+class _Elements:
+    """One key's list: the stored positions that ``values`` stand at, ascending, then new values without any.
+
+    ``gone``: stored positions to be removed.
+    """
+
+    values: list[Kept] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
+    gone: list[int] = field(default_factory=list)
+    next_position: int = 0
+
+
+class ListStore:
+    """The lists of a slice's keys: read together at the first access, written back together by ``flush``."""
+
+    def __init__(self, variable: StateVariable, table: KeyedTable) -> None:
+        self.table = table
+        self.codec = TupleCodec(variable.value)
+        self._ttl_ms = variable.ttl_ms
+        self._keys: Sequence[pa.Array] = ()
+        self._count = 0
+        self._now_ms = 0
+        self._lists: list[_Elements] | None = None
+        self._written: dict[int, None] = {}
+
+    def begin(self, keys: Sequence[pa.Array], count: int, now_ms: int) -> None:
+        """A slice of these distinct grouping keys."""
+        assert not self._written
+        self._keys, self._count, self._now_ms = keys, count, now_ms
+        self._lists = None
+
+    def get(self, key: int) -> list[Kept]:
+        """The elements; not to be changed."""
+        return self._loaded()[key].values
+
+    def append(self, key: int, values: list[Kept]) -> None:
+        self._loaded()[key].values += values
+        self._written[key] = None
+
+    def replace(self, key: int, values: list[Kept]) -> None:
+        """All elements; without any there is no list."""
+        elements = self._loaded()[key]
+        elements.gone += elements.positions
+        elements.positions = []
+        elements.values = values
+        elements.next_position = 0
+        self._written[key] = None
+
+    def flush(self) -> None:
+        """Write what changed; what was read stays."""
+        if not self._written:
+            return
+        lists = self._loaded()
+        keys: list[int] = []
+        positions: list[int] = []
+        values: list[Kept] = []
+        gone_keys: list[int] = []
+        gone: list[int] = []
+        for key in self._written:
+            elements = lists[key]
+            new = elements.values[len(elements.positions) :]
+            first = elements.next_position
+            added = list(range(first, first + len(new)))
+            kept = set(added)
+            stale = [position for position in elements.gone if position not in kept]
+            keys += [key] * len(new)
+            positions += added
+            values += new
+            gone_keys += [key] * len(stale)
+            gone += stale
+            elements.positions += added
+            elements.next_position = first + len(new)
+            elements.gone = []
+        self._written = {}
+        if gone:
+            self.table.remove(self._at(gone_keys, gone), len(gone))
+        if values:
+            columns = self.codec.to_columns(values)
+            if self._ttl_ms is not None:
+                columns.append(pa.array([self._now_ms + self._ttl_ms] * len(values), pa.int64()))
+            with self.table.edit(self._at(keys, positions), len(values)) as found:
+                for vector, column in zip(found.values, columns, strict=True):
+                    vector.set(found.rows, column)
+
+    def _at(self, keys: list[int], positions: list[int]) -> list[pa.Array]:
+        chosen = pa.array(keys, pa.int64())
+        return [*[column.take(chosen) for column in self._keys], pa.array(positions, pa.int64())]
+
+    def _loaded(self) -> list[_Elements]:
+        if self._lists is None:
+            self._lists = [_Elements() for _ in range(self._count)]
+            owners, found = self.table.find_under(self._keys, self._count)
+            positions = found.keys[-1].to_numpy() if len(owners) else np.zeros(0, np.int64)
+            order = np.lexsort((positions, owners))
+            rows = rows_at(found.values, found.rows[order])
+            for owner, position, row in zip(owners[order].tolist(), positions[order].tolist(), rows, strict=True):
+                self._add(self._lists[owner], position, row)
+        return self._lists
+
+    def _add(self, elements: _Elements, position: int, row: Kept) -> None:
+        elements.next_position = position + 1
+        if self._ttl_ms is not None:
+            if row[-1] is not None and row[-1] <= self._now_ms:
+                return  # it stays until it is swept away
+            row = row[:-1]
+        elements.values.append(row)
+        elements.positions.append(position)

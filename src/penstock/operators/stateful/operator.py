@@ -1,0 +1,319 @@
+"""Runs a user's StatefulProcessor: a slice's rows key by key, and the timers that are due.
+
+A slice is one unit: its keys' state is read together, the user's code runs for one key after the other, what changed is
+written together, and all output is one batch; no snapshot sees a part of it. Timers fire in such units, too, each of at
+most some milliseconds; between two of them there may be snapshots.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.serializers import CloudPickleSerializer
+from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulProcessor, TimerValues
+
+from penstock.errors import FunctionError, PenstockError
+from penstock.graph.keygroups import owned_range
+from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState
+from penstock.operators.closed_groups import CLOSED, ClosedGroups
+from penstock.operators.event_time import moments
+from penstock.operators.stateful.handle import Cursor, Handle, Store
+from penstock.operators.stateful.list_store import ListStore
+from penstock.operators.stateful.map_store import MapStore
+from penstock.operators.stateful.spec import TransformWithStateSpec
+from penstock.operators.stateful.sweep import Sweep
+from penstock.operators.stateful.timers import TimerStore
+from penstock.operators.stateful.user_rows import Key, PandasRows, RowRows, UserRows
+from penstock.operators.stateful.value_store import ValueStore
+from penstock.operators.stateful.variables import TIMERS, Kind, TimeMode, timers_spec
+from penstock.operators.user_code import function_error, user_errors
+from penstock.protocol.elements import END_OF_TIME_US
+from penstock.state.hashing import groups_of
+from penstock.state.keys import group_rows, normalize_floats
+
+_STORES: dict[Kind, Callable[..., Store]] = {Kind.VALUE: ValueStore, Kind.LIST: ListStore, Kind.MAP: MapStore}
+_SLICE_S = 0.02
+"""After so long no further timer fires before control work had its turn."""
+_INITIAL_KEYS = 4096
+"""Keys of the initial state whose state is written at once."""
+_NO_TIMESTAMP = -1
+
+
+def load_processor(pickled: bytes) -> StatefulProcessor:
+    """A copy of the user's processor, out of what Spark pickled: a bound method of its own wrapper."""
+    function: Any = CloudPickleSerializer().loads(pickled)[0]
+    processor: StatefulProcessor = function.__self__._stateful_processor
+    return processor
+
+
+class TransformWithStateOperator(Operator):
+    """See the module's text."""
+
+    def __init__(self, spec: TransformWithStateSpec) -> None:
+        self._spec = spec
+        self._label = f"{spec.operator_id} ({spec.name})"
+        names = [spec.input_schema.field(position).name for position in spec.keys]
+        make = PandasRows if spec.pandas else RowRows
+        self._rows: UserRows = make(names, spec.output_schema, spec.settings)
+        self._cursor = Cursor()
+        self._stores: dict[str, Store] = {}
+        self._timers: TimerStore | None = None
+        self._processor: StatefulProcessor | None = None
+        self._keys: list[Key] = []
+        self._watermark_us: int | None = None
+        self._dropped = 0
+        self._begun = spec.initial is None
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    def open(self, context: OperatorContext) -> None:
+        spec, most = self._spec, context.max_parallelism
+        for variable in spec.variables:
+            name = f"{context.operator_id}/{variable.name}"
+            table = context.backend.create_table(name, variable.table_spec(spec.grouping, most))
+            self._stores[variable.name] = _STORES[variable.kind](variable, table)
+        if spec.time_mode is not TimeMode.NONE:
+            table = context.backend.create_table(f"{context.operator_id}/{TIMERS}", timers_spec(spec.grouping, most))
+            self._timers = TimerStore(table)
+        self._clock = context.now_ms
+        self._where = context.subtask, context.parallelism, most
+        self._closed = ClosedGroups(*self._where)
+        limited = [self._stores[variable.name] for variable in spec.variables if variable.ttl_ms is not None]
+        self._sweep = Sweep(limited, owned_range(*self._where))
+        variables = {variable.name: variable for variable in spec.variables}
+        handle = Handle(variables, self._stores, self._timers, spec.time_mode, self._cursor)
+        with user_errors(self._label):
+            self._processor = load_processor(spec.pickled)
+            self._processor.init(handle)
+        self._cursor.phase = "INITIALIZED"
+
+    def restore(self, state: RestoredState) -> None:
+        """The watermark itself is not stored: ``advance`` is called with the restored one before any input."""
+        for name, holder in self._tables().items():
+            if name in state.tables:
+                holder.table = state.fill(name, holder.table)
+        for part in state.parts:
+            self._closed.restore(part.scalars.get(CLOSED, []), part.first, part.last)
+        if self._timers is not None:
+            self._timers.look()
+        self._begun = True
+
+    def snapshot(self) -> OperatorState:
+        closed = self._closed.ranges(self._watermark_us) if self._spec.event_time is not None else []
+        with self._timers.stored() if self._timers is not None else nullcontext():
+            captures = {name: holder.table.capture() for name, holder in self._tables().items()}
+        return OperatorState(tables=captures, scalars={CLOSED: closed})
+
+    def close(self) -> None:
+        try:
+            if self._processor is not None:
+                processor, self._processor = self._processor, None
+                self._cursor.phase = "CLOSED"
+                with user_errors(self._label):
+                    processor.close()
+        finally:
+            for holder in self._tables().values():
+                holder.table.close()
+
+    def counters(self) -> Mapping[str, int]:
+        tables = [holder.table for holder in self._tables().values()]
+        return {
+            "state_rows": sum(map(len, tables)),
+            "state_bytes": sum(table.nbytes for table in tables),
+            "rows_dropped_late": self._dropped,
+        }
+
+    def _tables(self) -> dict[str, Store | TimerStore]:
+        holders: dict[str, Store | TimerStore] = dict(self._stores)
+        if self._timers is not None:
+            holders[TIMERS] = self._timers
+        return holders
+
+    # -- input --------------------------------------------------------------------------------------------------------
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        self._begin()
+        batch = self._without_late_rows(batch)
+        if not batch.num_rows:
+            return
+        keys, count, sorted_batch, ends = self._grouped(batch, self._spec.keys)
+        data = sorted_batch.select(list(self._spec.data))
+        with user_errors(self._label):
+            parts = self._rows.split(data, ends)
+        values = self._begin_slice(keys, count)
+        assert self._processor is not None
+        for key, part in enumerate(parts):
+            with self._for_key(key):
+                self._take(key, self._processor.handleInputRows(self._keys[key], self._rows.handed(part), values))
+        output = self._end_slice()
+        if output.num_rows:
+            yield output
+
+    def _grouped(
+        self, batch: pa.RecordBatch, positions: Sequence[int]
+    ) -> tuple[list[pa.Array], int, pa.RecordBatch, list[int]]:
+        """The distinct keys and their number, the rows sorted by them, and where each one's rows end."""
+        columns = [normalize_floats(batch.column(position)) for position in positions]
+        owners, first = group_rows(columns, batch.num_rows)
+        count = len(first)
+        chosen = pa.array(first)
+        if count > 1:
+            batch = batch.take(pa.array(np.argsort(owners, kind="stable")))
+        ends: list[int] = np.cumsum(np.bincount(owners, minlength=count)).tolist()
+        return [column.take(chosen) for column in columns], count, batch, ends
+
+    def _without_late_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if self._spec.event_time is None:
+            return batch
+        keys = [batch.column(position) for position in self._spec.keys]
+        closed = self._closed.until(self._watermark_us, keys, batch.num_rows)
+        if closed is None:
+            return batch
+        times, known = moments(batch.column(self._spec.event_time))
+        late = known & (times <= closed)
+        count = int(np.count_nonzero(late))
+        self._dropped += count
+        return batch.filter(pa.array(~late)) if count else batch
+
+    def _begin(self) -> None:
+        """The initial state comes before everything else."""
+        if self._begun:
+            return
+        self._begun = True
+        initial = self._spec.initial
+        assert initial is not None
+        assert self._processor is not None
+        batch = initial.rows.batch
+        first, last = owned_range(*self._where)
+        groups = groups_of([batch.column(position) for position in initial.keys], batch.num_rows, self._where[2])
+        batch = batch.filter(pa.array((groups >= first) & (groups <= last)))
+        if not batch.num_rows:
+            return
+        keys, count, batch, ends = self._grouped(batch, initial.keys)
+        with user_errors(self._label):
+            parts = self._rows.split(batch.select(list(initial.data)), ends)
+        for start in range(0, count, _INITIAL_KEYS):
+            here = min(_INITIAL_KEYS, count - start)
+            values = self._begin_slice([column.slice(start, here) for column in keys], here)
+            for key in range(here):
+                with self._for_key(key):
+                    for item in self._rows.single(parts[start + key]):
+                        self._processor.handleInitialState(self._keys[key], item, values)
+            self._end_slice()
+
+    # -- one unit of work ---------------------------------------------------------------------------------------------
+
+    def _begin_slice(self, keys: Sequence[pa.Array], count: int) -> TimerValues:
+        now_ms = self._clock()
+        for store in self._stores.values():
+            store.begin(keys, count, now_ms)
+        if self._timers is not None:
+            self._timers.begin(keys, count)
+        with user_errors(self._label):
+            self._keys = self._rows.keys(keys, count)
+        return self._timer_values(now_ms)
+
+    def _timer_values(self, now_ms: int) -> TimerValues:
+        if self._spec.time_mode is TimeMode.NONE:
+            return TimerValues(_NO_TIMESTAMP, _NO_TIMESTAMP)
+        watermark_us = self._watermark_us
+        return TimerValues(now_ms, 0 if watermark_us is None else max(0, watermark_us // 1000))
+
+    def _take(self, key: int, yielded: Iterable[Any]) -> None:
+        take = self._rows.take
+        for item in yielded:
+            take(key, item)
+
+    def _end_slice(self) -> pa.RecordBatch:
+        """Write what changed; the output, which may be empty."""
+        output = self._rows.batch(self._for_key)
+        for store in self._stores.values():
+            store.flush()
+        if self._timers is not None:
+            self._timers.flush()
+        return output
+
+    @contextmanager
+    def _for_key(self, key: int) -> Iterator[None]:
+        """User code runs for this key of the slice; its errors name it."""
+        self._cursor.key = key
+        try:
+            yield
+        except PenstockError:
+            raise
+        except (Exception, SystemExit) as error:
+            raised = function_error(self._label, error)
+            message = f"{raised.message} (grouping key {self._keys[key]!r:.200})"
+            raise FunctionError(raised.operator, message, raised.user_traceback) from error
+        finally:
+            self._cursor.key = None
+
+    # -- time ---------------------------------------------------------------------------------------------------------
+
+    def advance(self, watermark_us: int) -> Iterator[pa.RecordBatch]:
+        self._begin()
+        if self._watermark_us is None or watermark_us > self._watermark_us:
+            self._watermark_us = watermark_us
+            if self._spec.time_mode is TimeMode.EVENT_TIME:
+                yield from self._fire(watermark_us // 1000)
+
+    def wake_at_ms(self) -> float | None:
+        moments = []
+        timer = None if self._timers is None else self._timers.earliest
+        if timer is not None:
+            if self._spec.time_mode is TimeMode.PROCESSING_TIME:
+                moments.append(float(timer))
+            elif self._watermark_us not in (None, END_OF_TIME_US) and timer <= self._watermark_us // 1000:
+                moments.append(0.0)  # registered when it was due already
+        if (sweep := self._sweep.wake_at_ms) is not None:
+            moments.append(sweep)
+        return min(moments, default=None)
+
+    def on_time(self) -> Iterator[pa.RecordBatch]:
+        now_ms = self._clock()
+        self._sweep.run(now_ms)
+        if self._spec.time_mode is TimeMode.PROCESSING_TIME:
+            yield from self._fire(now_ms)
+        elif self._spec.time_mode is TimeMode.EVENT_TIME and self._watermark_us is not None:
+            yield from self._fire(self._watermark_us // 1000)
+
+    def _fire(self, until_ms: int) -> Iterator[pa.RecordBatch]:
+        """The timers that are due now, earliest first. A step without rows yields an empty batch, as a pause."""
+        timers, processor = self._timers, self._processor
+        assert timers is not None
+        assert processor is not None
+        for taken in timers.due(until_ms):
+            values = self._begin_slice(taken.keys, taken.count)
+            while taken.fired < len(taken.moments):
+                self._fire_some(timers, values)
+                yield self._end_slice()
+        timers.look()
+
+    def _fire_some(self, timers: TimerStore, values: TimerValues) -> None:
+        taken, processor = timers.taken, self._processor
+        assert taken is not None
+        assert processor is not None
+        until_s = time.perf_counter() + _SLICE_S
+        while taken.fired < len(taken.moments):
+            place = taken.fired
+            if place not in taken.deleted:
+                key, info = taken.owners[place], ExpiredTimerInfo(taken.moments[place])
+                with self._for_key(key):
+                    self._take(
+                        key,
+                        processor.handleExpiredTimer(
+                            key=self._rows.key_row(self._keys[key]), timerValues=values, expiredTimerInfo=info
+                        ),
+                    )
+            timers.has_fired()
+            if time.perf_counter() > until_s:
+                break
+
+    def finish_epoch(self) -> Iterator[pa.RecordBatch]:
+        self._begin()
+        return iter(())

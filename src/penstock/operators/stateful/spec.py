@@ -1,0 +1,83 @@
+"""The recipe of a transformWithState operator, see ``variables`` for its tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from penstock.graph.model import OperatorSpec
+from penstock.operators.base import Operator
+from penstock.operators.stateful.variables import TIMERS, StateVariable, TimeMode, timers_schema
+from penstock.operators.static_rows import StaticRows
+from penstock.operators.user_code import PythonSettings
+from penstock.state.capture import stored_schema
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitialState:
+    """Rows that ``handleInitialState`` gets before any input, when a query starts without a snapshot.
+
+    Attributes:
+        rows: all of them, in every slot.
+        keys: positions of the grouping key in them.
+        data: positions of what the user sees.
+    """
+
+    rows: StaticRows
+    keys: tuple[int, ...]
+    data: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformWithStateSpec(OperatorSpec):
+    """
+    Attributes:
+        input_schema: what comes over the hash exchange on ``keys``.
+        keys: positions of the grouping key.
+        data: positions of the columns that the user sees.
+        pickled: Spark's own pickle of the user's StatefulProcessor; every subtask makes its own of it.
+        pandas: ``transformWithStateInPandas``; else ``transformWithState``, of Rows.
+        variables: what its ``init`` declares.
+        event_time: position of the column that has the watermark, in event-time mode: rows at or below the watermark
+            are dropped, Spark's rule.
+        initial: see ``InitialState``.
+    """
+
+    operator_id: str
+    name: str
+    output_schema: pa.Schema
+    input_schema: pa.Schema
+    keys: tuple[int, ...]
+    data: tuple[int, ...]
+    pickled: bytes
+    pandas: bool
+    time_mode: TimeMode
+    variables: tuple[StateVariable, ...]
+    event_time: int | None = None
+    initial: InitialState | None = None
+    settings: PythonSettings = field(default_factory=PythonSettings)
+
+    @property
+    def grouping(self) -> pa.Schema:
+        """The grouping key's columns."""
+        return pa.schema([self.input_schema.field(position) for position in self.keys])
+
+    @property
+    def state_schemas(self) -> dict[str, pa.Schema]:
+        schemas = {variable.name: stored_schema(variable.table_schema(self.grouping)) for variable in self.variables}
+        if self.time_mode is not TimeMode.NONE:
+            schemas[TIMERS] = stored_schema(timers_schema(self.grouping))
+        return schemas
+
+    @property
+    def state_keys(self) -> dict[str, int]:
+        counts = {variable.name: variable.key_count(self.grouping) for variable in self.variables}
+        if self.time_mode is not TimeMode.NONE:
+            counts[TIMERS] = len(self.keys) + 1
+        return counts
+
+    def create(self) -> Operator:
+        from penstock.operators.stateful.operator import TransformWithStateOperator
+
+        return TransformWithStateOperator(self)

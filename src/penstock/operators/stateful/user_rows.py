@@ -1,0 +1,198 @@
+"""The rows that a StatefulProcessor gets and yields: pandas frames, or Rows. Converted once per slice, for all keys."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.conversion import ArrowTableToRowsConversion
+from pyspark.sql.types import Row
+
+from penstock.operators.batches import make_batch
+from penstock.operators.pandas_conversion import PandasBatches
+from penstock.operators.user_code import PythonSettings, to_session_zone
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Key = tuple[Any, ...]
+Blame = Callable[[int], Any]
+"""Makes a context in which an error is the user's, for the key of this number."""
+
+
+class UserRows(ABC):
+    """One of the two. ``output_schema``: of what is yielded."""
+
+    def __init__(self, key_names: Sequence[str], output_schema: pa.Schema, settings: PythonSettings) -> None:
+        self._key_row = Row(*key_names)
+        self._schema = output_schema
+        self._settings = settings
+        self._yielded: list[tuple[int, Any]] = []
+
+    @abstractmethod
+    def keys(self, columns: Sequence[pa.Array], count: int) -> list[Key]:
+        """Grouping keys as the user sees them."""
+
+    def key_row(self, key: Key) -> Row:
+        """As a timer's handler gets it."""
+        row: Row = self._key_row(*key)
+        return row
+
+    @abstractmethod
+    def split(self, batch: pa.RecordBatch, ends: Sequence[int]) -> list[Any]:
+        """The rows of each key, which stand one behind the other and stop at ``ends``: for ``handed``."""
+
+    @abstractmethod
+    def handed(self, rows: Any) -> Iterator[Any]:
+        """The rows of one key as ``handleInputRows`` takes them."""
+
+    @abstractmethod
+    def single(self, rows: Any) -> Iterator[Any]:
+        """The rows of one key as ``handleInitialState`` takes them, one call each."""
+
+    @abstractmethod
+    def take(self, key: int, item: Any) -> None:
+        """Keep what was yielded for the key of this number, checked."""
+
+    @abstractmethod
+    def batch(self, blame: Blame) -> pa.RecordBatch:
+        """All that was kept since the last call, in order; it may be empty."""
+
+    def _localized(self, column: pa.Array) -> pa.Array:
+        return to_session_zone(column, self._settings.time_zone)
+
+
+class PandasRows(UserRows):
+    """``transformWithStateInPandas``: frames as Spark's worker builds them, with its types: integers are int64, floats
+    float64, the index counts from 0."""
+
+    def __init__(self, key_names: Sequence[str], output_schema: pa.Schema, settings: PythonSettings) -> None:
+        super().__init__(key_names, output_schema, settings)
+        self._conversion = PandasBatches(output_schema, settings)
+
+    def keys(self, columns: Sequence[pa.Array], count: int) -> list[Key]:
+        lists = [
+            self._series(column) if pa.types.is_timestamp(column.type) else column.to_pylist() for column in columns
+        ]
+        return list(zip(*lists, strict=True))
+
+    def _series(self, column: pa.Array) -> list[Any]:
+        batch = pa.RecordBatch.from_arrays([column], ["key"])
+        return list(self._conversion.to_frame(batch)["key"])
+
+    def split(self, batch: pa.RecordBatch, ends: Sequence[int]) -> list[Any]:
+        import pandas as pd
+
+        frame = _widened(self._conversion.to_frame(batch))
+        frames, start = [], 0
+        for end in ends:
+            part = frame.iloc[start:end]
+            part.index = pd.RangeIndex(end - start)
+            part._is_copy = None  # type: ignore[attr-defined]  # it is the user's own: writing to it is no mistake
+            frames.append(part)
+            start = end
+        return frames
+
+    def handed(self, rows: Any) -> Iterator[Any]:
+        return iter((rows,))
+
+    def single(self, rows: Any) -> Iterator[Any]:
+        return iter((rows,))
+
+    def take(self, key: int, item: Any) -> None:
+        import pandas as pd
+
+        if not isinstance(item, pd.DataFrame):
+            raise TypeError(f"the processor must yield pandas.DataFrame, not {type(item).__name__}")
+        if len(item):
+            self._yielded.append((key, item))
+
+    def batch(self, blame: Blame) -> pa.RecordBatch:
+        """Frames of equal columns and types are converted together: a conversion costs as much as many rows do."""
+        yielded, self._yielded = self._yielded, []
+        batches, start = [], 0
+        looks = [_look(frame) for _, frame in yielded]
+        while start < len(yielded):
+            stop = start + 1
+            while stop < len(yielded) and looks[stop] == looks[start]:
+                stop += 1
+            batches.append(self._converted(yielded[start:stop], blame))
+            start = stop
+        if not batches:
+            return make_batch([pa.nulls(0, field.type) for field in self._schema], self._schema, 0)
+        if len(batches) == 1:
+            return batches[0]
+        return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+    def _converted(self, yielded: Sequence[tuple[int, pd.DataFrame]], blame: Blame) -> pa.RecordBatch:
+        import pandas as pd
+
+        if len(yielded) > 1:
+            try:
+                return self._conversion.from_frame(pd.concat([frame for _, frame in yielded], ignore_index=True))
+            except Exception:  # noqa: BLE001 - below it is raised again, by the key whose frame it is
+                batches = [self._converted([one], blame) for one in yielded]
+                return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+        [(key, frame)] = yielded
+        with blame(key):
+            return self._conversion.from_frame(frame)
+
+
+def _look(frame: pd.DataFrame) -> tuple[Any, ...]:
+    return tuple(frame.columns), tuple(frame.dtypes)
+
+
+def _widened(frame: pd.DataFrame) -> pd.DataFrame:
+    """Spark's worker builds frames of Python numbers, of which pandas makes the wide types."""
+    import pandas as pd
+
+    narrow = {
+        position: np.float64 if kind.kind == "f" else np.int64
+        for position, kind in enumerate(frame.dtypes)
+        if isinstance(kind, np.dtype) and kind.kind in "if" and kind.itemsize < 8
+    }
+    if not narrow:
+        return frame
+    names = list(frame.columns)
+    frame.columns = pd.RangeIndex(len(names))
+    frame = frame.astype(narrow)
+    frame.columns = names
+    return frame
+
+
+class RowRows(UserRows):
+    """``transformWithState``: PySpark's Rows, of what Arrow gives for each value."""
+
+    def keys(self, columns: Sequence[pa.Array], count: int) -> list[Key]:
+        return list(zip(*[self._localized(column).to_pylist() for column in columns], strict=True))
+
+    def split(self, batch: pa.RecordBatch, ends: Sequence[int]) -> list[Any]:
+        make = Row(*batch.schema.names)
+        columns = [ArrowTableToRowsConversion._to_pylist(self._localized(column)) for column in batch.columns]
+        rows = [make(*values) for values in zip(*columns, strict=True)]
+        starts = [0, *ends[:-1]]
+        return [rows[start:end] for start, end in zip(starts, ends, strict=True)]
+
+    def handed(self, rows: Any) -> Iterator[Any]:
+        return iter(rows)
+
+    def single(self, rows: Any) -> Iterator[Any]:
+        return iter(rows)
+
+    def take(self, key: int, item: Any) -> None:
+        if not isinstance(item, Row):
+            raise TypeError(f"the processor must yield pyspark.sql.Row, not {type(item).__name__}")
+        self._yielded.append((key, item.asDict(True)))
+
+    def batch(self, blame: Blame) -> pa.RecordBatch:
+        yielded, self._yielded = self._yielded, []
+        try:
+            return pa.RecordBatch.from_pylist([row for _, row in yielded], schema=self._schema)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            for key, row in yielded:
+                with blame(key):
+                    pa.RecordBatch.from_pylist([row], schema=self._schema)
+            raise

@@ -1,0 +1,80 @@
+"""Value state: at most one row per grouping key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.operators.stateful.codec import Kept, TupleCodec, rows_at
+from penstock.operators.stateful.variables import StateVariable
+from penstock.state.table import KeyedTable
+
+
+class ValueStore:
+    """The values of a slice's keys: read together at the first access, written back together by ``flush``.
+
+    Keys are numbered as in ``begin``. ``now_ms``: the slice's processing time, for the time to live.
+    """
+
+    def __init__(self, variable: StateVariable, table: KeyedTable) -> None:
+        self.table = table
+        self.codec = TupleCodec(variable.value)
+        self._ttl_ms = variable.ttl_ms
+        self._keys: Sequence[pa.Array] = ()
+        self._count = 0
+        self._now_ms = 0
+        self._rows: list[Kept | None] | None = None
+        self._written: dict[int, None] = {}
+
+    def begin(self, keys: Sequence[pa.Array], count: int, now_ms: int) -> None:
+        """A slice of these distinct grouping keys."""
+        assert not self._written
+        self._keys, self._count, self._now_ms = keys, count, now_ms
+        self._rows = None
+
+    def get(self, key: int) -> Kept | None:
+        """The value now; None if there is none or its time is over."""
+        return self._loaded()[key]
+
+    def put(self, key: int, value: Kept | None) -> None:
+        """``None``: there is none any more."""
+        self._loaded()[key] = value
+        self._written[key] = None
+
+    def flush(self) -> None:
+        """Write what changed; what was read stays."""
+        if not self._written:
+            return
+        rows = self._loaded()
+        written = [key for key in self._written if rows[key] is not None]
+        gone = [key for key in self._written if rows[key] is None]
+        self._written = {}
+        if gone:
+            self.table.remove(self._chosen(gone), len(gone))
+        if written:
+            columns = self.codec.to_columns([row for key in written if (row := rows[key]) is not None])
+            if self._ttl_ms is not None:
+                columns.append(pa.array([self._now_ms + self._ttl_ms] * len(written), pa.int64()))
+            with self.table.edit(self._chosen(written), len(written)) as found:
+                for vector, column in zip(found.values, columns, strict=True):
+                    vector.set(found.rows, column)
+
+    def _chosen(self, keys: list[int]) -> list[pa.Array]:
+        if len(keys) == self._count and keys == list(range(self._count)):
+            return list(self._keys)
+        chosen = pa.array(keys, pa.int64())
+        return [column.take(chosen) for column in self._keys]
+
+    def _loaded(self) -> list[Kept | None]:
+        if self._rows is None:
+            self._rows = [None] * self._count
+            found = self.table.find(self._keys, self._count)
+            there = np.flatnonzero(found.rows >= 0)
+            for key, row in zip(there.tolist(), rows_at(found.values, found.rows[there]), strict=True):
+                if self._ttl_ms is None:
+                    self._rows[key] = row
+                elif row[-1] is None or row[-1] > self._now_ms:
+                    self._rows[key] = row[:-1]
+        return self._rows

@@ -1,0 +1,123 @@
+"""State variables of a StatefulProcessor, and how each one is laid out as a keyed table.
+
+Every table's key begins with the grouping key's columns, under the names that they have in the DataFrame; they alone
+decide the key group. Behind them::
+
+    value state   grouping key                    -> the value's fields
+    list state    grouping key, __position        -> the element's fields; positions ascend, from 0 without gaps unless
+                                                     the list has a time to live (what expired leaves one)
+    map state     grouping key, the map key's     -> the value's fields
+                  fields
+    __timers      grouping key, __expires_ms      -> nothing
+
+With a time to live the last value column is ``__expires_ms``: the row counts as gone from that moment of processing
+time on. Moments are longs, milliseconds since 1970. A field whose name is taken gets ``_1``, ``_2`` and so on behind
+it. A table is called by the variable's name, that of the timers is ``__timers``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import pyarrow as pa
+
+from penstock.state.capture import DELETED_COLUMN, KEY_GROUP_COLUMN
+from penstock.state.table import TableSpec
+
+TIMERS = "__timers"
+POSITION = "__position"
+EXPIRES = "__expires_ms"
+
+_TAKEN = (KEY_GROUP_COLUMN, DELETED_COLUMN, POSITION, EXPIRES)
+
+
+class Kind(StrEnum):
+    """Which of the three a variable is."""
+
+    VALUE = "value"
+    LIST = "list"
+    MAP = "map"
+
+
+class TimeMode(StrEnum):
+    """Catalyst's time modes."""
+
+    NONE = "NoTime"
+    PROCESSING_TIME = "ProcessingTime"
+    EVENT_TIME = "EventTime"
+
+
+@dataclass(frozen=True)
+class Fields:
+    """A declared Spark schema: as JSON text, for PySpark's converters, and its columns."""
+
+    spark_json: str
+    columns: pa.Schema
+
+
+@dataclass(frozen=True)
+class StateVariable:
+    """What ``getValueState``, ``getListState`` or ``getMapState`` declared.
+
+    Attributes:
+        map_key: of a map state only.
+        ttl_ms: how long a value is there after it was written; None: for ever.
+    """
+
+    name: str
+    kind: Kind
+    value: Fields
+    map_key: Fields | None = None
+    ttl_ms: int | None = None
+
+    def key_count(self, grouping: pa.Schema) -> int:
+        return len(grouping) + len(self._own_keys())
+
+    def table_schema(self, grouping: pa.Schema) -> pa.Schema:
+        """Key columns, then value columns. ``grouping``: the grouping key's."""
+        fields = [*grouping, *self._own_keys(), *self.value.columns]
+        fields = _renamed(fields, {len(grouping)} if self.kind is Kind.LIST else set())
+        return pa.schema(fields if self.ttl_ms is None else [*fields, pa.field(EXPIRES, pa.int64())])
+
+    def table_spec(self, grouping: pa.Schema, max_parallelism: int) -> TableSpec:
+        keys = self.key_count(grouping)
+        prefix = len(grouping) if keys > len(grouping) else 0
+        return TableSpec(self.table_schema(grouping), keys, max_parallelism, spread_by=len(grouping), prefix=prefix)
+
+    def _own_keys(self) -> list[pa.Field]:
+        """The key columns behind the grouping key."""
+        if self.kind is Kind.LIST:
+            return [pa.field(POSITION, pa.int64())]
+        return list(self.map_key.columns) if self.map_key is not None else []
+
+
+def timers_schema(grouping: pa.Schema) -> pa.Schema:
+    """Of the table of timers: all of it is the key."""
+    return pa.schema([*_renamed(list(grouping), set()), pa.field(EXPIRES, pa.int64())])
+
+
+def timers_spec(grouping: pa.Schema, max_parallelism: int) -> TableSpec:
+    return TableSpec(
+        timers_schema(grouping),
+        len(grouping) + 1,
+        max_parallelism,
+        spread_by=len(grouping),
+        prefix=len(grouping),
+        event_time=(len(grouping),),
+    )
+
+
+def _renamed(fields: list[pa.Field], own: set[int]) -> list[pa.Field]:
+    """With names of which no two are the same; those at ``own`` are ours."""
+    taken = set(_TAKEN)
+    result = []
+    for position, field in enumerate(fields):
+        name = field.name
+        number = 0
+        while name in taken and position not in own:
+            number += 1
+            name = f"{field.name}_{number}"
+        taken.add(name)
+        result.append(field.with_name(name).with_nullable(True))
+    return result

@@ -1,0 +1,113 @@
+"""Finds rows by the leading columns of their keys: the rows of one prefix are a chain, by row numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.state.index import HashIndex
+from penstock.state.pages import Pages
+from penstock.state.vector import Rows
+
+U64 = npt.NDArray[np.uint64]
+
+_NONE = -1
+_FEW = 16
+"""Chains that are still being followed: below, one after the other is quicker than all a step at a time."""
+
+
+class PrefixIndex:
+    """Maps the hash of a prefix to the rows that have it: what else has this hash is for the caller to tell apart."""
+
+    def __init__(self) -> None:
+        self._hashes = Pages(np.uint64)
+        self._next = Pages(np.int32)
+        self._before = Pages(np.int32)
+        self._heads = HashIndex(lambda rows: self._hashes.data[rows])
+
+    def nbytes(self, rows: int) -> int:
+        """The memory in use for so many rows."""
+        return 16 * rows + self._heads.nbytes
+
+    def reserve(self, rows: int) -> None:
+        """Make room for so many rows."""
+        for pages in (self._hashes, self._next, self._before):
+            pages.reserve(rows)
+
+    def add(self, rows: Rows, hashes: U64) -> None:
+        """Rows that are not in it, with their prefixes' hashes; ``reserve`` comes before. A new row goes behind the
+        first one of its chain, which stays the first."""
+        if not len(rows):
+            return
+        self._hashes.data[rows] = hashes
+        distinct, chains = np.unique(hashes, return_inverse=True)
+        order = np.argsort(chains, kind="stable")
+        rows, chains = rows[order], chains[order]
+        begins = np.flatnonzero(np.diff(chains, prepend=_NONE))
+        firsts, lasts = rows[begins], rows[np.append(begins[1:], len(rows)) - 1]
+        following, before = self._next.data, self._before.data
+        following[rows[:-1]] = rows[1:]
+        before[rows[1:]] = rows[:-1]
+        heads = self._find(distinct)
+        joined = np.flatnonzero(heads != _NONE)
+        new = np.flatnonzero(heads == _NONE)
+        before[firsts[new]] = following[lasts[new]] = _NONE
+        ahead, behind = heads[joined], following[heads[joined]]
+        following[ahead], before[firsts[joined]] = firsts[joined], ahead
+        following[lasts[joined]] = behind
+        there = behind != _NONE
+        before[behind[there]] = lasts[joined][there]
+        self._heads.insert(firsts[new], distinct[new])
+
+    def remove(self, rows: Rows) -> None:
+        """Rows that are in it, each named once."""
+        following, before = self._next.data, self._before.data
+        first_gone: list[int] = []
+        first_now: dict[int, None] = {}
+        for row in rows.tolist():
+            behind, ahead = int(following[row]), int(before[row])
+            if behind != _NONE:
+                before[behind] = ahead
+            if ahead != _NONE:
+                following[ahead] = behind
+                continue
+            if row in first_now:
+                del first_now[row]
+            else:
+                first_gone.append(row)
+            if behind != _NONE:
+                first_now[behind] = None
+        gone, now = np.array(first_gone, np.int64), np.array(list(first_now), np.int64)
+        self._heads.remove(gone, self._hashes.data[gone])
+        self._heads.insert(now, self._hashes.data[now])
+
+    def find(self, hashes: U64) -> tuple[Rows, Rows]:
+        """The rows of these hashes, which are distinct, and by row which of them it has."""
+        found: list[Rows] = []
+        owners: list[Rows] = []
+        rows, asked = self._find(hashes), np.arange(len(hashes))
+        while True:
+            there = np.flatnonzero(rows != _NONE)
+            rows, asked = rows[there], asked[there]
+            if len(rows) < _FEW:
+                break
+            found.append(rows)
+            owners.append(asked)
+            rows = self._next.data[rows].astype(np.int64)
+        for row, owner in zip(rows.tolist(), asked.tolist(), strict=True):
+            chain = self._chain(row)
+            found.append(np.array(chain, np.int64))
+            owners.append(np.full(len(chain), owner, np.int64))
+        if not found:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        return np.concatenate(found), np.concatenate(owners)
+
+    def _chain(self, row: int) -> list[int]:
+        rows, following = [], self._next.data
+        while row != _NONE:
+            rows.append(row)
+            row = int(following[row])
+        return rows
+
+    def _find(self, hashes: U64) -> Rows:
+        return self._heads.find(hashes, lambda rows, asked: self._hashes.data[rows] != hashes[asked])
