@@ -25,6 +25,7 @@ from penstock.graph.model import JobGraph, OperatorSpec, Vertex
 from penstock.operators.base import Plain
 from penstock.operators.deduplicate import DeduplicateSpec
 from penstock.operators.final_aggregate import FinalAggregateSpec
+from penstock.operators.stateful.spec import TransformWithStateSpec
 from penstock.operators.watermark import WatermarkOperator, WatermarkSpec
 from penstock.query.sessions import see_to_workers_python
 from penstock.query.start import session_options
@@ -58,10 +59,12 @@ from penstock.spark_checkpoint.mapping import SparkState, StateMapping
 from penstock.spark_checkpoint.plans import graph_of, source_of, with_state
 from penstock.spark_checkpoint.positions import position_of
 from penstock.spark_checkpoint.state import StateOperator, StateReader, written_state
+from penstock.spark_checkpoint.stateful_mapping import StatefulMapping
 
 MAPPINGS: dict[type[OperatorSpec], type[StateMapping]] = {
     FinalAggregateSpec: AggregationMapping,
     DeduplicateSpec: DeduplicationMapping,
+    TransformWithStateSpec: StatefulMapping,
 }
 """By operator of ours, how it takes over the state of Spark's."""
 _MICROS_PER_MILLI = 1_000
@@ -81,7 +84,8 @@ class ImportedCheckpoint:
         planned: a newer batch that Spark had planned and not committed: its rows are read again. None: there is none.
             What that batch may have written before Spark was killed is not known here; see docs/moving-from-spark.md.
         watermark_ms: what event time had come to; None: there is no watermark yet.
-        state_rows: rows of state that were taken over: groups of an aggregation, keys of a deduplication.
+        state_rows: rows of state that were taken over: groups of an aggregation, keys of a deduplication,
+            values of state variables and timers.
     """
 
     location: str

@@ -12,14 +12,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from penstock.errors import CorruptSnapshot, LocationError
 from penstock.graph.keygroups import owned_range
@@ -35,6 +37,7 @@ from penstock.spark_checkpoint.logs import STATE, SparkCheckpoint, names_in
 from penstock.state.capture import KEY_GROUP_COLUMN
 from penstock.state.hashing import groups_of
 
+_P = TypeVar("_P")
 _STORES_WITH_IDS = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 _WRITTEN = "partition int, name string, rows long"
 
@@ -139,6 +142,27 @@ class StateReader:
             reader = self._spark.read.format("statestore").option("batchId", self._checkpoint.batch)
             reader = reader.options(**options).option("operatorId", operator.number)
             return reader.load(str(self._checkpoint.path))
+
+    def properties(self, operator: StateOperator, kind: type[_P]) -> _P:
+        """What Spark notes of an operator that describes its state itself.
+
+        Raises:
+            LocationError: that cannot be read.
+        """
+        with self._reading():
+            found = self._spark.read.format("state-metadata").load(str(self._checkpoint.path))
+            rows = found.where(F.col("operatorId") == operator.number).select("operatorProperties").collect()
+        try:
+            return msgspec.json.decode(rows[0][0], type=kind)
+        except (msgspec.DecodeError, IndexError) as error:
+            raise LocationError(
+                f"{self._checkpoint.path}: what Spark notes of state/{operator.number} ({operator.name}) is not known "
+                f"here: {error}; only checkpoints of Spark 4.3 were tried"
+            ) from error
+
+    def no_rows(self, schema: pa.Schema) -> DataFrame:
+        """An empty table."""
+        return self._spark.createDataFrame([], from_arrow_schema(schema))
 
     def stage(self, table: MappedTable, vertex: int, spec: OperatorSpec, graph: JobGraph, folder: Path) -> StagedTable:
         """Write the rows as Arrow files, by subtask. ``folder``: executors and driver share it.
