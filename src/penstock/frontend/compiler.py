@@ -109,7 +109,7 @@ def compile_outputs(outputs: Sequence[tuple[DataFrame, str]]) -> CompiledPlan:
     optimize_tree(spark, tree)
     scope = Scope(spark, session_conf(spark), python_settings(spark), tree.mode)
     scope.builder.output = tree.owner
-    _add_segment(scope, tree, frozenset())
+    _add_segment(scope, tree, frozenset(), False)
     return CompiledPlan(
         scope.builder.build(),
         tuple(mode for _, mode in plans),
@@ -139,12 +139,18 @@ def compile_query(
     return compile_plan(df, output_mode).graph([sink], parallelism, max_parallelism)
 
 
-def _add_segment(scope: Scope, segment: Segment, below: frozenset[str]) -> None:
-    """The segment's own operators, then what hangs on it. ``below``: kinds of nodes that there are already."""
+def _add_segment(scope: Scope, segment: Segment, below: frozenset[str], timed: bool) -> None:
+    """The segment's own operators, then what hangs on it.
+
+    Args:
+        below: kinds of nodes that there are already.
+        timed: see ``Scope``, of the segment below.
+    """
     *above, leaf = _line(segment.optimized, below)
     is_root = not below
     below |= {*map(kind, above), kind(leaf)}
     scope.mode, scope.names, scope.whole = segment.mode, segment.names, False
+    scope.timed = timed = timed or segment.has_watermark
     scope.kept = len(scope.builder.schema) if segment.late else None
     if is_root:
         with refusals.at_node(leaf):
@@ -154,18 +160,18 @@ def _add_segment(scope: Scope, segment: Segment, below: frozenset[str]) -> None:
             _ADD[kind(node)](scope, node)
     late = scope.late
     scope.late = None
-    _add_consumers(scope, segment, below)
+    _add_consumers(scope, segment, below, timed)
     for branch in segment.late:
         assert late is not None
         scope.branch(late, branch.owner)
-        _add_segment(scope, branch, below)
+        _add_segment(scope, branch, below, timed)
 
 
-def _add_consumers(scope: Scope, segment: Segment, below: frozenset[str]) -> None:
+def _add_consumers(scope: Scope, segment: Segment, below: frozenset[str], timed: bool) -> None:
     """Where the segment's rows go: on within the vertex if to one place only, else over forward edges; the first output
     that ends here has its sink in the vertex itself."""
     if not segment.outputs and len(segment.above) == 1:
-        _add_segment(scope, segment.above[0], below)
+        _add_segment(scope, segment.above[0], below, timed)
         return
     place = scope.here()
     for number, output in enumerate(segment.outputs):
@@ -174,7 +180,7 @@ def _add_consumers(scope: Scope, segment: Segment, below: frozenset[str]) -> Non
         scope.builder.end(output)
     for branch in segment.above:
         scope.branch(place, branch.owner)
-        _add_segment(scope, branch, below)
+        _add_segment(scope, branch, below, timed)
 
 
 def _line(root: JavaTree, below: frozenset[str]) -> list[JavaTree]:

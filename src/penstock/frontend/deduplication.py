@@ -41,7 +41,7 @@ def add_deduplicate(scope: Scope, node: JavaTree) -> None:
     for key in keys:
         if not is_key_type(arrow_type(key)):
             raise refusals.NESTED_KEY.error(f"dropping duplicates by {key.toString()}")
-    event_time = _event_time(node)
+    event_time = _event_time(node) if scope.timed else None
     if scope.kept is not None:
         if event_time is None:
             raise refusals.LATE_WITHOUT_WATERMARK.error("penstock.late")

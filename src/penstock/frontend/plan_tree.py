@@ -68,6 +68,11 @@ class Segment:
         return min([*self.outputs, *(segment.owner for segment in self.above)])
 
     @property
+    def has_watermark(self) -> bool:
+        """Whether ``withWatermark`` is in this stretch of the plans that it is of."""
+        return self.on_lifted or any(kind(node) == _WATERMARK for node in self.nodes)
+
+    @property
     def everywhere(self) -> list[Segment]:
         """This one and all that hang on it."""
         return [self, *(one for part in (*self.above, *self.late) for one in part.everywhere)]

@@ -38,6 +38,8 @@ class Scope:
         ordinals: position of each attribute's column in ``builder.schema``, by expression id.
         kept: so many leading columns have to stay as they are until the operator that drops late rows has judged them:
             these are wanted. None: nobody wants any.
+        timed: ``withWatermark`` is in the plan of what is compiled now, and not only in another output's (columns bear
+            its mark in either case).
         whole: what is compiled now comes behind the aggregation of complete mode: one subtask has all rows.
         late: where they come out, and what their columns are.
     """
@@ -51,6 +53,7 @@ class Scope:
         self.kept: int | None = None
         self.late: Place | None = None
         self.whole = False
+        self.timed = False
         self.builder = PipelineBuilder()
         self.ordinals: dict[int, int] = {}
         self._expr_ids: list[int] = []
