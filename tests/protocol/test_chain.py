@@ -187,7 +187,7 @@ def test_an_empty_chain_hands_everything_through() -> None:
 
 
 class Ringing(Noting):
-    """Has ``due`` batches to yield whenever its clock says so; None among them is a pause."""
+    """Has three batches to yield when its clock says so, two of them empty."""
 
     at: float | None = None
 
@@ -196,14 +196,14 @@ class Ringing(Noting):
 
     def on_time(self) -> Iterator[pa.RecordBatch]:
         self.at = None
-        for number in range(self.due):
+        for number in range(3):
             self.story.append((self.name, f"rings {number}"))
             yield batch(number) if number % 2 else batch()
 
 
 def test_work_by_the_clock_is_done_in_steps_and_pauses_pass_nothing_on() -> None:
     story: list[Event] = []
-    ringing = Ringing("a", story, due=3)
+    ringing = Ringing("a", story)
     chain, out = chain_of(ringing, Noting("b", story))
     assert (chain.wake_at_ms(), chain.begin_timed(1e15)) == (None, False)
     ringing.at = 50.0
@@ -220,7 +220,7 @@ def test_work_by_the_clock_is_done_in_steps_and_pauses_pass_nothing_on() -> None
 
 
 def test_nothing_rings_before_a_watermark_that_is_due_or_once_the_clock_has_stopped() -> None:
-    ringing = Ringing("a", [], due=1)
+    ringing = Ringing("a", [])
     chain, _ = chain_of(ringing)
     ringing.at = 0.0
     chain.watermark(1)
