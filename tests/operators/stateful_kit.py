@@ -1,4 +1,4 @@
-"""Drives transformWithState operators by hand: several subtasks, a clock, snapshots, restores at another parallelism."""
+"""Drives transformWithState operators by hand: several subtasks, a clock, restores at another parallelism."""
 
 from __future__ import annotations
 

@@ -184,3 +184,48 @@ def test_an_empty_chain_hands_everything_through() -> None:
     chain.watermark(2)
     drain(chain)
     assert out == [("out", [1]), ("out", "watermark 2")]
+
+
+class Ringing(Noting):
+    """Has three batches to yield when its clock says so, two of them empty."""
+
+    at: float | None = None
+
+    def wake_at_ms(self) -> float | None:
+        return self.at
+
+    def on_time(self) -> Iterator[pa.RecordBatch]:
+        self.at = None
+        for number in range(3):
+            self.story.append((self.name, f"rings {number}"))
+            yield batch(number) if number % 2 else batch()
+
+
+def test_work_by_the_clock_is_done_in_steps_and_pauses_pass_nothing_on() -> None:
+    story: list[Event] = []
+    ringing = Ringing("a", story)
+    chain, out = chain_of(ringing, Noting("b", story))
+    assert (chain.wake_at_ms(), chain.begin_timed(1e15)) == (None, False)
+    ringing.at = 50.0
+    assert chain.wake_at_ms() == 50.0
+    assert not chain.begin_timed(49.0)
+    assert not chain.advancing
+    assert chain.begin_timed(50.0)
+    assert not chain.begin_timed(50.0), "one after the other"
+    chain.watermark(9)
+    drain(chain)
+    expected = [("a", "rings 0"), ("a", "rings 1"), ("b", [1]), ("a", "rings 2"), ("a", "watermark 9")]
+    assert story[: len(expected)] == expected
+    assert out == [("out", [1]), ("out", "watermark 9")]
+
+
+def test_nothing_rings_before_a_watermark_that_is_due_or_once_the_clock_has_stopped() -> None:
+    ringing = Ringing("a", [])
+    chain, _ = chain_of(ringing)
+    ringing.at = 0.0
+    chain.watermark(1)
+    assert not chain.begin_timed(10.0)
+    drain(chain)
+    assert chain.wake_at_ms() == 0.0
+    chain.stop_clock()
+    assert (chain.wake_at_ms(), chain.begin_timed(10.0)) == (None, False)

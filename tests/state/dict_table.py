@@ -95,6 +95,12 @@ class DictTable(KeyedTable):
     def nbytes(self) -> int:
         return 100 * len(self.rows)
 
+    def find_under(self, prefixes: Sequence[pa.Array], count: int) -> tuple[Any, TableRows]:
+        raise NotImplementedError("tests/state/test_find_under.py has a dict of its own")
+
+    def first_due(self) -> int | None:
+        return min((row.time for row in self.rows.values() if row.time is not None), default=None)
+
     def _new(self, keys: Sequence[pa.Array], count: int) -> list[tuple[Any, _Row]]:
         columns = list(keys) if self.flaw == "keys are not normalised" else [normalize_floats(key) for key in keys]
         spread = self.spec.key_count if self.spec.spread_by is None else self.spec.spread_by

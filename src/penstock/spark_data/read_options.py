@@ -9,8 +9,8 @@ from penstock.config import size_bytes
 from penstock.errors import ConfigError
 
 SNAPSHOTS, TABLES, STATE, INFLIGHT = "snapshots", "tables", "state", "inflight"
-OFFSETS, WATERMARKS, SCALARS = "offsets", "watermarks", "scalars"
-VIEWS = (SNAPSHOTS, TABLES, OFFSETS, WATERMARKS, SCALARS)
+OFFSETS, WATERMARKS, SCALARS, TIMERS = "offsets", "watermarks", "scalars", "timers"
+VIEWS = (SNAPSHOTS, TABLES, OFFSETS, WATERMARKS, SCALARS, TIMERS)
 """What the option ``view`` may say; state and rows in flight have options of their own."""
 PARTITION_BYTES = 32 << 20
 """Stored bytes of a task: four sections as they usually are, decoded a few times as much."""

@@ -16,11 +16,13 @@ from penstock.snapshot.log_entries import SnapshotRecord
 from penstock.snapshot.model import PlanManifest, SnapshotMetadata
 from penstock.snapshot.state_tables import find_table
 from penstock.snapshot.verbs.opened import OpenedLocation, open_location_to_read, plan_of_snapshot
+from penstock.spark_data import timers_reader
 from penstock.spark_data.columns import Projection, chosen, spark_schema
 from penstock.spark_data.inflight_reader import InflightReader, find_inflight
-from penstock.spark_data.read_options import INFLIGHT, SNAPSHOTS, STATE, ReadOptions, parse_read_options
+from penstock.spark_data.read_options import INFLIGHT, SNAPSHOTS, STATE, TIMERS, ReadOptions, parse_read_options
 from penstock.spark_data.reading import Place, RowsReader
 from penstock.spark_data.state_reader import StateReader, shown_schema
+from penstock.spark_data.timers_reader import TimersReader, find_timers
 from penstock.spark_data.views import snapshot_view, snapshots_view
 
 
@@ -86,6 +88,9 @@ class _Found:
         elif options.view == INFLIGHT:
             self._inflight = find_inflight(store, metadata, plan, options.name)
             self.available = self._inflight.shown_schema
+        elif options.view == TIMERS:
+            self._timers = find_timers(store, metadata, plan)
+            self.available = timers_reader.SCHEMA
         else:
             self._rows = snapshot_view(options.view, metadata, plan)
             self.available = self._rows.schema
@@ -94,11 +99,13 @@ class _Found:
         """``schema``: what Spark wants, the user's own or what was told before."""
         options = self._options
         projection = Projection.of(self.available, schema, self.what)
-        if options.view not in (STATE, INFLIGHT):
+        if options.view not in (STATE, INFLIGHT, TIMERS):
             return RowsReader(projection, self._rows)
         place = Place(self._opened.path, self._record.checkpoint)
         if options.view == STATE:
             return StateReader(place, self._table, projection, options.partition_bytes)
+        if options.view == TIMERS:
+            return TimersReader(place, self._timers, projection, options.partition_bytes)
         return InflightReader(place, self._inflight, projection, options.partition_bytes)
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulProcessor, TimerValues
 
-from penstock.errors import FunctionError, PenstockError
+from penstock.errors import FunctionError, PenstockError, PlanChanged
 from penstock.graph.keygroups import owned_range
 from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState
 from penstock.operators.closed_groups import CLOSED, ClosedGroups
@@ -30,7 +30,7 @@ from penstock.operators.stateful.sweep import Sweep
 from penstock.operators.stateful.timers import TimerStore
 from penstock.operators.stateful.user_rows import Key, PandasRows, RowRows, UserRows
 from penstock.operators.stateful.value_store import ValueStore
-from penstock.operators.stateful.variables import TIMERS, Kind, TimeMode, timers_spec
+from penstock.operators.stateful.variables import TIME_MODE, TIMERS, Kind, TimeMode, timers_spec
 from penstock.operators.user_code import function_error, user_errors
 from penstock.protocol.elements import END_OF_TIME_US
 from penstock.state.hashing import groups_of
@@ -93,7 +93,19 @@ class TransformWithStateOperator(Operator):
         self._cursor.phase = "INITIALIZED"
 
     def restore(self, state: RestoredState) -> None:
-        """The watermark itself is not stored: ``advance`` is called with the restored one before any input."""
+        """The watermark itself is not stored: ``advance`` is called with the restored one before any input.
+
+        Raises:
+            PlanChanged: the timers are of another time mode.
+        """
+        for part in state.parts:
+            stored = part.scalars.get(TIME_MODE, str(self._spec.time_mode))
+            if stored != self._spec.time_mode:
+                raise PlanChanged(
+                    f"the state of {self._label} was kept with timeMode {stored}, and the query has "
+                    f"{self._spec.time_mode}: its moments mean something else; keep the time mode, or start with "
+                    "another checkpointLocation"
+                )
         for name, holder in self._tables().items():
             if name in state.tables:
                 holder.table = state.fill(name, holder.table)
@@ -107,7 +119,7 @@ class TransformWithStateOperator(Operator):
         closed = self._closed.ranges(self._watermark_us) if self._spec.event_time is not None else []
         with self._timers.stored() if self._timers is not None else nullcontext():
             captures = {name: holder.table.capture() for name, holder in self._tables().items()}
-        return OperatorState(tables=captures, scalars={CLOSED: closed})
+        return OperatorState(tables=captures, scalars={CLOSED: closed, TIME_MODE: str(self._spec.time_mode)})
 
     def close(self) -> None:
         try:

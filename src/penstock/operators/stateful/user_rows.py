@@ -128,11 +128,9 @@ class PandasRows(UserRows):
         return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
     def _converted(self, yielded: Sequence[tuple[int, pd.DataFrame]], blame: Blame) -> pa.RecordBatch:
-        import pandas as pd
-
         if len(yielded) > 1:
             try:
-                return self._conversion.from_frame(pd.concat([frame for _, frame in yielded], ignore_index=True))
+                return self._conversion.from_frame(_joined([frame for _, frame in yielded]))
             except Exception:  # noqa: BLE001 - below it is raised again, by the key whose frame it is
                 batches = [self._converted([one], blame) for one in yielded]
                 return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
@@ -142,7 +140,23 @@ class PandasRows(UserRows):
 
 
 def _look(frame: pd.DataFrame) -> tuple[Any, ...]:
-    return tuple(frame.columns), tuple(frame.dtypes)
+    """Equal for frames of equal columns and types. ``frame.dtypes`` takes ten times as long."""
+    manager = frame._mgr
+    return tuple(frame.columns), manager.blknos.tobytes(), [block.dtype for block in manager.blocks]
+
+
+def _joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Frames that look the same, one below the other: as ``pd.concat``, but quicker where all types are numpy's."""
+    import pandas as pd
+
+    first = frames[0]
+    if not first.columns.is_unique or any(not isinstance(b.dtype, np.dtype) for b in first._mgr.blocks):
+        return pd.concat(list(frames), ignore_index=True)
+    columns = {
+        name: np.concatenate([frame._mgr.iget_values(position) for frame in frames])
+        for position, name in enumerate(first.columns)
+    }
+    return pd.DataFrame(columns)
 
 
 def _widened(frame: pd.DataFrame) -> pd.DataFrame:

@@ -29,6 +29,9 @@ TIMERS = "__timers"
 POSITION = "__position"
 EXPIRES = "__expires_ms"
 
+TIME_MODE = "time_mode"
+"""The scalar that says what the timers' moments are, a ``TimeMode``."""
+
 _TAKEN = (KEY_GROUP_COLUMN, DELETED_COLUMN, POSITION, EXPIRES)
 
 
