@@ -27,7 +27,8 @@ from penstock.snapshot.model import (
     SubtaskManifest,
 )
 from penstock.snapshot.plan import hashed_columns, key_columns, plan_of
-from penstock.snapshot.state_tables import StateTable, find_table, table_entries, table_name
+from penstock.snapshot.state_tables import StateTable, find_table, table_name
+from penstock.snapshot.table_entries import table_entries
 from penstock.snapshot.verbs.opened import OpenedLocation, plan_of_snapshot
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]{0,199}")
