@@ -32,9 +32,10 @@ FIRST_FILE = 1 << 20
 
 
 def convert_with_spark(
-    spark: SparkSession, directory: Path, location: str | Path, task_bytes: int = TASK_BYTES
+    spark: SparkSession, directory: str | Path, location: str | Path, task_bytes: int = TASK_BYTES
 ) -> SnapshotMetadata:
-    """As ``convert_snapshot``, by tasks of the session's executors, which have to see both folders.
+    """As ``convert_snapshot``, by tasks of the session's executors, which have to see both folders, and the one that a
+    portable snapshot of an object store is brought to.
 
     Args:
         task_bytes: what one task reads, about; one key group at least.

@@ -23,15 +23,16 @@ from penstock.snapshot.blobs import BlobStore, joined
 from penstock.snapshot.founding import claim_empty, complete
 from penstock.snapshot.location import open_location, release_identity
 from penstock.snapshot.model import InflightEntry, SnapshotMetadata, StateEntry
-from penstock.snapshot.portable.checks import checked_entry, checked_manifest
-from penstock.snapshot.portable.files import AT_ONCE, checked_file, new_directory
+from penstock.snapshot.portable.at_hand import PortableAtHand, portable_at_hand
+from penstock.snapshot.portable.checks import checked_entry
+from penstock.snapshot.portable.files import AT_ONCE, new_directory
 from penstock.snapshot.portable.foreign import Batch, read_rows, read_stream
-from penstock.snapshot.portable.layout import Manifest, Stream, Table, TablePart, read_manifest
+from penstock.snapshot.portable.layout import Manifest, Stream, Table, TablePart
 from penstock.snapshot.sections import SectionWriter, data_path, state_path
 from penstock.snapshot.state_parts import append_nothing, append_rows
 from penstock.snapshot.store import LocalStore, Store
 from penstock.snapshot.store_access import StoreAccess
-from penstock.snapshot.stores import is_object_store
+from penstock.snapshot.stores import is_object_store, local_folder
 
 _Place = tuple[int, int, int]
 States = dict[tuple[int, int], list[StateEntry]]
@@ -76,7 +77,7 @@ def _entries(writer: SectionWriter, one: StatePart, metadata: SnapshotMetadata) 
 
 
 def convert_snapshot(
-    directory: Path, location: str | Path, states: WriteStates = write_states, access: StoreAccess | None = None
+    directory: str | Path, location: str | Path, states: WriteStates = write_states, access: StoreAccess | None = None
 ) -> SnapshotMetadata:
     """Make a checkpoint location with this one snapshot; returns its metadata.
 
@@ -84,45 +85,52 @@ def convert_snapshot(
     epochs up to the snapshot are not its own to commit. ``startFrom`` may name the location, too.
 
     Args:
-        directory: a portable snapshot.
+        directory: a portable snapshot: a folder, or ``s3://bucket/prefix``, whose files are brought to a folder beside
+            the location first (or where the system has temporary files), which is gone at the end.
         location: a new folder, or an empty one, which is there as a whole or not at all. Or an empty place of an object
             store: there the log comes last, and what an interruption leaves is no snapshot.
         states: brings the tables there: this process, or somebody who can do it side by side.
-        access: to an object store; None: as the environment says.
+        access: to object stores; None: as the environment says.
 
     Raises:
         LocationError: the directory is of a later version, or the location cannot be made there.
         CorruptSnapshot: the directory is damaged, or says what cannot be.
     """
-    manifest = read_manifest(directory)
-    checked_manifest(manifest, str(directory))
-    paths = {ref.path: checked_file(directory, ref) for ref in manifest.files()}
+    folder = None if is_object_store(str(location)) else local_folder(str(location))
     try:
-        if is_object_store(str(location)):
-            store = open_location(str(location), access)
-            claim_empty(store, manifest.metadata)
-            try:
-                return _Conversion(manifest, paths, store, states).written()
-            except OSError:
-                raise  # the log entry may be on its way: nothing is taken back
-            except BaseException:
-                with suppress(OSError):
-                    release_identity(store)
-                raise
-        with new_directory(Path(location), "the location") as folder:
-            claim_empty(LocalStore(folder), manifest.metadata)
-            return _Conversion(manifest, paths, LocalStore(folder), states).written()
+        with portable_at_hand(directory, access, staging=None if folder is None else folder.parent) as found:
+            if folder is not None:
+                with new_directory(folder, "the location") as new:
+                    return _claimed_and_written(found, LocalStore(new), states)
+            return _written_in_place(found, open_location(str(location), access), states)
     except (CheckpointFailed, OSError) as error:
         raise LocationError(f"the location {location} cannot be written: {error}") from error
+
+
+def _claimed_and_written(found: PortableAtHand, store: Store, states: WriteStates) -> SnapshotMetadata:
+    claim_empty(store, found.manifest.metadata)
+    return _Conversion(found, store, states).written()
+
+
+def _written_in_place(found: PortableAtHand, store: Store, states: WriteStates) -> SnapshotMetadata:
+    claim_empty(store, found.manifest.metadata)
+    try:
+        return _Conversion(found, store, states).written()
+    except OSError:
+        raise  # the log entry may be on its way: nothing is taken back
+    except BaseException:
+        with suppress(OSError):
+            release_identity(store)
+        raise
 
 
 class _Conversion:
     """Of one directory whose manifest and files are checked; what is in the files is not."""
 
-    def __init__(self, manifest: Manifest, paths: dict[str, Path], store: Store, write_states: WriteStates) -> None:
-        self._manifest = manifest
-        self._metadata = manifest.metadata
-        self._paths = paths
+    def __init__(self, found: PortableAtHand, store: Store, write_states: WriteStates) -> None:
+        self._manifest = found.manifest
+        self._metadata = found.manifest.metadata
+        self._paths = found.paths
         self._store = store
         self._write_states = write_states
         self._prefix = f"g{self._metadata.generation}/c{self._metadata.checkpoint}"

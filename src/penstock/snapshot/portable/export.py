@@ -11,6 +11,7 @@ import msgspec
 from penstock.errors import CorruptSnapshot
 from penstock.protocol.elements import Side
 from penstock.snapshot.bringing import kept_files
+from penstock.snapshot.catalog import snapshot_id
 from penstock.snapshot.kept_tables import entries_by_table
 from penstock.snapshot.location import KEPT_FOLDER
 from penstock.snapshot.log_entries import SnapshotRecord
@@ -18,6 +19,7 @@ from penstock.snapshot.model import InflightEntry, PlanManifest, SnapshotMetadat
 from penstock.snapshot.plan import key_columns
 from penstock.snapshot.portable.columns import declared_schema, portable_columns
 from penstock.snapshot.portable.files import AT_ONCE, NewFile, new_directory
+from penstock.snapshot.portable.in_place import write_in_place
 from penstock.snapshot.portable.jobs import Job, Place, Run, StreamJob, TableJob, Written, in_threads
 from penstock.snapshot.portable.layout import (
     BLOB_FOLDER,
@@ -38,29 +40,48 @@ from penstock.snapshot.portable.layout import (
 from penstock.snapshot.portable.tables import RANGE_BYTES, written_schema
 from penstock.snapshot.sections import read_verified
 from penstock.snapshot.store import LocalStore, Store
+from penstock.snapshot.store_access import StoreAccess
+from penstock.snapshot.stores import is_object_store, local_folder, store_at
 from penstock.snapshot.verbs.opened import OpenedLocation, open_location_to_read, plan_of_snapshot
 
 
 def export_snapshot(
-    location: str, snapshot: str, directory: Path, *, range_bytes: int = RANGE_BYTES, run: Run = in_threads
+    location: str,
+    snapshot: str,
+    directory: str | Path,
+    *,
+    range_bytes: int = RANGE_BYTES,
+    run: Run = in_threads,
+    access: StoreAccess | None = None,
 ) -> Manifest:
     """Write one snapshot as a portable one; returns what its manifest says.
 
     Args:
         location: a checkpoint location.
         snapshot: an id (``chk-7``) or a label.
-        directory: a new one, or an empty one. It is there as a whole or not at all.
+        directory: a new one, or an empty one. It is there as a whole or not at all. Or an empty place of an object
+            store (``s3://bucket/prefix``): there the manifest comes last, and the same call completes what an
+            interruption has left.
         range_bytes: about what is held in memory of a table by each job.
         run: who writes the large files; see ``jobs.py``.
+        access: to object stores; None: as the environment says.
 
     Raises:
         LocationError: there is no such snapshot, it is damaged or goes meanwhile, or the directory cannot be written.
         NotSupported: a table cannot be written as Parquet.
     """
-    opened = open_location_to_read(location)
+    opened = open_location_to_read(location, access)
     record = opened.record(snapshot)
-    with new_directory(directory, "the directory") as folder:
-        return write_portable(opened, record, LocalStore(folder), range_bytes=range_bytes, run=run)
+
+    def write(target: Store) -> Manifest:
+        return write_portable(opened, record, target, range_bytes=range_bytes, run=run)
+
+    if isinstance(directory, str) and is_object_store(directory):
+        query_id = opened.metadata(record).query_id
+        return write_in_place(store_at(directory, access), query_id, snapshot_id(record.checkpoint), write)
+    folder = directory if isinstance(directory, Path) else local_folder(directory)
+    with new_directory(folder, "the directory") as new:
+        return write(LocalStore(new))
 
 
 def write_portable(
