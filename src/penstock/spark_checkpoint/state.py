@@ -28,11 +28,11 @@ from penstock.graph.keygroups import owned_range
 from penstock.graph.model import JobGraph
 from penstock.ids import SubtaskId
 from penstock.operators.final_aggregate import TABLE, FinalAggregateSpec
-from penstock.snapshot.model import StateEntry
+from penstock.snapshot.founding import Founding
+from penstock.snapshot.model import SnapshotMetadata, StateEntry
 from penstock.snapshot.sections import SectionWriter, state_path
 from penstock.snapshot.state_index import BASE
 from penstock.snapshot.state_sections import cut
-from penstock.snapshot.store import Store
 from penstock.spark.job import reason
 from penstock.spark_checkpoint.buffers import buffer_texts, own_buffers, shapes_of
 from penstock.spark_checkpoint.logs import STATE, SparkCheckpoint, names_in
@@ -210,15 +210,22 @@ def as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def written_state(
-    store: Store, staged: Mapping[int, Path], spec: FinalAggregateSpec, vertex: int, graph: JobGraph
+    made: Founding,
+    metadata: SnapshotMetadata,
+    staged: Mapping[int, Path],
+    spec: FinalAggregateSpec,
+    vertex: int,
+    graph: JobGraph,
 ) -> dict[tuple[int, int], list[StateEntry]]:
-    """The staged rows as the sections of the first snapshot, by vertex and subtask."""
+    """The staged rows as sections of this snapshot, by vertex and subtask."""
     found: dict[tuple[int, int], list[StateEntry]] = {}
     schema = stored_schema(spec.table_schema)
     for subtask in range(graph.parallelism):
         entries = found[vertex, subtask] = []
-        with SectionWriter(store, state_path(1, 1, subtask)) as writer:
-            prefix = f"g1/c1/{SubtaskId(vertex, subtask)}/state/{spec.operator_id}/{TABLE}"
+        path = state_path(metadata.generation, metadata.checkpoint, made.first_file + subtask)
+        with SectionWriter(made.store, path) as writer:
+            place = f"g{metadata.generation}/c{metadata.checkpoint}/{SubtaskId(vertex, subtask)}"
+            prefix = f"{place}/state/{spec.operator_id}/{TABLE}"
             batches = _checked(staged[subtask], spec, graph, subtask) if subtask in staged else ()
             for content in cut(batches):
                 name = f"{prefix}/{writer.written:x}"

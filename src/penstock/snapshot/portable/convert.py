@@ -7,30 +7,30 @@ with ``Forked``, so that the next query there goes on behind the snapshot, and c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
 import msgspec
 import pyarrow as pa
+import xxhash
 
 from penstock.errors import CheckpointFailed, CorruptSnapshot, LocationError
 from penstock.ids import SubtaskId
 from penstock.operators.base import Plain
 from penstock.snapshot.blob import Blob
 from penstock.snapshot.blobs import BlobStore, joined
-from penstock.snapshot.founding import claim_empty, complete
-from penstock.snapshot.location import open_location, release_identity
+from penstock.snapshot.founding import Founding, founding, in_use, without_data
 from penstock.snapshot.model import InflightEntry, SnapshotMetadata, StateEntry
 from penstock.snapshot.portable.at_hand import PortableAtHand, portable_at_hand
 from penstock.snapshot.portable.checks import checked_entry
 from penstock.snapshot.portable.files import AT_ONCE, new_directory
 from penstock.snapshot.portable.foreign import Batch, read_rows, read_stream
-from penstock.snapshot.portable.layout import Manifest, Stream, Table, TablePart
+from penstock.snapshot.portable.layout import FileRef, Manifest, Stream, Table, TablePart
 from penstock.snapshot.sections import SectionWriter, data_path, state_path
 from penstock.snapshot.state_parts import append_nothing, append_rows
-from penstock.snapshot.store import LocalStore, Store
+from penstock.snapshot.store import LocalStore
 from penstock.snapshot.store_access import StoreAccess
 from penstock.snapshot.stores import is_object_store, local_folder
 
@@ -54,15 +54,16 @@ class StatePart:
         return f"{place}/state/{self.table.operator_id}/{self.table.table}"
 
 
-WriteStates = Callable[[Store, Manifest, Sequence[StatePart]], States]
+WriteStates = Callable[[Founding, Manifest, Sequence[StatePart]], States]
 
 
-def write_states(store: Store, manifest: Manifest, parts: Sequence[StatePart]) -> States:
+def write_states(made: Founding, manifest: Manifest, parts: Sequence[StatePart]) -> States:
     """Bring all tables into data files of the location, in this process."""
     found: States = {}
     metadata = manifest.metadata
     for subtask in range(metadata.parallelism):
-        with SectionWriter(store, state_path(metadata.generation, metadata.checkpoint, subtask)) as writer:
+        path = state_path(metadata.generation, metadata.checkpoint, made.first_file + subtask)
+        with SectionWriter(made.store, path) as writer:
             for one in (one for one in parts if one.part.subtask == subtask):
                 found.setdefault((one.vertex, subtask), []).extend(_entries(writer, one, metadata))
     return found
@@ -88,7 +89,7 @@ def convert_snapshot(
         directory: a portable snapshot: a folder, or ``s3://bucket/prefix``, whose files are brought to a folder beside
             the location first (or where the system has temporary files), which is gone at the end.
         location: a new folder, or an empty one, which is there as a whole or not at all. Or an empty place of an object
-            store: there the log comes last, and what an interruption leaves is no snapshot.
+            store: what an interruption leaves there is no location, and the same call completes it.
         states: brings the tables there: this process, or somebody who can do it side by side.
         access: to object stores; None: as the environment says.
 
@@ -101,37 +102,30 @@ def convert_snapshot(
         with portable_at_hand(directory, access, staging=None if folder is None else folder.parent) as found:
             if folder is not None:
                 with new_directory(folder, "the location") as new:
-                    return _claimed_and_written(found, LocalStore(new), states)
-            return _written_in_place(found, open_location(str(location), access), states)
+                    return _Conversion(found, Founding(LocalStore(new)), states).written()
+            with founding(str(location), access) as made:
+                return _written_in_place(found, made, states)
     except (CheckpointFailed, OSError) as error:
         raise LocationError(f"the location {location} cannot be written: {error}") from error
 
 
-def _claimed_and_written(found: PortableAtHand, store: Store, states: WriteStates) -> SnapshotMetadata:
-    claim_empty(store, found.manifest.metadata)
-    return _Conversion(found, store, states).written()
-
-
-def _written_in_place(found: PortableAtHand, store: Store, states: WriteStates) -> SnapshotMetadata:
-    claim_empty(store, found.manifest.metadata)
-    try:
-        return _Conversion(found, store, states).written()
-    except OSError:
-        raise  # the log entry may be on its way: nothing is taken back
-    except BaseException:
-        with suppress(OSError):
-            release_identity(store)
-        raise
+def _written_in_place(found: PortableAtHand, made: Founding, states: WriteStates) -> SnapshotMetadata:
+    if made.found is None:
+        return _Conversion(found, made, states).written()
+    if without_data(made.found) != found.manifest.metadata:
+        raise in_use(made.store)
+    return made.found  # an attempt before this one was interrupted behind its last step but one
 
 
 class _Conversion:
     """Of one directory whose manifest and files are checked; what is in the files is not."""
 
-    def __init__(self, found: PortableAtHand, store: Store, write_states: WriteStates) -> None:
+    def __init__(self, found: PortableAtHand, made: Founding, write_states: WriteStates) -> None:
         self._manifest = found.manifest
         self._metadata = found.manifest.metadata
         self._paths = found.paths
-        self._store = store
+        self._made = made
+        self._store = made.store
         self._write_states = write_states
         self._prefix = f"g{self._metadata.generation}/c{self._metadata.checkpoint}"
 
@@ -141,15 +135,14 @@ class _Conversion:
         inflight = self._inflight()
         metadata = self._with_blobs(self._filled(states, inflight))
         for ref in self._manifest.lane:
-            self._bring(ref.path)
-        complete(self._store, metadata)
-        return metadata
+            self._bring(ref)
+        return self._made.completed(metadata)
 
     # -- state --------------------------------------------------------------------------------------------------------
 
     def _states(self) -> States:
         parts = [(table, part) for table in self._manifest.tables for part in table.parts]
-        return self._write_states(self._store, self._manifest, [self._state_part(*one) for one in parts])
+        return self._write_states(self._made, self._manifest, [self._state_part(*one) for one in parts])
 
     def _state_part(self, table: Table, part: TablePart) -> StatePart:
         return StatePart(self._paths[part.file.path], table, part, self._vertex(table.operator_id))
@@ -167,9 +160,10 @@ class _Conversion:
         """By the place where they are listed."""
         found: dict[_Place, InflightEntry] = {}
         generation, checkpoint = self._metadata.generation, self._metadata.checkpoint
+        first = self._made.first_file
         with ExitStack() as stack:
             writers = [
-                stack.enter_context(SectionWriter(self._store, data_path(generation, checkpoint, consumer)))
+                stack.enter_context(SectionWriter(self._store, data_path(generation, checkpoint, first + consumer)))
                 for consumer in range(self._metadata.parallelism)
             ]
             for stream in self._manifest.streams:
@@ -240,7 +234,7 @@ class _Conversion:
             except (IndexError, RecursionError):
                 raise CorruptSnapshot(f"the state of source {source.operator_id!r} lacks a blob") from None
             sources.append(msgspec.structs.replace(source, state=state))
-        return BlobStore(self._store).written(msgspec.structs.replace(metadata, sources=sources))
+        return BlobStore(self._store, self._made.first_file).written(msgspec.structs.replace(metadata, sources=sources))
 
     def _blob(self, path: str) -> Blob:
         """A whole Arrow stream that can be read."""
@@ -249,12 +243,28 @@ class _Conversion:
             pass
         return Blob(self._paths[path].read_bytes())
 
-    def _bring(self, path: str) -> None:
-        target = self._store.create(path)
-        with self._paths[path].open("rb") as file:
+    def _bring(self, ref: FileRef) -> None:
+        """Under its own name, as splits call it."""
+        try:
+            target = self._store.create(ref.path)
+        except FileExistsError:
+            self._check_brought(ref)
+            return
+        with self._paths[ref.path].open("rb") as file:
             while data := file.read(AT_ONCE):
                 target.write(data)
         target.close()
+
+    def _check_brought(self, ref: FileRef) -> None:
+        """Another attempt's."""
+        found = xxhash.xxh3_128()
+        for offset in range(0, ref.length, AT_ONCE):
+            found.update(self._store.read_range(ref.path, offset, min(AT_ONCE, ref.length - offset)))
+        if self._store.size(ref.path) != ref.length or found.hexdigest() != ref.checksum:
+            raise LocationError(
+                f"{self._store.root}: {ref.path} is there with other content, as an interrupted command may "
+                "have left it; give an empty location"
+            )
 
 
 class _Counted:

@@ -12,6 +12,7 @@ from penstock.errors import CorruptSnapshot
 from penstock.protocol.elements import Side
 from penstock.snapshot.bringing import kept_files
 from penstock.snapshot.catalog import snapshot_id
+from penstock.snapshot.founding import without_data
 from penstock.snapshot.kept_tables import entries_by_table
 from penstock.snapshot.location import KEPT_FOLDER
 from penstock.snapshot.log_entries import SnapshotRecord
@@ -146,18 +147,8 @@ class _Export:
         stored_tables = [table.stored(written) for table in tables]
         stored_streams = [stream.stored(next(written)) for stream in streams]
         blobs = [self._blobs(source.operator_id) for source in self._metadata.sources if source.sections]
-        return Manifest(FORMAT, FORMAT_VERSION, self._bare(), stored_tables, stored_streams, blobs, list(self._lane()))
-
-    def _bare(self) -> SnapshotMetadata:
-        """The metadata without references to data of the location."""
-        slots = [
-            msgspec.structs.replace(
-                slot, subtasks=[msgspec.structs.replace(one, states=[], inflight=[]) for one in slot.subtasks]
-            )
-            for slot in self._metadata.slots
-        ]
-        sources = [msgspec.structs.replace(source, sections=[]) for source in self._metadata.sources]
-        return msgspec.structs.replace(self._metadata, slots=slots, sources=sources)
+        bare, lane = without_data(self._metadata), list(self._lane())
+        return Manifest(FORMAT, FORMAT_VERSION, bare, stored_tables, stored_streams, blobs, lane)
 
     # -- state --------------------------------------------------------------------------------------------------------
 
