@@ -23,6 +23,8 @@ from penstock.snapshot.store import Store
 
 FOLDER = "requests"
 FORMAT_VERSION = 1
+WITH_FORMAT = 2
+"""Of a request that names a format: releases that know only ``FORMAT_VERSION`` refuse it, and do not pass it over."""
 MAX_BYTES = 64 << 10
 """Of one file; larger ones are not read."""
 MAX_IDS = 100
@@ -34,6 +36,7 @@ ANSWER_S = 900.0
 """Once a request is taken in hand: a snapshot may need its whole ``checkpoint.timeout``."""
 POLL_S = 0.1
 
+NATIVE, PORTABLE = "native", "portable"
 REQUEST, TAKEN, ANSWER = ".json", ".taken.json", ".answer.json"
 BY_OWNER, BY_ASKER = "owner", "asker"
 _NAME = re.compile(rf"{FOLDER}/([0-9a-f]{{32}})(\.taken|\.answer)?\.json")
@@ -41,12 +44,14 @@ _T = TypeVar("_T")
 
 
 class Take(msgspec.Struct, frozen=True, tag="take"):
-    """Take a snapshot now. ``alignment``: empty for the query's own; ``timeout_ms``: 0 for ``checkpoint.timeout``."""
+    """Take a snapshot now. ``alignment``: empty for the query's own; ``timeout_ms``: 0 for ``checkpoint.timeout``;
+    ``format``: whether it is written in the portable one, too."""
 
     label: Annotated[str, msgspec.Meta(max_length=MAX_LABEL)] = ""
     note: Annotated[str, msgspec.Meta(max_length=MAX_NOTE)] = ""
     alignment: Annotated[str, msgspec.Meta(pattern="^(auto|aligned|unaligned)?$")] = ""
     timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=MAX_TIMEOUT_MS)] = 0
+    format: Annotated[str, msgspec.Meta(pattern="^(native|portable)$")] = NATIVE
 
 
 class Delete(msgspec.Struct, frozen=True, tag="delete"):
@@ -67,6 +72,11 @@ Verb = Take | Delete | Collect
 class Request(msgspec.Struct, frozen=True):
     format_version: int
     verb: Verb
+
+
+def version_of(verb: Verb) -> int:
+    """Which releases understand it."""
+    return WITH_FORMAT if isinstance(verb, Take) and verb.format != NATIVE else FORMAT_VERSION
 
 
 class Taken(msgspec.Struct, frozen=True):
@@ -163,7 +173,8 @@ def ask(
         OSError: the store fails.
     """
     try:
-        put(store, token, REQUEST, Request(FORMAT_VERSION, verb))  # if it fails, it may be there: it is withdrawn, too
+        # If it fails, it may be there: it is withdrawn, too.
+        put(store, token, REQUEST, Request(version_of(verb), verb))
         give_up_s, in_hand = clock() + patience_s, False
         while not store.exists(path_of(token, ANSWER)):
             if clock() < give_up_s:
