@@ -266,6 +266,23 @@ def test_a_take_needs_a_running_query_and_is_not_forced() -> None:
         ownership.take_snapshot(MemoryStore(), rq.Take(), ask=asker)
 
 
+def test_nobody_waits_for_a_driver_that_ends_meanwhile() -> None:
+    store = MemoryStore()
+    driver = a_driver(store)
+    asker = Asker()
+
+    def ends(seconds: float) -> None:
+        asker.now_s += seconds
+        if asker.now_s > 1.5 and not SnapshotLog(store).refresh().ended:
+            end(driver)
+
+    asker.sleep = ends  # type: ignore[method-assign]
+    with pytest.raises(LocationError, match="no query runs at this location"):
+        ownership.take_snapshot(store, rq.Take(), ask=asker)
+    assert 1.5 < asker.now_s <= 1.6 + rq.LOG_POLL_S < rq.PATIENCE_S
+    assert requests_of(store) == []
+
+
 # -- the verb itself owns the location ----------------------------------------------------
 
 

@@ -18,6 +18,7 @@ import msgspec
 
 from penstock.errors import LocationError
 from penstock.snapshot.envelope import open_envelope, seal_envelope
+from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.model import MAX_LABEL, MAX_NOTE
 from penstock.snapshot.store import Store
 
@@ -35,6 +36,8 @@ PATIENCE_S = 6.0
 ANSWER_S = 900.0
 """Once a request is taken in hand: a snapshot may need its whole ``checkpoint.timeout``."""
 POLL_S = 0.1
+LOG_POLL_S = 1.0
+"""Between two looks into the log, where a driver says that it ended: nobody need wait for it then."""
 
 NATIVE, PORTABLE = "native", "portable"
 REQUEST, TAKEN, ANSWER = ".json", ".taken.json", ".answer.json"
@@ -166,17 +169,22 @@ def ask(
         answer_s: from then on.
 
     Returns:
-        None: nobody took it in hand, and nobody will.
+        None: nobody took it in hand, and nobody will: in time, or because the owner has ended meanwhile.
 
     Raises:
-        LocationError: the owner took it in hand and did not answer in time.
+        LocationError: the owner took it in hand and did not answer in time; the log is damaged.
         OSError: the store fails.
     """
     try:
         # If it fails, it may be there: it is withdrawn, too.
         put(store, token, REQUEST, Request(version_of(verb), verb))
+        log, look_s = SnapshotLog(store), clock() + LOG_POLL_S
         give_up_s, in_hand = clock() + patience_s, False
         while not store.exists(path_of(token, ANSWER)):
+            if not in_hand and clock() >= look_s:
+                look_s = clock() + LOG_POLL_S
+                if log.refresh().ended:
+                    give_up_s = clock()
             if clock() < give_up_s:
                 sleep(POLL_S)
             elif in_hand:
