@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.snapshot_app import AsJson, Location, emit, reported, snapshot_app
+from penstock.cli.snapshot_reading import _bar
 from penstock.cli.snapshot_spark import OptionalQuery, OutputMode, export_offsets
 from penstock.snapshot.stores import location_text
 
@@ -53,7 +54,8 @@ def export(
 
     with reported() as console, _running(master) as run:
         target = location_text(directory)
-        manifest = export_snapshot(location, snapshot, target, run=run)
+        with _bar("exporting", hidden=as_json, is_bytes=False) as progress:
+            manifest = export_snapshot(location, snapshot, target, run=run, progress=progress)
         files = manifest.files()
         document = {
             "snapshot": manifest.metadata.id,
@@ -121,10 +123,11 @@ def convert(
         if master:
             from penstock.spark_data.conversion import convert_with_spark
 
-            with _session(master) as spark:
-                metadata = convert_with_spark(spark, origin, target)
+            with _session(master) as spark, _bar("converting", hidden=as_json, is_bytes=False) as progress:
+                metadata = convert_with_spark(spark, origin, target, progress=progress)
         else:
-            metadata = convert_snapshot(origin, target)
+            with _bar("converting", hidden=as_json, is_bytes=False) as progress:
+                metadata = convert_snapshot(origin, target, progress=progress)
         if as_json:
             emit({"snapshot": metadata.id, "origin": metadata.query_id, "location": target})
         else:

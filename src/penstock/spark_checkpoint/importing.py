@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from penstock.config import parse_options
 from penstock.connectors.base import Discovery
@@ -29,6 +29,7 @@ from penstock.query.start import session_options
 from penstock.snapshot.blobs import BlobStore
 from penstock.snapshot.catalog import snapshot_id
 from penstock.snapshot.founding import Founding, founding, in_use
+from penstock.snapshot.meter import Meter, Progress, untold
 from penstock.snapshot.model import (
     FORMAT_VERSION,
     SlotManifest,
@@ -42,6 +43,7 @@ from penstock.snapshot.portable.files import new_directory
 from penstock.snapshot.store import LocalStore, Store
 from penstock.snapshot.stores import store_at
 from penstock.spark.launcher import SparkLauncher
+from penstock.spark.watched_tasks import watched_tasks
 from penstock.spark_checkpoint.buffers import check_columns
 from penstock.spark_checkpoint.findings import Finding, refuse
 from penstock.spark_checkpoint.logs import SparkCheckpoint, read_checkpoint
@@ -53,6 +55,8 @@ _AGGREGATION = "stateStoreSave"
 """Spark's name for a streaming aggregation in ``state/0/_metadata``."""
 _STATE_FORMAT = "spark.sql.streaming.aggregation.stateFormatVersion"
 _MICROS_PER_MILLI = 1_000
+_SHARE = 1000
+"""Of the meter: that Spark's state is read counts as much as that it is written."""
 _FIRST = 1
 """Generation and checkpoint of what is made."""
 
@@ -107,6 +111,18 @@ def importSparkCheckpoint(  # noqa: N802 - named as PySpark names things
         LocationError: the checkpoint is missing, damaged or none of Spark's, or there is something at the target.
         ConfigError: see ``writeStream(df).start``.
     """
+    return import_checkpoint(df, checkpoint, target, outputMode, parallelism)
+
+
+def import_checkpoint(
+    df: DataFrame,
+    checkpoint: str,
+    target: str,
+    output_mode: str,
+    parallelism: int | None,
+    progress: Progress = untold,
+) -> ImportedCheckpoint:
+    """See ``importSparkCheckpoint``. ``progress`` is told what share of the state has been read, and then written."""
     read = read_checkpoint(checkpoint)
     store = store_at(target)
     _refuse_inside(read, store)
@@ -117,14 +133,15 @@ def importSparkCheckpoint(  # noqa: N802 - named as PySpark names things
     launcher = SparkLauncher(spark)
     width = options.parallelism or launcher.default_parallelism(options.max_parallelism)
     reader = StateReader(spark, read)
-    found = _compared(df, outputMode, width, options.max_parallelism, read, reader)
+    found = _compared(df, output_mode, width, options.max_parallelism, read, reader)
     launcher.prepare(found.graph, replace(options, parallelism=width))
     with ExitStack() as stack:
         try:
             made = stack.enter_context(_new_location(store))
             if made.found is not None:
                 raise in_use(made.store)
-            written = found.written(made, reader, stack.enter_context(_staging(made.store)))
+            staging = stack.enter_context(_staging(made.store))
+            written = found.written(made, reader, staging, spark, Meter(2 * _SHARE, progress))
         except (CheckpointFailed, OSError) as error:
             raise LocationError(f"the location {target} cannot be written: {error}") from error
     return ImportedCheckpoint(
@@ -235,15 +252,20 @@ class _Import:
     position: Discovery
     aggregation: StateOperator | None
 
-    def written(self, made: Founding, reader: StateReader, staging: Path) -> SnapshotMetadata:
+    def written(
+        self, made: Founding, reader: StateReader, staging: Path, spark: SparkSession, meter: Meter
+    ) -> SnapshotMetadata:
         """Make the location."""
         bare = made.numbered(self._metadata({}))
         states: dict[tuple[int, int], list[StateEntry]] = {}
         for vertex, spec in with_state(self.graph):
             assert isinstance(spec, FinalAggregateSpec)
             assert self.aggregation is not None
-            staged = reader.stage(reader.rows(self.aggregation), spec, self.graph, staging)
-            states = written_state(made, bare, staged, spec, vertex, self.graph)
+            read = meter.part(_SHARE)
+            with watched_tasks(spark, read):
+                staged = reader.stage(reader.rows(self.aggregation), spec, self.graph, staging)
+            read.finish()
+            states = written_state(made, bare, staged, spec, vertex, self.graph, meter.part(_SHARE))
         whole = msgspec.structs.replace(self._metadata(states), checkpoint=bare.checkpoint, id=bare.id)
         return made.completed(BlobStore(made.store, made.first_file).written(whole))
 

@@ -29,6 +29,7 @@ from penstock.graph.model import JobGraph
 from penstock.ids import SubtaskId
 from penstock.operators.final_aggregate import TABLE, FinalAggregateSpec
 from penstock.snapshot.founding import Founding
+from penstock.snapshot.meter import Meter
 from penstock.snapshot.model import SnapshotMetadata, StateEntry
 from penstock.snapshot.sections import SectionWriter, state_path
 from penstock.snapshot.state_index import BASE
@@ -216,8 +217,9 @@ def written_state(
     spec: FinalAggregateSpec,
     vertex: int,
     graph: JobGraph,
+    meter: Meter,
 ) -> dict[tuple[int, int], list[StateEntry]]:
-    """The staged rows as sections of this snapshot, by vertex and subtask."""
+    """The staged rows as sections of this snapshot, by vertex and subtask. ``meter``: in whatever unit."""
     found: dict[tuple[int, int], list[StateEntry]] = {}
     schema = stored_schema(spec.table_schema)
     for subtask in range(graph.parallelism):
@@ -235,6 +237,7 @@ def written_state(
             if not entries:
                 section = writer.append(f"{prefix}/0", schema, ())
                 entries.append(StateEntry(spec.operator_id, TABLE, BASE, 0, 0, -1, section))
+        meter.add(meter.total // graph.parallelism)
     return found
 
 

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from penstock.errors import CorruptSnapshot
 from penstock.snapshot.founding import Founding
+from penstock.snapshot.meter import Meter, Progress, untold
 from penstock.snapshot.model import SnapshotMetadata, StateEntry
 from penstock.snapshot.portable.convert import StatePart, States, convert_snapshot, write_states
 from penstock.snapshot.portable.foreign import key_groups_by_row_group, read_rows
@@ -23,6 +24,7 @@ from penstock.snapshot.state_index import KeyGroups
 from penstock.snapshot.state_parts import append_rows
 from penstock.snapshot.stores import store_at
 from penstock.spark.shipping import ship_to_cluster
+from penstock.spark.watched_tasks import watched_tasks
 
 TASK_BYTES = 128 << 20
 """Of a Parquet part, about as much for a task."""
@@ -31,33 +33,44 @@ FIRST_FILE = 1 << 20
 
 
 def convert_with_spark(
-    spark: SparkSession, directory: str | Path, location: str | Path, task_bytes: int = TASK_BYTES
+    spark: SparkSession,
+    directory: str | Path,
+    location: str | Path,
+    task_bytes: int = TASK_BYTES,
+    progress: Progress = untold,
 ) -> SnapshotMetadata:
     """As ``convert_snapshot``, by tasks of the session's executors, which have to see both folders, and the one that a
     portable snapshot of an object store is brought to.
 
     Args:
         task_bytes: what one task reads, about; one key group at least.
+        progress: as there; of the tables it is told when tasks have ended.
     """
 
-    def states(made: Founding, manifest: Manifest, parts: Sequence[StatePart]) -> States:
-        return _by_tasks(spark, made, manifest, parts, task_bytes)
+    def states(made: Founding, manifest: Manifest, parts: Sequence[StatePart], meter: Meter) -> States:
+        return _by_tasks(spark, made, manifest, parts, task_bytes, meter)
 
-    return convert_snapshot(directory, location, states)
+    return convert_snapshot(directory, location, states, progress=progress)
 
 
 def _by_tasks(
-    spark: SparkSession, made: Founding, manifest: Manifest, parts: Sequence[StatePart], task_bytes: int
+    spark: SparkSession,
+    made: Founding,
+    manifest: Manifest,
+    parts: Sequence[StatePart],
+    task_bytes: int,
+    meter: Meter,
 ) -> States:
     metadata = manifest.metadata
-    found = write_states(made, manifest, [part for part in parts if part.part.rows == 0])
+    found = write_states(made, manifest, [part for part in parts if part.part.rows == 0], meter)
     full = [part for part in parts if part.part.rows]
     tasks = [(number, groups) for number, part in enumerate(full) for groups in _ranges(part, task_bytes)]
     if not tasks:
         return found
     ship_to_cluster(spark)
     bring = _Bring(made.store.root, made.first_file + FIRST_FILE, metadata, full)
-    results = spark.sparkContext.parallelize(tasks, len(tasks)).map(bring).collect()
+    with watched_tasks(spark, meter):
+        results = spark.sparkContext.parallelize(tasks, len(tasks)).map(bring).collect()
     rows = [0] * len(full)
     for (number, _), written in sorted(zip(tasks, results, strict=True), key=lambda pair: pair[0]):
         if isinstance(written, str):

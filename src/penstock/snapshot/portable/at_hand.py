@@ -16,6 +16,7 @@ from pathlib import Path
 import xxhash
 
 from penstock.errors import CorruptSnapshot, LocationError
+from penstock.snapshot.meter import Meter, Progress, untold
 from penstock.snapshot.portable.checks import checked_manifest
 from penstock.snapshot.portable.files import AT_ONCE, checked_file
 from penstock.snapshot.portable.layout import (
@@ -35,15 +36,20 @@ from penstock.snapshot.together import together
 
 @dataclass(frozen=True)
 class PortableAtHand:
-    """``paths``: where each file of the manifest lies here, by its path there; its bytes are as it says."""
+    """``paths``: where each file of the manifest lies here, by its path there; its bytes are as it says. ``meter``: of
+    the bytes of all files, each of which counts twice: it was looked at, and has yet to be brought."""
 
     manifest: Manifest
     paths: Mapping[str, Path]
+    meter: Meter
 
 
 @contextmanager
 def portable_at_hand(
-    directory: str | Path, access: StoreAccess | None = None, staging: Path | None = None
+    directory: str | Path,
+    access: StoreAccess | None = None,
+    staging: Path | None = None,
+    progress: Progress = untold,
 ) -> Iterator[PortableAtHand]:
     """A portable snapshot to read from, for as long as this lasts.
 
@@ -51,6 +57,7 @@ def portable_at_hand(
         directory: a folder, or ``s3://bucket/prefix``.
         access: to an object store; None: as the environment says.
         staging: a folder for what is fetched, which is gone at the end; None: the system's for temporary files.
+        progress: see ``PortableAtHand``.
 
     Raises:
         LocationError: there is none, it is of a later version, or there is no room for it here.
@@ -60,7 +67,9 @@ def portable_at_hand(
         folder = directory if isinstance(directory, Path) else local_folder(directory)
         manifest = read_manifest(folder)
         checked_manifest(manifest, str(folder))
-        yield PortableAtHand(manifest, {ref.path: checked_file(folder, ref) for ref in manifest.files()})
+        meter = _meter(manifest, progress)
+        paths = {ref.path: checked_file(folder, ref, meter) for ref in manifest.files()}
+        yield PortableAtHand(manifest, paths, meter)
         return
     store = store_at(directory, access)
     try:
@@ -72,7 +81,12 @@ def portable_at_hand(
     if staging is not None:
         staging.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".penstock-portable-", suffix=".tmp", dir=staging) as name:
-        yield PortableAtHand(manifest, _fetched(store, manifest, Path(name)))
+        meter = _meter(manifest, progress)
+        yield PortableAtHand(manifest, _fetched(store, manifest, Path(name), meter), meter)
+
+
+def _meter(manifest: Manifest, progress: Progress) -> Meter:
+    return Meter(2 * sum(ref.length for ref in manifest.files()), progress)
 
 
 def manifest_in(store: Store) -> Manifest:
@@ -95,7 +109,7 @@ def check_sizes(store: Store, manifest: Manifest) -> None:
             raise CorruptSnapshot(f"{ref.path} in {store.root} has {sizes[ref.path]} bytes instead of {ref.length}")
 
 
-def _fetched(store: Store, manifest: Manifest, folder: Path) -> dict[str, Path]:
+def _fetched(store: Store, manifest: Manifest, folder: Path, meter: Meter) -> dict[str, Path]:
     files = manifest.files()
     needed, free = sum(ref.length for ref in files), shutil.disk_usage(folder).free
     if needed > free:
@@ -104,11 +118,11 @@ def _fetched(store: Store, manifest: Manifest, folder: Path) -> dict[str, Path]:
             "free; make room there"
         )
     numbered = [(ref, folder / f"{number:08d}") for number, ref in enumerate(files)]
-    together(store, lambda one: _fetch(store, *one), numbered)
+    together(store, lambda one: _fetch(store, *one, meter), numbered)
     return {ref.path: path for ref, path in numbered}
 
 
-def _fetch(store: Store, ref: FileRef, path: Path) -> None:
+def _fetch(store: Store, ref: FileRef, path: Path, meter: Meter) -> None:
     """No more of it than was declared, a piece in memory at a time."""
     found, place = xxhash.xxh3_128(), f"{ref.path} in {store.root}"
     try:
@@ -117,6 +131,7 @@ def _fetch(store: Store, ref: FileRef, path: Path) -> None:
                 data = store.read_range(ref.path, offset, min(AT_ONCE, ref.length - offset))
                 found.update(data)
                 file.write(data)
+                meter.add(len(data))
     except FileNotFoundError:
         raise CorruptSnapshot(f"{place} is missing") from None
     except OSError as error:

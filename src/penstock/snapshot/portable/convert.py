@@ -22,6 +22,7 @@ from penstock.operators.base import Plain
 from penstock.snapshot.blob import Blob
 from penstock.snapshot.blobs import BlobStore, joined
 from penstock.snapshot.founding import Founding, founding, in_use, without_data
+from penstock.snapshot.meter import Meter, Progress, untold
 from penstock.snapshot.model import InflightEntry, SnapshotMetadata, StateEntry
 from penstock.snapshot.portable.at_hand import PortableAtHand, portable_at_hand
 from penstock.snapshot.portable.checks import checked_entry
@@ -54,31 +55,44 @@ class StatePart:
         return f"{place}/state/{self.table.operator_id}/{self.table.table}"
 
 
-WriteStates = Callable[[Founding, Manifest, Sequence[StatePart]], States]
+WriteStates = Callable[[Founding, Manifest, Sequence[StatePart], Meter], States]
 
 
-def write_states(made: Founding, manifest: Manifest, parts: Sequence[StatePart]) -> States:
-    """Bring all tables into data files of the location, in this process."""
+def write_states(made: Founding, manifest: Manifest, parts: Sequence[StatePart], meter: Meter) -> States:
+    """Bring all tables into data files of the location, in this process. ``meter``: of the bytes of the parts."""
     found: States = {}
     metadata = manifest.metadata
     for subtask in range(metadata.parallelism):
         path = state_path(metadata.generation, metadata.checkpoint, made.first_file + subtask)
         with SectionWriter(made.store, path) as writer:
             for one in (one for one in parts if one.part.subtask == subtask):
-                found.setdefault((one.vertex, subtask), []).extend(_entries(writer, one, metadata))
+                found.setdefault((one.vertex, subtask), []).extend(_entries(writer, one, metadata, meter))
     return found
 
 
-def _entries(writer: SectionWriter, one: StatePart, metadata: SnapshotMetadata) -> Iterator[StateEntry]:
+def _entries(writer: SectionWriter, one: StatePart, metadata: SnapshotMetadata, meter: Meter) -> Iterator[StateEntry]:
+    part = meter.part(one.part.file.length)
     schema, batches = read_rows(one.path, one.table, one.part, metadata.max_parallelism)
     name = one.prefix(metadata.generation, metadata.checkpoint), one.table.operator_id, one.table.table
     if one.part.rows == 0:
         yield append_nothing(writer, *name, schema)
-    yield from append_rows(writer, *name, schema, batches)
+    yield from append_rows(writer, *name, schema, _told(batches, one.part, part))
+    part.finish()
+
+
+def _told(batches: Iterator[pa.RecordBatch], part: TablePart, meter: Meter) -> Iterator[pa.RecordBatch]:
+    """``meter``: of the part's bytes, which are taken to be as many for each row."""
+    for batch in batches:
+        yield batch
+        meter.add(part.file.length * batch.num_rows // max(part.rows, 1))
 
 
 def convert_snapshot(
-    directory: str | Path, location: str | Path, states: WriteStates = write_states, access: StoreAccess | None = None
+    directory: str | Path,
+    location: str | Path,
+    states: WriteStates = write_states,
+    access: StoreAccess | None = None,
+    progress: Progress = untold,
 ) -> SnapshotMetadata:
     """Make a checkpoint location with this one snapshot; returns its metadata.
 
@@ -92,14 +106,16 @@ def convert_snapshot(
             store: what an interruption leaves there is no location, and the same call completes it.
         states: brings the tables there: this process, or somebody who can do it side by side.
         access: to object stores; None: as the environment says.
+        progress: is told of bytes, each of which is looked at and then brought.
 
     Raises:
         LocationError: the directory is of a later version, or the location cannot be made there.
         CorruptSnapshot: the directory is damaged, or says what cannot be.
     """
     folder = None if is_object_store(str(location)) else local_folder(str(location))
+    staging = None if folder is None else folder.parent
     try:
-        with portable_at_hand(directory, access, staging=None if folder is None else folder.parent) as found:
+        with portable_at_hand(directory, access, staging, progress) as found:
             if folder is not None:
                 with new_directory(folder, "the location") as new:
                     return _Conversion(found, Founding(LocalStore(new)), states).written()
@@ -124,6 +140,7 @@ class _Conversion:
         self._manifest = found.manifest
         self._metadata = found.manifest.metadata
         self._paths = found.paths
+        self._meter = found.meter
         self._made = made
         self._store = made.store
         self._write_states = write_states
@@ -142,7 +159,10 @@ class _Conversion:
 
     def _states(self) -> States:
         parts = [(table, part) for table in self._manifest.tables for part in table.parts]
-        return self._write_states(self._made, self._manifest, [self._state_part(*one) for one in parts])
+        meter = self._meter.part(sum(part.file.length for _, part in parts))
+        states = self._write_states(self._made, self._manifest, [self._state_part(*one) for one in parts], meter)
+        meter.finish()
+        return states
 
     def _state_part(self, table: Table, part: TablePart) -> StatePart:
         return StatePart(self._paths[part.file.path], table, part, self._vertex(table.operator_id))
@@ -171,6 +191,7 @@ class _Conversion:
                     if place in found:
                         raise CorruptSnapshot(f"{stream.file.path} has rows for place {place}, which has others")
                     found[place] = entry
+                self._meter.add(stream.file.length)
         return found
 
     def _stream(self, writer: SectionWriter, stream: Stream) -> Iterator[tuple[_Place, InflightEntry]]:
@@ -241,7 +262,9 @@ class _Conversion:
         _, batches = read_stream(self._paths[path], path)
         for _ in batches:
             pass
-        return Blob(self._paths[path].read_bytes())
+        content = self._paths[path].read_bytes()
+        self._meter.add(len(content))
+        return Blob(content)
 
     def _bring(self, ref: FileRef) -> None:
         """Under its own name, as splits call it."""
@@ -254,6 +277,7 @@ class _Conversion:
             while data := file.read(AT_ONCE):
                 target.write(data)
         target.close()
+        self._meter.add(ref.length)
 
     def _check_brought(self, ref: FileRef) -> None:
         """Another attempt's."""

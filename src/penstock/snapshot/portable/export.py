@@ -16,6 +16,7 @@ from penstock.snapshot.founding import without_data
 from penstock.snapshot.kept_tables import entries_by_table
 from penstock.snapshot.location import KEPT_FOLDER
 from penstock.snapshot.log_entries import SnapshotRecord
+from penstock.snapshot.meter import Meter, Progress, untold
 from penstock.snapshot.model import InflightEntry, PlanManifest, SnapshotMetadata, StateEntry
 from penstock.snapshot.plan import key_columns
 from penstock.snapshot.portable.columns import declared_schema, portable_columns
@@ -54,6 +55,7 @@ def export_snapshot(
     range_bytes: int = RANGE_BYTES,
     run: Run = in_threads,
     access: StoreAccess | None = None,
+    progress: Progress = untold,
 ) -> Manifest:
     """Write one snapshot as a portable one; returns what its manifest says.
 
@@ -66,6 +68,7 @@ def export_snapshot(
         range_bytes: about what is held in memory of a table by each job.
         run: who writes the large files; see ``jobs.py``.
         access: to object stores; None: as the environment says.
+        progress: is told of rows.
 
     Raises:
         LocationError: there is no such snapshot, it is damaged or goes meanwhile, or the directory cannot be written.
@@ -75,7 +78,7 @@ def export_snapshot(
     record = opened.record(snapshot)
 
     def write(target: Store) -> Manifest:
-        return write_portable(opened, record, target, range_bytes=range_bytes, run=run)
+        return write_portable(opened, record, target, range_bytes=range_bytes, run=run, progress=progress)
 
     if isinstance(directory, str) and is_object_store(directory):
         query_id = opened.metadata(record).query_id
@@ -92,13 +95,14 @@ def write_portable(
     *,
     range_bytes: int = RANGE_BYTES,
     run: Run = in_threads,
+    progress: Progress = untold,
 ) -> Manifest:
     """As ``export_snapshot``, into an empty store. Its manifest comes last: without it what is there means nothing."""
 
     try:
         metadata = opened.catalog.read(record)
         plan = plan_of_snapshot(metadata, opened.identity)
-        manifest = _Export(opened.store, metadata, plan, target, range_bytes).written(run)
+        manifest = _Export(opened.store, metadata, plan, target, range_bytes).written(run, progress)
         target.create_if_absent(MANIFEST, sealed(manifest))
     except (CorruptSnapshot, FileNotFoundError, ValueError) as error:
         raise opened.damage([record.checkpoint], error) from error
@@ -139,11 +143,13 @@ class _Export:
         self._target = target
         self._range_bytes = range_bytes
 
-    def written(self, run: Run) -> Manifest:
+    def written(self, run: Run, progress: Progress) -> Manifest:
         tables, streams = list(self._tables()), list(self._streams())
         jobs: list[Job] = [job for table in tables for job in table.jobs]
         jobs += [stream.job for stream in streams]
-        written = iter(run(jobs, self._source, self._target))
+        meter = Meter(sum(job.stored_rows for job in jobs), progress)
+        written = iter(run(jobs, self._source, self._target, meter))
+        meter.finish()
         stored_tables = [table.stored(written) for table in tables]
         stored_streams = [stream.stored(next(written)) for stream in streams]
         blobs = [self._blobs(source.operator_id) for source in self._metadata.sources if source.sections]
