@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,11 +15,13 @@ from portable_kit import Scene, rewritten
 from penstock.errors import LocationError
 from penstock.snapshot import founding as fd
 from penstock.snapshot.catalog import Catalog, sections_of
+from penstock.snapshot.envelope import seal_envelope
 from penstock.snapshot.location import FOUNDING_PATH, IDENTITY_PATH, read_identity
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.model import SnapshotMetadata
 from penstock.snapshot.portable.convert import convert_snapshot
 from penstock.snapshot.portable.export import export_snapshot
+from penstock.snapshot.portable.layout import MANIFEST
 from penstock.snapshot.store import DataFile, Effect, LocalStore, MemoryStore
 
 PLACE = "s3://bucket/location"
@@ -180,6 +184,43 @@ def test_of_two_at_once_one_wins_and_what_it_refers_to_is_there(origin: Origin, 
         assert ids == {metadata.id}, "who was told that it is done is right"
         won[metadata.id] = won.get(metadata.id, 0) + 1
     assert same or min(won["chk-2"], won[origin.second]) > 1
+
+
+def test_who_fails_takes_nothing_back_that_another_one_has_built_on(origin: Origin, bucket: Bucket) -> None:
+    total = effects_of(origin.one, bucket)
+    failed = 0
+    for at in range(1, total + 1):
+        bucket.files.clear()
+
+        def the_other_one_goes_on() -> None:
+            convert_or_none(origin.one)
+            raise OSError(28, "No space left on device")
+
+        mine = interrupted(bucket, origin.one, at, the_other_one_goes_on)
+        failed += "No space left" in mine
+        assert check_whole(bucket).id == "chk-2"
+    assert failed > total // 2
+
+
+def test_another_snapshot_of_that_number_is_not_mistaken_for_it(origin: Origin, bucket: Bucket, tmp_path: Path) -> None:
+    shutil.copytree(origin.one, tmp_path / "other")
+    body = json.loads((origin.one / MANIFEST).read_bytes())["body"]
+    body["metadata"]["label"] = "edited"
+    (tmp_path / "other" / MANIFEST).write_bytes(seal_envelope(body))
+    total = effects_of(origin.one, bucket)
+    refused = 0
+    for at in range(1, total + 1):
+        bucket.files.clear()
+        interrupted(bucket, origin.one, at)
+        begun, decided = bool(bucket.list("snapshots")), bool(bucket.list("log"))
+        said = interrupted(bucket, tmp_path / "other", 1 << 30)
+        assert said == "chk-2" or ("in use" if decided else "repeat the command that began it") in said
+        assert (said == "chk-2") is not begun
+        refused += begun and not decided
+        if begun:
+            convert_or_none(origin.one)
+        assert check_whole(bucket).label == ("für später" if begun else "edited")
+    assert refused > 0
 
 
 def test_two_that_are_interrupted_in_turn(origin: Origin, bucket: Bucket) -> None:
