@@ -12,9 +12,10 @@ import msgspec
 import pytest
 from portable_kit import Scene, rewritten
 
-from penstock.errors import LocationError
+from penstock.errors import CorruptSnapshot, LocationError
 from penstock.snapshot import founding as fd
 from penstock.snapshot.catalog import Catalog, sections_of
+from penstock.snapshot.collect import ids_named
 from penstock.snapshot.envelope import seal_envelope
 from penstock.snapshot.location import FOUNDING_PATH, IDENTITY_PATH, read_identity
 from penstock.snapshot.log import SnapshotLog
@@ -221,6 +222,32 @@ def test_another_snapshot_of_that_number_is_not_mistaken_for_it(origin: Origin, 
             convert_or_none(origin.one)
         assert check_whole(bucket).label == ("für später" if begun else "edited")
     assert refused > 0
+
+
+def test_what_an_interrupted_one_has_left_is_verified_and_its_numbers_are_not_used_again(
+    origin: Origin, bucket: Bucket
+) -> None:
+    total = effects_of(origin.one, bucket)
+    for at in range(1, total + 1):
+        bucket.files.clear()
+        interrupted(bucket, origin.two, at)
+        numbers = ids_named([*bucket.list("data"), *bucket.list("snapshots")])
+        if bucket.list("log"):
+            break
+        convert(origin.one)
+        assert SnapshotLog(bucket).refresh().next_checkpoint > max([2, *numbers])
+    damaged = 0
+    for at in range(1, total + 1):
+        bucket.files.clear()
+        interrupted(bucket, origin.one, at)
+        if bucket.list("snapshots") and not bucket.list("log"):
+            path = next(path for path in bucket.list("data") if path.endswith("-state.arrows"))
+            bucket.files[path] = bytes(reversed(bucket.files[path]))
+            with pytest.raises(CorruptSnapshot, match=path):
+                convert(origin.one)
+            assert bucket.list("log") == []
+            damaged += 1
+    assert damaged > 0
 
 
 def test_two_that_are_interrupted_in_turn(origin: Origin, bucket: Bucket) -> None:
