@@ -38,7 +38,12 @@ def test_every_task_brings_its_key_groups(
         result = CliRunner().invoke(app, [*arguments, "--json"])
         assert json.loads(result.stdout)["snapshot"] == "chk-4"
     else:
-        convert_with_spark(spark, tmp_path / "portable", tmp_path / "back", task_bytes)
+        told: list[tuple[int, int]] = []
+        convert_with_spark(
+            spark, tmp_path / "portable", tmp_path / "back", task_bytes, lambda done, total: told.append((done, total))
+        )
+        assert told == sorted(told)
+        assert told[-1][0] == told[-1][1]
     verification = verify_location(str(tmp_path / "back"))
     assert verification.damage == []
     assert verification.orphans == verification.unsettled == []

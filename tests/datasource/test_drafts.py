@@ -11,10 +11,10 @@ from portable_kit import KEPT, LABEL, Scene, at, names, restored, rewritten
 from snapshot_kit import COUNT, SOURCE
 from verbs_kit import Kept, contents, flip
 
-import penstock.spark_data.writing as writing
 from penstock.errors import ConfigError, CorruptSnapshot, LocationError
 from penstock.snapshot.catalog import Catalog
 from penstock.snapshot.collect import delete_snapshot, remove_orphans
+from penstock.snapshot.founding import Founding
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.model import SnapshotMetadata
 from penstock.snapshot.store import LocalStore
@@ -113,26 +113,32 @@ def test_a_snapshot_that_goes_before_it_is_written_is_said_to_be_gone(tmp_path: 
     assert names(tmp_path / "made") == []
 
 
-def test_a_write_that_was_killed_leaves_no_snapshot_and_is_not_mistaken_for_one(
+def test_a_write_that_was_killed_leaves_no_location_and_is_completed_by_the_next(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
+    made = tmp_path / "made"
     with monkeypatch.context() as patch:
-        patch.setattr(writing, "complete", killed)
-        patch.setattr(writing, "release_identity", lambda store: None)
+        patch.setattr(SnapshotLog, "append", killed)
+        patch.setattr(Founding, "take_back", lambda attempt: None)
         with pytest.raises(KeyboardInterrupt):
-            write(draft(scene.location), tmp_path / "made")
-    assert list_snapshots(open_location_to_read(str(tmp_path / "made")), 0).snapshots == []
-    with pytest.raises(LocationError, match="made is in use, or holds what an interrupted writer left"):
-        write(draft(scene.location), tmp_path / "made")
-    assert list_snapshots(open_location_to_read(str(tmp_path / "made")), 0).snapshots == []
+            write(draft(scene.location), made)
+    left = set(names(made))
+    assert any(name.startswith("snapshots/") for name in left)
+    with pytest.raises(LocationError, match="is being made here, or was begun; complete it"):
+        open_location_to_read(str(made))
+    assert write(draft(scene.location), made).id == "chk-6", "one that was not listed keeps its number"
+    assert [one.id for one in list_snapshots(open_location_to_read(str(made)), 0).snapshots] == ["chk-6"]
+    assert not (left & set(names(made))) - {KEPT}
+    verified = verify_location(str(made))
+    assert (verified.damage, verified.orphans, verified.unsettled) == ([], [], [])
     with monkeypatch.context() as patch:
-        patch.setattr(writing, "complete", killed)
+        patch.setattr(Founding, "completed", killed)
         with pytest.raises(KeyboardInterrupt):
             write(draft(scene.location), tmp_path / "other")
-    assert names(tmp_path / "other") == []
+    assert not any(name.startswith("data/") for name in names(tmp_path / "other"))
 
 
 def test_locations_of_others_are_refused_untouched(scene: Scene, tmp_path: Path) -> None:

@@ -22,7 +22,10 @@ from penstock.runtime.view import ExecutionState
 from penstock.snapshot.catalog import Catalog
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import LogView
-from penstock.snapshot.store import LocalStore
+from penstock.snapshot.portable import in_both
+from penstock.snapshot.portable.beside import write_beside
+from penstock.snapshot.portable.convert import convert_snapshot
+from penstock.snapshot.store import LocalStore, Store
 from penstock.snapshot.verbs import ownership
 from penstock.snapshot.verbs import requests as rq
 
@@ -71,6 +74,35 @@ def test_a_running_query_takes_deletes_and_collects_when_it_is_asked_from_outsid
     assert "1 file, 5 bytes would go" in penstock("gc", location, "--dry-run").output
     assert json.loads(penstock("gc", location, "--json").output) == {"files": 1, "bytes": 5, "dry_run": False}
     assert view_of(location).owner == 2, "an ended query needs no driver"
+
+
+def test_a_running_query_writes_a_portable_form_when_it_is_asked_for_and_does_not_wait(
+    tmp_path: Path, launcher: ProcessLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location = tmp_path / "chk"
+    query = started(tmp_path, launcher, rows=100_000)
+    epochs: list[int] = []
+
+    def slow(store: Store, snapshot: str, access: object) -> str:
+        epochs.append(query.view.committed_epoch)
+        query.until(lambda v: v.committed_epoch > epochs[0] + 2, what="commits meanwhile")
+        return write_beside(store, snapshot)
+
+    monkeypatch.setattr(in_both, "write_beside", slow)
+    taken = penstock("take", location, "--format", "portable", "--label", "both", "--json")
+    assert taken.exit_code == 0, taken.output
+    said = json.loads(taken.output)
+    assert said["format"] == "portable"
+    convert_snapshot(location / "portable" / said["snapshot"], tmp_path / "back")
+    [record] = view_of(tmp_path / "back").snapshots
+    assert (f"chk-{record.checkpoint}", record.label) == (said["snapshot"], "both")
+    wrong = penstock("take", location, "--format", "parquet")
+    assert (wrong.exit_code, "--format parquet: choose native or portable" in wrong.stderr) == (1, True)
+    monkeypatch.setattr(in_both, "write_beside", lambda *_: (_ for _ in ()).throw(LocationError("the disk is full")))
+    refused = penstock("take", location, "--format", "portable")
+    assert refused.exit_code == 1
+    assert "was taken, but its portable form was not written: the disk is full" in refused.stderr
+    query.execution.stop()
 
 
 def test_a_snapshot_that_waits_for_the_query_to_recover_is_refused_when_the_query_ends(

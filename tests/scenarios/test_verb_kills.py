@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import verb_kills
+from s3_server import S3Server
 from verb_kills import Place, a_location, check, contents, one_moment
 
 
@@ -17,6 +18,19 @@ def test_a_verb_that_is_killed_loses_nothing(
     place = Place(tmp_path / "location")
     a_location(place.location)
     one_moment(place, verb, after_s, contents(place.location))
+
+
+@pytest.mark.cluster
+def test_a_conversion_into_a_bucket_that_is_killed_is_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s3: S3Server
+) -> None:
+    monkeypatch.setattr(verb_kills, "SNAPSHOTS", 10)
+    for name, value in s3.environment().items():
+        monkeypatch.setenv(name, value)
+    place = Place(tmp_path / "location", bucket=s3.location())
+    a_location(place.location)
+    one_moment(place, "convert-bucket", 0.7, contents(place.location))
+    assert place.is_done
 
 
 def test_it_sees_what_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

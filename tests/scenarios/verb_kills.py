@@ -3,6 +3,8 @@
 Each moment is a location of its own, with snapshots that share sections, on which the real command runs in a process
 group of its own until it is killed with SIGKILL. After it every snapshot that any location lists must verify, and what
 it restores must be what it always was; then the same command must complete. A verb is one entry of ``VERBS``.
+``import`` begins with a checkpoint of Spark's, and most of its moments are counted from when Spark is up. Verbs that
+end with ``-bucket`` have their target in an object store.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import secrets
 import shutil
 import signal
 import subprocess
@@ -18,11 +21,15 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "snapshot"))
 
+import s3_server
+import spark_origin
 from snapshot_kit import graph
 from verbs_kit import Kept
 
@@ -32,8 +39,9 @@ from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import LogView
 from penstock.snapshot.portable.convert import convert_snapshot
 from penstock.snapshot.portable.export import export_snapshot
+from penstock.snapshot.portable.in_place import MARK
 from penstock.snapshot.restore import load_restore
-from penstock.snapshot.store import LocalStore
+from penstock.snapshot.stores import store_at
 from penstock.snapshot.verbs.verifying import verify_location
 
 SNAPSHOTS = 12
@@ -53,17 +61,37 @@ app()
 
 @dataclass(frozen=True)
 class Place:
-    """``location`` holds a query that has ended, with files that a crash left; nothing is at ``target``."""
+    """``location`` holds a query that has ended, with files that a crash left; nothing is at ``target``.
+
+    Attributes:
+        job: where the program lies that left a checkpoint of Spark's there instead.
+        bucket: a place of an object store, instead of a folder as the target.
+    """
 
     location: Path
+    job: Path | None = None
+    bucket: str = ""
 
     @property
-    def target(self) -> Path:
-        return self.location.parent / "target"
+    def target(self) -> str:
+        return self.bucket or str(self.location.parent / "target")
 
     @property
     def portable(self) -> Path:
         return self.location.parent / "portable"
+
+    @property
+    def is_done(self) -> bool:
+        """There is a location at the target."""
+        return is_location(self.target)
+
+
+def is_location(location: str) -> bool:
+    """Whether anything at all is there that the verbs take."""
+    try:
+        return store_at(location).exists(IDENTITY_PATH)
+    except FileNotFoundError:
+        return False
 
 
 Words = Callable[[Place], list[str]]
@@ -94,25 +122,45 @@ def _export(place: Place) -> list[str]:
 def _convert(place: Place) -> list[str]:
     if not place.portable.exists():
         export_snapshot(str(place.location), EXPORTED, place.portable)
-    if place.target.exists():
-        return ["verify", str(place.target)]
-    return ["convert", str(place.portable), str(place.target)]
+    return ["verify", place.target] if place.is_done else ["convert", str(place.portable), place.target]
+
+
+def _export_to_bucket(place: Place) -> list[str]:
+    names = store_at(place.target).names()
+    if "manifest.json" in names and MARK not in names:
+        return ["verify", str(place.location)]
+    return ["export", str(place.location), EXPORTED, place.target]
+
+
+def _import(place: Place) -> list[str]:
+    assert place.job is not None
+    if place.is_done:
+        return ["verify", place.target]
+    return ["import", *spark_origin.words(place.job, place.location), place.target]
 
 
 VERBS: dict[str, Words] = {
     "delete": _delete,
     "gc": _gc,
-    "copy": lambda place: ["copy", str(place.location), str(place.target), "--force"],
-    "move": lambda place: ["move", str(place.location), str(place.target), "--force"],
-    "fork": lambda place: ["fork", str(place.location), "chk-9", str(place.target)],
+    "copy": lambda place: ["copy", str(place.location), place.target, "--force"],
+    "move": lambda place: ["move", str(place.location), place.target, "--force"],
+    "fork": lambda place: ["fork", str(place.location), "chk-9", place.target],
     "export": _export,
+    "export-bucket": _export_to_bucket,
     "convert": _convert,
+    "convert-bucket": _convert,
+    "import": _import,
+    "import-bucket": _import,
     "rollback": lambda place: ["rollback", str(place.location), "chk-9", "--output", "retract", "--force"],
 }
 
+READY = "ready"
+SIGNS = dict.fromkeys(("import", "import-bucket"), (READY, *[spark_origin.SPARK_IS_UP] * 4))
+"""From which line of the command moments are counted; each of them as often as another."""
 
-def view_at(location: Path) -> LogView:
-    return SnapshotLog(LocalStore(location)).refresh()
+
+def view_at(location: Path | str) -> LogView:
+    return SnapshotLog(store_at(str(location))).refresh()
 
 
 def a_location(location: Path) -> None:
@@ -130,13 +178,13 @@ def a_location(location: Path) -> None:
     (location / "snapshots" / "chk-0" / "metadata.json").write_text("left by a crash")
 
 
-Contents = dict[int, list[tuple[object, ...]]]
+Contents = spark_origin.Contents
 """By checkpoint, all rows of all tables as they are restored."""
 
 
-def contents(location: Path) -> Contents:
+def contents(location: Path | str) -> Contents:
     """What every listed snapshot restores. Raises for one that is not whole."""
-    store = LocalStore(location)
+    store = store_at(str(location))
     found: Contents = {}
     for record in view_at(location).snapshots:
         rows: dict[tuple[object, ...], tuple[object, ...]] = {}
@@ -153,25 +201,29 @@ def contents(location: Path) -> Contents:
 def check(place: Place, expected: Contents) -> None:
     """Whatever happened: what is listed is whole, and the query is at one place."""
     live = []
-    for location in (place.location, place.target):
-        if not (location / IDENTITY_PATH).exists():
+    for name, location in {"location": str(place.location), "target": place.target}.items():
+        if not is_location(location):
             continue
-        damage = [one for one in verify_location(str(location)).damage if one.path != "log/"]
-        assert not damage, f"{location.name}: {damage}"
-        for checkpoint, rows in contents(location).items():
-            assert rows == expected[checkpoint], f"{location.name}: chk-{checkpoint} restores something else"
-        identity = read_identity(LocalStore(location))
+        damage = [one for one in verify_location(location).damage if one.path != "log/"]
+        assert not damage, f"{name}: {damage}"
+        found = contents(location) if place.job is None else spark_origin.restored(location)
+        for checkpoint, rows in found.items():
+            assert rows == expected[checkpoint], f"{name}: chk-{checkpoint} restores something else"
+        identity = read_identity(store_at(location))
         if not (identity.archive or view_at(location).moved):
             live.append(identity.query_id)
     assert len(live) == len(set(live)), "one query at two places"
-    if place.portable.exists():
+    portable: Path | str | None = place.portable if place.portable.exists() else None
+    if place.bucket and store_at(place.bucket).exists("manifest.json"):
+        portable = place.bucket
+    if portable is not None:
         with tempfile.TemporaryDirectory() as back:
-            checkpoint = convert_snapshot(place.portable, Path(back, "back")).checkpoint
+            checkpoint = convert_snapshot(portable, Path(back, "back")).checkpoint
             assert contents(Path(back, "back")) == {checkpoint: expected[checkpoint]}, "it is another one"
 
 
-def started(words: list[str]) -> subprocess.Popen[str]:
-    """The command, at the moment when it begins to work."""
+def started(words: list[str], sign: str = READY) -> subprocess.Popen[str]:
+    """The command, at the moment when it says ``sign``: with ``READY`` it begins to work."""
     process = subprocess.Popen(
         [sys.executable, "-c", RUN, "snapshot", *words],
         stdout=subprocess.PIPE,
@@ -180,22 +232,24 @@ def started(words: list[str]) -> subprocess.Popen[str]:
         start_new_session=True,
     )
     assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
+    if not any(line == f"{sign}\n" for line in process.stdout):
+        assert process.stderr is not None
+        raise AssertionError(f"{' '.join(words)}: {process.stderr.read()}")
     return process
 
 
-def complete(words: list[str]) -> float:
+def complete(words: list[str], sign: str = READY) -> float:
     """Run a command to its end; how long it worked."""
-    process = started(words)
+    process = started(words, sign)
     since_s = time.monotonic()
     _, errors = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0, f"{' '.join(words)}: {errors}"
     return time.monotonic() - since_s
 
 
-def kill(words: list[str], after_s: float) -> bool:
+def kill(words: list[str], after_s: float, sign: str = READY) -> bool:
     """Whether it was killed before it ended."""
-    process = started(words)
+    process = started(words, sign)
     time.sleep(after_s)
     os.killpg(process.pid, signal.SIGKILL)
     _, errors = process.communicate(timeout=TIMEOUT_S)
@@ -206,41 +260,56 @@ def kill(words: list[str], after_s: float) -> bool:
 def campaign(directory: Path, verb: str, moments: int, seed: int) -> Counter[str]:
     """Kill one verb so many times; what came of it. Raises AssertionError if anything was lost."""
     rng = random.Random(f"{seed} {verb}")
-    template = directory / "template"
-    a_location(template)
-    expected = contents(template)
-    calm = _copied(template, directory / "calm")
-    longest_s = complete(VERBS[verb](calm))
-    check(calm, expected)
+    template = a_template(directory, verb)
+    signs = SIGNS.get(verb, (READY,))
+    expected: Contents = {}
+    longest_s: dict[str, float] = {}
+    for sign in dict.fromkeys(signs):
+        calm = _copied(template, directory / f"calm-{len(longest_s)}")
+        longest_s[sign] = complete(VERBS[verb](calm), sign)
+        expected = contents(template.location) if calm.job is None else spark_origin.restored(calm.target)
+        check(calm, expected)
     result: Counter[str] = Counter()
     for moment in range(moments):
         place = _copied(template, directory / f"{verb}-{moment}")
-        result[one_moment(place, verb, rng.uniform(0, 1.1 * longest_s), expected)] += 1
-        for location in ("location", "target"):
-            now, then = (one.location.parent / location for one in (place, calm))
-            assert _ids(now) == _ids(then), f"{verb}: {location} has {_ids(now)}, not {_ids(then)}"
+        sign = signs[moment % len(signs)]
+        result[one_moment(place, verb, rng.uniform(0, 1.1 * longest_s[sign]), expected, sign)] += 1
+        for now, then in ((str(place.location), str(calm.location)), (place.target, calm.target)):
+            assert _ids(now) == _ids(then), f"{verb}: {now} has {_ids(now)}, not {_ids(then)}"
         shutil.rmtree(place.location.parent)
     return result
 
 
-def one_moment(place: Place, verb: str, after_s: float, expected: Contents) -> str:
+def one_moment(place: Place, verb: str, after_s: float, expected: Contents, sign: str = READY) -> str:
     """Kill a verb then, look, complete it, and look again."""
     words = VERBS[verb]
-    killed = kill(words(place), after_s)
+    killed = kill(words(place), after_s, sign)
     check(place, expected)
     complete(words(place))
     check(place, expected)
     return "killed" if killed else "ended before"
 
 
-def _ids(location: Path) -> list[tuple[int, bool]]:
-    if not (location / IDENTITY_PATH).exists():
+def a_template(directory: Path, verb: str) -> Place:
+    """What copies are made of."""
+    place = Place(directory / "template" / "location", bucket="s3" if verb.endswith("-bucket") else "")
+    if not verb.startswith("import"):
+        a_location(place.location)
+        return place
+    job = spark_origin.write_job(place.location.parent)
+    subprocess.run([sys.executable, str(job)], check=True, timeout=TIMEOUT_S, stderr=subprocess.DEVNULL)
+    return replace(place, job=job)
+
+
+def _ids(location: str) -> list[tuple[int, bool]]:
+    if not is_location(location):
         return []
     return [(record.checkpoint, record.in_lineage) for record in view_at(location).snapshots]
 
 
-def _copied(template: Path, directory: Path) -> Place:
-    return Place(Path(shutil.copytree(template, directory / "location")))
+def _copied(template: Place, directory: Path) -> Place:
+    bucket = f"s3://{s3_server.S3Server(0).bucket}/{secrets.token_hex(8)}" if template.bucket else ""
+    return Place(Path(shutil.copytree(template.location, directory / "location")), template.job, bucket)
 
 
 def main() -> None:
@@ -249,9 +318,13 @@ def main() -> None:
     parser.add_argument("--verb", choices=VERBS, action="append")
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
-    for verb in asked.verb or VERBS:
-        with tempfile.TemporaryDirectory(prefix="penstock-kills-") as directory:
-            print(verb, dict(campaign(Path(directory), verb, asked.moments, asked.seed)), flush=True)
+    verbs = asked.verb or list(VERBS)
+    with ExitStack() as stack:
+        if any(verb.endswith("-bucket") for verb in verbs):
+            os.environ.update(stack.enter_context(s3_server.moto()).environment())
+        for verb in verbs:
+            with tempfile.TemporaryDirectory(prefix="penstock-kills-") as directory:
+                print(verb, dict(campaign(Path(directory), verb, asked.moments, asked.seed)), flush=True)
 
 
 if __name__ == "__main__":

@@ -29,10 +29,11 @@ from penstock.snapshot.location import claim_identity, identity_of, open_locatio
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import LogView
 from penstock.snapshot.model import PlanManifest, SnapshotMetadata, StateEntry
-from penstock.snapshot.portable import convert, export
+from penstock.snapshot.portable import export
+from penstock.snapshot.portable.checks import checked_manifest
 from penstock.snapshot.portable.convert import convert_snapshot
 from penstock.snapshot.portable.export import export_snapshot
-from penstock.snapshot.portable.layout import file_name
+from penstock.snapshot.portable.layout import file_name, read_manifest
 from penstock.snapshot.store import LocalStore
 from penstock.snapshot.table_entries import pieces
 
@@ -311,8 +312,8 @@ def test_on_the_command_line(scene: Scene, tmp_path: Path) -> None:
 
 def test_a_source_that_takes_its_input_away_cannot_be_started_again(scene: Scene, tmp_path: Path) -> None:
     export_snapshot(str(scene.location), LABEL, tmp_path / "portable")
-    manifest = convert.read_manifest(tmp_path / "portable")
+    manifest = read_manifest(tmp_path / "portable")
     assert manifest.metadata.plan is not None
     manifest.metadata.plan.operators["source-1"]["takes_away"] = True
     with pytest.raises(LocationError, match=r"source-1 .* takes its input away"):
-        convert.checked_manifest(manifest, "here")
+        checked_manifest(manifest, "here")

@@ -8,7 +8,6 @@ import pytest
 from portable_kit import LABEL, Scene, at, restored
 
 from penstock.errors import CheckpointFailed, ConfigError, LocationError
-from penstock.query.snapshot_format import SnapshotFormat, in_both, parse_format, then_in_both
 from penstock.runtime.snapshot_tickets import SnapshotTickets
 from penstock.snapshot.catalog import Catalog
 from penstock.snapshot.collect import find_orphans
@@ -16,6 +15,7 @@ from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.portable import jobs
 from penstock.snapshot.portable.beside import write_beside
 from penstock.snapshot.portable.convert import convert_snapshot
+from penstock.snapshot.portable.in_both import SnapshotFormat, in_both, parse_format, then_in_both
 from penstock.snapshot.portable.layout import MANIFEST
 from penstock.snapshot.verbs.deleting import planned
 from penstock.snapshot.verbs.ownership import foreseen

@@ -266,6 +266,23 @@ def test_a_take_needs_a_running_query_and_is_not_forced() -> None:
         ownership.take_snapshot(MemoryStore(), rq.Take(), ask=asker)
 
 
+def test_nobody_waits_for_a_driver_that_ends_meanwhile() -> None:
+    store = MemoryStore()
+    driver = a_driver(store)
+    asker = Asker()
+
+    def ends(seconds: float) -> None:
+        asker.now_s += seconds
+        if asker.now_s > 1.5 and not SnapshotLog(store).refresh().ended:
+            end(driver)
+
+    asker.sleep = ends  # type: ignore[method-assign]
+    with pytest.raises(LocationError, match="no query runs at this location"):
+        ownership.take_snapshot(store, rq.Take(), ask=asker)
+    assert 1.5 < asker.now_s <= 1.6 + rq.LOG_POLL_S < rq.PATIENCE_S
+    assert requests_of(store) == []
+
+
 # -- the verb itself owns the location ----------------------------------------------------
 
 
@@ -430,7 +447,8 @@ def sealed(verb: object, version: int = 1) -> bytes:
         (b'{"body": {}, "checksum": "0"}', "does not match its checksum"),
         (b"x" * (rq.MAX_BYTES + 1), "bytes, more than"),
         (sealed({"type": "rename", "checkpoints": [1]}), "rename"),
-        (sealed({"type": "delete", "checkpoints": [1]}, version=2), "format version 2"),
+        (sealed({"type": "delete", "checkpoints": [1]}, version=3), "format version 3, the driver reads 2"),
+        (sealed({"type": "take", "format": "parquet"}, version=2), "regex"),
         (sealed({"type": "delete", "checkpoints": ["../1"]}), "int"),
         (sealed({"type": "delete", "checkpoints": [-1]}), ">= 1"),
         (sealed({"type": "delete", "checkpoints": []}), "length"),

@@ -13,7 +13,7 @@ from spark_runs import Arrivals, OnSpark
 
 import penstock
 from penstock.errors import LocationError, NotSupported
-from penstock.spark_checkpoint import importing
+from penstock.snapshot.log import SnapshotLog
 
 
 class Aggregated:
@@ -115,6 +115,6 @@ def test_a_disk_that_fails_at_the_last_moment_leaves_nothing(
     def full(*_: object) -> object:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(importing.SnapshotLog, "append", full)
+    monkeypatch.setattr(SnapshotLog, "append", full)
     said = refusal(aggregated.sums(), aggregated.checkpoint, tmp_path / "new", LocationError, outputMode="update")
     assert "No space left on device" in said

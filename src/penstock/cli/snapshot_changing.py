@@ -11,7 +11,7 @@ from rich.console import Console
 
 from penstock.cli.snapshot_app import AsJson, Location, emit, reported, snapshot_app
 from penstock.config import alignment as parse_alignment
-from penstock.errors import LocationError
+from penstock.errors import ConfigError, LocationError
 from penstock.snapshot.catalog import snapshot_id
 from penstock.snapshot.location import existing_location
 from penstock.snapshot.model import checked_words
@@ -35,16 +35,21 @@ def take(
         str, typer.Option("--alignment", help="auto, aligned or unaligned; the query's own by default.")
     ] = "",
     timeout: Annotated[float, typer.Option("--timeout", help="Seconds; checkpoint.timeout by default.", min=0.0)] = 0.0,
+    form: Annotated[
+        str, typer.Option("--format", help="native, or portable: then as Parquet files and Arrow streams, too.")
+    ] = rq.NATIVE,
     as_json: AsJson = False,
 ) -> None:
     """Have a running query take a snapshot, wait for it, and print its id."""
     with reported(), _located(location) as store:
         checked_words(label, note)
+        if form not in (rq.NATIVE, rq.PORTABLE):
+            raise ConfigError(f"--format {form}: choose {rq.NATIVE} or {rq.PORTABLE}")
         chosen = parse_alignment("--alignment", alignment).value if alignment else ""
-        wish = rq.Take(label, note, chosen, min(round(timeout * 1000), rq.MAX_TIMEOUT_MS))
+        wish = rq.Take(label, note, chosen, min(round(timeout * 1000), rq.MAX_TIMEOUT_MS), form)
         snapshot = ownership.take_snapshot(store, wish)
         if as_json:
-            emit({"snapshot": snapshot})
+            emit({"snapshot": snapshot, "format": form})
         else:
             typer.echo(snapshot)
 

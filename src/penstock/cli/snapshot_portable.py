@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.snapshot_app import AsJson, Location, emit, reported, snapshot_app
+from penstock.cli.snapshot_reading import _bar
 from penstock.cli.snapshot_spark import OptionalQuery, OutputMode, export_offsets
+from penstock.snapshot.stores import location_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.snapshot.portable.jobs import Run
 
-_Directory = Annotated[Path, typer.Argument(help="A portable snapshot.", metavar="DIRECTORY")]
+_Directory = Annotated[str, typer.Argument(help="A portable snapshot, s3://bucket/prefix too.", metavar="DIRECTORY")]
 
 
 class ExportTo(Enum):
@@ -32,7 +34,9 @@ class ExportTo(Enum):
 def export(
     location: Location,
     snapshot: Annotated[str, typer.Argument(help="Its id or label.", metavar="SNAPSHOT")],
-    directory: Annotated[Path, typer.Argument(help="Where to; it must not be there yet.", metavar="DIRECTORY")],
+    directory: Annotated[
+        str, typer.Argument(help="Where to, s3://bucket/prefix too; it must not be there yet.", metavar="DIRECTORY")
+    ],
     master: Annotated[
         str, typer.Option("--spark", help="Write its files in a Spark application of this master.", metavar="MASTER")
     ] = "",
@@ -44,17 +48,19 @@ def export(
     """Write a snapshot as Parquet files and Arrow streams that other programs read, or how far it has read as a
     checkpoint that Spark's own engine goes on from (--to spark-offsets)."""
     if to is ExportTo.SPARK_OFFSETS:
-        export_offsets(location, snapshot, directory.absolute(), query, output_mode, as_json)
+        export_offsets(location, snapshot, Path(directory).absolute(), query, output_mode, as_json)
         return
     from penstock.snapshot.portable.export import export_snapshot  # pyarrow takes a moment
 
     with reported() as console, _running(master) as run:
-        manifest = export_snapshot(location, snapshot, directory.absolute(), run=run)
+        target = location_text(directory)
+        with _bar("exporting", hidden=as_json, is_bytes=False) as progress:
+            manifest = export_snapshot(location, snapshot, target, run=run, progress=progress)
         files = manifest.files()
         document = {
             "snapshot": manifest.metadata.id,
             "query_id": manifest.metadata.query_id,
-            "directory": str(directory.absolute()),
+            "directory": target,
             "files": len(files) + 1,
             "bytes": sum(file.length for file in files),
             "state_rows": sum(part.rows for table in manifest.tables for part in table.parts),
@@ -111,17 +117,17 @@ def convert(
 ) -> None:
     """Make a checkpoint location from a portable snapshot; a query started there goes on from it."""
     from penstock.snapshot.portable.convert import convert_snapshot
-    from penstock.snapshot.stores import location_text
 
     with reported() as console:
-        target = location_text(location)
+        origin, target = location_text(directory), location_text(location)
         if master:
             from penstock.spark_data.conversion import convert_with_spark
 
-            with _session(master) as spark:
-                metadata = convert_with_spark(spark, directory.absolute(), target)
+            with _session(master) as spark, _bar("converting", hidden=as_json, is_bytes=False) as progress:
+                metadata = convert_with_spark(spark, origin, target, progress=progress)
         else:
-            metadata = convert_snapshot(directory.absolute(), target)
+            with _bar("converting", hidden=as_json, is_bytes=False) as progress:
+                metadata = convert_snapshot(origin, target, progress=progress)
         if as_json:
             emit({"snapshot": metadata.id, "origin": metadata.query_id, "location": target})
         else:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.snapshot_app import AsJson, emit, reported, snapshot_app
+from penstock.cli.snapshot_reading import _bar
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -47,10 +48,10 @@ def import_checkpoint(
     """Take a query over from Spark's engine: positions, event time and the state of an aggregation."""
     with reported() as console:
         df = built(query)
-        from penstock.spark_checkpoint.importing import importSparkCheckpoint
+        from penstock.spark_checkpoint.importing import import_checkpoint
 
-        with console.status("Reading Spark's checkpoint and its state"):
-            taken = importSparkCheckpoint(df, checkpoint, target, outputMode=output_mode, parallelism=parallelism)
+        with _bar("taking over Spark's state", hidden=as_json, is_bytes=False) as progress:
+            taken = import_checkpoint(df, checkpoint, target, output_mode, parallelism, progress)
         if as_json:
             emit(taken)
             return

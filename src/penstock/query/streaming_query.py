@@ -22,12 +22,12 @@ from penstock.query.listeners import EventBus, QueryEvents
 from penstock.query.moving import Executors, move_when_executors_leave
 from penstock.query.plan_text import explain_graph
 from penstock.query.progress import ProgressHistory, iso_timestamp, progress_json
-from penstock.query.snapshot_format import SnapshotFormat, in_both, parse_format, then_in_both
 from penstock.runtime.execution import QueryExecution
 from penstock.runtime.launching import SlotLauncher
 from penstock.runtime.view import EpochProgress, ExecutionState, ExecutionView
 from penstock.snapshot.fork import Origin
 from penstock.snapshot.model import SnapshotMetadata
+from penstock.snapshot.portable.in_both import SnapshotFormat, in_both, parse_format, then_in_both
 from penstock.snapshot.store_access import StoreAccess
 
 PROGRESS_FOLLOWS_S = 5.0

@@ -52,7 +52,7 @@ from penstock.runtime.messages import (
 )
 from penstock.runtime.policy import policy_of, restart_policy_of
 from penstock.runtime.rendezvous import SlotLost, SlotSaid
-from penstock.runtime.request_files import RequestFiles
+from penstock.runtime.request_files import RequestFiles, written_beside
 from penstock.runtime.scaling import Scaling
 from penstock.runtime.shutdown import await_goodbyes, close_connectors, log_the_end
 from penstock.runtime.snapshot_tickets import SnapshotTickets, SnapshotWish
@@ -174,7 +174,8 @@ class CoordinatorService:
         self._checkpoints_fail = False
         self._verify = True
         self._tickets = SnapshotTickets()
-        self._request_files = RequestFiles(options.checkpoint_alignment, self._snapshot, self._answer)
+        portable = written_beside(store, lambda call: self._queue.put(_Call(call)))
+        self._request_files = RequestFiles(options.checkpoint_alignment, self._snapshot, self._answer, portable)
         self._lanes_work = True
         self._source_vertices = [v.id for v in graph.vertices if v.source is not None]
         self._demands = Demands(self._source_vertices, graph.parallelism)

@@ -9,10 +9,30 @@ from penstock.protocol.elements import Alignment
 from penstock.runtime.snapshot_tickets import SnapshotWish
 from penstock.snapshot import work as w
 from penstock.snapshot.model import SnapshotMetadata
-from penstock.snapshot.verbs.requests import Take
+from penstock.snapshot.portable.in_both import then_in_both
+from penstock.snapshot.store import Store
+from penstock.snapshot.verbs.requests import PORTABLE, Take
 
 LOOK_EVERY_MS = 1_000.0
 """Between two looks: one listing of a folder each."""
+
+
+Told = Callable[[Future[SnapshotMetadata]], None]
+Portable = Callable[[Future[SnapshotMetadata], Told], None]
+"""Tells, on the coordinator thread, of a snapshot that is being taken once its portable form is there, too."""
+
+
+def written_beside(store: Store, soon: Callable[[Callable[[], None]], None]) -> Portable:
+    """On a thread for each: the coordinator does not wait for it.
+
+    Args:
+        soon: has something done on the coordinator thread, if that lives then.
+    """
+
+    def write(native: Future[SnapshotMetadata], tell: Told) -> None:
+        then_in_both(store, native).add_done_callback(lambda both: soon(lambda: tell(both)))
+
+    return write
 
 
 class RequestFiles:
@@ -22,6 +42,7 @@ class RequestFiles:
         alignment: of snapshots that do not say otherwise.
         snapshot: takes one; it is told of on this thread.
         answer: has an answer written.
+        portable: has the portable form of a snapshot written, too.
     """
 
     def __init__(
@@ -29,10 +50,12 @@ class RequestFiles:
         alignment: Alignment,
         snapshot: Callable[[Future[SnapshotMetadata], SnapshotWish], None],
         answer: Callable[[w.AnswerTake], None],
+        portable: Portable,
     ) -> None:
         self._alignment = alignment
         self._snapshot = snapshot
         self._answer = answer
+        self._portable = portable
         self._looks = False
         self._look_at_ms = 0.0
 
@@ -58,6 +81,9 @@ class RequestFiles:
                 self._answer(w.AnswerTake(token, "", str(problem)))
 
         future: Future[SnapshotMetadata] = Future()
-        future.add_done_callback(tell)
+        if take.format == PORTABLE:
+            self._portable(future, tell)
+        else:
+            future.add_done_callback(tell)
         alignment = Alignment(take.alignment) if take.alignment else self._alignment
         self._snapshot(future, SnapshotWish(alignment, take.label, take.note, take.timeout_ms or None))

@@ -60,10 +60,12 @@ class BlobStore:
 
     Args:
         store: the location.
+        first_file: what the numbers of slots in the names of data files begin at.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, first_file: int = 0) -> None:
         self._store = store
+        self._first_file = first_file
         self._known: dict[str, SectionRef] = {}
         self._newest = 0
 
@@ -73,7 +75,7 @@ class BlobStore:
         Raises:
             CheckpointFailed: the store is full or fails.
         """
-        path = data_path(metadata.generation, metadata.checkpoint, metadata.parallelism)
+        path = data_path(metadata.generation, metadata.checkpoint, self._first_file + metadata.parallelism)
         with SectionWriter(self._store, path) as writer:
             sources = [self._stored(writer, metadata, source) for source in metadata.sources]
         return msgspec.structs.replace(metadata, sources=sources)

@@ -69,6 +69,12 @@ def ids_named(files: Collection[str]) -> list[CheckpointId]:
     return [int(match[2]) for match in data if match] + [int(match[1]) for match in metadata if match]
 
 
+def slot_named(path: str) -> int | None:
+    """The last number in the name of a data file; None for another file."""
+    match = _DATA.fullmatch(path)
+    return int(match[3]) if match else None
+
+
 def _last_own(view: LogView) -> CheckpointId | None:
     """The newest complete snapshot of the current Generation."""
     return max((record.checkpoint for record in view.snapshots if record.generation == view.owner), default=None)

@@ -27,6 +27,8 @@ from penstock.snapshot.stores import store_at
 IDENTITY_PATH = "query.json"
 MOVING_PATH = "moving.json"
 """The mark of a folder that becomes a location by ``move``, from before anything else is there."""
+FOUNDING_PATH = "founding.json"
+"""The mark of a place where a location is being made that begins with a snapshot; see ``founding.py``."""
 KEPT_FOLDER = "lane"
 """What sources keep at the location, by operator id: see ``Source.open``."""
 STAGED_FOLDER = "staged"
@@ -35,12 +37,13 @@ SPARK_NAMES = ("metadata", "offsets", "commits", "state", "sources")
 """What a checkpoint of Spark's own Structured Streaming consists of."""
 
 
-def open_location(location: str, access: StoreAccess | None = None) -> Store:
+def open_location(location: str, access: StoreAccess | None = None, *, begun: bool = False) -> Store:
     """The store of a checkpoint location; what is absent or empty becomes a new one.
 
     Args:
         location: as ``store_at`` takes it.
         access: to an object store; None: as the environment says.
+        begun: what one that is being made has so far is no location, and still taken.
 
     Raises:
         LocationError: not a folder, not writable, without what a store has to promise, a Spark checkpoint, or somebody
@@ -50,7 +53,7 @@ def open_location(location: str, access: StoreAccess | None = None) -> Store:
     try:
         names = _names_if_any(store)
         own = [name for name in names if not (name.startswith(".") and name.endswith(".tmp"))]
-        if own and IDENTITY_PATH not in own:
+        if own and IDENTITY_PATH not in own and not (begun and FOUNDING_PATH in own):
             raise LocationError(_foreign_text("checkpointLocation", store.root, own))
         store.prepare()
     except OSError as error:
@@ -121,6 +124,11 @@ def _foreign_text(what: str, path: str, names: Sequence[str]) -> str:
         return (
             f"{what} {path}: a query is being moved here; complete it with the same `penstock snapshot move` that "
             "began it"
+        )
+    if FOUNDING_PATH in names:
+        return (
+            f"{what} {path}: a location that begins with a snapshot is being made here, or was begun; complete it with "
+            "the command that began it, or give an empty folder"
         )
     listed = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
     way_out = "give an empty folder" if what == "checkpointLocation" else "give the checkpointLocation of a query"

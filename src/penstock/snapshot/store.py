@@ -149,21 +149,24 @@ class Store(ABC):
         for path in paths:
             self.delete(path)
 
-    def bring(self, path: str, origin: Store) -> None:
-        """Have a file that another store has, under the same path and durably; the other one may then go. What is here
-        already, as long as it is there, is taken for the same: names are never used twice.
+    def bring(self, path: str, origin: Store, name: str = "") -> None:
+        """Have a file that another store has, durably; the other one may then go. What is here already, as long as it
+        is there, is taken for the same: names are never used twice.
+
+        Args:
+            name: the path here; that of the other one if it is empty.
 
         Raises:
             FileNotFoundError: the other store has no such file.
             OSError: the store is full or fails; nothing of the file stays.
         """
-        length = origin.size(path)
+        length, name = origin.size(path), name or path
         if length is None:
             raise FileNotFoundError(path)
-        if self.size(path) == length:
+        if self.size(name) == length:
             return
-        self.delete(path)
-        file = self.create(path)
+        self.delete(name)
+        file = self.create(name)
         try:
             for offset in range(0, length, BROUGHT_AT_ONCE):
                 file.write(origin.read_range(path, offset, BROUGHT_AT_ONCE))
@@ -266,16 +269,16 @@ class LocalStore(Store):
     def create(self, path: str) -> DataFile:
         return _LocalFile(self._prepare(path))
 
-    def bring(self, path: str, origin: Store) -> None:
+    def bring(self, path: str, origin: Store, name: str = "") -> None:
         """A hard link within a file system, a copy with its times otherwise."""
         if not isinstance(origin, LocalStore):
-            return super().bring(path, origin)
-        length = origin.size(path)
+            return super().bring(path, origin, name)
+        length, name = origin.size(path), name or path
         if length is None:
             raise FileNotFoundError(path)
-        if self.size(path) == length:
+        if self.size(name) == length:
             return None
-        source, target = origin._resolve(path), self._prepare(path)
+        source, target = origin._resolve(path), self._prepare(name)
         temporary = target.parent / f".{target.name}.{secrets.token_hex(8)}.tmp"
         try:
             _link_or_copy(source, temporary)

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 import penstock.errors
 from penstock.errors import LocationError, PenstockError
+from penstock.snapshot.meter import Meter
 from penstock.snapshot.portable.jobs import Job, Run, Written
 from penstock.snapshot.store import Store
 from penstock.snapshot.stores import store_at
 from penstock.spark.shipping import ship_to_cluster
+from penstock.spark.watched_tasks import watched_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,13 +22,14 @@ def in_executors(spark: SparkSession) -> Run:
     """Carries jobs out in a Spark application whose executors see both stores. A task that Spark repeats writes its
     file anew, and the same job writes the same bytes."""
 
-    def run(jobs: Sequence[Job], source: Store, target: Store) -> list[Written]:
+    def run(jobs: Sequence[Job], source: Store, target: Store, meter: Meter) -> list[Written]:
         if not jobs:
             return []
         ship_to_cluster(spark)
         roots = source.root, target.root
         try:
-            done = spark.sparkContext.parallelize(jobs, len(jobs)).map(lambda job: _written(job, *roots)).collect()
+            with watched_tasks(spark, meter):
+                done = spark.sparkContext.parallelize(jobs, len(jobs)).map(lambda job: _written(job, *roots)).collect()
         except Exception as error:
             raise LocationError(f"the Spark job that writes {target.root} failed: {error}") from error
         return [_unless_refused(one) for one in done]

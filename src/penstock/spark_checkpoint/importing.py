@@ -6,17 +6,15 @@ with ``Forked``: the query there is a fork of Spark's, and what Spark has commit
 
 from __future__ import annotations
 
-import secrets
 import tempfile
 import time
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from penstock.config import parse_options
 from penstock.connectors.base import Discovery
@@ -30,13 +28,9 @@ from penstock.operators.watermark import WatermarkOperator, WatermarkSpec
 from penstock.query.sessions import see_to_workers_python
 from penstock.query.start import session_options
 from penstock.snapshot.blobs import BlobStore
-from penstock.snapshot.catalog import FOLDER as SNAPSHOTS_FOLDER
-from penstock.snapshot.catalog import Catalog, snapshot_id
-from penstock.snapshot.envelope import seal_envelope
-from penstock.snapshot.location import IDENTITY_PATH, KEPT_FOLDER, identity_of
-from penstock.snapshot.log import FOLDER as LOG_FOLDER
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.log_entries import Forked, SnapshotRecord
+from penstock.snapshot.catalog import snapshot_id
+from penstock.snapshot.founding import Founding, founding, in_use
+from penstock.snapshot.meter import Meter, Progress, untold
 from penstock.snapshot.model import (
     FORMAT_VERSION,
     SlotManifest,
@@ -47,10 +41,10 @@ from penstock.snapshot.model import (
 )
 from penstock.snapshot.plan import plan_of
 from penstock.snapshot.portable.files import new_directory
-from penstock.snapshot.sections import FOLDER as DATA_FOLDER
 from penstock.snapshot.store import LocalStore, Store
 from penstock.snapshot.stores import store_at
 from penstock.spark.launcher import SparkLauncher
+from penstock.spark.watched_tasks import watched_tasks
 from penstock.spark_checkpoint.aggregation_mapping import AggregationMapping
 from penstock.spark_checkpoint.deduplication_mapping import DeduplicationMapping
 from penstock.spark_checkpoint.findings import SAME, Finding, refuse
@@ -68,6 +62,8 @@ MAPPINGS: dict[type[OperatorSpec], type[StateMapping]] = {
 }
 """By operator of ours, how it takes over the state of Spark's."""
 _MICROS_PER_MILLI = 1_000
+_SHARE = 1000
+"""Of the meter: that Spark's state is read counts as much as that it is written."""
 _FIRST = 1
 """Generation and checkpoint of what is made."""
 
@@ -123,6 +119,18 @@ def importSparkCheckpoint(  # noqa: N802 - named as PySpark names things
         LocationError: the checkpoint is missing, damaged or none of Spark's, or there is something at the target.
         ConfigError: see ``writeStream(df).start``.
     """
+    return import_checkpoint(df, checkpoint, target, outputMode, parallelism)
+
+
+def import_checkpoint(
+    df: DataFrame,
+    checkpoint: str,
+    target: str,
+    output_mode: str,
+    parallelism: int | None,
+    progress: Progress = untold,
+) -> ImportedCheckpoint:
+    """See ``importSparkCheckpoint``. ``progress`` is told what share of the state has been read, and then written."""
     read = read_checkpoint(checkpoint)
     store = store_at(target)
     _refuse_inside(read, store)
@@ -133,22 +141,25 @@ def importSparkCheckpoint(  # noqa: N802 - named as PySpark names things
     launcher = SparkLauncher(spark)
     width = options.parallelism or launcher.default_parallelism(options.max_parallelism)
     reader = StateReader(spark, read)
-    found = _compared(df, outputMode, width, options.max_parallelism, read, reader)
+    found = _compared(df, output_mode, width, options.max_parallelism, read, reader)
     launcher.prepare(found.graph, replace(options, parallelism=width))
     with ExitStack() as stack:
         try:
-            new = stack.enter_context(_new_location(store))
-            rows = found.written(new, reader, stack.enter_context(_staging(new)))
+            made = stack.enter_context(_new_location(store))
+            if made.found is not None:
+                raise in_use(made.store)
+            staging = stack.enter_context(_staging(made.store))
+            written = found.written(made, reader, staging, spark, Meter(2 * _SHARE, progress))
         except (CheckpointFailed, OSError) as error:
             raise LocationError(f"the location {target} cannot be written: {error}") from error
     return ImportedCheckpoint(
         location=store.root,
-        snapshot=snapshot_id(_FIRST),
+        snapshot=written.id,
         query_id=read.query_id,
         batch=read.batch,
         planned=read.planned,
         watermark_ms=read.watermark_ms or None,
-        state_rows=rows,
+        state_rows=sum(entry.rows for slot in written.slots for one in slot.subtasks for entry in one.states),
     )
 
 
@@ -232,23 +243,14 @@ def _refuse_inside(read: SparkCheckpoint, store: Store) -> None:
 
 
 @contextmanager
-def _new_location(store: Store) -> Iterator[Store]:
-    """A local folder gets its name at the end. Elsewhere the log, which makes a snapshot of it, is written last, and
-    what was written goes if the block fails."""
+def _new_location(store: Store) -> Iterator[Founding]:
+    """A local folder gets its name at the end. Elsewhere it is made in place; see ``founding.py``."""
     if isinstance(store, LocalStore):
         with new_directory(Path(store.root), "the location") as folder:
-            yield LocalStore(folder)
+            yield Founding(LocalStore(folder))
         return
-    folders = (LOG_FOLDER, SNAPSHOTS_FOLDER, DATA_FOLDER, KEPT_FOLDER)
-    if store.exists(IDENTITY_PATH) or any(store.list(folder) for folder in folders):
-        raise LocationError(f"the location {store.root} is not empty; name one that is not there yet")
-    try:
-        yield store
-    except BaseException:
-        for path in [IDENTITY_PATH, *(path for folder in folders for path in store.list(folder))]:
-            with suppress(OSError):
-                store.delete(path)
-        raise
+    with founding(store.root) as made:
+        yield made
 
 
 @contextmanager
@@ -278,21 +280,21 @@ class _Import:
     position: Discovery
     states: Sequence[_State]
 
-    def written(self, store: Store, reader: StateReader, staging: Path) -> int:
-        """Make the location; the log comes last. Returns how many rows of state there are."""
-        staged = [
-            reader.stage(table, state.vertex, state.spec, self.graph, staging)
-            for state in self.states
-            for table in state.mapping.tables(state.spark)
-        ]
-        states = written_state(store, staged, self.graph)
-        metadata = BlobStore(store).written(self._metadata(states))
-        ref = Catalog(store).write(metadata)
-        identity = identity_of(self.graph, str(uuid.uuid4()), self.read.query_id)
-        store.create_if_absent(IDENTITY_PATH, seal_envelope(msgspec.to_builtins(identity)))
-        record = SnapshotRecord(_FIRST, _FIRST, False, ref, metadata.label, note=metadata.note)
-        SnapshotLog(store, lambda: secrets.token_hex(16)).append(Forked(self.read.query_id, record, _FIRST + 1))
-        return sum(entry.rows for entries in states.values() for entry in entries)
+    def written(
+        self, made: Founding, reader: StateReader, staging: Path, spark: SparkSession, meter: Meter
+    ) -> SnapshotMetadata:
+        """Make the location."""
+        bare = made.numbered(self._metadata({}))
+        tables = [(state, table) for state in self.states for table in state.mapping.tables(state.spark)]
+        staged = []
+        for state, table in tables:
+            read = meter.part(_SHARE // len(tables))
+            with watched_tasks(spark, read):
+                staged.append(reader.stage(table, state.vertex, state.spec, self.graph, staging))
+            read.finish()
+        states = written_state(made, bare, staged, self.graph, meter.part(_SHARE))
+        whole = msgspec.structs.replace(self._metadata(states), checkpoint=bare.checkpoint, id=bare.id)
+        return made.completed(BlobStore(made.store, made.first_file).written(whole))
 
     def _metadata(self, states: Mapping[tuple[int, int], list[StateEntry]]) -> SnapshotMetadata:
         graph = self.graph

@@ -27,11 +27,12 @@ from penstock.errors import CorruptSnapshot, LocationError
 from penstock.graph.keygroups import owned_range
 from penstock.graph.model import JobGraph, OperatorSpec
 from penstock.ids import SubtaskId
-from penstock.snapshot.model import StateEntry
+from penstock.snapshot.founding import Founding
+from penstock.snapshot.meter import Meter
+from penstock.snapshot.model import SnapshotMetadata, StateEntry
 from penstock.snapshot.sections import SectionWriter, state_path
 from penstock.snapshot.state_index import BASE
 from penstock.snapshot.state_sections import cut
-from penstock.snapshot.store import Store
 from penstock.spark.job import reason
 from penstock.spark_checkpoint.logs import STATE, SparkCheckpoint, names_in
 from penstock.state.capture import KEY_GROUP_COLUMN
@@ -250,22 +251,29 @@ def as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def written_state(
-    store: Store, staged: Sequence[StagedTable], graph: JobGraph
+    made: Founding, metadata: SnapshotMetadata, staged: Sequence[StagedTable], graph: JobGraph, meter: Meter
 ) -> dict[tuple[int, int], list[StateEntry]]:
-    """The staged rows as the sections of the first snapshot, by vertex and subtask: one file per slot."""
+    """The staged rows as sections of this snapshot, by vertex and subtask: one file per slot. ``meter``: in whatever
+    unit."""
     found: dict[tuple[int, int], list[StateEntry]] = {}
     for subtask in range(graph.parallelism if staged else 0):
-        with SectionWriter(store, state_path(1, 1, subtask)) as writer:
+        path = state_path(metadata.generation, metadata.checkpoint, made.first_file + subtask)
+        with SectionWriter(made.store, path) as writer:
             for table in staged:
+                place = f"g{metadata.generation}/c{metadata.checkpoint}/{SubtaskId(table.vertex, subtask)}"
                 entries = found.setdefault((table.vertex, subtask), [])
-                entries += _table_entries(writer, table, subtask, graph)
+                entries += _table_entries(writer, table, subtask, graph, place)
+        meter.add(meter.total // graph.parallelism)
     return found
 
 
-def _table_entries(writer: SectionWriter, table: StagedTable, subtask: int, graph: JobGraph) -> list[StateEntry]:
+def _table_entries(
+    writer: SectionWriter, table: StagedTable, subtask: int, graph: JobGraph, place: str
+) -> list[StateEntry]:
+    """``place``: what the identities of sections begin with."""
     entries = []
     operator_id, schema = table.spec.operator_id, table.schema
-    prefix = f"g1/c1/{SubtaskId(table.vertex, subtask)}/state/{operator_id}/{table.name}"
+    prefix = f"{place}/state/{operator_id}/{table.name}"
     path = table.files.get(subtask)
     for content in cut(_checked(path, table, graph, subtask) if path is not None else ()):
         name = f"{prefix}/{writer.written:x}"

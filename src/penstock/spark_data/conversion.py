@@ -13,17 +13,18 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from penstock.errors import CorruptSnapshot
+from penstock.snapshot.founding import Founding
+from penstock.snapshot.meter import Meter, Progress, untold
 from penstock.snapshot.model import SnapshotMetadata, StateEntry
 from penstock.snapshot.portable.convert import StatePart, States, convert_snapshot, write_states
 from penstock.snapshot.portable.foreign import key_groups_by_row_group, read_rows
 from penstock.snapshot.portable.layout import Manifest
-from penstock.snapshot.sections import FOLDER as DATA_FOLDER
 from penstock.snapshot.sections import SectionWriter, state_path
 from penstock.snapshot.state_index import KeyGroups
 from penstock.snapshot.state_parts import append_rows
-from penstock.snapshot.store import Store
 from penstock.snapshot.stores import store_at
 from penstock.spark.shipping import ship_to_cluster
+from penstock.spark.watched_tasks import watched_tasks
 
 TASK_BYTES = 128 << 20
 """Of a Parquet part, about as much for a task."""
@@ -32,32 +33,44 @@ FIRST_FILE = 1 << 20
 
 
 def convert_with_spark(
-    spark: SparkSession, directory: Path, location: str | Path, task_bytes: int = TASK_BYTES
+    spark: SparkSession,
+    directory: str | Path,
+    location: str | Path,
+    task_bytes: int = TASK_BYTES,
+    progress: Progress = untold,
 ) -> SnapshotMetadata:
-    """As ``convert_snapshot``, by tasks of the session's executors, which have to see both folders.
+    """As ``convert_snapshot``, by tasks of the session's executors, which have to see both folders, and the one that a
+    portable snapshot of an object store is brought to.
 
     Args:
         task_bytes: what one task reads, about; one key group at least.
+        progress: as there; of the tables it is told when tasks have ended.
     """
 
-    def states(store: Store, manifest: Manifest, parts: Sequence[StatePart]) -> States:
-        return _by_tasks(spark, store, manifest, parts, task_bytes)
+    def states(made: Founding, manifest: Manifest, parts: Sequence[StatePart], meter: Meter) -> States:
+        return _by_tasks(spark, made, manifest, parts, task_bytes, meter)
 
-    return convert_snapshot(directory, location, states)
+    return convert_snapshot(directory, location, states, progress=progress)
 
 
 def _by_tasks(
-    spark: SparkSession, store: Store, manifest: Manifest, parts: Sequence[StatePart], task_bytes: int
+    spark: SparkSession,
+    made: Founding,
+    manifest: Manifest,
+    parts: Sequence[StatePart],
+    task_bytes: int,
+    meter: Meter,
 ) -> States:
     metadata = manifest.metadata
-    found = write_states(store, manifest, [part for part in parts if part.part.rows == 0])
+    found = write_states(made, manifest, [part for part in parts if part.part.rows == 0], meter)
     full = [part for part in parts if part.part.rows]
     tasks = [(number, groups) for number, part in enumerate(full) for groups in _ranges(part, task_bytes)]
     if not tasks:
         return found
     ship_to_cluster(spark)
-    bring = _Bring(store.root, metadata.generation, metadata.checkpoint, metadata.max_parallelism, full)
-    results = spark.sparkContext.parallelize(tasks, len(tasks)).map(bring).collect()
+    bring = _Bring(made.store.root, made.first_file + FIRST_FILE, metadata, full)
+    with watched_tasks(spark, meter):
+        results = spark.sparkContext.parallelize(tasks, len(tasks)).map(bring).collect()
     rows = [0] * len(full)
     for (number, _), written in sorted(zip(tasks, results, strict=True), key=lambda pair: pair[0]):
         if isinstance(written, str):
@@ -66,9 +79,7 @@ def _by_tasks(
         rows[number] += sum(entry.rows for entry in entries)
         found.setdefault((full[number].vertex, full[number].part.subtask), []).extend(entries)
     used = {entry.section.path for entries in found.values() for entry in entries}
-    for path in store.list(DATA_FOLDER):
-        if path not in used:
-            store.delete(path)  # of a task that ran twice
+    made.store.delete_all([path for path in made.own_files() if path not in used])  # of tasks that ran twice
     for part, count in zip(full, rows, strict=True):
         if count != part.part.rows:
             raise CorruptSnapshot(f"{part.part.file.path} has {count} rows instead of {part.part.rows}")
@@ -89,13 +100,12 @@ def _ranges(part: StatePart, task_bytes: int) -> Iterator[KeyGroups]:
 class _Bring:
     """What a task does: some key groups of a part become base sections in a file of its own."""
 
-    def __init__(
-        self, root: str, generation: int, checkpoint: int, max_parallelism: int, parts: Sequence[StatePart]
-    ) -> None:
+    def __init__(self, root: str, first_file: int, metadata: SnapshotMetadata, parts: Sequence[StatePart]) -> None:
         self._root = root
-        self._generation = generation
-        self._checkpoint = checkpoint
-        self._max_parallelism = max_parallelism
+        self._first_file = first_file
+        self._generation = metadata.generation
+        self._checkpoint = metadata.checkpoint
+        self._max_parallelism = metadata.max_parallelism
         self._parts = parts
 
     def __call__(self, task: tuple[int, KeyGroups]) -> bytes | str:
@@ -103,7 +113,7 @@ class _Bring:
         context = TaskContext.get()
         assert context is not None
         part, groups = self._parts[task[0]], task[1]
-        path = state_path(self._generation, self._checkpoint, FIRST_FILE + context.taskAttemptId())
+        path = state_path(self._generation, self._checkpoint, self._first_file + context.taskAttemptId())
         name = part.prefix(self._generation, self._checkpoint), part.table.operator_id, part.table.table
         try:
             schema, batches = read_rows(part.path, part.table, part.part, self._max_parallelism, groups)

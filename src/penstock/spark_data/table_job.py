@@ -49,10 +49,12 @@ class Target:
 
     Attributes:
         root: as ``store_at`` opens it.
+        first_file: the lowest number of a data file.
         vertex: of the table's operator.
     """
 
     root: str
+    first_file: int
     generation: int
     checkpoint: int
     parallelism: int
@@ -65,7 +67,7 @@ class Target:
 
     def path(self, number: int) -> str:
         """A data file of this snapshot's, beside those of its slots."""
-        return state_path(self.generation, self.checkpoint, self.parallelism + 1 + number)
+        return state_path(self.generation, self.checkpoint, self.first_file + self.parallelism + 1 + number)
 
     def task_path(self, attempt: int) -> str:
         """The file of a task; no two attempts of a session have one number."""

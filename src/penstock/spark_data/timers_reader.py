@@ -12,9 +12,10 @@ from pyspark.sql.datasource import InputPartition
 
 from penstock.operators.stateful.variables import TIME_MODE, TIMERS
 from penstock.snapshot.model import PlanManifest, SnapshotMetadata, StateEntry
-from penstock.snapshot.state_tables import StateTable, find_table, of_groups, pieces, rows_of, table_entries, table_name
+from penstock.snapshot.state_tables import StateTable, find_table, rows_of, table_name
 from penstock.snapshot.store import Store
 from penstock.snapshot.stores import store_at
+from penstock.snapshot.table_entries import of_groups, pieces, table_entries
 from penstock.snapshot.verbs.measures import subtasks_of
 from penstock.spark_data.columns import Projection
 from penstock.spark_data.reading import Place, SnapshotReader

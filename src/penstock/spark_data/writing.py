@@ -1,14 +1,13 @@
 """From a draft and DataFrames to a location that begins with this one snapshot.
 
-Order: what can be told beforehand is refused; the location is claimed; what the snapshot keeps of another is brought
-and verified; Spark jobs write the tables; metadata, and last the log. Until the log's entry is there, no snapshot is
-listed, and a failure takes everything back.
+Order: what can be told beforehand is refused; what the snapshot keeps of another is brought and verified; Spark jobs
+write the tables; metadata, and last the log. Until the log's entry is there, there is no location; a failure takes back
+what was written, and what an interruption leaves the next attempt removes (``snapshot/founding.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -20,18 +19,18 @@ from pyspark.sql.types import DataType, StructType
 from penstock.errors import CheckpointFailed, ConfigError, CorruptSnapshot, LocationError, NotSupported
 from penstock.snapshot.blobs import BlobStore
 from penstock.snapshot.catalog import Catalog, sections_of
-from penstock.snapshot.founding import claim_empty, complete
-from penstock.snapshot.location import open_location, release_identity
+from penstock.snapshot.founding import SPAN, Founding, founding, in_files, in_use
 from penstock.snapshot.model import CaptureMetrics, SlotManifest, SnapshotMetadata, StateEntry
-from penstock.snapshot.sections import FOLDER as DATA_FOLDER
+from penstock.snapshot.sections import data_path
 from penstock.snapshot.state_index import stored_bytes
 from penstock.snapshot.state_tables import KEY_GROUP, StateTable
-from penstock.snapshot.store import Store
 from penstock.spark_data.columns import spark_schema
 from penstock.spark_data.draft import Draft, Origin
 from penstock.spark_data.state_reader import shown_schema
 from penstock.spark_data.table_job import Entries, Target, write_empty, write_table
 
+BROUGHT_FROM = SPAN // 2
+"""Numbers of an attempt's data files that are brought; tasks have lower ones."""
 _Written = Mapping[tuple[str, str], Entries]
 """By operator and table."""
 
@@ -63,30 +62,38 @@ def write_snapshot(
         frames = dict.fromkeys(draft.tables) | dict(frames)
     prepared = {name: _prepared(draft.table(name), df) for name, df in frames.items()}
     metadata = _without(draft, [draft.table(name) for name in frames], label, note)
-    store = open_location(location)
     try:
-        claim_empty(store, metadata)
-    except OSError as error:
+        with founding(location) as made:
+            if made.found is not None:
+                raise in_use(made.store)
+            return _founded(draft, frames, prepared, metadata, made)
+    except (CheckpointFailed, OSError) as error:
         raise LocationError(f"the location {location} cannot be written: {error}") from error
-    try:
-        if draft.origin is not None:
-            _bring(draft.origin, metadata, store)
-        written = {
-            (table.operator_id, table.table): _write(draft, table, prepared[name], store, number)
-            for number, (name, table) in enumerate({name: draft.table(name) for name in frames}.items())
-        }
-        whole = _with(metadata, draft, written)
-        if draft.origin is None:  # else its blobs are stored, and have been brought
-            whole = BlobStore(store).written(whole)
-        _remove_unused(store, whole)
-        complete(store, whole)
-    except BaseException as error:
-        with suppress(OSError):
-            release_identity(store)
-        if isinstance(error, CheckpointFailed | OSError):
-            raise LocationError(f"the location {location} cannot be written: {error}") from error
-        raise
-    return whole
+
+
+def _founded(
+    draft: Draft,
+    frames: Mapping[str, DataFrame | None],
+    prepared: Mapping[str, DataFrame | None],
+    metadata: SnapshotMetadata,
+    made: Founding,
+) -> SnapshotMetadata:
+    metadata = made.numbered(metadata)
+    if draft.origin is not None:
+        metadata = _brought(draft.origin, metadata, made)
+    tables = {name: draft.table(name) for name in frames}
+    written = {
+        (table.operator_id, table.table): _write(metadata, draft, table, prepared[name], made, number)
+        for number, (name, table) in enumerate(tables.items())
+    }
+    whole = _with(metadata, draft, written)
+    if draft.origin is None:  # else its blobs are stored, and have been brought
+        whole = BlobStore(made.store, made.first_file).written(whole)
+    used = {ref.path for ref in sections_of(whole)}
+    made.store.delete_all([path for path in made.own_files() if path not in used])  # of tasks that ran twice
+    if draft.origin is not None:
+        _bring_kept(draft.origin, made)
+    return made.completed(whole)
 
 
 # -- beforehand -------------------------------------------------------------------------------------------------------
@@ -144,39 +151,62 @@ _NULLABLE = ("nullable", "containsNull", "valueContainsNull", "metadata")
 # -- the pieces -------------------------------------------------------------------------------------------------------
 
 
-def _bring(origin: Origin, metadata: SnapshotMetadata, store: Store) -> None:
-    """What the snapshot goes on to refer to, and sources' own files; verified."""
+def _brought(origin: Origin, metadata: SnapshotMetadata, made: Founding) -> SnapshotMetadata:
+    """The metadata with what it goes on to refer to in data files of this attempt, verified."""
+    there, store = origin.opened.store, made.store
+    files = dict.fromkeys(ref.path for ref in sections_of(metadata))
+    first = made.first_file + BROUGHT_FROM
+    names = {
+        path: data_path(metadata.generation, metadata.checkpoint, first + number) for number, path in enumerate(files)
+    }
+
+    def bring() -> SnapshotMetadata:
+        for path, name in names.items():
+            try:
+                store.bring(path, there, name)
+            except FileNotFoundError:
+                raise CorruptSnapshot(f"{path} is missing") from None
+        moved = in_files(metadata, names)
+        Catalog(store).check(moved, checksums=True)
+        return moved
+
+    return origin.opened.unless_deleted([origin.checkpoint], bring)
+
+
+def _bring_kept(origin: Origin, made: Founding) -> None:
+    """Sources' own files, which keep their names: others may bring the same, so nobody takes them back."""
     there = origin.opened.store
 
     def bring() -> None:
-        needed = dict.fromkeys([*(ref.path for ref in sections_of(metadata)), *sorted(origin.kept)])
-        for path in dict.fromkeys([*needed, *origin.remembered]):
+        for path in dict.fromkeys([*sorted(origin.kept), *origin.remembered]):
             try:
-                store.bring(path, there)
+                made.store.bring(path, there)
             except FileNotFoundError:
-                if path in needed:
+                if path in origin.kept:
                     raise CorruptSnapshot(f"{path} is missing") from None
-        Catalog(store).check(metadata, checksums=True)
 
     origin.opened.unless_deleted([origin.checkpoint], bring)
 
 
-def _write(draft: Draft, table: StateTable, df: DataFrame | None, store: Store, number: int) -> Entries:
-    metadata = draft.metadata
+def _write(
+    metadata: SnapshotMetadata,
+    draft: Draft,
+    table: StateTable,
+    df: DataFrame | None,
+    made: Founding,
+    number: int,
+) -> Entries:
     target = Target(
-        store.root, metadata.generation, metadata.checkpoint, metadata.parallelism, draft.vertex(table.operator_id)
+        made.store.root,
+        made.first_file,
+        metadata.generation,
+        metadata.checkpoint,
+        metadata.parallelism,
+        draft.vertex(table.operator_id),
     )
     found = {} if df is None else write_table(df, table, target)
     empty = [subtask for subtask in range(metadata.parallelism) if subtask not in found]
-    return found | (write_empty(table, target, store, target.path(number), empty) if empty else {})
-
-
-def _remove_unused(store: Store, metadata: SnapshotMetadata) -> None:
-    """What tasks have written that ran twice."""
-    used = {ref.path for ref in sections_of(metadata)}
-    for path in store.list(DATA_FOLDER):
-        if path not in used:
-            store.delete(path)
+    return found | (write_empty(table, target, made.store, target.path(number), empty) if empty else {})
 
 
 # -- metadata ---------------------------------------------------------------------------------------------------------

@@ -118,7 +118,10 @@ class SimulatedDriver:
         self._lanes: dict[str, _Lane] = {}
         self._tickets = SnapshotTickets()
         self._requests = RequestFiles(
-            Alignment(world.settings.alignment), self._take, lambda answer: self._carry_out([answer])
+            Alignment(world.settings.alignment),
+            self._take,
+            lambda answer: self._carry_out([answer]),
+            lambda native, tell: native.add_done_callback(tell),
         )
         self._stopping: Future[SnapshotMetadata] | None = None
         self._completed = 0

@@ -9,24 +9,25 @@ from penstock.errors import LocationError
 from penstock.snapshot.catalog import portable_folder
 from penstock.snapshot.portable.export import write_portable
 from penstock.snapshot.portable.layout import MANIFEST
+from penstock.snapshot.store import Store
 from penstock.snapshot.store_access import StoreAccess
 from penstock.snapshot.subfolder import Subfolder
-from penstock.snapshot.verbs.opened import open_location_to_read
+from penstock.snapshot.verbs.opened import open_location_to_read, opened_store
 
 
-def write_beside(location: str, snapshot: str, access: StoreAccess | None = None) -> str:
+def write_beside(location: str | Store, snapshot: str, access: StoreAccess | None = None) -> str:
     """Write the portable form of a snapshot of this location; where it is.
 
     Args:
         snapshot: one that is not collected meanwhile.
-        access: to an object store; None: as the environment says.
+        access: to an object store that ``location`` names; None: as the environment says.
 
     Raises:
         LocationError: there is no such snapshot, it is damaged, was deleted meanwhile, or the store fails. What was
             written up to then means nothing, and is collected with the snapshot at the latest.
         NotSupported: a table cannot be written as Parquet.
     """
-    opened = open_location_to_read(location, access)
+    opened = open_location_to_read(location, access) if isinstance(location, str) else opened_store(location)
     record = opened.record(snapshot)
     folder = portable_folder(record.checkpoint)
     target = Subfolder(opened.store, folder)

@@ -7,31 +7,33 @@ with ``Forked``, so that the next query there goes on behind the snapshot, and c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
 import msgspec
 import pyarrow as pa
+import xxhash
 
 from penstock.errors import CheckpointFailed, CorruptSnapshot, LocationError
 from penstock.ids import SubtaskId
 from penstock.operators.base import Plain
 from penstock.snapshot.blob import Blob
 from penstock.snapshot.blobs import BlobStore, joined
-from penstock.snapshot.founding import claim_empty, complete
-from penstock.snapshot.location import open_location, release_identity
+from penstock.snapshot.founding import Founding, founding, in_use, without_data
+from penstock.snapshot.meter import Meter, Progress, untold
 from penstock.snapshot.model import InflightEntry, SnapshotMetadata, StateEntry
-from penstock.snapshot.portable.checks import checked_entry, checked_manifest
-from penstock.snapshot.portable.files import AT_ONCE, checked_file, new_directory
+from penstock.snapshot.portable.at_hand import PortableAtHand, portable_at_hand
+from penstock.snapshot.portable.checks import checked_entry
+from penstock.snapshot.portable.files import AT_ONCE, new_directory
 from penstock.snapshot.portable.foreign import Batch, read_rows, read_stream
-from penstock.snapshot.portable.layout import Manifest, Stream, Table, TablePart, read_manifest
+from penstock.snapshot.portable.layout import FileRef, Manifest, Stream, Table, TablePart
 from penstock.snapshot.sections import SectionWriter, data_path, state_path
 from penstock.snapshot.state_parts import append_nothing, append_rows
-from penstock.snapshot.store import LocalStore, Store
+from penstock.snapshot.store import LocalStore
 from penstock.snapshot.store_access import StoreAccess
-from penstock.snapshot.stores import is_object_store
+from penstock.snapshot.stores import is_object_store, local_folder
 
 _Place = tuple[int, int, int]
 States = dict[tuple[int, int], list[StateEntry]]
@@ -53,30 +55,44 @@ class StatePart:
         return f"{place}/state/{self.table.operator_id}/{self.table.table}"
 
 
-WriteStates = Callable[[Store, Manifest, Sequence[StatePart]], States]
+WriteStates = Callable[[Founding, Manifest, Sequence[StatePart], Meter], States]
 
 
-def write_states(store: Store, manifest: Manifest, parts: Sequence[StatePart]) -> States:
-    """Bring all tables into data files of the location, in this process."""
+def write_states(made: Founding, manifest: Manifest, parts: Sequence[StatePart], meter: Meter) -> States:
+    """Bring all tables into data files of the location, in this process. ``meter``: of the bytes of the parts."""
     found: States = {}
     metadata = manifest.metadata
     for subtask in range(metadata.parallelism):
-        with SectionWriter(store, state_path(metadata.generation, metadata.checkpoint, subtask)) as writer:
+        path = state_path(metadata.generation, metadata.checkpoint, made.first_file + subtask)
+        with SectionWriter(made.store, path) as writer:
             for one in (one for one in parts if one.part.subtask == subtask):
-                found.setdefault((one.vertex, subtask), []).extend(_entries(writer, one, metadata))
+                found.setdefault((one.vertex, subtask), []).extend(_entries(writer, one, metadata, meter))
     return found
 
 
-def _entries(writer: SectionWriter, one: StatePart, metadata: SnapshotMetadata) -> Iterator[StateEntry]:
+def _entries(writer: SectionWriter, one: StatePart, metadata: SnapshotMetadata, meter: Meter) -> Iterator[StateEntry]:
+    part = meter.part(one.part.file.length)
     schema, batches = read_rows(one.path, one.table, one.part, metadata.max_parallelism)
     name = one.prefix(metadata.generation, metadata.checkpoint), one.table.operator_id, one.table.table
     if one.part.rows == 0:
         yield append_nothing(writer, *name, schema)
-    yield from append_rows(writer, *name, schema, batches)
+    yield from append_rows(writer, *name, schema, _told(batches, one.part, part))
+    part.finish()
+
+
+def _told(batches: Iterator[pa.RecordBatch], part: TablePart, meter: Meter) -> Iterator[pa.RecordBatch]:
+    """``meter``: of the part's bytes, which are taken to be as many for each row."""
+    for batch in batches:
+        yield batch
+        meter.add(part.file.length * batch.num_rows // max(part.rows, 1))
 
 
 def convert_snapshot(
-    directory: Path, location: str | Path, states: WriteStates = write_states, access: StoreAccess | None = None
+    directory: str | Path,
+    location: str | Path,
+    states: WriteStates = write_states,
+    access: StoreAccess | None = None,
+    progress: Progress = untold,
 ) -> SnapshotMetadata:
     """Make a checkpoint location with this one snapshot; returns its metadata.
 
@@ -84,46 +100,49 @@ def convert_snapshot(
     epochs up to the snapshot are not its own to commit. ``startFrom`` may name the location, too.
 
     Args:
-        directory: a portable snapshot.
+        directory: a portable snapshot: a folder, or ``s3://bucket/prefix``, whose files are brought to a folder beside
+            the location first (or where the system has temporary files), which is gone at the end.
         location: a new folder, or an empty one, which is there as a whole or not at all. Or an empty place of an object
-            store: there the log comes last, and what an interruption leaves is no snapshot.
+            store: what an interruption leaves there is no location, and the same call completes it.
         states: brings the tables there: this process, or somebody who can do it side by side.
-        access: to an object store; None: as the environment says.
+        access: to object stores; None: as the environment says.
+        progress: is told of bytes, each of which is looked at and then brought.
 
     Raises:
         LocationError: the directory is of a later version, or the location cannot be made there.
         CorruptSnapshot: the directory is damaged, or says what cannot be.
     """
-    manifest = read_manifest(directory)
-    checked_manifest(manifest, str(directory))
-    paths = {ref.path: checked_file(directory, ref) for ref in manifest.files()}
+    folder = None if is_object_store(str(location)) else local_folder(str(location))
+    staging = None if folder is None else folder.parent
     try:
-        if is_object_store(str(location)):
-            store = open_location(str(location), access)
-            claim_empty(store, manifest.metadata)
-            try:
-                return _Conversion(manifest, paths, store, states).written()
-            except OSError:
-                raise  # the log entry may be on its way: nothing is taken back
-            except BaseException:
-                with suppress(OSError):
-                    release_identity(store)
-                raise
-        with new_directory(Path(location), "the location") as folder:
-            claim_empty(LocalStore(folder), manifest.metadata)
-            return _Conversion(manifest, paths, LocalStore(folder), states).written()
+        with portable_at_hand(directory, access, staging, progress) as found:
+            if folder is not None:
+                with new_directory(folder, "the location") as new:
+                    return _Conversion(found, Founding(LocalStore(new)), states).written()
+            with founding(str(location), access) as made:
+                return _written_in_place(found, made, states)
     except (CheckpointFailed, OSError) as error:
         raise LocationError(f"the location {location} cannot be written: {error}") from error
+
+
+def _written_in_place(found: PortableAtHand, made: Founding, states: WriteStates) -> SnapshotMetadata:
+    if made.found is None:
+        return _Conversion(found, made, states).written()
+    if without_data(made.found) != found.manifest.metadata:
+        raise in_use(made.store)
+    return made.found  # an attempt before this one was interrupted behind its last step but one
 
 
 class _Conversion:
     """Of one directory whose manifest and files are checked; what is in the files is not."""
 
-    def __init__(self, manifest: Manifest, paths: dict[str, Path], store: Store, write_states: WriteStates) -> None:
-        self._manifest = manifest
-        self._metadata = manifest.metadata
-        self._paths = paths
-        self._store = store
+    def __init__(self, found: PortableAtHand, made: Founding, write_states: WriteStates) -> None:
+        self._manifest = found.manifest
+        self._metadata = found.manifest.metadata
+        self._paths = found.paths
+        self._meter = found.meter
+        self._made = made
+        self._store = made.store
         self._write_states = write_states
         self._prefix = f"g{self._metadata.generation}/c{self._metadata.checkpoint}"
 
@@ -133,15 +152,17 @@ class _Conversion:
         inflight = self._inflight()
         metadata = self._with_blobs(self._filled(states, inflight))
         for ref in self._manifest.lane:
-            self._bring(ref.path)
-        complete(self._store, metadata)
-        return metadata
+            self._bring(ref)
+        return self._made.completed(metadata)
 
     # -- state --------------------------------------------------------------------------------------------------------
 
     def _states(self) -> States:
         parts = [(table, part) for table in self._manifest.tables for part in table.parts]
-        return self._write_states(self._store, self._manifest, [self._state_part(*one) for one in parts])
+        meter = self._meter.part(sum(part.file.length for _, part in parts))
+        states = self._write_states(self._made, self._manifest, [self._state_part(*one) for one in parts], meter)
+        meter.finish()
+        return states
 
     def _state_part(self, table: Table, part: TablePart) -> StatePart:
         return StatePart(self._paths[part.file.path], table, part, self._vertex(table.operator_id))
@@ -159,9 +180,10 @@ class _Conversion:
         """By the place where they are listed."""
         found: dict[_Place, InflightEntry] = {}
         generation, checkpoint = self._metadata.generation, self._metadata.checkpoint
+        first = self._made.first_file
         with ExitStack() as stack:
             writers = [
-                stack.enter_context(SectionWriter(self._store, data_path(generation, checkpoint, consumer)))
+                stack.enter_context(SectionWriter(self._store, data_path(generation, checkpoint, first + consumer)))
                 for consumer in range(self._metadata.parallelism)
             ]
             for stream in self._manifest.streams:
@@ -169,6 +191,7 @@ class _Conversion:
                     if place in found:
                         raise CorruptSnapshot(f"{stream.file.path} has rows for place {place}, which has others")
                     found[place] = entry
+                self._meter.add(stream.file.length)
         return found
 
     def _stream(self, writer: SectionWriter, stream: Stream) -> Iterator[tuple[_Place, InflightEntry]]:
@@ -232,21 +255,40 @@ class _Conversion:
             except (IndexError, RecursionError):
                 raise CorruptSnapshot(f"the state of source {source.operator_id!r} lacks a blob") from None
             sources.append(msgspec.structs.replace(source, state=state))
-        return BlobStore(self._store).written(msgspec.structs.replace(metadata, sources=sources))
+        return BlobStore(self._store, self._made.first_file).written(msgspec.structs.replace(metadata, sources=sources))
 
     def _blob(self, path: str) -> Blob:
         """A whole Arrow stream that can be read."""
         _, batches = read_stream(self._paths[path], path)
         for _ in batches:
             pass
-        return Blob(self._paths[path].read_bytes())
+        content = self._paths[path].read_bytes()
+        self._meter.add(len(content))
+        return Blob(content)
 
-    def _bring(self, path: str) -> None:
-        target = self._store.create(path)
-        with self._paths[path].open("rb") as file:
+    def _bring(self, ref: FileRef) -> None:
+        """Under its own name, as splits call it."""
+        try:
+            target = self._store.create(ref.path)
+        except FileExistsError:
+            self._check_brought(ref)
+            return
+        with self._paths[ref.path].open("rb") as file:
             while data := file.read(AT_ONCE):
                 target.write(data)
         target.close()
+        self._meter.add(ref.length)
+
+    def _check_brought(self, ref: FileRef) -> None:
+        """Another attempt's."""
+        found = xxhash.xxh3_128()
+        for offset in range(0, ref.length, AT_ONCE):
+            found.update(self._store.read_range(ref.path, offset, min(AT_ONCE, ref.length - offset)))
+        if self._store.size(ref.path) != ref.length or found.hexdigest() != ref.checksum:
+            raise LocationError(
+                f"{self._store.root}: {ref.path} is there with other content, as an interrupted command may "
+                "have left it; give an empty location"
+            )
 
 
 class _Counted:

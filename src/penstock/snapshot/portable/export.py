@@ -11,13 +11,17 @@ import msgspec
 from penstock.errors import CorruptSnapshot
 from penstock.protocol.elements import Side
 from penstock.snapshot.bringing import kept_files
+from penstock.snapshot.catalog import snapshot_id
+from penstock.snapshot.founding import without_data
 from penstock.snapshot.kept_tables import entries_by_table
 from penstock.snapshot.location import KEPT_FOLDER
 from penstock.snapshot.log_entries import SnapshotRecord
+from penstock.snapshot.meter import Meter, Progress, untold
 from penstock.snapshot.model import InflightEntry, PlanManifest, SnapshotMetadata, StateEntry
 from penstock.snapshot.plan import key_columns
 from penstock.snapshot.portable.columns import declared_schema, portable_columns
 from penstock.snapshot.portable.files import AT_ONCE, NewFile, new_directory
+from penstock.snapshot.portable.in_place import write_in_place
 from penstock.snapshot.portable.jobs import Job, Place, Run, StreamJob, TableJob, Written, in_threads
 from penstock.snapshot.portable.layout import (
     BLOB_FOLDER,
@@ -38,29 +42,50 @@ from penstock.snapshot.portable.layout import (
 from penstock.snapshot.portable.tables import RANGE_BYTES, written_schema
 from penstock.snapshot.sections import read_verified
 from penstock.snapshot.store import LocalStore, Store
+from penstock.snapshot.store_access import StoreAccess
+from penstock.snapshot.stores import is_object_store, local_folder, store_at
 from penstock.snapshot.verbs.opened import OpenedLocation, open_location_to_read, plan_of_snapshot
 
 
 def export_snapshot(
-    location: str, snapshot: str, directory: Path, *, range_bytes: int = RANGE_BYTES, run: Run = in_threads
+    location: str,
+    snapshot: str,
+    directory: str | Path,
+    *,
+    range_bytes: int = RANGE_BYTES,
+    run: Run = in_threads,
+    access: StoreAccess | None = None,
+    progress: Progress = untold,
 ) -> Manifest:
     """Write one snapshot as a portable one; returns what its manifest says.
 
     Args:
         location: a checkpoint location.
         snapshot: an id (``chk-7``) or a label.
-        directory: a new one, or an empty one. It is there as a whole or not at all.
+        directory: a new one, or an empty one. It is there as a whole or not at all. Or an empty place of an object
+            store (``s3://bucket/prefix``): there the manifest comes last, and the same call completes what an
+            interruption has left.
         range_bytes: about what is held in memory of a table by each job.
         run: who writes the large files; see ``jobs.py``.
+        access: to object stores; None: as the environment says.
+        progress: is told of rows.
 
     Raises:
         LocationError: there is no such snapshot, it is damaged or goes meanwhile, or the directory cannot be written.
         NotSupported: a table cannot be written as Parquet.
     """
-    opened = open_location_to_read(location)
+    opened = open_location_to_read(location, access)
     record = opened.record(snapshot)
-    with new_directory(directory, "the directory") as folder:
-        return write_portable(opened, record, LocalStore(folder), range_bytes=range_bytes, run=run)
+
+    def write(target: Store) -> Manifest:
+        return write_portable(opened, record, target, range_bytes=range_bytes, run=run, progress=progress)
+
+    if isinstance(directory, str) and is_object_store(directory):
+        query_id = opened.metadata(record).query_id
+        return write_in_place(store_at(directory, access), query_id, snapshot_id(record.checkpoint), write)
+    folder = directory if isinstance(directory, Path) else local_folder(directory)
+    with new_directory(folder, "the directory") as new:
+        return write(LocalStore(new))
 
 
 def write_portable(
@@ -70,13 +95,14 @@ def write_portable(
     *,
     range_bytes: int = RANGE_BYTES,
     run: Run = in_threads,
+    progress: Progress = untold,
 ) -> Manifest:
     """As ``export_snapshot``, into an empty store. Its manifest comes last: without it what is there means nothing."""
 
     try:
         metadata = opened.catalog.read(record)
         plan = plan_of_snapshot(metadata, opened.identity)
-        manifest = _Export(opened.store, metadata, plan, target, range_bytes).written(run)
+        manifest = _Export(opened.store, metadata, plan, target, range_bytes).written(run, progress)
         target.create_if_absent(MANIFEST, sealed(manifest))
     except (CorruptSnapshot, FileNotFoundError, ValueError) as error:
         raise opened.damage([record.checkpoint], error) from error
@@ -117,26 +143,18 @@ class _Export:
         self._target = target
         self._range_bytes = range_bytes
 
-    def written(self, run: Run) -> Manifest:
+    def written(self, run: Run, progress: Progress) -> Manifest:
         tables, streams = list(self._tables()), list(self._streams())
         jobs: list[Job] = [job for table in tables for job in table.jobs]
         jobs += [stream.job for stream in streams]
-        written = iter(run(jobs, self._source, self._target))
+        meter = Meter(sum(job.stored_rows for job in jobs), progress)
+        written = iter(run(jobs, self._source, self._target, meter))
+        meter.finish()
         stored_tables = [table.stored(written) for table in tables]
         stored_streams = [stream.stored(next(written)) for stream in streams]
         blobs = [self._blobs(source.operator_id) for source in self._metadata.sources if source.sections]
-        return Manifest(FORMAT, FORMAT_VERSION, self._bare(), stored_tables, stored_streams, blobs, list(self._lane()))
-
-    def _bare(self) -> SnapshotMetadata:
-        """The metadata without references to data of the location."""
-        slots = [
-            msgspec.structs.replace(
-                slot, subtasks=[msgspec.structs.replace(one, states=[], inflight=[]) for one in slot.subtasks]
-            )
-            for slot in self._metadata.slots
-        ]
-        sources = [msgspec.structs.replace(source, sections=[]) for source in self._metadata.sources]
-        return msgspec.structs.replace(self._metadata, slots=slots, sources=sources)
+        bare, lane = without_data(self._metadata), list(self._lane())
+        return Manifest(FORMAT, FORMAT_VERSION, bare, stored_tables, stored_streams, blobs, lane)
 
     # -- state --------------------------------------------------------------------------------------------------------
 

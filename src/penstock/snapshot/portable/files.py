@@ -13,6 +13,7 @@ from stat import S_ISREG
 import xxhash
 
 from penstock.errors import CorruptSnapshot, LocationError
+from penstock.snapshot.meter import Meter
 from penstock.snapshot.portable.layout import FileRef
 from penstock.snapshot.store import Store, checked_path, fsync
 
@@ -97,8 +98,11 @@ def new_directory(target: Path, what: str) -> Iterator[Path]:
         raise LocationError(f"{what} {target} cannot be written: {error}") from error
 
 
-def checked_file(folder: Path, ref: FileRef) -> Path:
+def checked_file(folder: Path, ref: FileRef, meter: Meter | None = None) -> Path:
     """Where a file of somebody else's directory lies: a plain file there, as long and with the bytes that it says.
+
+    Args:
+        meter: of the bytes that are read.
 
     Raises:
         CorruptSnapshot: it leads out of the directory, is missing, or is another one.
@@ -114,7 +118,7 @@ def checked_file(folder: Path, ref: FileRef) -> Path:
             raise CorruptSnapshot(f"{ref.path} in {folder} is not a file")
         if status.st_size != ref.length:
             raise CorruptSnapshot(f"{ref.path} in {folder} has {status.st_size} bytes instead of {ref.length}")
-        actual = _digest(here)
+        actual = _digest(here, meter)
     except FileNotFoundError:
         raise CorruptSnapshot(f"{ref.path} in {folder} is missing") from None
     except (ValueError, OSError) as error:
@@ -124,9 +128,11 @@ def checked_file(folder: Path, ref: FileRef) -> Path:
     return here
 
 
-def _digest(path: Path) -> str:
+def _digest(path: Path, meter: Meter | None) -> str:
     found = xxhash.xxh3_128()
     with path.open("rb") as file:
         while data := file.read(AT_ONCE):
             found.update(data)
+            if meter is not None:
+                meter.add(len(data))
     return str(found.hexdigest())

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from penstock.errors import CorruptSnapshot, NotSupported
 from penstock.snapshot.checkpoint_writer import BUFFER_ID, BUFFER_OFFSET
+from penstock.snapshot.meter import Meter
 from penstock.snapshot.model import InflightEntry, StateEntry
 from penstock.snapshot.portable.columns import declared_schema, parquet_schema, portable_columns
 from penstock.snapshot.portable.files import NewFile
@@ -58,8 +59,13 @@ class TableJob:
     keys: int | None
     range_bytes: int
 
-    def written(self, source: Store, target: Store) -> Written:
-        """Raises CorruptSnapshot, FileNotFoundError, NotSupported, OSError."""
+    @property
+    def stored_rows(self) -> int:
+        """That are read; fewer are written where some were changed or deleted."""
+        return sum(entry.rows for entry in self.entries)
+
+    def written(self, source: Store, target: Store, meter: Meter | None = None) -> Written:
+        """``meter``: of ``stored_rows``. Raises CorruptSnapshot, FileNotFoundError, NotSupported, OSError."""
         as_parquet = parquet_schema(self.schema, portable_columns(self.schema))
         rows = 0
         with NewFile(target, self.path) as file:
@@ -75,6 +81,8 @@ class TableJob:
                         at_once = min(ROW_GROUP_ROWS, max(1, ROW_GROUP_BYTES * table.num_rows // (table.nbytes + 1)))
                         writer.write_table(table.rename_columns(as_parquet.names), row_group_size=at_once)
                         rows += table.num_rows
+                        if meter is not None:
+                            meter.add(table.num_rows)
             except pa.ArrowNotImplementedError as error:
                 raise NotSupported(f"a table with these columns cannot be written as Parquet: {error}") from error
         return Written(rows, file.ref())
@@ -94,8 +102,12 @@ class StreamJob:
     columns: Sequence[str]
     entries: Sequence[tuple[Place, InflightEntry]]
 
-    def written(self, source: Store, target: Store) -> Written:
-        """Raises CorruptSnapshot, FileNotFoundError, OSError."""
+    @property
+    def stored_rows(self) -> int:
+        return sum(entry.rows for _, entry in self.entries)
+
+    def written(self, source: Store, target: Store, meter: Meter | None = None) -> Written:
+        """``meter``: of ``stored_rows``. Raises CorruptSnapshot, FileNotFoundError, OSError."""
         rows = 0
         with NewFile(target, self.path) as file:
             writer: pa.RecordBatchStreamWriter | None = None
@@ -108,20 +120,29 @@ class StreamJob:
                     described = {**metadata, **_described(place, entry)}
                     writer.write_batch(as_schema(batch, schema), custom_metadata=described)
                 rows += entry.rows
+                if meter is not None:
+                    meter.add(entry.rows)
             assert writer is not None
             writer.close()
         return Written(rows, file.ref())
 
 
 Job = TableJob | StreamJob
-Run = Callable[[Sequence[Job], Store, Store], list[Written]]
-"""Carries jobs out, from one store to another; results in the order of the jobs."""
+Run = Callable[[Sequence[Job], Store, Store, Meter], list[Written]]
+"""Carries jobs out, from one store to another; results in the order of the jobs. The meter is of their stored rows."""
 
 
-def in_threads(jobs: Sequence[Job], source: Store, target: Store) -> list[Written]:
+def in_threads(jobs: Sequence[Job], source: Store, target: Store, meter: Meter) -> list[Written]:
     """Side by side, as many as there are processors: pyarrow and numpy leave the interpreter to others."""
+
+    def carried_out(job: Job) -> Written:
+        part = meter.part(job.stored_rows)
+        written = job.written(source, target, part)
+        part.finish()
+        return written
+
     with ThreadPoolExecutor(max(1, min(len(jobs), os.cpu_count() or 1))) as pool:
-        futures = [pool.submit(job.written, source, target) for job in jobs]
+        futures = [pool.submit(carried_out, job) for job in jobs]
         try:
             return [future.result() for future in futures]
         except BaseException:

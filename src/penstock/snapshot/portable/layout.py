@@ -143,18 +143,33 @@ def read_manifest(directory: Path) -> Manifest:
     """
     path = directory / MANIFEST
     if path.is_symlink() or not path.is_file():
-        raise LocationError(
-            f"{directory} is no portable snapshot: it has no {MANIFEST}; name a directory that was made by "
-            "penstock snapshot export"
-        )
+        raise no_manifest(str(directory))
     try:
-        if path.stat().st_size > MAX_MANIFEST_BYTES:
-            raise CorruptSnapshot(f"{path} has more than {MAX_MANIFEST_BYTES} bytes; export the snapshot again")
+        check_manifest_size(path.stat().st_size, str(path))
         data = path.read_bytes()
     except OSError as error:
         raise LocationError(f"{path} cannot be read: {error}") from error
+    return opened_manifest(data, str(path))
+
+
+def no_manifest(directory: str) -> LocationError:
+    """What to raise where there is none."""
+    return LocationError(
+        f"{directory} is no portable snapshot: it has no {MANIFEST}; name a directory that was made by "
+        "penstock snapshot export"
+    )
+
+
+def check_manifest_size(size: int, path: str) -> None:
+    """Raise CorruptSnapshot for one that is not read."""
+    if size > MAX_MANIFEST_BYTES:
+        raise CorruptSnapshot(f"{path} has more than {MAX_MANIFEST_BYTES} bytes; export the snapshot again")
+
+
+def opened_manifest(data: bytes, path: str) -> Manifest:
+    """See ``read_manifest``."""
     try:
-        return _opened(data, str(path))
+        return _opened(data, path)
     except (ValueError, RecursionError, MemoryError) as error:
         raise CorruptSnapshot(f"{path} is not the manifest of a portable snapshot: {error}") from error
 

@@ -100,9 +100,9 @@ class RequestDesk:
 
     def _verb(self, token: str) -> rq.Verb:
         request = rq.read(self._store, token, rq.REQUEST, rq.Request)
-        if request.format_version != rq.FORMAT_VERSION:
+        if request.format_version not in (rq.FORMAT_VERSION, rq.WITH_FORMAT):
             raise LocationError(
-                f"the request has format version {request.format_version}, the driver reads {rq.FORMAT_VERSION}: use "
+                f"the request has format version {request.format_version}, the driver reads {rq.WITH_FORMAT}: use "
                 "the release that the query runs on"
             )
         return request.verb

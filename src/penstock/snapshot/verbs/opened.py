@@ -91,7 +91,11 @@ def open_location_to_read(location: str, access: StoreAccess | None = None) -> O
         LocationError: there is no such folder, or it is nobody's, somebody else's or Spark's; it cannot be read.
         CorruptSnapshot: ``query.json`` or the log is damaged.
     """
-    store = store_to_read(location, access)
+    return opened_store(store_to_read(location, access))
+
+
+def opened_store(store: Store) -> OpenedLocation:
+    """As ``open_location_to_read``, of a location that is known to be one."""
     return OpenedLocation(store.root, store, identity_at(store.root, store), read_log(store.root, store))
 
 

@@ -18,11 +18,14 @@ import msgspec
 
 from penstock.errors import LocationError
 from penstock.snapshot.envelope import open_envelope, seal_envelope
+from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.model import MAX_LABEL, MAX_NOTE
 from penstock.snapshot.store import Store
 
 FOLDER = "requests"
 FORMAT_VERSION = 1
+WITH_FORMAT = 2
+"""Of a request that names a format: releases that know only ``FORMAT_VERSION`` refuse it, and do not pass it over."""
 MAX_BYTES = 64 << 10
 """Of one file; larger ones are not read."""
 MAX_IDS = 100
@@ -33,7 +36,10 @@ PATIENCE_S = 6.0
 ANSWER_S = 900.0
 """Once a request is taken in hand: a snapshot may need its whole ``checkpoint.timeout``."""
 POLL_S = 0.1
+LOG_POLL_S = 1.0
+"""Between two looks into the log, where a driver says that it ended: nobody need wait for it then."""
 
+NATIVE, PORTABLE = "native", "portable"
 REQUEST, TAKEN, ANSWER = ".json", ".taken.json", ".answer.json"
 BY_OWNER, BY_ASKER = "owner", "asker"
 _NAME = re.compile(rf"{FOLDER}/([0-9a-f]{{32}})(\.taken|\.answer)?\.json")
@@ -41,12 +47,14 @@ _T = TypeVar("_T")
 
 
 class Take(msgspec.Struct, frozen=True, tag="take"):
-    """Take a snapshot now. ``alignment``: empty for the query's own; ``timeout_ms``: 0 for ``checkpoint.timeout``."""
+    """Take a snapshot now. ``alignment``: empty for the query's own; ``timeout_ms``: 0 for ``checkpoint.timeout``;
+    ``format``: whether it is written in the portable one, too."""
 
     label: Annotated[str, msgspec.Meta(max_length=MAX_LABEL)] = ""
     note: Annotated[str, msgspec.Meta(max_length=MAX_NOTE)] = ""
     alignment: Annotated[str, msgspec.Meta(pattern="^(auto|aligned|unaligned)?$")] = ""
     timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=MAX_TIMEOUT_MS)] = 0
+    format: Annotated[str, msgspec.Meta(pattern="^(native|portable)$")] = NATIVE
 
 
 class Delete(msgspec.Struct, frozen=True, tag="delete"):
@@ -67,6 +75,11 @@ Verb = Take | Delete | Collect
 class Request(msgspec.Struct, frozen=True):
     format_version: int
     verb: Verb
+
+
+def version_of(verb: Verb) -> int:
+    """Which releases understand it."""
+    return WITH_FORMAT if isinstance(verb, Take) and verb.format != NATIVE else FORMAT_VERSION
 
 
 class Taken(msgspec.Struct, frozen=True):
@@ -156,16 +169,22 @@ def ask(
         answer_s: from then on.
 
     Returns:
-        None: nobody took it in hand, and nobody will.
+        None: nobody took it in hand, and nobody will: in time, or because the owner has ended meanwhile.
 
     Raises:
-        LocationError: the owner took it in hand and did not answer in time.
+        LocationError: the owner took it in hand and did not answer in time; the log is damaged.
         OSError: the store fails.
     """
     try:
-        put(store, token, REQUEST, Request(FORMAT_VERSION, verb))  # if it fails, it may be there: it is withdrawn, too
+        # If it fails, it may be there: it is withdrawn, too.
+        put(store, token, REQUEST, Request(version_of(verb), verb))
+        log, look_s = SnapshotLog(store), clock() + LOG_POLL_S
         give_up_s, in_hand = clock() + patience_s, False
         while not store.exists(path_of(token, ANSWER)):
+            if not in_hand and clock() >= look_s:
+                look_s = clock() + LOG_POLL_S
+                if log.refresh().ended:
+                    give_up_s = clock()
             if clock() < give_up_s:
                 sleep(POLL_S)
             elif in_hand:

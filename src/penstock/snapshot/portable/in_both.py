@@ -1,4 +1,4 @@
-"""``query.snapshot(format=...)``: native, or native and portable."""
+"""A snapshot that is asked for in a format: native, or native and portable."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from penstock.errors import CheckpointFailed, ConfigError, PenstockError
 from penstock.logs import daemon_thread
 from penstock.snapshot.model import SnapshotMetadata
 from penstock.snapshot.portable.beside import write_beside
+from penstock.snapshot.store import Store
 from penstock.snapshot.store_access import StoreAccess
 
 
@@ -27,8 +28,11 @@ def parse_format(text: str) -> SnapshotFormat:
         raise ConfigError(f"format={text!r}: choose native or portable") from None
 
 
-def in_both(location: str, metadata: SnapshotMetadata, access: StoreAccess | None = None) -> SnapshotMetadata:
+def in_both(location: str | Store, metadata: SnapshotMetadata, access: StoreAccess | None = None) -> SnapshotMetadata:
     """The snapshot itself, once its portable form is there, too.
+
+    Args:
+        access: to an object store that ``location`` names; None: as the environment says.
 
     Raises:
         CheckpointFailed: it cannot be written. The native one stays.
@@ -41,7 +45,7 @@ def in_both(location: str, metadata: SnapshotMetadata, access: StoreAccess | Non
 
 
 def then_in_both(
-    location: str, native: Future[SnapshotMetadata], access: StoreAccess | None = None
+    location: str | Store, native: Future[SnapshotMetadata], access: StoreAccess | None = None
 ) -> Future[SnapshotMetadata]:
     """As ``in_both`` for a snapshot that is being taken: on a thread of its own, for no service thread may wait."""
     both: Future[SnapshotMetadata] = Future()

@@ -1,0 +1,66 @@
+"""How far Spark jobs are that this thread waits for."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from penstock.logs import daemon_thread
+from penstock.snapshot.meter import Meter
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+EVERY_S = 0.5
+_GROUP, _DESCRIPTION = "spark.jobGroup.id", "spark.job.description"
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def watched_tasks(spark: SparkSession, meter: Meter) -> Iterator[None]:
+    """Have a meter told which share of the tasks has ended of the jobs that the block starts. Its jobs are a job group
+    of their own meanwhile. Where nobody watches, nothing is done."""
+    if not meter.is_watched:
+        yield
+        return
+    context = spark.sparkContext
+    group, ended = f"penstock-{secrets.token_hex(8)}", threading.Event()
+    before = {name: context.getLocalProperty(name) for name in (_GROUP, _DESCRIPTION)}
+    context.setLocalProperty(_GROUP, group)
+    context.setLocalProperty(_DESCRIPTION, "penstock snapshot")
+    watcher = daemon_thread(lambda: _watch(context, group, meter, ended), "penstock-tasks")
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
+        for name, value in before.items():
+            context.setLocalProperty(name, value)  # None takes it away
+
+
+def _watch(context: SparkContext, group: str, meter: Meter, ended: threading.Event) -> None:
+    told = 0
+    while not ended.wait(EVERY_S):
+        try:
+            done, total = _tasks(context, group)
+        except Exception as error:  # noqa: BLE001 - the jobs are not to fail for it
+            log.debug("the tasks of %s cannot be counted: %s", group, error)
+            return
+        share = meter.total * done // total if total else 0
+        meter.add(share - told if share > told else 0)
+        told = max(told, share)
+
+
+def _tasks(context: SparkContext, group: str) -> tuple[int, int]:
+    """How many have ended, and how many are known of."""
+    tracker = context.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+    known = [stage for stage in stages if stage is not None]
+    return sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known)
