@@ -14,11 +14,8 @@ from penstock.connectors.base import Discovery, Source, Split
 from penstock.connectors.file_source import FileSource
 from penstock.connectors.kafka_source import KafkaSource
 from penstock.connectors.rate import RateSource
-from penstock.errors import LocationError
 from penstock.snapshot.model import SlotManifest, SnapshotMetadata, SourceManifest, SubtaskManifest
-from penstock.snapshot.store import MemoryStore
 from penstock.spark_checkpoint.findings import Finding
-from penstock.spark_checkpoint.importing import _new_location
 from penstock.spark_checkpoint.logs import SparkCheckpoint
 from penstock.spark_checkpoint.positions import SparkPosition, position_of, spark_position
 
@@ -150,15 +147,3 @@ def test_a_file_that_is_read_in_part_cannot_go_back_and_one_that_waits_can(tmp_p
     assert f"1 files are read in part, {names[1]} among them" in refused.why
     for state, left in ((None, []), (look.state, splits)):
         assert isinstance(spark_position(source, "source-0", snapshot(state, left)), Finding)
-
-
-def test_a_store_without_folders_is_left_as_it_was() -> None:
-    store = MemoryStore()
-    with pytest.raises(OSError, match="full"), _new_location(store) as new:  # noqa: PT012 - what a block does
-        new.create_if_absent("query.json", b"1")
-        new.create_if_absent("data/1-1-0-state.arrows", b"1")
-        raise OSError("full")
-    assert not store.files
-    store.create_if_absent("log/1", b"1")
-    with pytest.raises(LocationError, match="is not empty"), _new_location(store):
-        raise AssertionError("there is something")
