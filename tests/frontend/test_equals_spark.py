@@ -22,6 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from pyspark.sql.types import DoubleType, IntegerType, LongType
 from test_graph_shape import SINK
 
+from penstock.frontend.catalyst import kind
 from penstock.frontend.compiler import compile_query
 from penstock.frontend.static_join import read_static_sides
 
@@ -179,6 +180,10 @@ APPEND: dict[str, Plan] = {
         watermarked(df.withColumn("ts", F.date_trunc("minute", "ts"))).groupBy("ts", "f").agg(F.avg("d"))
     ),
     "having": lambda df: watermarked(df).groupBy(F.window("ts", "1 minute")).count().filter("count > 15"),
+    "drop duplicates": lambda df: df.select("k", "f", "n").dropDuplicates(),
+    "select distinct windows": lambda df: df.sparkSession.sql(
+        "select distinct window(ts, '1 minute') as w, k from {df}", df=watermarked(df)
+    ),
     "udf around a window": lambda df: (
         watermarked(df)
         .groupBy(F.window("ts", "2 minutes"), F.udf(describe)("k").alias("t"))
@@ -192,6 +197,7 @@ UPDATE: dict[str, Plan] = {
     "computed keys": lambda df: df.groupBy((F.col("n") % 3).alias("r"), F.col("n") % 2).agg(F.max("ts"), F.min("f")),
     "where the groups are already": lambda df: df.repartition("k", "v").filter("n > 0").groupBy("k", "v").count(),
     "no keys": lambda df: df.agg(F.count("*"), F.count("k"), F.sum("d"), F.avg("d"), F.max("ts")),
+    "select distinct": lambda df: df.sparkSession.sql("select distinct v, k from {df}", df=df),
     "no aggregates": lambda df: df.groupBy("k", "f").agg(F.lit(1).alias("one")),
     "expressions over aggregates": lambda df: df.groupBy("k").agg(
         (F.sum("n") + F.count("*") * 2).alias("x"), (F.max("n") - F.min("n")).alias("spread")
@@ -214,9 +220,9 @@ def test_last_updates_equal_spark(spark: SparkSession, folder: Path, rows: pa.Ta
 
 
 def keys_of(plan: Plan, spark: SparkSession, folder: Path) -> int:
-    """How many leading columns are keys: those that ``groupBy`` gave."""
+    """How many leading columns are keys: those that ``groupBy`` gave, or all of ``select distinct``."""
     grouped = plan(spark.read.schema(SCHEMA).parquet(str(folder)))._jdf.queryExecution().analyzed()
-    return int(grouped.groupingExpressions().size())
+    return int(grouped.output().size() if kind(grouped) == "Distinct" else grouped.groupingExpressions().size())
 
 
 def last_per_key(updates: pa.Table, keys: int) -> Counter[Any]:

@@ -293,13 +293,13 @@ def obey(fleet: Fleet, acts: Sequence[tuple[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("name", SPECS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(acts=st.lists(act, max_size=12))
 def test_whatever_happens_it_is_what_spark_does_row_by_row(name: str, acts: list[tuple[str, Any]]) -> None:
     obey(Fleet(SPECS[name], MemoryBackend), acts)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(acts=st.lists(act, min_size=4, max_size=8))
 def test_the_backend_makes_no_difference(acts: list[tuple[str, Any]]) -> None:
     obey(Fleet(SPECS["within the watermark"], RocksDBBackend), acts)

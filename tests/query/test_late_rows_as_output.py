@@ -97,7 +97,7 @@ def test_a_new_file_never_makes_the_rows_of_another_late(
 
 def test_what_has_no_late_rows_is_refused(spark: SparkSession, inbox: Inbox, tmp_path: Path) -> None:
     raw = inbox.stream(spark)
-    with pytest.raises(ConfigError, match="needs an aggregated DataFrame"):
+    with pytest.raises(ConfigError, match="needs a DataFrame that drops late rows"):
         penstock.late(raw)
     counts = raw.groupBy("key").count()
     writer: Callable[[DataFrame], penstock.DataStreamWriter] = penstock.writeStream

@@ -57,9 +57,10 @@ def both(
     rows: int,
     parallelism: int,
     started_with: int = 1,
+    files: int = 3,
 ) -> None:
     """Together they emit what Spark alone does. ``rows``: of state that are taken over; ``started_with``: one reader
-    takes file by file, as Spark does."""
+    takes file by file, as Spark does; ``files``: so many follow."""
     arrivals = Arrivals(folder / "in put")
     df = plan(arrivals.stream(spark))
     arrivals.add_all(BEFORE)
@@ -67,14 +68,14 @@ def both(
     before = on_spark.run(df)
     taken = penstock.importSparkCheckpoint(df, str(on_spark.checkpoint), str(folder / "moved"), parallelism=parallelism)
     assert taken.state_rows == rows
-    arrivals.add_all(AFTER)
+    arrivals.add_all(AFTER[:files])
     after = on_penstock(df, folder / "moved", "append", started_with)
     assert after
     assert same(after, on_spark.run(df)), (before, after)
 
 
 def test_keys_expire_when_spark_would_have_let_them(spark: SparkSession, tmp_path: Path) -> None:
-    both(spark, tmp_path, within, 5, 2)
+    both(spark, tmp_path, within, 5, 2, files=5)
 
 
 def test_keys_with_an_event_time_come_from_rocksdb_too(
@@ -85,7 +86,7 @@ def test_keys_with_an_event_time_come_from_rocksdb_too(
 
 
 def test_keys_without_a_watermark_stay_known(spark: SparkSession, tmp_path: Path) -> None:
-    both(spark, tmp_path, for_ever, 7, 1, started_with=2)
+    both(spark, tmp_path, for_ever, 7, 1, started_with=2, files=1)
 
 
 def test_a_deduplication_in_front_of_an_aggregation_comes_with_it(spark: SparkSession, tmp_path: Path) -> None:
