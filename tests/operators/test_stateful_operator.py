@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -29,7 +30,7 @@ from pyspark.sql.types import (
 )
 from stateful_kit import LONG, Fleet, rows, spec_of, struct
 
-from penstock.errors import FunctionError, NotSupported
+from penstock.errors import FunctionError, NotSupported, PlanChanged
 from penstock.operators.stateful import operator as stateful_operator
 from penstock.operators.stateful import timers as stateful_timers
 from penstock.operators.stateful.spec import InitialState
@@ -347,6 +348,14 @@ def test_many_timers_due_at_once_leave_gaps_for_snapshots(monkeypatch: pytest.Mo
         assert sorted(seen + stored) == sorted(map(str, range(30)))
     assert seen == [str(number) for number in range(30)], "earliest first"
     fleet.close()
+
+
+def test_state_of_another_time_mode_is_refused() -> None:
+    fleet = Fleet(spec_of(Processor(timed), TimeMode.EVENT_TIME))
+    states = fleet.stored()
+    fleet.spec = replace(fleet.spec, time_mode=TimeMode.PROCESSING_TIME)
+    with pytest.raises(PlanChanged, match="kept with timeMode EventTime, and the query has ProcessingTime"):
+        fleet.restarted(1, "memory", states)
 
 
 # -- the initial state ------------------------------------------------------------------------------------------------

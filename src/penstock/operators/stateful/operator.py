@@ -7,6 +7,7 @@ most some milliseconds; between two of them there may be snapshots.
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -51,6 +52,16 @@ def load_processor(pickled: bytes) -> StatefulProcessor:
     return processor
 
 
+def rows_handler(processor: StatefulProcessor) -> Callable[[Key, Iterator[Any], TimerValues], Iterable[Any]]:
+    """``handleInputRows``, which in PySpark's own documentation leaves ``timerValues`` out."""
+    handle: Callable[..., Iterable[Any]] = processor.handleInputRows
+    try:
+        inspect.signature(handle).bind((), iter(()), TimerValues())
+    except TypeError:
+        return lambda key, rows, _: handle(key, rows)
+    return handle
+
+
 class TransformWithStateOperator(Operator):
     """See the module's text."""
 
@@ -90,6 +101,7 @@ class TransformWithStateOperator(Operator):
         with user_errors(self._label):
             self._processor = load_processor(spec.pickled)
             self._processor.init(handle)
+            self._handle_rows = rows_handler(self._processor)
         self._cursor.phase = "INITIALIZED"
 
     def restore(self, state: RestoredState) -> None:
@@ -158,10 +170,9 @@ class TransformWithStateOperator(Operator):
         with user_errors(self._label):
             parts = self._rows.split(data, ends)
         values = self._begin_slice(keys, count)
-        assert self._processor is not None
         for key, part in enumerate(parts):
             with self._for_key(key):
-                self._take(key, self._processor.handleInputRows(self._keys[key], self._rows.handed(part), values))
+                self._take(key, self._handle_rows(self._keys[key], self._rows.handed(part), values))
         output = self._end_slice()
         if output.num_rows:
             yield output
