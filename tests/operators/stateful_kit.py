@@ -113,6 +113,8 @@ class Fleet:
             mine = batch.filter(pa.array([one == index for one in owners]))
             if mine.num_rows:
                 said += self._kept(operator.process(mine))
+                while operator.under_way():
+                    said += self._kept(operator.collect())
         return said
 
     def advance(self, watermark_us: int) -> list[dict[str, Any]]:
@@ -171,6 +173,9 @@ class Fleet:
         for state in states:
             state.release()
         self.close()
+        for operator in again.operators:
+            while operator.under_way():
+                again._kept(operator.collect())
         if self.watermark_us is not None:
             again.advance(self.watermark_us)
         return again

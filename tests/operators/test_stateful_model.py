@@ -4,6 +4,7 @@ between both state backends."""
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -22,6 +23,8 @@ from penstock.operators.stateful import timers as stateful_timers
 from penstock.operators.stateful.variables import TimeMode
 
 register_pickle_by_value(sys.modules[__name__])
+
+EXAMPLES = int(os.environ.get("PENSTOCK_STATEFUL_EXAMPLES", "8"))
 
 SCRIPT = pa.schema([("id", pa.string()), ("ops", pa.string())])
 
@@ -210,7 +213,7 @@ def said_by(rows: list[dict[str, Any]], key: str | None) -> list[Any]:
 
 
 @pytest.mark.parametrize("processor", [Scripted(), Limited()], ids=["for ever", "100 ms"])
-@settings(max_examples=40)
+@settings(max_examples=EXAMPLES)
 @given(steps=script(state_ops))
 def test_state_is_what_a_dict_would_hold(processor: Scripted, steps: list[Any]) -> None:
     fleet = Fleet(spec_of(processor, TimeMode.PROCESSING_TIME, input_schema=SCRIPT))
@@ -231,7 +234,7 @@ def test_state_is_what_a_dict_would_hold(processor: Scripted, steps: list[Any]) 
     fleet.close()
 
 
-@settings(max_examples=60)
+@settings(max_examples=EXAMPLES)
 @given(steps=script(timer_ops), cut=st.integers(0, 6))
 def test_timers_fire_once_whenever_a_snapshot_is_restored(steps: list[Any], cut: int) -> None:
     """Timers fire one per step, in blocks of three; a snapshot taken between two steps of a pass goes on exactly

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -29,7 +30,7 @@ from pyspark.sql.types import (
 )
 from stateful_kit import LONG, Fleet, rows, spec_of, struct
 
-from penstock.errors import FunctionError, NotSupported
+from penstock.errors import FunctionError, NotSupported, PlanChanged
 from penstock.operators.stateful import operator as stateful_operator
 from penstock.operators.stateful import timers as stateful_timers
 from penstock.operators.stateful.spec import InitialState
@@ -140,7 +141,7 @@ def test_null_values_are_state_and_cleared_state_is_not() -> None:
     fleet = Fleet(spec_of(Processor(look, lambda self, h: setattr(self, "state", h.getValueState("s", LONG)))))
     assert answers(fleet, ("a", 1, 0)) == [(True, (None,))]
     assert answers(fleet, ("a", 0, 0)) == [(False, None)]
-    assert fleet.tables() == {"s": []}
+    assert fleet.tables() == {"s": [], "__waiting": []}
     fleet.close()
 
 
@@ -347,6 +348,47 @@ def test_many_timers_due_at_once_leave_gaps_for_snapshots(monkeypatch: pytest.Mo
         assert sorted(seen + stored) == sorted(map(str, range(30)))
     assert seen == [str(number) for number in range(30)], "earliest first"
     fleet.close()
+
+
+def test_state_of_another_time_mode_is_refused() -> None:
+    fleet = Fleet(spec_of(Processor(timed), TimeMode.EVENT_TIME))
+    states = fleet.stored()
+    fleet.spec = replace(fleet.spec, time_mode=TimeMode.PROCESSING_TIME)
+    with pytest.raises(PlanChanged, match="kept with timeMode EventTime, and the query has ProcessingTime"):
+        fleet.restarted(1, "memory", states)
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_a_slow_processor_holds_up_a_barrier_for_one_key(monkeypatch: pytest.MonkeyPatch, parallelism: int) -> None:
+    """In the middle of a slice some keys are done, with all of their rows, state and output; the others' rows are
+    state, and go on from the snapshot."""
+    monkeypatch.setattr(stateful_operator, "_SLICE_S", 0.0)
+
+    def look(self: Any, key: Any, lines: Iterator[Row], timers: Any) -> Iterator[Row]:
+        seen = (self.state.get() or (0,))[0]
+        for line in lines:
+            seen += line.n
+            yield said(key, seen)
+        self.state.update((seen,))
+
+    fleet = Fleet(spec_of(Processor(look, declare(VALUE))))
+    [operator] = fleet.operators
+    names = [None if number == 7 else f"k{number}" for number in range(10)]
+    batch = rows(*[(name, 10**turn, None) for turn in range(3) for name in names])
+    done = [row for one in operator.process(batch) for row in one.to_pylist()]
+    assert len(done) == 3, "three rows of one key"
+    for _ in range(3):
+        done += [row for one in operator.collect() for row in one.to_pylist()]
+    assert (operator.under_way(), operator.lags()) == (True, True)
+    states = fleet.stored()
+    while operator.under_way():
+        list(operator.collect())
+    assert fleet.tables()["__waiting"] == []
+    again = fleet.restarted(parallelism, "memory", states)
+    found = sorted(((row["id"], row["said"]) for row in done + again.output), key=repr)
+    assert found == sorted(((name, text) for name in names for text in ("1", "11", "111")), key=repr)
+    assert len(again.tables()["state"]) == 10
+    again.close()
 
 
 # -- the initial state ------------------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ SECOND_EVENT_TIME = Refusal(
 )
 NESTED_MAP_KEY = _planned("arrays and maps are no keys of a map state yet", "use a string of it")
 STATE_NAME = Refusal(
-    "it is a table's name in snapshots, where __timers, slashes and control characters have a meaning of their own",
+    "it is a table's name in snapshots, where __timers, __waiting, slashes and control characters mean something else",
     "call the state by another name",
 )
 SESSION_WINDOW = _planned("session windows are not run yet", "use window() with a fixed length")

@@ -27,7 +27,7 @@ from penstock.graph.model import EdgeKind
 from penstock.operators.stateful.event_time_column import EventTimeColumnSpec
 from penstock.operators.stateful.handle import Cursor, List, Map, Value, check_phase, check_time_mode, duplicate
 from penstock.operators.stateful.spec import InitialState, TransformWithStateSpec
-from penstock.operators.stateful.variables import TIMERS, Fields, Kind, StateVariable, TimeMode
+from penstock.operators.stateful.variables import TIMERS, WAITING, Fields, Kind, StateVariable, TimeMode
 from penstock.operators.user_code import user_errors
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ def _check_name(name: str) -> None:
             "[STATE_STORE_CANNOT_CREATE_COLUMN_FAMILY_WITH_RESERVED_CHARS] Failed to create column family with "
             f"unsupported starting character and name={name}."
         )
-    if name == TIMERS or "/" in name or not name.isprintable():
+    if name in (TIMERS, WAITING) or "/" in name or not name.isprintable():
         raise refusals.STATE_NAME.error(f"state {name!r}")
 
 

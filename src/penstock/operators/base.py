@@ -181,13 +181,15 @@ class Operator(ABC):
         return iter(())
 
     def under_way(self) -> bool:
-        """Whether rows are being worked on in another process (the operator lags meanwhile), or that process is not
-        ready yet. Results come by ``collect``, and no input is wanted until they have; what comes all the same waits.
+        """Whether rows are being worked on in another process (the operator lags meanwhile), that process is not ready
+        yet, or this one has only worked on some of them. Results come by ``collect``, and no input is wanted until they
+        have; what comes all the same waits.
         """
         return False
 
     def collect(self) -> Iterator[pa.RecordBatch]:
-        """What has come back since; never waits. To be called now and then while ``under_way``."""
+        """What has come back since, or what a little more work gives; never waits. To be called now and then while
+        ``under_way``. An empty batch says that there was progress."""
         return iter(())
 
     def away_ms(self) -> float:

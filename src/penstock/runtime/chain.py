@@ -95,16 +95,17 @@ class Chain:
 
     @property
     def under_way(self) -> bool:
-        """Whether an operator has rows in another process; until ``collect`` has brought them, no input is wanted."""
+        """Whether an operator has rows under way; until ``collect`` has brought them, no input is wanted."""
         return bool(self._elsewhere) and any(operator.under_way() for _, operator in self._elsewhere)
 
     def collect(self) -> bool:
-        """Push on what came back from other processes; False if nothing did."""
+        """Push on what came of rows that are under way; False if nothing did."""
         came = False
         for index, operator in self._elsewhere:
             if operator.under_way():
                 for batch in operator.collect():
-                    self._push(index + 1, batch)
+                    if batch.num_rows:
+                        self._push(index + 1, batch)
                     came = True
                 came = came or not operator.under_way()
         self._collect_generated()

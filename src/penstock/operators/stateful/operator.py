@@ -1,15 +1,17 @@
 """Runs a user's StatefulProcessor: a slice's rows key by key, and the timers that are due.
 
-A slice is one unit: its keys' state is read together, the user's code runs for one key after the other, what changed is
-written together, and all output is one batch; no snapshot sees a part of it. Timers fire in such units, too, each of at
-most some milliseconds; between two of them there may be snapshots.
+A slice's state is read together, and the user's code runs for one key after the other. After some milliseconds, and at
+the end, what changed is written together, and all output is one batch: between two such units there may be snapshots,
+for which the rows of keys that had no turn yet are state. Timers fire in such units, too.
 """
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,15 +32,25 @@ from penstock.operators.stateful.sweep import Sweep
 from penstock.operators.stateful.timers import TimerStore
 from penstock.operators.stateful.user_rows import Key, PandasRows, RowRows, UserRows
 from penstock.operators.stateful.value_store import ValueStore
-from penstock.operators.stateful.variables import TIME_MODE, TIMERS, Kind, TimeMode, timers_spec
+from penstock.operators.stateful.variables import (
+    TIME_MODE,
+    TIMERS,
+    WAITING,
+    Kind,
+    TimeMode,
+    timers_spec,
+    waiting_spec,
+)
+from penstock.operators.stateful.waiting import WaitingInput
 from penstock.operators.user_code import function_error, user_errors
 from penstock.protocol.elements import END_OF_TIME_US
 from penstock.state.hashing import groups_of
 from penstock.state.keys import group_rows, normalize_floats
 
 _STORES: dict[Kind, Callable[..., Store]] = {Kind.VALUE: ValueStore, Kind.LIST: ListStore, Kind.MAP: MapStore}
+_Holder = Store | TimerStore | WaitingInput
 _SLICE_S = 0.02
-"""After so long no further timer fires before control work had its turn."""
+"""After so long no further key or timer has its turn before control work had."""
 _INITIAL_KEYS = 4096
 """Keys of the initial state whose state is written at once."""
 _NO_TIMESTAMP = -1
@@ -49,6 +61,33 @@ def load_processor(pickled: bytes) -> StatefulProcessor:
     function: Any = CloudPickleSerializer().loads(pickled)[0]
     processor: StatefulProcessor = function.__self__._stateful_processor
     return processor
+
+
+@dataclass
+class _Slice:
+    """Input rows by key, of which some keys are done. ``ends``: where each key's rows end in ``batch``; ``parts``: them
+    as the user gets them."""
+
+    batch: pa.RecordBatch
+    ends: list[int]
+    parts: list[Any]
+    values: TimerValues
+    done: int = 0
+
+    @property
+    def waiting(self) -> pa.RecordBatch:
+        """The rows of the others."""
+        return self.batch.slice(self.ends[self.done - 1] if self.done else 0)
+
+
+def rows_handler(processor: StatefulProcessor) -> Callable[[Key, Iterator[Any], TimerValues], Iterable[Any]]:
+    """``handleInputRows``, which in PySpark's own documentation leaves ``timerValues`` out."""
+    handle: Callable[..., Iterable[Any]] = processor.handleInputRows
+    try:
+        inspect.signature(handle).bind((), iter(()), TimerValues())
+    except TypeError:
+        return lambda key, rows, _: handle(key, rows)
+    return handle
 
 
 class TransformWithStateOperator(Operator):
@@ -65,6 +104,9 @@ class TransformWithStateOperator(Operator):
         self._timers: TimerStore | None = None
         self._processor: StatefulProcessor | None = None
         self._keys: list[Key] = []
+        self._slice: _Slice | None = None
+        self._restored: pa.RecordBatch | None = None  # rows that waited when the snapshot came
+        self._opened = False
         self._watermark_us: int | None = None
         self._dropped = 0
         self._begun = spec.initial is None
@@ -80,6 +122,11 @@ class TransformWithStateOperator(Operator):
         if spec.time_mode is not TimeMode.NONE:
             table = context.backend.create_table(f"{context.operator_id}/{TIMERS}", timers_spec(spec.grouping, most))
             self._timers = TimerStore(table)
+        table = context.backend.create_table(
+            f"{context.operator_id}/{WAITING}", waiting_spec(spec.grouping, spec.input_schema, most)
+        )
+        self._waiting = WaitingInput(table, spec.keys, spec.input_schema)
+        self._opened = True
         self._clock = context.now_ms
         self._where = context.subtask, context.parallelism, most
         self._closed = ClosedGroups(*self._where)
@@ -90,6 +137,7 @@ class TransformWithStateOperator(Operator):
         with user_errors(self._label):
             self._processor = load_processor(spec.pickled)
             self._processor.init(handle)
+            self._handle_rows = rows_handler(self._processor)
         self._cursor.phase = "INITIALIZED"
 
     def restore(self, state: RestoredState) -> None:
@@ -114,10 +162,14 @@ class TransformWithStateOperator(Operator):
         if self._timers is not None:
             self._timers.look()
         self._begun = True
+        self._restored = self._waiting.take()
 
     def snapshot(self) -> OperatorState:
         closed = self._closed.ranges(self._watermark_us) if self._spec.event_time is not None else []
-        with self._timers.stored() if self._timers is not None else nullcontext():
+        with ExitStack() as stored:
+            stored.enter_context(self._waiting.stored(self._restored if self._slice is None else self._slice.waiting))
+            if self._timers is not None:
+                stored.enter_context(self._timers.stored())
             captures = {name: holder.table.capture() for name, holder in self._tables().items()}
         return OperatorState(tables=captures, scalars={CLOSED: closed, TIME_MODE: str(self._spec.time_mode)})
 
@@ -140,8 +192,10 @@ class TransformWithStateOperator(Operator):
             "rows_dropped_late": self._dropped,
         }
 
-    def _tables(self) -> dict[str, Store | TimerStore]:
-        holders: dict[str, Store | TimerStore] = dict(self._stores)
+    def _tables(self) -> dict[str, _Holder]:
+        holders: dict[str, _Holder] = dict(self._stores)
+        if self._opened:
+            holders[WAITING] = self._waiting
         if self._timers is not None:
             holders[TIMERS] = self._timers
         return holders
@@ -150,20 +204,51 @@ class TransformWithStateOperator(Operator):
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         self._begin()
+        yield from self._rest()  # where one step brings several batches
         batch = self._without_late_rows(batch)
-        if not batch.num_rows:
-            return
-        keys, count, sorted_batch, ends = self._grouped(batch, self._spec.keys)
-        data = sorted_batch.select(list(self._spec.data))
+        if batch.num_rows:
+            self._slice = self._started(batch)
+            yield from self._some_keys()
+
+    def under_way(self) -> bool:
+        return self._slice is not None or self._restored is not None
+
+    def lags(self) -> bool:
+        return self.under_way()
+
+    def collect(self) -> Iterator[pa.RecordBatch]:
+        if self.under_way():
+            yield from self._some_keys(pause=True)
+
+    def _rest(self) -> Iterator[pa.RecordBatch]:
+        """All of the slice."""
+        while self.under_way():
+            yield from self._some_keys()
+
+    def _started(self, batch: pa.RecordBatch) -> _Slice:
+        keys, count, batch, ends = self._grouped(batch, self._spec.keys)
         with user_errors(self._label):
-            parts = self._rows.split(data, ends)
-        values = self._begin_slice(keys, count)
-        assert self._processor is not None
-        for key, part in enumerate(parts):
+            parts = self._rows.split(batch.select(list(self._spec.data)), ends)
+        return _Slice(batch, ends, parts, self._begin_slice(keys, count))
+
+    def _some_keys(self, pause: bool = False) -> Iterator[pa.RecordBatch]:
+        """The next keys of the slice, for some milliseconds. ``pause``: without rows it yields an empty batch."""
+        if self._slice is None:
+            assert self._restored is not None
+            self._slice, self._restored = self._started(self._restored), None
+        rows = self._slice
+        until_s = time.perf_counter() + _SLICE_S
+        while rows.done < len(rows.ends):
+            key = rows.done
             with self._for_key(key):
-                self._take(key, self._processor.handleInputRows(self._keys[key], self._rows.handed(part), values))
+                self._take(key, self._handle_rows(self._keys[key], self._rows.handed(rows.parts[key]), rows.values))
+            rows.done += 1
+            if time.perf_counter() > until_s:
+                break
         output = self._end_slice()
-        if output.num_rows:
+        if rows.done == len(rows.ends):
+            self._slice = None
+        if output.num_rows or pause:
             yield output
 
     def _grouped(
@@ -269,6 +354,7 @@ class TransformWithStateOperator(Operator):
 
     def advance(self, watermark_us: int) -> Iterator[pa.RecordBatch]:
         self._begin()
+        yield from self._rest()
         if self._watermark_us is None or watermark_us > self._watermark_us:
             self._watermark_us = watermark_us
             if self._spec.time_mode is TimeMode.EVENT_TIME:

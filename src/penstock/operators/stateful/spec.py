@@ -8,7 +8,14 @@ import pyarrow as pa
 
 from penstock.graph.model import OperatorSpec
 from penstock.operators.base import Operator
-from penstock.operators.stateful.variables import TIMERS, StateVariable, TimeMode, timers_schema
+from penstock.operators.stateful.variables import (
+    TIMERS,
+    WAITING,
+    StateVariable,
+    TimeMode,
+    timers_schema,
+    waiting_schema,
+)
 from penstock.operators.static_rows import StaticRows
 from penstock.operators.user_code import PythonSettings
 from penstock.state.capture import stored_schema
@@ -66,6 +73,7 @@ class TransformWithStateSpec(OperatorSpec):
     @property
     def state_schemas(self) -> dict[str, pa.Schema]:
         schemas = {variable.name: stored_schema(variable.table_schema(self.grouping)) for variable in self.variables}
+        schemas[WAITING] = stored_schema(waiting_schema(self.grouping, self.input_schema))
         if self.time_mode is not TimeMode.NONE:
             schemas[TIMERS] = stored_schema(timers_schema(self.grouping))
         return schemas
@@ -73,6 +81,7 @@ class TransformWithStateSpec(OperatorSpec):
     @property
     def state_keys(self) -> dict[str, int]:
         counts = {variable.name: variable.key_count(self.grouping) for variable in self.variables}
+        counts[WAITING] = len(self.keys) + 1
         if self.time_mode is not TimeMode.NONE:
             counts[TIMERS] = len(self.keys) + 1
         return counts

@@ -9,6 +9,7 @@ decide the key group. Behind them::
     map state     grouping key, the map key's     -> the value's fields
                   fields
     __timers      grouping key, __expires_ms      -> nothing
+    __waiting     grouping key, __position        -> input rows whose key had not had its turn when the snapshot came
 
 With a time to live the last value column is ``__expires_ms``: the row counts as gone from that moment of processing
 time on. Moments are longs, milliseconds since 1970. A field whose name is taken gets ``_1``, ``_2`` and so on behind
@@ -26,6 +27,7 @@ from penstock.state.capture import DELETED_COLUMN, KEY_GROUP_COLUMN
 from penstock.state.table import TableSpec
 
 TIMERS = "__timers"
+WAITING = "__waiting"
 POSITION = "__position"
 EXPIRES = "__expires_ms"
 
@@ -109,6 +111,17 @@ def timers_spec(grouping: pa.Schema, max_parallelism: int) -> TableSpec:
         prefix=len(grouping),
         event_time=(len(grouping),),
     )
+
+
+def waiting_schema(grouping: pa.Schema, rows: pa.Schema) -> pa.Schema:
+    """Of the table of input rows that wait. ``rows``: the input's."""
+    fields = [*grouping, pa.field(POSITION, pa.int64()), *rows]
+    return pa.schema(_renamed(fields, {len(grouping)}))
+
+
+def waiting_spec(grouping: pa.Schema, rows: pa.Schema, max_parallelism: int) -> TableSpec:
+    schema = waiting_schema(grouping, rows)
+    return TableSpec(schema, len(grouping) + 1, max_parallelism, spread_by=len(grouping))
 
 
 def _renamed(fields: list[pa.Field], own: set[int]) -> list[pa.Field]:

@@ -1,0 +1,234 @@
+"""transformWithState through Spark sessions: PySpark's documentation, time that passes without input, initial state,
+chains, and snapshots as data."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.cloudpickle import register_pickle_by_value
+from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+from query_running import Inbox, Start, eventually, rows_of
+
+import penstock
+from penstock.errors import FunctionError
+
+pytestmark = pytest.mark.spark
+register_pickle_by_value(sys.modules[__name__])
+
+# -- what PySpark's documentation shows, as it stands there -----------------------------------------------------------
+
+output_schema = StructType([StructField("id", StringType(), True), StructField("count", IntegerType(), True)])
+state_schema = StructType([StructField("value", IntegerType(), True)])
+
+
+class PandasExample(StatefulProcessor):
+    def init(self, handle: StatefulProcessorHandle):  # type: ignore[no-untyped-def]
+        self.num_violations_state = handle.getValueState("numViolations", state_schema)
+
+    def handleInputRows(self, key, rows):  # type: ignore[no-untyped-def, override]  # noqa: N802
+        new_violations = 0
+        count = 0
+        exists = self.num_violations_state.exists()
+        if exists:
+            existing_violations_row = self.num_violations_state.get()
+            existing_violations = existing_violations_row[0]
+        else:
+            existing_violations = 0
+        for pdf in rows:
+            pdf_count = pdf.count()
+            count += pdf_count.get("temperature")
+            violations_pdf = pdf.loc[pdf["temperature"] > 100]
+            new_violations += violations_pdf.count().get("temperature")
+        updated_violations = new_violations + existing_violations
+        self.num_violations_state.update((updated_violations,))
+        yield pd.DataFrame({"id": key, "count": count})
+
+    def close(self) -> None:
+        pass
+
+
+class RowExample(StatefulProcessor):
+    def init(self, handle: StatefulProcessorHandle):  # type: ignore[no-untyped-def]
+        self.num_violations_state = handle.getValueState("numViolations", state_schema)
+
+    def handleInputRows(self, key, rows):  # type: ignore[no-untyped-def, override]  # noqa: N802
+        new_violations = 0
+        count = 0
+        exists = self.num_violations_state.exists()
+        if exists:
+            existing_violations_row = self.num_violations_state.get()
+            existing_violations = existing_violations_row[0]
+        else:
+            existing_violations = 0
+        for row in rows:
+            if row.temperature is not None:
+                count += 1
+                if row.temperature > 100:
+                    new_violations += 1
+        updated_violations = new_violations + existing_violations
+        self.num_violations_state.update((updated_violations,))
+        yield Row(id=key, count=count)
+
+    def close(self) -> None:
+        pass
+
+
+def written(directory: Path, name: str, table: pa.Table) -> None:
+    directory.mkdir(exist_ok=True)
+    pq.write_table(table, directory / f".{name}")
+    (directory / f".{name}").rename(directory / f"{name}.parquet")
+
+
+READINGS = pa.table({"id": ["0", "0", "1", "1", "1"], "temperature": pa.array([123, 23, 33, 188, 88], pa.int64())})
+
+
+@pytest.mark.parametrize("mode", ["pandas", "rows"])
+def test_the_examples_of_pysparks_documentation(
+    spark: SparkSession, tmp_path: Path, out: Path, start: Start, mode: str
+) -> None:
+    """The Row example yields the key itself, a tuple, where its schema wants a string; its first element is meant."""
+    written(tmp_path / "in", "one", READINGS)
+    df = spark.readStream.schema("id string, temperature long").parquet(str(tmp_path / "in"))
+    if mode == "pandas":
+        result = df.groupBy("id").transformWithStateInPandas(
+            statefulProcessor=PandasExample(), outputStructType=output_schema, outputMode="Update", timeMode="None"
+        )
+    else:
+        grouped = df.groupBy("id")
+        result = grouped.transformWithState(KeyOfRow(), output_schema, "Update", "None")
+    query = start(result)
+    query.processAllAvailable()
+    query.stop()
+    assert rows_of(out) == [("0", 2), ("1", 3)]
+    state = spark.read.format("penstock").option("state", "transform-with-state-0/numViolations")
+    kept = state.load(str(tmp_path / "checkpoint")).drop("key_group").orderBy("id").collect()
+    assert [tuple(row) for row in kept] == [("0", 1), ("1", 1)]
+
+
+class KeyOfRow(RowExample):
+    def handleInputRows(self, key: Any, rows: Any) -> Iterator[Row]:  # type: ignore[override]  # noqa: N802
+        for row in super().handleInputRows(key, rows):
+            yield Row(id=row.id[0], count=row["count"])
+
+
+# -- time, initial state, chains --------------------------------------------------------------------------------------
+
+
+class Watchdog(StatefulProcessor):
+    """Says so when nothing came of a key for a while; knows of some keys from the beginning."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.handle = handle
+        self.seen = handle.getValueState("seen", "rows bigint")
+
+    def handleInitialState(self, key: Any, initialState: Row, timerValues: Any) -> None:  # noqa: N802, N803
+        self.seen.update((initialState.rows,))
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+        seen = (self.seen.get() or (0,))[0] + sum(1 for _ in rows)
+        self.seen.update((seen,))
+        for timer in self.handle.listTimers():
+            self.handle.deleteTimer(timer)
+        self.handle.registerTimer(timerValues.getCurrentProcessingTimeInMs() + 300)
+        return iter(())
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # noqa: N802, N803
+        assert timerValues.getCurrentProcessingTimeInMs() >= expiredTimerInfo.getExpiryTimeInMs()
+        yield Row(key=key[0], rows=self.seen.get()[0])
+
+
+class Doubled(StatefulProcessor):
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.rows = handle.getListState("rows", "n bigint")
+
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
+        for frame in rows:
+            self.rows.appendList([(n,) for n in frame["rows"]])
+            frame["rows"] *= 2
+            yield frame
+
+
+def test_timers_of_processing_time_fire_without_input_and_feed_a_second_processor(
+    spark: SparkSession, inbox: Inbox, out: Path, start: Start, tmp_path: Path
+) -> None:
+    """No file arrives any more: only the clock moves."""
+    known = spark.createDataFrame([(1, 100), (3, 300)], "key bigint, rows bigint").groupBy("key")
+    stream = inbox.stream(spark).groupBy("key")
+    watched = stream.transformWithState(
+        Watchdog(), "key bigint, rows bigint", "Append", "ProcessingTime", initialState=known
+    )
+    doubled = watched.groupBy("key").transformWithStateInPandas(Doubled(), "key bigint, rows bigint", "Append", "None")
+    inbox.add([(1, 0, 0.0), (1, 0, 0.0), (2, 0, 0.0)])
+    query = start(penstock.named(doubled, "twice"), parallelism=2)
+    eventually(lambda: rows_of(out) == [(1, 204), (2, 2)], "both timers")
+    query.stop()
+    read = spark.read.format("penstock")
+    seen = read.option("state", "transform-with-state-0/seen").load(str(tmp_path / "checkpoint"))
+    assert sorted((row.key, row.rows) for row in seen.collect()) == [(1, 102), (2, 1), (3, 300)]
+    timers = spark.read.format("penstock").option("view", "timers").load(str(tmp_path / "checkpoint"))
+    assert timers.collect() == []
+
+    inbox.add([(3, 0, 0.0)])
+    query = start(penstock.named(doubled, "twice"), parallelism=1)
+    eventually(lambda: rows_of(out) == [(1, 204), (2, 2), (3, 602)], "the third one, with its initial state once")
+    query.stop()
+    kept = spark.read.format("penstock").option("state", "twice/rows").load(str(tmp_path / "checkpoint"))
+    assert sorted((row.key, row["__position"], row.n) for row in kept.collect()) == [
+        (1, 0, 102),
+        (2, 0, 1),
+        (3, 0, 301),
+    ]
+
+
+class Late(StatefulProcessor):
+    """Yields rows of the event time that came first; and waits for the end of time."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.handle = handle
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+        for row in rows:
+            self.handle.registerTimer(4_000_000_000_000)
+            yield Row(key=row.key, at=row.at)
+
+
+def event_times(spark: SparkSession, inbox: Inbox) -> Any:
+    stream = inbox.stream(spark).withWatermark("at", "10 seconds").groupBy("key")
+    return stream.transformWithState(
+        Late(), "key bigint, at timestamp", "Append", "EventTime", eventTimeColumnName="at"
+    )
+
+
+def test_an_output_column_is_event_time_for_what_comes_behind(
+    spark: SparkSession, inbox: Inbox, out: Path, start: Start, tmp_path: Path
+) -> None:
+    windows = event_times(spark, inbox).groupBy(F.window("at", "20 seconds")).count()
+    inbox.add([(key, 0, 100.0 + second) for second in range(60) for key in (1, 2)])
+    query = start(windows.select(F.unix_timestamp("window.start").alias("begin"), "count"), parallelism=2)
+    query.processAllAvailable()
+    query.stop()
+    assert rows_of(out) == [(100, 40), (120, 40)]
+    timers = spark.read.format("penstock").option("view", "timers").load(str(tmp_path / "checkpoint"))
+    found = [(row.operator_id, row.key, row.time_mode, row.expires.year, row.expires_ms) for row in timers.collect()]
+    moment = 4_000_000_000_000
+    assert sorted(found) == [("transform-with-state-0", f'{{"key":{n}}}', "EventTime", 2096, moment) for n in (1, 2)]
+
+
+def test_a_query_is_refused_whose_processor_fails_at_once(spark: SparkSession, inbox: Inbox, start: Start) -> None:
+    class Failing(Late):
+        def init(self, handle: StatefulProcessorHandle) -> None:
+            raise ValueError("no such model")
+
+    stream = inbox.stream(spark).groupBy("key").transformWithState(Failing(), "key bigint", "Append", "None")
+    with pytest.raises(FunctionError, match=r"transform-with-state-0 .*ValueError: no such model"):
+        start(stream)
