@@ -21,7 +21,7 @@ from penstock.graph.model import JobGraph
 from penstock.operators.base import Plain
 from penstock.operators.closed_groups import CLOSED, ClosedGroups
 from penstock.operators.stateful.spec import TransformWithStateSpec
-from penstock.operators.stateful.variables import TIMERS, Kind, StateVariable, TimeMode
+from penstock.operators.stateful.variables import TIMERS, WAITING, Kind, StateVariable, TimeMode
 from penstock.spark_checkpoint.buffers import listed, plain
 from penstock.spark_checkpoint.findings import SAME, Finding
 from penstock.spark_checkpoint.mapping import SparkState, StateMapping, by_position, fields_of
@@ -116,12 +116,12 @@ class StatefulMapping(StateMapping):
             timers = state.reader.rows(state.operator, readRegisteredTimers="true")
             columns = [*_keys(timers), F.col("expiration_timestamp_ms")]
             tables.append(MappedTable(TIMERS, by_position(timers, columns), keys))
-        return tables
+        return [*tables, MappedTable(WAITING, self._empty(state, WAITING), keys)]  # Spark's batch was done
 
     def _table(self, state: SparkState, variable: StateVariable, is_stored: bool) -> DataFrame:
         """Empty for a variable that is new: Spark begins it anew, too."""
         if not is_stored:
-            return state.reader.no_rows(pa.schema(list(self._spec.state_schemas[variable.name])[1:]))
+            return self._empty(state, variable.name)
         rows = _rows(state, variable)
         columns = _keys(rows)
         if variable.kind is Kind.LIST:
@@ -135,6 +135,9 @@ class StatefulMapping(StateMapping):
         unpacked = rows.withColumn("inner", F.col(held).getField("value"))
         columns += [*fields_of(unpacked, "inner"), F.col(held).getField(_TTL)]
         return by_position(unpacked, columns)
+
+    def _empty(self, state: SparkState, table: str) -> DataFrame:
+        return state.reader.no_rows(pa.schema(list(self._spec.state_schemas[table])[1:]))
 
     def scalars(self, subtask: int, graph: JobGraph, closed_us: int) -> dict[str, Plain]:
         if self._spec.event_time is None or not closed_us:
