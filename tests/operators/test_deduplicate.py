@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +22,7 @@ from penstock.state.hashing import groups_of
 from penstock.state.memory_table import MemoryBackend
 from penstock.state.rocksdb_table import RocksDBBackend
 from penstock.state.table import StateBackend
+from penstock.testing.conformance import Input, check_operators
 
 SECOND = 1_000_000
 GROUPS = 128
@@ -196,6 +199,7 @@ class Fleet:
     def start(self, parallelism: int, parts: Sequence[Any]) -> None:
         """From what every subtask before had captured, with the key groups that it had."""
         self.stop()
+        self.watermarks = [-1] * parallelism
         for index in range(parallelism):
             backend = self.backend() if self.backend is MemoryBackend else RocksDBBackend(8 << 20)
             operator = self.spec.create()
@@ -242,6 +246,10 @@ class Fleet:
     def advance(self, index: int, seconds: int) -> None:
         index %= len(self.operators)
         own = self.ranges()[index]
+        if seconds <= self.watermarks[index]:
+            assert list(self.operators[index].advance(seconds * SECOND)) == [], "it only rises"
+            return
+        self.watermarks[index] = seconds
         assert list(self.operators[index].advance(seconds * SECOND)) == []
         self.model.advance([key for key in self.model.known if self.group_of[key] in own], own, seconds * SECOND)
 
@@ -318,6 +326,18 @@ def test_a_row_that_was_late_stays_late_behind_a_rescale() -> None:
             ("feed", [("a", value / 4, second) for value in range(8) for second in (5, 15, 25)]),
         ],
     )
+
+
+def test_the_kit_for_operators_finds_nothing() -> None:
+    """Slices and restores at any moment, the state as a snapshot stores it; one deduplication behind another, too."""
+    chance = random.Random(5)
+    inputs: list[Input] = []
+    for step in range(6):
+        rows = [(chance.choice(["a", "b", None]), chance.randrange(3) / 2, 5 * step + chance.randrange(-9, 9))
+                for _ in range(20)]  # fmt: skip
+        inputs += [batch(rows, 20 * step), (5 * step - 4) * SECOND]
+    for one in SPECS.values():
+        check_operators([one, replace(SPECS["within the watermark"], operator_id="behind")], inputs, schedules=6)
 
 
 def test_a_restored_operator_goes_on_where_it_was() -> None:

@@ -148,7 +148,7 @@ class DeduplicateOperator(Operator):
         with self._table.edit(self._keys(batch), batch.num_rows) as new:
             if self._spec.delay_us is not None:
                 assert self._spec.event_time is not None
-                times, _ = moments(batch.column(self._spec.event_time))  # a null counts as 1970, as in Spark
+                times, _ = moments(batch.column(self._spec.event_time))  # a null is 1970, as in Spark
                 new.values[0].set(new.rows, pa.array(times + self._spec.delay_us).cast(_MOMENT))
 
     def advance(self, watermark_us: int) -> Iterator[pa.RecordBatch]:
