@@ -105,7 +105,8 @@ class Fleet:
             operator.open(OperatorContext("tws", index, parallelism, GROUPS, one, now_ms=lambda: self.now_ms))
             self.operators.append(operator)
 
-    def process(self, batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    def process(self, batch: pa.RecordBatch, steps: int | None = None) -> list[dict[str, Any]]:
+        """``steps``: each subtask stops after so many more steps, in the middle of its slice."""
         groups = key_groups(batch, self.spec.keys, GROUPS)
         owners = [owner(int(group), self.parallelism, GROUPS) for group in groups]
         said: list[dict[str, Any]] = []
@@ -113,8 +114,10 @@ class Fleet:
             mine = batch.filter(pa.array([one == index for one in owners]))
             if mine.num_rows:
                 said += self._kept(operator.process(mine))
-                while operator.under_way():
+                left = steps
+                while operator.under_way() and left != 0:
                     said += self._kept(operator.collect())
+                    left = None if left is None else left - 1
         return said
 
     def advance(self, watermark_us: int) -> list[dict[str, Any]]:

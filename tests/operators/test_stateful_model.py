@@ -214,24 +214,28 @@ def said_by(rows: list[dict[str, Any]], key: str | None) -> list[Any]:
 
 @pytest.mark.parametrize("processor", [Scripted(), Limited()], ids=["for ever", "100 ms"])
 @settings(max_examples=EXAMPLES)
-@given(steps=script(state_ops))
-def test_state_is_what_a_dict_would_hold(processor: Scripted, steps: list[Any]) -> None:
-    fleet = Fleet(spec_of(processor, TimeMode.PROCESSING_TIME, input_schema=SCRIPT))
-    models: dict[str | None, Model] = {}
-    for lines, pause_ms, restart in steps:
-        fleet.tick(fleet.now_ms + pause_ms)
-        said = fleet.process(batch_of(lines))
-        for key in dict.fromkeys(key for key, _ in lines):
-            model = models.setdefault(key, Model(processor.ttl_ms))
-            ops = [op for one, some in lines if one == key for op in some]
-            assert said_by(said, key) == [[list(op), model.do(fleet.now_ms, *op)] for op in ops]
-        if restart is not None:
-            fleet = fleet.restarted(*restart)
-    if processor.ttl_ms is not None:
-        for _ in range(130):
-            fleet.tick(fleet.now_ms + 1000)
-        assert not any(fleet.tables().values()), "what nobody can see any more is gone"
-    fleet.close()
+@given(steps=script(state_ops), cut=st.integers(0, 4))
+def test_state_is_what_a_dict_would_hold(processor: Scripted, steps: list[Any], cut: int) -> None:
+    """A step of the operator is one key; restarts come in the middle of a slice."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stateful_operator, "_SLICE_S", 0.0)
+        fleet = Fleet(spec_of(processor, TimeMode.PROCESSING_TIME, input_schema=SCRIPT))
+        models: dict[str | None, Model] = {}
+        for lines, pause_ms, restart in steps:
+            fleet.tick(fleet.now_ms + pause_ms)
+            said = fleet.process(batch_of(lines), None if restart is None else cut)
+            if restart is not None:
+                fleet = fleet.restarted(*restart)
+                said += fleet.output
+            for key in dict.fromkeys(key for key, _ in lines):
+                model = models.setdefault(key, Model(processor.ttl_ms))
+                ops = [op for one, some in lines if one == key for op in some]
+                assert said_by(said, key) == [[list(op), model.do(fleet.now_ms, *op)] for op in ops]
+        if processor.ttl_ms is not None:
+            for _ in range(130):
+                fleet.tick(fleet.now_ms + 1000)
+            assert not any(fleet.tables().values()), "what nobody can see any more is gone"
+        fleet.close()
 
 
 @settings(max_examples=EXAMPLES)

@@ -24,6 +24,7 @@ from penstock.frontend.scope import Scope
 from penstock.frontend.static_join import static_rows
 from penstock.frontend.types import to_arrow_schema
 from penstock.graph.model import EdgeKind
+from penstock.operators.expressions import BoundReference
 from penstock.operators.stateful.event_time_column import EventTimeColumnSpec
 from penstock.operators.stateful.handle import Cursor, List, Map, Value, check_phase, check_time_mode, duplicate
 from penstock.operators.stateful.spec import InitialState, TransformWithStateSpec
@@ -31,7 +32,7 @@ from penstock.operators.stateful.variables import TIMERS, WAITING, Fields, Kind,
 from penstock.operators.user_code import user_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -50,7 +51,7 @@ def add_transform_with_state(scope: Scope, node: JavaTree) -> None:
     """
     builder = scope.builder
     output = elements(node.child().output())
-    positions = [scope.ordinals[expr_id(attribute)] for attribute in output]
+    positions = _needed_once(scope, output)
     grouped = int(node.groupingAttributesLen())
     keys, data = tuple(positions[:grouped]), tuple(positions[grouped:])
     for attribute in output[:grouped]:
@@ -83,6 +84,18 @@ def add_transform_with_state(scope: Scope, node: JavaTree) -> None:
         )
     )
     scope.bind_output(elements(node.output()))
+
+
+def _needed_once(scope: Scope, output: Sequence[JavaTree]) -> list[int]:
+    """Where each of these attributes is: Spark's plan has grouping columns twice, and only one of them travels."""
+    ordinals = [scope.ordinals[expr_id(attribute)] for attribute in output]
+    kept = sorted(set(ordinals))
+    if len(kept) < len(scope.builder.schema):
+        fields = [scope.builder.schema.field(ordinal) for ordinal in kept]
+        passed = [BoundReference(ordinal, field.type) for ordinal, field in zip(kept, fields, strict=True)]
+        scope.add_project("Project (columns once)", fields, passed)
+        scope.bind([expr_id(output[ordinals.index(ordinal)]) for ordinal in kept])
+    return [kept.index(ordinal) for ordinal in ordinals]
 
 
 def add_event_time_column(scope: Scope, node: JavaTree) -> None:

@@ -135,16 +135,15 @@ class MemoryTable(KeyedTable):
         if self._earliest_us is None or self._earliest_us > until_us:
             return
         due, times, later_us = self._due(until_us)
-        for start in range(0, len(due), at_once):
-            rows, stop = due[start : start + at_once], start + at_once
+        for rows, earliest_us in _earliest_first(due, times, at_once):
             taken = self._read(rows)
             self._remove(rows, taken.keys)
-            self._earliest_us = int(times[stop]) if stop < len(due) else later_us
+            self._earliest_us = later_us if earliest_us is None else earliest_us
             yield taken
         self._earliest_us = later_us
 
     def _due(self, until_us: int) -> tuple[Rows, npt.NDArray[np.int64], int | None]:
-        """Rows that are due, earliest first, with their times; and the earliest time of those that are not."""
+        """Rows that are due, with their times; and the earliest time of those that are not."""
         all_times, known = self._times()
         due, later = [np.zeros(0, np.int64)], []
         for start in range(0, self._size, _LOOK_AT_ONCE):
@@ -158,9 +157,7 @@ class MemoryTable(KeyedTable):
             if len(staying):
                 later.append(int(staying.min()))
         rows = np.concatenate(due)
-        times = all_times[rows]
-        order = np.argsort(times, kind="stable")
-        return rows[order], times[order], min(later, default=None)
+        return rows, all_times[rows], min(later, default=None)
 
     def first_due(self) -> int | None:
         return self._earliest_us
@@ -404,6 +401,26 @@ class MemoryTable(KeyedTable):
             self._values.column(0).data[rows] = 0
         self._groups.data[rows] = -1
         self._count -= len(rows)
+
+
+def _earliest_first(rows: Rows, times: npt.NDArray[np.int64], at_once: int) -> Iterator[tuple[Rows, int | None]]:
+    """Rows by time, so many at once; and the time of the first one behind them. Whoever wants only some of many rows
+    does not wait until all are sorted."""
+    if not len(rows):
+        return
+    order = np.argpartition(times, at_once) if len(rows) > at_once else np.arange(len(rows))
+    first, rest = order[:at_once], order[at_once:]
+    yield rows[_by_time(first, rows, times)], int(times[rest].min()) if len(rest) else None
+    rest = _by_time(rest, rows, times)
+    for start in range(0, len(rest), at_once):
+        behind = rest[start + at_once : start + at_once + 1]
+        yield rows[rest[start : start + at_once]], int(times[behind[0]]) if len(behind) else None
+
+
+def _by_time(places: Rows, rows: Rows, times: npt.NDArray[np.int64]) -> Rows:
+    """Places of rows, by their times and then their numbers."""
+    ordered: Rows = places[np.lexsort((rows[places], times[places]))]
+    return ordered
 
 
 def _distinct(keys: Sequence[pa.Array], count: int) -> tuple[Rows, list[pa.Array], int]:
