@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
+import os
+import random
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from faulty_proxy import FaultyProxy
+from faulty_proxy import Fault, FaultyProxy, Seen, no_faults
 from portable_kit import LABEL, Scene, restored
 from s3_server import S3Server
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
 from penstock.errors import CorruptSnapshot, LocationError
+from penstock.snapshot import object_store
 from penstock.snapshot.envelope import seal_envelope
+from penstock.snapshot.location import IDENTITY_PATH
 from penstock.snapshot.portable import at_hand, jobs, layout
 from penstock.snapshot.portable.beside import write_beside
 from penstock.snapshot.portable.convert import convert_snapshot
@@ -25,6 +30,7 @@ from penstock.snapshot.portable.in_place import MARK
 from penstock.snapshot.portable.layout import MANIFEST
 from penstock.snapshot.store import LocalStore, Store
 from penstock.snapshot.stores import store_at
+from penstock.snapshot.verbs.verifying import verify_location
 
 pytestmark = pytest.mark.cluster
 
@@ -131,6 +137,49 @@ def test_what_is_not_what_it_declares_is_refused_and_leaves_nothing(
     with pytest.raises(LocationError, match="is no portable snapshot"):
         convert_snapshot(portable, tmp_path / "back")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("seed", range(4 * int(os.environ.get("PENSTOCK_S3_RUNS", "1"))))
+def test_behind_faults_the_same_again_completes_it(
+    scene: Scene, s3: S3Server, proxy: FaultyProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Requests fail somehow, done or not done, and the library repeats none of them."""
+    for name, value in (("RETRIES", 0), ("LISTINGS", 1), ("CREATE_PAUSES_S", (0.0,))):
+        monkeypatch.setattr(object_store, name, value)
+    chance, lock = random.Random(seed), threading.Lock()
+    faults = [Fault.UNAVAILABLE, Fault.UNAVAILABLE_AFTER, Fault.RESET, Fault.RESET_AFTER, Fault.CUT]
+
+    def plan(seen: Seen) -> Fault | None:
+        with lock:
+            return chance.choice(faults) if chance.random() < 1 / 30 else None
+
+    def until_done(do: Callable[[], object], is_done: Callable[[], bool]) -> None:
+        for attempt in range(30):
+            proxy.plan = plan if attempt < 25 else no_faults
+            try:
+                do()
+                return
+            except CorruptSnapshot:
+                raise
+            except LocationError as error:
+                proxy.plan = no_faults
+                if is_done():
+                    return
+                if "in use" in str(error) or "not empty" in str(error):
+                    raise AssertionError("it is done, or it can be completed") from error
+        raise AssertionError("no end")
+
+    portable, location = s3.location(), s3.location()
+    there, here = store_at(portable), store_at(location)
+    until_done(
+        lambda: export_snapshot(str(scene.location), LABEL, portable),
+        lambda: there.exists(MANIFEST) and not there.exists(MARK),
+    )
+    until_done(lambda: convert_snapshot(portable, location), lambda: here.exists(IDENTITY_PATH))
+    proxy.plan = no_faults
+    assert verify_location(location).damage == []
+    convert_snapshot(write_beside(location, "chk-2"), tmp_path / "back")
+    assert restored(tmp_path / "back", scene.graph) == restored(scene.location, scene.graph)
 
 
 @pytest.mark.usefixtures("proxy")

@@ -129,6 +129,8 @@ class Founding:
             OSError: the store is full or fails.
         """
         store = self.store
+        if store.list(LOG_FOLDER):
+            raise _lost(store)  # long ago, perhaps: its numbers may be a query's by now
         ref, metadata = self._described(metadata)
         files = [path for folder in (DATA_FOLDER, SNAPSHOTS_FOLDER) for path in store.list(folder)]
         used = {ref.path, *(section.path for section in sections_of(metadata))}
@@ -143,12 +145,14 @@ class Founding:
         except Fenced:
             begun = SnapshotLog(store).forked()
             if begun is None or begun.snapshot.metadata != ref:
-                self._published = False  # nobody can come to refer to it any more
-                store.delete(ref.path)
+                if self._published:
+                    self._published = False  # nobody can come to refer to it any more
+                    store.delete(ref.path)
                 raise _lost(store) from None
         _founded(store)
-        # Of those that were there before the entry: a query has names of its own from then on.
-        store.delete_all([path for path in files if path not in used])
+        with suppress(OSError):  # a collection finds them, too
+            # Of those that were there before the entry: a query has names of its own from then on.
+            store.delete_all([path for path in files if path not in used])
         return metadata
 
     def take_back(self) -> None:
@@ -201,8 +205,8 @@ def founding(location: str, access: StoreAccess | None = None) -> Iterator[Found
     begun = store.exists(FOUNDING_PATH)
     if not begun and store.exists(IDENTITY_PATH):
         raise in_use(store)
-    if begun and store.list(LOG_FOLDER):
-        found = _founded(store)
+    if begun and (entries := store.list(LOG_FOLDER)):
+        found = _founded(store) if len(entries) == 1 else None
         if found is None:
             raise in_use(store)
         yield Founding(store, found=found)
@@ -235,5 +239,6 @@ def _founded(store: Store) -> SnapshotMetadata | None:
         raise CorruptSnapshot(f"{metadata_path(metadata.checkpoint)} has no plan")
     identity = identity_for(metadata, metadata.plan, begun.origin)
     store.create_if_absent(IDENTITY_PATH, seal_envelope(msgspec.to_builtins(identity)))
-    store.delete(FOUNDING_PATH)
+    with suppress(OSError):
+        store.delete(FOUNDING_PATH)  # beside query.json it means nothing any more
     return metadata
