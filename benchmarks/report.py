@@ -394,8 +394,8 @@ def _keyed_on_rocksdb(figures: dict[str, float]) -> list[str]:
 LARGE_STATE_TARGETS = {
     "full_to_plain_speed": ("first full checkpoint: its speed to plain `pyarrow.ipc` with fsync", "at least 0.5"),
     "delta_bytes_to_changed": ("checkpoint after 1 %: bytes written to bytes changed, worst", "at most 3"),
-    "delta_without_pause_to_full_time": ("its time to the full one's, mean, emission in neither", "at most 0.05"),
-    "delta_to_full_time": ("the same with the emission of what changed, which the full one's has not", ""),
+    "delta_to_full_time": ("its time to the full one's, mean", "at most 0.05"),
+    "delta_without_pause_to_full_time": ("the same without the pause, in which what changed is emitted", ""),
     "worst_pause_ms": ("worst pause of a subtask, full one included, ms", "at most 100"),
     "kill_s": ("kill -9 to all subtasks running, s", "at most 5; string keys 15"),
     "rescale_to_kill": ("rescale from 2 to 4, to that", "at most 1.5"),

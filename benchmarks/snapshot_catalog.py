@@ -3,6 +3,9 @@
 A small query (count and sum of 100 keys, two slots) takes real snapshots until its chains of deltas are as long as they
 get. The location that is measured has the newest one's metadata so many times, with ids, file names and chains moved
 on, and data files of the same size: whatever lists, deletes and collects reads no more than that.
+
+The same in a bucket of moto, a server in Python of one process: its own time for the plain requests, made with obstore
+side by side in the same run, is the measure there.
 """
 
 from __future__ import annotations
@@ -14,9 +17,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
+import obstore
+from obstore.store import S3Store
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
 
@@ -27,13 +35,19 @@ from penstock.snapshot.location import IDENTITY_PATH, read_identity
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import EpochCommitted, GenerationOpened, MetadataRef, SnapshotComplete
 from penstock.snapshot.model import QueryIdentity, SnapshotMetadata
+from penstock.snapshot.object_store import AT_ONCE
 from penstock.snapshot.store import LocalStore
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from s3_server import S3Server, moto
 
 SIZES = (1_000, 10_000)
 WARM_ROUNDS = 3
 TAKEN = 120
 """More than a chain of deltas can have."""
 KEYS = 100
+PAGE = 1000
+"""Objects in one answer of a listing, as S3 has it."""
 
 
 def small(spark: SparkSession) -> tuple[QueryIdentity, list[bytes]]:
@@ -106,12 +120,12 @@ def evict(folder: Path) -> None:
             os.close(descriptor)
 
 
-def command_s(cache: Path, *arguments: str) -> float:
+def command_s(cache: Path, *arguments: str, env: Mapping[str, str] = MappingProxyType({})) -> float:
     """Seconds from start to end of ``penstock snapshot ...``, the start of Python included."""
     began = time.perf_counter()
     subprocess.run(
         [Path(sys.executable).with_name("penstock"), "snapshot", *arguments],
-        env={**os.environ, "XDG_CACHE_HOME": str(cache)},
+        env={**os.environ, "XDG_CACHE_HOME": str(cache), **env},
         stdout=subprocess.DEVNULL,
         check=True,
     )
@@ -140,12 +154,67 @@ def measure(identity: QueryIdentity, template: bytes, count: int) -> dict[str, f
         }
 
 
+def uploaded(folder: Path, bucket: S3Store, place: str) -> float:
+    """Put all files of a location into the bucket; seconds."""
+    began = time.perf_counter()
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for _ in pool.map(
+            lambda path: obstore.put(bucket, f"{place}/{path.relative_to(folder)}", path),
+            (path for path in folder.rglob("*") if path.is_file()),
+        ):
+            pass
+    return time.perf_counter() - began
+
+
+def plain_get_s(bucket: S3Store, paths: Sequence[str]) -> float:
+    """Seconds for getting these objects, as many side by side as a location's reader has."""
+    began = time.perf_counter()
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for _ in pool.map(lambda path: obstore.get(bucket, path).bytes(), paths):
+            pass
+    return time.perf_counter() - began
+
+
+def measure_in_bucket(server: S3Server, identity: QueryIdentity, template: bytes, count: int) -> dict[str, float]:
+    env, place = server.environment(), f"many-{count}"
+    bucket = S3Store(
+        server.bucket,
+        endpoint=server.endpoint,
+        region="us-east-1",
+        access_key_id=env["AWS_ACCESS_KEY_ID"],
+        secret_access_key=env["AWS_SECRET_ACCESS_KEY"],
+        client_options={"allow_http": True},
+    )
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-many-") as name:
+        folder, cache = Path(name, "location"), Path(name, "cache")
+        folder.mkdir()
+        populate(folder, identity, template, count)
+        upload_s = uploaded(folder, bucket, place)
+        location = f"s3://{server.bucket}/{place}"
+        gets_s = plain_get_s(bucket, [f"{place}/{metadata_path(one)}" for one in range(1, count + 1)])
+        cold_s = command_s(cache, "list", location, "--json", env=env)
+        warm = [command_s(cache, "list", location, "--json", env=env) for _ in range(WARM_ROUNDS)]
+        delete_s = command_s(cache, "delete", location, snapshot_id(count // 2), env=env)
+        gc_s = command_s(cache, "gc", location, env=env)
+        return {
+            "upload_s": upload_s,
+            "plain_gets_s": gets_s,
+            "cold_s": cold_s,
+            "warm_s": statistics.median(warm),
+            "delete_s": delete_s,
+            "gc_s": gc_s,
+        }
+
+
 def run(spark: SparkSession, quick: bool) -> dict[str, object]:
     identity, files = small(spark)
     sizes = [size // 10 for size in SIZES] if quick else SIZES
     measured = {str(count): measure(identity, files[-1], count) for count in sizes}
     ratio = measured[str(sizes[1])]["gc_s"] / measured[str(sizes[0])]["gc_s"]
+    with moto(page=PAGE) as server:
+        in_bucket = {str(count): measure_in_bucket(server, identity, files[-1], count) for count in sizes}
     return {
+        "in_bucket": in_bucket,
         "metadata_bytes": {"largest": max(map(len, files)), "newest": len(files[-1]), "first": len(files[0])},
         "start_s": command_s(Path(), "--help"),
         "snapshots": measured,

@@ -18,7 +18,7 @@ from penstock.snapshot.store_access import StoreAccess
 
 START_TIMEOUT_S = 60
 PAGE = 100
-"""Objects in one answer of a listing."""
+"""Objects in one answer of a listing: few, so that there are several."""
 KEY, SECRET = "an-access-key", "a-secret-that-nobody-may-see"
 
 
@@ -53,8 +53,8 @@ class S3Server:
 
 
 @contextmanager
-def moto() -> Iterator[S3Server]:
-    """Ends its process in any case."""
+def moto(page: int = PAGE) -> Iterator[S3Server]:
+    """Ends its process in any case. ``page``: objects in one answer of a listing."""
     program = Path(sys.executable).with_name("moto_server")
     command = str(program) if program.exists() else shutil.which("moto_server")
     assert command is not None, "moto is not installed: pip install 'moto[s3]' flask-cors"
@@ -65,7 +65,7 @@ def moto() -> Iterator[S3Server]:
         [command, "-H", "127.0.0.1", "-p", str(port)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env={**os.environ, "MOTO_S3_DEFAULT_MAX_KEYS": str(PAGE)},
+        env={**os.environ, "MOTO_S3_DEFAULT_MAX_KEYS": str(page)},
     )
     try:
         _await(port, process)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -55,9 +57,21 @@ def layer_of(module: str) -> int:
     return -1  # the package itself: on top of everything
 
 
+@cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget_trees() -> Iterator[None]:
+    """They are large, and whatever runs next in this process would have them looked through for garbage."""
+    yield
+    nodes_of.cache_clear()
+
+
 def imports_of(path: Path) -> list[str]:
     names: list[str] = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -68,7 +82,7 @@ def imports_of(path: Path) -> list[str]:
 def type_checking_imports(path: Path) -> set[str]:
     return {
         inner.module
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes_of(path)
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
         for inner in ast.walk(node)
         if isinstance(inner, ast.ImportFrom) and inner.module
@@ -82,14 +96,11 @@ def module_of(path: Path) -> str:
 
 @pytest.mark.parametrize("path", FILES, ids=module_of)
 def test_imports_point_downwards(path: Path) -> None:
-    module = module_of(path)
+    module, allowed = module_of(path), CONTRACTS | type_checking_imports(path)
     upward = [
         name
         for name in imports_of(path)
-        if name.startswith("penstock")
-        and name not in CONTRACTS
-        and name not in type_checking_imports(path)
-        and layer_of(name) < layer_of(module)
+        if name.startswith("penstock") and name not in allowed and layer_of(name) < layer_of(module)
     ]
     assert not upward, f"{module} imports from above: {upward}"
 
@@ -100,7 +111,7 @@ def test_protocol_is_pure(path: Path) -> None:
     assert not impure, f"{module_of(path)} imports {impure}"
     calls = [
         node.lineno
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes_of(path)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"open", "hash", "print"}
     ]
     assert not calls, f"{module_of(path)} calls open, hash or print in lines {calls}"
@@ -113,15 +124,14 @@ def test_only_frontend_and_spark_touch_the_jvm(path: Path) -> None:
         return
     touched = [name for name in imports_of(path) if name.startswith("py4j")]
     assert not touched
-    attributes = {n.attr for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Attribute)}
+    attributes = {n.attr for n in nodes_of(path) if isinstance(n, ast.Attribute)}
     assert not attributes & {"_jdf", "_jvm", "_jsparkSession", "_jsc"}, f"{module} touches the JVM"
 
 
 @pytest.mark.parametrize("path", PYTHON_FILES, ids=str)
 def test_sizes(path: Path) -> None:
-    text = path.read_text()
-    assert len(text.splitlines()) <= MAX_FILE_LINES, f"{path} is too long"
-    for node in ast.walk(ast.parse(text)):
+    assert len(path.read_text().splitlines()) <= MAX_FILE_LINES, f"{path} is too long"
+    for node in nodes_of(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             assert lines <= MAX_FUNCTION_LINES, f"{path}: {node.name} has {lines} lines"
@@ -129,7 +139,7 @@ def test_sizes(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=module_of)
 def test_no_swallowed_errors_and_no_open_ends(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.ExceptHandler):
             assert not (len(node.body) == 1 and isinstance(node.body[0], ast.Pass)), f"{path}:{node.lineno}"
             assert node.type is not None, f"{path}:{node.lineno}: bare except"

@@ -78,6 +78,59 @@ def test_an_aggregation_is_bootstrapped_from_history(
     assert as_set(spark.table(f"t{parallelism}")) == as_set(expected), "every user has new input"
 
 
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+def test_files_that_history_was_made_from_are_not_read_again(
+    spark: SparkSession, tmp_path: Path, start: Start, form: str
+) -> None:
+    folder = tmp_path / "in put"  # inputFiles() tells it percent-encoded
+
+    def add(rows: list[dict[str, Any]]) -> None:
+        spark.createDataFrame(rows, "user string, value long").coalesce(1).write.mode("append").format(form).save(
+            str(folder)
+        )
+
+    def of(first: int, last: int) -> list[dict[str, Any]]:
+        return [{"user": row["user"], "value": row["value"]} for row in flow(first, last)]
+
+    schema = "user string, value long"
+    add(of(0, 100))
+    history = spark.read.schema(schema).format(form).load(str(folder))
+    state, files = totals_state(history), history.inputFiles()
+    state = spark.createDataFrame(state.collect(), state.schema)  # Spark would look at the folder again
+    add(of(100, 140))
+    df = totals(spark.readStream.schema(schema).format(form).load(str(folder)))
+    writer = penstock.SnapshotWriter.from_plan(df, "update", parallelism=2)
+    assert writer.sources == ["source-0"]
+    writer.with_state("aggregate-0/groups", state).with_position("source-0", files).write(str(tmp_path / "made"))
+    query = start(
+        df, checkpointLocation=str(tmp_path / "made"), outputMode="update", format="memory", queryName=f"behind_{form}"
+    )
+    query.processAllAvailable()
+    assert query.lastProgress["numInputRows"] <= 40
+    expected = last_by_user([row.asDict() for row in totals(spark.createDataFrame(of(0, 140), schema)).collect()])
+    assert last_by_user([row.asDict() for row in spark.table(f"behind_{form}").collect()]) == expected
+
+
+def test_positions_that_a_source_cannot_have_are_refused(spark: SparkSession, source: Input, tmp_path: Path) -> None:
+    source.add(flow(0, 10))
+    writer = penstock.SnapshotWriter.from_plan(totals(source.stream(spark)), "update")
+    strange = tmp_path / "strange.parquet"
+    strange.write_bytes(b"")
+    for position, message in (
+        ({"topic": {"0": 1}}, "give a list of paths for files"),
+        ("/in/a.parquet", "give a list of paths for files"),
+        ([str(strange)], f"does not read {strange}"),
+        ([f"{strange}.gone"], "cannot have read .*gone"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            writer.with_position("source-0", position)
+    with pytest.raises(ConfigError, match=r"no source 'source-9'.*there are: source-0"):
+        writer.with_position("source-9", [])
+    rate = penstock.SnapshotWriter.from_plan(spark.readStream.format("rate").load())
+    with pytest.raises(ConfigError, match="has no position to begin at"):
+        rate.with_position(rate.sources[0], [])
+
+
 def test_windows_are_bootstrapped_with_the_watermark_of_their_history(
     spark: SparkSession, source: Input, tmp_path: Path, start: Start
 ) -> None:

@@ -212,7 +212,7 @@ def test_a_refused_fork_leaves_nothing(
         (same, {"startFrom": str(tmp_path / "in")}, LocationError, "files that are not Penstock's"),
         (same, {"startFrom": str(tmp_path / "in" / "in-0000.parquet")}, LocationError, "Not a directory"),
         (same, {"startFrom": str(tmp_path / "sparks")}, LocationError, "Spark's own Structured Streaming"),
-        (same, {"startFrom": f"{place}#chk-999"}, LocationError, r"no such snapshot.*\('kept'\)"),
+        (same, {"startFrom": f"{place}#chk-999"}, LocationError, r"no snapshot 'chk-999'.*\('kept'\)"),
         (other, {"startFrom": place}, PlanChanged, r"(?s)startFrom .*state of"),
         (cleaning, {"startFrom": place}, LocationError, "cleanSource takes files away that are read; leave it off"),
         (same, {"startFrom": place, "maxParallelism": 64}, LocationError, "taken with maxParallelism 128"),

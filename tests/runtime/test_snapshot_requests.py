@@ -54,7 +54,7 @@ def test_a_running_query_takes_deletes_and_collects_when_it_is_asked_from_outsid
     assert Catalog(LocalStore(str(location))).read(record).alignment == "unaligned"
     query.until(lambda v: v.committed_epoch > record.checkpoint + 1, what="a newer snapshot")
     refused = penstock("delete", location, "mine", "nothing")
-    assert (refused.exit_code, "there is no snapshot nothing" in refused.stderr) == (1, True)
+    assert (refused.exit_code, "there is no snapshot 'nothing'" in refused.stderr) == (1, True)
     deleted = penstock("delete", location, "mine", "--json")
     assert json.loads(deleted.output)["snapshots"] == [taken.output.strip()]
     assert record not in view_of(location).snapshots

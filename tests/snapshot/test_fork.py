@@ -242,19 +242,19 @@ def test_the_origins_owner_may_collect_meanwhile(scene: Scene, monkeypatch: pyte
     assert begins_with.snapshot.checkpoint == newest[-1]
     newest.clear()
     monkeypatch.setattr(scene, "here", scene.here.with_name("named"))
-    with pytest.raises(LocationError, match=r"there is no such snapshot; the query there has: chk-9, chk-8"):
+    with pytest.raises(LocationError, match=r"there is no snapshot 'chk-\d+'; there are: chk-9, chk-8"):
         scene.fork(f"chk-{begins_with.snapshot.checkpoint}")
 
 
 def test_labels_and_ids_name_snapshots(scene: Scene) -> None:
-    with pytest.raises(LocationError, match=r"no such snapshot; .* has: chk-1$"):
+    with pytest.raises(LocationError, match=r"no snapshot 'mine'; there are: chk-1$"):
         scene.fork("mine")
     first = scene.request("mine")
     _, begins_with = scene.fork("mine")
     assert begins_with is not None
     assert begins_with.snapshot.checkpoint == first
     scene.request("mine")
-    with pytest.raises(LocationError, match="several snapshots have this label"):
+    with pytest.raises(LocationError, match="several snapshots have the label 'mine'"):
         scene.fork("mine")
     assert scene.fork(f"chk-{first}")[1] == begins_with
 

@@ -204,7 +204,7 @@ def test_single_snapshots_are_moved_into_an_archive(location: Path, tmp_path: Pa
     assert intact(tmp_path / "archive")
     assert penstock(*words).exit_code == 0, "it is done"
     assert "is the newest snapshot" in refused("move", location, tmp_path / "archive", "--snapshot", "chk-4")
-    assert "there is no snapshot chk-9" in refused("move", location, tmp_path / "archive", "--snapshot", "chk-9")
+    assert "there is no snapshot 'chk-9'" in refused("move", location, tmp_path / "archive", "--snapshot", "chk-9")
 
 
 # -- fork, rollback ----------------------------------------------------

@@ -33,8 +33,8 @@ from penstock.snapshot.portable import convert, export
 from penstock.snapshot.portable.convert import convert_snapshot
 from penstock.snapshot.portable.export import export_snapshot
 from penstock.snapshot.portable.layout import file_name
-from penstock.snapshot.portable.tables import key_group_ranges
 from penstock.snapshot.store import LocalStore
+from penstock.snapshot.table_entries import pieces
 
 
 @pytest.fixture(scope="module")
@@ -273,10 +273,13 @@ def test_ranges_of_key_groups_have_all_of_them_once(scene: Scene) -> None:
     entries: list[StateEntry] = [e for slot in metadata.slots for one in slot.subtasks for e in one.states]
     last = max(entry.key_group_last for entry in entries)
     for size in (1, 1000, 10_000, 1 << 40):
-        ranges = list(key_group_ranges(entries, size))
-        assert [group for one, other in ranges for group in range(one, other + 1)] == list(range(last + 1))
+        ranges = list(pieces(entries, (0, last), size))
+        groups = [group for one, other in ranges for group in range(one, other + 1)]
+        assert groups == sorted(set(groups)), "none is read twice"
+        covered = {g for e in entries for g in range(e.key_group_first, e.key_group_last + 1) if e.rows}
+        assert covered <= set(groups)
     assert len(ranges) == 1
-    assert list(key_group_ranges([], 1)) == []
+    assert list(pieces([], (0, last), 1)) == []
 
 
 def test_names_become_harmless_names_of_folders() -> None:

@@ -102,7 +102,7 @@ def test_a_snapshot_that_was_asked_for_is_never_collected_but_can_be_deleted() -
     view = SnapshotLog(store).refresh()
     assert [(r.checkpoint, r.label, r.note) for r in view.snapshots] == [(1, "mine", "before the move"), (3, "", "")]
     assert Catalog(store).read(view.snapshots[0]).note == "before the move"
-    ownership.change(store, rq.Delete(choose(view, ["mine"])), ask=Asker(driver))
+    ownership.change(store, rq.Delete(choose("there", view, ["mine"])), ask=Asker(driver))
     assert existing(store) == [3]
 
 
@@ -376,13 +376,13 @@ def test_names_are_ids_or_labels_and_a_wrong_one_is_named() -> None:
         driver.work()
     driver.checkpoint()
     view = SnapshotLog(store).refresh()
-    assert choose(view, ["chk-2", "chk-1", "chk-2"]) == [1, 2]
-    with pytest.raises(LocationError, match="there is no snapshot chk-9;"):
-        choose(view, ["chk-1", "chk-9"])
-    with pytest.raises(LocationError, match="label twice: chk-2, chk-3"):
-        choose(view, ["twice"])
-    with pytest.raises(LocationError, match="there is no snapshot ;"):
-        choose(view, [""])
+    assert choose("there", view, ["chk-2", "chk-1", "chk-2"]) == [1, 2]
+    with pytest.raises(LocationError, match="there is no snapshot 'chk-9';"):
+        choose("there", view, ["chk-1", "chk-9"])
+    with pytest.raises(LocationError, match=r"label 'twice'; .*chk-2, chk-3"):
+        choose("there", view, ["twice"])
+    with pytest.raises(LocationError, match="there is no snapshot '';"):
+        choose("there", view, [""])
 
 
 # -- the log ----------------------------------------------------

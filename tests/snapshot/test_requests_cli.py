@@ -88,7 +88,7 @@ def test_a_driver_that_did_not_say_that_it_ended_is_only_passed_over_by_force(lo
     ("words", "reason"),
     [
         (["delete", "chk-4"], "chk-4 is the newest snapshot"),
-        (["delete", "chk-9"], "there is no snapshot chk-9"),
+        (["delete", "chk-9"], "there is no snapshot 'chk-9'"),
         (["delete", "chk-4", "--dry-run"], "chk-4 is the newest snapshot"),
         (["take"], "no query runs at this location"),
         (["take", "--alignment", "sideways"], "choose auto, aligned or unaligned"),

@@ -13,10 +13,11 @@ from verbs_kit import GROUPS, Kept
 
 from penstock.connectors.base import Split
 from penstock.errors import CorruptSnapshot
+from penstock.snapshot.table_entries import pieces, table_entries
 from penstock.snapshot.verbs import comparing
 from penstock.snapshot.verbs.comparing import SnapshotDiff, compare_snapshots
 from penstock.snapshot.verbs.opened import open_location_to_read
-from penstock.snapshot.verbs.table_rows import column_codes, combined, ranges, tables_of
+from penstock.snapshot.verbs.table_rows import column_codes, combined
 
 
 def diff(location: Path, before: int, after: int, examples: int = 0) -> SnapshotDiff:
@@ -44,11 +45,11 @@ def test_every_pair_of_snapshots_differs_by_what_was_written(
         kept.put({chance.randrange(1200): round_ % 3 for _ in range(60)}, tuple(chance.sample(range(1200), 20)))
         seen[kept.snapshot()] = dict(kept.content)
     opened = open_location_to_read(str(tmp_path))
-    entries = tables_of(opened.metadata(opened.view.snapshots[-1]))[COUNT, "counts"]
+    entries = table_entries(opened.metadata(opened.view.snapshots[-1]))[COUNT, "counts"]
     assert any(entry.kind == "delta" for entry in entries), "what is compared is a chain"
     few = 40_000
-    assert len(list(ranges(entries, GROUPS, few))) > 3
-    monkeypatch.setattr(comparing, "ranges", lambda found, groups: ranges(found, groups, few))
+    assert len(list(pieces(entries, (0, GROUPS - 1), few))) > 3
+    monkeypatch.setattr(comparing, "RANGE_BYTES", few)
     ids = list(seen)
     for one, other in [(ids[0], ids[-1]), (ids[-1], ids[0]), (ids[1], ids[3]), (ids[3], ids[4]), (ids[2], ids[2])]:
         (table,) = diff(tmp_path, one, other).tables

@@ -59,7 +59,7 @@ def delete(
 ) -> None:
     """Delete snapshots, those that were asked for, too, but never the newest, which the query goes on from."""
     with reported() as console, _located(location) as store:
-        chosen = choose(ownership.view_of(store), snapshots)
+        chosen = choose(store.root, ownership.view_of(store), snapshots)
         paths: tuple[str, ...] = ()
         if dry_run:
             deletion = ownership.would_delete(store, chosen)

@@ -16,6 +16,7 @@ from penstock.errors import ConfigError, LocationError
 from penstock.snapshot.catalog import snapshot_id
 from penstock.snapshot.location import IDENTITY_PATH, MOVING_PATH, open_location
 from penstock.snapshot.log import SnapshotLog
+from penstock.snapshot.names import is_called
 from penstock.snapshot.store import Store
 from penstock.snapshot.stores import store_at
 from penstock.snapshot.verbs import copying, forking, moving, ownership
@@ -81,11 +82,11 @@ def _move_snapshots(
     console: Console, there: Store, target: str, names: Sequence[str], force: bool, as_json: bool
 ) -> None:
     view = ownership.view_of(there)
-    known = [name for name in names if any(name in (snapshot_id(r.checkpoint), r.label) for r in view.snapshots)]
+    known = [name for name in names if any(is_called(record, name) for record in view.snapshots)]
     with _made(target) as here, _bar("copying", hidden=as_json, is_bytes=False) as progress:
         archived = _ids([record.checkpoint for record in SnapshotLog(here).refresh().snapshots])
         missing = [name for name in names if name not in known and name not in archived]  # moved by an earlier try
-        chosen = choose(view, [*known, *missing])
+        chosen = choose(there.root, view, [*known, *missing])
         if chosen:
             copying.copy_snapshots(there, here, _ids(chosen), force=force, progress=progress).check(names)
     for first in range(0, len(chosen), rq.MAX_IDS):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
@@ -17,7 +18,7 @@ from penstock.query.start import session_options
 from penstock.snapshot.model import checked_words
 from penstock.snapshot.verbs.opened import open_location_to_read
 from penstock.spark.launcher import SparkLauncher
-from penstock.spark_data.draft import Draft, draft_of_plan, draft_of_snapshot, rename_operator
+from penstock.spark_data.draft import Draft, begin_behind, draft_of_plan, draft_of_snapshot, rename_operator
 from penstock.spark_data.writing import writable_schema, write_snapshot
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -106,6 +107,27 @@ class SnapshotWriter:
     def with_state(self, table: str, df: DataFrame) -> SnapshotWriter:
         """The table holds the rows of ``df``, and no others. Raises ConfigError if there is no such table."""
         self._frames[self._draft.table(table).name] = df
+        return self
+
+    @property
+    def sources(self) -> list[str]:
+        """The ids of sources that ``with_position`` can be told of: those of ``from_plan``."""
+        return list(self._draft.sources)
+
+    def with_position(self, source: str, read: Sequence[str] | Mapping[str, Any]) -> SnapshotWriter:
+        """The source does not read again what the tables were made from. Without this it begins where it would without
+        a snapshot.
+
+        Args:
+            source: its operator id.
+            read: of files, those that were read, as paths or as ``history.inputFiles()`` gives them. Of Kafka the next
+                offset of each partition, ``{"topic": {"0": 17}}``, as its ``startingOffsets``; partitions that are not
+                named begin at their first one. Of a Python data source the offset, as its reader returns it.
+
+        Raises:
+            ConfigError: there is no such source, or this is no position of it.
+        """
+        self._draft = begin_behind(self._draft, source, read)
         return self
 
     def drop_state(self, table: str) -> SnapshotWriter:

@@ -125,6 +125,10 @@ class Catalog:
             CorruptSnapshot: missing or changed; the file is named.
             LocationError: a format of a later release.
         """
+        return checked_metadata(self._unchecked(record), record.metadata.path)
+
+    def _unchecked(self, record: SnapshotRecord) -> SnapshotMetadata:
+        """The very bytes that the log speaks of; whether they say what can be is not looked at yet."""
         ref = record.metadata
         if ref.path != metadata_path(record.checkpoint):
             raise CorruptSnapshot(f"{ref.path!r:.100} is not where {snapshot_id(record.checkpoint)} is described")
@@ -145,7 +149,7 @@ class Catalog:
                 f"{ref.path} is of {metadata.id} of Generation {metadata.generation}; the log has "
                 f"{snapshot_id(record.checkpoint)} of {record.generation} there"
             )
-        return checked_metadata(metadata, ref.path)
+        return metadata
 
     def check(self, metadata: SnapshotMetadata, *, checksums: bool) -> None:
         """Every section is there with its length and, if ``checksums``, unchanged (this reads everything).
@@ -163,10 +167,10 @@ class Catalog:
                 check_reference(self._store, ref, sizes)
 
     def files_of(self, record: SnapshotRecord) -> frozenset[str]:
-        """Paths of the data files that a snapshot refers to."""
+        """Paths of the data files that a snapshot refers to: to compare with, nothing is read from there."""
         files = self._files.get(record.checkpoint)
         if files is None:
-            files = frozenset(ref.path for ref in sections_of(self.read(record)))
+            files = frozenset(ref.path for ref in sections_of(self._unchecked(record)))
             self._files[record.checkpoint] = files
         return files
 

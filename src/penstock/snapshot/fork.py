@@ -24,6 +24,7 @@ from penstock.snapshot.location import IDENTITY_PATH, existing_location, read_id
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import Forked, LogView, SnapshotRecord
 from penstock.snapshot.model import QueryIdentity, SnapshotMetadata
+from penstock.snapshot.names import described, find_record, is_called, known_snapshots
 from penstock.snapshot.plan import target_of, targets_of
 from penstock.snapshot.relocate import relocate
 from penstock.snapshot.sections import FOLDER as DATA_FOLDER
@@ -107,25 +108,14 @@ def choose(view: LogView, origin: Origin) -> SnapshotRecord:
     refuse_moved(view)
     if not origin.snapshot:
         if not view.lineage and view.snapshots:
-            known = ", ".join(_called(record) for record in reversed(view.snapshots))
             raise LocationError(
                 f"{origin.says}: an archive has no snapshot that is the newest of a query's; say which with "
-                f"{origin}#<snapshot>: {known}"
+                f"{origin}#<snapshot>: {known_snapshots(view)}"
             )
         if not view.lineage:
             raise LocationError(f"{origin.says}: the query there has no complete snapshot yet")
         return view.lineage[-1]
-    named = [record for record in view.snapshots if is_called(record, origin.snapshot)]
-    if len(named) == 1:
-        return named[0]
-    known = ", ".join(_called(record) for record in reversed(view.snapshots)) or "none"
-    what = "several snapshots have this label" if named else "there is no such snapshot"
-    raise LocationError(f"{origin.says}: {what}; the query there has: {known}")
-
-
-def is_called(record: SnapshotRecord, name: str) -> bool:
-    """Whether this is a snapshot's id, or its label."""
-    return name in (snapshot_id(record.checkpoint), record.label)
+    return find_record(origin.says, view, origin.snapshot)
 
 
 def forked(
@@ -257,7 +247,7 @@ def _check_descent(origin: Origin, identity: QueryIdentity, begun: Forked | None
         raise LocationError(_other_query(origin, identity))
     if origin.snapshot and not is_called(begun.snapshot, origin.snapshot):
         raise LocationError(
-            f"{origin.says}: the query at the checkpointLocation started from {_called(begun.snapshot)}; give an "
+            f"{origin.says}: the query at the checkpointLocation started from {described(begun.snapshot)}; give an "
             f"empty one, or leave {OPTION} out to go on with that query"
         )
 
@@ -316,8 +306,3 @@ def _check_fits(origin: Origin, metadata: SnapshotMetadata, graph: JobGraph, all
         raise PlanChanged(f"{origin.says}: {error}") from error
     except LocationError as error:
         raise LocationError(f"{origin.says}: {error}") from error
-
-
-def _called(record: SnapshotRecord) -> str:
-    name = snapshot_id(record.checkpoint)
-    return f"{name} ({record.label!r})" if record.label else name

@@ -15,16 +15,14 @@ from penstock.snapshot.location import IDENTITY_PATH, KEPT_FOLDER
 from penstock.snapshot.log import FOLDER as LOG_FOLDER
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import Forked, SnapshotRecord
-from penstock.snapshot.model import FORMAT_VERSION, QueryIdentity, SnapshotMetadata
+from penstock.snapshot.model import FORMAT_VERSION, PlanManifest, QueryIdentity, SnapshotMetadata
 from penstock.snapshot.plan import targets_of
 from penstock.snapshot.sections import FOLDER as DATA_FOLDER
 from penstock.snapshot.store import Store
 
 
-def identity_for(metadata: SnapshotMetadata) -> QueryIdentity:
-    """Of a new query that goes on from the snapshot; the snapshot has a plan."""
-    plan = metadata.plan
-    assert plan is not None
+def identity_for(metadata: SnapshotMetadata, plan: PlanManifest, origin: str) -> QueryIdentity:
+    """Of a new query that goes on from a snapshot of the query ``origin``, taken under this plan."""
     return QueryIdentity(
         operators=plan.operators,
         edges=plan.edges,
@@ -32,7 +30,7 @@ def identity_for(metadata: SnapshotMetadata) -> QueryIdentity:
         query_id=str(uuid.uuid4()),
         max_parallelism=metadata.max_parallelism,
         parallelism=metadata.parallelism,
-        origin=metadata.query_id,
+        origin=origin,
     )
 
 
@@ -45,8 +43,10 @@ def claim_empty(store: Store, metadata: SnapshotMetadata) -> None:
         LocationError: there is something.
         OSError: the store is full or fails.
     """
+    assert metadata.plan is not None
+    identity = identity_for(metadata, metadata.plan, metadata.query_id)
     used = any(store.list(folder) for folder in (LOG_FOLDER, DATA_FOLDER, SNAPSHOTS_FOLDER, KEPT_FOLDER))
-    if used or not store.create_if_absent(IDENTITY_PATH, seal_envelope(msgspec.to_builtins(identity_for(metadata)))):
+    if used or not store.create_if_absent(IDENTITY_PATH, seal_envelope(msgspec.to_builtins(identity))):
         raise LocationError(
             f"{store.root} is in use, or holds what an interrupted writer left; give an empty location, or delete this "
             "one first if nothing in it is needed"

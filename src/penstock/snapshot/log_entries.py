@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -186,7 +186,9 @@ class LogView:
         return self.reserved_until
 
     def snapshot(self, checkpoint: CheckpointId) -> SnapshotRecord | None:
-        return next((record for record in self.snapshots if record.checkpoint == checkpoint), None)
+        place = bisect_left(self.snapshots, checkpoint, key=_checkpoint)
+        found = self.snapshots[place : place + 1]
+        return found[0] if found and found[0].checkpoint == checkpoint else None
 
 
 def fold(view: LogView, entry: Entry) -> LogView:
@@ -207,7 +209,7 @@ def fold(view: LogView, entry: Entry) -> LogView:
             restored=entry.restored,
             committed=CommitPoint(entry.committed_epoch, entry.batches),
             reserved_until=entry.reserved_until,
-            snapshots=tuple(entry.snapshots),
+            snapshots=tuple(sorted(entry.snapshots, key=_checkpoint)),
             retract=entry.retract,
         )
     if isinstance(entry, Forked):
@@ -268,11 +270,17 @@ def _as_forked(view: LogView, after: LogView, entry: Forked) -> LogView:
 def _with_copy(view: LogView, after: LogView, record: SnapshotRecord) -> LogView:
     if view.snapshot(record.checkpoint) is not None or record.generation >= view.owner or record.in_lineage:
         raise ValueError(f"snapshot {record.checkpoint} cannot have been copied here")
-    return replace(after, snapshots=_in_order((*view.snapshots, record)))
+    return replace(after, snapshots=_with_record(view.snapshots, record))
 
 
-def _in_order(records: Iterable[SnapshotRecord]) -> tuple[SnapshotRecord, ...]:
-    return tuple(sorted(records, key=lambda record: record.checkpoint))
+def _with_record(records: tuple[SnapshotRecord, ...], record: SnapshotRecord) -> tuple[SnapshotRecord, ...]:
+    """Nearly always the newest; there may be ten thousand, and hundreds of entries since the last summary."""
+    place = bisect_left(records, record.checkpoint, key=_checkpoint)
+    return (*records[:place], record, *records[place:])
+
+
+def _checkpoint(record: SnapshotRecord) -> CheckpointId:
+    return record.checkpoint
 
 
 def _with_snapshot(view: LogView, after: LogView, entry: SnapshotComplete) -> LogView:
@@ -285,5 +293,5 @@ def _with_snapshot(view: LogView, after: LogView, entry: SnapshotComplete) -> Lo
         after,
         committed=later(view.committed, CommitPoint(entry.committed_epoch, entry.batches)),
         reserved_until=max(view.reserved_until, entry.reserved_until),
-        snapshots=_in_order((*view.snapshots, record)),
+        snapshots=_with_record(view.snapshots, record),
     )

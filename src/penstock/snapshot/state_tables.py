@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -17,8 +16,9 @@ from penstock.snapshot.portable.columns import declared_schema
 from penstock.snapshot.portable.layout import column_names
 from penstock.snapshot.portable.tables import merged_rows, written_schema
 from penstock.snapshot.restore import load_restore
-from penstock.snapshot.state_index import BASE, KeyGroups
+from penstock.snapshot.state_index import BASE
 from penstock.snapshot.store import Store
+from penstock.snapshot.table_entries import table_entries
 from penstock.snapshot.widening import as_schema
 from penstock.state.capture import KEY_GROUP_COLUMN
 
@@ -66,15 +66,6 @@ def table_name(operator_id: str, table: str) -> str:
     return f"{operator_id}/{table}"
 
 
-def table_entries(metadata: SnapshotMetadata) -> dict[tuple[str, str], list[StateEntry]]:
-    """By operator and table, those of all subtasks one after the other: they have no key groups in common."""
-    found: dict[tuple[str, str], list[StateEntry]] = {}
-    for slot in sorted(metadata.slots, key=lambda slot: slot.slot):
-        for entry in (entry for subtask in slot.subtasks for entry in subtask.states):
-            found.setdefault((entry.operator_id, entry.table), []).append(entry)
-    return found
-
-
 def find_table(store: Store, metadata: SnapshotMetadata, plan: PlanManifest, name: str) -> StateTable:
     """The table that is called ``<operator id>/<table>``; reads one section.
 
@@ -107,42 +98,6 @@ def _declared_columns(plan: PlanManifest, operator_id: str, table: str) -> list[
     if not isinstance(columns, list) or str(columns[:1]) != str([f"{KEY_GROUP_COLUMN} int16"]):
         raise CorruptSnapshot(f"the snapshot's plan does not tell the columns of {table_name(operator_id, table)}")
     return [str(column) for column in columns]
-
-
-def pieces(entries: Sequence[StateEntry], groups: KeyGroups, limit: int) -> Iterator[KeyGroups]:
-    """Key groups in pieces of about ``limit`` stored bytes, up to twice as many: a piece ends, if it can, where base
-    sections do, because a section is read as a whole. Pieces without rows are left out."""
-    first, last = groups
-    cost = np.zeros(last + 2)
-    straddled = np.zeros(last + 2, np.int64)
-    for entry in entries:
-        start, end = max(entry.key_group_first, first), min(entry.key_group_last, last)
-        if start > end:
-            continue
-        cost[start : end + 1] += entry.section.length / (end + 1 - start)
-        if entry.kind == BASE:
-            straddled[start + 1 : end + 1] += 1
-    begun, held = first, 0.0
-    for group in range(first, last + 1):
-        after = held + cost[group]
-        if held and after > (2 * limit if straddled[group] else limit):
-            yield begun, group - 1
-            begun, after = group, cost[group]
-        held = after
-    if held:
-        yield begun, last
-
-
-def of_groups(entries: Iterable[StateEntry], groups: KeyGroups) -> list[StateEntry]:
-    """What entries say about these key groups."""
-    first, last = groups
-    return [
-        msgspec.structs.replace(
-            entry, key_group_first=max(entry.key_group_first, first), key_group_last=min(entry.key_group_last, last)
-        )
-        for entry in entries
-        if entry.key_group_first <= last and entry.key_group_last >= first
-    ]
 
 
 def with_wanted(entries: Iterable[StateEntry], wanted: npt.NDArray[np.bool_]) -> list[StateEntry]:

@@ -314,11 +314,11 @@ class LocalStore(Store):
         return found
 
     def list(self, folder: str) -> list[str]:
-        top = Path(self.root, checked_path(folder))
+        top = f"{self.root}/{checked_path(folder)}"
         check_folders(self.root, folder)
         found = []
         for parent, _, names in os.walk(top):
-            inside = Path(parent).relative_to(self.root).as_posix()
+            inside = folder + parent[len(top) :]
             found += [f"{inside}/{name}" for name in names if not name.endswith(".tmp")]
         return sorted(found)
 

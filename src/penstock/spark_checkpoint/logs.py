@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any
-from urllib.parse import unquote
 
+from penstock.connectors.beginning import path_of
 from penstock.connectors.local_files import local_path
 from penstock.errors import LocationError, NotYet
 from penstock.snapshot.location import IDENTITY_PATH
@@ -244,7 +244,7 @@ def _path_of(log: Path, entry: Mapping[str, Any]) -> str:
         raise _damaged(log, f"path is {text!r:.60}")
     if not text.startswith("file:"):
         raise NotYet(f"{log} names {text:.200}: only local or mounted file systems are read so far")
-    return local_path(unquote(text))
+    return path_of(text)
 
 
 def _damaged(path: Path, what: str) -> LocationError:

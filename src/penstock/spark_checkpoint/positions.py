@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from penstock.connectors.base import Discovery, Source, Split
+from penstock.connectors.beginning import behind_files, kafka_offsets
 from penstock.connectors.file_listing import FoundFile
 from penstock.connectors.file_source import FileSource
-from penstock.connectors.kafka_cluster import Partition
 from penstock.connectors.kafka_source import KafkaSource
 from penstock.connectors.python_source import PythonSource
 from penstock.connectors.spark_files import SparkFilesSource
@@ -48,7 +48,7 @@ def position_of(source: Source, checkpoint: SparkCheckpoint, parallelism: int) -
     try:
         if isinstance(source, FileSource | SparkFilesSource) and keeps_files:
             return _files(source, checkpoint, position)
-        if isinstance(source, KafkaSource) and (offsets := _kafka_offsets(position)):
+        if isinstance(source, KafkaSource) and (offsets := kafka_offsets(position)):
             return source.going_on_at(offsets, parallelism)
         if isinstance(source, PythonSource) and not keeps_files:
             return source.going_on_at(position)
@@ -70,21 +70,7 @@ def _files(
     if strange:
         why = f"Spark has read {strange[0]}, which is there and which the DataFrame does not read"
         return Finding(f"source {source.describe()}", why, f"{SAME}, with the same path and options")
-    state = source.files.having_read(files)
-    return Discovery((), state if isinstance(source, FileSource) else {"files": state, "range": 0})
-
-
-def _kafka_offsets(position: Mapping[str, Any]) -> dict[Partition, int]:
-    """Empty if it is none of Kafka's."""
-    found: dict[Partition, int] = {}
-    for topic, partitions in position.items():
-        if not isinstance(partitions, dict):
-            return {}
-        for number, offset in partitions.items():
-            if not (isinstance(number, str) and number.isdigit() and type(offset) is int and offset >= 0):
-                return {}
-            found[topic, int(number)] = offset
-    return found
+    return behind_files(source, files)
 
 
 # -- to Spark ---------------------------------------------------------------------------------------------------------

@@ -6,10 +6,12 @@ import re
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from penstock.connectors.base import Source
+from penstock.connectors.beginning import ReadUpTo, behind
 from penstock.errors import ConfigError, LocationError
 from penstock.graph.model import JobGraph, Vertex
 from penstock.operators.watermark import WatermarkSpec, watermark_scalars
@@ -27,7 +29,8 @@ from penstock.snapshot.model import (
     SubtaskManifest,
 )
 from penstock.snapshot.plan import hashed_columns, key_columns, plan_of
-from penstock.snapshot.state_tables import StateTable, find_table, table_entries, table_name
+from penstock.snapshot.state_tables import StateTable, find_table, table_name
+from penstock.snapshot.table_entries import table_entries
 from penstock.snapshot.verbs.opened import OpenedLocation, plan_of_snapshot
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]{0,199}")
@@ -49,11 +52,13 @@ class Origin:
 
 @dataclass(frozen=True)
 class Draft:
-    """``metadata``: with a plan and a number of its own. ``tables``: by name, all that can be written."""
+    """``metadata``: with a plan and a number of its own. ``tables``: by name, all that can be written. ``sources``: by
+    operator id, those that have not begun."""
 
     metadata: SnapshotMetadata
     tables: Mapping[str, StateTable]
     origin: Origin | None = None
+    sources: Mapping[str, Source] = field(default_factory=dict)
 
     @property
     def plan(self) -> PlanManifest:
@@ -125,7 +130,27 @@ def draft_of_plan(graph: JobGraph, watermark_us: int | None) -> Draft:
         for spec in vertex.operators
         for table, schema in spec.state_schemas.items()
     ]
-    return Draft(metadata, {table.name: table for table in tables})
+    began = {vertex.source.operator_id: vertex.source.source for vertex in graph.vertices if vertex.source is not None}
+    return Draft(metadata, {table.name: table for table in tables}, sources=began)
+
+
+def begin_behind(draft: Draft, operator_id: str, read: ReadUpTo) -> Draft:
+    """The source begins behind what was read.
+
+    Raises:
+        ConfigError: there is no such source, it has begun already, or this is no position of it.
+    """
+    if operator_id not in draft.sources:
+        known = ", ".join(draft.sources) or "none: the snapshot's own positions stay as they are"
+        raise ConfigError(f"there is no source {operator_id!r} that could begin elsewhere; there are: {known}")
+    found = behind(draft.sources[operator_id], read, draft.metadata.parallelism)
+    sources = [
+        msgspec.structs.replace(one, state=found.state, pending=list(found.splits))
+        if one.operator_id == operator_id
+        else one
+        for one in draft.metadata.sources
+    ]
+    return replace(draft, metadata=msgspec.structs.replace(draft.metadata, sources=sources))
 
 
 def _subtask(graph: JobGraph, vertex: Vertex, index: int, watermark_us: int | None) -> SubtaskManifest:
@@ -234,7 +259,8 @@ def rename_operator(draft: Draft, old: str, new: str) -> Draft:
     tables = [
         replace(table, operator_id=_new(table.operator_id, old, new), entries=()) for table in draft.tables.values()
     ]
-    return replace(draft, metadata=metadata, tables={table.name: table for table in tables})
+    sources = {_new(key, old, new): source for key, source in draft.sources.items()}
+    return replace(draft, metadata=metadata, tables={table.name: table for table in tables}, sources=sources)
 
 
 def _renamed_slot(slot: SlotManifest, old: str, new: str) -> SlotManifest:

@@ -12,8 +12,9 @@ from pyspark.sql.datasource import InputPartition
 
 from penstock.errors import CorruptSnapshot
 from penstock.snapshot.model import StateEntry
-from penstock.snapshot.state_tables import StateTable, of_groups, pieces, rows_of, with_wanted
+from penstock.snapshot.state_tables import StateTable, rows_of, with_wanted
 from penstock.snapshot.stores import store_at
+from penstock.snapshot.table_entries import of_groups, pieces
 from penstock.spark_data.columns import Projection
 from penstock.spark_data.pushed_filters import Wanted, passing, wanted_groups
 from penstock.spark_data.reading import Place, SnapshotReader

@@ -12,7 +12,8 @@ import pyarrow as pa
 from penstock.operators.base import Plain
 from penstock.snapshot.model import PlanManifest, SnapshotMetadata
 from penstock.snapshot.plan import key_columns
-from penstock.snapshot.state_tables import table_entries, table_name
+from penstock.snapshot.state_tables import table_name
+from penstock.snapshot.table_entries import table_entries
 from penstock.snapshot.verbs.figures_cache import FiguresCache
 from penstock.snapshot.verbs.listing import list_snapshots
 from penstock.snapshot.verbs.measures import inflight_entries, stored_bytes, subtasks_of

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from pyspark.sql.types import DataType, StructType
 
 from penstock.errors import CheckpointFailed, ConfigError, CorruptSnapshot, LocationError, NotSupported
+from penstock.snapshot.blobs import BlobStore
 from penstock.snapshot.catalog import Catalog, sections_of
 from penstock.snapshot.founding import claim_empty, complete
 from penstock.snapshot.location import open_location, release_identity
@@ -75,6 +76,8 @@ def write_snapshot(
             for number, (name, table) in enumerate({name: draft.table(name) for name in frames}.items())
         }
         whole = _with(metadata, draft, written)
+        if draft.origin is None:  # else its blobs are stored, and have been brought
+            whole = BlobStore(store).written(whole)
         _remove_unused(store, whole)
         complete(store, whole)
     except BaseException as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.errors import Fenced, LocationError
+from penstock.errors import CorruptSnapshot, Fenced, LocationError
 from penstock.ids import CheckpointId
 from penstock.snapshot.store import Store
 from penstock.snapshot.verbs import ownership
@@ -68,6 +68,12 @@ class SimulatedCommand:
             done = self._world.run_as(self, self._routine)
         except Crash:
             self.die()
+            return False
+        except CorruptSnapshot as error:
+            if not self._world.tampered:
+                raise SimulationFailure(
+                    f"{self.name} finds what nobody touched corrupt: {error}", "references"
+                ) from error
             return False
         except (LocationError, OSError) as refusal:
             self._world.chance.note(f"{self.name} is refused: {refusal}")

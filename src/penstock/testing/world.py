@@ -117,9 +117,14 @@ class World:
         self.store.files[path] = change(self.store.files[path])
         self.log.may_pass_over = self.settings.allow_older
 
+    @property
+    def tampered(self) -> bool:
+        """Whether files are changed now."""
+        return bool(self._originals)
+
     def repair(self) -> None:
         """A recovery has named a file that is corrupt: somebody restores it from a copy."""
-        if not self._originals:
+        if not self.tampered:
             raise SimulationFailure("a snapshot is corrupt that nobody touched", "references")
         for path, data in self._originals.items():
             if path in self.store.files:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -15,6 +14,7 @@ from penstock.snapshot.restore import load_restore
 from penstock.snapshot.sections import read_content
 from penstock.snapshot.state_index import DELTA, KeyGroups
 from penstock.snapshot.store import Store
+from penstock.snapshot.table_entries import of_groups, pieces
 from penstock.snapshot.widening import as_schema
 from penstock.state.capture import StoredRows, delta_schema
 
@@ -41,48 +41,15 @@ def merged_rows(
         CorruptSnapshot: a section is missing or changed, or base rows have the same key.
         NotSupported: the table has deltas, and its key is not known.
     """
-    for first, last in key_group_ranges(entries, range_bytes):
-        pieces = list(_pieces(store, entries, schema, first, last))
-        if pieces:
-            yield _merged(pieces, schema, keys, f"table {entries[0].table!r} of {entries[0].operator_id}")
+    highest = max((entry.key_group_last for entry in entries), default=-1)
+    for groups in pieces(entries, (0, highest), range_bytes):
+        stored = list(_stored(store, entries, schema, groups))
+        if stored:
+            yield _merged(stored, schema, keys, f"table {entries[0].table!r} of {entries[0].operator_id}")
 
 
-def key_group_ranges(entries: Sequence[StateEntry], range_bytes: int) -> Iterator[KeyGroups]:
-    """All key groups that the entries have, in ranges of about so many bytes."""
-    top = max((entry.key_group_last for entry in entries), default=-1) + 1
-    spans: dict[str, int] = {}
-    for entry in entries:
-        spans[entry.section.identity] = spans.get(entry.section.identity, 0) + _span(entry)
-    cost = np.zeros(top)
-    for entry in entries:
-        if _span(entry):
-            cost[entry.key_group_first : entry.key_group_last + 1] += (
-                entry.section.length / spans[entry.section.identity]
-            )
-    first, held = 0, 0.0
-    for group in range(top):
-        if held and held + cost[group] > range_bytes:
-            yield first, group - 1
-            first, held = group, 0.0
-        held += cost[group]
-    if first < top:
-        yield first, top - 1
-
-
-def _span(entry: StateEntry) -> int:
-    return max(0, entry.key_group_last - entry.key_group_first + 1)
-
-
-def _pieces(
-    store: Store, entries: Sequence[StateEntry], schema: pa.Schema, first: int, last: int
-) -> Iterator[StoredRows]:
-    parts = [
-        msgspec.structs.replace(
-            entry, key_group_first=max(entry.key_group_first, first), key_group_last=min(entry.key_group_last, last)
-        )
-        for entry in entries
-        if entry.key_group_first <= last and entry.key_group_last >= first
-    ]
+def _stored(store: Store, entries: Sequence[StateEntry], schema: pa.Schema, groups: KeyGroups) -> Iterator[StoredRows]:
+    parts = of_groups(entries, groups)
     operators = load_restore(SubtaskManifest(0, 0, states=parts), store).operators
     for piece in (piece for state in operators.values() for rows in state.tables.values() for piece in rows):
         wanted = as_schema(piece.batch, delta_schema(schema) if piece.is_delta else schema)

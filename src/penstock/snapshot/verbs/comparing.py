@@ -14,23 +14,22 @@ from penstock.snapshot.log_entries import SnapshotRecord
 from penstock.snapshot.model import PlanManifest, StateEntry
 from penstock.snapshot.plan import key_columns
 from penstock.snapshot.store import Store
+from penstock.snapshot.table_entries import of_groups, pieces, table_entries
 from penstock.snapshot.verbs.opened import OpenedLocation, plan_of_snapshot
 from penstock.snapshot.verbs.plain_values import plain
 from penstock.snapshot.verbs.plan_names import PlanNames
 from penstock.snapshot.verbs.positions import EdgeChange, SourceChange, edge_changes, source_changes
 from penstock.snapshot.verbs.table_rows import (
     NO_ROW,
+    RANGE_BYTES,
     Codes,
     ColumnsDiffer,
     StoredTable,
-    clipped,
     column_codes,
     combined,
     has_deltas,
     last_rows,
-    ranges,
     stored_rows,
-    tables_of,
 )
 
 Progress = Callable[[int, int], None]
@@ -111,7 +110,7 @@ def compare_snapshots(
     """
     one, other = opened.metadata(before), opened.metadata(after)
     old_plan, new_plan = plan_of_snapshot(one, opened.identity), plan_of_snapshot(other, opened.identity)
-    old_tables, new_tables = tables_of(one), tables_of(other)
+    old_tables, new_tables = table_entries(one), table_entries(other)
     names = dict.fromkeys([*old_tables, *new_tables])
     tables = []
     for done, name in enumerate(names):
@@ -157,11 +156,11 @@ def _compare_table(
         problem = "the snapshot does not tell which columns are the key"
     else:
         try:
-            for first, last in ranges([*sides[0], *sides[1]], max_parallelism):
-                old, new = (clipped(side, (first, last)) for side in sides)
+            for groups in pieces([*sides[0], *sides[1]], (0, max_parallelism - 1), RANGE_BYTES):
+                old, new = (of_groups(side, groups) for side in sides)
                 if old != new:  # else both refer to the very same rows
                     _compare_rows(store, (old, new), key_count, found)
-                told((last + 1) / max_parallelism)
+                told((groups[1] + 1) / max_parallelism)
         except ColumnsDiffer as error:
             problem = f"its columns have changed: {error}"
     keys = None if key_count is None else found.names[1 : 1 + key_count]

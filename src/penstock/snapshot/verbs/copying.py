@@ -23,9 +23,9 @@ from penstock.snapshot.location import IDENTITY_PATH, read_identity
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import GenerationOpened, LogView, SnapshotCopied, SnapshotRecord
 from penstock.snapshot.model import QueryIdentity
+from penstock.snapshot.names import find_record
 from penstock.snapshot.store import Store
 from penstock.snapshot.verbs.collecting import collect_orphans
-from penstock.snapshot.verbs.opened import find_record
 from penstock.snapshot.verbs.owned import Owned
 from penstock.snapshot.verbs.ownership import taken_over, view_of
 

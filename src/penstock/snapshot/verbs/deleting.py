@@ -10,7 +10,8 @@ from penstock.errors import CorruptSnapshot, LocationError
 from penstock.ids import CheckpointId
 from penstock.snapshot.catalog import metadata_path, portable_folder, snapshot_id
 from penstock.snapshot.collect import delete_snapshot, orphans
-from penstock.snapshot.log_entries import LogView, SnapshotRecord
+from penstock.snapshot.log_entries import LogView
+from penstock.snapshot.names import find_record
 from penstock.snapshot.verbs.owned import Owned, bytes_of
 from penstock.snapshot.verbs.requests import Answer
 
@@ -24,26 +25,15 @@ class Deletion:
     bytes: int
 
 
-def choose(view: LogView, names: Iterable[str]) -> list[CheckpointId]:
+def choose(where: str, view: LogView, names: Iterable[str]) -> list[CheckpointId]:
     """The snapshots that are meant, by id or label, ascending.
 
     Raises:
         LocationError: there is none of this name, or several; or it may not be deleted.
     """
-    chosen = sorted({_named(view, name).checkpoint for name in names})
+    chosen = sorted({find_record(where, view, name).checkpoint for name in names})
     check_deletable(view, chosen)
     return chosen
-
-
-def _named(view: LogView, name: str) -> SnapshotRecord:
-    by_id = [record for record in view.snapshots if snapshot_id(record.checkpoint) == name]
-    found = by_id or [record for record in view.snapshots if name and record.label == name]
-    if not found:
-        raise LocationError(f"there is no snapshot {name}; `penstock snapshot list` shows those that there are")
-    if len(found) > 1:
-        ids = ", ".join(snapshot_id(record.checkpoint) for record in found)
-        raise LocationError(f"several snapshots have the label {name}: {ids}; say which by id")
-    return found[0]
 
 
 def check_deletable(view: LogView, checkpoints: Sequence[CheckpointId]) -> None:

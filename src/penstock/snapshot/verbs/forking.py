@@ -7,7 +7,6 @@ fits a query's is checked when one starts there.
 from __future__ import annotations
 
 import secrets
-import uuid
 from contextlib import suppress
 
 import msgspec
@@ -16,12 +15,13 @@ from penstock.errors import Fenced, LocationError
 from penstock.snapshot.catalog import Catalog, snapshot_id
 from penstock.snapshot.envelope import seal_envelope
 from penstock.snapshot.fork import Origin, begun_with, check_forkable
+from penstock.snapshot.founding import identity_for
 from penstock.snapshot.location import IDENTITY_PATH, read_identity, refuse_moved, release_identity
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import SnapshotRecord
-from penstock.snapshot.model import FORMAT_VERSION, QueryIdentity, SnapshotMetadata
+from penstock.snapshot.model import QueryIdentity
+from penstock.snapshot.names import find_record, is_called
 from penstock.snapshot.store import Store
-from penstock.snapshot.verbs.opened import find_record
 
 
 def fork_snapshot(there: Store, name: str, here: Store) -> QueryIdentity:
@@ -47,7 +47,7 @@ def fork_snapshot(there: Store, name: str, here: Store) -> QueryIdentity:
     record = find_record(there.root, view, name)
     metadata = Catalog(there).read(record)
     check_forkable(there.root, metadata)
-    proposed = _identity(query_id, metadata, read_identity(there))
+    proposed = identity_for(metadata, metadata.plan or read_identity(there), query_id)
     identity = _claimed(here, proposed)
     try:
         _begin(there, here, query_id, record)
@@ -60,19 +60,6 @@ def fork_snapshot(there: Store, name: str, here: Store) -> QueryIdentity:
 
 def _begun(here: Store) -> bool:
     return here.exists(IDENTITY_PATH) and SnapshotLog(here).refresh().next_seq > 1
-
-
-def _identity(query_id: str, metadata: SnapshotMetadata, there: QueryIdentity) -> QueryIdentity:
-    plan = metadata.plan or there
-    return QueryIdentity(
-        operators=plan.operators,
-        edges=plan.edges,
-        format_version=FORMAT_VERSION,
-        query_id=str(uuid.uuid4()),
-        max_parallelism=metadata.max_parallelism,
-        parallelism=metadata.parallelism,
-        origin=query_id,
-    )
 
 
 def _claimed(here: Store, proposed: QueryIdentity) -> QueryIdentity:
@@ -100,7 +87,7 @@ def _complete(here: Store, query_id: str, name: str) -> QueryIdentity:
     if begun is None or begun.origin != query_id:
         raise LocationError(_another(here))
     snapshot = begun.snapshot
-    if name not in (snapshot_id(snapshot.checkpoint), str(snapshot.checkpoint), snapshot.label):
+    if not is_called(snapshot, name):
         raise LocationError(f"{here.root} begins with {snapshot_id(snapshot.checkpoint)} already; give an empty folder")
     return read_identity(here)
 

@@ -13,12 +13,11 @@ from penstock.snapshot.location import existing_location, is_spark_checkpoint, l
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import LogView, SnapshotRecord
 from penstock.snapshot.model import PlanManifest, QueryIdentity, SnapshotMetadata
+from penstock.snapshot.names import find_record
 from penstock.snapshot.store import Store, is_clean
 from penstock.snapshot.store_access import StoreAccess
 
 WHAT = "checkpoint location"
-LISTED_AT_MOST = 20
-"""Snapshots that a message names."""
 T = TypeVar("T")
 
 
@@ -45,7 +44,7 @@ class OpenedLocation:
         return read_log(self.path, self.store)
 
     def record(self, name: str) -> SnapshotRecord:
-        """See ``find_record``."""
+        """See ``names.find_record``."""
         return find_record(self.path, self.view, name)
 
     def metadata(self, record: SnapshotRecord) -> SnapshotMetadata:
@@ -80,22 +79,6 @@ class OpenedLocation:
         return CorruptSnapshot(
             f"{self.path}: {names} is damaged: {error}; `penstock snapshot verify` lists everything that is"
         )
-
-
-def find_record(path: str, view: LogView, name: str) -> SnapshotRecord:
-    """The snapshot that is called so, by id (``chk-12`` or ``12``) or label.
-
-    Raises:
-        LocationError: none is, or several have this label; those that there are are listed.
-    """
-    by_id = [r for r in view.snapshots if name in (snapshot_id(r.checkpoint), str(r.checkpoint))]
-    named = by_id or [r for r in view.snapshots if r.label and r.label == name]
-    if len(named) == 1:
-        return named[0]
-    if named:
-        which = ", ".join(snapshot_id(record.checkpoint) for record in named)
-        raise LocationError(f"{path}: several snapshots have the label {name!r}; give an id: {which}")
-    raise LocationError(f"{path}: there is no snapshot {name!r}; there are: {_known(view)}")
 
 
 def open_location_to_read(location: str, access: StoreAccess | None = None) -> OpenedLocation:
@@ -157,15 +140,3 @@ def _named(path: str, read: Callable[[], T]) -> T:
         raise type(error)(f"{path}: {error}") from error
     except OSError as error:
         raise LocationError(f"{path} cannot be read: {error}; check its permissions") from error
-
-
-def _known(view: LogView) -> str:
-    """The newest first."""
-    names = [
-        snapshot_id(record.checkpoint) + (f" ({record.label!r})" if record.label else "")
-        for record in reversed(view.snapshots)
-    ]
-    if not names:
-        return "none yet"
-    more = len(names) - LISTED_AT_MOST
-    return ", ".join(names[:LISTED_AT_MOST]) + (f" and {more} more" if more > 0 else "")

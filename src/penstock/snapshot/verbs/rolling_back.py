@@ -18,10 +18,10 @@ from penstock.snapshot.catalog import Catalog, snapshot_id
 from penstock.snapshot.location import read_identity, refuse_archive
 from penstock.snapshot.log_entries import GenerationOpened, LogView, Retraction, SnapshotRecord
 from penstock.snapshot.model import PlanManifest
+from penstock.snapshot.names import find_record
 from penstock.snapshot.plan import targets_of
 from penstock.snapshot.store import Store
 from penstock.snapshot.verbs import requests as rq
-from penstock.snapshot.verbs.opened import find_record
 from penstock.snapshot.verbs.ownership import Ask, stopped, taken_over, unless_fenced
 
 

@@ -11,6 +11,7 @@ from penstock.snapshot.model import PlanManifest, SnapshotMetadata, StateEntry
 from penstock.snapshot.plan import key_columns
 from penstock.snapshot.state_index import BASE
 from penstock.snapshot.store import Store
+from penstock.snapshot.table_entries import table_entries
 from penstock.snapshot.verbs.bottleneck import InputLoad, find_bottleneck
 from penstock.snapshot.verbs.figures_cache import FiguresCache
 from penstock.snapshot.verbs.listing import ListedSnapshot, list_snapshots
@@ -18,7 +19,7 @@ from penstock.snapshot.verbs.measures import inflight_entries, stored_bytes, sub
 from penstock.snapshot.verbs.opened import OpenedLocation, plan_of_snapshot
 from penstock.snapshot.verbs.plan_names import PlanNames
 from penstock.snapshot.verbs.positions import ShownEdge, ShownSource, edges_of, sources_of
-from penstock.snapshot.verbs.table_rows import ColumnsDiffer, has_deltas, live_rows_by_group, tables_of
+from penstock.snapshot.verbs.table_rows import ColumnsDiffer, has_deltas, live_rows_by_group
 
 
 class ShownSkew(msgspec.Struct, frozen=True):
@@ -169,7 +170,7 @@ def _load(metadata: SnapshotMetadata, names: PlanNames, vertex: int) -> InputLoa
 def _operators(metadata: SnapshotMetadata, plan: PlanManifest, store: Store | None) -> list[ShownOperator]:
     """``store``: to read rows from; None: they are not read."""
     names = PlanNames(plan)
-    tables = tables_of(metadata)
+    tables = table_entries(metadata)
     found = []
     for operator_id in dict.fromkeys([*plan.operators, *(operator_id for operator_id, _ in tables)]):
         operator = plan.operators.get(operator_id, {})

@@ -10,64 +10,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import CorruptSnapshot
-from penstock.snapshot.model import SnapshotMetadata, StateEntry, SubtaskManifest
+from penstock.snapshot.model import StateEntry, SubtaskManifest
 from penstock.snapshot.restore import load_restore
 from penstock.snapshot.sections import check_reference
-from penstock.snapshot.state_index import BASE, KeyGroups
+from penstock.snapshot.state_index import BASE
 from penstock.snapshot.store import Store
-from penstock.snapshot.verbs.measures import state_entries
+from penstock.snapshot.table_entries import of_groups, pieces
 from penstock.state.capture import DELETED_COLUMN
 
 RANGE_BYTES = 32 << 20
 """Stored bytes that are in memory at a time, decoded and with codes several times as much; at least one key group."""
 NO_ROW = -1
-TableName = tuple[str, str]
-"""Operator id and name of the table."""
 Codes = npt.NDArray[np.int64]
-
-
-def tables_of(metadata: SnapshotMetadata) -> dict[TableName, list[StateEntry]]:
-    """The entries of every table, those of all subtasks one after the other: they have no key groups in common."""
-    found: dict[TableName, list[StateEntry]] = {}
-    for entry in state_entries(metadata):
-        found.setdefault((entry.operator_id, entry.table), []).append(entry)
-    return found
-
-
-def ranges(entries: Iterable[StateEntry], max_parallelism: int, limit: int = RANGE_BYTES) -> Iterator[KeyGroups]:
-    """Key groups in pieces of about ``limit`` stored bytes, ascending; every group that any entry has is in one."""
-    weights = np.zeros(max_parallelism)
-    for entry in entries:
-        first, last = max(entry.key_group_first, 0), min(entry.key_group_last, max_parallelism - 1)
-        if first <= last:
-            weights[first : last + 1] += entry.section.length / (last + 1 - first)
-    start, held = 0, 0.0
-    for group, weight in enumerate(weights):
-        if held and held + weight > limit:
-            yield start, group - 1
-            start, held = group, 0.0
-        held += weight
-    if held:
-        yield start, max_parallelism - 1
-
-
-def clipped(entries: Iterable[StateEntry], groups: KeyGroups) -> list[StateEntry]:
-    """What entries say about these key groups."""
-    first, last = groups
-    return [
-        msgspec.structs.replace(
-            entry, key_group_first=max(entry.key_group_first, first), key_group_last=min(entry.key_group_last, last)
-        )
-        for entry in entries
-        if entry.key_group_first <= last and entry.key_group_last >= first
-    ]
 
 
 @dataclass(frozen=True)
@@ -196,8 +156,8 @@ def live_rows_by_group(
     if key_count is None and has_deltas(entries):
         return None
     counts = np.zeros(max_parallelism, np.int64)
-    for groups in ranges(entries, max_parallelism):
-        found = stored_rows(store, [clipped(entries, groups)])
+    for groups in pieces(entries, (0, max_parallelism - 1), RANGE_BYTES):
+        found = stored_rows(store, [of_groups(entries, groups)])
         if found is None:
             continue
         table, (count,) = found
@@ -206,6 +166,5 @@ def live_rows_by_group(
             keys = combined([column_codes(table.rows.column(1 + i)) for i in range(key_count)], count)
             last = last_rows(keys, int(keys.max(initial=-1)) + 1, 0, count, table.deleted)
             live = last[last != NO_ROW]
-        of_groups = table.rows.column(0).to_numpy()[live]
-        counts += np.bincount(of_groups, minlength=max_parallelism)[:max_parallelism]
+        counts += np.bincount(table.rows.column(0).to_numpy()[live], minlength=max_parallelism)[:max_parallelism]
     return counts

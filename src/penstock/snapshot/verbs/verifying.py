@@ -14,22 +14,22 @@ from threading import Lock
 import msgspec
 import xxhash
 
-from penstock.connectors.base import Split
 from penstock.errors import CorruptSnapshot, LocationError
+from penstock.snapshot.bringing import kept_files
 from penstock.snapshot.catalog import FOLDER as SNAPSHOTS_FOLDER
 from penstock.snapshot.catalog import PORTABLE_FOLDER, Catalog, sections_of, snapshot_id
 from penstock.snapshot.collect import collectable, orphans
-from penstock.snapshot.location import IDENTITY_PATH, KEPT_FOLDER, read_identity
+from penstock.snapshot.location import IDENTITY_PATH, read_identity
 from penstock.snapshot.log import FOLDER as LOG_FOLDER
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import LogView, SnapshotRecord
 from penstock.snapshot.model import SectionRef, SnapshotMetadata
+from penstock.snapshot.names import find_record
 from penstock.snapshot.sections import check_reference, sizes_of_files
 from penstock.snapshot.store import Store, is_clean
 from penstock.snapshot.together import together
 from penstock.snapshot.verbs.log_check import CheckedLog, check_log
-from penstock.snapshot.verbs.measures import subtasks_of
-from penstock.snapshot.verbs.opened import find_record, store_to_read
+from penstock.snapshot.verbs.opened import store_to_read
 
 READ_AT_ONCE = 4 << 20
 """Bytes of a section in memory."""
@@ -170,7 +170,7 @@ def _check_all(store: Store, metadata: dict[int, SnapshotMetadata], found: _Foun
     for one in metadata.values():
         for section in dict.fromkeys(sections_of(one)):
             users.setdefault(section, []).append(one.id)
-        for path in _lane_files(one):
+        for path in sorted(kept_files(one)):
             if not (is_clean(path) and store.size(path)):
                 found.note(path, "is missing", [one.id])
     whole: list[SectionRef] = []
@@ -218,16 +218,6 @@ def _verified_pieces(store: Store, ref: SectionRef) -> Iterator[int]:
         yield len(data)
     if actual.hexdigest() != ref.checksum:
         raise CorruptSnapshot(f"{where}: the checksum is {actual.hexdigest()} instead of {ref.checksum}")
-
-
-def _lane_files(metadata: SnapshotMetadata) -> Iterator[str]:
-    """Files that a source keeps at the location for splits that are not read yet."""
-    splits: list[Split] = [split for source in metadata.sources for split in source.pending]
-    splits += [split for subtask in subtasks_of(metadata) for split in subtask.splits]
-    for split in splits:
-        path = split.spec.get("path")
-        if isinstance(path, str) and path.startswith(f"{KEPT_FOLDER}/"):
-            yield path
 
 
 def _still_there(store: Store, found: _Found, records: Sequence[SnapshotRecord]) -> LogView | None:

@@ -1,0 +1,78 @@
+"""Sources that begin behind what was read elsewhere: by Spark's own engine, or for the history state is made of."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote
+
+from penstock.connectors.base import Discovery, Source
+from penstock.connectors.file_source import FileSource
+from penstock.connectors.kafka_cluster import Partition
+from penstock.connectors.kafka_source import KafkaSource
+from penstock.connectors.local_files import local_path
+from penstock.connectors.python_source import PythonSource
+from penstock.connectors.spark_files import SparkFilesSource
+from penstock.errors import ConfigError
+
+ReadUpTo = Sequence[str] | Mapping[str, Any]
+"""Paths or ``file:`` URLs of files, the next Kafka offsets (``{"topic": {"0": 17}}``), or the offset that a Python data
+source's reader begins at."""
+
+
+def behind(source: Source, read: ReadUpTo, parallelism: int) -> Discovery:
+    """The state and the splits of a query that has read so far, and not begun; nothing but names of files is looked up.
+
+    Raises:
+        ConfigError: it is no position of this kind of source, or names a file that is not there or not the source's.
+    """
+    is_files = not isinstance(read, str | Mapping)
+    if isinstance(source, FileSource | SparkFilesSource) and is_files:
+        return behind_files(source, _modified(source, [path_of(text) for text in read]))
+    if isinstance(source, KafkaSource) and isinstance(read, Mapping) and (offsets := kafka_offsets(read)):
+        return source.going_on_at(offsets, parallelism)
+    if isinstance(source, PythonSource) and isinstance(read, Mapping):
+        return source.going_on_at(dict(read))
+    if isinstance(source, FileSource | SparkFilesSource | KafkaSource | PythonSource):
+        raise ConfigError(
+            f"{source.describe()} cannot begin behind {read!r:.100}: give a list of paths for files, "
+            '{"topic": {"0": 17}} for Kafka, the offset of the reader for a Python data source'
+        )
+    raise ConfigError(f"{source.describe()} has no position to begin at: files, Kafka and Python data sources have")
+
+
+def behind_files(source: FileSource | SparkFilesSource, files: Mapping[str, int]) -> Discovery:
+    """As ``behind``, with modification times in milliseconds by path; files that are gone do no harm."""
+    state = source.files.having_read(files)
+    return Discovery((), state if isinstance(source, FileSource) else {"files": state, "range": 0})
+
+
+def kafka_offsets(position: Mapping[str, Any]) -> dict[Partition, int]:
+    """What Spark writes and takes as offsets; empty if it is nothing of the kind."""
+    found: dict[Partition, int] = {}
+    for topic, partitions in position.items():
+        if not isinstance(partitions, Mapping):
+            return {}
+        for number, offset in partitions.items():
+            if not (isinstance(number, str) and number.isdigit() and type(offset) is int and offset >= 0):
+                return {}
+            found[topic, int(number)] = offset
+    return found
+
+
+def path_of(text: str) -> str:
+    """Spark tells files as URLs, percent-encoded: in ``DataFrame.inputFiles`` and in its checkpoints."""
+    return local_path(unquote(text)) if text.startswith("file:") else local_path(text)
+
+
+def _modified(source: FileSource | SparkFilesSource, paths: Sequence[str]) -> dict[str, int]:
+    """Modification times as Spark has them, by path."""
+    try:
+        found = {path: os.stat(path).st_mtime_ns // 1_000_000 for path in paths}
+    except OSError as error:
+        raise ConfigError(f"{source.describe()} cannot have read {error.filename}: {error.strerror}") from error
+    strange = source.files.not_listed(paths)
+    if strange:
+        raise ConfigError(f"{source.describe()} does not read {strange[0]}: give files of its own path only")
+    return found
