@@ -57,7 +57,7 @@ def import_checkpoint(
             return
         console.print(
             f"{target} begins with {taken.snapshot}: batch {taken.batch} of Spark's query {taken.query_id}, "
-            f"{taken.state_rows:,} groups of state",
+            f"{taken.state_rows:,} rows of state",
             highlight=False,
             soft_wrap=True,
         )
