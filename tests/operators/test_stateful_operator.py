@@ -366,12 +366,14 @@ def test_a_slow_processor_holds_up_a_barrier_for_one_key(monkeypatch: pytest.Mon
 
     def look(self: Any, key: Any, lines: Iterator[Row], timers: Any) -> Iterator[Row]:
         seen = (self.state.get() or (0,))[0]
+        assert timers.getCurrentWatermarkInMs() == 5000
         for line in lines:
             seen += line.n
             yield said(key, seen)
         self.state.update((seen,))
 
-    fleet = Fleet(spec_of(Processor(look, declare(VALUE))))
+    fleet = Fleet(spec_of(Processor(look, declare(VALUE)), TimeMode.EVENT_TIME))
+    fleet.advance(5 * SECOND_US)
     [operator] = fleet.operators
     names = [None if number == 7 else f"k{number}" for number in range(10)]
     batch = rows(*[(name, 10**turn, None) for turn in range(3) for name in names])

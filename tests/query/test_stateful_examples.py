@@ -115,6 +115,54 @@ def test_the_examples_of_pysparks_documentation(
     assert [tuple(row) for row in kept] == [("0", 1), ("1", 1)]
 
 
+def test_a_repaired_key_and_state_from_elsewhere_are_where_a_query_starts(
+    spark: SparkSession, tmp_path: Path, out: Path, start: Start
+) -> None:
+    """Changed through Spark, a map and its timers, too: positions, keys and all."""
+    written(tmp_path / "in", "one", READINGS)
+    df = spark.readStream.schema("id string, temperature long").parquet(str(tmp_path / "in"))
+    result = df.groupBy("id").transformWithState(Remembering(), "id string, said string", "Update", "ProcessingTime")
+    query = start(result)
+    query.processAllAvailable()
+    query.stop()
+    table = "transform-with-state-0/seen"
+    seen = spark.read.format("penstock").option("state", table).load(str(tmp_path / "checkpoint"))
+    assert sorted((row.id, row.temperature, row.times) for row in seen.collect()) == [
+        ("0", 23, 1), ("0", 123, 1), ("1", 33, 1), ("1", 88, 1), ("1", 188, 1),
+    ]  # fmt: skip
+    newest = spark.read.format("penstock").load(str(tmp_path / "checkpoint")).orderBy("checkpoint").collect()[-1].id
+    writer = penstock.SnapshotWriter.from_snapshot(str(tmp_path / "checkpoint"), newest)
+    repaired = seen.where("id = '0' or temperature < 50").withColumn("times", F.col("times") * 10)
+    writer.with_state(table, repaired)
+    timers = spark.createDataFrame([("0", 12345), ("new", 23456)], "id string, `__expires_ms` bigint")
+    writer.with_state("transform-with-state-0/__timers", timers).write(str(tmp_path / "repaired"))
+    written(tmp_path / "in", "two", READINGS.slice(0, 1))
+    query = start(result, checkpointLocation=str(tmp_path / "repaired"), path=str(tmp_path / "second"), parallelism=2)
+    query.processAllAvailable()
+    eventually(lambda: len(rows_of(tmp_path / "second")) == 3, "both timers and a row")
+    query.stop()
+    found = rows_of(tmp_path / "second")
+    assert found[1:] == [("0", "{23: 10, 123: 11}"), ("new", "23456 {}")]
+    assert found[0] in [("0", f"12345 {{23: 10, 123: {times}}}") for times in (10, 11)], "before the row or behind it"
+
+
+class Remembering(StatefulProcessor):
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.seen = handle.getMapState("seen", "temperature bigint", "times int")
+
+    def all(self) -> dict[int, int]:
+        return dict(sorted((key[0], value[0]) for key, value in self.seen.iterator()))
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+        for row in rows:
+            known = self.seen.getValue((row.temperature,))
+            self.seen.updateValue((row.temperature,), ((known[0] if known else 0) + 1,))
+        yield Row(id=key[0], said=str(self.all()))
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # noqa: N802, N803
+        yield Row(id=key[0], said=f"{expiredTimerInfo.getExpiryTimeInMs()} {self.all()}")
+
+
 class KeyOfRow(RowExample):
     def handleInputRows(self, key: Any, rows: Any) -> Iterator[Row]:  # type: ignore[override]  # noqa: N802
         for row in super().handleInputRows(key, rows):

@@ -54,6 +54,7 @@ _SLICE_S = 0.02
 _INITIAL_KEYS = 4096
 """Keys of the initial state whose state is written at once."""
 _NO_TIMESTAMP = -1
+_WATERMARK = "watermark_us"
 
 
 def load_processor(pickled: bytes) -> StatefulProcessor:
@@ -108,6 +109,7 @@ class TransformWithStateOperator(Operator):
         self._restored: pa.RecordBatch | None = None  # rows that waited when the snapshot came
         self._opened = False
         self._watermark_us: int | None = None
+        self._restored_watermark_us: int | None = None
         self._dropped = 0
         self._begun = spec.initial is None
 
@@ -141,7 +143,8 @@ class TransformWithStateOperator(Operator):
         self._cursor.phase = "INITIALIZED"
 
     def restore(self, state: RestoredState) -> None:
-        """The watermark itself is not stored: ``advance`` is called with the restored one before any input.
+        """``advance`` is called with the restored watermark before any input; only rows that waited when the snapshot
+        came may go on before, under the watermark of then.
 
         Raises:
             PlanChanged: the timers are of another time mode.
@@ -163,6 +166,8 @@ class TransformWithStateOperator(Operator):
             self._timers.look()
         self._begun = True
         self._restored = self._waiting.take()
+        known = [at for part in state.parts if isinstance(at := part.scalars.get(_WATERMARK), int)]
+        self._restored_watermark_us = min(known, default=None)
 
     def snapshot(self) -> OperatorState:
         closed = self._closed.ranges(self._watermark_us) if self._spec.event_time is not None else []
@@ -171,7 +176,8 @@ class TransformWithStateOperator(Operator):
             if self._timers is not None:
                 stored.enter_context(self._timers.stored())
             captures = {name: holder.table.capture() for name, holder in self._tables().items()}
-        return OperatorState(tables=captures, scalars={CLOSED: closed, TIME_MODE: str(self._spec.time_mode)})
+        scalars = {CLOSED: closed, TIME_MODE: str(self._spec.time_mode), _WATERMARK: self._watermark_us}
+        return OperatorState(tables=captures, scalars=scalars)
 
     def close(self) -> None:
         try:
@@ -318,7 +324,7 @@ class TransformWithStateOperator(Operator):
     def _timer_values(self, now_ms: int) -> TimerValues:
         if self._spec.time_mode is TimeMode.NONE:
             return TimerValues(_NO_TIMESTAMP, _NO_TIMESTAMP)
-        watermark_us = self._watermark_us
+        watermark_us = self._restored_watermark_us if self._watermark_us is None else self._watermark_us
         return TimerValues(now_ms, 0 if watermark_us is None else max(0, watermark_us // 1000))
 
     def _take(self, key: int, yielded: Iterable[Any]) -> None:
