@@ -329,8 +329,9 @@ class DriverEffects:
 
     def refuse_takes(self, reason: str) -> None:
         """The query has ended, and no work runs any more: whoever still waits for a snapshot is told so."""
+        told = f"{reason}; `penstock snapshot list` tells whether it was taken before that"
         for token in self._requests.in_hand:
-            self._answer_take(w.AnswerTake(token, "", reason))
+            self._answer_take(w.AnswerTake(token, "", told))
 
     # -- the commit lane -------------------------------------------------------------------------------------------
 
