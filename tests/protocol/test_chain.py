@@ -229,3 +229,36 @@ def test_nothing_rings_before_a_watermark_that_is_due_or_once_the_clock_has_stop
     assert chain.wake_at_ms() == 0.0
     chain.stop_clock()
     assert (chain.wake_at_ms(), chain.begin_timed(10.0)) == (None, False)
+
+
+class Bitwise(Noting):
+    """Takes a row per call of ``collect``, with a pause behind each."""
+
+    def __init__(self, name: str, story: list[Event]) -> None:
+        super().__init__(name, story)
+        self.waiting: list[pa.RecordBatch] = []
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        self.waiting += [batch.slice(row, 1) for row in range(batch.num_rows)]
+        return iter(())
+
+    def under_way(self) -> bool:
+        return bool(self.waiting)
+
+    def lags(self) -> bool:
+        return bool(self.waiting)
+
+    def collect(self) -> Iterator[pa.RecordBatch]:
+        yield self.waiting.pop(0)
+        yield batch()
+
+
+def test_rows_under_way_may_stay_behind_a_barrier_unless_all_of_them_belong_before_it() -> None:
+    chain, out = chain_of(Bitwise("a", []), Bitwise("b", []))
+    chain.process(batch(1, 2, 3))
+    assert chain.collect()
+    chain.finish_epoch()
+    assert (out, chain.under_way) == ([("out", [1])], True)
+    chain.finish_epoch(all_rows=True)
+    assert (out, chain.under_way) == ([("out", [1]), ("out", [2]), ("out", [3])], False)
+    assert not chain.collect()
