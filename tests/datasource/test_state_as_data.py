@@ -375,7 +375,8 @@ def test_what_is_not_there_is_named_with_what_is(tmp_path: Path) -> None:
     refused(LocationError, "chk-4 has no exchange '7'; it has: 0", inflight="7")
     refused(LocationError, "no such folder", location=tmp_path / "nowhere", state=NAME)
     refused(ConfigError, "state and inflight do not go together", state=NAME, inflight="0")
-    refused(ConfigError, "view='timers': choose snapshots, tables", view="timers")
+    refused(ConfigError, "view='clocks': choose snapshots, tables", view="clocks")
+    assert rows(opened(scene.location, view="timers")) == [], "no operator has any"
     refused(ConfigError, "has no option 'sate'; it has: location", sate=NAME)
     with pytest.raises(ConfigError, match="needs the option location"):
         PenstockSource({}).schema()

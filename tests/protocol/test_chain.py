@@ -229,3 +229,35 @@ def test_nothing_rings_before_a_watermark_that_is_due_or_once_the_clock_has_stop
     assert chain.wake_at_ms() == 0.0
     chain.stop_clock()
     assert (chain.wake_at_ms(), chain.begin_timed(10.0)) == (None, False)
+
+
+class Bitwise(Noting):
+    """Takes a row per call of ``collect``, with a pause behind each."""
+
+    def __init__(self, name: str, story: list[Event]) -> None:
+        super().__init__(name, story)
+        self.waiting: list[pa.RecordBatch] = []
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        self.waiting += [batch.slice(row, 1) for row in range(batch.num_rows)]
+        return iter(())
+
+    def under_way(self) -> bool:
+        return bool(self.waiting)
+
+    def collect(self) -> Iterator[pa.RecordBatch]:
+        yield batch()
+        if self.waiting[0].column(0)[0].as_py() > 1:
+            yield self.waiting[0]
+        self.waiting.pop(0)
+
+
+def test_a_pause_in_what_is_under_way_is_progress_and_passes_nothing_on() -> None:
+    story: list[Event] = []
+    chain, out = chain_of(Bitwise("a", story), Noting("b", story))
+    chain.process(batch(1, 2))
+    assert chain.collect()
+    assert (out, chain.under_way, story) == ([], True, [])
+    assert chain.collect()
+    assert (out, chain.under_way) == ([("out", [2])], False)
+    assert not chain.collect()

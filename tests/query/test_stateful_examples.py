@@ -4,6 +4,7 @@ chains, and snapshots as data."""
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -236,6 +237,33 @@ def test_timers_of_processing_time_fire_without_input_and_feed_a_second_processo
         (2, 0, 1),
         (3, 0, 301),
     ]
+
+
+class Slow(StatefulProcessor):
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.seen = handle.getValueState("seen", "rows bigint")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+        time.sleep(0.04)
+        seen = (self.seen.get() or (0,))[0] + sum(1 for _ in rows)
+        self.seen.update((seen,))
+        yield Row(key=key[0], rows=seen)
+
+
+def test_a_slow_processor_is_through_when_all_that_is_available_was_processed(
+    spark: SparkSession, inbox: Inbox, out: Path, start: Start, tmp_path: Path
+) -> None:
+    """Checkpoints come in the middle of its slices, and the last one does not."""
+    query = start(
+        inbox.stream(spark).groupBy("key").transformWithState(Slow(), "key bigint, rows bigint", "Append", "None")
+    )
+    for number in range(1, 4):
+        inbox.add([(key, 0, 0.0) for key in range(25)])
+        query.processAllAvailable()
+        assert rows_of(out) == sorted(((key, n) for key in range(25) for n in range(1, number + 1)), key=repr)
+    query.stop()
+    waiting = spark.read.format("penstock").option("state", "transform-with-state-0/__waiting")
+    assert waiting.load(str(tmp_path / "checkpoint")).collect() == []
 
 
 class Late(StatefulProcessor):
