@@ -34,8 +34,9 @@ lint: $(VENV)/.ready ## Format check, lint and types
 	@$(BIN)/ruff check src tests benchmarks demo
 	@$(BIN)/mypy
 
-# Whole files at a time: the tests of one share what is dear to set up.
-WORKERS ?= 2
+# Whole files at a time: the tests of one share what is dear to set up. More workers than cores: tests wait for servers
+# and for each other's processes.
+WORKERS ?= 3
 test: setup lint ## Lint, types and all tests
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 

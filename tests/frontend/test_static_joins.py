@@ -178,7 +178,7 @@ def test_late_rows_of_an_aggregation_of_a_join(stream: DataFrame, names: DataFra
     counts = joined.groupBy(F.window("ts", "1 minute"), "name").count()
     plan = compile_outputs([(counts, "append"), (penstock.late(counts), "append")])
     assert plan.schemas[1].names == penstock.late(counts).columns
-    with pytest.raises(ConfigError, match="needs an aggregated DataFrame"):
+    with pytest.raises(ConfigError, match="needs a DataFrame that drops late rows"):
         penstock.late(joined)  # the static side's aggregation drops nothing
 
 

@@ -118,4 +118,4 @@ class Channels(RuleBasedStateMachine):
 
 
 TestChannels = Channels.TestCase
-TestChannels.settings = settings(max_examples=200, stateful_step_count=80, deadline=None)
+TestChannels.settings = settings(max_examples=120, stateful_step_count=80, deadline=None)
