@@ -1,4 +1,4 @@
-"""A few hundred seeded schedules of whole jobs under faults, and that a seed says everything."""
+"""Two hundred seeded schedules of whole jobs under faults, and that a seed says everything."""
 
 from __future__ import annotations
 
