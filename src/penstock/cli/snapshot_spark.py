@@ -45,7 +45,7 @@ def import_checkpoint(
     parallelism: Annotated[int | None, typer.Option(help="Of the snapshot; a start may choose another one.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take a query over from Spark's engine: positions, event time and the state of an aggregation."""
+    """Take a query over from Spark's engine: positions, event time and state."""
     with reported() as console:
         df = built(query)
         from penstock.spark_checkpoint.importing import import_checkpoint
