@@ -72,6 +72,8 @@ class Standalone:
             "spark.driver.extraJavaOptions": QUICK_START,
             "spark.executor.extraJavaOptions": QUICK_START,
         }
+        temporary = self.folder / "tmp"
+        temporary.mkdir(exist_ok=True)  # what a driver that is killed cannot remove goes with the test's folder
         given = [text for name, value in (settings | conf).items() for text in ("--conf", f"{name}={value}")]
         with output.open("ab") as file:
             return subprocess.Popen(
@@ -79,7 +81,7 @@ class Standalone:
                     str(SPARK_HOME / "bin" / "spark-submit"),
                     *("--master", self.url, "--driver-memory", "512m", *given, str(program), *map(str, arguments)),
                 ],
-                env=_environment() | {"PYTHONPATH": os.environ.get("PYTHONPATH", "")},
+                env=_environment() | {"PYTHONPATH": os.environ.get("PYTHONPATH", ""), "TMPDIR": str(temporary)},
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
