@@ -103,12 +103,16 @@ class Chain:
         came = False
         for index, operator in self._elsewhere:
             if operator.under_way():
-                for batch in operator.collect():
-                    if batch.num_rows:
-                        self._push(index + 1, batch)
-                    came = True
-                came = came or not operator.under_way()
+                came |= self._collect(index, operator) or not operator.under_way()
         self._collect_generated()
+        return came
+
+    def _collect(self, index: int, operator: Operator) -> bool:
+        came = False
+        for batch in operator.collect():
+            if batch.num_rows:
+                self._push(index + 1, batch)
+            came = True
         return came
 
     def away_ms(self) -> float:
@@ -187,11 +191,14 @@ class Chain:
         reached = [w for s in self._stages if (w := s.operator.reached_watermark()) is not None]
         return max(reached, default=None)
 
-    def finish_epoch(self) -> None:
-        """Let each operator in order yield what belongs before the barrier."""
+    def finish_epoch(self, all_rows: bool = False) -> None:
+        """Let each operator in order yield what belongs before the barrier. ``all_rows``: no rows stay under way, also
+        where they could be part of its state."""
         for index, stage in enumerate(self._stages):
             for batch in stage.operator.finish_epoch():
                 self._push(index + 1, batch)
+            while all_rows and stage.operator.under_way() and stage.operator.lags():
+                self._collect(index, stage.operator)
         self._collect_generated()
 
     def take_replaced(self) -> bool:

@@ -312,12 +312,12 @@ class Subtask:
         while self._chain.advancing:
             self._chain.advance()
 
-    def _finish_epoch(self, alignment: Alignment) -> None:
+    def _finish_epoch(self, alignment: Alignment, strict: bool = True) -> None:
         """What user functions still yield belongs before the barrier; before an aligned one, the watermark that waited
-        for it does too, with what that makes due."""
+        for it does too, with what that makes due; before one that stays aligned, all rows."""
         if self._chain.under_way:
             with self._on_slice(self._slice):
-                self._chain.finish_epoch()
+                self._chain.finish_epoch(strict and alignment is Alignment.ALIGNED)
         self._chain.finish_epoch()
         while alignment is Alignment.ALIGNED and self._chain.advancing:
             self._finish_advancing()
@@ -326,7 +326,7 @@ class Subtask:
     def _end_epoch(self, barrier: Barrier) -> Sequence[Command]:
         """Everything that belongs before the barrier goes out, the state is taken, the barrier follows."""
         began = self._clock()
-        self._finish_epoch(barrier.alignment)
+        self._finish_epoch(barrier.alignment, barrier.remaining_ms is None)
         operators = self._chain.snapshot()
         if self._writer is not None:
             if self._chain.take_replaced():
