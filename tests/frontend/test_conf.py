@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from penstock.frontend import session_conf
+from penstock.frontend.compiler import compile_plan
 from penstock.frontend.conf import python_settings
 from penstock.operators.expressions import SessionConf
 from penstock.operators.user_code import PythonSettings
@@ -24,3 +27,16 @@ def test_settings_are_read_as_they_are_now(
     spark_conf("spark.sql.execution.pandas.convertToArrowArraySafely", flag)
     assert session_conf(spark) == SessionConf(ansi=flag == "true", time_zone="Asia/Tokyo")
     assert python_settings(spark) == PythonSettings(time_zone="Asia/Tokyo", safe_cast=flag == "true")
+
+
+def test_the_optimizer_has_the_settings_of_the_dataframes_own_session(spark: SparkSession, tmp_path: Path) -> None:
+    df = spark.readStream.schema("k string, d decimal(5,2)").parquet(str(tmp_path))
+    other = spark.newSession()
+    other.createDataFrame([(1,)], "a int")
+    assert SparkSession.getActiveSession() is other
+    try:
+        compile_plan(df.groupBy("k").agg(F.sum("d")), "update")  # its sum is one of decimals: a rule is excluded for it
+        assert SparkSession.getActiveSession() is other
+    finally:
+        spark.createDataFrame([(1,)], "a int")
+    assert SparkSession.getActiveSession() is spark

@@ -245,6 +245,7 @@ def test_what_has_a_time_to_live_keeps_it(spark: SparkSession, tmp_path: Path) -
     total = [(key[0], value[0][0], value[1]) for key, value, _ in at_spark(stateVarName="total")]
     assert stored("total") == total
     assert [row[:2] for row in total] == [("a", 4), ("b", 2)]
+    assert SparkSession.getActiveSession() is spark, "the session that reads the state stays out of sight"
     assert min(row[2] for row in total) > time.time() * 1000 + MANY_MS / 2
     elements = [(key[0], *value[0], value[1]) for key, value, _ in at_spark(stateVarName="items")]
     assert [(row[0], *row[2:]) for row in stored("items")] == elements

@@ -60,11 +60,28 @@ def _excluded(spark: SparkSession, rules: tuple[str, ...]) -> Iterator[None]:
             spark.conf.set(EXCLUDED_RULES, before)
 
 
+@contextmanager
+def _active(spark: SparkSession) -> Iterator[None]:
+    """The optimizer reads the settings of the thread's active session, which may be another one."""
+    jvm = spark._jvm
+    assert jvm is not None
+    sessions = jvm.org.apache.spark.sql.classic.SparkSession
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(spark._jsparkSession)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
+
+
 def optimize(spark: SparkSession, analyzed: JavaTree) -> JavaTree:
     """The optimised logical plan, by the session's own optimizer (extensions included).
 
     Filters may pass below the watermark, as they do in Structured Streaming: a row that they drop does not advance
     event time there either.
     """
-    with _excluded(spark, _RULES_WITHOUT_USE):
+    with _active(spark), _excluded(spark, _RULES_WITHOUT_USE):
         return spark._jsparkSession.sessionState().optimizer().execute(analyzed)

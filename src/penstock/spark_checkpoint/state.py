@@ -162,8 +162,9 @@ class StateReader:
             ) from error
 
     def no_rows(self, schema: pa.Schema) -> DataFrame:
-        """An empty table."""
-        return self._spark.createDataFrame([], from_arrow_schema(schema))
+        """An empty table. (``createDataFrame`` would make this session the user's active one.)"""
+        nulls = [F.lit(None).cast(field.dataType).alias(field.name) for field in from_arrow_schema(schema)]
+        return self._spark.range(0).select(*nulls)
 
     def stage(self, table: MappedTable, vertex: int, spec: OperatorSpec, graph: JobGraph, folder: Path) -> StagedTable:
         """Write the rows as Arrow files, by subtask. ``folder``: executors and driver share it.
