@@ -484,7 +484,24 @@ def snapshot_catalog(result: dict[str, Any]) -> str:
         names = ("cold_s", "warm_s", "warm_text_s", "delete_s", "gc_s")
         lines.append(_row(f"{int(count):,}", *(f"{figures[name]:.2f}" for name in names)))
     lines.append(_row("target at 10,000", "20", "2", "2", "1 + its bytes", "linear"))
-    return "\n".join([*lines, "", f"({_machine(result)})", ""])
+    return "\n".join([*lines, *_catalog_in_bucket(result.get("in_bucket", {})), "", f"({_machine(result)})", ""])
+
+
+def _catalog_in_bucket(found: dict[str, dict[str, float]]) -> list[str]:
+    if not found:
+        return []
+    lines = [
+        "",
+        "The same in a bucket, of moto on the same machine, which answers with one process in Python: as a measure, the",
+        "plain requests for all metadata, made with obstore as many side by side.",
+        "",
+        _row("snapshots", "plain requests", "`list --json`, cold", "again", "`delete` one", "`gc`"),
+        _row("---", "---:", "---:", "---:", "---:", "---:"),
+    ]
+    for count, figures in found.items():
+        names = ("plain_gets_s", "cold_s", "warm_s", "delete_s", "gc_s")
+        lines.append(_row(f"{int(count):,}", *(f"{figures[name]:.2f}" for name in names)))
+    return lines
 
 
 def snapshot_formats(result: dict[str, Any]) -> str:
