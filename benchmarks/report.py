@@ -492,8 +492,8 @@ def _catalog_in_bucket(found: dict[str, dict[str, float]]) -> list[str]:
         return []
     lines = [
         "",
-        "The same in a bucket, of moto on the same machine, which answers with one process in Python: as a measure, the",
-        "plain requests for all metadata, made with obstore as many side by side.",
+        "The same in a bucket, of moto on the same machine, which answers with one process in Python: as a measure,",
+        "the plain requests for all metadata, made with obstore as many side by side.",
         "",
         _row("snapshots", "plain requests", "`list --json`, cold", "again", "`delete` one", "`gc`"),
         _row("---", "---:", "---:", "---:", "---:", "---:"),
