@@ -75,17 +75,21 @@ def test_windows_come_out_exactly_once_over_a_stop_and_a_kill(
     assert query.generation == 2
     assert rows_of(out) == expected_sums(flow(0, 70), before_s=64)
 
-    before = query.view().slots
-    os.kill(before[-1].pid, signal.SIGKILL)
-    inbox.add(flow(70, 100))
-    eventually(lambda: query.generation == 3, "the next Generation")
-    query.processAllAvailable()
-    after = query.view().slots
-    assert [slot.kept_tables for slot in after] == [1, 0][-parallelism:], "what survived was not read again"
+    until, kept = 70, False
+    while not kept and until < 160:  # a slot that is killed the moment that a checkpoint completes need not know it yet
+        before, generation = query.view().slots, query.generation
+        os.kill(before[-1].pid, signal.SIGKILL)
+        inbox.add(flow(until, until + 30))
+        until += 30
+        eventually(lambda: query.generation > generation, "the next Generation")  # noqa: B023 - called at once
+        query.processAllAvailable()
+        after = query.view().slots
+        kept = [slot.kept_tables for slot in after] == [1, 0][-parallelism:]
+        assert query.isActive
+        assert query.exception() is None
+        assert rows_of(out) == expected_sums(flow(0, until), before_s=until - 6)
+    assert kept, "what survived was not read again"
     assert [slot.pid for slot in after[:-1]] == [slot.pid for slot in before[:-1]]
-    assert query.isActive
-    assert query.exception() is None
-    assert rows_of(out) == expected_sums(flow(0, 100), before_s=94)
 
 
 def test_process_all_available_leaves_no_closed_window_behind(
