@@ -1,4 +1,8 @@
-"""How far event time has closed the groups of each key group, beyond the subtask's own watermark."""
+"""Which rows are late: how far event time has closed the groups of each key group, beyond the subtask's own watermark.
+
+Spark's rule (``WatermarkSupport``): a row is late when its event time, or the end of its window, is at or below the
+watermark; one without an event time never is.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.graph.keygroups import owned_range
-from penstock.operators.base import Plain
+from penstock.operators.base import Plain, ScalarPart
+from penstock.operators.event_time import moments
 from penstock.state.hashing import groups_of
 
 Moments = npt.NDArray[np.int64]
@@ -29,8 +34,12 @@ class ClosedGroups:
         self._first, self._last = owned_range(subtask, parallelism, max_parallelism)
         self._reached: Moments | None = None  # by key group; None: nothing beyond the watermark
 
-    def restore(self, ranges: Plain, first: int, last: int) -> None:
-        """Take over ``ranges`` of a snapshot, as far as they are of key groups ``[first, last]``."""
+    def restore(self, parts: Sequence[ScalarPart]) -> None:
+        """Take over what the subtasks of a snapshot had stored, each as far as its key groups are this subtask's."""
+        for part in parts:
+            self._take_over(part.scalars.get(CLOSED, []), part.first, part.last)
+
+    def _take_over(self, ranges: Plain, first: int, last: int) -> None:
         assert isinstance(ranges, list)
         for entry in ranges:
             assert isinstance(entry, list)
@@ -42,14 +51,25 @@ class ClosedGroups:
                 part = self._reached[low : high + 1]
                 np.maximum(part, reached_us, out=part)
 
-    def until(self, watermark_us: int | None, keys: Sequence[pa.Array], rows: int) -> Moments | int | None:
-        """Up to when the groups of these rows are closed: by row, or of all of them, or None if no group is.
+    def late(
+        self, watermark_us: int | None, keys: Sequence[pa.Array], event_time: pa.Array
+    ) -> npt.NDArray[np.bool_] | None:
+        """Which rows are late; None if none is.
 
         Args:
             watermark_us: the one that the subtask has advanced to.
             keys: the rows' key columns.
-            rows: their number.
+            event_time: timestamps, or window structs.
         """
+        closed = self._until(watermark_us, keys, len(event_time))
+        if closed is None:
+            return None
+        times, known = moments(event_time)
+        late: npt.NDArray[np.bool_] = known & (times <= closed)
+        return late if late.any() else None
+
+    def _until(self, watermark_us: int | None, keys: Sequence[pa.Array], rows: int) -> Moments | int | None:
+        """Up to when the groups of these rows are closed: by row, or of all of them, or None if no group is."""
         self._pass(watermark_us)
         if self._reached is None:
             return watermark_us

@@ -123,14 +123,11 @@ class DeduplicateOperator(Operator):
     def _without_late_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if self._spec.event_time is None:
             return batch
-        closed = self._closed.until(self._watermark_us, self._keys(batch), batch.num_rows)
-        if closed is None:
+        late = self._closed.late(self._watermark_us, self._keys(batch), batch.column(self._spec.event_time))
+        if late is None:
             return batch
-        times, known = moments(batch.column(self._spec.event_time))
-        late = known & (times <= closed)
-        count = int(np.count_nonzero(late))
-        self._late += count
-        return batch.filter(pa.array(~late)) if count else batch
+        self._late += int(np.count_nonzero(late))
+        return batch.filter(pa.array(~late))
 
     def _first_rows(self, batch: pa.RecordBatch) -> Rows:
         """The positions of the first rows of keys that are not known yet, ascending."""
@@ -167,8 +164,7 @@ class DeduplicateOperator(Operator):
         """The watermark itself is not stored: ``advance`` is called with the restored one before any input."""
         if TABLE in state.tables:
             self._table = state.fill(TABLE, self._table)
-        for part in state.parts:
-            self._closed.restore(part.scalars.get(CLOSED, []), part.first, part.last)
+        self._closed.restore(state.parts)
 
     def counters(self) -> Mapping[str, int]:
         return {

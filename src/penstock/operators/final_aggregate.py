@@ -15,7 +15,6 @@ from penstock.operators.aggregate_calls import AggregateCall, buffer_fields
 from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState
 from penstock.operators.batches import make_batch
 from penstock.operators.closed_groups import CLOSED, ClosedGroups
-from penstock.operators.event_time import moments
 from penstock.state.capture import stored_schema
 from penstock.state.table import TableRows, TableSpec
 from penstock.state.vector import Rows, Vector
@@ -154,14 +153,13 @@ class FinalAggregateOperator(Operator):
     def _without_late_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if self._spec.event_time is None:
             return batch
-        closed = self._closed.until(self._watermark_us, batch.columns[: self._spec.key_count], batch.num_rows)
-        if closed is None:
+        late = self._closed.late(
+            self._watermark_us, batch.columns[: self._spec.key_count], batch.column(self._spec.event_time.column)
+        )
+        if late is None:
             return batch
-        times, known = moments(batch.column(self._spec.event_time.column))
-        late = known & (times <= closed)
-        count = int(np.count_nonzero(late))
-        self._dropped += count
-        return batch.filter(pa.array(~late)) if count else batch
+        self._dropped += int(np.count_nonzero(late))
+        return batch.filter(pa.array(~late))
 
     def advance(self, watermark_us: int) -> Iterator[pa.RecordBatch]:
         """Append mode: emit and forget the groups that this closes, by event time. Update mode: forget them, after
@@ -216,8 +214,7 @@ class FinalAggregateOperator(Operator):
         """The watermark itself is not stored: ``advance`` is called with the restored one before any input."""
         if TABLE in state.tables:
             self._table = state.fill(TABLE, self._table)
-        for part in state.parts:
-            self._closed.restore(part.scalars.get(CLOSED, []), part.first, part.last)
+        self._closed.restore(state.parts)
 
     def counters(self) -> Mapping[str, int]:
         return {

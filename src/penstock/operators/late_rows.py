@@ -11,7 +11,6 @@ import pyarrow as pa
 from penstock.graph.model import OperatorSpec
 from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState
 from penstock.operators.closed_groups import CLOSED, ClosedGroups
-from penstock.operators.event_time import moments
 
 LATE_PORT = "late"
 
@@ -48,15 +47,11 @@ class LateRowsOperator(Operator):
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         keys = [batch.column(position) for position in self._spec.keys]
-        closed = self._closed.until(self._watermark_us, keys, batch.num_rows)
-        if closed is not None:
-            times, known = moments(batch.column(self._spec.event_time))
-            late = known & (times <= closed)
-            count = int(np.count_nonzero(late))
-            if count:
-                self._late += count
-                self._emit(LATE_PORT, batch.select(list(range(self._spec.columns))).filter(pa.array(late)))
-                batch = batch.filter(pa.array(~late))
+        late = self._closed.late(self._watermark_us, keys, batch.column(self._spec.event_time))
+        if late is not None:
+            self._late += int(np.count_nonzero(late))
+            self._emit(LATE_PORT, batch.select(list(range(self._spec.columns))).filter(pa.array(late)))
+            batch = batch.filter(pa.array(~late))
         if batch.num_rows:
             yield batch
 
@@ -70,8 +65,7 @@ class LateRowsOperator(Operator):
 
     def restore(self, state: RestoredState) -> None:
         """The watermark is not stored: ``advance`` is called with the restored one before any input."""
-        for part in state.parts:
-            self._closed.restore(part.scalars.get(CLOSED, []), part.first, part.last)
+        self._closed.restore(state.parts)
 
     def counters(self) -> Mapping[str, int]:
         return {"rows_dropped_late": self._late}

@@ -6,9 +6,6 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from penstock.frontend.types import to_arrow_schema
-from penstock.graph.model import JobGraph
-from penstock.operators.base import Plain
-from penstock.operators.closed_groups import CLOSED, ClosedGroups
 from penstock.operators.final_aggregate import TABLE, FinalAggregateSpec
 from penstock.spark_checkpoint.buffers import buffer_texts, check_columns, own_buffers, shapes_of
 from penstock.spark_checkpoint.findings import Finding
@@ -25,6 +22,10 @@ class AggregationMapping(StateMapping):
 
     def __init__(self, spec: FinalAggregateSpec) -> None:
         self._spec = spec
+
+    @property
+    def drops_late_rows(self) -> bool:
+        return self._spec.event_time is not None
 
     def findings(self, state: SparkState) -> list[Finding]:
         spec = self._spec
@@ -49,9 +50,3 @@ class AggregationMapping(StateMapping):
             taken += len(shape.columns)
         spread_by = 0 if self._spec.mode == "complete" else len(keys)
         return [MappedTable(TABLE, by_position(rows, own), spread_by)]
-
-    def scalars(self, subtask: int, graph: JobGraph, closed_us: int) -> dict[str, Plain]:
-        if self._spec.event_time is None or not closed_us:
-            return {}
-        closed = ClosedGroups(subtask, graph.parallelism, graph.max_parallelism)
-        return {CLOSED: closed.ranges(closed_us)}

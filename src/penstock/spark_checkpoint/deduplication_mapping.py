@@ -6,9 +6,6 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from penstock.errors import NotSupported
 from penstock.frontend.types import to_arrow_schema
-from penstock.graph.model import JobGraph
-from penstock.operators.base import Plain
-from penstock.operators.closed_groups import CLOSED, ClosedGroups
 from penstock.operators.deduplicate import TABLE, DeduplicateSpec
 from penstock.spark_checkpoint.buffers import listed, plain
 from penstock.spark_checkpoint.findings import SAME, Finding
@@ -31,6 +28,10 @@ class DeduplicationMapping(StateMapping):
     @property
     def spark_name(self) -> str:
         return _PLAIN if self._spec.delay_us is None else _WITHIN
+
+    @property
+    def drops_late_rows(self) -> bool:
+        return self._spec.event_time is not None
 
     def findings(self, state: SparkState) -> list[Finding]:
         spec = self._spec
@@ -58,9 +59,3 @@ class DeduplicationMapping(StateMapping):
         if self._spec.delay_us is not None:
             own += [F.timestamp_micros(micros) for micros in fields_of(rows, "value")]
         return [MappedTable(TABLE, by_position(rows, own), keys)]
-
-    def scalars(self, subtask: int, graph: JobGraph, closed_us: int) -> dict[str, Plain]:
-        if self._spec.event_time is None or not closed_us:
-            return {}
-        closed = ClosedGroups(subtask, graph.parallelism, graph.max_parallelism)
-        return {CLOSED: closed.ranges(closed_us)}

@@ -16,6 +16,7 @@ from pyspark.sql.types import StructField, StructType
 
 from penstock.graph.model import JobGraph
 from penstock.operators.base import Plain
+from penstock.operators.closed_groups import CLOSED, ClosedGroups
 from penstock.spark_checkpoint.findings import Finding
 from penstock.spark_checkpoint.state import MappedTable, StateOperator, StateReader
 
@@ -53,6 +54,11 @@ class StateMapping(ABC):
         [name] = self.spark_names
         return name
 
+    @property
+    @abstractmethod
+    def drops_late_rows(self) -> bool:
+        """Whether event time closes something for the operator."""
+
     @abstractmethod
     def findings(self, state: SparkState) -> list[Finding]:
         """Why it cannot be mapped; empty if it can. Reads schemas and the names of files, and no rows.
@@ -73,7 +79,10 @@ class StateMapping(ABC):
             graph: its parallelism and ``max_parallelism``.
             closed_us: how far event time has closed what it closes; 0: nothing is closed.
         """
-        return {}
+        if not self.drops_late_rows or not closed_us:
+            return {}
+        closed = ClosedGroups(subtask, graph.parallelism, graph.max_parallelism)
+        return {CLOSED: closed.ranges(closed_us)}
 
 
 def fields_of(rows: DataFrame, name: str) -> list[Column]:

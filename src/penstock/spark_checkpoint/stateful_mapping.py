@@ -17,9 +17,6 @@ from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, Struct
 
 from penstock.errors import NotSupported
 from penstock.frontend.types import to_arrow_schema
-from penstock.graph.model import JobGraph
-from penstock.operators.base import Plain
-from penstock.operators.closed_groups import CLOSED, ClosedGroups
 from penstock.operators.stateful.spec import TransformWithStateSpec
 from penstock.operators.stateful.variables import TIMERS, WAITING, Kind, StateVariable, TimeMode
 from penstock.spark_checkpoint.buffers import listed, plain
@@ -62,6 +59,10 @@ class StatefulMapping(StateMapping):
     @property
     def spark_name(self) -> str:
         return _PANDAS if self._spec.pandas else _ROWS
+
+    @property
+    def drops_late_rows(self) -> bool:
+        return self._spec.event_time is not None
 
     def findings(self, state: SparkState) -> list[Finding]:
         state.reader.check_partitions(state.operator, len(self._spec.keys))
@@ -138,12 +139,6 @@ class StatefulMapping(StateMapping):
 
     def _empty(self, state: SparkState, table: str) -> DataFrame:
         return state.reader.no_rows(pa.schema(list(self._spec.state_schemas[table])[1:]))
-
-    def scalars(self, subtask: int, graph: JobGraph, closed_us: int) -> dict[str, Plain]:
-        if self._spec.event_time is None or not closed_us:
-            return {}
-        closed = ClosedGroups(subtask, graph.parallelism, graph.max_parallelism)
-        return {CLOSED: closed.ranges(closed_us)}
 
 
 def _properties(state: SparkState) -> _Properties:

@@ -23,7 +23,6 @@ from penstock.errors import FunctionError, PenstockError, PlanChanged
 from penstock.graph.keygroups import owned_range
 from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState
 from penstock.operators.closed_groups import CLOSED, ClosedGroups
-from penstock.operators.event_time import moments
 from penstock.operators.stateful.handle import Cursor, Handle, Store
 from penstock.operators.stateful.list_store import ListStore
 from penstock.operators.stateful.map_store import MapStore
@@ -160,8 +159,7 @@ class TransformWithStateOperator(Operator):
         for name, holder in self._tables().items():
             if name in state.tables:
                 holder.table = state.fill(name, holder.table)
-        for part in state.parts:
-            self._closed.restore(part.scalars.get(CLOSED, []), part.first, part.last)
+        self._closed.restore(state.parts)
         if self._timers is not None:
             self._timers.look()
         self._begun = True
@@ -274,14 +272,11 @@ class TransformWithStateOperator(Operator):
         if self._spec.event_time is None:
             return batch
         keys = [batch.column(position) for position in self._spec.keys]
-        closed = self._closed.until(self._watermark_us, keys, batch.num_rows)
-        if closed is None:
+        late = self._closed.late(self._watermark_us, keys, batch.column(self._spec.event_time))
+        if late is None:
             return batch
-        times, known = moments(batch.column(self._spec.event_time))
-        late = known & (times <= closed)
-        count = int(np.count_nonzero(late))
-        self._dropped += count
-        return batch.filter(pa.array(~late)) if count else batch
+        self._dropped += int(np.count_nonzero(late))
+        return batch.filter(pa.array(~late))
 
     def _begin(self) -> None:
         """The initial state comes before everything else."""
