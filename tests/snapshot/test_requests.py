@@ -362,6 +362,24 @@ def test_a_dry_run_tells_what_goes_and_changes_nothing() -> None:
     assert ownership.change(store, rq.Collect()) == collected == rq.Answer(files=1, bytes=3)
 
 
+def test_references_that_are_known_are_not_read_again_and_count_as_much() -> None:
+    store, target = MemoryStore(), Target()
+    end(a_driver(store, target=target))
+    catalog = Catalog(store)
+    known = {r.metadata.checksum: catalog.files_of(r) for r in SnapshotLog(store).refresh().snapshots}
+    foreseen = ownership.would_delete(store, [1])
+    kept = {path: data for path, data in store.files.items() if path.endswith("metadata.json")}
+    for path in kept:
+        del store.files[path]
+    assert set(ownership.would_delete(store, [1], known).files) == set(foreseen.files)
+    with pytest.raises(LocationError, match=r"chk-\d/metadata\.json is missing"):
+        ownership.change(store, rq.Delete([1]))
+    ownership.change(store, rq.Delete([1]), known=known)
+    assert ownership.change(store, rq.Collect(), known=known).files == 0
+    store.files |= {path: data for path, data in kept.items() if "chk-1/" not in path}
+    assert [record.checkpoint for record in check_location(store, target).snapshots] == [2, 3]
+
+
 def test_what_a_verb_refuses_leaves_the_location_as_ended_as_it_was() -> None:
     store = MemoryStore()
     end(a_driver(store))

@@ -19,6 +19,7 @@ from penstock.snapshot.store import Store
 from penstock.snapshot.verbs import ownership
 from penstock.snapshot.verbs import requests as rq
 from penstock.snapshot.verbs.deleting import choose
+from penstock.snapshot.verbs.figures_cache import FiguresCache
 
 Force = Annotated[
     bool, typer.Option("--force", help="If no driver answers, take the location over: one that runs is stopped by it.")
@@ -67,7 +68,7 @@ def delete(
         chosen = choose(store.root, ownership.view_of(store), snapshots)
         paths: tuple[str, ...] = ()
         if dry_run:
-            deletion = ownership.would_delete(store, chosen)
+            deletion = ownership.would_delete(store, chosen, FiguresCache.of(store.root).files())
             paths, answer = deletion.files, rq.Answer(files=len(deletion.files), bytes=deletion.bytes)
         else:
             answer = _delete(store, chosen, force)
@@ -83,7 +84,8 @@ def delete(
 
 def _delete(store: Store, chosen: Sequence[int], force: bool) -> rq.Answer:
     parts = [chosen[first : first + rq.MAX_IDS] for first in range(0, len(chosen), rq.MAX_IDS)]
-    answers = [ownership.change(store, rq.Delete(list(part)), force=force) for part in parts]
+    known = FiguresCache.of(store.root).files()
+    answers = [ownership.change(store, rq.Delete(list(part)), force=force, known=known) for part in parts]
     return rq.Answer(files=sum(a.files for a in answers), bytes=sum(a.bytes for a in answers))
 
 
@@ -91,7 +93,11 @@ def _delete(store: Store, chosen: Sequence[int], force: bool) -> rq.Answer:
 def gc(location: Location, dry_run: DryRun = False, force: Force = False, as_json: AsJson = False) -> None:
     """Remove files that no snapshot refers to, such as a crash leaves. Snapshots stay."""
     with reported() as console, _located(location) as store:
-        answer = ownership.would_collect(store) if dry_run else ownership.change(store, rq.Collect(), force=force)
+        known = FiguresCache.of(store.root).files()
+        if dry_run:
+            answer = ownership.would_collect(store, known=known)
+        else:
+            answer = ownership.change(store, rq.Collect(), force=force, known=known)
         if as_json:
             emit({"files": answer.files, "bytes": answer.bytes, "dry_run": dry_run})
         else:

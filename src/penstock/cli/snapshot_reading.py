@@ -18,7 +18,7 @@ from penstock.cli.snapshot_texts import age_text, size_text
 from penstock.errors import CorruptSnapshot
 from penstock.snapshot.verbs.figures_cache import FiguresCache
 from penstock.snapshot.verbs.listing import ListedSnapshot, Listing, list_snapshots
-from penstock.snapshot.verbs.opened import OpenedLocation, open_location_to_read
+from penstock.snapshot.verbs.opened import open_location_to_read
 from penstock.snapshot.verbs.verifying import UnusedFile, Verification, verify_location
 
 SNAPSHOT_HELP = "Its id (chk-12) or label."
@@ -33,7 +33,7 @@ def list_command(location: Location, as_json: AsJson = False) -> None:
     """List the snapshots of a location: kind, age, what they hold, what they cost, and what would go with each."""
     with reported() as console:
         opened = open_location_to_read(location)
-        listing = list_snapshots(opened, _now_ms(), _cache(opened))
+        listing = list_snapshots(opened, _now_ms(), FiguresCache.of(opened.path))
         if as_json:
             emit(listing)
         else:
@@ -60,7 +60,8 @@ def show_command(
 
     with reported() as console:
         opened = open_location_to_read(location)
-        shown = show_snapshot(opened, opened.record(snapshot), _now_ms(), count_rows=rows, cache=_cache(opened))
+        record, cache = opened.record(snapshot), FiguresCache.of(opened.path)
+        shown = show_snapshot(opened, record, _now_ms(), count_rows=rows, cache=cache)
         if as_json:
             emit(shown)
         else:
@@ -125,10 +126,6 @@ def _bar(what: str, *, hidden: bool, is_bytes: bool = True) -> Iterator[Callable
 
 def _now_ms() -> int:
     return int(time.time() * 1000)
-
-
-def _cache(opened: OpenedLocation) -> FiguresCache:
-    return FiguresCache.of(opened.identity.query_id, opened.path)
 
 
 def _print_listing(console: Console, listing: Listing) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import msgspec
 
@@ -28,6 +29,7 @@ from penstock.snapshot.store import WHOLE_AT_MOST, Store
 from penstock.snapshot.together import together
 
 FOLDER = "snapshots"
+NOTHING_KNOWN: Mapping[str, Collection[str]] = MappingProxyType({})
 PORTABLE_FOLDER = "portable"
 """Portable forms of snapshots that are here, each in a folder of its name."""
 
@@ -70,10 +72,12 @@ class Catalog:
 
     Args:
         store: the location.
+        known: what ``files_of`` gives, by the checksum of the metadata that was read before.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, known: Mapping[str, Collection[str]] = NOTHING_KNOWN) -> None:
         self._store = store
+        self._known = known
         self._files: dict[CheckpointId, frozenset[str]] = {}
 
     def write(self, metadata: SnapshotMetadata) -> MetadataRef:
@@ -170,7 +174,8 @@ class Catalog:
         """Paths of the data files that a snapshot refers to: to compare with, nothing is read from there."""
         files = self._files.get(record.checkpoint)
         if files is None:
-            files = frozenset(ref.path for ref in sections_of(self._unchecked(record)))
+            known = self._known.get(record.metadata.checksum)
+            files = frozenset((ref.path for ref in sections_of(self._unchecked(record))) if known is None else known)
             self._files[record.checkpoint] = files
         return files
 

@@ -71,7 +71,7 @@ _SCHEMAS = {
 
 def snapshots_view(opened: OpenedLocation) -> pa.RecordBatch:
     """What ``penstock snapshot list`` knows. Raises LocationError if a file cannot be read."""
-    cache = FiguresCache.of(opened.identity.query_id, opened.path)
+    cache = FiguresCache.of(opened.path)
     notes = {record.checkpoint: record.note for record in opened.view.snapshots}
     rows = []
     for line in list_snapshots(opened, int(time.time() * 1000), cache).snapshots:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import msgspec
@@ -30,10 +30,10 @@ class FiguresCache:
         self.path = path
 
     @staticmethod
-    def of(query_id: str, location: str) -> FiguresCache:
+    def of(location: str) -> FiguresCache:
         """The file below ``$XDG_CACHE_HOME`` or ``~/.cache``."""
         base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-        name = xxhash.xxh3_128_hexdigest(f"{query_id}\0{location}".encode())
+        name = xxhash.xxh3_128_hexdigest(location.encode())
         return FiguresCache(Path(base) / "penstock" / "snapshot-figures" / f"{name}.msgpack")
 
     def load(self) -> dict[str, Measures]:
@@ -50,6 +50,10 @@ class FiguresCache:
             return msgspec.msgpack.decode(content, type=dict[str, Measures])
         except msgspec.DecodeError:
             return {}
+
+    def files(self) -> dict[str, Collection[str]]:
+        """The data files that snapshots refer to, by metadata checksum, for ``Catalog``."""
+        return {checksum: measures.files for checksum, measures in self.load().items()}
 
     def save(self, figures: Mapping[str, Measures]) -> None:
         """Replace the file; where that cannot be done, the next listing reads metadata again."""

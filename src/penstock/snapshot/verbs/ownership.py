@@ -8,13 +8,13 @@ restores the newest snapshot of the lineage, so the lineage stays what it was, t
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from penstock.errors import Fenced, LocationError
 from penstock.ids import CheckpointId
-from penstock.snapshot.catalog import Catalog
+from penstock.snapshot.catalog import NOTHING_KNOWN, Catalog
 from penstock.snapshot.location import refuse_moved
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import EpochCommitted, GenerationOpened, LogView, fold
@@ -34,6 +34,8 @@ COME_AND_GO = "drivers come and go at this location without pause; ask again"
 Ask = Callable[[Store, rq.Verb, str], rq.Answer | None]
 Token = Callable[[], str]
 """A fresh one per call: 32 random hex digits."""
+Known = Mapping[str, Collection[str]]
+"""What snapshots refer to, see ``Catalog``."""
 
 T = TypeVar("T")
 
@@ -77,6 +79,7 @@ def change(
     force: bool = False,
     ask: Ask = rq.ask,
     token: Token = new_token,
+    known: Known = NOTHING_KNOWN,
 ) -> rq.Answer:
     """Have the owner delete or collect, or do it here if there is none.
 
@@ -99,7 +102,7 @@ def change(
         if not (view.ended or force):
             raise LocationError(UNREACHABLE)
         try:
-            with taken_over(store, view, token=token) as owned:
+            with taken_over(store, view, token=token, known=known) as owned:
                 return _done_here(owned, verb)
         except Fenced:
             unanswered = unanswered and force  # whoever has appended may answer, unless it was asked already
@@ -144,6 +147,7 @@ def taken_over(
     seen: LogView,
     opening: Callable[[LogView], GenerationOpened] | None = None,
     token: Token = new_token,
+    known: Known = NOTHING_KNOWN,
 ) -> Iterator[Owned]:
     """Own the location for as long as this lasts, and, if it was not moved away then, say at the end that it is over.
 
@@ -161,7 +165,7 @@ def taken_over(
     opened = (opening or _opening)(view)
     log.append(opened)
     try:
-        yield Owned(store, log, Catalog(store))
+        yield Owned(store, log, Catalog(store, known))
     finally:
         if not log.view.moved:
             log.summarise()
@@ -182,7 +186,7 @@ def ending(view: LogView) -> EpochCommitted:
     return EpochCommitted(view.owner, view.committed.epoch, view.reserved_until, view.committed.batches, ended=True)
 
 
-def would_collect(store: Store, ask: Ask = rq.ask) -> rq.Answer:
+def would_collect(store: Store, ask: Ask = rq.ask, known: Known = NOTHING_KNOWN) -> rq.Answer:
     """What ``gc`` would remove. Nothing is changed.
 
     Raises:
@@ -192,22 +196,22 @@ def would_collect(store: Store, ask: Ask = rq.ask) -> rq.Answer:
     answer = None if view.ended else ask(store, rq.Collect(dry_run=True), new_token())
     if answer is not None:
         return _accepted(answer)
-    return collect_orphans(foreseen(store), dry_run=True)
+    return collect_orphans(foreseen(store, known), dry_run=True)
 
 
-def would_delete(store: Store, checkpoints: Sequence[CheckpointId]) -> Deletion:
+def would_delete(store: Store, checkpoints: Sequence[CheckpointId], known: Known = NOTHING_KNOWN) -> Deletion:
     """What ``delete`` would remove; nothing is changed. A checkpoint that is being taken may need some of it yet.
 
     Raises:
         LocationError: as ``change``.
     """
-    return planned(foreseen(store), checkpoints)
+    return planned(foreseen(store, known), checkpoints)
 
 
-def foreseen(store: Store) -> Owned:
+def foreseen(store: Store, known: Known = NOTHING_KNOWN) -> Owned:
     """A location as it would be if it was taken over now; for plans, its log cannot be appended to."""
     view = view_of(store)
-    return Owned(store, SnapshotLog(store), Catalog(store), foreseen=fold(view, _opening(view)))
+    return Owned(store, SnapshotLog(store), Catalog(store, known), foreseen=fold(view, _opening(view)))
 
 
 def _done_here(owned: Owned, verb: rq.Delete | rq.Collect) -> rq.Answer:
