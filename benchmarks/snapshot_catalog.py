@@ -175,6 +175,14 @@ def plain_get_s(bucket: S3Store, paths: Sequence[str]) -> float:
     return time.perf_counter() - began
 
 
+def plain_list_s(bucket: S3Store, place: str) -> float:
+    """Seconds for listing what a collection has to see."""
+    began = time.perf_counter()
+    for folder in ("data", "snapshots"):
+        obstore.list(bucket, f"{place}/{folder}", chunk_size=PAGE).collect()
+    return time.perf_counter() - began
+
+
 def measure_in_bucket(server: S3Server, identity: QueryIdentity, template: bytes, count: int) -> dict[str, float]:
     env, place = server.environment(), f"many-{count}"
     bucket = S3Store(
@@ -199,6 +207,7 @@ def measure_in_bucket(server: S3Server, identity: QueryIdentity, template: bytes
         return {
             "upload_s": upload_s,
             "plain_gets_s": gets_s,
+            "plain_lists_s": plain_list_s(bucket, place),
             "cold_s": cold_s,
             "warm_s": statistics.median(warm),
             "delete_s": delete_s,

@@ -91,6 +91,8 @@ class StoreContract:
         for path in ("snapshots/chk-2/metadata.json", "snapshots/chk-10/metadata.json", "data/1", "snapshots2/x"):
             store.create_if_absent(path, b"")
         assert store.list("snapshots") == ["snapshots/chk-10/metadata.json", "snapshots/chk-2/metadata.json"]
+        behind = [store.list("snapshots", after=f"snapshots/chk-{name}/metadata.json") for name in ("0", "10", "2")]
+        assert behind == [store.list("snapshots"), ["snapshots/chk-2/metadata.json"], []]
         store.delete("snapshots/chk-2/metadata.json")
         assert store.list("snapshots") == ["snapshots/chk-10/metadata.json"]
 

@@ -91,6 +91,7 @@ def test_a_listing_has_many_pages(store: S3Store) -> None:
     for thread in threads:
         thread.join()
     assert store.list("data") == paths
+    assert store.list("data", after=paths[len(paths) // 3]) == paths[len(paths) // 3 + 1 :]
     assert store.sizes(paths) == dict.fromkeys(paths, 0)
     store.delete_all(paths)
     assert store.list("data") == []

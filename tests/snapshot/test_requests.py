@@ -24,6 +24,8 @@ from penstock.snapshot.verbs import ownership
 from penstock.snapshot.verbs import requests as rq
 from penstock.snapshot.verbs.answering import INTERRUPTED, LEFTOVER_MS, MAX_AT_ONCE, RequestDesk
 from penstock.snapshot.verbs.deleting import choose
+from penstock.snapshot.verbs.location_cache import Known
+from penstock.snapshot.verbs.measures import measured
 from penstock.snapshot.verbs.owned import Owned
 
 TOKEN = "0123456789abcdef" * 2
@@ -366,7 +368,8 @@ def test_references_that_are_known_are_not_read_again_and_count_as_much() -> Non
     store, target = MemoryStore(), Target()
     end(a_driver(store, target=target))
     catalog = Catalog(store)
-    known = {r.metadata.checksum: catalog.files_of(r) for r in SnapshotLog(store).refresh().snapshots}
+    records = SnapshotLog(store).refresh().snapshots
+    known = Known({record.metadata.checksum: measured(catalog.read(record)) for record in records})
     foreseen = ownership.would_delete(store, [1])
     kept = {path: data for path, data in store.files.items() if path.endswith("metadata.json")}
     for path in kept:

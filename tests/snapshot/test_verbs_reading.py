@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,10 +14,11 @@ from penstock.connectors.base import Split
 from penstock.errors import CorruptSnapshot, LocationError, PenstockError
 from penstock.snapshot.model import PlanManifest
 from penstock.snapshot.plan import key_columns
+from penstock.snapshot.store import LocalStore
 from penstock.snapshot.verbs import listing
 from penstock.snapshot.verbs.bottleneck import STANDING_BYTES, InputLoad, find_bottleneck
-from penstock.snapshot.verbs.figures_cache import FiguresCache
-from penstock.snapshot.verbs.listing import list_snapshots
+from penstock.snapshot.verbs.listing import Listing, list_snapshots
+from penstock.snapshot.verbs.location_cache import LocationCache
 from penstock.snapshot.verbs.opened import open_location_to_read
 from penstock.snapshot.verbs.showing import ShownSnapshot, show_snapshot
 from penstock.testing.rows import group_of
@@ -75,33 +78,63 @@ def test_snapshots_that_left_the_lineage_say_so(tmp_path: Path) -> None:
     assert f"chk-{lost}/metadata.json does not match its checksum" in lines[1].problem
 
 
-def test_figures_are_kept_outside_of_the_location_and_never_trusted_blindly(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Listing]:
+    """Lists a location with a cache in ``tmp_path``, kept from two snapshots on."""
     monkeypatch.setattr(listing, "CACHED_FROM", 2)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return lambda location: list_snapshots(open_location_to_read(str(location), cached=True), TAKEN_MS)
+
+
+def test_what_was_read_is_kept_outside_of_the_location_and_never_trusted_blindly(
+    tmp_path: Path, cached: Callable[[Path], Listing]
+) -> None:
     kept = Kept(tmp_path / "chk")
-    cache = FiguresCache(tmp_path / "cache" / "figures")
+    cache = LocationCache.of(str(kept.location))
     kept.put({1: 1})
     kept.snapshot()
-    alone = list_snapshots(open_location_to_read(str(kept.location)), TAKEN_MS, cache)
+    alone = cached(kept.location)
     assert not cache.path.exists(), "few snapshots need none"
+    kept.put({1: 2})
     kept.snapshot()
-    opened = open_location_to_read(str(kept.location))
-    cold = list_snapshots(opened, TAKEN_MS, cache)
+    cold = cached(kept.location)
     assert cold.snapshots[0].bytes == alone.snapshots[0].bytes
-    assert len(cache.load()) == 2
+    known = cache.load(LocalStore(kept.location))
+    assert (len(known.measures), known.log.next_seq, len(known.sizes)) == (2, 4, 2)
     metadata = kept.location / "snapshots" / "chk-1" / "metadata.json"
-    hidden = metadata.rename(metadata.with_suffix(".hidden"))
-    assert list_snapshots(opened, TAKEN_MS, cache) == cold, "metadata is not read again"
+    log = kept.location / "log" / f"{2:020d}.json"
+    hidden = [path.rename(path.with_suffix(".hidden")) for path in (metadata, log)]
+    assert cached(kept.location) == cold, "neither metadata nor the log is read again"
+    hidden[1].rename(log)
     whole = cache.path.read_bytes()
-    flipped = whole[:-1] + bytes([whole[-1] ^ 1])  # a letter of a path: it can be read all the same
-    for damage in (b"", flipped, whole[:-1], b"penstock figures 0\n" + whole[19:]):
+    flipped = whole[:-1] + bytes([whole[-1] ^ 1])  # a digit of a size: it can be read all the same
+    for damage in (b"", flipped, whole[:-1], b"penstock location 0\n" + whole[20:]):
         cache.path.write_bytes(damage)
-        assert list_snapshots(opened, TAKEN_MS, cache).snapshots[0].problem, "and read where the cache is not whole"
-    hidden.rename(metadata)
-    assert list_snapshots(opened, TAKEN_MS, cache) == cold
-    blocked = FiguresCache(kept.location / "query.json" / "figures")
-    assert list_snapshots(opened, TAKEN_MS, blocked) == cold, "a cache that cannot be written is none"
+        assert cached(kept.location).snapshots[0].problem, "and read where the cache is not whole"
+    hidden[0].rename(metadata)
+    assert cached(kept.location) == cold
+    cache.path.unlink()
+    cache.path.mkdir()
+    assert cached(kept.location) == cold, "a cache that cannot be written is none"
+
+
+def test_a_cache_goes_on_with_the_log_and_knows_another_location_at_the_same_place(
+    tmp_path: Path, cached: Callable[[Path], Listing]
+) -> None:
+    kept = Kept(tmp_path / "chk")
+    for value in range(3):
+        kept.put({1: value})
+        kept.snapshot()
+        listed = cached(kept.location)
+        assert listed == list_snapshots(open_location_to_read(str(kept.location)), TAKEN_MS)
+    shutil.rmtree(kept.location)
+    again = Kept(tmp_path / "chk")
+    for value in range(3):
+        again.put({key: value for key in range(1000)})
+        again.snapshot()
+    other = cached(again.location)
+    assert other == list_snapshots(open_location_to_read(str(again.location)), TAKEN_MS)
+    assert other.snapshots[-1].exclusive_bytes > listed.snapshots[-1].exclusive_bytes
 
 
 def test_a_snapshot_that_is_deleted_meanwhile_is_not_damaged(tmp_path: Path) -> None:

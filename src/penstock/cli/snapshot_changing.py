@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated
 
+import msgspec
 import typer
 from rich.console import Console
 
@@ -19,7 +20,7 @@ from penstock.snapshot.store import Store
 from penstock.snapshot.verbs import ownership
 from penstock.snapshot.verbs import requests as rq
 from penstock.snapshot.verbs.deleting import choose
-from penstock.snapshot.verbs.figures_cache import FiguresCache
+from penstock.snapshot.verbs.location_cache import Known, LocationCache
 
 Force = Annotated[
     bool, typer.Option("--force", help="If no driver answers, take the location over: one that runs is stopped by it.")
@@ -65,13 +66,14 @@ def delete(
 ) -> None:
     """Delete snapshots, those that were asked for, too, but never the newest, which the query goes on from."""
     with reported() as console, _located(location) as store:
-        chosen = choose(store.root, ownership.view_of(store), snapshots)
+        known = _known(store)
+        chosen = choose(store.root, known.log, snapshots)
         paths: tuple[str, ...] = ()
         if dry_run:
-            deletion = ownership.would_delete(store, chosen, FiguresCache.of(store.root).files())
+            deletion = ownership.would_delete(store, chosen, known)
             paths, answer = deletion.files, rq.Answer(files=len(deletion.files), bytes=deletion.bytes)
         else:
-            answer = _delete(store, chosen, force)
+            answer = _delete(store, chosen, force, known)
         ids = [snapshot_id(checkpoint) for checkpoint in chosen]
         if as_json:
             told = {"snapshots": ids, "files": answer.files, "bytes": answer.bytes, "dry_run": dry_run}
@@ -82,9 +84,8 @@ def delete(
         _tell(console, dry_run, f"{', '.join(ids)}: ", answer)
 
 
-def _delete(store: Store, chosen: Sequence[int], force: bool) -> rq.Answer:
+def _delete(store: Store, chosen: Sequence[int], force: bool, known: Known) -> rq.Answer:
     parts = [chosen[first : first + rq.MAX_IDS] for first in range(0, len(chosen), rq.MAX_IDS)]
-    known = FiguresCache.of(store.root).files()
     answers = [ownership.change(store, rq.Delete(list(part)), force=force, known=known) for part in parts]
     return rq.Answer(files=sum(a.files for a in answers), bytes=sum(a.bytes for a in answers))
 
@@ -93,7 +94,7 @@ def _delete(store: Store, chosen: Sequence[int], force: bool) -> rq.Answer:
 def gc(location: Location, dry_run: DryRun = False, force: Force = False, as_json: AsJson = False) -> None:
     """Remove files that no snapshot refers to, such as a crash leaves. Snapshots stay."""
     with reported() as console, _located(location) as store:
-        known = FiguresCache.of(store.root).files()
+        known = _known(store)
         if dry_run:
             answer = ownership.would_collect(store, known=known)
         else:
@@ -102,6 +103,12 @@ def gc(location: Location, dry_run: DryRun = False, force: Force = False, as_jso
             emit({"files": answer.files, "bytes": answer.bytes, "dry_run": dry_run})
         else:
             _tell(console, dry_run, "", answer)
+
+
+def _known(store: Store) -> Known:
+    """What the user's cache has of a location where a query has run, with the log as it is now."""
+    known = LocationCache.of(store.root).load(store)
+    return msgspec.structs.replace(known, log=ownership.view_of(store, known))
 
 
 @contextmanager

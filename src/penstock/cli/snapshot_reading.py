@@ -16,7 +16,6 @@ from rich.table import Table
 from penstock.cli.snapshot_app import AsJson, Location, emit, reported, snapshot_app
 from penstock.cli.snapshot_texts import age_text, size_text
 from penstock.errors import CorruptSnapshot
-from penstock.snapshot.verbs.figures_cache import FiguresCache
 from penstock.snapshot.verbs.listing import ListedSnapshot, Listing, list_snapshots
 from penstock.snapshot.verbs.opened import open_location_to_read
 from penstock.snapshot.verbs.verifying import UnusedFile, Verification, verify_location
@@ -32,8 +31,8 @@ DAMAGE_LINES = 200
 def list_command(location: Location, as_json: AsJson = False) -> None:
     """List the snapshots of a location: kind, age, what they hold, what they cost, and what would go with each."""
     with reported() as console:
-        opened = open_location_to_read(location)
-        listing = list_snapshots(opened, _now_ms(), FiguresCache.of(opened.path))
+        opened = open_location_to_read(location, cached=True)
+        listing = list_snapshots(opened, _now_ms())
         if as_json:
             emit(listing)
         else:
@@ -59,9 +58,8 @@ def show_command(
     from penstock.snapshot.verbs.showing import show_snapshot
 
     with reported() as console:
-        opened = open_location_to_read(location)
-        record, cache = opened.record(snapshot), FiguresCache.of(opened.path)
-        shown = show_snapshot(opened, record, _now_ms(), count_rows=rows, cache=cache)
+        opened = open_location_to_read(location, cached=True)
+        shown = show_snapshot(opened, opened.record(snapshot), _now_ms(), count_rows=rows)
         if as_json:
             emit(shown)
         else:

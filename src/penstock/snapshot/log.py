@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.errors import CorruptSnapshot, Fenced
 from penstock.snapshot.envelope import open_envelope, seal_envelope
-from penstock.snapshot.log_entries import Entry, Forked, LogView, Summary, fold
+from penstock.snapshot.log_entries import NOTHING_LOGGED, Entry, Forked, LogView, Summary, fold
 from penstock.snapshot.model import LARGEST
 from penstock.snapshot.store import Store
 from penstock.snapshot.together import together
@@ -49,12 +49,13 @@ class SnapshotLog:
     Args:
         store: the location.
         token: a fresh random string per call; without it the log can only be read.
+        view: what was read of this log before.
     """
 
-    def __init__(self, store: Store, token: Callable[[], str] = _only_reads) -> None:
+    def __init__(self, store: Store, token: Callable[[], str] = _only_reads, view: LogView = NOTHING_LOGGED) -> None:
         self._store = store
         self._token = token
-        self._view = LogView()
+        self._view = view
 
     @property
     def view(self) -> LogView:
@@ -63,7 +64,8 @@ class SnapshotLog:
 
     def refresh(self) -> LogView:
         """Read what was appended since. Raises CorruptSnapshot naming the entry."""
-        paths = self._store.list(FOLDER)
+        read = self._view.next_seq - 1
+        paths = self._store.list(FOLDER, after=entry_path(read) if read else "")
         newest = self._number(paths[-1]) if paths else 0
         if newest < self._view.next_seq:
             return self._view

@@ -191,6 +191,9 @@ class LogView:
         return found[0] if found and found[0].checkpoint == checkpoint else None
 
 
+NOTHING_LOGGED = LogView()
+
+
 def fold(view: LogView, entry: Entry) -> LogView:
     """The view after one more entry.
 

@@ -218,14 +218,17 @@ class S3Store(Store):
         paths = [*found["common_prefixes"], *(one["path"] for one in found["objects"])]
         return sorted({path.strip("/").rpartition("/")[2] for path in paths} - {""})
 
-    def list(self, folder: str) -> list[str]:
-        return sorted(path for path, _ in self._listed(folder))
+    def list(self, folder: str, after: str = "") -> list[str]:
+        return sorted(path for path, _ in self._listed(folder, after))
 
-    def _listed(self, folder: str) -> Iterator[tuple[str, int]]:
+    def _listed(self, folder: str, after: str = "") -> Iterator[tuple[str, int]]:
         import obstore
 
         below = f"{checked_path(folder)}/"
-        found = self._repeated(folder, lambda: obstore.list(self._client, folder, chunk_size=1000).collect())
+        behind = checked_path(after) if after else None
+        found = self._repeated(
+            folder, lambda: obstore.list(self._client, folder, offset=behind, chunk_size=1000).collect()
+        )
         # A key that ends with a slash is a console's "folder".
         return ((one["path"], one["size"]) for one in found if one["path"].startswith(below))
 

@@ -125,8 +125,9 @@ class Store(ABC):
         those that there are not. Raises FileNotFoundError."""
 
     @abstractmethod
-    def list(self, folder: str) -> list[str]:
-        """Paths of all files below a folder, sorted; empty if there is no such folder."""
+    def list(self, folder: str, after: str = "") -> list[str]:
+        """Paths of all files below a folder, sorted, of those behind the path ``after``; empty if there is no such
+        folder."""
 
     @abstractmethod
     def delete(self, path: str) -> None:
@@ -316,14 +317,14 @@ class LocalStore(Store):
                     raise
         return found
 
-    def list(self, folder: str) -> list[str]:
+    def list(self, folder: str, after: str = "") -> list[str]:
         top = f"{self.root}/{checked_path(folder)}"
         check_folders(self.root, folder)
         found = []
         for parent, _, names in os.walk(top):
             inside = folder + parent[len(top) :]
             found += [f"{inside}/{name}" for name in names if not name.endswith(".tmp")]
-        return sorted(found)
+        return sorted(path for path in found if path > after)
 
     def delete(self, path: str) -> None:
         target = self._resolve(path)
@@ -448,9 +449,9 @@ class MemoryStore(Store):
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         return self.read(path)[offset : offset + length]
 
-    def list(self, folder: str) -> list[str]:
+    def list(self, folder: str, after: str = "") -> list[str]:
         self._effect("list", checked_path(folder), "before")
-        return sorted(path for path in self.files if path.startswith(f"{folder}/"))
+        return sorted(path for path in self.files if path.startswith(f"{folder}/") and path > after)
 
     def delete(self, path: str) -> None:
         self._effect("delete", checked_path(path), "before")

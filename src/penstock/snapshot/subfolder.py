@@ -43,8 +43,9 @@ class Subfolder(Store):
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         return self._store.read_range(self._at(path), offset, length)
 
-    def list(self, folder: str) -> list[str]:
-        return [path[len(self._folder) + 1 :] for path in self._store.list(self._at(folder))]
+    def list(self, folder: str, after: str = "") -> list[str]:
+        found = self._store.list(self._at(folder), self._at(after) if after else "")
+        return [path[len(self._folder) + 1 :] for path in found]
 
     def delete(self, path: str) -> None:
         self._store.delete(self._at(path))

@@ -63,7 +63,7 @@ class _Found:
 
     def __init__(self, options: ReadOptions, snapshot: str) -> None:
         self._options = options
-        self._opened = open_location_to_read(options.location)
+        self._opened = open_location_to_read(options.location, cached=True)
         self.snapshot = ""
         self.available = pa.schema([])
         self.hidden: frozenset[str] = frozenset()

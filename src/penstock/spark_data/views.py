@@ -14,7 +14,6 @@ from penstock.snapshot.model import PlanManifest, SnapshotMetadata
 from penstock.snapshot.plan import key_columns
 from penstock.snapshot.state_tables import table_name
 from penstock.snapshot.table_entries import table_entries
-from penstock.snapshot.verbs.figures_cache import FiguresCache
 from penstock.snapshot.verbs.listing import list_snapshots
 from penstock.snapshot.verbs.measures import inflight_entries, stored_bytes, subtasks_of
 from penstock.snapshot.verbs.opened import OpenedLocation
@@ -71,10 +70,9 @@ _SCHEMAS = {
 
 def snapshots_view(opened: OpenedLocation) -> pa.RecordBatch:
     """What ``penstock snapshot list`` knows. Raises LocationError if a file cannot be read."""
-    cache = FiguresCache.of(opened.path)
     notes = {record.checkpoint: record.note for record in opened.view.snapshots}
     rows = []
-    for line in list_snapshots(opened, int(time.time() * 1000), cache).snapshots:
+    for line in list_snapshots(opened, int(time.time() * 1000)).snapshots:
         row: dict[str, Any] = {name: getattr(line, name, None) for name in _SNAPSHOT_SCHEMA.names}
         row["note"] = notes.get(line.checkpoint, "")
         row["created"] = None if line.problem else line.created_ms * 1000

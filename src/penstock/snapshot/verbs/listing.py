@@ -1,7 +1,7 @@
 """``list``: all snapshots of a location, and what each of them holds and costs.
 
 What a snapshot holds is derived from its metadata, which never changes and is known by its checksum in the log. Where
-there are many snapshots these figures are therefore kept (``figures_cache``), outside of the location.
+there are many snapshots these figures are therefore kept (``location_cache``), with the log and the files' sizes.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from penstock.ids import CheckpointId
 from penstock.snapshot.catalog import snapshot_id
 from penstock.snapshot.log_entries import SnapshotRecord
 from penstock.snapshot.together import together
-from penstock.snapshot.verbs.figures_cache import FiguresCache
+from penstock.snapshot.verbs.location_cache import NOTHING, Known, LocationCache
 from penstock.snapshot.verbs.measures import Measures, measured
 from penstock.snapshot.verbs.opened import OpenedLocation, file_sizes
 
 CACHED_FROM = 500
-"""Snapshots from which on figures are kept: fewer are read in less than half a second."""
+"""Snapshots from which on what was read is kept: fewer are read in less than half a second."""
 
 
 class ListedSnapshot(msgspec.Struct, frozen=True):
@@ -70,22 +70,25 @@ class Listing(msgspec.Struct, frozen=True):
     moved: bool = False
 
 
-def list_snapshots(opened: OpenedLocation, now_ms: int, cache: FiguresCache | None = None) -> Listing:
-    """Every snapshot that exists; those whose metadata is damaged say so in ``problem``.
-
-    Args:
-        cache: figures of metadata read before; used where there are ``CACHED_FROM`` snapshots or more.
+def list_snapshots(opened: OpenedLocation, now_ms: int) -> Listing:
+    """Every snapshot that exists; those whose metadata is damaged say so in ``problem``. Metadata that ``opened`` knows
+    already is not read where there are ``CACHED_FROM`` snapshots or more; then what was read is kept in its ``cache``.
 
     Raises:
         LocationError: a file cannot be read.
     """
     records = list(opened.view.snapshots)
-    figures, problems = _figures(opened, records, cache if len(records) >= CACHED_FROM else None)
+    many = len(records) >= CACHED_FROM
+    known = opened.known if many else NOTHING
+    figures, problems = _figures(opened, records, known)
     gone = {c for c in problems if opened.refreshed().snapshot(c) is None} if problems else set()
     records = [record for record in records if record.checkpoint not in gone]
-    exclusive = _exclusive_bytes(opened, figures)
+    sizes = _sizes_of_exclusive(opened, figures, known)
+    if many and opened.cache is not None:
+        measures = {r.metadata.checksum: figures[r.checkpoint] for r in records if r.checkpoint in figures}
+        _keep(opened, opened.cache, measures, sizes)
     lines = [
-        _line(record, figures[record.checkpoint], exclusive[record.checkpoint], now_ms)
+        _line(record, figures[record.checkpoint], sizes, now_ms)
         if record.checkpoint in figures
         else _damaged(record, problems[record.checkpoint])
         for record in records
@@ -97,16 +100,15 @@ def list_snapshots(opened: OpenedLocation, now_ms: int, cache: FiguresCache | No
 
 
 def _figures(
-    opened: OpenedLocation, records: Sequence[SnapshotRecord], cache: FiguresCache | None
+    opened: OpenedLocation, records: Sequence[SnapshotRecord], known: Known
 ) -> tuple[dict[CheckpointId, Measures], dict[CheckpointId, str]]:
-    known = {} if cache is None else cache.load()
     figures: dict[CheckpointId, Measures] = {}
     problems: dict[CheckpointId, str] = {}
     catalog = opened.catalog
 
     def figures_of(record: SnapshotRecord) -> Measures | str:
         try:
-            return known.get(record.metadata.checksum) or measured(catalog.read(record))
+            return known.measures.get(record.metadata.checksum) or measured(catalog.read(record))
         except (CorruptSnapshot, ValueError) as error:
             return str(error)
         except OSError as error:
@@ -117,20 +119,26 @@ def _figures(
             problems[record.checkpoint] = found
         else:
             figures[record.checkpoint] = found
-    if cache is not None:
-        now = {r.metadata.checksum: figures[r.checkpoint] for r in records if r.checkpoint in figures}
-        if now.keys() != known.keys():
-            cache.save(now)
     return figures, problems
 
 
-def _exclusive_bytes(opened: OpenedLocation, figures: Mapping[CheckpointId, Measures]) -> dict[CheckpointId, int]:
+def _sizes_of_exclusive(
+    opened: OpenedLocation, figures: Mapping[CheckpointId, Measures], known: Known
+) -> dict[str, int]:
+    """Of the files that one snapshot alone refers to."""
     users = Counter(path for measures in figures.values() for path in measures.files)
-    sizes = file_sizes(opened, [path for path, count in users.items() if count == 1])
-    return {checkpoint: sum(sizes.get(path, 0) for path in measures.files) for checkpoint, measures in figures.items()}
+    exclusive = [path for path, count in users.items() if count == 1]
+    sizes = {path: known.sizes[path] for path in exclusive if path in known.sizes}
+    return sizes | file_sizes(opened, [path for path in exclusive if path not in sizes])
 
 
-def _line(record: SnapshotRecord, measures: Measures, exclusive: int, now_ms: int) -> ListedSnapshot:
+def _keep(opened: OpenedLocation, cache: LocationCache, measures: dict[str, Measures], sizes: dict[str, int]) -> None:
+    now = Known(measures, opened.view, opened.known.last_entry, sizes)
+    if now != opened.known:
+        cache.save(opened.store, now)
+
+
+def _line(record: SnapshotRecord, measures: Measures, sizes: Mapping[str, int], now_ms: int) -> ListedSnapshot:
     return ListedSnapshot(
         id=snapshot_id(record.checkpoint),
         checkpoint=record.checkpoint,
@@ -148,7 +156,7 @@ def _line(record: SnapshotRecord, measures: Measures, exclusive: int, now_ms: in
         inflight_rows=measures.inflight_rows,
         inflight_bytes=measures.inflight_bytes,
         bytes=measures.section_bytes + record.metadata.length,
-        exclusive_bytes=exclusive + record.metadata.length,
+        exclusive_bytes=sum(sizes.get(path, 0) for path in measures.files) + record.metadata.length,
         in_lineage=record.in_lineage,
     )
 

@@ -11,11 +11,12 @@ from penstock.ids import CheckpointId
 from penstock.snapshot.catalog import Catalog, snapshot_id
 from penstock.snapshot.location import existing_location, is_spark_checkpoint, looked_at, read_identity
 from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.log_entries import LogView, SnapshotRecord
+from penstock.snapshot.log_entries import NOTHING_LOGGED, LogView, SnapshotRecord
 from penstock.snapshot.model import PlanManifest, QueryIdentity, SnapshotMetadata
 from penstock.snapshot.names import find_record
 from penstock.snapshot.store import Store, is_clean
 from penstock.snapshot.store_access import StoreAccess
+from penstock.snapshot.verbs.location_cache import NOTHING, Known, LocationCache
 
 WHAT = "checkpoint location"
 T = TypeVar("T")
@@ -28,12 +29,16 @@ class OpenedLocation:
     Attributes:
         path: as messages name it.
         view: its log then. A query that runs may have appended since: ``refreshed``.
+        cache: where what was read is kept; None: nowhere.
+        known: what it had.
     """
 
     path: str
     store: Store
     identity: QueryIdentity
     view: LogView
+    cache: LocationCache | None = None
+    known: Known = NOTHING
 
     @property
     def catalog(self) -> Catalog:
@@ -41,7 +46,7 @@ class OpenedLocation:
 
     def refreshed(self) -> LogView:
         """The log as it is now."""
-        return read_log(self.path, self.store)
+        return read_log(self.path, self.store, self.view)
 
     def record(self, name: str) -> SnapshotRecord:
         """See ``names.find_record``."""
@@ -81,22 +86,26 @@ class OpenedLocation:
         )
 
 
-def open_location_to_read(location: str, access: StoreAccess | None = None) -> OpenedLocation:
+def open_location_to_read(location: str, access: StoreAccess | None = None, *, cached: bool = False) -> OpenedLocation:
     """The location of a query.
 
     Args:
         access: to an object store; None: as the environment says.
+        cached: use what the user's ``LocationCache`` has of it.
 
     Raises:
         LocationError: there is no such folder, or it is nobody's, somebody else's or Spark's; it cannot be read.
         CorruptSnapshot: ``query.json`` or the log is damaged.
     """
-    return opened_store(store_to_read(location, access))
+    store = store_to_read(location, access)
+    return opened_store(store, LocationCache.of(store.root) if cached else None)
 
 
-def opened_store(store: Store) -> OpenedLocation:
+def opened_store(store: Store, cache: LocationCache | None = None) -> OpenedLocation:
     """As ``open_location_to_read``, of a location that is known to be one."""
-    return OpenedLocation(store.root, store, identity_at(store.root, store), read_log(store.root, store))
+    identity = identity_at(store.root, store)
+    known = NOTHING if cache is None else _named(store.root, lambda: cache.load(store))
+    return OpenedLocation(store.root, store, identity, read_log(store.root, store, known.log), cache, known)
 
 
 def store_to_read(location: str, access: StoreAccess | None = None) -> Store:
@@ -115,9 +124,9 @@ def identity_at(path: str, store: Store) -> QueryIdentity:
     return _named(path, lambda: read_identity(store))
 
 
-def read_log(path: str, store: Store) -> LogView:
-    """See ``open_location_to_read``."""
-    return _named(path, lambda: SnapshotLog(store).refresh())
+def read_log(path: str, store: Store, known: LogView = NOTHING_LOGGED) -> LogView:
+    """See ``open_location_to_read``. ``known``: what was read of it before."""
+    return _named(path, lambda: SnapshotLog(store, view=known).refresh())
 
 
 def file_sizes(opened: OpenedLocation, paths: Iterable[str]) -> dict[str, int]:

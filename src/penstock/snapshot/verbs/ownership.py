@@ -8,13 +8,13 @@ restores the newest snapshot of the lineage, so the lineage stays what it was, t
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from penstock.errors import Fenced, LocationError
 from penstock.ids import CheckpointId
-from penstock.snapshot.catalog import NOTHING_KNOWN, Catalog
+from penstock.snapshot.catalog import Catalog
 from penstock.snapshot.location import refuse_moved
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import EpochCommitted, GenerationOpened, LogView, fold
@@ -22,6 +22,7 @@ from penstock.snapshot.store import Store
 from penstock.snapshot.verbs import requests as rq
 from penstock.snapshot.verbs.collecting import collect_orphans
 from penstock.snapshot.verbs.deleting import Deletion, delete_snapshots, planned
+from penstock.snapshot.verbs.location_cache import NOTHING, Known
 from penstock.snapshot.verbs.owned import Owned
 
 ATTEMPTS = 16
@@ -34,8 +35,6 @@ COME_AND_GO = "drivers come and go at this location without pause; ask again"
 Ask = Callable[[Store, rq.Verb, str], rq.Answer | None]
 Token = Callable[[], str]
 """A fresh one per call: 32 random hex digits."""
-Known = Mapping[str, Collection[str]]
-"""What snapshots refer to, see ``Catalog``."""
 
 T = TypeVar("T")
 
@@ -44,13 +43,13 @@ def new_token() -> str:
     return secrets.token_hex(16)
 
 
-def view_of(store: Store) -> LogView:
+def view_of(store: Store, known: Known = NOTHING) -> LogView:
     """The log of a location where a query has run.
 
     Raises:
         LocationError: none has, or the log is damaged.
     """
-    view = SnapshotLog(store).refresh()
+    view = SnapshotLog(store, view=known.log).refresh()
     refuse_moved(view)
     if not view.owner:
         raise LocationError("no query has run at this location yet")
@@ -79,7 +78,7 @@ def change(
     force: bool = False,
     ask: Ask = rq.ask,
     token: Token = new_token,
-    known: Known = NOTHING_KNOWN,
+    known: Known = NOTHING,
 ) -> rq.Answer:
     """Have the owner delete or collect, or do it here if there is none.
 
@@ -92,7 +91,7 @@ def change(
     """
     unanswered = False
     for _ in range(ATTEMPTS):
-        view = view_of(store)
+        view = view_of(store, known)
         if not view.ended and not unanswered:
             answer = ask(store, verb, token())
             if answer is not None:
@@ -147,7 +146,7 @@ def taken_over(
     seen: LogView,
     opening: Callable[[LogView], GenerationOpened] | None = None,
     token: Token = new_token,
-    known: Known = NOTHING_KNOWN,
+    known: Known = NOTHING,
 ) -> Iterator[Owned]:
     """Own the location for as long as this lasts, and, if it was not moved away then, say at the end that it is over.
 
@@ -158,14 +157,14 @@ def taken_over(
     Raises:
         Fenced: a driver has appended since, or does while this lasts: what is done up to then stays done.
     """
-    log = SnapshotLog(store, token)
+    log = SnapshotLog(store, token, seen)
     view = log.refresh()
     if view.next_seq != seen.next_seq:
         raise Fenced("a driver has begun to write here meanwhile")
     opened = (opening or _opening)(view)
     log.append(opened)
     try:
-        yield Owned(store, log, Catalog(store, known))
+        yield Owned(store, log, Catalog(store, known.files()))
     finally:
         if not log.view.moved:
             log.summarise()
@@ -186,20 +185,20 @@ def ending(view: LogView) -> EpochCommitted:
     return EpochCommitted(view.owner, view.committed.epoch, view.reserved_until, view.committed.batches, ended=True)
 
 
-def would_collect(store: Store, ask: Ask = rq.ask, known: Known = NOTHING_KNOWN) -> rq.Answer:
+def would_collect(store: Store, ask: Ask = rq.ask, known: Known = NOTHING) -> rq.Answer:
     """What ``gc`` would remove. Nothing is changed.
 
     Raises:
         LocationError: as ``change``.
     """
-    view = view_of(store)
+    view = view_of(store, known)
     answer = None if view.ended else ask(store, rq.Collect(dry_run=True), new_token())
     if answer is not None:
         return _accepted(answer)
     return collect_orphans(foreseen(store, known), dry_run=True)
 
 
-def would_delete(store: Store, checkpoints: Sequence[CheckpointId], known: Known = NOTHING_KNOWN) -> Deletion:
+def would_delete(store: Store, checkpoints: Sequence[CheckpointId], known: Known = NOTHING) -> Deletion:
     """What ``delete`` would remove; nothing is changed. A checkpoint that is being taken may need some of it yet.
 
     Raises:
@@ -208,10 +207,10 @@ def would_delete(store: Store, checkpoints: Sequence[CheckpointId], known: Known
     return planned(foreseen(store, known), checkpoints)
 
 
-def foreseen(store: Store, known: Known = NOTHING_KNOWN) -> Owned:
+def foreseen(store: Store, known: Known = NOTHING) -> Owned:
     """A location as it would be if it was taken over now; for plans, its log cannot be appended to."""
-    view = view_of(store)
-    return Owned(store, SnapshotLog(store), Catalog(store, known), foreseen=fold(view, _opening(view)))
+    view = view_of(store, known)
+    return Owned(store, SnapshotLog(store), Catalog(store, known.files()), foreseen=fold(view, _opening(view)))
 
 
 def _done_here(owned: Owned, verb: rq.Delete | rq.Collect) -> rq.Answer:

@@ -13,7 +13,6 @@ from penstock.snapshot.state_index import BASE
 from penstock.snapshot.store import Store
 from penstock.snapshot.table_entries import table_entries
 from penstock.snapshot.verbs.bottleneck import InputLoad, find_bottleneck
-from penstock.snapshot.verbs.figures_cache import FiguresCache
 from penstock.snapshot.verbs.listing import ListedSnapshot, list_snapshots
 from penstock.snapshot.verbs.measures import inflight_entries, stored_bytes, subtasks_of
 from penstock.snapshot.verbs.opened import OpenedLocation, plan_of_snapshot
@@ -107,12 +106,9 @@ def show_snapshot(
     now_ms: int,
     *,
     count_rows: bool = False,
-    cache: FiguresCache | None = None,
 ) -> ShownSnapshot:
-    """Reads metadata alone, and with ``count_rows`` all state.
-
-    Args:
-        cache: as for ``list_snapshots``: which bytes are the snapshot's own, the others tell.
+    """Reads metadata alone (all snapshots' that are not known: which bytes are this one's own, the others tell), and
+    with ``count_rows`` all state.
 
     Raises:
         CorruptSnapshot: metadata, or a section that is read, is damaged.
@@ -123,7 +119,7 @@ def show_snapshot(
     operators = opened.unless_deleted(
         [record.checkpoint], lambda: _operators(metadata, plan, opened.store if count_rows else None)
     )
-    lines = list_snapshots(opened, now_ms, cache).snapshots
+    lines = list_snapshots(opened, now_ms).snapshots
     return ShownSnapshot(
         opened.path,
         next(line for line in lines if line.checkpoint == record.checkpoint),
