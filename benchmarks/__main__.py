@@ -23,6 +23,7 @@ from benchmarks import (
     snapshot_catalog,
     snapshot_formats,
     state,
+    state_as_data,
     state_rocksdb,
     throughput,
 )
@@ -44,6 +45,7 @@ BENCHMARKS = {
     "rescale": rescale.run,
     "snapshot_catalog": snapshot_catalog.run,
     "snapshot_formats": snapshot_formats.run,
+    "state_as_data": state_as_data.run,
 }
 MASTERS = {"parquet_jobs": parquet_jobs.MASTER}
 

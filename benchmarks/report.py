@@ -492,9 +492,9 @@ def _catalog_in_bucket(found: dict[str, dict[str, float]]) -> list[str]:
         return []
     lines = [
         "",
-        "The same in a bucket, of moto on the same machine, which answers with one process in Python. As a measure, its",
-        "own time for plain requests, made with obstore: getting all metadata, as many side by side as `list` does, and",
-        "listing all data files and metadata, as `gc` does.",
+        "The same in a bucket, of moto on the same machine, which answers with one process in Python. As a measure,",
+        "its own time for plain requests, made with obstore: getting all metadata, as many side by side as `list`",
+        "does, and listing all data files and metadata, as `gc` does.",
         "",
         _row("snapshots", "plain gets", "`list --json`, cold", "again", "`delete` one", "plain listings", "`gc`"),
         _row("---", "---:", "---:", "---:", "---:", "---:", "---:"),
@@ -541,6 +541,23 @@ def snapshot_formats(result: dict[str, Any]) -> str:
     return "\n".join([*lines, "", f"({_machine(result)})", ""])
 
 
+def state_as_data(result: dict[str, Any]) -> str:
+    lines = [
+        "## State as data",
+        "",
+        f"The state of a keyed count and maximum, {result['rows']:,} rows of three columns: written by",
+        "`penstock.SnapshotWriter` (sorted by key, fsynced, with the index that a query restores from) and read with",
+        '`spark.read.format("penstock")`, in turns with Spark writing and reading Parquet files of the same rows.',
+        "",
+        _row("", "Penstock, s", "Parquet, s", "ratio"),
+        _row("---", "---:", "---:", "---:"),
+    ]
+    for name, text in (("write_s", "write"), ("read_s", "read all"), ("one_key_s", "one row by its key")):
+        mine, spark = result[name]["penstock"], result[name]["parquet"]
+        lines.append(_row(text, f"{mine:.2f}", f"{spark:.2f}", f"{mine / spark:.1f}"))
+    return "\n".join([*lines, "", f"({_machine(result)})", ""])
+
+
 SECTIONS = {
     "exchange": exchange,
     "throughput": throughput,
@@ -558,6 +575,7 @@ SECTIONS = {
     "rescale": rescale,
     "snapshot_catalog": snapshot_catalog,
     "snapshot_formats": snapshot_formats,
+    "state_as_data": state_as_data,
 }
 
 

@@ -1,13 +1,12 @@
-"""A state table of many rows as a DataFrame: ``format("penstock")`` against Parquet of the same rows, in turns.
+"""A state table of many rows as a DataFrame: written by ``penstock.SnapshotWriter``, read with ``format("penstock")``.
 
-Run ``python -m benchmarks.state_as_data [ROWS]``. The rows are written by ``penstock.SnapshotWriter``, which is timed,
-too. Every read is of all columns into a noop sink; the first of each is warm-up and does not count.
+Each in turns with Spark writing and reading Parquet files of the same rows.
 """
 
 from __future__ import annotations
 
+import shutil
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -17,35 +16,50 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
 
 import penstock
-from benchmarks import harness
 
 ROWS = 10_000_000
 ROUNDS = 3
 TABLE = "aggregate-0/groups"
 
 
-def main(rows: int = ROWS) -> None:
-    """Print the figures, in seconds."""
-    with tempfile.TemporaryDirectory() as directory, harness.session() as spark:
-        location, parquet = str(Path(directory) / "location"), str(Path(directory) / "parquet")
-        state = groups(spark, rows)
-        grouped = spark.readStream.format("rate").load().groupBy("value")
-        df = grouped.agg(F.count("*").alias("n"), F.max("timestamp").alias("at"))
-        writer = penstock.SnapshotWriter.from_plan(df, "update", parallelism=4)
-        print(f"SnapshotWriter: {seconds(lambda: writer.with_state(TABLE, state).write(location)):.1f} s", flush=True)
-        table = spark.read.format("penstock").options(state=TABLE).load(location)
-        table.write.parquet(parquet)
-        sources = {"penstock": table, "parquet": spark.read.parquet(parquet)}
-        times: dict[str, list[float]] = {name: [] for name in sources}
-        for _ in range(1 + ROUNDS):
-            for name, source in sources.items():
-                times[name].append(seconds(lambda source=source: read(source)))  # type: ignore[misc]
-        for name, found in times.items():
-            median = statistics.median(found[1:])
-            print(f"{name}: {median:.2f} s, {rows / median / 1e6:.1f} M rows/s ({found})", flush=True)
-        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-        one = table.where(F.col("value") == rows // 2)
-        print(f"one key: {seconds(one.collect):.2f} s, then {seconds(one.collect):.2f} s", flush=True)
+def run(spark: SparkSession, quick: bool) -> dict[str, object]:
+    """Seconds; the first round of everything warms up and does not count. Reads are of all columns, into noop."""
+    rows = ROWS // 100 if quick else ROWS
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-data-") as name:
+        folder = Path(name)
+        writing = in_turns(
+            {
+                "penstock": lambda: bootstrapped(spark, rows, folder / "location"),
+                "parquet": lambda: groups(spark, rows).write.mode("overwrite").parquet(str(folder / "parquet")),
+            }
+        )
+        table = spark.read.format("penstock").options(state=TABLE).load(str(folder / "location"))
+        parquet = spark.read.parquet(str(folder / "parquet"))
+        reading = in_turns({"penstock": lambda: read(table), "parquet": lambda: read(parquet)})
+        finding = in_turns(
+            {name: one_key(spark, source, rows) for name, source in (("penstock", table), ("parquet", parquet))}
+        )
+    return {"rows": rows, "write_s": writing, "read_s": reading, "one_key_s": finding}
+
+
+def in_turns(actions: dict[str, Callable[[], object]]) -> dict[str, float]:
+    """The median of each."""
+    times: dict[str, list[float]] = {name: [] for name in actions}
+    for _ in range(1 + ROUNDS):
+        for name, action in actions.items():
+            began = time.perf_counter()
+            action()
+            times[name].append(time.perf_counter() - began)
+    return {name: statistics.median(found[1:]) for name, found in times.items()}
+
+
+def bootstrapped(spark: SparkSession, rows: int, location: Path) -> None:
+    """A location that begins with the rows as the state of an aggregation."""
+    shutil.rmtree(location, ignore_errors=True)
+    grouped = spark.readStream.format("rate").load().groupBy("value")
+    df = grouped.agg(F.count("*").alias("n"), F.max("timestamp").alias("at"))
+    writer = penstock.SnapshotWriter.from_plan(df, "update", parallelism=4)
+    writer.with_state(TABLE, groups(spark, rows)).write(str(location))
 
 
 def groups(spark: SparkSession, rows: int) -> DataFrame:
@@ -60,11 +74,12 @@ def read(df: DataFrame) -> None:
     df.write.format("noop").mode("overwrite").save()
 
 
-def seconds(action: Callable[[], object]) -> float:
-    begun = time.perf_counter()
-    action()
-    return time.perf_counter() - begun
+def one_key(spark: SparkSession, source: DataFrame, rows: int) -> Callable[[], object]:
+    """Look up one row by its key; Spark pushes filters down to Python data sources only where it is told to."""
 
+    def find() -> None:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+        (row,) = source.where(F.col("value") == rows // 2).collect()
+        assert row["value"] == rows // 2
 
-if __name__ == "__main__":
-    main(*map(int, sys.argv[1:2]))
+    return find
