@@ -130,7 +130,7 @@ def test_a_cache_goes_on_with_the_log_and_knows_another_location_at_the_same_pla
     shutil.rmtree(kept.location)
     again = Kept(tmp_path / "chk")
     for value in range(3):
-        again.put({key: value for key in range(1000)})
+        again.put(dict.fromkeys(range(1000), value))
         again.snapshot()
     other = cached(again.location)
     assert other == list_snapshots(open_location_to_read(str(again.location)), TAKEN_MS)
