@@ -151,6 +151,7 @@ def test_public_names() -> None:
         "SnapshotWriter",
         "StreamingQuery",
         "__version__",
+        "explain",
         "exportSparkOffsets",
         "importSparkCheckpoint",
         "late",

@@ -9,6 +9,7 @@ from penstock.version import __version__
 
 if TYPE_CHECKING:
     from penstock.frontend.marks import late, named
+    from penstock.query.plan_text import explain
     from penstock.query.reader import readStream
     from penstock.query.sessions import session
     from penstock.query.several import start
@@ -24,6 +25,7 @@ __all__ = [
     "SnapshotWriter",
     "StreamingQuery",
     "__version__",
+    "explain",
     "exportSparkOffsets",
     "importSparkCheckpoint",
     "late",
@@ -40,6 +42,7 @@ _HOMES = {
     "DataStreamWriter": "penstock.query.writer",
     "SnapshotWriter": "penstock.query.snapshot_writer",
     "StreamingQuery": "penstock.query.streaming_query",
+    "explain": "penstock.query.plan_text",
     "exportSparkOffsets": "penstock.spark_checkpoint.exporting",
     "importSparkCheckpoint": "penstock.spark_checkpoint.importing",
     "late": "penstock.frontend.marks",

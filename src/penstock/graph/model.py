@@ -53,6 +53,12 @@ class OperatorSpec(ABC):
     def state_keys(self) -> dict[str, int]:
         return {}
 
+    @property
+    def keeps(self) -> str:
+        """What it remembers, and for how long, for people: ``a group until the watermark reaches window.end``. Empty
+        if nothing."""
+        return ""
+
     @abstractmethod
     def create(self) -> Operator:
         """A fresh operator for one subtask; ``open`` is called next."""

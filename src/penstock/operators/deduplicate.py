@@ -82,6 +82,16 @@ class DeduplicateSpec(OperatorSpec):
     def state_keys(self) -> dict[str, int]:
         return {TABLE: len(self.keys)}
 
+    @property
+    def keeps(self) -> str:
+        if self.event_time is None or (self.delay_us is None and self.event_time not in self.keys):
+            return "every key, for ever"
+        field = self.output_schema.field(self.event_time)
+        if self.delay_us is not None:
+            return f"a key until the watermark is {self.delay_us / 1e6:g} s past the {field.name} of its first row"
+        end = ".end" if pa.types.is_struct(field.type) else ""
+        return f"a key until the watermark reaches its {field.name}{end}"
+
     def create(self) -> Operator:
         return DeduplicateOperator(self)
 

@@ -99,6 +99,14 @@ class FinalAggregateSpec(OperatorSpec):
     def state_keys(self) -> dict[str, int]:
         return {TABLE: self.key_count}
 
+    @property
+    def keeps(self) -> str:
+        if self.event_time is None:
+            return "every group, for ever"
+        field = self.input_schema.field(self.event_time.column)
+        end = ".end" if pa.types.is_struct(field.type) else ""
+        return f"a group until the watermark reaches its {field.name}{end}"
+
     def create(self) -> Operator:
         return FinalAggregateOperator(self)
 

@@ -73,6 +73,10 @@ class StaticJoinSpec(OperatorSpec):
     static_columns: tuple[int, ...]
     condition: PairCondition | None = None
 
+    @property
+    def keeps(self) -> str:
+        return "the static side, in every subtask's memory; it is read anew at every start"
+
     def create(self) -> Operator:
         return StaticJoinOperator(self)
 

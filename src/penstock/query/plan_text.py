@@ -1,17 +1,49 @@
-"""A JobGraph as text, for ``query.explain()``."""
+"""A dataflow as text: ``query.explain()``, and ``penstock.explain(df)`` before there is a query."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+
+from penstock.errors import NotSupported
+from penstock.frontend.compiler import compile_plan
 from penstock.graph.model import Edge, JobGraph, Vertex
+
+
+def explain(df: DataFrame, outputMode: str = "append", extended: bool = False) -> None:  # noqa: N803 - PySpark's name
+    """Print what a streaming DataFrame becomes: vertices with their operators, what each of these keeps and for how
+    long, and the edges between them. Or, if Penstock does not run it, the plan node at fault, why, and the way round.
+    Nothing is started and no file is touched.
+
+    Args:
+        outputMode: as it would be written: ``append``, ``update`` or ``complete``.
+        extended: with the schemas of operators, states and edges.
+
+    Raises:
+        ConfigError: not a streaming DataFrame, or an unknown output mode.
+    """
+    try:
+        pipeline = compile_plan(df, outputMode).pipeline
+    except NotSupported as error:
+        print(f"== Penstock does not run this plan ==\n{error}")
+        return
+    heading = f"== Penstock dataflow: {len(pipeline.vertices)} vertices, {outputMode} mode =="
+    print("\n".join([heading, *_paragraphs(pipeline.vertices, pipeline.edges, extended)]))
 
 
 def explain_graph(graph: JobGraph, extended: bool = False) -> str:
     """One paragraph per vertex in topological order: its operators, first to last, and the edges that leave it."""
-    lines = [f"== Penstock job graph: {len(graph.vertices)} vertices x {graph.parallelism} slots =="]
-    for vertex in graph.vertices:
+    heading = f"== Penstock job graph: {len(graph.vertices)} vertices x {graph.parallelism} slots =="
+    return "\n".join([heading, *_paragraphs(graph.vertices, graph.edges, extended)])
+
+
+def _paragraphs(vertices: Sequence[Vertex], edges: Sequence[Edge], extended: bool) -> list[str]:
+    lines = []
+    for vertex in vertices:
         lines += _vertex_lines(vertex, extended)
-        lines += [_edge_line(edge, extended) for edge in graph.outputs(vertex.id)]
-    return "\n".join(lines)
+        lines += [_edge_line(edge, extended) for edge in edges if edge.producer == vertex.id]
+    return lines
 
 
 def _vertex_lines(vertex: Vertex, extended: bool) -> list[str]:
@@ -20,6 +52,8 @@ def _vertex_lines(vertex: Vertex, extended: bool) -> list[str]:
         lines.append(f"  {vertex.source.name}  [{vertex.source.operator_id}]  {vertex.source.source.describe()}")
     for operator in vertex.operators:
         lines.append(f"  {operator.name}  [{operator.operator_id}]")
+        if operator.keeps:
+            lines.append(f"    keeps {operator.keeps}")
         if extended:
             lines.append(f"    out: {', '.join(f'{field.name} {field.type}' for field in operator.output_schema)}")
             for table, schema in operator.state_schemas.items():

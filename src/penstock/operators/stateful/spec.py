@@ -86,6 +86,15 @@ class TransformWithStateSpec(OperatorSpec):
             counts[TIMERS] = len(self.keys) + 1
         return counts
 
+    @property
+    def keeps(self) -> str:
+        told = [
+            f"{one.name} ({one.kind.value})" + ("" if one.ttl_ms is None else f" for {one.ttl_ms / 1000:g} s")
+            for one in self.variables
+        ]
+        timers = [] if self.time_mode is TimeMode.NONE else ["timers until they are due"]
+        return f"by key, until the processor deletes it: {', '.join([*told, *timers]) or 'nothing'}"
+
     def create(self) -> Operator:
         from penstock.operators.stateful.operator import TransformWithStateOperator
 
