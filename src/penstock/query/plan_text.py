@@ -28,14 +28,18 @@ def explain(df: DataFrame, outputMode: str = "append", extended: bool = False) -
     except NotSupported as error:
         print(f"== Penstock does not run this plan ==\n{error}")
         return
-    heading = f"== Penstock dataflow: {len(pipeline.vertices)} vertices, {outputMode} mode =="
+    heading = f"== Penstock dataflow: {_counted(len(pipeline.vertices))}, {outputMode} mode =="
     print("\n".join([heading, *_paragraphs(pipeline.vertices, pipeline.edges, extended)]))
 
 
 def explain_graph(graph: JobGraph, extended: bool = False) -> str:
     """One paragraph per vertex in topological order: its operators, first to last, and the edges that leave it."""
-    heading = f"== Penstock job graph: {len(graph.vertices)} vertices x {graph.parallelism} slots =="
+    heading = f"== Penstock job graph: {_counted(len(graph.vertices))} x {graph.parallelism} slots =="
     return "\n".join([heading, *_paragraphs(graph.vertices, graph.edges, extended)])
+
+
+def _counted(vertices: int) -> str:
+    return "1 vertex" if vertices == 1 else f"{vertices} vertices"
 
 
 def _paragraphs(vertices: Sequence[Vertex], edges: Sequence[Edge], extended: bool) -> list[str]:

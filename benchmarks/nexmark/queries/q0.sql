@@ -1,0 +1,2 @@
+-- Pass-through: what moving rows costs.
+SELECT auction, bidder, price, dateTime, extra FROM bid
