@@ -27,6 +27,7 @@ from benchmarks import (
     state_rocksdb,
     throughput,
 )
+from benchmarks.nexmark import measure as nexmark
 
 BENCHMARKS = {
     "exchange": exchange.run,
@@ -46,8 +47,9 @@ BENCHMARKS = {
     "snapshot_catalog": snapshot_catalog.run,
     "snapshot_formats": snapshot_formats.run,
     "state_as_data": state_as_data.run,
+    "nexmark": nexmark.run,
 }
-MASTERS = {"parquet_jobs": parquet_jobs.MASTER}
+MASTERS = {"parquet_jobs": parquet_jobs.MASTER, "nexmark": parquet_jobs.MASTER}
 
 
 def main(

@@ -558,6 +558,27 @@ def state_as_data(result: dict[str, Any]) -> str:
     return "\n".join([*lines, "", f"({_machine(result)})", ""])
 
 
+def nexmark(result: dict[str, Any]) -> str:
+    lines = [
+        "## Nexmark",
+        "",
+        f"The queries of `benchmarks/nexmark/queries` over {result['events']:,} events in Parquet files. Each one's",
+        "drained output equals Spark's batch result, row for row. Then both engines run `availableNow` into a noop sink,",
+        "in turns: medians of seconds from `start()` to the query's own end, and of CPU seconds of all processes.",
+        "",
+        _row("query", "rows", "Penstock, s", "Spark, s", "speed to Spark", "CPU to Spark"),
+        _row("---", "---:", "---:", "---:", "---:", "---:"),
+    ]
+    for name, found in result["queries"].items():
+        if "refused" in found:
+            lines.append(_row(name, "", "", "", "not run yet", ""))
+            continue
+        seconds = [f"{statistics.median(found['seconds'][engine]):.2f}" for engine in ("penstock", "spark")]
+        ratios = [f"{found[which]:.2f}" for which in ("speed_to_spark", "cpu_to_spark")]
+        lines.append(_row(name, f"{found['rows']:,}", *seconds, *ratios))
+    return "\n".join([*lines, "", f"({_machine(result)})", ""])
+
+
 SECTIONS = {
     "exchange": exchange,
     "throughput": throughput,
@@ -576,6 +597,7 @@ SECTIONS = {
     "snapshot_catalog": snapshot_catalog,
     "snapshot_formats": snapshot_formats,
     "state_as_data": state_as_data,
+    "nexmark": nexmark,
 }
 
 
