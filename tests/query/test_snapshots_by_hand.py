@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from query_running import Inbox, Start, rows_of
+from query_running import SCHEMA, Inbox, Start, eventually, rows_of
 
 from penstock.errors import CheckpointFailed, ConfigError
 from penstock.snapshot.model import MAX_NOTE
@@ -16,11 +20,25 @@ from penstock.snapshot.model import MAX_NOTE
 pytestmark = pytest.mark.spark
 
 
+def held_by(gate: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Passes rows on, but none while there is a file ``gate``; it says by ``gate.reached`` that it has some."""
+
+    def hold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            while os.path.exists(gate):
+                open(f"{gate}.reached", "w").close()
+                time.sleep(0.01)
+            yield batch
+
+    return hold
+
+
 def test_a_snapshot_keeps_its_note_and_need_not_be_waited_for(
-    spark: SparkSession, inbox: Inbox, out: Path, start: Start
+    spark: SparkSession, inbox: Inbox, tmp_path: Path, start: Start
 ) -> None:
+    gate = tmp_path / "gate"
     inbox.add([(1, 1, 1.0)])
-    query = start(inbox.stream(spark))
+    query = start(inbox.stream(spark).mapInArrow(held_by(str(gate)), SCHEMA))
     query.processAllAvailable()
     assert query.snapshot("mine", note="before the move").note == "before the move"
     future = query.snapshot(label="later", note="", wait=False)
@@ -29,8 +47,12 @@ def test_a_snapshot_keeps_its_note_and_need_not_be_waited_for(
     for wrong in ({"note": "x" * (MAX_NOTE + 1)}, {"label": "x" * 201}, {"timeout": -1}):
         with pytest.raises(ConfigError):
             query.snapshot(wait=False, **wrong)  # type: ignore[call-overload]
+    gate.touch()
+    inbox.add([(2, 2, 2.0)])
+    eventually((tmp_path / "gate.reached").exists, "the function to be called")
     with pytest.raises(CheckpointFailed):
-        query.snapshot(timeout=1e-4, wait=False).result(30)
+        query.snapshot(timeout=0.1, wait=False).result(30)
+    gate.unlink()
     query.stop()
     with pytest.raises(CheckpointFailed, match="not running"):
         query.snapshot(wait=False)
