@@ -7,7 +7,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export SPARK_LOCAL_IP ?= 127.0.0.1
 
-.PHONY: help setup java demo test lint fuzz fuzz-format simulate torture bench clean lock
+.PHONY: help setup java demo test lint fuzz fuzz-format oracle simulate torture bench clean lock
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -53,6 +53,9 @@ simulate: export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
 simulate: export PYTHONMALLOC := malloc
 simulate: $(VENV)/.ready ## Seeded schedules under faults, on all cores: make simulate N=20000 [SEED=7]
 	@$(BIN)/python -m penstock.testing.simulate $(N) $(if $(SEED),--seed $(SEED))
+
+oracle: setup ## Random DataFrames, killed and rescaled, against Spark's batch: make oracle N=200 [SEED=7]
+	@$(BIN)/python tests/oracle/run_oracle.py $(if $(filter file,$(origin N)),50,$(N)) $(if $(SEED),--seed $(SEED))
 
 HOURS ?= 0.1
 torture: $(VENV)/.ready ## Random scenarios on real processes, killed and rescaled, CPUs oversubscribed: make torture HOURS=2 [SEED=7]
