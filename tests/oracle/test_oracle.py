@@ -12,8 +12,20 @@ from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
-KEPT: tuple[Plan, ...] = ()
-"""Plans that failed once, as small as they got."""
+KEPT = (
+    Plan(
+        Data(rows=400, files=4, keys=3, skew=0.8, holes=0.15, seed=5),
+        (
+            Step("select", ("ts", "k", "d", "cast(m as int) as c0")),
+            Step("group", ("sum(c0)", "min(d)"), ("window(ts, '2 minutes', '15 seconds')", "k")),
+        ),
+        parallelisms=(1, 3),
+        alignment="unaligned",
+        kills=True,
+        backend="rocksdb",
+    ),
+)
+"""One of much at once; and plans that failed once, as small as they got."""
 IN_CI = 2
 
 
@@ -26,7 +38,7 @@ def legacy(spark: SparkSession) -> SparkSession:
 
 
 @pytest.mark.parametrize("plan", KEPT)
-def test_what_failed_once_does_not_any_more(legacy: SparkSession, tmp_path: Path, plan: Plan) -> None:
+def test_plans_that_are_kept_equal_the_batch(legacy: SparkSession, tmp_path: Path, plan: Plan) -> None:
     run(legacy, plan, tmp_path)
 
 

@@ -1,0 +1,28 @@
+"""The table of functions says what is so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from penstock.frontend.function_table import names, tried
+
+PAGE = Path(__file__).parents[2] / "docs" / "functions.md"
+EVERY = 9
+"""One in so many is tried: all of them take half a minute."""
+
+pytestmark = pytest.mark.spark
+
+
+def test_the_page_has_every_function_and_what_is_tried_is_as_it_says(spark: SparkSession) -> None:
+    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+    listed = names(spark)
+    assert len(lines) == len(listed)
+    chosen = range(0, len(listed), EVERY)
+    found = list(tried(spark, [listed[number] for number in chosen]))
+    assert [function.line for function in found] == [lines[number] for number in chosen], (
+        "python -m penstock.frontend.function_table > docs/functions.md"
+    )
+    assert f"{sum('` | yes |' in line for line in lines)} of {len(lines)} run." in PAGE.read_text()
