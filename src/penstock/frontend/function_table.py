@@ -1,8 +1,9 @@
 """``docs/functions.md``: which of Spark's SQL functions run, told by compiling Spark's own examples of each.
 
 ``python -m penstock.frontend.function_table`` prints it. Every example in the documentation of a function (``DESCRIBE
-FUNCTION EXTENDED``) becomes a streaming DataFrame, over a stream with the columns of the example's table, and is compiled
-as a query is, with constants left unfolded. A function runs if an example compiles; otherwise the first refusal is told.
+FUNCTION EXTENDED``) becomes a streaming DataFrame, over a stream with the columns of the example's table, and is
+compiled as a query is, with constants left unfolded. A function runs if an example compiles; otherwise the first refusal
+is told.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Function:
 
 def names(spark: SparkSession) -> list[str]:
     """Of all built-in functions, sorted."""
-    found = spark._jsparkSession.sessionState().functionRegistry().listFunction()  # type: ignore[attr-defined]
+    found = spark._jsparkSession.sessionState().functionRegistry().listFunction()
     return sorted({str(found.apply(number).funcName()) for number in range(found.size())})
 
 
@@ -54,7 +55,7 @@ def tried(spark: SparkSession, chosen: Sequence[str]) -> Iterator[Function]:
     """What becomes of these functions. Settings and temporary views of the session are changed meanwhile."""
     jvm = spark._jvm
     assert jvm is not None
-    catalog = spark._jsparkSession.sessionState().catalog()  # type: ignore[attr-defined]
+    catalog = spark._jsparkSession.sessionState().catalog()
     spark.conf.set(EXCLUDED_RULES, ",".join(_FOLDING))
     try:
         with tempfile.TemporaryDirectory(prefix="penstock-functions-") as empty:
@@ -116,8 +117,8 @@ def documentation(found: list[Function]) -> str:
     lines = [
         "# Functions",
         "",
-        "Generated (`python -m penstock.frontend.function_table`): every built-in function of Spark SQL, tried with the",
-        "examples of Spark's own documentation. What each expression takes stands in [expressions.md](expressions.md).",
+        "Generated (`python -m penstock.frontend.function_table`): every built-in function of Spark SQL, tried with",
+        "the examples of Spark's own documentation. What each expression takes: [expressions.md](expressions.md).",
         "",
         f"{len(running)} of {len(found)} run.",
         "",
