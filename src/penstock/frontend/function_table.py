@@ -2,8 +2,8 @@
 
 ``python -m penstock.frontend.function_table`` prints it. Every example in the documentation of a function (``DESCRIBE
 FUNCTION EXTENDED``) becomes a streaming DataFrame, over a stream with the columns of the example's table, and is
-compiled as a query is, with constants left unfolded. A function runs if an example compiles; otherwise the first refusal
-is told.
+compiled as a query is, with constants left unfolded. A function runs if an example compiles; else the first refusal is
+told.
 """
 
 from __future__ import annotations
