@@ -10,6 +10,7 @@ from penstock.frontend import (
     expressions_logic,
     expressions_math,
     expressions_strings,
+    expressions_time_patterns,
     expressions_times,
 )
 from penstock.frontend.catalyst import JavaTree
@@ -22,7 +23,9 @@ AREAS = (
     expressions_math,
     expressions_casts,
     expressions_strings,
+    expressions_time_patterns,
     expressions_times,
+    expressions_time_patterns,
 )
 """The modules that fill the registry, in the order of the documentation."""
 

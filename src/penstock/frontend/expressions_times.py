@@ -85,17 +85,6 @@ def unix_time(tree: JavaTree, translation: Translation) -> Expression:
     return temporal.UnixTime(unit, translation(tree.child()), False, bool(tree.nullable()))
 
 
-@catalyst("UnixTimestamp", "ToUnixTimestamp", area=AREA, forms="`unix_timestamp`, `to_unix_timestamp`",
-          limits="of timestamps and dates; cast a string first")  # fmt: skip
-def to_unix_timestamp(tree: JavaTree, translation: Translation) -> Expression:
-    child = translation(tree.timeExp())
-    if pa.types.is_date(child.data_type):
-        child = temporal.DateToTimestamp(child, pa.timestamp("us", tz="UTC"), zone_of(tree, translation))
-    if not pa.types.is_timestamp(child.data_type):
-        refuse(tree, "cast the string to a timestamp first")
-    return temporal.UnixTime(1_000_000, child, True, bool(tree.nullable()))
-
-
 @catalyst("SecondsToTimestamp", "MillisToTimestamp", area=AREA, forms="`timestamp_seconds`, `timestamp_millis`",
           limits="not of decimals")  # fmt: skip
 def from_unix_time(tree: JavaTree, translation: Translation) -> Expression:

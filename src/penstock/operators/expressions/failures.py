@@ -106,3 +106,11 @@ def array_index(index: object, size: object) -> EvaluationError:
         f"[INVALID_ARRAY_INDEX] The index {index} is out of bounds. The array has {size} elements. "
         "Use the SQL function `get()` to tolerate accessing element at invalid index and return NULL instead."
     )
+
+
+def unreadable_time(text: object, pattern: str) -> EvaluationError:
+    """A text is not of the pattern by which it should be read."""
+    return EvaluationError(
+        f"[CANNOT_PARSE_TIMESTAMP] The timestamp {text!r} is not of the pattern {pattern!r}. "
+        "Use `try_to_timestamp` to tolerate invalid input string and return NULL instead."
+    )

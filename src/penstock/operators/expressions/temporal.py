@@ -256,11 +256,13 @@ class UnixTime(Strict):
 
 
 class FromUnixTime(Strict):
-    """``timestamp_seconds``, ``timestamp_millis``: integers that overflow raise; NaN and infinities give null."""
+    """``timestamp_seconds``, ``timestamp_millis``: integers that overflow raise, unless ``wraps`` (``from_unixtime``);
+    NaN and infinities give null."""
 
-    def __init__(self, micros_per_unit: int, child: Expression) -> None:
+    def __init__(self, micros_per_unit: int, child: Expression, wraps: bool = False) -> None:
         super().__init__((child,), pa.timestamp("us", tz="UTC"))
         self.micros_per_unit = micros_per_unit
+        self.wraps = wraps
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         values = to_vector(arrays[0])
@@ -270,5 +272,7 @@ class FromUnixTime(Strict):
                 micros = jvm_truncate(wide * self.micros_per_unit, np.dtype(np.int64))
             return from_vector(micros, self.data_type, select(rows, np.isfinite(wide)))
         wide = values.astype(np.int64)
+        if self.wraps:
+            return from_vector(wide * np.int64(self.micros_per_unit), self.data_type, rows)
         micros = checked(multiply, wide, np.full_like(wide, self.micros_per_unit), rows, "from unix time")
         return from_vector(micros, self.data_type, rows)
