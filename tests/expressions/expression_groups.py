@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import expression_cases_calendar as calendar
 import expression_cases_numbers as numbers
 import expression_cases_texts as texts
 import expression_cases_time_patterns as time_patterns
@@ -43,5 +44,8 @@ GROUPS = {
     "moments": Group(edges.moments, times.MOMENTS),
     "times written by pattern": Group(edges.inner_instants, time_patterns.WRITTEN, both_modes=False),
     "times read by pattern": Group(written.written_times, time_patterns.READ),
+    "calendar fields": Group(written.calendar_fields, calendar.FIELDS),
+    "spans": Group(edges.instants, calendar.SPANS),
+    "local spans": Group(edges.inner_instants, calendar.SPANS, both_modes=False),
     "times read in zones": Group(written.written_times, time_patterns.READ_IN_ZONE, both_modes=False),
 }

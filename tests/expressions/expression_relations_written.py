@@ -1,8 +1,11 @@
-"""Edge values of texts that are read by a rule: dates and times by pattern."""
+"""Edge values of what is read by a rule: times by pattern, fields of a calendar."""
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pyarrow as pa
+from expression_relations import INSTANTS
 
 WRITTEN_TIMES = [
     None, "", "2024-01-02", "2024-1-2", "2024-02-30", "2023-02-29", "1970-01-01 00:00:00", "2024-01-02 03:04:05",
@@ -32,3 +35,56 @@ WRITTEN_TIMES = [
 def written_times() -> pa.Table:
     """Column ``s``: texts that are of one of the patterns, or nearly."""
     return pa.table({"id": pa.array(range(len(WRITTEN_TIMES)), pa.int32()), "s": pa.array(WRITTEN_TIMES, pa.string())})
+
+
+YEARS = [None, 2024, 2023, 1970, 0, -1, 1, 9999, 294247, -290308, 5881580, 999999999, 1000000000, -2147483648]
+MONTHS = [1, 2, 12, 0, 13, None, 3, -1]
+DAYS = [1, 29, 28, 31, 30, 0, 32, None, 10]
+SECONDS = [
+    "0",
+    "59.999999",
+    "60",
+    "60.000001",
+    "61",
+    "-0.000001",
+    "54.775807",
+    "54.775808",
+    None,
+    "1.5",
+    "9999999999.5",
+]
+ZONES = ["UTC", "America/New_York", "Europe/Paris", None, "+05:30", "PST", "Pacific/Apia", "Nowhere/Land", "GMT+2", ""]
+WEEKDAYS = ["MO", "tue", "Wednesday", "th", "FRI", "sat", "SU", None, "", "mond", " mo", "\u017funday", "MOON"]
+FAR_DAYS = [19782, 0, -1, None, 11016, 2147483647, -2147483648, -719162, 7, 2932896, 60]
+UNITS = ["week", "MON", "year", "hour", "dd", "nonsense", None, "Quarter", "MILLISECOND", "minute", ""]
+
+
+def calendar_fields() -> pa.Table:
+    """Columns ``y``, ``mo``, ``d``, ``h``, ``mi``, ``sec``, ``zone``, ``day``, ``unit``, ``ts``, ``ntz``, ``dt`` and
+    ``dec``, each list with another period."""
+    n = 260
+    instants = [INSTANTS[:-2][i % (len(INSTANTS) - 2)] for i in range(n)]
+    seconds = [None if v is None else Decimal(v) for v in SECONDS]
+
+    def cycle(values: list[object], step: int, data_type: pa.DataType) -> pa.Array:
+        return pa.array([values[(i // step) % len(values)] for i in range(n)], data_type)
+
+    return pa.table(
+        {
+            "id": pa.array(range(n), pa.int32()),
+            "y": cycle(YEARS, 1, pa.int32()),
+            "mo": cycle(MONTHS[:3] * 4 + MONTHS, 1, pa.int32()),
+            "d": cycle(DAYS[:3] * 3 + DAYS, 2, pa.int32()),
+            "h": cycle([0, 23, 4, 12, 0, 24, None, -1, 3], 5, pa.int32()),
+            "mi": cycle([0, 59, 30, 0, 60, 1, None, -1], 7, pa.int32()),
+            "sec": cycle(seconds, 1, pa.decimal128(16, 6)),
+            "zone": cycle(ZONES, 1, pa.string()),
+            "day": cycle(WEEKDAYS, 1, pa.string()),
+            "unit": cycle(UNITS, 1, pa.string()),
+            "ts": pa.array(instants, pa.timestamp("us", tz="UTC")),
+            "ntz": pa.array(instants[::-1], pa.timestamp("us")),
+            "dt": cycle(FAR_DAYS, 1, pa.int32()).cast(pa.date32()),
+            "dec": pa.array([None if s is None else s.scaleb(-2).quantize(Decimal("1e-8")) * (1 - i % 3)
+                             for i, s in enumerate((seconds * n)[:n])], pa.decimal128(20, 8)),
+        }
+    )  # fmt: skip

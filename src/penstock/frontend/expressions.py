@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.frontend import (
+    expressions_calendar,
     expressions_casts,
     expressions_core,
     expressions_logic,
@@ -26,6 +27,7 @@ AREAS = (
     expressions_time_patterns,
     expressions_times,
     expressions_time_patterns,
+    expressions_calendar,
 )
 """The modules that fill the registry, in the order of the documentation."""
 
