@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import expression_cases_calendar as calendar
 import expression_cases_numbers as numbers
 import expression_cases_texts as texts
+import expression_cases_time_patterns as time_patterns
 import expression_cases_times as times
 import expression_relations as edges
+import expression_relations_written as written
 import pyarrow as pa
 
 
@@ -39,4 +42,10 @@ GROUPS = {
     "local time": Group(edges.inner_instants, times.PARTS + times.CASTS + times.SUMS, both_modes=False),
     "windows": Group(edges.known_instants, times.WINDOWS),
     "moments": Group(edges.moments, times.MOMENTS),
+    "times written by pattern": Group(edges.inner_instants, time_patterns.WRITTEN, both_modes=False),
+    "times read by pattern": Group(written.written_times, time_patterns.READ),
+    "calendar fields": Group(written.calendar_fields, calendar.FIELDS),
+    "spans": Group(edges.instants, calendar.SPANS),
+    "local spans": Group(edges.inner_instants, calendar.SPANS, both_modes=False),
+    "times read in zones": Group(written.written_times, time_patterns.READ_IN_ZONE, both_modes=False),
 }

@@ -22,6 +22,7 @@ from pyspark.errors.exceptions.base import PySparkException
 from penstock.errors import EvaluationError
 from penstock.frontend.catalyst import arrow_type, children, elements, expr_id, kind
 from penstock.frontend.expressions import translate
+from penstock.frontend.expressions_registry import entry_name
 from penstock.operators.expressions import Expression, SessionConf
 from penstock.operators.expressions.shared import SharedExpressions
 
@@ -139,8 +140,8 @@ def condition(message: str) -> str:
 
 
 def classes_of(tree: Any) -> set[str]:
-    """The simple names of all classes in an expression."""
-    return {kind(tree)}.union(*(classes_of(child) for child in children(tree)))
+    """The registry's names of all classes in an expression."""
+    return {entry_name(tree)}.union(*(classes_of(child) for child in children(tree)))
 
 
 def normalized(table: pa.Table) -> pa.RecordBatch:

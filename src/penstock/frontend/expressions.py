@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.frontend import (
+    expressions_calendar,
     expressions_casts,
     expressions_core,
     expressions_logic,
     expressions_math,
     expressions_strings,
+    expressions_time_patterns,
     expressions_times,
 )
 from penstock.frontend.catalyst import JavaTree
@@ -22,7 +24,10 @@ AREAS = (
     expressions_math,
     expressions_casts,
     expressions_strings,
+    expressions_time_patterns,
     expressions_times,
+    expressions_time_patterns,
+    expressions_calendar,
 )
 """The modules that fill the registry, in the order of the documentation."""
 

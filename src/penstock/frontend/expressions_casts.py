@@ -34,7 +34,11 @@ def zone_of(tree: JavaTree, translation: Translation) -> Zone:
         NotSupported: Java's name of it is unknown here.
     """
     given = option(tree.timeZoneId())
-    name = translation.conf.time_zone if given is None else str(given)
+    return named_zone(translation.conf.time_zone if given is None else str(given))
+
+
+def named_zone(name: str) -> Zone:
+    """Raises NotSupported: Java's name of it is unknown here."""
     try:
         return Zone(name)
     except ValueError:

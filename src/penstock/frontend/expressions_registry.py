@@ -29,9 +29,10 @@ class Translation:
     conf: SessionConf
 
     def __call__(self, tree: JavaTree) -> Expression:
-        entry = REGISTRY.get(kind(tree))
+        name = entry_name(tree)
+        entry = REGISTRY.get(name)
         if entry is None:
-            refuse(tree, WAYS_ROUND.get(kind(tree), ""))
+            refuse(tree, WAYS_ROUND.get(name, ""))
         if "collate" in str(tree.dataType().catalogString()):
             refuse(tree, "only UTF8_BINARY strings are supported")
         return entry.build(tree, self)
@@ -61,11 +62,6 @@ WAYS_ROUND: dict[str, str] = {
     "Randn": "non-deterministic functions would differ after a restart; add the number in the source",
     "Uuid": "non-deterministic functions would differ after a restart; add the id in the source",
     "MonotonicallyIncreasingID": "it depends on Spark's partitions; add an id in the source",
-    "DateFormatClass": "cast the date or timestamp to a string, or use a pandas_udf",
-    "GetTimestamp": "without a format argument ISO 8601 texts are read; otherwise use a pandas_udf",
-    "FromUnixTime": "use timestamp_seconds and cast the result to a string",
-    "RegExpReplace": "use replace or translate where they do, otherwise a pandas_udf",
-    "RegExpExtract": "use split or substring_index where they do, otherwise a pandas_udf",
     "Exp": "the JVM's and C's results may differ in the last bit; use a pandas_udf",
     "Log": "the JVM's and C's results may differ in the last bit; use a pandas_udf",
     "Pow": "the JVM's and C's results may differ in the last bit; multiply, or use a pandas_udf",
@@ -74,7 +70,7 @@ WAYS_ROUND: dict[str, str] = {
 
 
 def catalyst(*names: str, area: str, forms: str, limits: str = "") -> Callable[[Builder], Builder]:
-    """Register a builder for Catalyst classes, by simple name."""
+    """Register a builder for Catalyst classes, by simple name, or for Java methods, see ``entry_name``."""
 
     def register(build: Builder) -> Builder:
         for name in names:
@@ -85,13 +81,30 @@ def catalyst(*names: str, area: str, forms: str, limits: str = "") -> Callable[[
     return register
 
 
+def entry_name(tree: JavaTree) -> str:
+    """An expression's name in the registry: its class, or ``Class.method`` of the Java method that Catalyst put in its
+    place (``StaticInvoke``, ``Invoke``)."""
+    name = kind(tree)
+    if name == "StaticInvoke":
+        return f"{_simple(tree.staticObject().getName())}.{tree.functionName()}"
+    if name == "Invoke":
+        target = tree.targetObject()
+        owner = target.value().getClass().getName() if kind(target) == "Literal" else "UTF8String"
+        return f"{_simple(owner)}.{tree.functionName()}"
+    return name
+
+
+def _simple(class_name: str) -> str:
+    return str(class_name).rpartition(".")[2].rstrip("$")
+
+
 def refuse(tree: JavaTree, why: str = "") -> NoReturn:
     """Refuse an expression by its SQL text and class.
 
     Raises:
         NotSupported: always.
     """
-    message = f"expression {str(tree.toString())[:200]} ({kind(tree)}) is not supported"
+    message = f"expression {str(tree.toString())[:200]} ({entry_name(tree)}) is not supported"
     raise NotSupported(f"{message}: {why}" if why else message)
 
 
@@ -114,6 +127,7 @@ __all__ = [
     "Translation",
     "arrow_type",
     "catalyst",
+    "entry_name",
     "eval_mode",
     "refuse",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pyarrow as pa
 
 from penstock.frontend.catalyst import JavaTree, arrow_type, children, kind
@@ -9,6 +11,7 @@ from penstock.frontend.expressions_casts import zone_of
 from penstock.frontend.expressions_registry import Translation, catalyst, refuse
 from penstock.operators.expressions import Expression, Literal, temporal
 from penstock.operators.expressions.nested import Reinterpret
+from penstock.operators.expressions.strict import Mapped
 from penstock.operators.expressions.zones import Zone
 
 AREA = "Dates and timestamps"
@@ -85,23 +88,12 @@ def unix_time(tree: JavaTree, translation: Translation) -> Expression:
     return temporal.UnixTime(unit, translation(tree.child()), False, bool(tree.nullable()))
 
 
-@catalyst("UnixTimestamp", "ToUnixTimestamp", area=AREA, forms="`unix_timestamp`, `to_unix_timestamp`",
-          limits="of timestamps and dates; cast a string first")  # fmt: skip
-def to_unix_timestamp(tree: JavaTree, translation: Translation) -> Expression:
-    child = translation(tree.timeExp())
-    if pa.types.is_date(child.data_type):
-        child = temporal.DateToTimestamp(child, pa.timestamp("us", tz="UTC"), zone_of(tree, translation))
-    if not pa.types.is_timestamp(child.data_type):
-        refuse(tree, "cast the string to a timestamp first")
-    return temporal.UnixTime(1_000_000, child, True, bool(tree.nullable()))
-
-
-@catalyst("SecondsToTimestamp", "MillisToTimestamp", area=AREA, forms="`timestamp_seconds`, `timestamp_millis`",
-          limits="not of decimals")  # fmt: skip
+@catalyst("SecondsToTimestamp", "MillisToTimestamp", area=AREA, forms="`timestamp_seconds`, `timestamp_millis`")
 def from_unix_time(tree: JavaTree, translation: Translation) -> Expression:
     child = translation(tree.child())
     if pa.types.is_decimal(child.data_type):
-        refuse(tree, "cast the decimal to double first")
+        micros = Mapped(temporal.exact_micros, (child,), pa.int64(), bool(tree.nullable()))
+        return Reinterpret((micros,), arrow_type(tree), bool(tree.nullable()))
     return temporal.FromUnixTime(1_000_000 if kind(tree) == "SecondsToTimestamp" else 1_000, child)
 
 
@@ -132,24 +124,27 @@ _FINE_LEVELS = {
 }  # fmt: skip
 
 
-def _level(tree: JavaTree, translation: Translation) -> str:
-    level = translation(tree.format())
-    if not isinstance(level, Literal) or not level.scalar.is_valid:
-        refuse(tree, "the unit must be a constant")
-    return str(level.scalar.as_py()).upper()
+def _truncated(
+    tree: JavaTree, translation: Translation, levels: Mapping[str, str], child: Expression, zone: Zone
+) -> Expression:
+    """A constant unit is known now; others are told apart row by row. What is no unit gives null."""
+    unit = translation(tree.format())
+    if not isinstance(unit, Literal):
+        return temporal.TruncateByUnit(unit, child, levels, zone, unit_first=kind(tree) == "TruncTimestamp")
+    level = levels.get(str(unit.scalar.as_py()).upper())
+    if level is None:
+        return Literal(None, arrow_type(tree))
+    if pa.types.is_date(child.data_type):
+        return temporal.TruncateDate(level, child)
+    return temporal.TruncateTimestamp(level, child, zone)
 
 
-@catalyst("TruncTimestamp", area=AREA, forms="`date_trunc`", limits="the unit is a constant")
+@catalyst("TruncTimestamp", area=AREA, forms="`date_trunc`")
 def truncate_timestamp(tree: JavaTree, translation: Translation) -> Expression:
-    level = (_LEVELS | _FINE_LEVELS).get(_level(tree, translation))
-    if level is None:
-        return Literal(None, arrow_type(tree))
-    return temporal.TruncateTimestamp(level, translation(tree.timestamp()), zone_of(tree, translation))
+    child = translation(tree.timestamp())
+    return _truncated(tree, translation, _LEVELS | _FINE_LEVELS, child, zone_of(tree, translation))
 
 
-@catalyst("TruncDate", area=AREA, forms="`trunc`", limits="the unit is a constant")
+@catalyst("TruncDate", area=AREA, forms="`trunc`")
 def truncate_date(tree: JavaTree, translation: Translation) -> Expression:
-    level = _LEVELS.get(_level(tree, translation))
-    if level is None:
-        return Literal(None, arrow_type(tree))
-    return temporal.TruncateDate(level, translation(tree.date()))
+    return _truncated(tree, translation, _LEVELS, translation(tree.date()), zone_of_date())

@@ -88,3 +88,12 @@ def truncate_date(level: str, days: Vector) -> Vector:
 def last_day(days: Vector) -> Vector:
     year, month, _ = civil(days)
     return days_from_civil(year, month, month_length(year, month))
+
+
+def next_weekday(days: Vector, weekday: Vector) -> Vector:
+    """The first day of that kind (0 is Monday) after each, in Java's 32 bits that wrap."""
+    start = days.astype(np.int32)
+    since_thursday = ((weekday + 4) % 7).astype(np.int32)
+    ahead = np.fmod((since_thursday - np.int32(1) - start).astype(np.int32), 7)
+    later: Vector = (start + np.int32(1) + (ahead + 7) % 7).astype(np.int32)
+    return later

@@ -12,7 +12,9 @@ class SessionConf:
     Attributes:
         ansi: ``spark.sql.ansi.enabled``; overflow, division by zero and bad casts raise instead of giving null.
         time_zone: ``spark.sql.session.timeZone``.
+        time_parser_policy: ``spark.sql.legacy.timeParserPolicy``: CORRECTED, EXCEPTION or LEGACY.
     """
 
     ansi: bool = True
     time_zone: str = "UTC"
+    time_parser_policy: str = "CORRECTED"

@@ -106,3 +106,46 @@ def array_index(index: object, size: object) -> EvaluationError:
         f"[INVALID_ARRAY_INDEX] The index {index} is out of bounds. The array has {size} elements. "
         "Use the SQL function `get()` to tolerate accessing element at invalid index and return NULL instead."
     )
+
+
+def unreadable_time(text: object, pattern: str) -> EvaluationError:
+    """A text is not of the pattern by which it should be read."""
+    return EvaluationError(
+        f"[CANNOT_PARSE_TIMESTAMP] The timestamp {text!r} is not of the pattern {pattern!r}. "
+        "Use `try_to_timestamp` to tolerate invalid input string and return NULL instead."
+    )
+
+
+def no_such_time(year: object, month: object, day: object) -> EvaluationError:
+    """Fields that make no date or timestamp."""
+    return EvaluationError(
+        f"[DATETIME_FIELD_OUT_OF_BOUNDS] There is no date or time of the year {year}, the month {month}, the day {day} "
+        "and the given time. Use the function with `try_` to tolerate this and return NULL instead."
+    )
+
+
+def fraction_of_minute(seconds: object) -> EvaluationError:
+    return EvaluationError(
+        f"[INVALID_FRACTION_OF_SECOND] Valid range for seconds is [0, 60] (inclusive), but the provided value is "
+        f"{seconds}. To avoid this error, use `try_make_timestamp`, which returns NULL on error."
+    )
+
+
+def unknown_zone(name: str) -> EvaluationError:
+    return EvaluationError(
+        f"[INVALID_TIMEZONE] The timezone: {name} is invalid. The timezone must be either a region-based zone ID or a "
+        "zone offset, such as 'America/Los_Angeles' or 'UTC+01:00'."
+    )
+
+
+def not_a_weekday(name: object) -> EvaluationError:
+    return EvaluationError(f"[ILLEGAL_DAY_OF_WEEK] Illegal input for day of week: {name}.")
+
+
+def interval_overflow() -> EvaluationError:
+    return EvaluationError("[INTERVAL_ARITHMETIC_OVERFLOW] Integer overflow while operating with intervals.")
+
+
+def days_overflow() -> EvaluationError:
+    """A date beyond 32 bits of days, which raises in either mode."""
+    return EvaluationError("[ARITHMETIC_OVERFLOW] integer overflow: the date is too far away.")

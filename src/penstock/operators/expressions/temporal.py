@@ -5,7 +5,8 @@ Timestamps without time zone (``timestamp[us]``) are wall times already: they ta
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from decimal import Context, Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -16,10 +17,19 @@ from penstock.operators.expressions.base import Expression, Mask
 from penstock.operators.expressions.calendar import MICROS_PER_DAY
 from penstock.operators.expressions.cast_numbers import jvm_truncate
 from penstock.operators.expressions.strict import Strict
-from penstock.operators.expressions.vectors import Vector, first, from_vector, select, to_vector
+from penstock.operators.expressions.vectors import (
+    Vector,
+    by_constant,
+    first,
+    from_vector,
+    map_distinct,
+    select,
+    to_vector,
+)
 from penstock.operators.expressions.zones import Zone
 
 _MICROS = 1_000_000
+_WIDE = Context(prec=60)
 _UNITS = {
     "millisecond": 1_000,
     "second": _MICROS,
@@ -205,7 +215,14 @@ class TruncateDate(Strict):
         self.level = level
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
-        return from_vector(calendar.truncate_date(self.level, to_vector(arrays[0])), self.data_type, rows)
+        days = to_vector(arrays[0])
+        if self.level == "week":  # which Spark finds as the Monday after the day a week before
+            a_week_before = days - np.int32(7)
+            return from_vector(calendar.next_weekday(a_week_before, np.zeros_like(days)), self.data_type, rows)
+        start = calendar.truncate_date(self.level, days)
+        if select(rows, start != start.astype(np.int32)).any():
+            raise failures.days_overflow()
+        return from_vector(start, self.data_type, rows)
 
 
 class TruncateTimestamp(Strict):
@@ -233,6 +250,37 @@ class TruncateTimestamp(Strict):
         return starts_of_days(self.zone, calendar.truncate_date(self.level, local // MICROS_PER_DAY), rows)
 
 
+class TruncateByUnit(Strict):
+    """``date_trunc`` and ``trunc`` with a unit per row; null where it is none.
+
+    Args:
+        levels: the level of each unit, in capitals.
+        unit_first: whether the unit is evaluated before the date.
+    """
+
+    def __init__(
+        self, unit: Expression, child: Expression, levels: Mapping[str, str], zone: Zone, unit_first: bool
+    ) -> None:
+        super().__init__((unit, child) if unit_first else (child, unit), child.data_type)
+        self.child = child
+        self.levels = dict(levels)
+        self.zone = zone
+        self.unit_first = unit_first
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        units, moments = arrays if self.unit_first else arrays[::-1]
+        levels = map_distinct(self._level, [units], pa.string(), rows)
+        return by_constant(levels, rows, lambda level, here: self._truncated(str(level), moments, here), self.data_type)
+
+    def _level(self, unit: object) -> str | None:
+        return self.levels.get(str(unit).upper())
+
+    def _truncated(self, level: str, moments: pa.Array, rows: Mask) -> pa.Array:
+        if pa.types.is_date(self.data_type):
+            return TruncateDate(level, self.child).compute([moments], rows)
+        return TruncateTimestamp(level, self.child, self.zone).compute([moments], rows)
+
+
 class LastDay(Strict):
     """``last_day`` of a date's month."""
 
@@ -256,11 +304,13 @@ class UnixTime(Strict):
 
 
 class FromUnixTime(Strict):
-    """``timestamp_seconds``, ``timestamp_millis``: integers that overflow raise; NaN and infinities give null."""
+    """``timestamp_seconds``, ``timestamp_millis``: integers that overflow raise, unless ``wraps`` (``from_unixtime``);
+    NaN and infinities give null."""
 
-    def __init__(self, micros_per_unit: int, child: Expression) -> None:
+    def __init__(self, micros_per_unit: int, child: Expression, wraps: bool = False) -> None:
         super().__init__((child,), pa.timestamp("us", tz="UTC"))
         self.micros_per_unit = micros_per_unit
+        self.wraps = wraps
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         values = to_vector(arrays[0])
@@ -270,5 +320,15 @@ class FromUnixTime(Strict):
                 micros = jvm_truncate(wide * self.micros_per_unit, np.dtype(np.int64))
             return from_vector(micros, self.data_type, select(rows, np.isfinite(wide)))
         wide = values.astype(np.int64)
+        if self.wraps:
+            return from_vector(wide * np.int64(self.micros_per_unit), self.data_type, rows)
         micros = checked(multiply, wide, np.full_like(wide, self.micros_per_unit), rows, "from unix time")
         return from_vector(micros, self.data_type, rows)
+
+
+def exact_micros(seconds: Decimal) -> int:
+    """Seconds as microseconds; what they do not hold raises in either mode, as in Spark."""
+    micros = seconds.scaleb(6, context=_WIDE)
+    if micros != int(micros) or not -(2**63) <= micros < 2**63:
+        raise failures.time_overflow("timestamp_seconds", seconds)
+    return int(micros)

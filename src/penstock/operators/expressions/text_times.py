@@ -23,7 +23,7 @@ _TIMESTAMP = re.compile(rf"([+-]?)([0-9]{{4,6}})(?:-([0-9]{{1,2}})(?:-([0-9]{{1,
 _TIME_ONLY = re.compile(rf"(?:T{_TIME}|[0-9]{{1,2}}:.*)", re.DOTALL)
 
 
-def _days(year: int, month: int, day: int) -> int | None:
+def days_of(year: int, month: int, day: int) -> int | None:
     """Days since 1970, or None if there is no such day."""
     if not 1 <= month <= 12:
         return None
@@ -41,7 +41,7 @@ def parse_date(text: str) -> int | None:
     if match is None:
         return None
     year = int(match[2]) * (-1 if match[1] == "-" else 1)
-    days = _days(year, int(match[3] or 1), int(match[4] or 1))
+    days = days_of(year, int(match[3] or 1), int(match[4] or 1))
     return days if days is not None and -(2**31) <= days < 2**31 else None
 
 
@@ -58,7 +58,7 @@ def parse_timestamp(zone: Zone | None, text: str) -> int | None:
             raise EvaluationError(f"the text {text!r} is a time without a date, which would depend on the current day")
         return None
     year = int(match[2]) * (-1 if match[1] == "-" else 1)
-    days = _days(year, int(match[3] or 1), int(match[4] or 1))
+    days = days_of(year, int(match[3] or 1), int(match[4] or 1))
     hour, minute, second = (int(match[i] or 0) for i in (5, 6, 7))
     if days is None or hour > 23 or minute > 59 or second > 59:
         return None
@@ -70,11 +70,11 @@ def parse_timestamp(zone: Zone | None, text: str) -> int | None:
         except ValueError:
             return None
         zone = zone and given
-    instant = local if zone is None or zone.is_utc else _to_instant(zone, local)
+    instant = local if zone is None or zone.is_utc else to_instant(zone, local)
     return instant if _LONG_MIN <= instant <= _LONG_MAX else None
 
 
-def _to_instant(zone: Zone, local: int) -> int:
+def to_instant(zone: Zone, local: int) -> int:
     """As ``Zone.to_instants``, for wall times that may be just outside 64 bits."""
     # Before 1800 a zone's offset is constant, and long after its last rule the calendar repeats: stay well inside.
     sign = (local > 2**62) - (local < -(2**62))

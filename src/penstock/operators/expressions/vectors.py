@@ -124,3 +124,16 @@ def map_distinct(
             memo[values] = function(*values)
         out.append(memo[values])
     return pa.array(out, data_type)
+
+
+def by_constant(
+    keys: pa.Array, rows: Mask | None, function: Callable[[object, Mask], pa.Array], data_type: pa.DataType
+) -> pa.Array:
+    """What ``function`` gives at the rows of each distinct key, which most often is one; null keys give null."""
+    encoded = only(keys, rows).dictionary_encode()
+    places = encoded.indices.fill_null(-1).to_numpy()
+    result = pa.nulls(len(keys), data_type)
+    for place, key in enumerate(encoded.dictionary.to_pylist()):
+        here: Mask = places == place
+        result = pa.compute.if_else(pa.array(here), function(key, here), result)
+    return result

@@ -1,0 +1,28 @@
+"""Short decimals as vectors of their unscaled values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.operators.expressions.base import Mask
+from penstock.operators.expressions.vectors import Vector
+
+_WORDS = 2
+"""Of 64 bits, the lower one first."""
+
+
+def to_unscaled(array: pa.Array) -> Vector:
+    """The unscaled values of decimals of at most 18 digits."""
+    data = array.buffers()[1]
+    if data is None or len(array) == 0:
+        return np.zeros(len(array), np.int64)
+    words = np.frombuffer(data, np.int64, count=_WORDS * (len(array) + array.offset))
+    return words[_WORDS * array.offset :: _WORDS]
+
+
+def from_unscaled(values: Vector, data_type: pa.DataType, rows: Mask | None) -> pa.Array:
+    """Decimals with these unscaled values, null outside ``rows``."""
+    validity = None if rows is None or rows.all() else pa.array(rows).buffers()[1]
+    words = np.stack([values, values >> 63], axis=1)
+    return pa.Array.from_buffers(data_type, len(values), [validity, pa.py_buffer(np.ascontiguousarray(words))])

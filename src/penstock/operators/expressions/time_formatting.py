@@ -1,0 +1,186 @@
+"""Dates and times written by a Java pattern: ``date_format``, ``from_unixtime``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.operators.expressions import calendar
+from penstock.operators.expressions.base import Expression, Mask
+from penstock.operators.expressions.calendar import MICROS_PER_DAY
+from penstock.operators.expressions.strict import Strict
+from penstock.operators.expressions.temporal import near, zone_of
+from penstock.operators.expressions.time_patterns import Field, Optional, Parts, Text, parts_of
+from penstock.operators.expressions.vectors import Vector, from_vector, map_dictionary, to_vector
+from penstock.operators.expressions.zones import Zone
+
+_MICROS = 1_000_000
+MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "December",
+)  # fmt: skip
+DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+HALVES = ("AM", "PM")
+ERAS = ("Before Christ", "Anno Domini")
+SHORT_ERAS = ("BC", "AD")
+_QUARTERS = ("1st quarter", "2nd quarter", "3rd quarter", "4th quarter")
+
+
+class Moments:
+    """Instants taken apart on the local calendar and clock, each part when it is first wanted."""
+
+    def __init__(self, micros: Vector, offsets: Vector) -> None:
+        local = micros + offsets
+        self.offsets = offsets // _MICROS
+        self.days, self.time = local // MICROS_PER_DAY, local % MICROS_PER_DAY
+        self.year, self.month, self.day = calendar.civil(self.days)
+        self.hour = self.time // (3600 * _MICROS)
+
+
+class FormatTimestamp(Strict):
+    """A timestamp by a Java pattern.
+
+    Args:
+        zone_id: Java's id of the zone, which ``VV`` writes.
+    """
+
+    def __init__(self, pattern: str, child: Expression, zone: Zone, zone_id: str, nullable: bool = True) -> None:
+        super().__init__((child,), pa.string(), nullable)
+        self.pattern = pattern
+        self.zone = zone_of(child, zone)
+        self.zone_id = zone_id
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        micros = near(self.zone, to_vector(arrays[0]), rows)
+        return map_dictionary(self._texts, from_vector(micros, pa.int64(), rows), rows)
+
+    def _texts(self, distinct: pa.Array) -> pa.Array:
+        micros = to_vector(distinct)
+        moments = Moments(micros, self.zone.offsets(micros))
+        columns = [self._column(part, moments) for part in _flat(parts_of(self.pattern, parsing=False))]
+        return pa.array(["".join(row) for row in zip(*columns, strict=True)] if columns else [""] * len(micros))
+
+    def _column(self, part: Text | Field, moments: Moments) -> Iterable[str]:
+        if isinstance(part, Text):
+            return [part.text] * len(moments.days)
+        if part.letter == "V":
+            return [self.zone_id] * len(moments.days)
+        return _WRITERS[part.letter](part, moments)
+
+
+def _flat(parts: Parts) -> list[Text | Field]:
+    """Optional parts are always written."""
+    out: list[Text | Field] = []
+    for part in parts:
+        out += _flat(part.parts) if isinstance(part, Optional) else [part]
+    return out
+
+
+def _numbers(values: Vector, width: int) -> list[str]:
+    return [f"{value:0{width}}" for value in values.tolist()]
+
+
+def _names(names: tuple[str, ...], values: Vector, length: int | None = None) -> list[str]:
+    return [names[value][:length] for value in values.tolist()]
+
+
+def _year(part: Field, moments: Moments) -> list[str]:
+    """Two letters are the last two digits; four and more put a sign before what does not fit."""
+    year = np.where(moments.year > 0, moments.year, 1 - moments.year) if part.with_era else moments.year
+    if part.count == 2:
+        return _numbers(np.abs(year) % 100, 2)
+    limit = 10**part.count if part.count >= 4 else np.inf
+    return [
+        f"{'+' if value >= limit else '-' if value < 0 else ''}{abs(value):0{part.count}}" for value in year.tolist()
+    ]
+
+
+def _month(part: Field, moments: Moments) -> list[str]:
+    if part.count <= 2:
+        return _numbers(moments.month, part.count)
+    return _names(MONTHS, moments.month - 1, 3 if part.count == 3 else None)
+
+
+def _quarter(part: Field, moments: Moments) -> list[str]:
+    quarter = (moments.month - 1) // 3
+    if part.count <= 2:
+        return _numbers(quarter + 1, part.count)
+    return _names(("Q1", "Q2", "Q3", "Q4") if part.count == 3 else _QUARTERS, quarter)
+
+
+def _weekday(part: Field, moments: Moments) -> list[str]:
+    weekday = calendar.date_part("weekday", moments.days)
+    return _names(DAYS, weekday, 3 if part.count <= 3 else None)
+
+
+def _day_of_year(part: Field, moments: Moments) -> list[str]:
+    return _numbers(calendar.date_part("dayofyear", moments.days), part.count)
+
+
+def _fraction(part: Field, moments: Moments) -> list[str]:
+    """The first digits of nine, of which Spark has six."""
+    return [f"{micros:06}000"[: part.count] for micros in (moments.time % _MICROS).tolist()]
+
+
+def _era(part: Field, moments: Moments) -> list[str]:
+    return _names(ERAS if part.count == 4 else SHORT_ERAS, (moments.year > 0).astype(np.int64))
+
+
+def _clock(value: Callable[[Moments], Vector]) -> Callable[[Field, Moments], list[str]]:
+    return lambda part, moments: _numbers(value(moments), part.count)
+
+
+def _offset(part: Field, moments: Moments) -> list[str]:
+    """``X`` writes Z for no offset, ``x`` zeros; ``Z`` is ``+0100`` but ``GMT+01:00`` with four letters."""
+    if part.letter == "O" or (part.letter == "Z" and part.count == 4):
+        return [_gmt(seconds, part.count == 4) for seconds in moments.offsets.tolist()]
+    colon, minutes, seconds, nothing = offset_style(part)
+    return [_iso(value, colon, minutes, seconds) or nothing for value in moments.offsets.tolist()]
+
+
+def offset_style(part: Field) -> tuple[str, bool, bool, str]:
+    """Of an offset field: what stands between its numbers, whether minutes are always there and whether seconds ever
+    are, and what stands for no offset."""
+    if part.letter == "Z":
+        return (":", True, True, "Z") if part.count == 5 else ("", True, False, "+0000")
+    colon = ":" if part.count in (3, 5) else ""
+    zero = "Z" if part.letter == "X" else {1: "+00", 2: "+0000", 4: "+0000"}.get(part.count, "+00:00")
+    return colon, part.count > 1, part.count > 3, zero
+
+
+def _iso(seconds: int, colon: str, with_minutes: bool, with_seconds: bool) -> str:
+    """Empty if nothing would be written but zeros."""
+    hour, minute, second = abs(seconds) // 3600, abs(seconds) // 60 % 60, abs(seconds) % 60
+    out = f"{'-' if seconds < 0 else '+'}{hour:02}"
+    if with_minutes or minute:
+        out += f"{colon}{minute:02}"
+        if with_seconds and second:
+            out += f"{colon}{second:02}"
+            return out
+    return out if hour or minute else ""
+
+
+def _gmt(seconds: int, full: bool) -> str:
+    hour, minute, second = abs(seconds) // 3600, abs(seconds) // 60 % 60, abs(seconds) % 60
+    if not seconds:
+        return "GMT"
+    out = f"GMT{'-' if seconds < 0 else '+'}" + (f"{hour:02}" if full else str(hour))
+    if full or minute or second:
+        out += f":{minute:02}" + (f":{second:02}" if second else "")
+    return out
+
+
+_WRITERS: dict[str, Callable[[Field, Moments], list[str]]] = {
+    "G": _era, "y": _year, "M": _month, "L": _month, "Q": _quarter, "q": _quarter, "E": _weekday, "D": _day_of_year,
+    "S": _fraction, "X": _offset, "x": _offset, "Z": _offset, "O": _offset,
+    "a": lambda part, moments: _names(HALVES, moments.hour // 12),
+    "d": _clock(lambda moments: moments.day),
+    "H": _clock(lambda moments: moments.hour),
+    "k": _clock(lambda moments: (moments.hour - 1) % 24 + 1),
+    "K": _clock(lambda moments: moments.hour % 12),
+    "h": _clock(lambda moments: (moments.hour - 1) % 12 + 1),
+    "m": _clock(lambda moments: moments.time // (60 * _MICROS) % 60),
+    "s": _clock(lambda moments: moments.time // _MICROS % 60),
+}  # fmt: skip

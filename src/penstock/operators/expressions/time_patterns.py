@@ -1,0 +1,152 @@
+"""Java's patterns of dates and times (``DateTimeFormatter``), as far as Spark lets them through.
+
+A pattern is read into fields once. ``time_formatting`` writes them and ``time_parsing`` reads them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import groupby
+
+_BY_WEEK = frozenset("YWwuec")
+_NEVER = frozenset("ABnNp")
+_NOT_PARSED = frozenset("EFqQ")
+_RESERVED = frozenset("{}#")
+_OTHERS = {
+    "F": "its meaning changed between versions of Java",
+    "z": "names of time zones are the JVM's own; use X, x, Z or VV",
+    "v": "names of time zones are the JVM's own; use X, x, Z or VV",
+}
+_LONGEST = {
+    "G": 4, "y": 6, "M": 4, "L": 4, "Q": 4, "q": 4, "E": 4, "d": 2, "D": 3, "a": 1, "h": 2, "H": 2, "k": 2, "K": 2,
+    "m": 2, "s": 2, "S": 9, "V": 2, "X": 5, "x": 5, "Z": 5, "O": 4,
+}  # fmt: skip
+UNBOUNDED = 19
+"""The most digits that Java reads for a number without a width."""
+
+
+class UnknownPattern(ValueError):
+    """Spark or Java refuse the pattern, or what it means is not known here."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """Literal text."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Field:
+    """So many equal letters.
+
+    Attributes:
+        with_era: the pattern has an era, so that ``y`` is the year within it, and never negative.
+    """
+
+    letter: str
+    count: int
+    with_era: bool
+
+    @property
+    def is_number(self) -> bool:
+        """Written in digits, so that neighbours of the kind have to share them when they are read."""
+        return self.letter in "ydDhHkKmsS" or (self.letter in "MLQq" and self.count <= 2)
+
+
+@dataclass(frozen=True)
+class Optional:
+    """``[...]``: read if it is there."""
+
+    parts: Parts
+
+
+Parts = tuple[Text | Field | Optional, ...]
+
+
+@lru_cache(maxsize=256)
+def parts_of(pattern: str, parsing: bool) -> Parts:
+    """The pattern's fields.
+
+    Raises:
+        UnknownPattern: the pattern, or this letter of it, is not supported; the message says which.
+    """
+    tokens = list(_tokens(pattern))
+    with_era = any(not quoted and text[0] == "G" for quoted, text in tokens)
+    stack: list[list[Text | Field | Optional]] = [[]]
+    for quoted, text in tokens:
+        if quoted:
+            stack[-1].append(Text(text))
+        elif text[0] == "[":
+            stack += [[] for _ in text]
+        elif text[0] == "]":
+            for _ in text:
+                if len(stack) == 1:
+                    raise UnknownPattern("']' closes nothing")
+                inner = tuple(stack.pop())
+                stack[-1].append(Optional(inner))
+        else:
+            stack[-1].append(_part(text, parsing, with_era))
+    while len(stack) > 1:  # Java closes them at the end
+        inner = tuple(stack.pop())
+        stack[-1].append(Optional(inner))
+    return tuple(stack[0])
+
+
+def _tokens(pattern: str) -> list[tuple[bool, str]]:
+    """Quoted texts, and runs of equal characters."""
+    tokens: list[tuple[bool, str]] = []
+    place = 0
+    while place < len(pattern):
+        if pattern[place] != "'":
+            run = next(len(list(group)) for _, group in groupby(pattern[place:]))
+            tokens.append((False, pattern[place : place + run]))
+            place += run
+            continue
+        end, quoted = _closing_quote(pattern, place + 1)
+        tokens.append((True, quoted or "'"))
+        place = end
+    return tokens
+
+
+def _closing_quote(pattern: str, place: int) -> tuple[int, str]:
+    """Where the quoted text ends, and the text."""
+    out: list[str] = []
+    while place < len(pattern):
+        if pattern[place] == "'":
+            if pattern[place + 1 : place + 2] == "'":
+                raise UnknownPattern("a quote within quoted text")
+            return place + 1, "".join(out)
+        out.append(pattern[place])
+        place += 1
+    raise UnknownPattern("a quote is not closed")
+
+
+def _part(run: str, parsing: bool, with_era: bool) -> Text | Field:
+    letter = run[0]
+    if letter in _RESERVED:
+        raise UnknownPattern(f"{letter!r} is reserved")
+    if not (letter.isascii() and letter.isalpha()):
+        if parsing and letter.upper() != letter.lower():
+            raise UnknownPattern(f"the letter {letter!r} outside ASCII")
+        return Text(run)
+    if letter in _BY_WEEK:
+        raise UnknownPattern(f"Spark has no patterns by week ({letter!r}); use extract")
+    if letter in _NEVER or (parsing and letter in _NOT_PARSED):
+        raise UnknownPattern(f"Spark does not take the letter {letter!r}" + (" for reading" if parsing else ""))
+    if letter in _OTHERS:
+        raise UnknownPattern(f"the letter {letter!r}: {_OTHERS[letter]}")
+    if letter not in _LONGEST:
+        raise UnknownPattern(f"the letter {letter!r} means nothing")
+    _check_count(letter, len(run), parsing)
+    return Field(letter, len(run), with_era)
+
+
+def _check_count(letter: str, count: int, parsing: bool) -> None:
+    if count > _LONGEST[letter]:
+        raise UnknownPattern(f"too many letters {letter!r}")
+    if (letter == "V" and count != 2) or (letter == "O" and count not in (1, 4)):
+        raise UnknownPattern(f"not so many letters {letter!r}")
+    if parsing and (letter in "VO" or (letter == "Z" and count == 4)):
+        raise UnknownPattern(f"the letter {letter!r} is written only, not read; use X, x or Z for offsets")
