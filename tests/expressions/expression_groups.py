@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import expression_cases_collections as collections
 import expression_cases_numbers as numbers
 import expression_cases_texts as texts
 import expression_cases_times as times
 import expression_relations as edges
+import expression_relations_nested as nested
 import pyarrow as pa
 
 
@@ -38,5 +40,10 @@ GROUPS = {
     "time sums": Group(edges.instants, times.SUMS),
     "local time": Group(edges.inner_instants, times.PARTS + times.CASTS + times.SUMS, both_modes=False),
     "windows": Group(edges.known_instants, times.WINDOWS),
+    "arrays": Group(nested.collections, collections.ARRAYS),
+    "array sets": Group(nested.collections, collections.SETS),
+    "maps": Group(nested.collections, collections.MAPS),
+    "nested values": Group(nested.collections, collections.NESTED),
+    "lambdas": Group(nested.collections, collections.LAMBDAS),
     "moments": Group(edges.moments, times.MOMENTS),
 }

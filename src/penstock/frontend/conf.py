@@ -27,7 +27,11 @@ _RULES_WITHOUT_USE = (
 def session_conf(spark: SparkSession) -> SessionConf:
     """The settings that change what an expression means, as they are now."""
     sql_conf = spark._jsparkSession.sessionState().conf()
-    return SessionConf(ansi=bool(sql_conf.ansiEnabled()), time_zone=str(sql_conf.sessionLocalTimeZone()))
+    return SessionConf(
+        ansi=bool(sql_conf.ansiEnabled()),
+        time_zone=str(sql_conf.sessionLocalTimeZone()),
+        last_key_wins=str(spark.conf.get("spark.sql.mapKeyDedupPolicy")).upper() == "LAST_WIN",
+    )
 
 
 def python_settings(spark: SparkSession) -> PythonSettings:

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 from penstock.frontend import (
     expressions_casts,
+    expressions_collections,
     expressions_core,
+    expressions_lambdas,
     expressions_logic,
     expressions_math,
     expressions_strings,
@@ -23,6 +25,8 @@ AREAS = (
     expressions_casts,
     expressions_strings,
     expressions_times,
+    expressions_collections,
+    expressions_lambdas,
 )
 """The modules that fill the registry, in the order of the documentation."""
 

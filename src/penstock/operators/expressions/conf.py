@@ -12,7 +12,9 @@ class SessionConf:
     Attributes:
         ansi: ``spark.sql.ansi.enabled``; overflow, division by zero and bad casts raise instead of giving null.
         time_zone: ``spark.sql.session.timeZone``.
+        last_key_wins: ``spark.sql.mapKeyDedupPolicy`` is ``LAST_WIN``: a map's equal keys are no error.
     """
 
     ansi: bool = True
     time_zone: str = "UTC"
+    last_key_wins: bool = False
