@@ -255,3 +255,19 @@ LAMBDAS += [
     "array_sort(concat(x_i, y_i, x_i, array(5, 4, 3, 2, 1, 0, 9, 8)))",
     "array_sort(transform(x_i, e -> e % 3))",
 ]
+
+HASHES = [f"{f}(x_{t})" for f in ("hash", "xxhash64") for t in ("i", "d", "s", "st", "ll", "dec", "p", "n", "f", "w")]
+HASHES += [
+    "hash(x_i, y_st, x_w)",
+    "xxhash64(x_ll, y_p, x_d)",
+    "hash(array(x_i, y_i), array(x_s))",
+    "hash(x_p, x_p, null)",
+]
+HASHES += [
+    "hash(cast(x_f as float), cast(x_n as tinyint), cast(x_n as bigint))",
+    "hash(transform(x_s, e -> cast(e as binary)))",
+]
+HASHES += [
+    "hash(cast(x_n as decimal(38,3)), cast(y_n as decimal(30,10)))",
+    "hash(cast(x_n as timestamp), x_n > 0, repeat(x_w, 7))",
+]

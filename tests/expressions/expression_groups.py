@@ -29,6 +29,10 @@ GROUPS = {
     "logic": Group(edges.numbers, numbers.LOGIC),
     "decimals": Group(edges.numbers, numbers.DECIMALS_CASES),
     "number casts": Group(edges.numbers, numbers.CASTS),
+    "divisions of decimals": Group(edges.numbers, numbers.DIVISIONS),
+    "rounding": Group(edges.numbers, numbers.ROUNDS),
+    "functions of numbers": Group(edges.numbers, numbers.FUNCTIONS),
+    "hashes of numbers": Group(edges.numbers, numbers.HASHES, both_modes=False),
     "guards": Group(edges.numbers, numbers.GUARDS),
     "strings": Group(edges.texts, texts.STRINGS),
     "patterns": Group(edges.texts, texts.PATTERNS),
@@ -44,6 +48,7 @@ GROUPS = {
     "array sets": Group(nested.collections, collections.SETS),
     "maps": Group(nested.collections, collections.MAPS),
     "nested values": Group(nested.collections, collections.NESTED),
+    "hashes": Group(nested.collections, collections.HASHES, both_modes=False),
     "lambdas": Group(nested.collections, collections.LAMBDAS),
     "moments": Group(edges.moments, times.MOMENTS),
 }

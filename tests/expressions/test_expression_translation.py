@@ -54,7 +54,6 @@ def ordinals(frame: Any) -> dict[int, int]:
         ("s like s", "Like"),
         ("split(s, '[ab]')", "StringSplit"),
         ("regexp_replace(s, 'b*', '-')", "RegExpReplace"),
-        ("unhex(s)", "Unhex"),
         ("sequence(t, t, interval 1 day)", "Sequence"),
         ("str_to_map(s, '[,;]', ':')", "StringToMap"),
         ("transform(array(i), e -> rand())", "Rand"),

@@ -8,9 +8,11 @@ from penstock.frontend import (
     expressions_casts,
     expressions_collections,
     expressions_core,
+    expressions_hashes,
     expressions_lambdas,
     expressions_logic,
     expressions_math,
+    expressions_numbers,
     expressions_strings,
     expressions_times,
 )
@@ -22,9 +24,11 @@ AREAS = (
     expressions_core,
     expressions_logic,
     expressions_math,
+    expressions_numbers,
     expressions_casts,
     expressions_strings,
     expressions_times,
+    expressions_hashes,
     expressions_collections,
     expressions_lambdas,
 )

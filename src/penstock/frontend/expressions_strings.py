@@ -1,4 +1,4 @@
-"""Strings, patterns, splitting and hashes."""
+"""Strings, patterns and splitting."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import pyarrow as pa
 from penstock.frontend.catalyst import JavaTree, arrow_type, kind
 from penstock.frontend.expressions_registry import Translation, catalyst, refuse
 from penstock.operators.expressions import Expression, Literal, letter_case, lists, patterns, strings
-from penstock.operators.expressions.hashes import XxHash64
 from penstock.operators.expressions.strict import Mapped, Vectorised
 
 AREA = "Strings"
 PATTERNS = "Patterns"
-OTHERS = "Splitting, hashes"
+OTHERS = "Splitting"
 
 
 def constant(expression: Expression) -> object:
@@ -186,21 +185,3 @@ def split(tree: JavaTree, translation: Translation) -> Expression:
     if not separator or not isinstance(count, int):
         refuse(tree, "the separator must be a constant text without operators, and the limit a constant")
     return Mapped(partial(patterns.split, separator, count), (text,), arrow_type(tree), bool(tree.nullable()))
-
-
-@catalyst("Md5", area=OTHERS, forms="`md5`")
-def md5(tree: JavaTree, translation: Translation) -> Expression:
-    return Mapped(strings.md5, translation.children(tree), pa.string(), bool(tree.nullable()))
-
-
-@catalyst("Sha2", area=OTHERS, forms="`sha2`")
-def sha2(tree: JavaTree, translation: Translation) -> Expression:
-    return Mapped(strings.sha2, translation.children(tree), pa.string(), bool(tree.nullable()))
-
-
-@catalyst("XxHash64", area=OTHERS, forms="`xxhash64`", limits="atomic types")
-def xxhash64(tree: JavaTree, translation: Translation) -> Expression:
-    operands = translation.children(tree)
-    if int(tree.seed()) != 42 or any(pa.types.is_nested(operand.data_type) for operand in operands):
-        refuse(tree, "only atomic types and the default seed are supported")
-    return XxHash64(operands)
