@@ -54,6 +54,73 @@ DECIMALS_CASES += [
     "x_i64 * x_dec",
 ]
 
+DIVISIONS = [f"{x} {op} {y}" for op in ("/", "div", "%") for x in ("x_dec", "x_big") for y in ("y_dec", "y_big")]
+DIVISIONS += [f"pmod({x}, {y})" for x in ("x_dec", "x_big") for y in ("y_dec", "y_big")]
+DIVISIONS += [
+    "try_divide(x_dec, y_dec)",
+    "try_mod(x_dec, y_dec)",
+    "x_dec / 3",
+    "x_i32 / y_dec",
+    "x_big / 7.0",
+    "x_dec % 0.3",
+]
+DIVISIONS += ["cast(x_big as decimal(38,18)) / cast(y_dec as decimal(38,18))", "cast(x_dec as decimal(38,30)) / y_dec"]
+DIVISIONS += ["cast(x_dec as decimal(38,0)) div cast(y_dec as decimal(38,2))", "x_i64 div y_dec", "1 / (x_dec - y_dec)"]
+
+INTEGER_ROUNDS = [
+    f"{f}(x_{t}, {n})" for f in ("round", "bround") for t in INTEGERS for n in (-1, -2, -4, -18, -19, -25, 0, 3)
+]
+ROUNDS = INTEGER_ROUNDS + [
+    f"{f}(x_{t}, {n})" for f in ("round", "bround") for t in FLOATS for n in (0, 1, 2, -1, -5, 22, 30)
+]
+ROUNDS += [
+    f"{f}(x_{t}, {n})" for f in ("round", "bround", "ceil", "floor") for t in DECIMALS for n in (0, 1, 5, -1, -3, -30)
+]
+ROUNDS += [f"{f}(x_{t})" for f in ("ceil", "floor", "round", "bround") for t in ATOMIC[1:]]
+ROUNDS += [
+    "round(x_f64 / 7, 3)",
+    "round(y_f32 * 0.37, 2)",
+    "ceil(x_i32, -2)",
+    "floor(x_i64, -1)",
+    "bround(x_i32 + 0.5, 0)",
+]
+
+FUNCTIONS = [
+    f"{f}(x_{t})" for f in ("sqrt", "rint", "sign", "degrees", "radians") for t in ("i32", "f32", "f64", "dec")
+]
+FUNCTIONS += [f"x_{t} {op} y_i32" for t in INTEGERS for op in ("<<", ">>", ">>>")] + ["shiftleft(x_i64, y_i8)"]
+FUNCTIONS += [f"bit_count(x_{t})" for t in ("b", *INTEGERS)] + [f"bit_get(x_{t}, pmod(y_i32, 8))" for t in INTEGERS]
+FUNCTIONS += [
+    "bit_get(x_i64, y_i32)",
+    "getbit(x_i8, 8)",
+    "factorial(x_i8)",
+    "factorial(x_i32)",
+    "factorial(pmod(y_i32, 25))",
+]
+FUNCTIONS += [
+    "width_bucket(x_f64, y_f64, 10, 5)",
+    "width_bucket(x_f64, -3, y_f64, 4)",
+    "width_bucket(x_i32, 5, -5, y_i64)",
+]
+FUNCTIONS += [
+    "width_bucket(2.5, x_f64, y_f64, 7)",
+    "hex(x_i64)",
+    "hex(x_i8)",
+    "bin(x_i64)",
+    "bin(x_i32)",
+    "unhex(hex(x_i64))",
+]
+FUNCTIONS += [
+    "conv(x_i64, 10, 16)",
+    "conv(x_i64, 10, -2)",
+    "conv(x_i32, 16, 36)",
+    "conv(x_i32, 10, y_i32)",
+    "e()",
+    "pi()",
+]
+
+HASHES = [f"{f}(x_{t}, y_{t})" for f in ("hash", "xxhash64") for t in ATOMIC]
+
 INTEGRAL = {"i8": "tinyint", "i16": "smallint", "i32": "int", "i64": "bigint"}
 PLAIN = {"b": "boolean", **INTEGRAL, "f32": "float", "f64": "double"}
 CASTS = [f"cast(x_{t} as {name})" for t in PLAIN for name in PLAIN.values() if PLAIN[t] != name]

@@ -35,7 +35,9 @@ OTHERS = [
     "split(s, ',')", "split(s, ',', 2)", "split(s, r'\\.')", "split(s, 'aa')", "split(s, 'X', 1)", "split(s, ',', 0)",
     "split(s, ',')[0]", "split(s, ',')[1]", "split(s, ',')[n]", "get(split(s, ','), 1)", "size(split(s, ','))",
     "if(size(split(s, ',')) > 1, split(s, ',')[1], s)", "md5(s)", "sha2(s, 256)", "sha2(s, 0)", "sha2(s, 512)", "sha2(s, n)",
-    "xxhash64(s)", "xxhash64(s, n, p)", "cast(s as binary)", "cast(bin as string)",
+    "hex(s)", "hex(bin)", "unhex(s)", "unhex(hex(s))", "conv(s, 36, 10)", "conv(s, 16, -10)", "conv(p, 11, 2)", "conv(s, n, 7)",
+    "conv('18446744073709551615', 10, 16)", "conv(concat('-', s, 'fffffffffffffffff'), 16, -10)", "conv('-9223372036854775809', 10, 10)",
+    "conv(concat('1', s), 36, 36)", "sha1(s)", "sha1(bin)", "crc32(s)", "crc32(bin)", "hash(s)", "hash(bin, n, p)", "xxhash64(s)", "xxhash64(s, n, p)", "cast(s as binary)", "cast(bin as string)",
     "try_cast(bin as string)", "upper(cast(bin as string))",
 ]  # fmt: skip
 

@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import expression_cases_calendar as calendar
+import expression_cases_collections as collections
 import expression_cases_numbers as numbers
 import expression_cases_texts as texts
 import expression_cases_time_patterns as time_patterns
 import expression_cases_times as times
 import expression_relations as edges
+import expression_relations_nested as nested
 import expression_relations_written as written
 import pyarrow as pa
 
@@ -30,6 +32,10 @@ GROUPS = {
     "logic": Group(edges.numbers, numbers.LOGIC),
     "decimals": Group(edges.numbers, numbers.DECIMALS_CASES),
     "number casts": Group(edges.numbers, numbers.CASTS),
+    "divisions of decimals": Group(edges.numbers, numbers.DIVISIONS),
+    "rounding": Group(edges.numbers, numbers.ROUNDS),
+    "functions of numbers": Group(edges.numbers, numbers.FUNCTIONS),
+    "hashes of numbers": Group(edges.numbers, numbers.HASHES, both_modes=False),
     "guards": Group(edges.numbers, numbers.GUARDS),
     "strings": Group(edges.texts, texts.STRINGS),
     "patterns": Group(edges.texts, texts.PATTERNS),
@@ -41,6 +47,12 @@ GROUPS = {
     "time sums": Group(edges.instants, times.SUMS),
     "local time": Group(edges.inner_instants, times.PARTS + times.CASTS + times.SUMS, both_modes=False),
     "windows": Group(edges.known_instants, times.WINDOWS),
+    "arrays": Group(nested.collections, collections.ARRAYS),
+    "array sets": Group(nested.collections, collections.SETS),
+    "maps": Group(nested.collections, collections.MAPS),
+    "nested values": Group(nested.collections, collections.NESTED),
+    "hashes": Group(nested.collections, collections.HASHES, both_modes=False),
+    "lambdas": Group(nested.collections, collections.LAMBDAS),
     "moments": Group(edges.moments, times.MOMENTS),
     "times written by pattern": Group(edges.inner_instants, time_patterns.WRITTEN, both_modes=False),
     "times read by pattern": Group(written.written_times, time_patterns.READ),

@@ -7,6 +7,7 @@ all cases of a relation, in which the raising rows are hidden behind ``case when
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -36,7 +37,12 @@ EVALUATE_ROWS = """
     StringBuilder out = new StringBuilder();
     for (int i = 0; i < rows.length; i++) {
         if (i > 0) out.append('\\0');
-        try { expression.eval(rows[i]); } catch (Throwable error) { out.append(error.toString().replace('\\0', ' ')); }
+        try {
+            expression.eval(rows[i]);
+        } catch (Throwable error) {
+            out.append(error.toString().replace('\\0', ' '));
+            expression = (org.apache.spark.sql.catalyst.expressions.Expression) expression.clone();  // keeps half a map
+        }
     }
     return out.toString();
 """
@@ -147,7 +153,7 @@ def classes_of(tree: Any) -> set[str]:
 def normalized(table: pa.Table) -> pa.RecordBatch:
     """One batch with Penstock's column types (Spark hands timestamps over in the session time zone)."""
     columns = [column.combine_chunks() for column in table.columns]
-    columns = [c.cast(_utc(c.type)) for c in columns]
+    columns = [c if c.type == _utc(c.type) else c.cast(_utc(c.type)) for c in columns]
     return pa.RecordBatch.from_arrays(columns, names=[f"{i}" for i in range(len(columns))])
 
 
@@ -156,6 +162,11 @@ def _utc(data_type: pa.DataType) -> pa.DataType:
         return pa.timestamp("us", tz="UTC")
     if pa.types.is_struct(data_type):
         return pa.struct([pa.field(f.name, _utc(f.type), f.nullable) for f in data_type])
+    if pa.types.is_map(data_type):
+        return pa.map_(data_type.key_field.with_type(_utc(data_type.key_type)),
+                       data_type.item_field.with_type(_utc(data_type.item_type)))  # fmt: skip
+    if pa.types.is_list(data_type):
+        return pa.list_(data_type.value_field.with_type(_utc(data_type.value_type)))
     return data_type
 
 
@@ -219,6 +230,10 @@ def bits(array: pa.Array) -> list[Any]:
         columns = [bits(pc.struct_field(array, [i])) for i in range(data_type.num_fields)]
         rows = list(zip(*columns, strict=True)) if columns else [()] * len(array)
         return [row if valid else None for row, valid in zip(rows, array.is_valid().to_pylist(), strict=True)]
+    if pa.types.is_list(data_type) or pa.types.is_map(data_type):
+        values, offsets = bits(array.values), array.offsets.to_pylist()
+        slices = [values[start:end] for start, end in itertools.pairwise(offsets)]
+        return [row if valid else None for row, valid in zip(slices, array.is_valid().to_pylist(), strict=True)]
     if pa.types.is_timestamp(data_type) or pa.types.is_duration(data_type):
         return array.view(pa.int64()).to_pylist()
     return array.view(pa.int32()).to_pylist() if pa.types.is_date32(data_type) else array.to_pylist()

@@ -74,7 +74,11 @@ CASES: dict[str, Case] = {
         NotSupported,
         ("Spark itself refuses", "without watermark"),
     ),
-    "explode": (lambda df: df.select(F.explode(F.split("k", ","))), NotYet, ("Generate explode(", "mapInArrow")),
+    "json_tuple": (
+        lambda df: df.select(F.json_tuple("k", "a")),
+        NotSupported,
+        ("Generate json_tuple(", "use mapInArrow"),
+    ),
     "limit": (lambda df: df.limit(3), NotYet, ("Limit 3",)),
     "sort": (lambda df: df.orderBy("k"), NotSupported, ("Sorting is not supported",)),
     "applyInPandas": (

@@ -37,6 +37,7 @@ from penstock.frontend.conf import python_settings, session_conf
 from penstock.frontend.deduplication import add_deduplicate
 from penstock.frontend.exchange import add_repartition, add_repartition_by_expression
 from penstock.frontend.functions import load_function, udf_call
+from penstock.frontend.generate import add_generate
 from penstock.frontend.marks import analyzed
 from penstock.frontend.ordering import add_limit, add_sort
 from penstock.frontend.plan_tree import Segment, optimize_tree, plan_tree
@@ -304,6 +305,7 @@ _ADD: dict[str, Callable[[Scope, JavaTree], None]] = {
     "Project": _add_project,
     "Filter": _add_filter,
     "Expand": _add_expand,
+    "Generate": add_generate,
     "EventTimeWatermark": _add_watermark,
     "ArrowEvalPython": _add_udfs,
     "BatchEvalPython": _add_udfs,

@@ -7,9 +7,13 @@ from collections.abc import Mapping
 from penstock.frontend import (
     expressions_calendar,
     expressions_casts,
+    expressions_collections,
     expressions_core,
+    expressions_hashes,
+    expressions_lambdas,
     expressions_logic,
     expressions_math,
+    expressions_numbers,
     expressions_strings,
     expressions_time_patterns,
     expressions_times,
@@ -22,12 +26,15 @@ AREAS = (
     expressions_core,
     expressions_logic,
     expressions_math,
+    expressions_numbers,
     expressions_casts,
     expressions_strings,
     expressions_time_patterns,
     expressions_times,
-    expressions_time_patterns,
     expressions_calendar,
+    expressions_hashes,
+    expressions_collections,
+    expressions_lambdas,
 )
 """The modules that fill the registry, in the order of the documentation."""
 

@@ -11,13 +11,14 @@ from pyspark import SparkContext
 from penstock.errors import EvaluationError, NotSupported
 from penstock.frontend.catalyst import JavaTree, arrow_type, option
 from penstock.frontend.expressions_registry import Translation, catalyst, eval_mode, refuse
-from penstock.operators.expressions import Expression, decimals, failures, java_digits
+from penstock.operators.expressions import BoundReference, Expression, decimals, failures, java_digits
 from penstock.operators.expressions import text_numbers as texts
 from penstock.operators.expressions.arithmetic import EvalMode
 from penstock.operators.expressions.binary_text import BinaryToText
 from penstock.operators.expressions.cast_numbers import NumberToTimestamp, NumericCast, TimestampToNumber
 from penstock.operators.expressions.cast_times import DateText, TimestampText
-from penstock.operators.expressions.nested import Reinterpret
+from penstock.operators.expressions.nested import Reinterpret, Retyped
+from penstock.operators.expressions.nested_casts import CastParts, NestedText
 from penstock.operators.expressions.strict import Fallible, Mapped
 from penstock.operators.expressions.temporal import DateToTimestamp, ShiftZone, TimestampToDate
 from penstock.operators.expressions.text_times import parse_date, parse_timestamp
@@ -47,19 +48,43 @@ def named_zone(name: str) -> Zone:
 
 @catalyst(
     "Cast", area="Casts", forms="`cast`, `try_cast`, `to_date`, `to_timestamp`",
-    limits="between booleans, integers, floats, decimals, strings, dates and timestamps; binary to string where "
-    "it is UTF-8; float or double to string or decimal on Java 17 and 18 only, whose digits later versions change",
+    limits="between booleans, integers, floats, decimals, strings, dates and timestamps; arrays, maps and structs by "
+    "their parts, or to string; binary to string where it is UTF-8; float or double to string or decimal on Java 17 "
+    "and 18 only, whose digits later versions change",
 )  # fmt: skip
 def cast(tree: JavaTree, translation: Translation) -> Expression:
-    child = translation(tree.child())
-    target = arrow_type(tree)
+    return cast_to(tree, translation(tree.child()), arrow_type(tree), translation)
+
+
+def cast_to(tree: JavaTree, child: Expression, target: pa.DataType, translation: Translation) -> Expression:
+    """The kernel of one cast, or of what a cast does to the parts of its values."""
     if child.data_type == target:
         return child
-    for build in (_to_temporal, _from_temporal, _decimal, _number, _text):
+    for build in (_nested, _to_temporal, _from_temporal, _decimal, _number, _text):
         kernel = build(tree, child, target, translation)
         if kernel is not None:
             return kernel
     return refuse(tree, f"there is no cast from {child.data_type} to {target} here")
+
+
+def _nested(tree: JavaTree, child: Expression, target: pa.DataType, translation: Translation) -> Expression | None:
+    """Part by part."""
+    source, nullable = child.data_type, bool(tree.nullable())
+    if Types.is_null(source):
+        return Retyped((child,), target)
+    if not Types.is_nested(source):
+        return None
+    parts = [source.field(i).type for i in range(source.num_fields)]
+    if Types.is_string(target):
+        if Types.is_map(source):
+            parts = [source.key_type, source.item_type]
+        return NestedText(
+            child, [cast_to(tree, BoundReference(0, part), target, translation) for part in parts], nullable
+        )
+    kernels = [
+        cast_to(tree, BoundReference(0, part), target.field(i).type, translation) for i, part in enumerate(parts)
+    ]
+    return CastParts(child, kernels, target, nullable)
 
 
 def require_known_digits(tree: JavaTree) -> None:

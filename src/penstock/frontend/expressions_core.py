@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
+from decimal import Context, Decimal
 
 import pyarrow as pa
 
 from penstock.errors import NotSupported
 from penstock.frontend.catalyst import JavaTree, arrow_type, children, expr_id
-from penstock.frontend.expressions_registry import Translation, catalyst, refuse
+from penstock.frontend.expressions_registry import Translation, catalyst
 from penstock.operators.expressions import BoundReference, Expression, Literal
 from penstock.operators.expressions.logic import NormalizeFloat
-from penstock.operators.expressions.nested import GetField, MakeStruct, Reinterpret
+from penstock.operators.expressions.nested import GetField, MakeStruct, Reinterpret, Retyped
 
 AREA = "Columns, literals, structs"
 
@@ -24,23 +24,42 @@ def attribute(tree: JavaTree, translation: Translation) -> Expression:
     return BoundReference(ordinal, arrow_type(tree), bool(tree.nullable()))
 
 
-def literal_value(value: JavaTree, data_type: pa.DataType) -> object:
+def literal_value(value: JavaTree, data_type: pa.DataType, catalyst_type: JavaTree) -> object:
     """Catalyst's internal value of a literal as what ``pa.scalar`` takes."""
     if value is None:
         return None
+    if pa.types.is_struct(data_type):
+        types = [field.dataType() for field in catalyst_type.fields()]
+        fields = [data_type.field(i) for i in range(data_type.num_fields)]
+        return [(f.name, _item(value, i, f.type, types[i])) for i, f in enumerate(fields)]
+    if pa.types.is_map(data_type):
+        keys = _items(value.keyArray(), data_type.key_type, catalyst_type.keyType())
+        return list(zip(keys, _items(value.valueArray(), data_type.item_type, catalyst_type.valueType()), strict=True))
+    if pa.types.is_list(data_type):
+        return _items(value, data_type.value_type, catalyst_type.elementType())
     if pa.types.is_string(data_type):
         return str(value.toString())
     if pa.types.is_decimal(data_type):
-        return Decimal(str(value.toString())).quantize(Decimal(1).scaleb(-data_type.scale))
+        return Decimal(str(value.toString())).quantize(Decimal(1).scaleb(-data_type.scale), context=_WIDE)
     return bytes(value) if pa.types.is_binary(data_type) else value
 
 
-@catalyst("Literal", area=AREA, forms="a constant", limits="atomic types and day-time intervals")
+_WIDE = Context(prec=76)
+
+
+def _items(array: JavaTree, data_type: pa.DataType, catalyst_type: JavaTree) -> list[object]:
+    return [_item(array, i, data_type, catalyst_type) for i in range(array.numElements())]
+
+
+def _item(parent: JavaTree, ordinal: int, data_type: pa.DataType, catalyst_type: JavaTree) -> object:
+    value = None if parent.isNullAt(ordinal) else parent.get(ordinal, catalyst_type)
+    return literal_value(value, data_type, catalyst_type)
+
+
+@catalyst("Literal", area=AREA, forms="a constant", limits="day-time, but no other intervals")
 def literal(tree: JavaTree, translation: Translation) -> Expression:
     data_type = arrow_type(tree)
-    if pa.types.is_nested(data_type):
-        refuse(tree, "only constants of atomic types are supported")
-    return Literal(literal_value(tree.value(), data_type), data_type)
+    return Literal(literal_value(tree.value(), data_type, tree.dataType()), data_type)
 
 
 @catalyst("Alias", area=AREA, forms="`... as name`")
@@ -53,6 +72,11 @@ def alias(tree: JavaTree, translation: Translation) -> Expression:
 )
 def mark(tree: JavaTree, translation: Translation) -> Expression:
     return translation(children(tree)[0])
+
+
+@catalyst("KnownNotContainsNull", area=AREA, forms="Catalyst's own, in `array_compact`")
+def known_elements(tree: JavaTree, translation: Translation) -> Expression:
+    return Retyped([translation(tree.child())], arrow_type(tree), bool(tree.nullable()))
 
 
 @catalyst("NormalizeNaNAndZero", area=AREA, forms="Catalyst's own, around floating-point keys")

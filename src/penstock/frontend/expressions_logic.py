@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from penstock.frontend.catalyst import JavaTree, arrow_type, children, kind, option
 from penstock.frontend.expressions_core import literal_value
-from penstock.frontend.expressions_registry import Translation, catalyst, refuse
+from penstock.frontend.expressions_registry import Translation, catalyst
 from penstock.operators.expressions import Expression, Literal
 from penstock.operators.expressions.comparison import (
     Comparison,
@@ -14,20 +14,14 @@ from penstock.operators.expressions.comparison import (
     InList,
     InSet,
     NullSafeEqual,
-    is_comparable,
 )
 from penstock.operators.expressions.logic import And, CaseWhen, Coalesce, IsNaN, IsNull, NaNvl, Not, Or
+from penstock.operators.expressions.ragged import as_type
 
 COMPARISONS = "Comparisons"
 CONDITIONS = "Logic and conditionals"
 
 _SYMBOLS = {"EqualTo": "=", "LessThan": "<", "LessThanOrEqual": "<=", "GreaterThan": ">", "GreaterThanOrEqual": ">="}
-
-
-def comparable(tree: JavaTree, operand: Expression) -> None:
-    """Refuse to compare structs, arrays and maps."""
-    if not is_comparable(operand.data_type):
-        refuse(tree, "only values of atomic types can be compared; compare the fields one by one")
 
 
 @catalyst(
@@ -36,41 +30,37 @@ def comparable(tree: JavaTree, operand: Expression) -> None:
 )  # fmt: skip
 def comparison(tree: JavaTree, translation: Translation) -> Expression:
     left, right = translation.children(tree)
-    comparable(tree, left)
     return Comparison(_SYMBOLS[kind(tree)], left, right, bool(tree.nullable()))
 
 
 @catalyst("EqualNullSafe", area=COMPARISONS, forms="`<=>`, `equal_null`")
 def null_safe_equal(tree: JavaTree, translation: Translation) -> Expression:
     left, right = translation.children(tree)
-    comparable(tree, left)
     return NullSafeEqual(left, right)
 
 
 @catalyst("In", area=COMPARISONS, forms="`in (...)`")
 def in_list(tree: JavaTree, translation: Translation) -> Expression:
     value, *elements = translation.children(tree)
-    comparable(tree, value)
     if elements and all(isinstance(element, Literal) for element in elements):
-        constants = [element.scalar for element in elements if isinstance(element, Literal)]
-        return InSet(value, pa.array(constants, value.data_type))
+        constants = [as_type(pa.repeat(e.scalar, 1), value.data_type) for e in elements if isinstance(e, Literal)]
+        return InSet(value, pa.concat_arrays(constants))
     return InList(value, elements)
 
 
 @catalyst("InSet", area=COMPARISONS, forms="`in (...)` with many constants")
 def in_set(tree: JavaTree, translation: Translation) -> Expression:
     value = translation(tree.child())
-    comparable(tree, value)
     elements = tree.hset().toSeq()
-    values = [literal_value(elements.apply(i), value.data_type) for i in range(elements.size())]
-    return InSet(value, pa.array([pa.scalar(v, value.data_type) for v in values], value.data_type))
+    catalyst_type = tree.child().dataType()
+    values = [literal_value(elements.apply(i), value.data_type, catalyst_type) for i in range(elements.size())]
+    return InSet(value, pa.array(values, value.data_type))
 
 
 @catalyst("Greatest", "Least", area=COMPARISONS, forms="`greatest`, `least`")
 def extreme(tree: JavaTree, translation: Translation) -> Expression:
     operands = translation.children(tree)
-    comparable(tree, operands[0])
-    return Extreme(">" if kind(tree) == "Greatest" else "<", operands)
+    return Extreme(">" if kind(tree) == "Greatest" else "<", operands, arrow_type(tree))
 
 
 @catalyst("And", area=CONDITIONS, forms="`and`")
@@ -105,7 +95,7 @@ def nan_default(tree: JavaTree, translation: Translation) -> Expression:
 
 @catalyst("Coalesce", area=CONDITIONS, forms="`coalesce`, `nvl`, `ifnull`, `zeroifnull`")
 def coalesce(tree: JavaTree, translation: Translation) -> Expression:
-    return Coalesce(translation.children(tree))
+    return Coalesce(translation.children(tree), arrow_type(tree))
 
 
 @catalyst("If", area=CONDITIONS, forms="`if`, `nullif`, `nvl2`")

@@ -8,13 +8,14 @@ import pyarrow as pa
 
 from penstock.frontend.catalyst import JavaTree, arrow_type, kind
 from penstock.frontend.expressions_registry import Translation, catalyst, eval_mode, refuse
-from penstock.operators.expressions import Expression, Literal
+from penstock.operators.expressions import Expression, Literal, decimal_division
 from penstock.operators.expressions import arithmetic as kernels
 from penstock.operators.expressions.arithmetic import EvalMode
 from penstock.operators.expressions.decimals import DecimalArithmetic, DecimalSign
 
 AREA = "Arithmetic"
 MAX_NEGATED_PRECISION = 34
+MAX_PRECISION = 38
 
 _SYMBOLS = {"Add": "+", "Subtract": "-", "Multiply": "*", "BitwiseAnd": "&", "BitwiseOr": "|", "BitwiseXor": "^"}
 
@@ -50,12 +51,30 @@ _DIVISIONS: dict[str, Callable[[Expression, Expression, pa.DataType, EvalMode], 
 }
 
 
-@catalyst(*_DIVISIONS, area=AREA, forms="`/` `div` `%` `pmod`, `try_divide`, `try_mod`", limits="not decimals")
+_DECIMAL_DIVISIONS = {
+    "Divide": decimal_division.quotient,
+    "IntegralDivide": decimal_division.whole_quotient,
+    "Remainder": decimal_division.remainder,
+    "Pmod": decimal_division.positive_modulo,
+}
+
+
+@catalyst(*_DIVISIONS, area=AREA, forms="`/` `div` `%` `pmod`, `try_divide`, `try_mod`", limits="numbers")
 def division(tree: JavaTree, translation: Translation) -> Expression:
     left, right = translation.children(tree)
+    if pa.types.is_decimal(left.data_type):
+        data_type, function = arrow_type(tree), _DECIMAL_DIVISIONS[kind(tree)]
+        precise = _whole_type(left.data_type, right.data_type) if pa.types.is_int64(data_type) else data_type
+        return decimal_division.DecimalDivision(function, left, right, data_type, precise, eval_mode(tree))
     if not is_number(left.data_type):
-        refuse(tree, "decimals cannot be divided here; cast them to double")
+        refuse(tree, "only numbers can be divided")
     return _DIVISIONS[kind(tree)](left, right, arrow_type(tree), eval_mode(tree))
+
+
+def _whole_type(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    """``IntegralDivide.resultDecimalType``: room for the largest whole quotient."""
+    digits = left.precision - left.scale + right.scale
+    return pa.decimal128(min(digits if digits else 1, MAX_PRECISION), 0)
 
 
 def decimal_sign(tree: JavaTree, operation: str, child: Expression) -> Expression:

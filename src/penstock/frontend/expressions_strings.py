@@ -1,4 +1,4 @@
-"""Strings, patterns, arrays of strings and hashes."""
+"""Strings, patterns and splitting."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import pyarrow as pa
 from penstock.frontend.catalyst import JavaTree, arrow_type, kind
 from penstock.frontend.expressions_registry import Translation, catalyst, refuse
 from penstock.operators.expressions import Expression, Literal, letter_case, lists, patterns, strings
-from penstock.operators.expressions.hashes import XxHash64
-from penstock.operators.expressions.strict import Mapped
+from penstock.operators.expressions.strict import Mapped, Vectorised
 
 AREA = "Strings"
 PATTERNS = "Patterns"
-OTHERS = "Arrays of strings, hashes"
+OTHERS = "Splitting"
 
 
 def constant(expression: Expression) -> object:
@@ -46,7 +45,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., object], str]] = {
     "StringInstr": (strings.instr, "`instr`"),
     "StringLPad": (partial(strings.pad, True), "`lpad`"),
     "StringRPad": (partial(strings.pad, False), "`rpad`"),
-    "Reverse": (strings.reverse, "`reverse`"),
+    "Reverse": (strings.reverse, "`reverse`, of arrays too"),
     "StringRepeat": (strings.repeat, "`repeat`"),
     "StringTranslate": (strings.translate, "`translate`"),
     "SubstringIndex": (strings.substring_index, "`substring_index`"),
@@ -56,8 +55,8 @@ _FUNCTIONS: dict[str, tuple[Callable[..., object], str]] = {
 
 def mapped(tree: JavaTree, translation: Translation) -> Expression:
     operands = of_strings(tree, translation.children(tree))
-    if any(pa.types.is_nested(operand.data_type) for operand in operands):
-        refuse(tree, "only strings are supported")
+    if pa.types.is_list(operands[0].data_type):  # of the functions here only ``reverse`` takes arrays
+        return Vectorised(lists.reverse, operands, arrow_type(tree), bool(tree.nullable()))
     function, _ = _FUNCTIONS[kind(tree)]
     return Mapped(function, operands, arrow_type(tree), bool(tree.nullable()))
 
@@ -93,14 +92,14 @@ def match(tree: JavaTree, translation: Translation) -> Expression:
     return Mapped(_TESTS[kind(tree)], operands, pa.bool_(), bool(tree.nullable()))
 
 
-@catalyst("Concat", area=AREA, forms="`concat`, `||`", limits="not of arrays")
+@catalyst("Concat", area=AREA, forms="`concat`, `||`")
 def concat(tree: JavaTree, translation: Translation) -> Expression:
-    if pa.types.is_nested(arrow_type(tree)):
-        refuse(tree, "only strings and binaries can be concatenated")
+    if pa.types.is_list(arrow_type(tree)):
+        return lists.ConcatArrays(translation.children(tree), arrow_type(tree), bool(tree.nullable()))
     return strings.Concat(translation.children(tree), arrow_type(tree), bool(tree.nullable()))
 
 
-@catalyst("ConcatWs", area=AREA, forms="`concat_ws`", limits="not of arrays")
+@catalyst("ConcatWs", area=AREA, forms="`concat_ws`", limits="not of arrays: use `array_join`")
 def concat_ws(tree: JavaTree, translation: Translation) -> Expression:
     separator, *parts = translation.children(tree)
     if any(not pa.types.is_string(part.data_type) for part in parts):
@@ -186,35 +185,3 @@ def split(tree: JavaTree, translation: Translation) -> Expression:
     if not separator or not isinstance(count, int):
         refuse(tree, "the separator must be a constant text without operators, and the limit a constant")
     return Mapped(partial(patterns.split, separator, count), (text,), arrow_type(tree), bool(tree.nullable()))
-
-
-@catalyst("GetArrayItem", area=OTHERS, forms="`array[i]`", limits="zero-based")
-def get_item(tree: JavaTree, translation: Translation) -> Expression:
-    array, index = translation.children(tree)
-    return lists.GetItem(array, index, bool(tree.failOnError()))
-
-
-@catalyst("Size", area=OTHERS, forms="`size`", limits="of arrays")
-def size(tree: JavaTree, translation: Translation) -> Expression:
-    child = translation(tree.child())
-    if not pa.types.is_list(child.data_type):
-        refuse(tree, "only arrays are supported")
-    return lists.Size(child, bool(tree.legacySizeOfNull()))
-
-
-@catalyst("Md5", area=OTHERS, forms="`md5`")
-def md5(tree: JavaTree, translation: Translation) -> Expression:
-    return Mapped(strings.md5, translation.children(tree), pa.string(), bool(tree.nullable()))
-
-
-@catalyst("Sha2", area=OTHERS, forms="`sha2`")
-def sha2(tree: JavaTree, translation: Translation) -> Expression:
-    return Mapped(strings.sha2, translation.children(tree), pa.string(), bool(tree.nullable()))
-
-
-@catalyst("XxHash64", area=OTHERS, forms="`xxhash64`", limits="atomic types")
-def xxhash64(tree: JavaTree, translation: Translation) -> Expression:
-    operands = translation.children(tree)
-    if int(tree.seed()) != 42 or any(pa.types.is_nested(operand.data_type) for operand in operands):
-        refuse(tree, "only atomic types and the default seed are supported")
-    return XxHash64(operands)

@@ -48,7 +48,6 @@ NODES: dict[str, Refusal] = {
         "joins of two streams are not run yet, only of a stream with a static side", "join where the output is read"
     ),
     "Union": _planned("union is not run yet", "run one query per input, or point one file source at both directories"),
-    "Generate": _planned("explode and other generators are not run yet", "explode inside mapInArrow or mapInPandas"),
     "FlatMapGroupsInPandas": _GROUP_FUNCTION,
     "FlatMapGroupsInArrow": _GROUP_FUNCTION,
     "FlatMapCoGroupsInPandas": _GROUP_FUNCTION,

@@ -52,13 +52,18 @@ def to_arrow_type(data_type: Json) -> pa.DataType:
     if kind == "struct":
         return pa.struct(list(to_arrow_schema(data_type)))
     if kind == "array":
-        return pa.list_(pa.field("element", to_arrow_type(data_type["elementType"]), data_type["containsNull"]))
+        return pa.list_(_nested_field("element", data_type["elementType"], data_type["containsNull"]))
     if kind == "map":
         key = pa.field("key", to_arrow_type(data_type["keyType"]), nullable=False)
-        return pa.map_(key, pa.field("value", to_arrow_type(data_type["valueType"]), data_type["valueContainsNull"]))
+        return pa.map_(key, _nested_field("value", data_type["valueType"], data_type["valueContainsNull"]))
     if kind == "udt":
         return to_arrow_type(data_type["sqlType"])
     raise NotSupported(f"columns of type {kind} are not supported; cast them to another type first")
+
+
+def _nested_field(name: str, data_type: Json, nullable: bool) -> pa.Field:
+    arrow = to_arrow_type(data_type)
+    return pa.field(name, arrow, nullable or pa.types.is_null(arrow))
 
 
 def _to_arrow_atomic(name: str) -> pa.DataType:

@@ -26,7 +26,7 @@ _P2 = np.uint64(0xC2B2AE3D27D4EB4F)
 _P3 = np.uint64(0x165667B19E3779F9)
 _P4 = np.uint64(0x85EBCA77C2B2AE63)
 _P5 = np.uint64(0x27D4EB2F165667C5)
-_LONG_DECIMAL_PRECISION = 18
+LONG_DECIMAL_PRECISION = 18
 """Up to here Catalyst hashes a decimal as its unscaled long, above as the big integer's bytes."""
 
 U64 = npt.NDArray[np.uint64]
@@ -58,25 +58,25 @@ def hash_columns(columns: Sequence[pa.Array], rows: int) -> npt.NDArray[np.int64
     """Spark's ``xxhash64(columns...)`` of every row, as signed longs."""
     hashes: U64 = np.full(rows, SEED, np.uint64)
     for column in columns:
-        hashes = _hash_array(column, hashes)
+        hashes = chain_hash(column, hashes)
     return hashes.view(np.int64)
 
 
-def _hash_array(array: pa.Array, seeds: U64) -> U64:
-    """Chain one column onto ``seeds``; null rows keep theirs."""
+def chain_hash(array: pa.Array, seeds: U64) -> U64:
+    """Chain one column, not of arrays or maps, onto ``seeds``; null rows keep theirs."""
     kind = array.type
     if pa.types.is_null(kind) or len(array) == 0:
         return seeds
     if pa.types.is_struct(kind):
         for child in array.flatten():  # flatten, unlike field(), gives the children of a null struct as null
-            seeds = _hash_array(child, seeds)
+            seeds = chain_hash(child, seeds)
         return seeds
     if pa.types.is_dictionary(kind):
-        return _hash_array(array.cast(kind.value_type), seeds)
+        return chain_hash(array.cast(kind.value_type), seeds)
     if is_text(kind):
         hashes = TextRows.of(array).hashes(seeds)
     elif pa.types.is_decimal(kind):
-        if kind.precision > _LONG_DECIMAL_PRECISION:
+        if kind.precision > LONG_DECIMAL_PRECISION:
             hashes = _hash_distinct(array, seeds)
         else:
             hashes = _hash_long(decimal_words(array)[0], seeds)
@@ -136,7 +136,7 @@ def _hash_distinct(array: pa.Array, seeds: U64) -> U64:
     encoded = array.dictionary_encode()
     codes = fixed_values(encoded.indices)
     assert codes is not None
-    values = [_big_integer_bytes(int(unscaled)) for unscaled in decimal_ints(encoded.dictionary)]
+    values = [big_integer_bytes(int(unscaled)) for unscaled in decimal_ints(encoded.dictionary)]
     if not values:  # all null: the caller keeps every seed
         return seeds
     distinct_seeds, seed_codes = np.unique(seeds, return_inverse=True)
@@ -149,7 +149,7 @@ def _hash_distinct(array: pa.Array, seeds: U64) -> U64:
     return np.array(hashes, np.uint64)[pair_of_row.reshape(-1)]
 
 
-def _big_integer_bytes(value: int) -> bytes:
+def big_integer_bytes(value: int) -> bytes:
     """Java's ``BigInteger.toByteArray``: big-endian two's complement of minimal length."""
     magnitude = value if value >= 0 else ~value
     return value.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.operators.expressions.base import Expression, Literal, Mask
+from penstock.operators.expressions.ragged import as_type
+from penstock.operators.expressions.ranks import common_ranks, ranks
 from penstock.operators.expressions.strict import Strict
-from penstock.operators.expressions.vectors import both, select, to_vector, valid_rows
+from penstock.operators.expressions.vectors import both, from_vector, select, to_vector, valid_rows
 
 _ARROW = {"=": pc.equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal}
 
 
-def is_comparable(data_type: pa.DataType) -> bool:
-    """Atomic types only: Spark's order of structs and arrays is not Arrow's."""
-    return not pa.types.is_nested(data_type)
-
-
 def compare(symbol: str, left: pa.Array, right: pa.Array | pa.Scalar) -> pa.Array:
     """A boolean array that is null where either side is."""
+    if pa.types.is_nested(left.type) or pa.types.is_null(left.type):
+        return _compare_nested(symbol, left, right if isinstance(right, pa.Array) else pa.repeat(right, len(left)))
     result = _ARROW[symbol](left, right)
     if not pa.types.is_floating(left.type):
         return result
@@ -40,8 +39,19 @@ def compare(symbol: str, left: pa.Array, right: pa.Array | pa.Scalar) -> pa.Arra
     return pc.if_else(pa.array(nan_left | nan_right), pc.if_else(pc.is_valid(result), pa.array(ranks), result), result)
 
 
+def _compare_nested(symbol: str, left: pa.Array, right: pa.Array) -> pa.Array:
+    """Structs and arrays by Spark's order, which is not Arrow's."""
+    ranks = common_ranks(left, right)
+    return from_vector(_NUMPY[symbol](*ranks), pa.bool_(), (ranks[0] > 0) & (ranks[1] > 0))
+
+
+_NUMPY: dict[str, Callable[..., Mask]] = {
+    "=": np.equal, "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal,
+}  # fmt: skip
+
+
 class Comparison(Strict):
-    """``=``, ``<``, ``<=``, ``>``, ``>=`` of two values of one atomic type."""
+    """``=``, ``<``, ``<=``, ``>``, ``>=`` of two values of one type."""
 
     def __init__(self, symbol: str, left: Expression, right: Expression, nullable: bool = True) -> None:
         super().__init__((left, right), pa.bool_(), nullable)
@@ -117,13 +127,19 @@ class InSet(Expression):
 
     def evaluate(self, batch: pa.RecordBatch, mask: Mask | None = None) -> pa.Array:
         values = self.value.evaluate(batch, mask)
-        if pa.types.is_floating(values.type):
+        if pa.types.is_nested(values.type):
+            found = pa.array(self._find_nested(values))
+        elif pa.types.is_floating(values.type):
             found = pa.array(self._find_floats(values))
         else:
             found = pc.is_in(values, self.constants)
         if self.has_null:
             found = pc.if_else(found, found, pa.scalar(None, pa.bool_()))
         return pc.if_else(pc.is_valid(values), found, pa.scalar(None, pa.bool_())) if values.null_count else found
+
+    def _find_nested(self, values: pa.Array) -> Mask:
+        codes = ranks(pa.concat_arrays([values, as_type(self.constants, values.type)]))
+        return np.isin(codes[: len(values)], codes[len(values) :])
 
     def _find_floats(self, values: pa.Array) -> Mask:
         vector, constants = to_vector(values), to_vector(self.constants)
@@ -135,14 +151,14 @@ class InSet(Expression):
 class Extreme(Expression):
     """``greatest`` (``>``) and ``least`` (``<``): nulls are skipped, the first of equals is kept."""
 
-    def __init__(self, symbol: str, children: Sequence[Expression]) -> None:
+    def __init__(self, symbol: str, children: Sequence[Expression], data_type: pa.DataType) -> None:
         self.symbol = symbol
         self.children = tuple(children)
-        self.data_type = children[0].data_type
+        self.data_type = data_type
         self.nullable = all(child.nullable for child in children)
 
     def evaluate(self, batch: pa.RecordBatch, mask: Mask | None = None) -> pa.Array:
-        best, *others = [child.evaluate(batch, mask) for child in self.children]
+        best, *others = [as_type(child.evaluate(batch, mask), self.data_type) for child in self.children]
         for array in others:
             better = pc.fill_null(compare(self.symbol, array, best), False)
             better = pc.or_(better, pc.and_(pc.is_null(best), pc.is_valid(array)))

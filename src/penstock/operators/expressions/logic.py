@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.operators.expressions.base import Expression, Mask
+from penstock.operators.expressions.ragged import as_type
 from penstock.operators.expressions.strict import Strict
 from penstock.operators.expressions.vectors import from_vector, select, to_vector
 
@@ -117,11 +118,11 @@ class CaseWhen(Expression):
             holds = is_true(condition.evaluate(batch, rows))
             taken = select(rows, holds)
             if taken.any():
-                out = _merge(out, value.evaluate(batch, taken), taken)
+                out = _merge(out, as_type(value.evaluate(batch, taken), self.data_type), taken)
                 rows = select(rows, ~holds)
         if self.otherwise is not None and any_selected(rows):
             everywhere = np.ones(batch.num_rows, np.bool_) if rows is None else rows
-            out = _merge(out, self.otherwise.evaluate(batch, rows), everywhere)
+            out = _merge(out, as_type(self.otherwise.evaluate(batch, rows), self.data_type), everywhere)
         return pa.nulls(batch.num_rows, self.data_type) if out is None else out
 
 
@@ -134,20 +135,20 @@ def _merge(out: pa.Array | None, values: pa.Array, taken: Mask) -> pa.Array:
 class Coalesce(Expression):
     """The first non-null child, each evaluated only where all before it were null."""
 
-    def __init__(self, children: Sequence[Expression]) -> None:
+    def __init__(self, children: Sequence[Expression], data_type: pa.DataType | None = None) -> None:
         self.children = tuple(children)
-        self.data_type = children[0].data_type
+        self.data_type = children[0].data_type if data_type is None else data_type
         self.nullable = all(child.nullable for child in children)
 
     def evaluate(self, batch: pa.RecordBatch, mask: Mask | None = None) -> pa.Array:
-        out = self.children[0].evaluate(batch, mask)
+        out = as_type(self.children[0].evaluate(batch, mask), self.data_type)
         for child in self.children[1:]:
             if out.null_count == 0:
                 break
             missing = is_true(pc.is_null(out))
             rows = select(mask, missing)
             if rows.any():
-                out = pc.if_else(pa.array(rows), child.evaluate(batch, rows), out)
+                out = pc.if_else(pa.array(rows), as_type(child.evaluate(batch, rows), self.data_type), out)
         return out
 
 

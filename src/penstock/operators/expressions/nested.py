@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.operators.expressions.base import Expression, Mask
+from penstock.operators.expressions.ragged import as_type, struct_array
 from penstock.operators.expressions.strict import Strict
 
 
@@ -22,8 +23,9 @@ class MakeStruct(Expression):
 
     def evaluate(self, batch: pa.RecordBatch, mask: Mask | None = None) -> pa.Array:
         arrays = [child.evaluate(batch, mask) for child in self.children]
-        fields = [self.data_type.field(i).with_nullable(True) for i in range(self.data_type.num_fields)]
-        return pa.StructArray.from_arrays(arrays, fields=fields)
+        kinds = [self.data_type.field(i).type for i in range(self.data_type.num_fields)]
+        columns = [as_type(array, kind) for array, kind in zip(arrays, kinds, strict=True)]
+        return struct_array(columns, self.data_type, None, batch.num_rows)
 
 
 class GetField(Strict):
@@ -42,3 +44,10 @@ class Reinterpret(Strict):
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         return arrays[0].view(self.data_type)
+
+
+class Retyped(Strict):
+    """The same values as a type that says something else of names and of what may be null inside."""
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        return as_type(arrays[0], self.data_type)

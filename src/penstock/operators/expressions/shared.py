@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.operators.expressions.base import BoundReference, Expression, Literal, Mask
+from penstock.operators.expressions.lambdas import Body
 
 
 class Shared(Expression):
@@ -96,7 +97,7 @@ class _Drawing:
                 made = _rebuilt(expression, wrap)
                 if isinstance(made, Literal):
                     made = Repeated(made) if pa.types.is_primitive(made.data_type) else made
-                elif uses[id(expression)] > 1 and not isinstance(made, BoundReference):
+                elif uses[id(expression)] > 1 and not isinstance(made, BoundReference | Body):
                     made = Shared(made)
                     shared.append(made)
                 done[id(expression)] = made

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from penstock.errors import EvaluationError
 from penstock.operators.expressions.base import Expression, Mask
+from penstock.operators.expressions.ragged import as_type
 from penstock.operators.expressions.vectors import all_valid, both, map_distinct, valid_rows
 
 
@@ -95,3 +96,41 @@ class Fallible(Strict):
         if result is None and self.error is not None:
             raise self.error(value)
         return result
+
+
+ArrayFunction = Callable[[list[pa.Array], Mask | None, pa.DataType], pa.Array]
+"""The arguments, the rows at which all of them are wanted, and the result's type -> the result, null elsewhere."""
+
+
+class Vectorised(Strict):
+    """A function of whole arrays.
+
+    Args:
+        function: a module-level function or a partial of one.
+        lenient: positions of arguments of which null is a value like any other.
+    """
+
+    def __init__(
+        self,
+        function: ArrayFunction,
+        children: Sequence[Expression],
+        data_type: pa.DataType,
+        nullable: bool = True,
+        lenient: tuple[int, ...] = (),
+    ) -> None:
+        super().__init__(children, data_type, nullable)
+        self.function = function
+        self.lenient = lenient
+
+    def evaluate(self, batch: pa.RecordBatch, mask: Mask | None = None) -> pa.Array:
+        arrays = []
+        rows = mask
+        for position, child in enumerate(self.children):
+            array = as_type(child.evaluate(batch, rows), child.data_type)
+            if position not in self.lenient:
+                rows = both(rows, valid_rows(array))
+            arrays.append(array)
+        return self.compute(arrays, rows)
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        return self.function(arrays, rows, self.data_type)

@@ -1,0 +1,44 @@
+"""Hashes and checksums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from penstock.frontend.catalyst import JavaTree, arrow_type, kind
+from penstock.frontend.expressions_registry import Translation, catalyst, refuse
+from penstock.operators.expressions import Expression, hashes, strings
+from penstock.operators.expressions.strict import Mapped
+
+AREA = "Hashes"
+
+_DIGESTS: dict[str, tuple[Callable[..., object], str]] = {
+    "Md5": (strings.md5, "`md5`"),
+    "Sha1": (hashes.sha1, "`sha1`, `sha`"),
+    "Sha2": (strings.sha2, "`sha2`"),
+    "Crc32": (hashes.crc32, "`crc32`"),
+}
+
+
+def digest(tree: JavaTree, translation: Translation) -> Expression:
+    function = _DIGESTS[kind(tree)][0]
+    return Mapped(function, translation.children(tree), arrow_type(tree), bool(tree.nullable()))
+
+
+for _name, (_, _forms) in _DIGESTS.items():
+    catalyst(_name, area=AREA, forms=_forms)(digest)
+
+
+@catalyst("Murmur3Hash", "XxHash64", area=AREA, forms="`hash`, `xxhash64`", limits="not of maps")
+def chained_hash(tree: JavaTree, translation: Translation) -> Expression:
+    operands = translation.children(tree)
+    if any(has_map(operand.data_type) for operand in operands):
+        refuse(tree, "hash array_sort(map_entries(...)) of it")
+    return hashes.ChainedHash(operands, arrow_type(tree), int(tree.seed()))
+
+
+def has_map(data_type: pa.DataType) -> bool:
+    """Whether there is a map in a type."""
+    inner = [data_type.field(i).type for i in range(data_type.num_fields)]
+    return pa.types.is_map(data_type) or any(map(has_map, inner))

@@ -1,0 +1,75 @@
+"""Generate: one output row per element of an array or entry of a map (``explode``, ``posexplode``, ``inline``...)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.graph.model import OperatorSpec
+from penstock.operators.base import Operator
+from penstock.operators.batches import make_batch
+from penstock.operators.expressions.base import Expression
+from penstock.operators.expressions.ragged import Ragged, aligned_places, as_type, ragged
+from penstock.operators.expressions.shared import SharedExpressions
+from penstock.operators.expressions.vectors import Vector, from_vector, valid_rows
+
+MAX_OUTPUT_ROWS = 65_536
+"""Rows of one output batch: a few input rows may have elements without end, and each repeats the other columns."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateSpec(OperatorSpec):
+    """What is generated, behind the columns that are passed on.
+
+    Attributes:
+        elements: an expression over the input's columns that gives an array or a map.
+        passed: positions of the input columns that the output begins with.
+        with_position: the zero-based place of the element is a column.
+        unpacked: each field of the elements is a column (a map's key and value are); otherwise the element is one.
+        outer: a row without elements, or with null, gives one row of nulls.
+    """
+
+    operator_id: str
+    name: str
+    output_schema: pa.Schema
+    elements: Expression
+    passed: tuple[int, ...]
+    with_position: bool
+    unpacked: bool
+    outer: bool
+
+    def create(self) -> Operator:
+        return GenerateOperator(self)
+
+
+class GenerateOperator(Operator):
+    """Stateless; rows keep their order, and elements theirs. What comes of one slice is yielded in bounded batches; a
+    chain pushes all of them through before anything else happens, so that no snapshot lies between them."""
+
+    def __init__(self, spec: GenerateSpec) -> None:
+        self._spec = spec
+        self._elements = SharedExpressions([spec.elements])
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        [array] = self._elements.evaluate(batch)
+        lists = ragged(array, valid_rows(array))
+        sizes = np.maximum(lists.sizes, 1) if self._spec.outer else lists.sizes
+        rows, places = np.repeat(np.arange(batch.num_rows), sizes), aligned_places(lists, sizes)
+        for begin in range(0, len(rows), MAX_OUTPUT_ROWS):
+            part = slice(begin, begin + MAX_OUTPUT_ROWS)
+            yield self._made(batch, lists, rows[part], places[part])
+
+    def _made(self, batch: pa.RecordBatch, lists: Ragged, rows: Vector, places: Vector) -> pa.RecordBatch:
+        repeated = pa.array(rows)
+        columns = [batch.column(ordinal).take(repeated) for ordinal in self._spec.passed]
+        missing = places < 0
+        elements = lists.values.take(pa.array(np.maximum(places, 0), mask=missing))
+        if self._spec.with_position:
+            columns.append(from_vector((places - lists.starts[rows]).astype(np.int32), pa.int32(), ~missing))
+        columns += elements.flatten() if self._spec.unpacked else [elements]
+        schema = self._spec.output_schema
+        typed = [as_type(column, field.type) for column, field in zip(columns, schema, strict=True)]
+        return make_batch(typed, schema, len(rows))

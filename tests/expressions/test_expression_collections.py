@@ -1,0 +1,76 @@
+"""Maps under the other policy for equal keys, and nested values as batches really hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from expression_cases_collections import MAPS
+from expression_oracle import bits, check
+from expression_relations_nested import collections
+
+from penstock.errors import DataError
+from penstock.operators.expressions import SessionConf, ragged
+from penstock.operators.expressions.ragged import as_type, list_array
+from penstock.operators.expressions.ranks import ranks
+
+if TYPE_CHECKING:
+    from expression_oracle import Relation
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.spark
+def test_the_last_of_equal_keys_wins_if_the_session_says_so(
+    spark: SparkSession, relation: Callable[[str], Relation]
+) -> None:
+    more = [
+        "map(x_f, 1, -0.0D, 2, 0.0D, 3)",
+        "transform_keys(x_m, (k, v) -> k % 2)",
+        "transform_keys(x_fm, (k, v) -> k % 1)",
+    ]
+    spark.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
+    try:
+        differences = check(relation("maps"), [*MAPS, *more], SessionConf(last_key_wins=True))
+    finally:
+        spark.conf.unset("spark.sql.mapKeyDedupPolicy")
+    assert not differences, "\n".join(differences[:40])
+
+
+def nested_columns() -> list[tuple[str, pa.Array]]:
+    table = collections().combine_chunks()
+    return [(name, table[name].combine_chunks()) for name in table.column_names]
+
+
+def renamed(data_type: pa.DataType) -> pa.DataType:
+    """The type with other names inside."""
+    if pa.types.is_struct(data_type):
+        return pa.struct([pa.field(f"other {f.name}", renamed(f.type)) for f in data_type])
+    return pa.list_(pa.field("other", renamed(data_type.value_type))) if pa.types.is_list(data_type) else data_type
+
+
+@pytest.mark.parametrize(("name", "array"), nested_columns(), ids=[name for name, _ in nested_columns()])
+def test_slices_of_nested_columns_keep_their_values(name: str, array: pa.Array) -> None:
+    part = array.slice(9, 17)
+    assert bits(as_type(part, renamed(part.type))) == bits(part)
+    if pa.types.is_list(array.type) or pa.types.is_map(array.type):
+        rows = np.asarray(part.is_valid())
+        assert bits(ragged.ragged(part, rows).array(part.type, rows)) == bits(part)
+
+
+def test_ranks_order_as_spark_does() -> None:
+    nan = float("nan")
+    values = [None, [], [None], [None, 1.0], [-0.0], [0.0, None], [1.0], [1.0, -1.0], [float("inf")], [nan], [nan, nan]]
+    order = ranks(pa.array(values, pa.list_(pa.float64())))
+    assert order.tolist() == sorted(order.tolist())
+    assert len(set(order.tolist())) == len(values)
+    assert ranks(pa.array([[0.0], [-0.0]])).tolist() == [1, 1]
+    pairs = pa.array([{"a": 1, "b": "x"}, None, {"a": None, "b": "z"}, {"a": 1, "b": None}])
+    assert np.argsort(ranks(pairs)).tolist() == [1, 2, 3, 0]
+
+
+def test_more_values_than_a_batch_can_hold_end_the_query() -> None:
+    with pytest.raises(DataError, match="arrays of one batch have 4294967296 elements"):
+        list_array(np.array([2**31, 2**31]), pa.nulls(0, pa.int32()), pa.list_(pa.int32()))
