@@ -52,11 +52,6 @@ CASES: dict[str, Case] = {
         NotSupported,
         ("Deduplicate: Spark's engine does not start", "name the columns"),
     ),
-    "dropDuplicates by an array": (
-        lambda df: df.select(F.split("k", ",").alias("a")).dropDuplicates(["a"]),
-        NotYet,
-        ("dropping duplicates by a#", "Deduplicate [a#"),
-    ),
     "dropDuplicates with two event times": (
         lambda df: watermarked(df).withColumn("w", F.window("ts", "1 minute")).dropDuplicates(["w"]),
         NotSupported,
@@ -156,27 +151,30 @@ CASES: dict[str, Case] = {
         NotYet,
         ("distinct n#",),
     ),
-    "aggregate filter": (
-        lambda df: watermarked(df).groupBy("ts").agg(F.expr("count(*) filter (where n > 1)")),
+    "mode": (
+        lambda df: watermarked(df).groupBy("ts").agg(F.mode("n")),
         NotYet,
-        ("FILTER", "when(condition, value)"),
+        ("mode(n", "Mode", "Aggregate ["),
     ),
-    "collect_list": (
-        lambda df: watermarked(df).groupBy("ts").agg(F.collect_list("n")),
+    "the k largest": (
+        lambda df: watermarked(df).groupBy("ts").agg(F.expr("max_by(n, v, 3)")),
         NotYet,
-        ("collect_list(n", "CollectList", "Aggregate ["),
+        ("max_by(n", "MaxMinByK"),
     ),
-    "first": (lambda df: watermarked(df).groupBy("ts").agg(F.first("n")), NotYet, ("first(n", "First")),
-    "try_sum": (lambda df: watermarked(df).groupBy("ts").agg(F.try_sum("n")), NotYet, ("try_sum(n",)),
-    "count of two columns": (
-        lambda df: watermarked(df).groupBy("ts").agg(F.expr("count(n, v)")),
-        NotYet,
-        ("count(n#", "when("),
+    "a sketch that is too exact": (
+        lambda df: watermarked(df).groupBy("ts").agg(F.approx_count_distinct("n", 0.001)),
+        NotSupported,
+        ("approx_count_distinct(n", "count(distinct"),
     ),
-    "array key": (
-        lambda df: watermarked(df).groupBy("ts", F.split("k", ",")).count(),
+    "moments of intervals": (
+        lambda df: watermarked(df).groupBy("ts").agg(F.expr("try_sum(ts - timestamp'2024-01-01')")),
         NotYet,
-        ("grouping by", "group by a string of it", "split(k"),
+        ("try_sum", "use sum and avg"),
+    ),
+    "map key": (
+        lambda df: watermarked(df).groupBy("ts", F.create_map("k", "n")).count(),
+        NotSupported,
+        ("map",),
     ),
     "current_timestamp": (
         lambda df: df.select(F.current_timestamp()),

@@ -8,29 +8,22 @@ from dataclasses import replace
 import pyarrow as pa
 
 from penstock.frontend import refusals
+from penstock.frontend.aggregate_functions import translate_call
 from penstock.frontend.catalyst import (
     JavaTree,
-    arrow_type,
-    children,
     elements,
     expr_id,
     is_event_time,
-    kind,
     label,
     unaliased,
 )
-from penstock.frontend.expressions_registry import eval_mode
 from penstock.frontend.late_rows import divert_late_rows
 from penstock.frontend.scope import Scope
 from penstock.graph.model import EdgeKind
 from penstock.operators.aggregate_calls import AggregateCall, partial_schema
 from penstock.operators.expressions import BoundReference, Expression
-from penstock.operators.expressions.arithmetic import EvalMode
 from penstock.operators.final_aggregate import EventTimeKey, FinalAggregateSpec
 from penstock.operators.partial_aggregate import PartialAggregateSpec
-
-FUNCTIONS = {"Count": "count", "Sum": "sum", "Min": "min", "Max": "max", "Average": "avg"}
-"""Catalyst's class -> the name in ``AggregateCall``."""
 
 
 def add_aggregate(scope: Scope, node: JavaTree) -> None:
@@ -46,15 +39,23 @@ def add_aggregate(scope: Scope, node: JavaTree) -> None:
     inputs = _Inputs()
     for named in grouping:
         inputs.add(str(named.name()), _key(scope, named))
-    calls = tuple(_call(scope, inputs, function) for function in functions)
+    calls = tuple(translate_call(scope, inputs.find_or_add, function) for function in functions)
     event_time = None if scope.mode == "complete" else _event_time_key(grouping)  # nothing is closed, nothing late
     if scope.kept is not None:
         _divert_late_rows(scope, inputs, event_time, len(grouping))
     positions = inputs.project(scope)
-    calls = tuple(call if call.ordinal < 0 else replace(call, ordinal=positions[call.ordinal]) for call in calls)
+    calls = tuple(_placed(call, positions) for call in calls)
     _add_operators(scope, node, tuple(positions[: len(grouping)]), calls, event_time)
     scope.bind([*map(expr_id, grouping), *(int(function.resultId().id()) for function in functions)])
     scope.project(results, "Project (aggregation result)")
+
+
+def _placed(call: AggregateCall, positions: Sequence[int]) -> AggregateCall:
+    """The call by where its columns are now."""
+    ordinal, second, condition = (
+        positions[place] if place >= 0 else place for place in (call.ordinal, call.second, call.condition)
+    )
+    return replace(call, ordinal=ordinal, second=second, condition=condition)
 
 
 class _Inputs:
@@ -117,38 +118,13 @@ def _key(scope: Scope, named: JavaTree) -> Expression:
     return expression
 
 
-def is_key_type(data_type: pa.DataType) -> bool:
-    """Whether a column of this type can be a key of a state table."""
+def is_key_type(data_type: pa.DataType, arrays: bool = True) -> bool:
+    """Whether a column of this type can be a key of a state table. ``arrays``: whether arrays can."""
     if pa.types.is_struct(data_type):
-        return all(is_key_type(field.type) for field in data_type)
+        return all(is_key_type(field.type, arrays) for field in data_type)
+    if pa.types.is_list(data_type):
+        return arrays and is_key_type(data_type.value_type)
     return not pa.types.is_nested(data_type)
-
-
-def _call(scope: Scope, inputs: _Inputs, aggregate: JavaTree) -> AggregateCall:
-    """One aggregate function; its argument becomes a column of the input."""
-    function = aggregate.aggregateFunction()
-    name = FUNCTIONS.get(kind(function))
-    if name is None:
-        raise refusals.AGGREGATE_FUNCTION.error(f"aggregate {function.toString()} ({kind(function)})")
-    if aggregate.filter().isDefined():
-        raise refusals.AGGREGATE_FILTER.error(aggregate.toString())
-    arguments = children(function)
-    if len(arguments) != 1:
-        raise refusals.COUNT_COLUMNS.error(function.toString())
-    result_type = arrow_type(function)
-    if name == "count" and kind(arguments[0]) == "Literal" and not arguments[0].nullable():
-        return AggregateCall("count_star", -1, pa.null(), result_type)
-    argument = scope.translate(arguments[0])
-    ansi = name in ("sum", "avg") and _is_ansi(function)
-    ordinal = inputs.find_or_add("__argument", argument)
-    return AggregateCall(name, ordinal, argument.data_type, result_type, ansi)
-
-
-def _is_ansi(function: JavaTree) -> bool:
-    mode = eval_mode(function)
-    if mode is EvalMode.TRY:
-        raise refusals.TRY_AGGREGATE.error(function.toString())
-    return mode is EvalMode.ANSI
 
 
 def _event_time_key(grouping: Sequence[JavaTree]) -> EventTimeKey | None:

@@ -67,11 +67,12 @@ UNKNOWN_NODE = Refusal("this plan node is not supported")
 DISTINCT_AGGREGATE = _planned(
     "distinct aggregates are not run yet", "aggregate once per (group, value) in a query of its own and count its rows"
 )
-AGGREGATE_FILTER = _planned("FILTER in an aggregate is not run yet", "aggregate when(condition, value)")
-AGGREGATE_FUNCTION = _planned("only count, sum, min, max and avg are run so far")
-TRY_AGGREGATE = _planned("try_sum and try_avg are not run yet", "cast the argument to a wider type")
-COUNT_COLUMNS = _planned("count over several columns is not run yet", "count(when(a.isNotNull() & b.isNotNull(), 1))")
-NESTED_KEY = _planned("arrays and maps are not keys yet", "group by a string of it")
+AGGREGATE_FUNCTION = _planned(
+    "this aggregate function is not run yet", "collect_list its argument and compute it from the list, in a udf"
+)
+TRY_AGGREGATE = _planned("try_sum and try_avg of intervals are not run yet", "use sum and avg")
+SKETCH_ERROR = Refusal("sketches with errors below 0.2 % are not kept", "count(distinct ...) is exact")
+NESTED_KEY = _planned("such keys are not run yet: maps, and arrays for functions with state", "use a string of it")
 JOIN_TYPE = Refusal(
     "a stream and a static side are joined inner, outer with all rows of the stream, semi or anti with the stream on "
     "the left",

@@ -55,7 +55,7 @@ def add_transform_with_state(scope: Scope, node: JavaTree) -> None:
     grouped = int(node.groupingAttributesLen())
     keys, data = tuple(positions[:grouped]), tuple(positions[grouped:])
     for attribute in output[:grouped]:
-        if not is_key_type(arrow_type(attribute)):
+        if not is_key_type(arrow_type(attribute), arrays=False):
             raise refusals.NESTED_KEY.error(f"grouping by {attribute.name()}")
     operator_id = scope.operator_id("transform-with-state", node)
     time_mode = TimeMode(str(node.timeMode()))
@@ -206,7 +206,7 @@ class _DriverHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's
         key = None if map_key is None else self._fields(name, map_key)
         if key is not None:
             for field in key.columns:
-                if not is_key_type(field.type):
+                if not is_key_type(field.type, arrays=False):
                     raise refusals.NESTED_MAP_KEY.error(f"field {field.name} of the map key of state {name}")
         self.variables[name] = StateVariable(name, kind, self._fields(name, value), key, ttl_ms)
 

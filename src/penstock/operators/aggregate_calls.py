@@ -4,20 +4,73 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
 
 import pyarrow as pa
 
 from penstock.errors import NotSupported
 from penstock.state.arrays import storage_dtype
 
-FUNCTIONS = ("count", "count_star", "sum", "min", "max", "avg")
 _MAX_PRECISION = 38
 _SUM_EXTRA_DIGITS = 10
+_EXACT_DOUBLE_DIGITS = 15
+_NOTHING = pa.null()
+
+
+class Family(Enum):
+    """Functions that are computed alike."""
+
+    COUNT = auto()
+    EXTREME = auto()
+    SUM = auto()
+    MOMENTS = auto()
+    COVARIANCE = auto()
+    FIRST = auto()
+    BEST = auto()
+    BITS = auto()
+    LISTS = auto()
+    SKETCH = auto()
+    QUANTILES = auto()
+
+
+FUNCTIONS = {
+    "count": Family.COUNT,
+    "count_star": Family.COUNT,
+    "sum": Family.SUM,
+    "try_sum": Family.SUM,
+    "avg": Family.SUM,
+    "min": Family.EXTREME,
+    "max": Family.EXTREME,
+    "variance_samp": Family.MOMENTS,
+    "variance_pop": Family.MOMENTS,
+    "stddev_samp": Family.MOMENTS,
+    "stddev_pop": Family.MOMENTS,
+    "skewness": Family.MOMENTS,
+    "kurtosis": Family.MOMENTS,
+    "covar_samp": Family.COVARIANCE,
+    "covar_pop": Family.COVARIANCE,
+    "corr": Family.COVARIANCE,
+    "first": Family.FIRST,
+    "last": Family.FIRST,
+    "min_by": Family.BEST,
+    "max_by": Family.BEST,
+    "bit_and": Family.BITS,
+    "bit_or": Family.BITS,
+    "bit_xor": Family.BITS,
+    "collect_list": Family.LISTS,
+    "collect_set": Family.LISTS,
+    "approx_count_distinct": Family.SKETCH,
+    "percentile_approx": Family.QUANTILES,
+}
+
+_MOMENTS = {"skewness": ("m2", "m3"), "kurtosis": ("m2", "m3", "m4")}
+_PRODUCTS = {"corr": ("ck", "x_mk", "y_mk")}
 
 
 @dataclass(frozen=True)
 class AggregateCall:
-    """One aggregate function over one input column.
+    """One aggregate function over one or two input columns.
 
     Attributes:
         function: one of ``FUNCTIONS``.
@@ -25,6 +78,10 @@ class AggregateCall:
         input_type: the argument's type (``pa.null()`` for ``count_star``).
         result_type: the type Spark gives the result.
         ansi: whether overflow raises Spark's error; otherwise long sums wrap and decimal results become null.
+        second, second_type: position and type of a second argument; -1 without one.
+        condition: position of a boolean column, ``FILTER (WHERE ...)``: rows where it is not true do not count. -1
+            without one.
+        parameters: what the function needs to know besides; each accumulator says.
     """
 
     function: str
@@ -32,18 +89,24 @@ class AggregateCall:
     input_type: pa.DataType
     result_type: pa.DataType
     ansi: bool = True
+    second: int = -1
+    second_type: pa.DataType = _NOTHING
+    condition: int = -1
+    parameters: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
-        numeric = pa.types.is_integer(self.input_type) or pa.types.is_floating(self.input_type)
-        decimal = pa.types.is_decimal128(self.input_type)
         if self.function not in FUNCTIONS:
             raise NotSupported(
                 f"aggregate function {self.function} is not supported; supported: {', '.join(FUNCTIONS)}"
             )
-        if self.function in ("sum", "avg") and not (numeric or decimal):
-            raise NotSupported(f"{self.function} over {self.input_type} is not supported; cast it to a number")
-        if self.function in ("min", "max") and not (decimal or is_orderable(self.input_type)):
-            raise NotSupported(f"{self.function} over {self.input_type} is not supported")
+        why = _objection(self)
+        if why is not None:
+            raise NotSupported(f"{self.function} over {self.input_type} is not supported{why}")
+
+    @property
+    def arguments(self) -> list[int]:
+        """Positions of the argument columns."""
+        return [] if self.function == "count_star" else [self.ordinal, self.second][: 2 if self.second >= 0 else 1]
 
     @property
     def sum_type(self) -> pa.DataType:
@@ -51,27 +114,90 @@ class AggregateCall:
         if pa.types.is_decimal128(self.input_type):
             precision = min(self.input_type.precision + _SUM_EXTRA_DIGITS, _MAX_PRECISION)
             return pa.decimal128(precision, self.input_type.scale)
-        if self.function == "sum" and pa.types.is_integer(self.input_type):
+        if pa.types.is_duration(self.input_type):
+            return self.input_type
+        if self.function != "avg" and pa.types.is_integer(self.input_type):
             return pa.int64()
         return pa.float64()
 
     def buffer_fields(self, position: int) -> list[pa.Field]:
         """The partial result's columns: what crosses the exchange and what the state keeps.
 
-        A null ``sum`` with ``seen`` (or a ``count`` above zero) is a decimal sum that overflowed, for good.
+        A null ``sum`` with ``seen`` (or a ``count`` above zero) is a sum that overflowed, for good.
         """
-        prefix = f"__a{position}_"
-        if self.function in ("count", "count_star"):
-            return [pa.field(f"{prefix}count", pa.int64())]
-        if self.function in ("min", "max"):
-            return [pa.field(f"{prefix}{self.function}", self.input_type)]
-        companion = ("seen", pa.bool_()) if self.function == "sum" else ("count", pa.int64())
-        return [pa.field(f"{prefix}sum", self.sum_type), pa.field(f"{prefix}{companion[0]}", companion[1])]
+        return [pa.field(f"__a{position}_{name}", kind) for name, kind in _buffers(self)]
+
+
+def _buffers(call: AggregateCall) -> list[tuple[str, pa.DataType]]:
+    match FUNCTIONS[call.function]:
+        case Family.COUNT:
+            return [("count", pa.int64())]
+        case Family.EXTREME | Family.BITS:
+            return [(call.function, call.input_type)]
+        case Family.SUM:
+            companion = ("count", pa.int64()) if call.function == "avg" else ("seen", pa.bool_())
+            return [("sum", call.sum_type), companion]
+        case Family.MOMENTS:
+            names = ("n", "avg", *_MOMENTS.get(call.function, ("m2",)))
+            return [(name, pa.float64()) for name in names]
+        case Family.COVARIANCE:
+            names = ("n", "x_avg", "y_avg", *_PRODUCTS.get(call.function, ("ck",)))
+            return [(name, pa.float64()) for name in names]
+        case Family.FIRST:
+            return [(call.function, call.input_type), ("seen", pa.bool_())]
+        case Family.BEST:
+            return [("value", call.input_type), ("by", call.second_type)]
+        case Family.LISTS:
+            return [("values", pa.list_(call.input_type))]
+        case Family.SKETCH:
+            return [("registers", pa.binary())]
+        case Family.QUANTILES:
+            return [("values", pa.list_(pa.float64())), ("widths", pa.list_(pa.int64())),
+                    ("slacks", pa.list_(pa.int64()))]  # fmt: skip
+
+
+def _objection(call: AggregateCall) -> str | None:
+    """Why this function does not take such arguments; None if it does."""
+    kind = call.input_type
+    numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    fixed = storage_dtype(kind) is not None
+    match FUNCTIONS[call.function]:
+        case Family.SUM:
+            runs = numeric or pa.types.is_decimal128(kind) or pa.types.is_duration(kind)
+            return None if runs else "; cast it to a number"
+        case Family.EXTREME:
+            return None if is_orderable(kind) else ""
+        case Family.BEST:
+            return None if is_orderable(call.second_type) else f", judged by {call.second_type}"
+        case Family.MOMENTS | Family.COVARIANCE:
+            return None if kind == pa.float64() else "; cast it to a double"
+        case Family.BITS:
+            return None if pa.types.is_integer(kind) else "; cast it to an integer"
+        case Family.QUANTILES:
+            exact = pa.types.is_decimal128(kind) and kind.precision <= _EXACT_DOUBLE_DIGITS
+            return None if fixed or exact else "; cast it to a double"
+        case Family.LISTS | Family.FIRST | Family.SKETCH:
+            return None if _distinct_names(kind) else ": two fields of a struct have one name; rename one of them"
+        case _:
+            return None
+
+
+def _distinct_names(kind: pa.DataType) -> bool:
+    """Whether values of the type can be told apart field by field."""
+    if pa.types.is_struct(kind):
+        return len({field.name for field in kind}) == len(list(kind)) and all(_distinct_names(f.type) for f in kind)
+    return not pa.types.is_nested(kind) or all(
+        _distinct_names(kind.field(position).type) for position in range(kind.num_fields)
+    )
 
 
 def is_orderable(kind: pa.DataType) -> bool:
-    """Types of which min and max are known: fixed-width ones, strings and binaries."""
-    return storage_dtype(kind) is not None or pa.types.is_string(kind) or pa.types.is_binary(kind)
+    """Types that Spark orders: all but maps, and what holds maps."""
+    if pa.types.is_struct(kind):
+        return _distinct_names(kind) and all(is_orderable(field.type) for field in kind)
+    if pa.types.is_list(kind):
+        return is_orderable(kind.value_type)
+    return not pa.types.is_nested(kind)
 
 
 def partial_schema(input_schema: pa.Schema, key_columns: Sequence[int], calls: Sequence[AggregateCall]) -> pa.Schema:

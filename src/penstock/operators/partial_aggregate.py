@@ -55,6 +55,11 @@ class PartialAggregateOperator(Operator):
         buffers = [Vector(field.type, fill) for field, fill in zip(call.buffer_fields(position), fills, strict=True)]
         for buffer in buffers:
             buffer.extend(count)
-        values = pa.nulls(batch.num_rows) if call.function == "count_star" else batch.column(call.ordinal)
-        self._accumulators[position].add(buffers, groups, values)
+        arguments = [batch.column(ordinal) for ordinal in call.arguments]
+        if call.condition >= 0:
+            counted = batch.column(call.condition).fill_null(False)
+            groups = groups[counted.to_numpy(zero_copy_only=False)]
+            arguments = [argument.filter(counted) for argument in arguments]
+            self._accumulators[position].begin(buffers, np.arange(count))
+        self._accumulators[position].add(buffers, groups, arguments)
         return [buffer.to_arrow(np.arange(count)) for buffer in buffers]

@@ -71,6 +71,8 @@ def chain_hash(array: pa.Array, seeds: U64) -> U64:
         for child in array.flatten():  # flatten, unlike field(), gives the children of a null struct as null
             seeds = chain_hash(child, seeds)
         return seeds
+    if pa.types.is_list(kind):
+        return _hash_lists(array, seeds)
     if pa.types.is_dictionary(kind):
         return chain_hash(array.cast(kind.value_type), seeds)
     if is_text(kind):
@@ -83,6 +85,17 @@ def chain_hash(array: pa.Array, seeds: U64) -> U64:
     else:
         hashes = _hash_fixed(array, seeds)
     return hashes if array.null_count == 0 else np.where(validity(array), hashes, seeds)
+
+
+def _hash_lists(array: pa.Array, seeds: U64) -> U64:
+    """Element after element, of all rows that have so many at once."""
+    lengths = np.where(validity(array), np.diff(np.asarray(array.offsets)), 0)
+    starts = np.cumsum(lengths) - lengths
+    elements, hashes = array.flatten(), seeds.copy()
+    for place in range(int(lengths.max())):
+        rows = np.flatnonzero(lengths > place)
+        hashes[rows] = _hash_array(elements.take(pa.array(starts[rows] + place)), hashes[rows])
+    return hashes
 
 
 def _hash_fixed(array: pa.Array, seeds: U64) -> U64:

@@ -1,7 +1,8 @@
 """Keys of a table by row: encoded for comparison, kept column by column, turned back into Arrow arrays.
 
 Fixed-width values are kept in as many bytes as their type has, long decimals in two words, strings and binaries as
-their bytes; where a column or a struct field is null is in a word of flags, which is there only once there is a null.
+their bytes, arrays as the bytes that ``RowCodec`` makes of them; where a column or a struct field is null is in a word
+of flags, which is there only once there is a null.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.errors import NotSupported
-from penstock.state.arrays import from_decimal_words, from_fixed, storage_dtype, validity
+from penstock.state.arrays import from_decimal_words, from_fixed, from_validity, storage_dtype, validity
 from penstock.state.keys import Words, fixed_words, normalize_floats
 from penstock.state.pages import Pages, taken
+from penstock.state.row_codec import RowCodec
 from penstock.state.texts import TextRows, TextStore, is_text
 from penstock.state.vector import LONG_DECIMAL_PRECISION, Mask, Rows
 
@@ -31,11 +33,18 @@ _MULTIPLIERS = (np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53), np
 
 @dataclass(frozen=True)
 class _Node:
-    """One column or struct field of a key: its type, the integers that keep it, and its parts."""
+    """One column or struct field of a key: its type, the integers that keep it, and its parts; of an array, what makes
+    it bytes."""
 
     kind: pa.DataType
     words: tuple[np.dtype[Any], ...]
     children: tuple[_Node, ...]
+    codec: RowCodec | None = None
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is kept as bytes of varying length."""
+        return self.codec is not None or is_text(self.kind)
 
     def walk(self) -> Iterator[_Node]:
         yield self
@@ -53,7 +62,21 @@ def _node(kind: pa.DataType) -> _Node:
         return _Node(kind, (np.dtype(f"int{dtype.itemsize * 8}"),), ())
     if is_text(kind):
         return _Node(kind, (), ())
+    if is_array_key(kind):
+        return _Node(kind, (), (), RowCodec([kind]))
     raise NotSupported(f"a key of type {kind} is not supported; group by its parts or a string of it")
+
+
+def is_array_key(kind: pa.DataType) -> bool:
+    """Whether it is an array of what can be a key."""
+    if not pa.types.is_list(kind):
+        return False
+    element = kind.value_type
+    while pa.types.is_list(element) or pa.types.is_struct(element):
+        if pa.types.is_struct(element):
+            return all(is_array_key(pa.list_(field.type)) for field in element)
+        element = element.value_type
+    return not pa.types.is_nested(element)
 
 
 @dataclass(frozen=True)
@@ -86,7 +109,7 @@ class KeyStore:
         if len(nodes) > _MAX_NODES:
             raise NotSupported(f"a key of {len(nodes)} columns and struct fields; at most {_MAX_NODES} are supported")
         self._words = [Pages(dtype) for node in nodes for dtype in node.words]
-        self._texts = [TextStore() for node in nodes if is_text(node.kind)]
+        self._texts = [TextStore() for node in nodes if node.is_text]
         self._flags: Pages | None = None
         self._rows = 0
 
@@ -110,7 +133,9 @@ class KeyStore:
             bit += 1
             if node.children:
                 pending += list(zip(node.children, array.flatten(), strict=True))[::-1]
-            elif is_text(node.kind):
+            elif node.codec is not None:
+                texts.append(TextRows.of(_packed(node.codec, normalize_floats(array))))
+            elif node.is_text:
                 texts.append(TextRows.of(array))
             else:
                 own = fixed_words(normalize_floats(array))[: len(node.words)]
@@ -128,7 +153,9 @@ class KeyStore:
                 children = [build(child) for child in node.children]
                 mask = None if valid is None else pa.array(null)
                 return pa.StructArray.from_arrays(children, fields=list(node.kind), mask=mask)
-            if is_text(node.kind):
+            if node.codec is not None:
+                return _unpacked(node.codec, next(texts), valid)
+            if node.is_text:
                 return next(texts).to_arrow(valid, node.kind)
             own = [next(words) for _ in node.words]
             if pa.types.is_decimal128(node.kind):
@@ -154,7 +181,7 @@ class KeyStore:
         leading = [node for root in self._roots[:columns] for node in root.walk()]
         flags = None if keys.flags is None else keys.flags & _bits(len(leading))
         words = keys.words[: sum(len(node.words) for node in leading)]
-        return _mixed(keys.count, flags, [*words, *texts[: sum(is_text(node.kind) for node in leading)]])
+        return _mixed(keys.count, flags, [*words, *texts[: sum(node.is_text for node in leading)]])
 
     def differ(self, rows: Rows, keys: Keys, texts: Sequence[U64], others: Rows, columns: int | None = None) -> Mask:
         """Whether the key of ``rows[i]`` is another one than key ``others[i]`` of those.
@@ -247,6 +274,23 @@ class KeyPart:
     def of(self, keys: Keys) -> tuple[npt.NDArray[Any], Mask | None]:
         """As ``KeyStore.read``, of these keys."""
         return keys.words[self.word], None if keys.flags is None else (keys.flags >> self.bit) & 1 == 0
+
+
+def _packed(codec: RowCodec, arrays: pa.Array) -> pa.Array:
+    """Arrays as binaries: equal ones, and only these, have equal bytes."""
+    data, ends = codec.pack([arrays], len(arrays))
+    bitmap, nulls = from_validity(validity(arrays) if arrays.null_count else None)
+    buffers = [bitmap, pa.py_buffer(np.ascontiguousarray(ends, np.int64)), pa.py_buffer(np.ascontiguousarray(data))]
+    return pa.Array.from_buffers(pa.large_binary(), len(arrays), buffers, nulls)
+
+
+def _unpacked(codec: RowCodec, texts: TextRows, valid: Mask | None) -> pa.Array:
+    """The inverse."""
+    rows = texts.to_arrow(None, pa.large_binary())
+    if valid is None:
+        return codec.decode(rows.to_pylist())[0]
+    [arrays] = codec.decode(rows.filter(pa.array(valid)).to_pylist())
+    return arrays.take(pa.array(np.cumsum(valid) - 1, mask=~valid))
 
 
 def _bits(count: int) -> np.int64:

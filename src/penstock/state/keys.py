@@ -24,7 +24,8 @@ _DENSE = 4
 
 
 def normalize_floats(array: pa.Array) -> pa.Array:
-    """The array with -0.0 as 0.0 and every NaN as the canonical one, inside structs as well (Spark's grouping rule)."""
+    """The array with -0.0 as 0.0 and every NaN as the canonical one, inside structs and arrays as well (Spark's
+    grouping rule)."""
     if pa.types.is_floating(array.type):
         values = fixed_values(array)
         assert values is not None
@@ -35,7 +36,17 @@ def normalize_floats(array: pa.Array) -> pa.Array:
         return pa.StructArray.from_arrays(
             children, fields=list(array.type), mask=array.is_null() if array.null_count else None
         )
+    if pa.types.is_list(array.type):
+        ends = pa.array(_list_ends(array), pa.int32())
+        elements = normalize_floats(array.flatten())
+        return pa.ListArray.from_arrays(ends, elements, array.type, mask=array.is_null() if array.null_count else None)
     return array
+
+
+def _list_ends(array: pa.Array) -> Words:
+    """Where lists begin and end in what they flatten to."""
+    lengths = np.where(validity(array), np.diff(np.asarray(array.offsets)), 0)
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
 def group_rows(columns: Sequence[pa.Array], rows: int) -> tuple[Words, Words]:
@@ -109,6 +120,9 @@ def _batch_words(array: pa.Array) -> Iterator[Words]:
     if pa.types.is_struct(array.type):
         for child in array.flatten():
             yield from _batch_words(child)
+    elif pa.types.is_list(array.type):
+        numbers = _list_codes(array)
+        yield numbers if valid is None else np.where(valid, numbers, 0)
     elif storage_dtype(array.type) is None and not pa.types.is_decimal128(array.type):
         codes = fixed_values(array.dictionary_encode().indices)
         assert codes is not None
@@ -116,6 +130,18 @@ def _batch_words(array: pa.Array) -> Iterator[Words]:
     else:
         for word in fixed_words(array):
             yield word if valid is None else np.where(valid, word, 0)
+
+
+def _list_codes(array: pa.Array) -> Words:
+    """Lists of the same elements have the same number: by their elements' numbers, as bytes."""
+    elements = array.flatten()
+    numbers, _ = group_rows([elements], len(elements))
+    data = pa.py_buffer(np.ascontiguousarray(numbers, np.int64))
+    ends = pa.py_buffer(_list_ends(array) * 8)
+    rows = pa.Array.from_buffers(pa.large_binary(), len(array), [None, ends, data])
+    codes = fixed_values(rows.dictionary_encode().indices)
+    assert codes is not None
+    return codes.astype(np.int64)
 
 
 def fixed_words(array: pa.Array) -> list[Words]:

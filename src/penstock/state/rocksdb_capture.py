@@ -13,8 +13,8 @@ import pyarrow as pa
 from penstock.state.capture import TableCapture, delta_schema, stored_schema
 from penstock.state.rocksdb_changes import ChangesAt
 from penstock.state.rocksdb_keys import GROUP_BYTES, KeyCodec
-from penstock.state.rocksdb_rows import RowCodec
 from penstock.state.rocksdb_store import View, keys_of
+from penstock.state.row_codec import RowCodec
 from penstock.state.table import TableSpec
 
 STAMP_BYTES = 4

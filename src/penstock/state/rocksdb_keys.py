@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.state.rocksdb_rows import RowCodec
+from penstock.state.row_codec import RowCodec
 from penstock.state.table import TableSpec
 
 GROUP_BYTES = 2

@@ -1,13 +1,7 @@
-"""Aggregate functions over groups of rows: add raw values, merge partial results, give the final result.
-
-The buffers are ``Vector``s, one per field of ``AggregateCall.buffer_fields``; the same code fills the short-lived
-ones of a partial aggregation and the ones of a keyed state table. Only the rows that are given are written to.
-Semantics are Catalyst's: nulls are ignored, NaN is the largest double, integer sums are longs, decimals are exact.
-"""
+"""``sum`` and ``avg``, ``try_sum`` and ``try_avg``."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,126 +10,74 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.errors import EvaluationError
+from penstock.operators.accumulators.base import Accumulator, known_values
+from penstock.operators.accumulators.counts import count
 from penstock.operators.aggregate_calls import AggregateCall
 from penstock.state.arrays import decimal_words, from_decimal_ints, from_fixed, validity
-from penstock.state.vector import Rows, Vector, arrow_of, raw_dtype, raw_values
+from penstock.state.vector import Rows, Vector, arrow_of, raw_values
 
 _SAFE_LONG = float(1 << 62)
 """Below this bound, estimated in doubles, a sum of longs cannot overflow."""
 _LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
 _LIMB = (1 << 32) - 1
-
-
-class Accumulator(ABC):
-    """One aggregate function; holds no rows itself."""
-
-    def __init__(self, call: AggregateCall) -> None:
-        self.call = call
-
-    def fills(self) -> list[object]:
-        """The raw values that new rows of the buffers start with."""
-        return [0] * len(self.call.buffer_fields(0))
-
-    @abstractmethod
-    def add(self, buffers: Sequence[Vector], groups: Rows, values: pa.Array) -> None:
-        """Add one input value per element of ``groups`` (row numbers of the buffers, repeated at will)."""
-
-    @abstractmethod
-    def merge(self, buffers: Sequence[Vector], groups: Rows, partials: Sequence[pa.Array]) -> None:
-        """Merge one partial result per element of ``groups``."""
-
-    @abstractmethod
-    def result(self, buffers: Sequence[Vector], rows: Rows) -> pa.Array:
-        """The final results of these rows."""
-
-
-class Count(Accumulator):
-    """``count(x)``: rows where x is not null; ``count(*)``: all rows."""
-
-    def add(self, buffers: Sequence[Vector], groups: Rows, values: pa.Array) -> None:
-        unknown = self.call.function == "count" and values.null_count
-        _count(buffers[0], groups, validity(values).astype(np.int64) if unknown else 1)
-
-    def merge(self, buffers: Sequence[Vector], groups: Rows, partials: Sequence[pa.Array]) -> None:
-        _count(buffers[0], groups, raw_values(partials[0]))
-
-    def result(self, buffers: Sequence[Vector], rows: Rows) -> pa.Array:
-        return from_fixed(buffers[0].read()[0][rows], None, self.call.result_type)
-
-
-class Extreme(Accumulator):
-    """``min`` and ``max``."""
-
-    def __init__(self, call: AggregateCall) -> None:
-        super().__init__(call)
-        self._max = call.function == "max"
-
-    def fills(self) -> list[object]:
-        dtype = raw_dtype(self.call.input_type)
-        if dtype.kind == "O":
-            return [None]
-        if dtype.kind == "f":  # fmin ignores NaN and so keeps it only where there is nothing else: NaN is the largest
-            return [-np.inf if self._max else np.nan]
-        return [np.iinfo(dtype).min if self._max else np.iinfo(dtype).max]
-
-    def add(self, buffers: Sequence[Vector], groups: Rows, values: pa.Array) -> None:
-        known = validity(values)
-        raw, groups = raw_values(values)[known], groups[known]
-        data, valid = buffers[0].write()
-        if data.dtype.kind == "O":
-            for group, value in zip(groups.tolist(), raw.tolist(), strict=True):
-                held = data[group]
-                if held is None or (value > held if self._max else value < held):
-                    data[group] = value
-        else:
-            smaller = np.fmin if data.dtype.kind == "f" else np.minimum
-            with np.errstate(invalid="ignore"):  # NaN is a value like others
-                (np.maximum if self._max else smaller).at(data, groups, raw)
-        valid[groups] = True
-
-    def merge(self, buffers: Sequence[Vector], groups: Rows, partials: Sequence[pa.Array]) -> None:
-        self.add(buffers, groups, partials[0])
-
-    def result(self, buffers: Sequence[Vector], rows: Rows) -> pa.Array:
-        data, valid = buffers[0].read()
-        return arrow_of(data[rows], valid[rows], self.call.result_type)
+_LONG_OVERFLOW = (
+    "[ARITHMETIC_OVERFLOW] long overflow. Use 'try_sum' to tolerate overflow and return NULL instead. "
+    'If necessary set "spark.sql.ansi.enabled" to "false" to bypass this error. SQLSTATE: 22003'
+)
+_INTERVAL_OVERFLOW = (
+    "[INTERVAL_ARITHMETIC_OVERFLOW.WITH_SUGGESTION] Integer overflow while operating with intervals. Use `try_add` to "
+    "tolerate overflow and return NULL instead. SQLSTATE: 22015"
+)
 
 
 class Sum(Accumulator):
     """``sum`` and ``avg``: a running sum, and beside it whether there was a value (sum) or how many (avg).
 
-    The second buffer being set while the sum is null marks a decimal sum that overflowed, for good.
+    The second buffer being set while the sum is null marks a sum that overflowed, for good: of decimals, or of longs by
+    ``try_sum``.
     """
 
     def __init__(self, call: AggregateCall) -> None:
         super().__init__(call)
         self._decimal = pa.types.is_decimal128(call.input_type)
-        self._bound = 10**call.sum_type.precision if self._decimal else 0
+        self._interval = pa.types.is_duration(call.input_type)
+        self._lowest, self._highest = _LONG_MIN, _LONG_MAX
+        if self._decimal:
+            self._highest = 10**call.sum_type.precision - 1
+            self._lowest = -self._highest
 
-    def add(self, buffers: Sequence[Vector], groups: Rows, values: pa.Array) -> None:
+    def begin(self, buffers: Sequence[Vector], groups: Rows) -> None:
+        buffers[1].write()[1][groups] = True
+
+    def add(self, buffers: Sequence[Vector], groups: Rows, arguments: Sequence[pa.Array]) -> None:
+        [values] = arguments
         if self._decimal:
             known = validity(values)
             present, sums = _decimal_sums(groups[known], values, known)
-            self._add_decimals(buffers, present, sums)
+            self._add_or_lose(buffers, present, sums)
+        elif self.call.function == "try_sum":
+            self._try_numbers(buffers, *known_values(groups, values))
         else:
-            self._add_numbers(buffers[0], *_known(groups, values))
+            self._add_numbers(buffers[0], *known_values(groups, values))
         self._note(buffers[1], groups, validity(values).astype(np.int64) if values.null_count else 1)
 
     def merge(self, buffers: Sequence[Vector], groups: Rows, partials: Sequence[pa.Array]) -> None:
         sums, companion = partials
         had = raw_values(companion)
-        if self._decimal:
+        some = np.flatnonzero(had)
+        if self._decimal or (self.call.function == "try_sum" and not validity(sums)[some].all()):
             known = validity(sums)
             exact: list[Any] = raw_values(sums).tolist()
-            some = np.flatnonzero(had)
-            self._add_decimals(buffers, groups[some], [exact[i] if known[i] else None for i in some.tolist()])
+            self._add_or_lose(buffers, groups[some], [exact[i] if known[i] else None for i in some.tolist()])
+        elif self.call.function == "try_sum":
+            self._try_numbers(buffers, *known_values(groups, sums))
         else:
-            self._add_numbers(buffers[0], *_known(groups, sums))
+            self._add_numbers(buffers[0], *known_values(groups, sums))
         self._note(buffers[1], groups, had)
 
     def _note(self, companion: Vector, groups: Rows, had: npt.NDArray[Any] | int) -> None:
         if self.call.function == "avg":
-            _count(companion, groups, had)
+            count(companion, groups, had)
         else:
             data, valid = companion.write()
             data[groups if isinstance(had, int) else groups[had != 0]] = 1
@@ -145,14 +87,23 @@ class Sum(Accumulator):
         data, valid = sums.write()
         values = values.astype(data.dtype, copy=False)
         if self.call.ansi and data.dtype.kind == "i" and not _cannot_overflow(data, groups, values):
-            _add_exactly(data, groups, values)
+            _add_exactly(data, groups, values, _INTERVAL_OVERFLOW if self._interval else _LONG_OVERFLOW)
         else:
             with np.errstate(all="ignore"):  # inf - inf is NaN and a long wraps, without a warning
                 np.add.at(data, groups, values)
         valid[groups] = True
 
-    def _add_decimals(self, buffers: Sequence[Vector], groups: Rows, values: Sequence[int | None]) -> None:
-        """None stands for a partial sum that overflowed."""
+    def _try_numbers(self, buffers: Sequence[Vector], groups: Rows, values: npt.NDArray[Any]) -> None:
+        values = values.astype(np.int64, copy=False)
+        data, valid = buffers[0].read()
+        lost = (buffers[1].read()[0][groups] != 0) & ~valid[groups]
+        if not lost.any() and _cannot_overflow(data, groups, values):
+            self._add_numbers(buffers[0], groups, values)
+        else:
+            self._add_or_lose(buffers, groups, values.tolist())
+
+    def _add_or_lose(self, buffers: Sequence[Vector], groups: Rows, values: Sequence[int | None]) -> None:
+        """One after the other; None stands for a partial sum that overflowed."""
         data, valid = buffers[0].write()
         had = buffers[1].read()[0]
         started = {group for group in groups.tolist() if had[group]}
@@ -160,7 +111,7 @@ class Sum(Accumulator):
             if group in started and not valid[group]:
                 continue
             total = None if value is None else int(data[group]) + value
-            valid[group] = total is not None and -self._bound < total < self._bound
+            valid[group] = total is not None and self._lowest <= total <= self._highest
             data[group] = total if valid[group] else 0
             started.add(group)
 
@@ -179,6 +130,10 @@ class Sum(Accumulator):
             return arrow_of(sums, known, self.call.result_type)
         if self.call.function == "avg":
             counts = np.maximum(had, 1)
+            if self._interval:
+                pairs = zip(sums.tolist(), counts.tolist(), strict=True)
+                sums = np.array([_half_up(total, number) for total, number in pairs], np.int64)
+                return from_fixed(sums, had > 0, self.call.result_type)
             return from_fixed(sums / counts, had > 0, self.call.result_type)
         return from_fixed(sums, known, self.call.result_type)
 
@@ -186,8 +141,8 @@ class Sum(Accumulator):
         kind = self.call.result_type
         shift = 10 ** (kind.scale - self.call.input_type.scale)
         averages = [
-            _half_up(int(total) * shift, count) if valid else 0
-            for total, count, valid in zip(sums.tolist(), counts.tolist(), known.tolist(), strict=True)
+            _half_up(int(total) * shift, number) if valid else 0
+            for total, number, valid in zip(sums.tolist(), counts.tolist(), known.tolist(), strict=True)
         ]
         fits = np.array([-(10**kind.precision) < average < 10**kind.precision for average in averages], np.bool_)
         if self.call.ansi and not fits.all():
@@ -201,31 +156,6 @@ class Sum(Accumulator):
         return from_decimal_ints(unscaled, known & fits, kind)
 
 
-def create_accumulator(call: AggregateCall) -> Accumulator:
-    """The accumulator of a call."""
-    if call.function in ("count", "count_star"):
-        return Count(call)
-    return Extreme(call) if call.function in ("min", "max") else Sum(call)
-
-
-def _count(counts: Vector, groups: Rows, amounts: npt.NDArray[Any] | int) -> None:
-    data, valid = counts.write()
-    if len(data) == 1:
-        data += amounts * len(groups) if isinstance(amounts, int) else amounts.sum()
-    else:
-        np.add.at(data, groups, amounts)
-    valid[groups] = True  # a count is never null: 0 is known as well
-
-
-def _known(groups: Rows, values: pa.Array) -> tuple[Rows, npt.NDArray[Any]]:
-    """Groups and raw values where the value is not null."""
-    raw = raw_values(values)
-    if not values.null_count:
-        return groups, raw
-    known = validity(values)
-    return groups[known], raw[known]
-
-
 def _cannot_overflow(data: npt.NDArray[np.int64], groups: Rows, added: npt.NDArray[np.int64]) -> bool:
     """Whether no order of adding to these elements of ``data`` can leave the range of a long."""
     held = data if len(data) <= len(groups) else data[groups]
@@ -236,15 +166,12 @@ def _magnitude(values: npt.NDArray[np.int64]) -> float:
     return max(abs(float(values.max())), abs(float(values.min()))) if len(values) else 0.0
 
 
-def _add_exactly(data: npt.NDArray[np.int64], groups: Rows, values: npt.NDArray[np.int64]) -> None:
+def _add_exactly(data: npt.NDArray[np.int64], groups: Rows, values: npt.NDArray[np.int64], overflow: str) -> None:
     """Row by row, as Spark does: the first intermediate sum out of range is the error."""
     for group, value in zip(groups.tolist(), values.tolist(), strict=True):
         total = int(data[group]) + value
         if not _LONG_MIN <= total <= _LONG_MAX:
-            raise EvaluationError(
-                "[ARITHMETIC_OVERFLOW] long overflow. Use 'try_sum' to tolerate overflow and return NULL instead. "
-                'If necessary set "spark.sql.ansi.enabled" to "false" to bypass this error. SQLSTATE: 22003'
-            )
+            raise EvaluationError(overflow)
         data[group] = total
 
 

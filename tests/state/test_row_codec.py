@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import NotSupported
-from penstock.state.rocksdb_rows import RowCodec
+from penstock.state.row_codec import RowCodec
 
 KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "bool": (pa.bool_(), [True, False]),

@@ -1,4 +1,5 @@
-"""Columns as one byte string per row and back, a batch at a time: what the ``rocksdb`` backend stores.
+"""Columns as one byte string per row and back, a batch at a time: what the ``rocksdb`` backend
+stores, and what keys that are arrays are told apart by.
 
 A row is a head of fixed width (a prefix that the caller fills, null flags, fixed-width values, lengths) and behind it
 the bytes of what varies in length. Equal rows have equal bytes and different ones different bytes; the order of the

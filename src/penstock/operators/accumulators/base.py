@@ -1,0 +1,66 @@
+"""Aggregate functions over groups of rows: add raw values, merge partial results, give the final result.
+
+The buffers are ``Vector``s, one per field of ``AggregateCall.buffer_fields``; the same code fills the short-lived
+ones of a partial aggregation and the ones of a keyed state table. Only the rows that are given are written to.
+Semantics are Catalyst's: nulls are ignored, NaN is the largest double, integer sums are longs, decimals are exact.
+
+What a buffer holds is never changed in place but replaced: a snapshot may refer to it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.operators.aggregate_calls import AggregateCall
+from penstock.state.arrays import validity
+from penstock.state.vector import Rows, Vector, raw_values
+
+
+class Accumulator(ABC):
+    """One aggregate function; holds no rows itself."""
+
+    def __init__(self, call: AggregateCall) -> None:
+        self.call = call
+
+    def fills(self) -> list[object]:
+        """The raw values that new rows of the buffers start with."""
+        return [0] * len(self.call.buffer_fields(0))
+
+    def begin(self, buffers: Sequence[Vector], groups: Rows) -> None:  # noqa: B027 - null may be what there is to say
+        """These groups are there, even if none of their rows should count."""
+
+    @abstractmethod
+    def add(self, buffers: Sequence[Vector], groups: Rows, arguments: Sequence[pa.Array]) -> None:
+        """Add one row of argument values per element of ``groups`` (row numbers of the buffers, repeated at will)."""
+
+    @abstractmethod
+    def merge(self, buffers: Sequence[Vector], groups: Rows, partials: Sequence[pa.Array]) -> None:
+        """Merge one partial result per element of ``groups``."""
+
+    @abstractmethod
+    def result(self, buffers: Sequence[Vector], rows: Rows) -> pa.Array:
+        """The final results of these rows."""
+
+
+def known_values(groups: Rows, values: pa.Array) -> tuple[Rows, npt.NDArray[Any]]:
+    """Groups and raw values where the value is not null."""
+    raw = raw_values(values)
+    if not values.null_count:
+        return groups, raw
+    known = validity(values)
+    return groups[known], raw[known]
+
+
+def rounds(groups: Rows) -> Iterator[Rows]:
+    """The positions of ``groups`` in parts within which no group repeats; every group's positions in their order."""
+    order = np.argsort(groups, kind="stable")
+    begins = np.flatnonzero(np.diff(groups[order], prepend=-1))
+    turns = np.arange(len(order)) - np.repeat(begins, np.diff(begins, append=len(order)))
+    for turn in range(int(turns.max()) + 1 if len(turns) else 0):
+        yield order[turns == turn]

@@ -1,0 +1,35 @@
+"""Which accumulator computes which function."""
+
+from __future__ import annotations
+
+from penstock.operators.accumulators.base import Accumulator
+from penstock.operators.accumulators.bits import Bits
+from penstock.operators.accumulators.chosen import Best, FirstOrLast
+from penstock.operators.accumulators.counts import Count
+from penstock.operators.accumulators.covariances import Covariance
+from penstock.operators.accumulators.distinct_sketch import DistinctSketch
+from penstock.operators.accumulators.extremes import Extreme
+from penstock.operators.accumulators.lists import Lists
+from penstock.operators.accumulators.moments import Moments
+from penstock.operators.accumulators.quantiles import Quantiles
+from penstock.operators.accumulators.sums import Sum
+from penstock.operators.aggregate_calls import FUNCTIONS, AggregateCall, Family
+
+_CLASSES: dict[Family, type[Accumulator]] = {
+    Family.COUNT: Count,
+    Family.EXTREME: Extreme,
+    Family.SUM: Sum,
+    Family.MOMENTS: Moments,
+    Family.COVARIANCE: Covariance,
+    Family.FIRST: FirstOrLast,
+    Family.BEST: Best,
+    Family.BITS: Bits,
+    Family.LISTS: Lists,
+    Family.SKETCH: DistinctSketch,
+    Family.QUANTILES: Quantiles,
+}
+
+
+def create_accumulator(call: AggregateCall) -> Accumulator:
+    """The accumulator of a call."""
+    return _CLASSES[FUNCTIONS[call.function]](call)

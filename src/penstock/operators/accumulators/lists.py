@@ -1,0 +1,92 @@
+"""``collect_list`` and ``collect_set``: the values themselves.
+
+A group's list is one value of its row in the state, as it is in Spark's; it is written anew when the group gets more,
+and held until the group is closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.operators.accumulators.base import Accumulator
+from penstock.operators.aggregate_calls import AggregateCall
+from penstock.state.arrays import validity
+from penstock.state.keys import group_rows, normalize_floats
+from penstock.state.vector import Rows, Vector, arrow_of
+
+
+class Lists(Accumulator):
+    """Values in the order in which they come; of ``collect_set`` those that differ in Spark's sense, floats normalised.
+
+    ``parameters``: whether nulls are passed over.
+    """
+
+    def __init__(self, call: AggregateCall) -> None:
+        super().__init__(call)
+        [self._ignore_nulls] = call.parameters
+        self._distinct = call.function == "collect_set"
+
+    def fills(self) -> list[object]:
+        return [None]
+
+    def begin(self, buffers: Sequence[Vector], groups: Rows) -> None:
+        data, valid = buffers[0].write()
+        for group in np.unique(groups).tolist():
+            if data[group] is None:
+                data[group] = []
+        valid[groups] = True
+
+    def add(self, buffers: Sequence[Vector], groups: Rows, arguments: Sequence[pa.Array]) -> None:
+        [values] = arguments
+        if self._ignore_nulls and values.null_count:
+            known = validity(values)
+            self._append(buffers[0], groups, groups[known], values.filter(pa.array(known)))
+        else:
+            self._append(buffers[0], groups, groups, values)
+
+    def merge(self, buffers: Sequence[Vector], groups: Rows, partials: Sequence[pa.Array]) -> None:
+        [lists] = partials
+        lengths = pc.list_value_length(lists).fill_null(0).to_numpy()
+        self._append(buffers[0], groups, np.repeat(groups, lengths), lists.flatten())
+
+    def _append(self, buffer: Vector, touched: Rows, groups: Rows, values: pa.Array) -> None:
+        """``values`` belong to ``groups``; every one of ``touched`` has a list from now on."""
+        if self._distinct:
+            groups, values = self._new_values(buffer, groups, values)
+        self.begin([buffer], touched)
+        data, _ = buffer.write()
+        for group, more in by_group(groups, values):
+            data[group] = data[group] + more
+
+    def _new_values(self, buffer: Vector, groups: Rows, values: pa.Array) -> tuple[Rows, pa.Array]:
+        """The first of equal ones, without those that are there already."""
+        present = np.unique(groups)
+        held = buffer.to_arrow(present)
+        there = np.repeat(present, pc.list_value_length(held).fill_null(0).to_numpy())
+        values = normalize_floats(values)
+        both = pa.concat_arrays([held.flatten(), values.cast(held.type.value_type)])
+        owners = np.concatenate([there, groups])
+        _, first = group_rows([pa.array(owners), both], len(owners))
+        new = np.sort(first[first >= len(there)]) - len(there)
+        return groups[new], values.take(pa.array(new))
+
+    def result(self, buffers: Sequence[Vector], rows: Rows) -> pa.Array:
+        data, _ = buffers[0].read()
+        return arrow_of(data[rows], None, self.call.result_type)
+
+
+def by_group(groups: Rows, values: pa.Array) -> Iterator[tuple[int, list[Any]]]:
+    """Every group with its values as Python objects, in their order."""
+    order = np.argsort(groups, kind="stable")
+    objects = values.take(pa.array(order)).to_pylist()
+    ordered = groups[order]
+    begins = np.flatnonzero(np.diff(ordered, prepend=-1))
+    ends = [*begins.tolist(), len(ordered)]
+    for group, (begin, end) in zip(ordered[begins].tolist(), pairwise(ends), strict=True):
+        yield group, objects[begin:end]

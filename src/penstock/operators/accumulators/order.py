@@ -1,0 +1,64 @@
+"""Numbers that order as values do in Spark: nulls first, NaN above every number, -0.0 as 0.0, strings by their bytes,
+structs field by field, arrays element by element and a beginning before the whole."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.state.arrays import decimal_ints, fixed_values, validity
+
+Ranks = npt.NDArray[np.int64]
+
+
+def is_sortable(kind: pa.DataType) -> bool:
+    """Whether Spark orders such values: all but maps, and what holds maps."""
+    if pa.types.is_struct(kind):
+        return all(is_sortable(field.type) for field in kind)
+    if pa.types.is_list(kind):
+        return is_sortable(kind.value_type)
+    return not pa.types.is_map(kind)
+
+
+def ranks(array: pa.Array) -> Ranks:
+    """A number per value of the array: smaller for smaller values, the same for equal ones, -1 for nulls."""
+    kind = array.type
+    if pa.types.is_null(kind):
+        return np.full(len(array), -1, np.int64)
+    if pa.types.is_struct(kind):
+        numbers = _struct_ranks(array)
+    elif pa.types.is_list(kind):
+        numbers = _list_ranks(array)
+    else:
+        numbers = _plain_ranks(array)
+    return np.where(validity(array), numbers, -1) if array.null_count else numbers
+
+
+def _plain_ranks(array: pa.Array) -> Ranks:
+    values = fixed_values(array)
+    if values is None and pa.types.is_decimal128(array.type):
+        values = decimal_ints(array)
+        values[~validity(array)] = 0
+    if values is None:
+        return np.asarray(pc.rank(array, sort_keys="ascending", tiebreaker="dense").to_numpy(), np.int64)
+    return np.unique(values, return_inverse=True)[1].reshape(-1).astype(np.int64)
+
+
+def _struct_ranks(array: pa.Array) -> Ranks:
+    fields = [ranks(child) for child in array.flatten()]
+    if not fields or not len(array):
+        return np.zeros(len(array), np.int64)
+    return np.unique(np.stack(fields, 1), axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+
+
+def _list_ranks(array: pa.Array) -> Ranks:
+    lengths = pc.list_value_length(array).fill_null(0).to_numpy()
+    elements = ranks(array.flatten()).tolist()
+    ends = np.concatenate([[0], np.cumsum(lengths)]).tolist()
+    rows = [tuple(elements[begin:end]) for begin, end in pairwise(ends)]
+    places = {row: place for place, row in enumerate(sorted(set(rows)))}
+    return np.array([places[row] for row in rows], np.int64)
