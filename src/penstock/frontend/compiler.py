@@ -47,6 +47,7 @@ from penstock.frontend.scope import Scope, Step
 from penstock.frontend.sources import columns_to_read, create_source
 from penstock.frontend.stateful import add_event_time_column, add_transform_with_state
 from penstock.frontend.static_join import add_static_join
+from penstock.frontend.stream_join import add_stream_join
 from penstock.frontend.stream_line import stream_line, streams_below
 from penstock.frontend.union import add_union
 from penstock.graph.model import JobGraph, SinkSpec, SourceSpec
@@ -343,5 +344,5 @@ _ADD: dict[str, Callable[[Scope, JavaTree], None]] = {
     "LocalLimit": add_limit,
 }
 
-_ADD_SEVERAL = {"Union": add_union}
+_ADD_SEVERAL = {"Union": add_union, "Join": add_stream_join}
 """Nodes with several streams below them."""
