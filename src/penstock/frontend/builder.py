@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -17,13 +18,24 @@ from penstock.graph.model import Edge, EdgeKind, JobGraph, OperatorSpec, SinkSpe
 class Position:
     """A place in a vertex that a branch can start from: what comes out there, on which port.
 
-    ``partitioned_by``: see ``PipelineBuilder``.
+    ``partitioned_by``, ``timed``: see ``PipelineBuilder``.
     """
 
     vertex: int
     schema: pa.Schema
     partitioned_by: tuple[int, ...] | None = None
     port: str = ""
+    timed: bool = False
+
+
+@dataclass(frozen=True)
+class Inlet:
+    """How the rows of a position come to a vertex with several inputs; see ``Edge``."""
+
+    position: Position
+    kind: EdgeKind
+    key_columns: tuple[int, ...]
+    exchange_id: str
 
 
 @dataclass(frozen=True)
@@ -75,12 +87,13 @@ def _chain_name(names: list[str]) -> str:
 class _Chain:
     """A vertex in the making; its id is its position."""
 
+    name: str = ""
     source: SourceSpec | None = None
     operators: list[OperatorSpec] = field(default_factory=list)
 
     def vertex(self, number: int) -> Vertex:
-        names = [self.source.name] if self.source else []
-        names += [operator.name for operator in self.operators]
+        names = [self.name] if self.name else []
+        names += [spec.name for spec in (self.source, *self.operators) if spec is not None]
         return Vertex(number, _chain_name(names), self.source, tuple(self.operators), None)
 
 
@@ -91,6 +104,7 @@ class PipelineBuilder:
         schema: what the operators added so far yield.
         partitioned_by: the columns whose hash decided which subtask a row is in, None where nothing of the kind is
             known.
+        timed: whether a watermark is generated below.
         output: which output's operators are being added: those of all but the first have its number in their ids, so
             that another output renames nobody.
     """
@@ -98,28 +112,44 @@ class PipelineBuilder:
     def __init__(self) -> None:
         self.schema: pa.Schema = pa.schema([])
         self.partitioned_by: tuple[int, ...] | None = None
+        self.timed = False
         self.output = 0
+        self._input = ""
         self._chains: list[_Chain] = [_Chain()]
         self._edges: list[Edge] = []
         self._ends: dict[int, Position] = {}
-        self._ids: Counter[tuple[int, str]] = Counter()
+        self._ids: Counter[tuple[str, str]] = Counter()
 
     @property
     def behind_exchange(self) -> bool:
         """Whether what is added now no longer runs with the source."""
-        return len(self._chains) > 1
+        return self._chains[-1].source is None
 
     def operator_id(self, kind: str) -> str:
         """``filter-0``, ``filter-1``...: counted per kind from the source on, so that adding or removing an operator
-        renames only later ones of its own kind; ``output-1/filter-0`` for what only the second output has."""
-        number = self._ids[self.output, kind]
-        self._ids[self.output, kind] += 1
-        return f"output-{self.output}/{kind}-{number}" if self.output else f"{kind}-{number}"
+        renames only later ones of its own kind; ``output-1/filter-0`` for what only the second output has, and
+        ``union-0/input-1/filter-0`` for what is in front of a union's second input."""
+        prefix = self._input or (f"output-{self.output}/" if self.output else "")
+        number = self._ids[prefix, kind]
+        self._ids[prefix, kind] += 1
+        return f"{prefix}{kind}-{number}"
+
+    @contextmanager
+    def input(self, name: str) -> Iterator[None]:
+        """What is added meanwhile is in front of an input that is not the first one of its node; ``name`` is that
+        node's id and the input's name."""
+        before, self._input = self._input, f"{name}/"
+        try:
+            yield
+        finally:
+            self._input = before
 
     def source(self, spec: SourceSpec) -> None:
-        assert self._chains == [_Chain()]
-        self._chains[0].source = spec
-        self.schema = spec.source.schema
+        """Begin a vertex that reads it."""
+        if self._chains[-1] != _Chain():
+            self._chains.append(_Chain())
+        self._chains[-1].source = spec
+        self.schema, self.partitioned_by, self.timed = spec.source.schema, None, False
 
     def add(self, spec: OperatorSpec, keeps: Mapping[int, int] | None = None) -> None:
         """Append an operator. ``keeps`` says which input columns it passes on unchanged, and where to."""
@@ -139,13 +169,26 @@ class PipelineBuilder:
 
     def here(self) -> Position:
         """Where the next operator would go."""
-        return Position(len(self._chains) - 1, self.schema, self.partitioned_by)
+        return Position(len(self._chains) - 1, self.schema, self.partitioned_by, timed=self.timed)
 
     def branch(self, position: Position, output: int) -> None:
         """What follows runs behind ``position``, in the same slot, and belongs to ``output``."""
         self.output = output
-        self.schema, self.partitioned_by = position.schema, position.partitioned_by
+        self.schema, self.partitioned_by, self.timed = position.schema, position.partitioned_by, position.timed
         self._begin(position, EdgeKind.FORWARD, position.partitioned_by or (), self.operator_id("forward"))
+
+    def meet(self, inlets: Sequence[Inlet], name: str = "") -> None:
+        """What follows runs behind all of these, in a vertex with as many inputs. The first one's columns are the
+        current ones; whatever the rows are spread by, equal on all, they stay spread by. ``name``: what happens there
+        without any operator."""
+        first = inlets[0]
+        self._edges += [
+            self._edge(inlet.position, inlet.kind, inlet.key_columns, inlet.exchange_id, len(self._edges) + number)
+            for number, inlet in enumerate(inlets)
+        ]
+        self._chains.append(_Chain(name))
+        self.schema, self.partitioned_by = first.position.schema, first.key_columns or None
+        self.timed = any(inlet.position.timed for inlet in inlets)
 
     def end(self, output: int) -> None:
         """The sink of ``output`` goes here."""
@@ -158,8 +201,15 @@ class PipelineBuilder:
         return Pipeline(vertices, tuple(self._edges), ends)
 
     def _begin(self, producer: Position, kind: EdgeKind, key_columns: tuple[int, ...], exchange_id: str) -> None:
-        edge = Edge(
-            len(self._edges),
+        self._edges.append(self._edge(producer, kind, key_columns, exchange_id, len(self._edges)))
+        self._chains.append(_Chain())
+
+    def _edge(
+        self, producer: Position, kind: EdgeKind, key_columns: tuple[int, ...], exchange_id: str, number: int
+    ) -> Edge:
+        """To the chain that begins next."""
+        return Edge(
+            number,
             producer.vertex,
             len(self._chains),
             kind,
@@ -167,6 +217,5 @@ class PipelineBuilder:
             key_columns,
             producer.port,
             exchange_id,
+            producer.timed,
         )
-        self._edges.append(edge)
-        self._chains.append(_Chain())

@@ -1,9 +1,12 @@
 """From streaming DataFrames to a JobGraph: checks, Spark's optimizer, then one node after the other.
 
-The optimised plan is a line from the source up to the root, past the static sides of joins (a node with two streams
-below it is refused). Each node adds operators to the current vertex; an exchange ends it::
+The optimised plan is a line from the source up to the root, past the static sides of joins. Each node adds operators
+to the current vertex; an exchange ends it::
 
     Source -> Filter -> Project -> PartialAggregate  ==hash==>  Aggregate -> Project -> Sink
+
+Where streams meet, in a union or a join, the lines of all inputs are compiled one after the other, and what follows is
+a vertex with an edge from each (``union``, ``stream_join``).
 
 Several outputs are such lines with a common beginning (``plan_tree``); where they part the vertex ends, and what each
 has for itself runs behind forward edges, in the same slot.
@@ -11,7 +14,7 @@ has for itself runs behind forward edges, in the same slot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -41,11 +44,13 @@ from penstock.frontend.generate import add_generate
 from penstock.frontend.marks import analyzed
 from penstock.frontend.ordering import add_limit, add_sort
 from penstock.frontend.plan_tree import Segment, optimize_tree, plan_tree
-from penstock.frontend.scope import Scope
+from penstock.frontend.scope import Scope, Step
 from penstock.frontend.sources import columns_to_read, create_source
 from penstock.frontend.stateful import add_event_time_column, add_transform_with_state
 from penstock.frontend.static_join import add_static_join
+from penstock.frontend.stream_join import add_stream_join
 from penstock.frontend.stream_line import stream_line, streams_below
+from penstock.frontend.union import add_union
 from penstock.graph.model import JobGraph, SinkSpec, SourceSpec
 from penstock.operators.expand import ExpandSpec
 from penstock.operators.filter import FilterSpec
@@ -147,18 +152,15 @@ def _add_segment(scope: Scope, segment: Segment, below: frozenset[str], timed: b
         below: kinds of nodes that there are already.
         timed: see ``Scope``, of the segment below.
     """
-    *above, leaf = _line(segment.optimized, below)
     is_root = not below
-    below |= {*map(kind, above), kind(leaf)}
+    below |= _check(segment.optimized, below)
     scope.mode, scope.names, scope.whole = segment.mode, segment.names, False
     scope.timed = timed = timed or segment.has_watermark
     scope.kept = len(scope.builder.schema) if segment.late else None
     if is_root:
-        with refusals.at_node(leaf):
-            _add_source(scope, leaf, above[::-1])
-    for node in reversed(above):
-        with refusals.at_node(node):
-            _ADD[kind(node)](scope, node)
+        _add_tree(scope, segment.optimized)
+    else:
+        scope.run(_steps(stream_line(segment.optimized)[:-1]))
     late = scope.late
     scope.late = None
     _add_consumers(scope, segment, below, timed)
@@ -184,18 +186,20 @@ def _add_consumers(scope: Scope, segment: Segment, below: frozenset[str], timed:
         _add_segment(scope, branch, below, timed)
 
 
-def _line(root: JavaTree, below: frozenset[str]) -> list[JavaTree]:
-    """The plan's nodes from the root to the source, or to what stands for the plan below; static sides are left out.
+def _check(root: JavaTree, above: Collection[str]) -> set[str]:
+    """The kinds of a plan's nodes and ``above``: down to the sources, or to what stands for the plan below, without
+    static sides.
 
     Raises:
         NotSupported: a node is not compiled, or two watermarks or aggregations are stacked.
     """
-    nodes = stream_line(root)
-    seen = set(below)
-    for node in nodes:
-        name = kind(node)
+    seen = {*above}
+    streams: list[JavaTree] = []
+    for node in stream_line(root):
+        name, streams = kind(node), streams_below(node)
+        known: Collection[str] = _ADD if children(node) else _RELATIONS
         with refusals.at_node(node):
-            if name not in (_ADD if children(node) else _RELATIONS) or len(streams_below(node)) > 1:
+            if name not in (_ADD_SEVERAL if len(streams) > 1 else known):
                 raise refusals.refuse_node(node)
             if name in seen and name in _ONCE:
                 raise _ONCE[name].error(name)
@@ -204,7 +208,24 @@ def _line(root: JavaTree, below: frozenset[str]) -> list[JavaTree]:
             ):
                 raise refusals.SESSION_WINDOW.error("session_window")
         seen.add(name)
-    return nodes
+    return seen.union(*(_check(stream, seen) for stream in streams))
+
+
+def _add_tree(scope: Scope, root: JavaTree, on_top: Sequence[Step] = ()) -> None:
+    """Everything from the sources up to this node, then ``on_top``, nearest first."""
+    *above, last = stream_line(root)
+    steps = [*_steps(above), *on_top]
+    if len(streams_below(last)) > 1:
+        steps = _ADD_SEVERAL[kind(last)](scope, last, _add_tree, steps)
+    else:
+        with refusals.at_node(last):
+            _add_source(scope, last, above[::-1])
+    scope.run(steps)
+
+
+def _steps(above: Sequence[JavaTree]) -> list[Step]:
+    """Of the nodes above a leaf, nearest last, as they are in a plan."""
+    return [Step(node, _ADD[kind(node)]) for node in reversed(above)]
 
 
 def _add_source(scope: Scope, node: JavaTree, above: list[JavaTree]) -> None:
@@ -262,6 +283,7 @@ def _add_watermark(scope: Scope, node: JavaTree) -> None:
         ),
         keeps=builder.unchanged(),
     )
+    builder.timed = True
 
 
 def _add_udfs(scope: Scope, node: JavaTree) -> None:
@@ -323,3 +345,6 @@ _ADD: dict[str, Callable[[Scope, JavaTree], None]] = {
     "GlobalLimit": add_limit,
     "LocalLimit": add_limit,
 }
+
+_ADD_SEVERAL = {"Union": add_union, "Join": add_stream_join}
+"""Nodes with several streams below them."""

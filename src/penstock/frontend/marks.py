@@ -100,7 +100,7 @@ def names_in(tree: JavaTree) -> Iterator[tuple[JavaTree, str]]:
 def name_key(node: JavaTree) -> str:
     """By what a named node is found again in the optimised plan, among the nodes of one line."""
     if kind(node) in _RELATIONS:
-        return "source"
+        return f"source {expr_id(node.output().head())}"
     if kind(node) == "Aggregate":
         return "Aggregate"
     if kind(node) in _DEDUPLICATING:  # its columns are pruned

@@ -18,17 +18,20 @@ from penstock.frontend.catalyst import JavaTree, children, elements, expr_id, ki
 from penstock.frontend.conf import optimize
 from penstock.frontend.marks import is_late_of, late_of, name_key, names_in
 from penstock.frontend.pruning import needed_columns
-from penstock.frontend.stream_line import put_on, stream_line
+from penstock.frontend.stream_line import put_on, stream_line, streams_below
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _WATERMARK = "EventTimeWatermark"
+_MEETING = ("Union", "Join")
+"""Nodes at which streams meet, and which outputs may share."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One output's analysed plan, nodes from the source up."""
+    """One output's analysed plan, nodes from the source up, or from where its streams have met: all that is below is of
+    that node."""
 
     output: int
     mode: str
@@ -70,7 +73,13 @@ class Segment:
     @property
     def has_watermark(self) -> bool:
         """Whether ``withWatermark`` is in this stretch of the plans that it is of."""
-        return self.on_lifted or any(kind(node) == _WATERMARK for node in self.nodes)
+        return self.on_lifted or any(kind(node) == _WATERMARK for node in self.all_nodes)
+
+    @property
+    def all_nodes(self) -> list[JavaTree]:
+        """With what is below the first one where that is where streams have met."""
+        below = list(preorder(self.nodes[0])) if self.nodes and len(streams_below(self.nodes[0])) > 1 else []
+        return [*below[:0:-1], *self.nodes]
 
     @property
     def everywhere(self) -> list[Segment]:
@@ -82,7 +91,7 @@ def plan_tree(plans: Sequence[tuple[JavaTree, str]]) -> Segment:
     """The tree of these analysed plans, each with its output mode.
 
     Raises:
-        NotSupported: a node has two streams below it.
+        NotSupported: several outputs, of which not all have several streams in common that one of them has.
         ConfigError: the plans have no source in common; late rows without the aggregation that drops them; one
             operator with two names, or two with one.
     """
@@ -96,6 +105,9 @@ def plan_tree(plans: Sequence[tuple[JavaTree, str]]) -> Segment:
     wanted = [late_of(lines[output].nodes[at]) or "" for output, at in marks.items()]
     for line in main[1:]:
         if not line.nodes[0].equals(main[0].nodes[0]):
+            for meeting in (node for one in (main[0], line) if children(node := one.nodes[0])):
+                with refusals.at_node(meeting):
+                    raise refusals.OUTPUTS_OF_SEVERAL_STREAMS.error(f"outputs {main[0].output} and {line.output}")
             raise ConfigError(
                 f"outputs {main[0].output} and {line.output} have no source in common: derive both from one DataFrame, "
                 "or start a query for each"
@@ -119,7 +131,7 @@ def _alone(plan: JavaTree, mode: str) -> Segment:
 
 def _line(plan: JavaTree) -> tuple[JavaTree, ...]:
     nodes = stream_line(plan)
-    if children(nodes[-1]):
+    if children(nodes[-1]) and kind(nodes[-1]) not in _MEETING:
         with refusals.at_node(nodes[-1]):
             raise refusals.refuse_node(nodes[-1])
     return tuple(reversed(nodes))
@@ -190,7 +202,7 @@ def _attach_late(root: Segment, line: Line, at: int) -> None:
 def _lift_watermark(root: Segment) -> None:
     """A watermark behind the first fork is generated before it, with the source: it changes no row, and outputs that
     do not ask for it do not look at it. What it is computed by goes with it, as columns more."""
-    if any(kind(node) == _WATERMARK for node in root.nodes):
+    if root.has_watermark:
         return
     for branch in root.above:
         kinds = [kind(node) for node in branch.nodes]
@@ -203,7 +215,7 @@ def _lift_watermark(root: Segment) -> None:
 
 
 def _give_names(root: Segment, plans: Sequence[tuple[JavaTree, str]]) -> None:
-    places = [(node, segment) for segment in root.everywhere for node in segment.nodes]
+    places = [(node, segment) for segment in root.everywhere for node in segment.all_nodes]
     taken: dict[str, JavaTree] = {}
     for plan, _ in plans:
         for target, name in names_in(plan):

@@ -44,10 +44,6 @@ LIMIT = _planned(
 )
 
 NODES: dict[str, Refusal] = {
-    "Join": _planned(
-        "joins of two streams are not run yet, only of a stream with a static side", "join where the output is read"
-    ),
-    "Union": _planned("union is not run yet", "run one query per input, or point one file source at both directories"),
     "FlatMapGroupsInPandas": _GROUP_FUNCTION,
     "FlatMapGroupsInArrow": _GROUP_FUNCTION,
     "FlatMapCoGroupsInPandas": _GROUP_FUNCTION,
@@ -62,6 +58,32 @@ NODES: dict[str, Refusal] = {
     "CollectMetrics": _planned("observe() is not run yet", "read query.lastProgress"),
 }
 
+UNION_WITH_STATIC = Refusal(
+    "a static DataFrame is no input of a stream's union", "write its rows to the sink once, or stream from its files"
+)
+UNION_WHOLE = Refusal(
+    "complete mode yields the aggregation's whole result again and again, which nothing can be added to",
+    "aggregate behind the union",
+)
+UNION_TYPES = Refusal("the inputs' columns differ in type", "cast them to one")
+STREAM_JOIN_TYPE = Refusal(
+    "two streams are joined inner, left, right or full outer, or left semi", "write the join as one of these"
+)
+STREAM_JOIN_KEYS = Refusal(
+    "two streams are joined by equalities between them (of anything but arrays and maps), as in Spark's engine",
+    "add one to the condition, for example of an id or of a window",
+)
+STREAM_JOIN_WHOLE = Refusal(
+    "complete mode yields the aggregation's whole result again and again", "join in front of the aggregation"
+)
+STREAM_JOIN_WINDOW = Refusal(
+    "the watermark's column is a window that is no key of the join, so that nothing says how long its rows are of use",
+    "call window() behind the join, or compare the windows of both sides for equality",
+)
+OUTPUTS_OF_SEVERAL_STREAMS = Refusal(
+    "outputs of one query that read several streams have to share the union or join of these",
+    "derive all outputs from the DataFrame that unites or joins the streams, or start a query for each",
+)
 UNKNOWN_NODE = Refusal("this plan node is not supported")
 
 DISTINCT_AGGREGATE = _planned(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from penstock.frontend.builder import PipelineBuilder, Position
+from penstock.frontend import refusals
+from penstock.frontend.builder import Inlet, PipelineBuilder, Position
 from penstock.frontend.catalyst import JavaTree, arrow_field, expr_id, unaliased
 from penstock.frontend.expressions import translate
 from penstock.frontend.marks import name_key
@@ -26,6 +27,20 @@ class Place:
 
     position: Position
     expr_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A plan node, and what compiles it on top of what there is."""
+
+    node: JavaTree
+    add: Callable[[Scope, JavaTree], None]
+
+
+class AddTree(Protocol):
+    """Compiles a plan from its sources up to its root, and then these steps."""
+
+    def __call__(self, scope: Scope, root: JavaTree, on_top: Sequence[Step] = ()) -> None: ...
 
 
 class Scope:
@@ -81,6 +96,17 @@ class Scope:
         self.builder.branch(place.position, output)
         self.bind(place.expr_ids)
 
+    def meet(self, first: Place, inlets: Sequence[Inlet], name: str = "") -> None:
+        """What is compiled next runs behind several places; the columns are those of the first one."""
+        self.builder.meet(inlets, name)
+        self.bind(first.expr_ids)
+
+    def run(self, steps: Iterable[Step]) -> None:
+        """In order; what is refused gets the node's line of the plan."""
+        for step in steps:
+            with refusals.at_node(step.node):
+                step.add(self, step.node)
+
     def operator_id(self, kind: str, node: JavaTree) -> str:
         """The user's name for the node's operator, or the next one of its kind."""
         positional = self.builder.operator_id(kind)
@@ -97,12 +123,18 @@ class Scope:
         if self.kept is not None:
             self._widen([item for item in named if expr_id(item) not in self.ordinals], name)
             return
-        expressions = [self.translate(unaliased(item)) for item in named]
-        fields = [arrow_field(item) for item in named]
-        ordinals = [item.ordinal if isinstance(item, BoundReference) else -1 for item in expressions]
-        if ordinals != list(range(len(self.builder.schema))) or fields != list(self.builder.schema):
-            self.add_project(name, fields, expressions)
+        self._select([self.translate(unaliased(item)) for item in named], [arrow_field(item) for item in named], name)
         self.bind_output(named)
+
+    def rename(self, attributes: Sequence[JavaTree], to: Sequence[JavaTree], name: str) -> None:
+        """Yield these attributes as others of the same types."""
+        self._select([self.translate(item) for item in attributes], [arrow_field(item) for item in to], name)
+        self.bind_output(to)
+
+    def _select(self, expressions: Sequence[Expression], fields: Sequence[pa.Field], name: str) -> None:
+        ordinals = [item.ordinal if isinstance(item, BoundReference) else -1 for item in expressions]
+        if ordinals != list(range(len(self.builder.schema))) or list(fields) != list(self.builder.schema):
+            self.add_project(name, fields, expressions)
 
     def _widen(self, named: Sequence[JavaTree], name: str) -> None:
         if named:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,7 +15,6 @@ from penstock.frontend import refusals
 from penstock.frontend.catalyst import (
     JavaTree,
     arrow_schema,
-    attributes_in,
     children,
     elements,
     expr_id,
@@ -25,11 +23,11 @@ from penstock.frontend.catalyst import (
     preorder,
 )
 from penstock.frontend.expressions import translate
+from penstock.frontend.join_condition import Sides, conjuncts_of
 from penstock.frontend.scope import Scope
 from penstock.graph.model import JobGraph
 from penstock.operators.expressions import Expression
-from penstock.operators.expressions.logic import And
-from penstock.operators.static_join import JoinKind, PairCondition, StaticJoinSpec
+from penstock.operators.static_join import JoinKind, StaticJoinSpec
 from penstock.operators.static_rows import StaticRows
 from penstock.operators.static_sides import static_sides
 from penstock.spark.job import reason
@@ -50,8 +48,6 @@ _KINDS = {
 }
 """Spark's join type and whether the stream is on the left -> ours. Spark refuses most others itself."""
 
-_EQUALITIES = {"EqualTo": False, "EqualNullSafe": True}
-"""Catalyst's class -> whether null equals null."""
 _NO_COLUMNS = pa.schema([("__row", pa.bool_())])
 """What is read of a static side of which only the number of rows counts."""
 
@@ -78,8 +74,10 @@ def add_static_join(scope: Scope, node: JavaTree) -> None:
         raise refusals.JOIN_TYPE.error(f"{kind(node.joinType())} join")
     static = right if stream_left else left
     attributes = elements(static.output())
-    sides = _Sides(scope, attributes)
-    keys, rest = sides.split(_conjuncts(node.condition().get()) if node.condition().isDefined() else [])
+    sides = Sides(dict(scope.ordinals), {expr_id(each): at for at, each in enumerate(attributes)}, scope.conf)
+    found = [(conjunct, _key(sides, conjunct)) for conjunct in conjuncts_of(node)]
+    keys = [key for _, key in found if key is not None]
+    rest = [conjunct for conjunct, key in found if key is None]
     joins_columns = join_kind in (JoinKind.INNER, JoinKind.OUTER)
     builder = scope.builder
     builder.add(
@@ -93,7 +91,7 @@ def add_static_join(scope: Scope, node: JavaTree) -> None:
             static_keys=tuple(key.static for key in keys),
             null_safe=tuple(key.null_safe for key in keys),
             static_columns=tuple(range(len(attributes))) if joins_columns else (),
-            condition=sides.condition(rest),
+            condition=sides.pair_condition(rest),
         ),
         keeps=builder.unchanged(),
     )
@@ -103,65 +101,14 @@ def add_static_join(scope: Scope, node: JavaTree) -> None:
         scope.project(elements(node.output()), "Project (columns of the join)")
 
 
-def _conjuncts(condition: JavaTree) -> list[JavaTree]:
-    if kind(condition) == "And":
-        return [part for child in children(condition) for part in _conjuncts(child)]
-    return [condition]
-
-
-class _Sides:
-    """Where the attributes of both sides are."""
-
-    def __init__(self, scope: Scope, static: Sequence[JavaTree]) -> None:
-        self._conf = scope.conf
-        self._stream = dict(scope.ordinals)
-        self._static = {expr_id(attribute): at for at, attribute in enumerate(static)}
-
-    def split(self, conjuncts: Iterable[JavaTree]) -> tuple[list[_Key], list[JavaTree]]:
-        """Equalities between the sides, and everything else."""
-        keys: list[_Key] = []
-        rest: list[JavaTree] = []
-        for conjunct in conjuncts:
-            key = self._key(conjunct)
-            if key is None:
-                rest.append(conjunct)
-            else:
-                keys.append(key)
-        return keys, rest
-
-    def condition(self, conjuncts: Sequence[JavaTree]) -> PairCondition | None:
-        """All of these, over the columns that they read of either side."""
-        if not conjuncts:
-            return None
-        read = list(dict.fromkeys(expr_id(a) for conjunct in conjuncts for a in attributes_in(conjunct)))
-        stream = [identity for identity in read if identity in self._stream]
-        static = [identity for identity in read if identity in self._static]
-        ordinals = {identity: at for at, identity in enumerate([*stream, *static])}
-        translated = [translate(conjunct, ordinals, self._conf) for conjunct in conjuncts]
-        return PairCondition(
-            tuple(self._stream[identity] for identity in stream),
-            tuple(self._static[identity] for identity in static),
-            reduce(And, translated),
-        )
-
-    def _key(self, conjunct: JavaTree) -> _Key | None:
-        if kind(conjunct) not in _EQUALITIES:
-            return None
-        one, other = children(conjunct)
-        for stream, static in ((one, other), (other, one)):
-            if _reads_only(stream, self._stream) and _reads_only(static, self._static):
-                key = _Key(
-                    translate(stream, self._stream, self._conf),
-                    translate(static, self._static, self._conf),
-                    _EQUALITIES[kind(conjunct)],
-                )
-                return key if is_indexable(key.stream.data_type) else None
+def _key(sides: Sides, conjunct: JavaTree) -> _Key | None:
+    equality = sides.equality(conjunct)
+    if equality is None:
         return None
-
-
-def _reads_only(expression: JavaTree, side: Mapping[int, int]) -> bool:
-    read = [expr_id(attribute) for attribute in attributes_in(expression)]
-    return bool(read) and all(identity in side for identity in read)
+    stream = translate(equality.first, sides.first, sides.conf)
+    if not is_indexable(stream.data_type):
+        return None
+    return _Key(stream, translate(equality.second, sides.second, sides.conf), equality.null_safe)
 
 
 def static_rows(spark: SparkSession, node: JavaTree, static: JavaTree) -> StaticRows:

@@ -1,4 +1,4 @@
-"""The way from a plan's root to its stream, past the static sides of joins."""
+"""The way from a plan's root to its stream, past the static sides of joins, or to where several streams meet."""
 
 from __future__ import annotations
 

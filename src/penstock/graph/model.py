@@ -103,6 +103,8 @@ class Edge:
         port: which of the producer's outputs goes over it: "" is what its last operator yields, others are filled by
             ``OperatorContext.emit``. Watermarks and barriers go over all of them.
         exchange_id: stable over restarts, as operator ids are; "" where nobody gave one.
+        timed: whether the rows have an event time that watermarks are told of. One that has none does not hold back the
+            event time of a vertex with other inputs, but for its end.
     """
 
     id: int
@@ -113,6 +115,7 @@ class Edge:
     key_columns: tuple[int, ...] = ()
     port: str = ""
     exchange_id: str = ""
+    timed: bool = True
 
     @property
     def keyed(self) -> bool:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.graph.model import OperatorSpec
@@ -15,10 +14,9 @@ from penstock.operators.base import Operator, OperatorContext
 from penstock.operators.batches import make_batch
 from penstock.operators.expressions.base import Expression
 from penstock.operators.expressions.shared import SharedExpressions
+from penstock.operators.join_pairs import Candidates, Mask, PairCondition, PairFilter, Rows, taken_of
 from penstock.operators.static_rows import StaticRows
 from penstock.state.key_index import UNKNOWN, KeyIndex
-
-Rows = npt.NDArray[np.int64]
 
 MAX_PAIRS = 65_536
 """Rows that are put together at once, as many as a subtask takes in at once: a row that goes with all of a large static
@@ -36,20 +34,6 @@ class JoinKind(Enum):
     OUTER = "outer"
     SEMI = "semi"
     ANTI = "anti"
-
-
-@dataclass(frozen=True)
-class PairCondition:
-    """What a pair has to fulfil besides equal keys.
-
-    Attributes:
-        stream_columns, static_columns: what it reads of either side, by position.
-        expression: over these columns, in this order.
-    """
-
-    stream_columns: tuple[int, ...]
-    static_columns: tuple[int, ...]
-    expression: Expression
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,32 +65,6 @@ class StaticJoinSpec(OperatorSpec):
         return StaticJoinOperator(self)
 
 
-@dataclass(frozen=True)
-class _Candidates:
-    """For each row of a batch, how many static rows have its key, and where they begin in the index."""
-
-    begins: Rows
-    counts: Rows
-
-    def with_all_rows(self) -> _Candidates:
-        """Rows without any get one, at ``UNKNOWN``."""
-        none = self.counts == 0
-        return _Candidates(np.where(none, UNKNOWN, self.begins), np.where(none, 1, self.counts))
-
-    def pairs(self, most: int) -> Iterator[tuple[Rows, Rows]]:
-        """Row and place in the index of every pair, in the rows' order, at most so many at once."""
-        ends = np.cumsum(self.counts)
-        total = int(ends[-1])
-        for low in range(0, total, most):
-            high = min(low + most, total)
-            first, last = (int(row) for row in np.searchsorted(ends, [low, high - 1], side="right"))
-            upto, counts = ends[first : last + 1], self.counts[first : last + 1]
-            taken = np.minimum(upto, high) - np.maximum(upto - counts, low)
-            rows = np.repeat(np.arange(first, last + 1), taken)
-            within = np.arange(low, high) - np.repeat(upto - counts, taken)
-            yield rows, self.begins[rows] + within
-
-
 class _StaticIndex:
     """The static rows' numbers by key.
 
@@ -124,12 +82,12 @@ class _StaticIndex:
         self._counts = np.bincount(codes[comparable], minlength=self._keys.count)
         self._begins = np.cumsum(self._counts) - self._counts
 
-    def find(self, keys: Sequence[pa.Array], rows: int) -> _Candidates:
+    def find(self, keys: Sequence[pa.Array], rows: int) -> Candidates:
         codes = self._keys.find(keys, rows)
         if not self._keys.count:
-            return _Candidates(np.zeros(rows, np.int64), np.zeros(rows, np.int64))
+            return Candidates(np.zeros(rows, np.int64), np.zeros(rows, np.int64))
         known = codes >= 0
-        return _Candidates(self._begins[codes], np.where(known, self._counts[codes], 0))
+        return Candidates(self._begins[codes], np.where(known, self._counts[codes], 0))
 
 
 class StaticJoinOperator(Operator):
@@ -143,7 +101,7 @@ class StaticJoinOperator(Operator):
     def __init__(self, spec: StaticJoinSpec) -> None:
         self._spec = spec
         self._keys = SharedExpressions(spec.stream_keys)
-        self._condition = None if spec.condition is None else SharedExpressions([spec.condition.expression])
+        self._condition = None if spec.condition is None else PairFilter(spec.condition)
 
     def open(self, context: OperatorContext) -> None:
         self._index = _StaticIndex(self._spec)
@@ -162,7 +120,7 @@ class StaticJoinOperator(Operator):
         else:
             yield from self._with_condition(batch, found)
 
-    def _with_condition(self, batch: pa.RecordBatch, found: _Candidates) -> Iterator[pa.RecordBatch]:
+    def _with_condition(self, batch: pa.RecordBatch, found: Candidates) -> Iterator[pa.RecordBatch]:
         matched = np.zeros(batch.num_rows, np.bool_)
         for rows, static_rows in self._passing(batch, found):
             matched[rows] = True
@@ -171,25 +129,21 @@ class StaticJoinOperator(Operator):
             alone = np.flatnonzero(~matched)
             yield self._joined(batch, alone, np.full(len(alone), UNKNOWN, np.int64))
 
-    def _matched(self, batch: pa.RecordBatch, found: _Candidates) -> npt.NDArray[np.bool_]:
+    def _matched(self, batch: pa.RecordBatch, found: Candidates) -> Mask:
         matched = np.zeros(batch.num_rows, np.bool_)
         for rows, _ in self._passing(batch, found):
             matched[rows] = True
         return matched
 
-    def _passing(self, batch: pa.RecordBatch, found: _Candidates) -> Iterator[tuple[Rows, Rows]]:
+    def _passing(self, batch: pa.RecordBatch, found: Candidates) -> Iterator[tuple[Rows, Rows]]:
         """Pairs for which the condition is true, neither false nor null: rows of the batch and static rows."""
-        condition = self._spec.condition
-        assert condition is not None
         assert self._condition is not None
         static = self._spec.rows.batch
         for rows, places in found.pairs(self._most(batch)):
             static_rows = self._index.rows[places]
-            columns = [batch.column(column).take(pa.array(rows)) for column in condition.stream_columns]
-            columns += [static.column(column).take(pa.array(static_rows)) for column in condition.static_columns]
-            fields = [pa.field(str(position), column.type) for position, column in enumerate(columns)]
-            [true] = self._condition.evaluate(make_batch(columns, pa.schema(fields), len(rows)))
-            passed = true.fill_null(False).to_numpy(zero_copy_only=False)
+            passed = self._condition.passed(
+                taken_of(batch.column, rows), taken_of(static.column, static_rows), len(rows)
+            )
             if passed.any():
                 yield rows[passed], static_rows[passed]
 
@@ -211,7 +165,7 @@ class StaticJoinOperator(Operator):
         return max(1, min(MAX_PAIRS, int(TARGET_BYTES / max(width, 1))))
 
 
-def _filtered(batch: pa.RecordBatch, kept: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
+def _filtered(batch: pa.RecordBatch, kept: Mask) -> Iterator[pa.RecordBatch]:
     if kept.all():
         yield batch
     elif kept.any():

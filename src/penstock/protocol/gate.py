@@ -12,12 +12,21 @@ window if that is not announced: nothing would ever ask for more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.errors import ProtocolViolation
 from penstock.ids import ChannelId, CheckpointId
-from penstock.protocol.elements import Barrier, Buffer, Captured, Element, EndOfPartition, Payload, Watermark
+from penstock.protocol.elements import (
+    END_OF_TIME_US,
+    Barrier,
+    Buffer,
+    Captured,
+    Element,
+    EndOfPartition,
+    Payload,
+    Watermark,
+)
 from penstock.protocol.input import InputChannel, RowRange
 from penstock.protocol.pace import Pace
 from penstock.protocol.recovered import RecoveredRows
@@ -65,6 +74,7 @@ class InputGate:
         window: the exclusive window of each channel.
         recovered: in-flight rows to be processed first; what is not in windows of the budget is theirs until then.
         target_ms: give no more credit than is consumed in this time; None: as much as the budget allows.
+        untimed: edges without watermarks (``Edge.timed``).
     """
 
     def __init__(
@@ -75,6 +85,7 @@ class InputGate:
         window: int,
         recovered: RecoveredRows,
         target_ms: int | None = None,
+        untimed: Collection[int] = (),
     ) -> None:
         self._subject = subject
         self._channels = {c.channel: c for c in channels}
@@ -82,6 +93,7 @@ class InputGate:
         self._by_edge: dict[int, list[InputChannel]] = {}
         for channel in self._order:
             self._by_edge.setdefault(channel.channel.edge, []).append(channel)
+        self._untimed = frozenset(untimed)
         self._budget = max(budget, window * len(self._order))
         self._window = window
         self.recovered = recovered
@@ -103,7 +115,8 @@ class InputGate:
     def watermark_us(self) -> int | None:
         """The least of all edges, None until each channel has one; it only rises. An edge stands at the minimum over
         its channels that have not ended, and for ever at the largest when all have: how far event time comes in the end
-        does not depend on who ends first."""
+        does not depend on who ends first. An edge without watermarks counts for the end of event time only: rows may
+        come by it until then."""
         return self._watermark_us
 
     @property
@@ -251,8 +264,14 @@ class InputGate:
         return max(known, default=None)
 
     def _minimum(self) -> int | None:
+        timed = self._least(edge for edge in self._by_edge if edge not in self._untimed)
+        if not self._untimed or (timed is not None and timed < END_OF_TIME_US):
+            return timed
+        return END_OF_TIME_US if self._least(self._by_edge) == END_OF_TIME_US else None
+
+    def _least(self, edges: Iterable[int]) -> int | None:
         minimum: int | None = None
-        for channels in self._by_edge.values():
+        for channels in (self._by_edge[edge] for edge in edges):
             alive = [c.watermark_us for c in channels if not c.ended]
             if None in alive:
                 return None

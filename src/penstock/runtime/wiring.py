@@ -73,7 +73,8 @@ def build_gate(
     ]
     channels = [InputChannel(channel, generation, window, watermarks.get(channel)) for channel in identities]
     subject = f"gate {subtask}"
-    return InputGate(subject, channels, options.memory_per_gate, window, recovered, options.inflight_target_ms)
+    untimed = {edge.id for edge in graph.inputs(subtask.vertex) if not edge.timed}
+    return InputGate(subject, channels, options.memory_per_gate, window, recovered, options.inflight_target_ms, untimed)
 
 
 def open_state(vertex: Vertex, graph: JobGraph, options: Options, closing: ExitStack) -> StateBackend:
