@@ -31,6 +31,7 @@ def session_conf(spark: SparkSession) -> SessionConf:
         ansi=bool(sql_conf.ansiEnabled()),
         time_zone=str(sql_conf.sessionLocalTimeZone()),
         time_parser_policy=str(sql_conf.legacyTimeParserPolicy()).upper(),
+        json_ignores_null_fields=bool(sql_conf.jsonGeneratorIgnoreNullFields()),
     )
 
 

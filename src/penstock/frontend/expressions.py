@@ -8,6 +8,7 @@ from penstock.frontend import (
     expressions_calendar,
     expressions_casts,
     expressions_core,
+    expressions_json,
     expressions_logic,
     expressions_math,
     expressions_strings,
@@ -28,6 +29,7 @@ AREAS = (
     expressions_times,
     expressions_time_patterns,
     expressions_calendar,
+    expressions_json,
 )
 """The modules that fill the registry, in the order of the documentation."""
 

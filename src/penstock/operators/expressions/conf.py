@@ -13,8 +13,10 @@ class SessionConf:
         ansi: ``spark.sql.ansi.enabled``; overflow, division by zero and bad casts raise instead of giving null.
         time_zone: ``spark.sql.session.timeZone``.
         time_parser_policy: ``spark.sql.legacy.timeParserPolicy``: CORRECTED, EXCEPTION or LEGACY.
+        json_ignores_null_fields: ``spark.sql.jsonGenerator.ignoreNullFields``.
     """
 
     ansi: bool = True
     time_zone: str = "UTC"
     time_parser_policy: str = "CORRECTED"
+    json_ignores_null_fields: bool = True
