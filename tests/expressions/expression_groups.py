@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 import expression_cases_calendar as calendar
 import expression_cases_collections as collections
+import expression_cases_json as json
 import expression_cases_numbers as numbers
 import expression_cases_texts as texts
 import expression_cases_time_patterns as time_patterns
 import expression_cases_times as times
 import expression_relations as edges
 import expression_relations_nested as nested
+import expression_relations_json as documents
 import expression_relations_written as written
 import pyarrow as pa
 
@@ -59,5 +61,10 @@ GROUPS = {
     "calendar fields": Group(written.calendar_fields, calendar.FIELDS),
     "spans": Group(edges.instants, calendar.SPANS),
     "local spans": Group(edges.inner_instants, calendar.SPANS, both_modes=False),
+    "json taken apart": Group(documents.documents, json.TAKEN, both_modes=False),
+    "json read": Group(documents.documents, json.READ),
+    "json of numbers": Group(edges.numbers, json.OF_NUMBERS, both_modes=False),
+    "json of texts": Group(edges.texts, json.OF_TEXTS, both_modes=False),
+    "json of times": Group(edges.inner_instants, json.OF_TIMES, both_modes=False),
     "times read in zones": Group(written.written_times, time_patterns.READ_IN_ZONE, both_modes=False),
 }

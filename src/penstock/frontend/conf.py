@@ -32,6 +32,7 @@ def session_conf(spark: SparkSession) -> SessionConf:
         time_zone=str(sql_conf.sessionLocalTimeZone()),
         time_parser_policy=str(sql_conf.legacyTimeParserPolicy()).upper(),
         last_key_wins=str(spark.conf.get("spark.sql.mapKeyDedupPolicy")).upper() == "LAST_WIN",
+        json_ignores_null_fields=bool(sql_conf.jsonGeneratorIgnoreNullFields()),
     )
 
 

@@ -11,6 +11,7 @@ from penstock.frontend import (
     expressions_core,
     expressions_hashes,
     expressions_lambdas,
+    expressions_json,
     expressions_logic,
     expressions_math,
     expressions_numbers,
@@ -35,6 +36,7 @@ AREAS = (
     expressions_hashes,
     expressions_collections,
     expressions_lambdas,
+    expressions_json,
 )
 """The modules that fill the registry, in the order of the documentation."""
 

@@ -45,7 +45,7 @@ def _pattern(tree: JavaTree, expression: JavaTree, translation: Translation, par
     return text
 
 
-def _java_id(zone: Zone) -> str:
+def java_zone_id(zone: Zone) -> str:
     """What Java calls the zone."""
     context = SparkContext._active_spark_context
     assert context is not None
@@ -55,7 +55,7 @@ def _java_id(zone: Zone) -> str:
 def _formatted(tree: JavaTree, child: Expression, pattern: str | None, zone: Zone) -> Expression:
     if pattern is None:
         return Literal(None, pa.string())
-    return FormatTimestamp(pattern, child, zone, _java_id(zone), bool(tree.nullable()))
+    return FormatTimestamp(pattern, child, zone, java_zone_id(zone), bool(tree.nullable()))
 
 
 @catalyst("DateFormatClass", area=AREA, forms="`date_format`, `to_char`", limits=_WRITTEN)

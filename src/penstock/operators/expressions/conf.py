@@ -14,9 +14,11 @@ class SessionConf:
         time_zone: ``spark.sql.session.timeZone``.
         time_parser_policy: ``spark.sql.legacy.timeParserPolicy``: CORRECTED, EXCEPTION or LEGACY.
         last_key_wins: ``spark.sql.mapKeyDedupPolicy`` is ``LAST_WIN``: a map's equal keys are no error.
+        json_ignores_null_fields: ``spark.sql.jsonGenerator.ignoreNullFields``.
     """
 
     ansi: bool = True
     time_zone: str = "UTC"
     time_parser_policy: str = "CORRECTED"
     last_key_wins: bool = False
+    json_ignores_null_fields: bool = True

@@ -98,7 +98,8 @@ def decimal_to_float(exact: Decimal) -> float:
     if abs(value) >= _TOO_LARGE or Decimal(value) == exact or nearest == value:
         return nearest
     # Only where the double lies exactly between two floats can its own rounding have hidden the right side.
-    other = float(np.nextafter(np.float32(nearest), np.float32(np.inf if value > nearest else -np.inf)))
+    with np.errstate(over="ignore"):
+        other = float(np.nextafter(np.float32(nearest), np.float32(np.inf if value > nearest else -np.inf)))
     if abs(value - _finite(nearest)) != abs(_finite(other) - value):
         return nearest
     return max(nearest, other) if exact > Decimal(value) else min(nearest, other)

@@ -29,12 +29,11 @@ _QUARTERS = ("1st quarter", "2nd quarter", "3rd quarter", "4th quarter")
 
 
 class Moments:
-    """Instants taken apart on the local calendar and clock, each part when it is first wanted."""
+    """Local days and times of day, with their offsets from UTC in microseconds."""
 
-    def __init__(self, micros: Vector, offsets: Vector) -> None:
-        local = micros + offsets
+    def __init__(self, days: Vector, time: Vector, offsets: Vector) -> None:
+        self.days, self.time = days, time
         self.offsets = offsets // _MICROS
-        self.days, self.time = local // MICROS_PER_DAY, local % MICROS_PER_DAY
         self.year, self.month, self.day = calendar.civil(self.days)
         self.hour = self.time // (3600 * _MICROS)
 
@@ -58,16 +57,30 @@ class FormatTimestamp(Strict):
 
     def _texts(self, distinct: pa.Array) -> pa.Array:
         micros = to_vector(distinct)
-        moments = Moments(micros, self.zone.offsets(micros))
-        columns = [self._column(part, moments) for part in _flat(parts_of(self.pattern, parsing=False))]
-        return pa.array(["".join(row) for row in zip(*columns, strict=True)] if columns else [""] * len(micros))
+        offsets = self.zone.offsets(micros)
+        local = micros + offsets
+        moments = Moments(local // MICROS_PER_DAY, local % MICROS_PER_DAY, offsets)
+        return formatted(self.pattern, moments, self.zone_id)
 
-    def _column(self, part: Text | Field, moments: Moments) -> Iterable[str]:
-        if isinstance(part, Text):
-            return [part.text] * len(moments.days)
-        if part.letter == "V":
-            return [self.zone_id] * len(moments.days)
-        return _WRITERS[part.letter](part, moments)
+
+def formatted(pattern: str, moments: Moments, zone_id: str = "UTC") -> pa.Array:
+    """The texts of the moments by a pattern that ``parts_of`` takes."""
+    columns = [_column(part, moments, zone_id) for part in _flat(parts_of(pattern, parsing=False))]
+    return pa.array(["".join(row) for row in zip(*columns, strict=True)] if columns else [""] * len(moments.days))
+
+
+def dates_formatted(pattern: str, days: pa.Array) -> pa.Array:
+    """The texts of dates; days outside may be null."""
+    filled = to_vector(days).astype(np.int64)
+    return formatted(pattern, Moments(filled, np.zeros_like(filled), np.zeros_like(filled)))
+
+
+def _column(part: Text | Field, moments: Moments, zone_id: str) -> Iterable[str]:
+    if isinstance(part, Text):
+        return [part.text] * len(moments.days)
+    if part.letter == "V":
+        return [zone_id] * len(moments.days)
+    return _WRITERS[part.letter](part, moments)
 
 
 def _flat(parts: Parts) -> list[Text | Field]:

@@ -1,0 +1,316 @@
+"""JSON read token by token as Jackson's parser reads it, whose errors Spark lives with: where one is raised, and where
+reading goes on after it, decide what ``from_json`` makes of a damaged document."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from enum import Enum
+
+_WHITE = re.compile(r"[ \t\n\r]*")
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_PLAIN = {'"': re.compile(r'[^"\\]*'), "'": re.compile(r"[^'\\]*")}
+_CONTROL = re.compile(r"[\x00-\x1f]")
+_HEX = re.compile(r"[0-9a-fA-F]*")
+_ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", '"': '"', "/": "/", "\\": "\\"}
+_NAMED = {"t": "true", "f": "false", "n": "null", "N": "NaN", "I": "Infinity"}
+_PART_OF_NAME = frozenset(("Lu", "Ll", "Lt", "Lm", "Lo", "Nl", "Nd", "Sc", "Pc", "Mn", "Mc", "Cf"))
+_LONGEST_NUMBER = 1000
+_LONGEST_TOKEN_SHOWN = 256
+_DEEPEST = 1000
+
+
+class JsonError(Exception):
+    """The document is not JSON from here on."""
+
+
+class Token(Enum):
+    """Jackson's kinds; its null, the end of the document, is None."""
+
+    START_OBJECT = "{"
+    END_OBJECT = "}"
+    START_ARRAY = "["
+    END_ARRAY = "]"
+    NAME = "name"
+    STRING = "string"
+    INTEGER = "integer"
+    FLOAT = "float"
+    TRUE = "true"
+    FALSE = "false"
+    NULL = "null"
+
+
+_LITERALS = {"true": Token.TRUE, "false": Token.FALSE, "null": Token.NULL, "NaN": Token.FLOAT, "Infinity": Token.FLOAT}
+_CLOSING = {"]": ("[", Token.END_ARRAY), "}": ("{", Token.END_OBJECT)}
+
+
+@dataclass(frozen=True)
+class JsonRules:
+    """What is read beyond the standard."""
+
+    single_quotes: bool = True
+    control_characters: bool = False
+    non_numeric: bool = True
+
+
+class _Scope:
+    """An open array or object, or the document."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.count = 0
+        self.name: str | None = None
+
+
+class JsonReader:
+    """The document's tokens, one ``next_token()`` at a time. After an error it can be asked on, as Jackson can.
+
+    Attributes:
+        token: where it stands; None before the first and after the last.
+    """
+
+    def __init__(self, text: str, rules: JsonRules) -> None:
+        self.token: Token | None = None
+        self._text = text
+        self._rules = rules
+        self._place = 0
+        self._scopes = [_Scope("")]
+        self._following: Token | None = None
+        self._unread = False
+        self._value = ""
+
+    @property
+    def name(self) -> str | None:
+        """The name at which the innermost object stands; at the start of a value, its own."""
+        if self.token in (Token.START_OBJECT, Token.START_ARRAY) and len(self._scopes) > 1:
+            return self._scopes[-2].name
+        return self._scopes[-1].name
+
+    def text(self) -> str:
+        """A string's value, a number's or literal's text. Pairs of surrogates are joined; lone ones may be left."""
+        if self._unread:
+            self._unread = False
+            self._value = self._read_string('"')
+        return self._value
+
+    def skip_children(self) -> None:
+        """From the start of an array or object to its end."""
+        if self.token not in (Token.START_OBJECT, Token.START_ARRAY):
+            return
+        depth = 1
+        while depth:
+            token = self.next_token()
+            if token is None:
+                self._end_of_input()
+                return
+            depth += (token in (Token.START_OBJECT, Token.START_ARRAY)) - (token in (Token.END_OBJECT, Token.END_ARRAY))
+
+    def next_token(self) -> Token | None:
+        """The next token, which is then ``token``.
+
+        Raises:
+            JsonError: there is none here.
+        """
+        if self.token is Token.NAME:
+            self.token, self._following = self._following, None
+            self._open(self.token)
+            return self.token
+        if self._unread:
+            self._unread = False
+            self._read_string('"')
+        character = self._after_white()
+        if not character:
+            self._end_of_input()
+            self.token = None
+            return None
+        if character in _CLOSING:
+            return self._close(character)
+        scope = self._scopes[-1]
+        scope.count += 1
+        if scope.kind and scope.count > 1:
+            character = self._after_comma(character)
+        if scope.kind != "{":
+            self.token = self._value_token(character)
+            self._open(self.token)
+            return self.token
+        scope.name = self._name(character)
+        self.token = Token.NAME
+        self._following = self._value_token(self._after_colon())
+        return self.token
+
+    def _open(self, token: Token | None) -> None:
+        if token is Token.START_OBJECT or token is Token.START_ARRAY:
+            if len(self._scopes) > _DEEPEST:
+                raise JsonError("nested too deeply")
+            self._scopes.append(_Scope(token.value))
+
+    def _close(self, character: str) -> Token:
+        opening, token = _CLOSING[character]
+        if self._scopes[-1].kind != opening:
+            raise JsonError(f"unexpected {character}")
+        self._scopes.pop()
+        self.token = token
+        return token
+
+    def _end_of_input(self) -> None:
+        if len(self._scopes) > 1:
+            raise JsonError("unexpected end of input")
+
+    def _after_white(self) -> str:
+        """The next character that is not white, empty at the end. Control characters and comments are refused."""
+        match = _WHITE.match(self._text, self._place)
+        assert match is not None
+        self._place = match.end()
+        character = self._take()
+        if character == "/" or (character and character < " "):
+            raise JsonError(f"unexpected {character!r}")
+        return character
+
+    def _take(self) -> str:
+        character = self._text[self._place : self._place + 1]
+        self._place += len(character)
+        return character
+
+    def _needed(self, character: str) -> str:
+        if not character:
+            raise JsonError("unexpected end of input")
+        return character
+
+    def _after_comma(self, character: str) -> str:
+        if character != ",":
+            raise JsonError("a comma is missing")
+        return self._needed(self._after_white())
+
+    def _after_colon(self) -> str:
+        if self._needed(self._after_white()) != ":":
+            raise JsonError("a colon is missing")
+        return self._needed(self._after_white())
+
+    def _name(self, character: str) -> str:
+        if character == '"' or (character == "'" and self._rules.single_quotes):
+            return self._read_string(character)
+        raise JsonError("a name is missing")
+
+    def _value_token(self, character: str) -> Token:
+        if character == '"':
+            self._unread = True
+            return Token.STRING
+        if character == "[":
+            return Token.START_ARRAY
+        if character == "{":
+            return Token.START_OBJECT
+        if character == "'" and self._rules.single_quotes:
+            self._value = self._read_string("'")
+            return Token.STRING
+        if character in "-+0123456789":
+            return self._number(character)
+        if character in _NAMED:
+            return self._literal(_NAMED[character], 1)
+        if _continues_name(character) and not character.isdigit():
+            self._skip_name()
+        raise JsonError(f"unexpected {character!r}")
+
+    def _literal(self, word: str, known: int) -> Token:
+        for expected in word[known:]:
+            if self._text[self._place : self._place + 1] != expected:
+                self._skip_name()
+                raise JsonError("unknown token")
+            self._place += 1
+        if _continues_name(self._text[self._place : self._place + 1]):
+            self._skip_name()
+            raise JsonError("unknown token")
+        token = _LITERALS.get(word, Token.FLOAT)
+        if token is Token.FLOAT and not self._rules.non_numeric:
+            raise JsonError(f"{word} is not JSON")
+        self._value = word
+        return token
+
+    def _skip_name(self) -> None:
+        """Jackson reads on to the end of an unknown token to show it."""
+        end = min(len(self._text), self._place + _LONGEST_TOKEN_SHOWN)
+        while self._place < end and _continues_name(self._text[self._place]):
+            self._place += 1
+
+    def _number(self, character: str) -> Token:
+        begin = self._place - 1
+        following = self._text[self._place : self._place + 1]
+        if character == "+" or (character == "-" and not _is_digit(following)):
+            return self._signed(character)
+        match = _NUMBER.match(self._text, begin)
+        if match is None:
+            raise JsonError("a digit is missing")
+        following = self._text[match.end() : match.end() + 1]
+        if _is_digit(following):
+            self._place = match.end()
+            raise JsonError("leading zeros")
+        if following in (".", "e", "E") and not (match[3] or (following == "." and match[2])):
+            self._place = match.end() + 1
+            raise JsonError("a digit is missing")
+        self._place = match.end()
+        if len(match[0]) > _LONGEST_NUMBER:
+            raise JsonError("the number is too long")
+        if len(self._scopes) == 1 and following:
+            self._place += following != "\r"
+            if following not in " \t\r\n":
+                raise JsonError("a blank is missing")
+        self._value = match[0]
+        return Token.FLOAT if match[2] or match[3] else Token.INTEGER
+
+    def _signed(self, sign: str) -> Token:
+        """Infinity with a sign."""
+        if self._needed(self._take()) == "I":
+            following = self._needed(self._take())
+            if following in ("N", "n"):
+                return self._literal(sign + ("INF" if following == "N" else "Infinity"), 3)
+        raise JsonError("a digit is missing")
+
+    def _read_string(self, quote: str) -> str:
+        """From behind the quote to behind the closing one."""
+        plain, out = _PLAIN[quote], []
+        while True:
+            match = plain.match(self._text, self._place)
+            assert match is not None
+            if not self._rules.control_characters and (control := _CONTROL.search(match[0])):
+                self._place += control.end()
+                raise JsonError("a control character")
+            out.append(match[0])
+            self._place = match.end()
+            if self._needed(self._take()) == quote:
+                break
+            out.append(self._escaped())
+        return _joined("".join(out)) if len(out) > 1 else out[0]
+
+    def _escaped(self) -> str:
+        character = self._needed(self._take())
+        if character in _ESCAPES:
+            return _ESCAPES[character]
+        if character == "'" and self._rules.single_quotes:
+            return character
+        if character != "u":
+            raise JsonError("an unknown escape")
+        match = _HEX.match(self._text, self._place, self._place + 4)
+        assert match is not None
+        self._place = match.end()
+        if len(match[0]) < 4:
+            self._take()
+            raise JsonError("a hexadecimal digit is missing")
+        return chr(int(match[0], 16))
+
+
+def _joined(text: str) -> str:
+    """Pairs of surrogates as one character."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
+def _is_digit(character: str) -> bool:
+    return "0" <= character <= "9"
+
+
+def _continues_name(character: str) -> bool:
+    """``Character.isJavaIdentifierPart`` of a UTF-16 unit."""
+    if not character or ord(character) > 0xFFFF:
+        return False
+    if unicodedata.category(character) in _PART_OF_NAME:
+        return True
+    return character <= "\x08" or "\x0e" <= character <= "\x1b" or "\x7f" <= character <= "\x9f"

@@ -1,0 +1,362 @@
+"""``from_json``: documents as values of a schema, as Spark's ``JacksonParser`` converts them.
+
+A value that is not of its field's type, or broken inside, makes the record bad; what was read besides is kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+
+import pyarrow as pa
+
+from penstock.errors import EvaluationError
+from penstock.operators.expressions.base import Expression, Mask
+from penstock.operators.expressions.decimals import to_precision
+from penstock.operators.expressions.json_text import copied, java_text
+from penstock.operators.expressions.json_tokens import JsonError, JsonReader, JsonRules, Token
+from penstock.operators.expressions.strict import Strict
+from penstock.operators.expressions.text_numbers import decimal_to_float, narrowed
+from penstock.operators.expressions.text_times import parse_date, parse_timestamp
+from penstock.operators.expressions.time_parsing import parse_by_pattern
+from penstock.operators.expressions.vectors import map_distinct
+from penstock.operators.expressions.zones import Zone
+
+Types = pa.types
+Converter = Callable[[JsonReader], object]
+_NUMBERS = (Token.INTEGER, Token.FLOAT)
+_INFINITIES = {
+    "NaN": "nan", "+INF": "inf", "+Infinity": "inf", "Infinity": "inf", "-INF": "-inf", "-Infinity": "-inf",
+}  # fmt: skip
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_GREGORIAN = -141_427
+_BYTE_MAX = 255
+"""Jackson reads bytes without a sign as well."""
+
+
+class Unreadable(Exception):
+    """A value is not of its field's type."""
+
+
+class PartlyRead(Exception):
+    """A record is bad, but this much of it was read."""
+
+    def __init__(self, value: object) -> None:
+        super().__init__()
+        self.value = value
+
+
+@dataclass(frozen=True)
+class JsonOptions:
+    """What ``from_json`` was told.
+
+    Attributes:
+        zone: of timestamps without one.
+        fails_fast: a bad record raises; otherwise what could be read of it stays.
+        corrupt_field: where the text of a bad record goes, if the schema has that field.
+        timestamp_format: and its kin: Java patterns; None: ISO 8601 and Spark's older forms.
+    """
+
+    zone: Zone
+    rules: JsonRules
+    fails_fast: bool = False
+    corrupt_field: str = "_corrupt_record"
+    timestamp_format: str | None = None
+    ntz_format: str | None = None
+    date_format: str | None = None
+
+
+class FromJson(Strict):
+    """``from_json``, one document at a time.
+
+    Raises:
+        EvaluationError: a record is bad and the mode is FAILFAST.
+    """
+
+    def __init__(self, child: Expression, data_type: pa.DataType, options: JsonOptions) -> None:
+        super().__init__((child,), data_type)
+        self.options = options
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        parse = RecordParser(self.data_type, self.options)
+        return map_distinct(parse, arrays, self.data_type, rows)
+
+
+class RecordParser:
+    """One document to a value of the type."""
+
+    def __init__(self, data_type: pa.DataType, options: JsonOptions) -> None:
+        self._options = options
+        self._type = data_type
+        names = [field.name for field in data_type] if Types.is_struct(data_type) else []
+        self._corrupt = options.corrupt_field if options.corrupt_field in names else None
+        if self._corrupt is not None:
+            data_type = pa.struct([field for field in data_type if field.name != self._corrupt])
+        self._convert = _Converters(options).root(data_type)
+
+    def __call__(self, document: object) -> object:
+        reader = JsonReader(str(document), self._options.rules)
+        try:
+            if reader.next_token() is None:
+                return None
+            value = self._convert(reader)
+        except PartlyRead as partly:
+            return self._bad(document, partly.value)
+        except (JsonError, Unreadable):
+            return self._bad(document, None)
+        return self._bad(document, None) if value is None else value
+
+    def _bad(self, document: object, value: object) -> object:
+        if self._options.fails_fast:
+            raise EvaluationError(
+                f"[MALFORMED_RECORD_IN_PARSING] Malformed records are detected in record parsing: {str(document)[:200]!r}."
+                " Parse Mode: FAILFAST. To process malformed records as null result, try setting the option 'mode' as "
+                "'PERMISSIVE'."
+            )
+        if not Types.is_struct(self._type):
+            return value
+        record = dict(value) if isinstance(value, dict) else {}
+        if self._corrupt is not None:
+            record[self._corrupt] = document
+        return record
+
+
+class _Converters:
+    """Makes the converter of each type, once per batch."""
+
+    def __init__(self, options: JsonOptions) -> None:
+        self._options = options
+
+    def root(self, data_type: pa.DataType) -> Converter:
+        """Of the document: an object is taken for an array of one."""
+        if Types.is_struct(data_type):
+            return self._expecting({Token.START_OBJECT: self._object(data_type, root=True)})
+        if Types.is_map(data_type):
+            return self._expecting({Token.START_OBJECT: self._map(data_type)})
+        readers = {Token.START_ARRAY: self._array(data_type)}
+        if Types.is_struct(data_type.value_type):
+            one = self._object(data_type.value_type, root=False)
+            readers[Token.START_OBJECT] = lambda reader: _single(one, reader)
+        return self._expecting(readers)
+
+    def of(self, data_type: pa.DataType) -> Converter:
+        if Types.is_struct(data_type):
+            return self._expecting({Token.START_OBJECT: self._object(data_type, root=False)})
+        if Types.is_map(data_type):
+            return self._expecting({Token.START_OBJECT: self._map(data_type)})
+        if Types.is_list(data_type):
+            return self._expecting({Token.START_ARRAY: self._array(data_type)})
+        if Types.is_null(data_type):
+            return self._expecting(dict.fromkeys(Token, lambda reader: None))
+        if Types.is_string(data_type):
+            others = dict.fromkeys(Token, lambda reader: java_text(copied(reader)))
+            return self._expecting(others | {Token.STRING: lambda reader: java_text(reader.text())})
+        return self._expecting(self._atomic(data_type))
+
+    def _atomic(self, data_type: pa.DataType) -> dict[Token, Converter]:
+        if Types.is_boolean(data_type):
+            return {Token.TRUE: lambda reader: True, Token.FALSE: lambda reader: False}
+        if Types.is_integer(data_type):
+            return {Token.INTEGER: lambda reader: _integer(reader.text(), data_type.bit_width)}
+        if Types.is_floating(data_type):
+            number = _float if Types.is_float32(data_type) else _double
+            return {**dict.fromkeys(_NUMBERS, lambda reader: number(reader.text())), Token.STRING: self._special}
+        if Types.is_decimal(data_type):
+            return {
+                **dict.fromkeys(_NUMBERS, lambda reader: _decimal(reader.text(), data_type)),
+                Token.STRING: lambda reader: _decimal(_filled(reader).replace(",", ""), data_type),
+            }
+        if Types.is_date(data_type):
+            return {Token.STRING: lambda reader: self._date(_filled(reader))}
+        if data_type.tz is None:
+            return {Token.STRING: lambda reader: self._wall_time(_filled(reader))}
+        return {
+            Token.STRING: lambda reader: self._instant(_filled(reader)),
+            Token.INTEGER: lambda reader: _wrapped(_integer(reader.text(), 64) * 1_000_000),
+        }
+
+    def _expecting(self, readers: dict[Token, Converter]) -> Converter:
+        """``parseJsonToken``: names before the value are passed over, null is null, other tokens are unreadable."""
+
+        def convert(reader: JsonReader) -> object:
+            while reader.token is Token.NAME:
+                reader.next_token()
+            if reader.token is None or reader.token is Token.NULL:
+                return None
+            if reader.token not in readers:
+                if reader.token is Token.STRING:
+                    reader.text()
+                raise Unreadable
+            return readers[reader.token](reader)
+
+        return convert
+
+    def _object(self, data_type: pa.StructType, root: bool) -> Converter:
+        converters = {field.name: self.of(field.type) for field in data_type}
+
+        def convert(reader: JsonReader) -> object:
+            record: dict[str, object] = {}
+            bad = False
+            while reader.next_token() not in (None, Token.END_OBJECT):
+                name = reader.name
+                if name is None or name not in converters:
+                    reader.skip_children()
+                    continue
+                try:
+                    record[name] = converters[name](reader)
+                except PartlyRead as partly:
+                    bad = True
+                    record[name] = partly.value
+                except (JsonError, Unreadable):
+                    bad = True
+                    reader.skip_children()
+            if bad:
+                raise PartlyRead(record)
+            return record
+
+        return convert
+
+    def _map(self, data_type: pa.MapType) -> Converter:
+        value_of = self.of(data_type.item_type)
+
+        def convert(reader: JsonReader) -> object:
+            entries: list[tuple[str, object]] = []
+            bad, unreadable = False, False
+            while reader.next_token() not in (None, Token.END_OBJECT):
+                key = java_text(reader.name or "")
+                try:
+                    entries.append((key, value_of(reader)))
+                except PartlyRead as partly:
+                    bad = True
+                    entries.append((key, partly.value))
+                except (JsonError, Unreadable):
+                    unreadable = True
+                    reader.skip_children()
+            if unreadable:
+                raise Unreadable
+            if bad:
+                raise PartlyRead(entries)
+            return entries
+
+        return convert
+
+    def _array(self, data_type: pa.ListType) -> Converter:
+        value_of = self.of(data_type.value_type)
+
+        def convert(reader: JsonReader) -> object:
+            values: list[object] = []
+            bad = False
+            while reader.next_token() not in (None, Token.END_ARRAY):
+                try:
+                    values.append(value_of(reader))
+                except PartlyRead as partly:
+                    bad = True
+                    values.append(partly.value)
+            if bad:
+                raise PartlyRead(values)
+            return values
+
+        return convert
+
+    def _special(self, reader: JsonReader) -> float:
+        text = reader.text()
+        if text not in _INFINITIES or not self._options.rules.non_numeric:
+            raise Unreadable
+        return float(_INFINITIES[text])
+
+    def _instant(self, text: str) -> int:
+        zone, pattern = self._options.zone, self._options.timestamp_format
+        if pattern is not None:
+            return _found(_by_pattern(pattern, zone, text))
+        exact = parse_timestamp(zone, text)
+        return _found(parse_timestamp(zone, text.replace("GMT", "")) if exact is None else exact)
+
+    def _wall_time(self, text: str) -> int:
+        pattern = self._options.ntz_format
+        if pattern is not None:
+            return _found(_by_pattern(pattern, None, text))
+        instant = parse_timestamp(None, text)
+        # Spark takes no zone here: with one, the time would depend on the zone that is asked for.
+        if instant is None or parse_timestamp(_FAR_EAST, text) == parse_timestamp(_FAR_WEST, text):
+            raise Unreadable
+        return instant
+
+    def _date(self, text: str) -> int:
+        pattern = self._options.date_format
+        if pattern is not None:
+            return _found(_by_pattern(pattern, None, text)) // 86_400_000_000
+        days = parse_date(text)
+        days = parse_date(text.replace("GMT", "")) if days is None else days
+        return _days_since_1970(text) if days is None else days
+
+
+_FAR_EAST, _FAR_WEST = Zone("+18:00"), Zone("-18:00")
+
+
+def _found(value: int | None) -> int:
+    if value is None:
+        raise Unreadable
+    return value
+
+
+def _days_since_1970(text: str) -> int:
+    """Spark 1.5 wrote dates as numbers of days."""
+    if not _INTEGER.fullmatch(text) or not -(2**31) <= int(text) < 2**31:
+        raise Unreadable
+    if int(text) < _GREGORIAN:
+        raise EvaluationError(f"the date {text!r} is a number of days before 1582-10-15; write dates as yyyy-MM-dd")
+    return int(text)
+
+
+def _by_pattern(pattern: str, zone: Zone | None, text: str) -> int | None:
+    try:
+        return parse_by_pattern(pattern, zone, text)
+    except EvaluationError:
+        return None
+
+
+def _filled(reader: JsonReader) -> str:
+    """A string's text; the empty one is unreadable as anything but a string."""
+    if not reader.text():
+        raise Unreadable
+    return reader.text()
+
+
+def _single(convert: Converter, reader: JsonReader) -> list[object]:
+    try:
+        return [convert(reader)]
+    except PartlyRead as partly:
+        raise PartlyRead([partly.value]) from None
+
+
+def _integer(text: str, bits: int) -> int:
+    value = int(text)
+    if bits == 8 and 127 < value <= _BYTE_MAX:
+        return value - 256
+    if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
+        raise Unreadable
+    return value
+
+
+def _wrapped(value: int) -> int:
+    return (value + 2**63) % 2**64 - 2**63
+
+
+def _double(text: str) -> float:
+    return float(_INFINITIES.get(text, text))
+
+
+def _float(text: str) -> float:
+    return narrowed(float(_INFINITIES[text])) if text in _INFINITIES else decimal_to_float(Decimal(text))
+
+
+def _decimal(text: str, data_type: pa.DataType) -> Decimal:
+    try:
+        value = to_precision(Decimal(text), data_type.precision, data_type.scale)
+    except InvalidOperation:
+        raise Unreadable from None
+    if value is None:
+        raise Unreadable
+    return value
