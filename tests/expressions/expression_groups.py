@@ -13,8 +13,8 @@ import expression_cases_texts as texts
 import expression_cases_time_patterns as time_patterns
 import expression_cases_times as times
 import expression_relations as edges
-import expression_relations_nested as nested
 import expression_relations_json as documents
+import expression_relations_nested as nested
 import expression_relations_written as written
 import pyarrow as pa
 
