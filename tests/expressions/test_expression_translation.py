@@ -47,7 +47,7 @@ def ordinals(frame: Any) -> dict[int, int]:
     [
         ("rand()", "Rand"),
         ("monotonically_increasing_id()", "MonotonicallyIncreasingID"),
-        ("exp(d)", "Exp"),
+        ("sin(d)", "Sin"),
         ("date_format(t, 'yyyy')", "DateFormatClass"),
         ("s rlike '(a+)+'", "RLike"),
         ("s rlike 'a(?=b)'", "RLike"),

@@ -13,6 +13,7 @@ from penstock.frontend import (
     expressions_logic,
     expressions_math,
     expressions_numbers,
+    expressions_strict_math,
     expressions_strings,
     expressions_times,
 )
@@ -25,6 +26,7 @@ AREAS = (
     expressions_logic,
     expressions_math,
     expressions_numbers,
+    expressions_strict_math,
     expressions_casts,
     expressions_strings,
     expressions_times,

@@ -66,9 +66,10 @@ WAYS_ROUND: dict[str, str] = {
     "FromUnixTime": "use timestamp_seconds and cast the result to a string",
     "RegExpReplace": "use replace or translate where they do, otherwise a pandas_udf",
     "RegExpExtract": "use split or substring_index where they do, otherwise a pandas_udf",
-    "Exp": "the JVM's and C's results may differ in the last bit; use a pandas_udf",
-    "Log": "the JVM's and C's results may differ in the last bit; use a pandas_udf",
-    "Pow": "the JVM's and C's results may differ in the last bit; multiply, or use a pandas_udf",
+    **dict.fromkeys(
+        ("Sin", "Cos", "Tan", "Cot", "Sec", "Csc"),
+        "the JVM computes it by instructions of the processor, and its last bit may differ; use a pandas_udf",
+    ),
 }
 """What to write instead of expressions that are refused."""
 
