@@ -1,5 +1,7 @@
 """Cases over ``relations.numbers``."""
 
+# ruff: noqa: E501 - tables of texts
+
 from __future__ import annotations
 
 INTEGERS = ("i8", "i16", "i32", "i64")
@@ -118,6 +120,21 @@ FUNCTIONS += [
     "e()",
     "pi()",
 ]
+
+STRICT_MATH = [f"{f}(x_{t})" for f in (
+    "exp", "expm1", "ln", "log10", "log2", "log1p", "cbrt", "sinh", "cosh", "tanh", "asin", "acos", "atan", "asinh", "acosh",
+    "atanh") for t in ("f64", "i8")]  # fmt: skip
+STRICT_MATH += [
+    f"{f}({x})" for f in ("asinh", "acosh", "atanh", "ln") for x in ("x_f64 / 3", "1 + x_i8 / 7", "x_i8 / 130D")
+]
+STRICT_MATH += [
+    "pow(x_f64, y_f64)",
+    "power(x_i8, y_i8)",
+    "pow(x_dec, 0.5)",
+    "hypot(x_f64, y_f64)",
+    "atan2(x_f64, y_f64)",
+]
+STRICT_MATH += ["log(x_f64, y_f64)", "log(2, x_i32)", "log(x_dec)", "hypot(x_i32, y_i8)", "exp(x_dec)"]
 
 HASHES = [f"{f}(x_{t}, y_{t})" for f in ("hash", "xxhash64") for t in ATOMIC]
 

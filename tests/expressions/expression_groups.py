@@ -37,6 +37,7 @@ GROUPS = {
     "divisions of decimals": Group(edges.numbers, numbers.DIVISIONS),
     "rounding": Group(edges.numbers, numbers.ROUNDS),
     "functions of numbers": Group(edges.numbers, numbers.FUNCTIONS),
+    "strict math": Group(edges.numbers, numbers.STRICT_MATH),
     "hashes of numbers": Group(edges.numbers, numbers.HASHES, both_modes=False),
     "guards": Group(edges.numbers, numbers.GUARDS),
     "strings": Group(edges.texts, texts.STRINGS),

@@ -48,7 +48,7 @@ def ordinals(frame: Any) -> dict[int, int]:
     [
         ("rand()", "Rand"),
         ("monotonically_increasing_id()", "MonotonicallyIncreasingID"),
-        ("exp(d)", "Exp"),
+        ("sin(d)", "Sin"),
         ("date_format(t, 'YYYY')", "DateFormatClass.* by week"),
         ("date_format(t, s)", "DateFormatClass.* must be a constant"),
         ("to_timestamp(s, 'yyyy z')", "GetTimestamp.*the letter 'z'"),

@@ -62,9 +62,10 @@ WAYS_ROUND: dict[str, str] = {
     "Randn": "non-deterministic functions would differ after a restart; add the number in the source",
     "Uuid": "non-deterministic functions would differ after a restart; add the id in the source",
     "MonotonicallyIncreasingID": "it depends on Spark's partitions; add an id in the source",
-    "Exp": "the JVM's and C's results may differ in the last bit; use a pandas_udf",
-    "Log": "the JVM's and C's results may differ in the last bit; use a pandas_udf",
-    "Pow": "the JVM's and C's results may differ in the last bit; multiply, or use a pandas_udf",
+    **dict.fromkeys(
+        ("Sin", "Cos", "Tan", "Cot", "Sec", "Csc"),
+        "the JVM computes it by instructions of the processor, and its last bit may differ; use a pandas_udf",
+    ),
 }
 """What to write instead of expressions that are refused."""
 

@@ -63,7 +63,7 @@ def hash_columns(columns: Sequence[pa.Array], rows: int) -> npt.NDArray[np.int64
 
 
 def chain_hash(array: pa.Array, seeds: U64) -> U64:
-    """Chain one column, not of arrays or maps, onto ``seeds``; null rows keep theirs."""
+    """Chain one column, not of maps, onto ``seeds``; null rows keep theirs."""
     kind = array.type
     if pa.types.is_null(kind) or len(array) == 0:
         return seeds
@@ -94,7 +94,7 @@ def _hash_lists(array: pa.Array, seeds: U64) -> U64:
     elements, hashes = array.flatten(), seeds.copy()
     for place in range(int(lengths.max())):
         rows = np.flatnonzero(lengths > place)
-        hashes[rows] = _hash_array(elements.take(pa.array(starts[rows] + place)), hashes[rows])
+        hashes[rows] = chain_hash(elements.take(pa.array(starts[rows] + place)), hashes[rows])
     return hashes
 
 

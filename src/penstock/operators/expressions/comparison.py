@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from penstock.operators.expressions.base import Expression, Literal, Mask
 from penstock.operators.expressions.ragged import as_type
-from penstock.operators.expressions.ranks import common_ranks, ranks
+from penstock.operators.expressions.ranks import among, common_ranks, ranks
 from penstock.operators.expressions.strict import Strict
 from penstock.operators.expressions.vectors import both, from_vector, select, to_vector, valid_rows
 
@@ -139,7 +139,7 @@ class InSet(Expression):
 
     def _find_nested(self, values: pa.Array) -> Mask:
         codes = ranks(pa.concat_arrays([values, as_type(self.constants, values.type)]))
-        return np.isin(codes[: len(values)], codes[len(values) :])
+        return among(codes[: len(values)], codes[len(values) :])
 
     def _find_floats(self, values: pa.Array) -> Mask:
         vector, constants = to_vector(values), to_vector(self.constants)

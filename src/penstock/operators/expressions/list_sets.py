@@ -11,7 +11,7 @@ from penstock.operators.expressions.base import Mask
 from penstock.operators.expressions.comparison import compare
 from penstock.operators.expressions.lists import chained
 from penstock.operators.expressions.ragged import Ragged, as_type, is_null, plain_floats, ragged
-from penstock.operators.expressions.ranks import Ranks, ranks
+from penstock.operators.expressions.ranks import Ranks, among, ranks
 from penstock.operators.expressions.vectors import from_vector, select, to_vector
 
 Arrays = list[pa.Array]
@@ -53,7 +53,7 @@ def select_common(common: bool, arrays: Arrays, rows: Mask | None, data_type: pa
     """``array_intersect`` (True) and ``array_except`` (False)."""
     left, right = (_plain(ragged(array, rows)) for array in arrays)
     left_codes, right_codes = _codes(left, right)
-    chosen = _first_of_each(left_codes) & (np.isin(left_codes, right_codes) == common)
+    chosen = _first_of_each(left_codes) & (among(left_codes, right_codes) == common)
     return left.keep(chosen).array(data_type, rows)
 
 
@@ -72,7 +72,7 @@ def overlap(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Arr
     """``arrays_overlap``: null where nothing is shared, neither is empty and one has a null."""
     left, right = (ragged(array, rows) for array in arrays)
     left_codes, right_codes = _codes(left, right)
-    found = left.any(np.isin(left_codes, right_codes) & ~is_null(left.values))
+    found = left.any(among(left_codes, right_codes) & ~is_null(left.values))
     null = left.any(is_null(left.values)) | right.any(is_null(right.values))
     unknown = null & (left.sizes > 0) & (right.sizes > 0) & ~found
     return from_vector(found, data_type, select(rows, ~unknown))

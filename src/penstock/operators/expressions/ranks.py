@@ -43,6 +43,15 @@ def common_ranks(left: pa.Array, right: pa.Array) -> tuple[Ranks, Ranks]:
     return both[: len(left)], both[len(left) :]
 
 
+def among(values: Ranks, others: Ranks) -> npt.NDArray[np.bool_]:
+    """Which values are among the others: ``np.isin`` hashes, and takes fifty times as long for numbers like these."""
+    if not len(others):
+        return np.zeros(len(values), np.bool_)
+    ordered = np.sort(others)
+    place = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
+    return np.asarray(ordered[place] == values)
+
+
 def sort_keys(array: pa.Array) -> Vector:
     """Integers in the order of an array's numbers, dates or instants; arbitrary at nulls."""
     values = to_vector(array)

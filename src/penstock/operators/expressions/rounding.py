@@ -139,7 +139,7 @@ class WholeNumber(Strict):
             return arrays[0]
         whole = np.ceil(values) if self.upwards else np.floor(values)
         if self.ansi:
-            outside = select(rows, np.abs(whole) > 2.0**63)  # NaN is zero here
+            outside = select(rows, (whole >= 2.0**63) | (whole < -(2.0**63)))  # NaN is zero
             if outside.any():
                 raise failures.overflow(pa.int64(), "rounding of", values[first(outside)], "to a whole number")
         return from_vector(jvm_truncate(whole, np.dtype(np.int64)), self.data_type, rows)

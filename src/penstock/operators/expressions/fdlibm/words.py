@@ -1,0 +1,50 @@
+"""Doubles as their two 32-bit words, which fdlibm decides by."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Doubles = npt.NDArray[np.float64]
+Words = npt.NDArray[np.int64]
+
+LN2_HI = float.fromhex("0x1.62e42feep-1")
+LN2_LO = float.fromhex("0x1.a39ef35793c76p-33")
+"""ln 2 in two parts: the products of the first with small integers are exact."""
+
+
+def bits(x: Doubles) -> Words:
+    return np.ascontiguousarray(x).view(np.int64)
+
+
+def high(x: Doubles) -> Words:
+    """The word with sign and exponent, signed."""
+    return bits(x) >> 32
+
+
+def with_high(x: Doubles, word: Words) -> Doubles:
+    """The same low word under another high one."""
+    return ((bits(x) & 0xFFFFFFFF) | (word << 32)).view(np.float64)
+
+
+def of_high(word: Words) -> Doubles:
+    """A double whose low word is zero."""
+    return (word << 32).view(np.float64)
+
+
+def without_low(x: Doubles) -> Doubles:
+    return (bits(x) & np.int64(-(1 << 32))).view(np.float64)
+
+
+def scaled(x: Doubles, exponent: Words) -> Doubles:
+    """Times a power of two, by the exponent's bits alone: only where the result is a normal number."""
+    return (bits(x) + (exponent << 52)).view(np.float64)
+
+
+def polynomial(x: Doubles, *coefficients: str) -> Doubles:
+    """``c0 + x*(c1 + x*(c2 + ...))``; the coefficients in hexadecimal."""
+    values = [float.fromhex(coefficient) for coefficient in coefficients]
+    total = np.full_like(x, values[-1])
+    for value in values[-2::-1]:
+        total = value + x * total
+    return total
