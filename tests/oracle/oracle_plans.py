@@ -152,9 +152,20 @@ EXPRESSIONS: dict[str, tuple[str, ...]] = {
     ),
 }
 AGGREGATES = (
+    "count_if({boolean})", "bool_or({boolean})", "max_by({int}, {timestamp})", "sum({int}) filter (where {boolean})",
+    "sort_array(collect_list({int}))", "sort_array(collect_set({string}))", "bit_xor({bigint})",
+    "approx_count_distinct({string})",
     "count(*)", "count({any})", "sum({int})", "sum({decimal})", "min({int})", "max({string})", "min({double})",
     "max({timestamp})", "avg({int})", "min({boolean})", "max({decimal})",
 )  # fmt: skip
+
+
+EXPLODED = (
+    "explode(array({int}, {int}))",
+    "explode_outer(filter(array({int}, 1), x -> x > 0))",
+    "explode(sequence(0, 2))",
+)
+JOINS = ("inner", "left_outer", "right_outer", "full_outer", "left_semi")
 
 
 def expression(columns: Columns, data_type: str, depth: int = 2) -> st.SearchStrategy[str]:
@@ -202,11 +213,25 @@ class Step:
             return df.where(self.texts[0])
         if self.kind == "select":
             return df.selectExpr(*self.texts)
+        if self.kind == "union":
+            return df.where(self.texts[0]).unionByName(df.where(self.texts[1]))
+        if self.kind == "join":
+            return _joined(df, self.texts[0], self.keys)
         if self.kind == "deduplicate":
             return df.selectExpr(*self.keys).dropDuplicates()
         assert self.kind == "group"
         rows = df.groupBy(*(_key(df, text) for text in self.keys))
         return rows.agg(*(_named(df, text, number) for number, text in enumerate(self.texts)))
+
+
+def _joined(df: DataFrame, how: str, keys: Sequence[str]) -> DataFrame:
+    """Each row with those of equal keys from the quarter of a minute before it, of the same input."""
+    columns = [f"{name} as other_{name}" for name in df.columns]
+    equal = " and ".join(f"{key} = other_{key}" for key in keys)
+    return df.join(df.selectExpr(*columns), _key(df, f"{equal} and {BEFORE}"), how)
+
+
+BEFORE = "other_ts <= ts and other_ts >= ts - interval 15 seconds"
 
 
 def _key(df: DataFrame, text: str) -> Any:
@@ -260,11 +285,13 @@ def selects(draw: st.DrawFn, columns: Columns) -> tuple[Step, Columns]:
 @st.composite
 def endings(draw: st.DrawFn, columns: Columns) -> tuple[Step, ...]:
     """At most one step with state, and perhaps a filter behind it."""
-    kind = draw(st.sampled_from(("nothing", "tumbling", "sliding", "times", "deduplicate")))
+    kind = draw(st.sampled_from(("nothing", "tumbling", "sliding", "times", "deduplicate", "join")))
     others = [name for name in columns if name != "ts" and columns[name] in ("string", "int", "boolean")]
     keys = tuple(draw(st.lists(st.sampled_from(others), min_size=1, max_size=2, unique=True)))
     if kind == "nothing":
         return ()
+    if kind == "join":
+        return (Step("join", (draw(st.sampled_from(JOINS)),), keys),)
     if kind == "deduplicate":
         return (Step("deduplicate", keys=("ts", *keys)),)
     length = draw(st.sampled_from(("45 seconds", "2 minutes", "1 hour")))
@@ -294,11 +321,17 @@ def plans(draw: st.DrawFn) -> Plan:
     )
     columns, steps = dict(TYPES), []
     for _ in range(draw(st.integers(0, 2))):
-        if draw(st.booleans()):
+        kind = draw(st.sampled_from(("select", "where", "union", "explode")))
+        if kind == "select":
             step, columns = draw(selects(columns))
             steps.append(step)
+        elif kind == "explode":
+            made = draw(filled(columns, draw(st.sampled_from(EXPLODED)), 1))
+            steps.append(Step("select", (*columns, f"{made} as e{len(columns)}")))
+            columns = {**columns, f"e{len(columns)}": "int"}
         else:
-            steps.append(Step("where", (draw(expression(columns, "boolean")),)))
+            conditions = [draw(expression(columns, "boolean")) for _ in range(1 if kind == "where" else 2)]
+            steps.append(Step(kind, tuple(conditions)))
     return Plan(
         data,
         (*steps, *draw(endings(columns))),

@@ -133,9 +133,7 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    import penstock
-
-    session = penstock.session()
+    session = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
     try:
         print(documentation(list(tried(session, names(session)))), end="")
     finally:

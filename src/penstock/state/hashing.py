@@ -8,7 +8,8 @@ vectors: a change would break every stored snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,8 @@ LONG_DECIMAL_PRECISION = 18
 """Up to here Catalyst hashes a decimal as its unscaled long, above as the big integer's bytes."""
 
 U64 = npt.NDArray[np.uint64]
+Words = npt.NDArray[Any]
+"""Hashes of any width."""
 
 
 def key_groups(batch: pa.RecordBatch, columns: Sequence[int], max_parallelism: int) -> npt.NDArray[np.int16]:
@@ -62,19 +65,29 @@ def hash_columns(columns: Sequence[pa.Array], rows: int) -> npt.NDArray[np.int64
     return hashes.view(np.int64)
 
 
-def chain_hash(array: pa.Array, seeds: U64) -> U64:
+def chain_hash(array: pa.Array, seeds: Words) -> Words:
     """Chain one column, not of maps, onto ``seeds``; null rows keep theirs."""
+    return chained(array, seeds, _hash_leaf)
+
+
+def chained(array: pa.Array, seeds: Words, hash_leaf: Callable[[pa.Array, Words], Words]) -> Words:
+    """As ``chain_hash``, by any of Spark's hash functions: ``hash_leaf`` chains values that have no parts."""
     kind = array.type
     if pa.types.is_null(kind) or len(array) == 0:
         return seeds
     if pa.types.is_struct(kind):
         for child in array.flatten():  # flatten, unlike field(), gives the children of a null struct as null
-            seeds = chain_hash(child, seeds)
+            seeds = chained(child, seeds, hash_leaf)
         return seeds
     if pa.types.is_list(kind):
-        return _hash_lists(array, seeds)
+        return _chained_lists(array, seeds, hash_leaf)
     if pa.types.is_dictionary(kind):
-        return chain_hash(array.cast(kind.value_type), seeds)
+        return chained(array.cast(kind.value_type), seeds, hash_leaf)
+    return hash_leaf(array, seeds)
+
+
+def _hash_leaf(array: pa.Array, seeds: U64) -> U64:
+    kind = array.type
     if is_text(kind):
         hashes = TextRows.of(array).hashes(seeds)
     elif pa.types.is_decimal(kind):
@@ -87,14 +100,14 @@ def chain_hash(array: pa.Array, seeds: U64) -> U64:
     return hashes if array.null_count == 0 else np.where(validity(array), hashes, seeds)
 
 
-def _hash_lists(array: pa.Array, seeds: U64) -> U64:
+def _chained_lists(array: pa.Array, seeds: Words, hash_leaf: Callable[[pa.Array, Words], Words]) -> Words:
     """Element after element, of all rows that have so many at once."""
     lengths = np.where(validity(array), np.diff(np.asarray(array.offsets)), 0)
     starts = np.cumsum(lengths) - lengths
     elements, hashes = array.flatten(), seeds.copy()
     for place in range(int(lengths.max())):
         rows = np.flatnonzero(lengths > place)
-        hashes[rows] = chain_hash(elements.take(pa.array(starts[rows] + place)), hashes[rows])
+        hashes[rows] = chained(elements.take(pa.array(starts[rows] + place)), hashes[rows], hash_leaf)
     return hashes
 
 

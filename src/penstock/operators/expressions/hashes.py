@@ -16,9 +16,8 @@ import pyarrow as pa
 
 from penstock.operators.expressions.base import Expression, Mask
 from penstock.operators.expressions.murmur3 import hash_leaf
-from penstock.operators.expressions.ragged import valid_lists
 from penstock.operators.expressions.vectors import from_vector
-from penstock.state.hashing import chain_hash
+from penstock.state.hashing import chain_hash, chained
 
 Hashes = npt.NDArray[Any]
 
@@ -38,26 +37,9 @@ class ChainedHash(Expression):
         seeds: Hashes = np.full(batch.num_rows, self.seed, signed)
         hashes = seeds.view(np.uint64 if signed is np.int64 else np.uint32)
         for child in self.children:
-            hashes = chained(child.evaluate(batch, mask), hashes)
+            array = child.evaluate(batch, mask)
+            hashes = chain_hash(array, hashes) if signed is np.int64 else chained(array, hashes, hash_leaf)
         return from_vector(hashes.view(signed), self.data_type)
-
-
-def chained(array: pa.Array, seeds: Hashes) -> Hashes:
-    """The hash whose words the seeds are, with an array's values on top."""
-    if pa.types.is_null(array.type) or len(array) == 0:
-        return seeds
-    if pa.types.is_struct(array.type):
-        for field in array.flatten():
-            seeds = chained(field, seeds)
-        return seeds
-    if not pa.types.is_list(array.type):
-        return chain_hash(array, seeds) if seeds.dtype == np.uint64 else hash_leaf(array, seeds)
-    lists = valid_lists(array)
-    hashes = seeds.copy()
-    for place in range(int(lists.sizes.max(initial=0))):
-        rows = np.flatnonzero(lists.sizes > place)
-        hashes[rows] = chained(lists.values.take(pa.array(lists.starts[rows] + place)), hashes[rows])
-    return hashes
 
 
 def crc32(data: bytes) -> int:
