@@ -152,7 +152,7 @@ EXPRESSIONS: dict[str, tuple[str, ...]] = {
     ),
 }
 AGGREGATES = (
-    "count_if({boolean})", "bool_or({boolean})", "max_by({int}, {timestamp})", "sum({int}) filter (where {boolean})",
+    "count_if({boolean})", "bool_or({boolean})", "sum({int}) filter (where {boolean})",
     "sort_array(collect_list({int}))", "sort_array(collect_set({string}))", "bit_xor({bigint})",
     "approx_count_distinct({string})",
     "count(*)", "count({any})", "sum({int})", "sum({decimal})", "min({int})", "max({string})", "min({double})",

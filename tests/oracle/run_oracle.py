@@ -46,7 +46,11 @@ def oracle(spark: SparkSession, count: int, first_seed: int) -> int:
             except NotSupported as error:
                 refused[str(error).splitlines()[0][:120]] += 1
                 return
-            except Exception:
+            except Exception as error:
+                if not failing:
+                    print(
+                        f"\nFAILED: {type(error).__name__}: {str(error)[:2000]}\n{plan!r}\nmaking it small", flush=True
+                    )
                 failing.append(plan)
                 raise
         covered.update(["plans", *kinds_of(plan)])
