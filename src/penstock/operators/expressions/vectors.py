@@ -113,14 +113,14 @@ def map_distinct(
         encoded = columns[0].dictionary_encode()
         results = [None if value is None else function(value) for value in encoded.dictionary.to_pylist()]
         return pa.array(results, data_type).take(encoded.indices)
-    memo: dict[tuple[object, ...], object] = {}
-    out: list[object] = []
-    selected = np.ones(len(columns[0]), np.bool_) if rows is None else rows
-    for row, values in zip(selected, zip(*(column.to_pylist() for column in columns), strict=True), strict=True):
-        if not row or None in values:
-            out.append(None)
-            continue
-        if values not in memo:
-            memo[values] = function(*values)
-        out.append(memo[values])
-    return pa.array(out, data_type)
+    valid = all_valid(columns)
+    codes = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        encoded = column.dictionary_encode()
+        null = len(encoded.dictionary)
+        pairs = codes * (null + 1) + to_vector(encoded.indices.fill_null(null)).astype(np.int64)
+        _, representative, codes = np.unique(pairs, return_index=True, return_inverse=True)
+    selected = np.ones(len(representative), np.bool_) if valid is None else valid[representative]
+    arguments = zip(*(column.take(pa.array(representative)).to_pylist() for column in columns), strict=True)
+    out = [function(*values) if row else None for row, values in zip(selected, arguments, strict=True)]
+    return pa.array(out, data_type).take(pa.array(codes))
