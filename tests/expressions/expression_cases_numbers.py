@@ -69,16 +69,13 @@ DIVISIONS += [
 DIVISIONS += ["cast(x_big as decimal(38,18)) / cast(y_dec as decimal(38,18))", "cast(x_dec as decimal(38,30)) / y_dec"]
 DIVISIONS += ["cast(x_dec as decimal(38,0)) div cast(y_dec as decimal(38,2))", "x_i64 div y_dec", "1 / (x_dec - y_dec)"]
 
-INTEGER_ROUNDS = [
-    f"{f}(x_{t}, {n})" for f in ("round", "bround") for t in INTEGERS for n in (-1, -2, -4, -18, -19, -25, 0, 3)
+ROUNDS = [f"{f}(x_{t}, {n})" for f in ("round", "bround") for t in ("i8", "i64") for n in (-1, -2, -18, -19, -25, 3)]
+ROUNDS += [f"{f}(x_{t}, -4)" for f in ("round", "bround") for t in ("i16", "i32")]
+ROUNDS += [f"{f}(x_{t}, {n})" for f in ("round", "bround") for t in FLOATS for n in (0, 1, -5, 22, 30)]
+ROUNDS += [f"{f}(x_{t}, {n})" for f in ("round", "ceil", "floor") for t in DECIMALS for n in (0, 1, -3, -30)] + [
+    "bround(x_dec, 1)"
 ]
-ROUNDS = INTEGER_ROUNDS + [
-    f"{f}(x_{t}, {n})" for f in ("round", "bround") for t in FLOATS for n in (0, 1, 2, -1, -5, 22, 30)
-]
-ROUNDS += [
-    f"{f}(x_{t}, {n})" for f in ("round", "bround", "ceil", "floor") for t in DECIMALS for n in (0, 1, 5, -1, -3, -30)
-]
-ROUNDS += [f"{f}(x_{t})" for f in ("ceil", "floor", "round", "bround") for t in ATOMIC[1:]]
+ROUNDS += [f"{f}(x_{t})" for f in ("ceil", "floor", "bround") for t in ("i32", *FLOATS, *DECIMALS)]
 ROUNDS += [
     "round(x_f64 / 7, 3)",
     "round(y_f32 * 0.37, 2)",

@@ -60,6 +60,8 @@ def ordinals(frame: Any) -> dict[int, int]:
         ("sequence(t, t, interval 1 day)", "Sequence"),
         ("str_to_map(s, '[,;]', ':')", "StringToMap"),
         ("transform(array(i), e -> rand())", "Rand"),
+        ("shuffle(array(i, 2))", "Shuffle"),
+        ("hash(map(i, 2), i) + hash(s)", "Murmur3Hash"),
         ("s collate UTF8_LCASE = 'a'", "Collate"),
         ("t + make_ym_interval(i, 1)", "TimestampAddYMInterval"),
     ],

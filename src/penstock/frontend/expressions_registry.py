@@ -61,6 +61,7 @@ WAYS_ROUND: dict[str, str] = {
     "Rand": "non-deterministic functions would differ after a restart; add the number in the source",
     "Randn": "non-deterministic functions would differ after a restart; add the number in the source",
     "Uuid": "non-deterministic functions would differ after a restart; add the id in the source",
+    "Shuffle": "non-deterministic functions would differ after a restart; sort by a hash of the element instead",
     "MonotonicallyIncreasingID": "it depends on Spark's partitions; add an id in the source",
     **dict.fromkeys(
         ("Sin", "Cos", "Tan", "Cot", "Sec", "Csc"),

@@ -52,6 +52,11 @@ class BoundReference(Expression):
         return f"input[{self.ordinal}, {self.data_type}]"
 
 
+def repeated(scalar: pa.Scalar, rows: int) -> pa.Array:
+    """One value in every row. Arrow itself fails to repeat a nested value no times (pyarrow 26)."""
+    return pa.repeat(scalar, rows) if rows else pa.nulls(0, scalar.type)
+
+
 class Literal(Expression):
     """A constant; ``value`` is what ``pa.scalar(value, data_type)`` takes."""
 
@@ -61,7 +66,7 @@ class Literal(Expression):
         self.nullable = not self.scalar.is_valid
 
     def evaluate(self, batch: pa.RecordBatch, mask: Mask | None = None) -> pa.Array:
-        return pa.repeat(self.scalar, batch.num_rows)
+        return repeated(self.scalar, batch.num_rows)
 
     def __repr__(self) -> str:
         return f"{self.scalar!r}"

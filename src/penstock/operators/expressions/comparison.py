@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.operators.expressions.base import Expression, Literal, Mask
+from penstock.operators.expressions.base import Expression, Literal, Mask, repeated
 from penstock.operators.expressions.ragged import as_type
 from penstock.operators.expressions.ranks import among, common_ranks, ranks
 from penstock.operators.expressions.strict import Strict
@@ -20,7 +20,7 @@ _ARROW = {"=": pc.equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=
 def compare(symbol: str, left: pa.Array, right: pa.Array | pa.Scalar) -> pa.Array:
     """A boolean array that is null where either side is."""
     if pa.types.is_nested(left.type) or pa.types.is_null(left.type):
-        return _compare_nested(symbol, left, right if isinstance(right, pa.Array) else pa.repeat(right, len(left)))
+        return _compare_nested(symbol, left, right if isinstance(right, pa.Array) else repeated(right, len(left)))
     result = _ARROW[symbol](left, right)
     if not pa.types.is_floating(left.type):
         return result

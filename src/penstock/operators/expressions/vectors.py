@@ -108,29 +108,22 @@ def map_distinct(
 
     The function's errors propagate; None becomes null. Each distinct value is computed once per batch.
     """
-    encoded = [only(array, rows).dictionary_encode() for array in arrays]
-    if len(encoded) == 1:
-        results = [None if value is None else function(value) for value in encoded[0].dictionary.to_pylist()]
-        return pa.array(results, data_type).take(encoded[0].indices)
-    known, firsts, places = _distinct_rows([one.indices for one in encoded])
-    columns = [one.dictionary.take(one.indices.take(firsts)).to_pylist() for one in encoded]
-    results = [function(*values) for values in zip(*columns, strict=True)]
-    return pa.array(results, data_type).take(pa.array(places, mask=~known))
-
-
-def _distinct_rows(codes: Sequence[pa.Array]) -> tuple[Mask, pa.Array, Vector]:
-    """Of rows of dictionary codes: where none is null, the first row of each distinct one, and by row which it is (0
-    where one is null)."""
-    known = np.ones(len(codes[0]), np.bool_)
-    row_codes = np.zeros(len(codes[0]), np.int64)
-    for column in codes:
-        raw = column.fill_null(-1).to_numpy().astype(np.int64)
-        known &= raw >= 0
-        _, row_codes = np.unique(row_codes * (raw.max(initial=-1) + 2) + raw + 1, return_inverse=True)
-    _, firsts, inverse = np.unique(row_codes[known], return_index=True, return_inverse=True)
-    places = np.zeros(len(known), np.int64)
-    places[known] = inverse
-    return known, pa.array(np.flatnonzero(known)[firsts]), places
+    columns = [only(array, rows) for array in arrays]
+    if len(columns) == 1:
+        encoded = columns[0].dictionary_encode()
+        results = [None if value is None else function(value) for value in encoded.dictionary.to_pylist()]
+        return pa.array(results, data_type).take(encoded.indices)
+    valid = all_valid(columns)
+    codes = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        encoded = column.dictionary_encode()
+        null = len(encoded.dictionary)
+        pairs = codes * (null + 1) + to_vector(encoded.indices.fill_null(null)).astype(np.int64)
+        _, representative, codes = np.unique(pairs, return_index=True, return_inverse=True)
+    selected = np.ones(len(representative), np.bool_) if valid is None else valid[representative]
+    arguments = zip(*(column.take(pa.array(representative)).to_pylist() for column in columns), strict=True)
+    out = [function(*values) if row else None for row, values in zip(selected, arguments, strict=True)]
+    return pa.array(out, data_type).take(pa.array(codes))
 
 
 def by_constant(
