@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import expression_cases_calendar as calendar
 import expression_cases_json as json
 import expression_cases_numbers as numbers
+import expression_cases_patterns as patterns
 import expression_cases_texts as texts
 import expression_cases_time_patterns as time_patterns
 import expression_cases_times as times
@@ -49,6 +50,7 @@ GROUPS = {
     "calendar fields": Group(written.calendar_fields, calendar.FIELDS),
     "spans": Group(edges.instants, calendar.SPANS),
     "local spans": Group(edges.inner_instants, calendar.SPANS, both_modes=False),
+    "regular expressions": Group(edges.texts, patterns.PATTERNS, both_modes=False),
     "json taken apart": Group(documents.documents, json.TAKEN, both_modes=False),
     "json read": Group(documents.documents, json.READ),
     "json of numbers": Group(edges.numbers, json.OF_NUMBERS, both_modes=False),
