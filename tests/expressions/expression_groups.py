@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import expression_cases_calendar as calendar
+import expression_cases_codes as codes
 import expression_cases_json as json
 import expression_cases_numbers as numbers
 import expression_cases_patterns as patterns
@@ -13,6 +14,7 @@ import expression_cases_texts as texts
 import expression_cases_time_patterns as time_patterns
 import expression_cases_times as times
 import expression_relations as edges
+import expression_relations_codes as coded
 import expression_relations_json as documents
 import expression_relations_written as written
 import pyarrow as pa
@@ -51,6 +53,9 @@ GROUPS = {
     "spans": Group(edges.instants, calendar.SPANS),
     "local spans": Group(edges.inner_instants, calendar.SPANS, both_modes=False),
     "regular expressions": Group(edges.texts, patterns.PATTERNS, both_modes=False),
+    "codes": Group(coded.codes, codes.CODES),
+    "more of strings": Group(edges.texts, codes.TEXTS),
+    "initials": Group(edges.letters, ["initcap(s)"], both_modes=False),
     "json taken apart": Group(documents.documents, json.TAKEN, both_modes=False),
     "json read": Group(documents.documents, json.READ),
     "json of numbers": Group(edges.numbers, json.OF_NUMBERS, both_modes=False),

@@ -13,6 +13,7 @@ from penstock.frontend import (
     expressions_math,
     expressions_patterns,
     expressions_strings,
+    expressions_texts,
     expressions_time_patterns,
     expressions_times,
 )
@@ -26,6 +27,7 @@ AREAS = (
     expressions_math,
     expressions_casts,
     expressions_strings,
+    expressions_texts,
     expressions_patterns,
     expressions_times,
     expressions_time_patterns,

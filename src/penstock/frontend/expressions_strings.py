@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.frontend.catalyst import JavaTree, arrow_type, kind
 from penstock.frontend.expressions_registry import Translation, catalyst, refuse
-from penstock.operators.expressions import Expression, Literal, letter_case, lists, strings
+from penstock.operators.expressions import Expression, Literal, letter_case, lists, strings, text_functions
 from penstock.operators.expressions.hashes import XxHash64
 from penstock.operators.expressions.strict import Mapped
 
@@ -53,8 +53,17 @@ _FUNCTIONS: dict[str, tuple[Callable[..., object], str]] = {
 }
 
 
+_OF_BYTES: dict[str, Callable[..., object]] = {
+    "Substring": text_functions.subbytes,
+    "Reverse": text_functions.reverse_bytes,
+}
+
+
 def mapped(tree: JavaTree, translation: Translation) -> Expression:
-    operands = of_strings(tree, translation.children(tree))
+    operands = translation.children(tree)
+    if kind(tree) in _OF_BYTES and pa.types.is_binary(operands[0].data_type):
+        return Mapped(_OF_BYTES[kind(tree)], operands, arrow_type(tree), bool(tree.nullable()))
+    of_strings(tree, operands)
     if any(pa.types.is_nested(operand.data_type) for operand in operands):
         refuse(tree, "only strings are supported")
     function, _ = _FUNCTIONS[kind(tree)]

@@ -114,15 +114,17 @@ def map_distinct(
         results = [None if value is None else function(value) for value in encoded.dictionary.to_pylist()]
         return pa.array(results, data_type).take(encoded.indices)
     memo: dict[tuple[object, ...], object] = {}
+    floats = any(pa.types.is_floating(column.type) for column in columns)
     out: list[object] = []
     selected = np.ones(len(columns[0]), np.bool_) if rows is None else rows
     for row, values in zip(selected, zip(*(column.to_pylist() for column in columns), strict=True), strict=True):
         if not row or None in values:
             out.append(None)
             continue
-        if values not in memo:
-            memo[values] = function(*values)
-        out.append(memo[values])
+        key = tuple(map(repr, values)) if floats else values  # tells 0.0 from -0.0
+        if key not in memo:
+            memo[key] = function(*values)
+        out.append(memo[key])
     return pa.array(out, data_type)
 
 
