@@ -7,12 +7,15 @@ from dataclasses import dataclass
 
 import expression_cases_calendar as calendar
 import expression_cases_collections as collections
+import expression_cases_codes as codes
 import expression_cases_json as json
 import expression_cases_numbers as numbers
+import expression_cases_patterns as patterns
 import expression_cases_texts as texts
 import expression_cases_time_patterns as time_patterns
 import expression_cases_times as times
 import expression_relations as edges
+import expression_relations_codes as coded
 import expression_relations_json as documents
 import expression_relations_nested as nested
 import expression_relations_written as written
@@ -62,6 +65,10 @@ GROUPS = {
     "calendar fields": Group(written.calendar_fields, calendar.FIELDS),
     "spans": Group(edges.instants, calendar.SPANS),
     "local spans": Group(edges.inner_instants, calendar.SPANS, both_modes=False),
+    "regular expressions": Group(edges.texts, patterns.PATTERNS, both_modes=False),
+    "codes": Group(coded.codes, codes.CODES),
+    "more of strings": Group(edges.texts, codes.TEXTS),
+    "initials": Group(edges.letters, ["initcap(s)"], both_modes=False),
     "json taken apart": Group(documents.documents, json.TAKEN, both_modes=False),
     "json read": Group(documents.documents, json.READ),
     "json of numbers": Group(edges.numbers, json.OF_NUMBERS, both_modes=False),

@@ -14,7 +14,7 @@ from typing import Any
 
 from penstock.connectors.option_texts import OptionTexts
 from penstock.errors import ConfigError, NotSupported
-from penstock.operators.expressions.patterns import UnsafePattern, to_python
+from penstock.operators.expressions.java_patterns import UnsafePattern, translate
 
 EARLIEST = -2
 LATEST = -1
@@ -64,7 +64,7 @@ class Topics:
         return f"{self.choice.value}[{self.pattern or ', '.join(self.names)}]"
 
     def matches(self, topic: str) -> bool:
-        return re.fullmatch(to_python(self.pattern), topic, re.ASCII) is not None
+        return translate(self.pattern).compiled.fullmatch(topic) is not None
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -155,7 +155,7 @@ def _topics(options: OptionTexts) -> Topics:
         if not pattern:
             raise options.bad(name, text, "the pattern is empty")
         try:
-            re.compile(to_python(pattern))
+            translate(pattern)
         except (UnsafePattern, re.error) as error:
             raise options.bad(name, text, f"not a pattern that means the same in Java and here: {error}") from None
         return Topics(Choice.PATTERN, pattern=pattern)

@@ -9,12 +9,10 @@ import pyarrow as pa
 
 from penstock.frontend.catalyst import JavaTree, arrow_type, kind
 from penstock.frontend.expressions_registry import Translation, catalyst, refuse
-from penstock.operators.expressions import Expression, Literal, letter_case, lists, patterns, strings
+from penstock.operators.expressions import Expression, Literal, letter_case, lists, strings, text_functions
 from penstock.operators.expressions.strict import Mapped, Vectorised
 
 AREA = "Strings"
-PATTERNS = "Patterns"
-OTHERS = "Splitting"
 
 
 def constant(expression: Expression) -> object:
@@ -53,10 +51,19 @@ _FUNCTIONS: dict[str, tuple[Callable[..., object], str]] = {
 }
 
 
+_OF_BYTES: dict[str, Callable[..., object]] = {
+    "Substring": text_functions.subbytes,
+    "Reverse": text_functions.reverse_bytes,
+}
+
+
 def mapped(tree: JavaTree, translation: Translation) -> Expression:
-    operands = of_strings(tree, translation.children(tree))
+    operands = translation.children(tree)
     if pa.types.is_list(operands[0].data_type):  # of the functions here only ``reverse`` takes arrays
         return Vectorised(lists.reverse, operands, arrow_type(tree), bool(tree.nullable()))
+    if kind(tree) in _OF_BYTES and pa.types.is_binary(operands[0].data_type):
+        return Mapped(_OF_BYTES[kind(tree)], operands, arrow_type(tree), bool(tree.nullable()))
+    of_strings(tree, operands)
     function, _ = _FUNCTIONS[kind(tree)]
     return Mapped(function, operands, arrow_type(tree), bool(tree.nullable()))
 
@@ -116,72 +123,3 @@ def locate(tree: JavaTree, translation: Translation) -> Expression:
     return Mapped(partial(strings.locate, place), (part, text), pa.int32(), bool(tree.nullable()))
 
 
-def pattern_of(tree: JavaTree, expression: Expression) -> str:
-    """A pattern must be known now: whether it is safe cannot be decided per row."""
-    pattern = constant(expression)
-    if not isinstance(pattern, str):
-        refuse(tree, "the pattern must be a constant")
-    return pattern
-
-
-@catalyst("Like", area=PATTERNS, forms="`like`, with `escape`", limits="the pattern is a constant")
-def like(tree: JavaTree, translation: Translation) -> Expression:
-    text, pattern_expression = translation.children(tree)
-    pattern, escape = pattern_of(tree, pattern_expression), str(tree.escapeChar())
-    try:
-        patterns.like_to_python(pattern, escape)
-    except patterns.UnsafePattern as error:
-        refuse(tree, str(error))
-    return Mapped(partial(patterns.like, pattern, escape), (text,), pa.bool_(), bool(tree.nullable()))
-
-
-SAFE = "constant patterns of literals, classes, `.`, `^`, `$`, alternatives, groups, quantifiers of single characters"
-
-
-def safe_pattern(tree: JavaTree, expression: Expression) -> str:
-    """A regular expression that means the same in Java and Python."""
-    pattern = pattern_of(tree, expression)
-    try:
-        patterns.to_python(pattern)
-    except patterns.UnsafePattern as error:
-        refuse(tree, f"the pattern may mean something else outside Java, from {error} on; use a pandas_udf")
-    return pattern
-
-
-@catalyst("RLike", area=PATTERNS, forms="`rlike`, `regexp_like`", limits=SAFE)
-def rlike(tree: JavaTree, translation: Translation) -> Expression:
-    text, pattern = translation.children(tree)
-    function = partial(patterns.rlike, safe_pattern(tree, pattern))
-    return Mapped(function, (text,), pa.bool_(), bool(tree.nullable()))
-
-
-@catalyst("RegExpExtract", area=PATTERNS, forms="`regexp_extract`", limits=SAFE)
-def regexp_extract(tree: JavaTree, translation: Translation) -> Expression:
-    text, pattern_expression, group_expression = translation.children(tree)
-    pattern, group = safe_pattern(tree, pattern_expression), constant(group_expression)
-    if not isinstance(group, int) or not 0 <= group <= patterns.compiled(pattern).groups:
-        refuse(tree, "the group must be a constant and exist")
-    function = partial(patterns.regexp_extract, pattern, group)
-    return Mapped(function, (text,), pa.string(), bool(tree.nullable()))
-
-
-@catalyst("RegExpReplace", area=PATTERNS, forms="`regexp_replace`",
-          limits=SAFE + "; a constant replacement without `$` and backslash")  # fmt: skip
-def regexp_replace(tree: JavaTree, translation: Translation) -> Expression:
-    text, pattern_expression, replacement_expression, position = translation.children(tree)
-    pattern, replacement = safe_pattern(tree, pattern_expression), constant(replacement_expression)
-    if not isinstance(replacement, str) or "$" in replacement or "\\" in replacement or constant(position) != 1:
-        refuse(tree, "the replacement must be a constant without $ and backslash, and the position 1")
-    if patterns.rlike(pattern, ""):
-        refuse(tree, "the pattern may match the empty text, where Java splits characters beyond U+FFFF")
-    function = partial(patterns.regexp_replace, pattern, replacement)
-    return Mapped(function, (text,), pa.string(), bool(tree.nullable()))
-
-
-@catalyst("StringSplit", area=OTHERS, forms="`split`", limits="the pattern is a constant text without operators")
-def split(tree: JavaTree, translation: Translation) -> Expression:
-    text, pattern_expression, limit = translation.children(tree)
-    separator, count = patterns.literal_of(pattern_of(tree, pattern_expression)), constant(limit)
-    if not separator or not isinstance(count, int):
-        refuse(tree, "the separator must be a constant text without operators, and the limit a constant")
-    return Mapped(partial(patterns.split, separator, count), (text,), arrow_type(tree), bool(tree.nullable()))

@@ -149,3 +149,17 @@ def interval_overflow() -> EvaluationError:
 def days_overflow() -> EvaluationError:
     """A date beyond 32 bits of days, which raises in either mode."""
     return EvaluationError("[ARITHMETIC_OVERFLOW] integer overflow: the date is too far away.")
+
+
+def not_hexadecimal(text: object) -> EvaluationError:
+    return EvaluationError(
+        f"[CONVERSION_INVALID_INPUT] The value '{text}' cannot be converted to \"BINARY\" because it is malformed. "
+        "Use `try_to_binary` to tolerate malformed input and return NULL instead."
+    )
+
+
+def not_a_url(text: object) -> EvaluationError:
+    return EvaluationError(
+        f"[CANNOT_DECODE_URL] The provided URL cannot be decoded: {text}. Please ensure that the URL is properly "
+        "formatted and try again."
+    )

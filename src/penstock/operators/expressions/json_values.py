@@ -111,9 +111,8 @@ class RecordParser:
     def _bad(self, document: object, value: object) -> object:
         if self._options.fails_fast:
             raise EvaluationError(
-                f"[MALFORMED_RECORD_IN_PARSING] Malformed records are detected in record parsing: "
-                f"{str(document)[:200]!r}."
-                " Parse Mode: FAILFAST. To process malformed records as null result, try setting the option 'mode' as "
+                f"[MALFORMED_RECORD_IN_PARSING] Malformed records are detected in parsing: {str(document)!r:.99}. "
+                "Parse Mode: FAILFAST. To process malformed records as null result, try setting the option 'mode' as "
                 "'PERMISSIVE'."
             )
         if not Types.is_struct(self._type):

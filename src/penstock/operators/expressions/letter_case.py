@@ -17,6 +17,11 @@ def upper(text: str) -> str:
     return text.upper() if text.isascii() else text.translate(_LATE_PAIRS).upper()
 
 
+def title(letter: str) -> str:
+    """One letter's full title case: ``ﬁ`` becomes ``Fi``."""
+    return letter.translate(_LATE_PAIRS).title()
+
+
 def lower(text: str) -> str:
     """Full case mapping, locale-free, with the final sigma."""
     return text.lower() if text.isascii() else text.translate(_LATE_PAIRS_INVERTED).lower()

@@ -1,94 +1,95 @@
-"""Patterns: ``like``, and the regular expressions on which Java and Python provably agree.
-
-``to_python`` reads a Java pattern token by token and lets through only constructs with one meaning in both dialects,
-rewriting those that differ in what they match (``.`` and ``$`` and their line ends). The rest is refused.
-"""
+"""What patterns do: ``like``, and regular expressions that Java and Python read alike (``java_patterns``)."""
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
 
-_LINE_ENDS = r"\n\r\x85\u2028\u2029"
-_DOT = f"[^{_LINE_ENDS}]"
-# Java's ``$``: the end, or before a final line end, of which ``\r\n`` is one.
-_DOLLAR = r"(?:\Z|(?=\r\n\Z)|(?<!\r)(?=\n\Z)|(?=[\r\x85\u2028\u2029]\Z))"
-_QUANTIFIER = re.compile(r"(?:[*+?]|\{\d{1,3}(?:,\d{0,3})?\})\??(?![+*?{])")
-_ESCAPED = re.compile(r"\\([dDwWsS]|[^\w\s])", re.ASCII)
-_CLASS = re.compile(r"\[\^?(?:\\[dDwWsS]|\\[^\w\s]|[^\[\]\\^&~|-](?:-[A-Za-z0-9])?|-(?=\]))+\]", re.ASCII)
-_PLAIN = re.compile(r"[^\\\[\](){}*+?.^$|]", re.DOTALL)
+from penstock.errors import EvaluationError
+from penstock.operators.expressions.java_patterns import UnsafePattern, translate
+
+_DIGITS = "0123456789"
 _LITERAL_META = frozenset("\\[](){}*+?.^$|")
 
 
-class UnsafePattern(ValueError):
-    """The pattern may mean something else in Java, or nothing."""
-
-
-def to_python(pattern: str) -> str:
-    """A pattern for Python's ``re`` with the flag ``ASCII`` that matches what Java's ``Pattern`` does.
-
-    Raises:
-        UnsafePattern: with the place from which on the pattern is not understood.
-    """
-    out: list[str] = []
-    depth, place, quantifiable = 0, 0, False
-    while place < len(pattern):
-        token, python, quantifiable_next = _token(pattern, place, quantifiable)
-        depth += (token in ("(", "(?:")) - (token == ")")
-        if depth < 0:
-            raise UnsafePattern(f"unbalanced {pattern[place:]!r}")
-        out.append(python)
-        place += len(token)
-        quantifiable = quantifiable_next
-    if depth:
-        raise UnsafePattern("unbalanced parentheses")
-    return "".join(out)
-
-
-def _token(pattern: str, place: int, quantifiable: bool) -> tuple[str, str, bool]:
-    """The token at ``place``, what it is in Python, and whether a quantifier may follow."""
-    head = pattern[place]
-    if quantifiable and (match := _QUANTIFIER.match(pattern, place)):
-        return match[0], match[0], False
-    for expression in (_ESCAPED, _CLASS, _PLAIN):
-        if match := expression.match(pattern, place):
-            return match[0], match[0], True
-    if head == ".":
-        return head, _DOT, True
-    if head in "^|":
-        return head, r"\A" if head == "^" else head, False
-    if head == "$":
-        return head, _DOLLAR, False
-    if pattern.startswith("(?:", place):
-        return "(?:", "(?:", False
-    if head == "(" and not pattern.startswith("(?", place):
-        return head, head, False
-    if head == ")":
-        # A group is not quantified: Java and Python differ in what the last round of a loop captures.
-        if _QUANTIFIER.match(pattern, place + 1):
-            raise UnsafePattern(f"quantified group at {pattern[place:]!r}")
-        return head, head, False
-    raise UnsafePattern(f"{pattern[place:]!r}")
-
-
-@lru_cache(maxsize=256)
-def compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(to_python(pattern), re.ASCII)
-
-
 def rlike(pattern: str, text: str) -> bool:
-    return compiled(pattern).search(text) is not None
+    return translate(pattern).compiled.search(text) is not None
 
 
 def regexp_extract(pattern: str, group: int, text: str) -> str:
     """The first match's group; the empty text if nothing matched or the group took no part."""
-    match = compiled(pattern).search(text)
+    match = translate(pattern).compiled.search(text)
     return "" if match is None else match[group] or ""
 
 
-def regexp_replace(pattern: str, replacement: str, text: str) -> str:
-    """``replacement`` is taken literally."""
-    return compiled(pattern).sub(lambda _: replacement, text)
+def regexp_extract_all(pattern: str, group: int, text: str) -> list[str]:
+    """Every match's group; the empty text where the group took no part."""
+    return [match[group] or "" for match in translate(pattern).compiled.finditer(text)]
+
+
+def regexp_instr(pattern: str, text: str) -> int:
+    """Where the first match begins, counting from 1; 0 if nothing matched."""
+    match = translate(pattern).compiled.search(text)
+    return 0 if match is None else match.start() + 1
+
+
+Replacement = tuple[str | int, ...]
+"""Texts, and groups by number."""
+
+
+def replacement_of(pattern: str, replacement: str) -> Replacement:
+    """``Matcher.appendReplacement``'s notation: ``$1`` (as many digits as make a group), ``${name}``, backslashes.
+
+    Raises:
+        UnsafePattern: there is no such group, what it captures is not known for sure, or Java refuses the text.
+    """
+    java = translate(pattern)
+    parts: list[str | int] = []
+    place = 0
+    while place < len(replacement):
+        head = replacement[place]
+        place += 1
+        if head == "$":
+            group, place = _group(java.compiled, replacement, place)
+            if group in java.unsure:
+                raise UnsafePattern(f"the group {group} is repeated")
+            parts.append(group)
+            continue
+        if head == "\\":
+            head = replacement[place : place + 1]
+            place += 1
+            if not head:
+                raise UnsafePattern("a backslash at the end of the replacement")
+        parts.append(head)
+    return tuple(parts)
+
+
+def _group(compiled: re.Pattern[str], replacement: str, place: int) -> tuple[int, int]:
+    """The group that is named at ``place``, and the place behind."""
+    if replacement[place : place + 1] == "{":
+        end = replacement.find("}", place)
+        group = compiled.groupindex.get(replacement[place + 1 : end]) if end > 0 else None
+        if group is None:
+            raise UnsafePattern("the replacement names no group")
+        return group, end + 1
+    end = place
+    while replacement[end : end + 1] in _DIGITS and end < len(replacement):
+        if end > place and int(replacement[place : end + 1]) > compiled.groups:
+            break
+        end += 1
+    if end == place or int(replacement[place:end]) > compiled.groups:
+        raise UnsafePattern("the replacement names no group")
+    return int(replacement[place:end]), end
+
+
+def regexp_replace(pattern: str, replacement: Replacement, position: int, text: str) -> str:
+    """Every match from ``position`` on, counted from 0; the text before it is not looked at."""
+    compiled = translate(pattern).compiled
+
+    def replaced(match: re.Match[str]) -> str:
+        return "".join(part if isinstance(part, str) else match[part] or "" for part in replacement)
+
+    return text[:position] + compiled.sub(replaced, text[position:])
 
 
 def literal_of(pattern: str) -> str | None:
@@ -110,6 +111,24 @@ def literal_of(pattern: str) -> str | None:
 def split(separator: str, limit: int, text: str) -> list[str]:
     """All parts, empty ones at the end included, or at most ``limit`` if that is positive."""
     return text.split(separator, limit - 1 if limit > 0 else -1)
+
+
+def regexp_split(pattern: str, limit: int, text: str) -> list[str]:
+    """As ``split``, by a pattern that never matches the empty text."""
+    parts: list[str] = []
+    begin = 0
+    for match in translate(pattern).compiled.finditer(text):
+        if len(parts) == limit - 1:
+            break
+        parts.append(text[begin : match.start()])
+        begin = match.end()
+    return [*parts, text[begin:]]
+
+
+def split_characters(limit: int, text: str) -> list[str]:
+    """By the empty pattern: one character each, and the rest in the last if there is a limit."""
+    count = limit if 0 < limit < len(text) else len(text)
+    return [*text[: count - 1], text[count - 1 :]] if text else [""]
 
 
 def like_to_python(pattern: str, escape: str) -> str:
@@ -138,3 +157,21 @@ def _like(pattern: str, escape: str) -> re.Pattern[str]:
 
 def like(pattern: str, escape: str, text: str) -> bool:
     return _like(pattern, escape).fullmatch(text) is not None
+
+
+def like_each(escape: str, text: str, pattern: str) -> bool:
+    """``like`` with a pattern per row.
+
+    Raises:
+        EvaluationError: the escape character stands before something else, or last.
+    """
+    try:
+        return like(pattern, escape, text)
+    except UnsafePattern as error:
+        raise EvaluationError(f"[INVALID_FORMAT] The format is invalid: {pattern!r}. {error}.") from None
+
+
+def like_many(patterns: tuple[str, ...], has_null: bool, every: bool, negated: bool, text: str) -> bool | None:
+    """``like all`` and ``like any``; a null pattern leaves open what the others do not decide."""
+    decided = any((like(pattern, "\\", text) != negated) != every for pattern in patterns)
+    return not every if decided else None if has_null else every

@@ -1,0 +1,34 @@
+"""Cases over ``codes`` and ``relations.texts``."""
+
+# ruff: noqa: E501 - tables of texts
+from __future__ import annotations
+
+CHARSETS = ("UTF-8", "US-ASCII", "iso-8859-1", "UTF-16", "UTF-16BE", "UTF-16LE", "UTF-32")
+
+CODES = [
+    "base64(b)", "base64(s)", "unbase64(s)", "hex(s)", "hex(b)", "hex(l)", "hex(n)", "unhex(s)", "to_binary(s, 'hex')",
+    "try_to_binary(s, 'hex')", "url_encode(s)", "url_decode(s)", "try_url_decode(s)", "sha1(s)", "sha(b)", "crc32(b)", "crc32(s)",
+    "luhn_check(s)", "soundex(s)", "initcap(s)", "quote(s)", "is_valid_utf8(s)", "make_valid_utf8(s)", "validate_utf8(s)",
+    "try_validate_utf8(s)", "chr(l)", "char(n)", "space(if(n < 1000, n, 1))", "find_in_set(s, q)", "find_in_set('2', s)",
+    "find_in_set('', s)", "levenshtein(s, q)", "levenshtein(s, q, 5)", "levenshtein(s, q, n)", "levenshtein(s, '')",
+    "overlay(s placing q from 2)", "overlay(s placing 'xy' from n)", "overlay(s placing '' from 2 for n)",
+    "overlay(s placing q from n for 3)", "overlay(b placing c from 2)", "overlay(b placing c from n for 1)",
+    "overlay(b placing c from n)", "elt(n, s, q)", "elt(2, s, q)", "elt(n, b, c)", "elt(n, cast(s as int), 1, 2)",
+    "startswith(b, c)", "endswith(b, c)", "contains(b, c)", "contains(b, X'')", "substring(b, 2)", "substring(b, n, 2)",
+    "substring(b, n)", "substring(b, -2, n)", "substring(b, n, n)", "left(b, 2)", "lpad(b, 5, c)", "rpad(b, 5, c)",
+    "lpad(b, if(n < 1000, n, 3), c)", "rpad(b, 4)", "lpad(b, 0, c)", "reverse(b)", "octet_length(b)", "b || c",
+    "format_string('%s|%10s|%-8.3s|%S', s, q, s, s)", "format_string('%d %,d %+d %05d %(d %-6d|% d', n, l, n, n, l, n, n)",
+    "format_string('%x %X %o %016x', l, n, n, l)", "format_string('%b %B %%%n', n = 1, s)", "printf('%2$s %1$s', s, n)",
+    "format_string('plain')", "format_string('')", "format_string('%s %s', l, d)", "format_string('%5s|%s', n > 0, null)",
+    "format_string('%f %.0f %.2f', d, d, d)", "format_string('%,.3f %012.1f %+.1f %(.1f %-9.2f|', d, d, d, d, d)",
+    "format_number(d, 2)", "format_number(d, 0)", "format_number(d, n % 12)", "format_number(l, 0)", "format_number(l, 3)",
+    "format_number(n, -1)", "format_number(cast(n as decimal(20,4)) * 0.125, 2)", "format_number(cast(d as float), 3)",
+]  # fmt: skip
+CODES += [
+    f"{function}({column}, '{name}')" for name in CHARSETS for function, column in (("encode", "s"), ("decode", "b"))
+]
+TEXTS = [
+    "initcap(s)", "soundex(s)", "levenshtein(s, p)", "levenshtein(p, s, 3)", "hex(s)", "base64(bin)", "url_encode(s)",
+    "overlay(s placing p from n)", "overlay(s placing p from 2 for n)", "find_in_set(p, s)", "elt(n, s, p)", "quote(s)",
+    "format_string('%s-%5.2s', s, p)", "substring(bin, n, 3)", "encode(s, 'UTF-16')", "crc32(bin)", "sha1(bin)",
+]  # fmt: skip

@@ -1,0 +1,102 @@
+"""Regular expressions made at random match in Python what they match in Java, groups included."""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+from expression_cases_patterns import SAFE, UNSAFE
+
+from penstock.operators.expressions.java_patterns import JavaPattern, UnsafePattern, translate
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COUNT = int(os.environ.get("PENSTOCK_PATTERNS", "2000"))
+TEXTS = ["", "a", "b", "ab", "ba", "aab", "abab", "abcab", "aaabbb", "cabbac", "bbaacab", "abcabcab"]
+QUANTIFIERS = ["", "", "", "?", "??", "*", "+", "*?", "{1,2}", "{2}", "+?"]
+SPANS = """
+    StringBuilder out = new StringBuilder();
+    java.util.regex.Pattern pattern = java.util.regex.Pattern.compile(regex);
+    for (int t = 0; t < texts.length; t++) {
+        java.util.regex.Matcher matcher = pattern.matcher(texts[t]);
+        while (matcher.find()) {
+            for (int g = 0; g <= matcher.groupCount(); g++)
+                out.append(matcher.start(g)).append(' ').append(matcher.end(g)).append(' ');
+        }
+        out.append(";");
+    }
+    return out.toString();
+"""
+
+
+def _atom(chance: random.Random, depth: int) -> str:
+    kind = chance.random()
+    if kind < 0.45 or depth <= 0:
+        return chance.choice("aabbc")
+    if kind < 0.52:
+        return chance.choice([".", "[ab]", "[^a]", r"\w"])
+    inner = _alternatives(chance, depth - 1)
+    return chance.choice(["({})", "({})?", "(?:{})", "(?={})", "(?!{})"]).format(inner)
+
+
+def _alternatives(chance: random.Random, depth: int) -> str:
+    sequences = []
+    for _ in range(chance.choice([1, 1, 1, 2, 3])):
+        atoms = [_atom(chance, depth) for _ in range(chance.choice([1, 1, 2, 2, 3]))]
+        loops = [atom if atom.startswith(("(?=", "(?!")) or atom.endswith("?") else atom + chance.choice(QUANTIFIERS)
+                 for atom in atoms]  # fmt: skip
+        sequences.append("".join(loops))
+    return "|".join(sequences)
+
+
+def _spans(java: JavaPattern, text: str) -> list[int]:
+    return [place for match in java.compiled.finditer(text) for g in range(java.compiled.groups + 1)
+            for place in match.span(g)]  # fmt: skip
+
+
+@pytest.mark.spark
+def test_random_patterns_match_as_in_java(spark: SparkSession) -> None:
+    jvm, gateway = spark._jvm, spark.sparkContext._gateway
+    find = jvm.java.lang.Class.forName
+    names, types = gateway.new_array(jvm.java.lang.String, 2), gateway.new_array(jvm.java.lang.Class, 2)
+    names[0], names[1] = "regex", "texts"
+    types[0], types[1] = find("java.lang.String"), find("[Ljava.lang.String;")
+    evaluator = jvm.org.codehaus.janino.ScriptEvaluator()
+    evaluator.setReturnType(find("java.lang.String"))
+    evaluator.setParameters(names, types)
+    evaluator.cook(SPANS)
+    arguments, texts = gateway.new_array(jvm.java.lang.Object, 2), gateway.new_array(jvm.java.lang.String, len(TEXTS))
+    for place, text in enumerate(TEXTS):
+        texts[place] = text
+    arguments[1] = texts
+    chance = random.Random(11)
+    compared = 0
+    for _ in range(COUNT):
+        pattern = _alternatives(chance, 3)
+        try:
+            java = translate(pattern)
+        except UnsafePattern:
+            continue
+        arguments[0] = pattern
+        theirs = [list(map(int, spans.split())) for spans in str(evaluator.evaluate(arguments)).split(";")]
+        sure = {2 * g + side for g in range(java.compiled.groups + 1) if g not in java.unsure for side in (0, 1)}
+        width = 2 * (java.compiled.groups + 1)
+        for text, spans in zip(TEXTS, theirs, strict=False):
+            ours = _spans(java, text)
+            if java.may_be_empty:  # where they go on after nothing differs
+                spans, ours = spans[:width], ours[:width]
+            differing = {i % width for i, (a, b) in enumerate(zip(spans, ours, strict=True)) if a != b}
+            assert not differing & sure, (pattern, text, spans, ours)
+        compared += 1
+    assert compared > COUNT // 10
+
+
+def test_what_may_differ_is_refused() -> None:
+    for pattern in UNSAFE:
+        with pytest.raises(UnsafePattern):
+            translate(pattern)
+    for pattern in SAFE:
+        assert translate(pattern).compiled
