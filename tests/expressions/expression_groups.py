@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import expression_cases_calendar as calendar
-import expression_cases_collections as collections
 import expression_cases_codes as codes
+import expression_cases_collections as collections
 import expression_cases_json as json
 import expression_cases_numbers as numbers
 import expression_cases_patterns as patterns

@@ -15,11 +15,10 @@ from penstock.frontend import (
     expressions_logic,
     expressions_math,
     expressions_numbers,
-    expressions_strict_math,
     expressions_patterns,
+    expressions_strict_math,
     expressions_strings,
     expressions_texts,
-    expressions_time_patterns,
     expressions_times,
 )
 from penstock.frontend.catalyst import JavaTree

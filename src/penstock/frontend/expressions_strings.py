@@ -121,5 +121,3 @@ def locate(tree: JavaTree, translation: Translation) -> Expression:
     if not isinstance(place, int):
         refuse(tree, "the start must be a constant")
     return Mapped(partial(strings.locate, place), (part, text), pa.int32(), bool(tree.nullable()))
-
-
