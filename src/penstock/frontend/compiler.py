@@ -21,14 +21,12 @@ from penstock.frontend import refusals
 from penstock.frontend.aggregation import add_aggregate
 from penstock.frontend.builder import Pipeline
 from penstock.frontend.catalyst import (
-    SESSION_KEY,
     JavaTree,
     arrow_field,
     arrow_schema,
     children,
     elements,
     expr_id,
-    has_metadata,
     kind,
     label,
 )
@@ -54,6 +52,7 @@ from penstock.operators.watermark import WatermarkSpec
 
 _RELATIONS = ("StreamingRelation", "StreamingRelationV2")
 _ONCE = {"EventTimeWatermark": refusals.SECOND_WATERMARK, "Aggregate": refusals.SECOND_AGGREGATION}
+_REPEATED_IN_APPEND = "Aggregate"
 _MICROS_PER_MILLI = 1_000
 
 
@@ -146,7 +145,7 @@ def _add_segment(scope: Scope, segment: Segment, below: frozenset[str], timed: b
         below: kinds of nodes that there are already.
         timed: see ``Scope``, of the segment below.
     """
-    *above, leaf = _line(segment.optimized, below)
+    *above, leaf = _line(segment.optimized, below, segment.mode)
     is_root = not below
     below |= {*map(kind, above), kind(leaf)}
     scope.mode, scope.names, scope.whole = segment.mode, segment.names, False
@@ -183,11 +182,11 @@ def _add_consumers(scope: Scope, segment: Segment, below: frozenset[str], timed:
         _add_segment(scope, branch, below, timed)
 
 
-def _line(root: JavaTree, below: frozenset[str]) -> list[JavaTree]:
+def _line(root: JavaTree, below: frozenset[str], mode: str) -> list[JavaTree]:
     """The plan's nodes from the root to the source, or to what stands for the plan below; static sides are left out.
 
     Raises:
-        NotSupported: a node is not compiled, or two watermarks or aggregations are stacked.
+        NotSupported: a node is not compiled; two watermarks are stacked, or aggregations not in append mode.
     """
     nodes = stream_line(root)
     seen = set(below)
@@ -196,12 +195,8 @@ def _line(root: JavaTree, below: frozenset[str]) -> list[JavaTree]:
         with refusals.at_node(node):
             if name not in (_ADD if children(node) else _RELATIONS) or len(streams_below(node)) > 1:
                 raise refusals.refuse_node(node)
-            if name in seen and name in _ONCE:
+            if name in seen and name in _ONCE and not (name == _REPEATED_IN_APPEND and mode == "append"):
                 raise _ONCE[name].error(name)
-            if name == "Aggregate" and any(
-                has_metadata(key, SESSION_KEY) for key in elements(node.groupingExpressions())
-            ):
-                raise refusals.SESSION_WINDOW.error("session_window")
         seen.add(name)
     return nodes
 
