@@ -125,31 +125,20 @@ CASES: dict[str, Case] = {
         NotSupported,
         ("EventTimeWatermark", "one withWatermark"),
     ),
-    "two aggregations": (
-        lambda df: (
-            watermarked(df)
-            .groupBy(F.window("ts", "1 minute"), "k")
-            .count()
-            .groupBy(F.window(F.window_time("window"), "1 hour"))
-            .count()
-        ),
-        NotYet,
-        ("Aggregate", "one aggregation"),
+    "session window without a key": (
+        lambda df: watermarked(df).groupBy(F.session_window("ts", "1 minute")).count(),
+        NotSupported,
+        ("session_window", "constant column", "Aggregate ["),
     ),
-    "session_window": (
-        lambda df: watermarked(df).groupBy(F.session_window("ts", "1 minute"), "k").count(),
-        NotYet,
-        ("session_window", "window() with a fixed length", "Aggregate ["),
+    "session window with a gap in a column": (
+        lambda df: watermarked(df).groupBy("n", F.session_window("ts", F.col("k"))).count(),
+        NotSupported,
+        ("as interval", "choice of constants"),
     ),
-    "distinct aggregate": (
-        lambda df: watermarked(df).groupBy("ts").agg(F.countDistinct("n")),
+    "distinct aggregate of a session": (
+        lambda df: watermarked(df).groupBy("k", F.session_window("ts", "1 minute")).agg(F.countDistinct("n")),
         NotYet,
-        ("count(distinct n#", "count its rows"),
-    ),
-    "two distinct aggregates": (
-        lambda df: watermarked(df).groupBy("ts").agg(F.countDistinct("n"), F.sum_distinct("n")),
-        NotYet,
-        ("distinct n#",),
+        ("count(distinct n#", "collect_set"),
     ),
     "mode": (
         lambda df: watermarked(df).groupBy("ts").agg(F.mode("n")),
@@ -252,6 +241,18 @@ def test_what_spark_refuses_in_complete_mode_is_refused_and_unknown_modes_are(st
         compile_plan(stream.groupBy("k").count().orderBy("count"), "update")
     with pytest.raises(ConfigError, match="append, update, complete"):
         compile_plan(stream, "upsert")
+
+
+def test_several_distinct_columns_need_append_mode_and_what_spark_asks_of_it(stream: DataFrame) -> None:
+    counts = stream.groupBy("k").agg(F.countDistinct("n"), F.countDistinct("v"))
+    with pytest.raises(NotSupported, match=r"aggregations over aggregations.*append mode alone"):
+        compile_plan(counts, "update")
+    with pytest.raises(NotSupported, match=r"Spark itself refuses.*append mode.*watermark"):
+        compile_plan(counts, "append")
+    compile_plan(stream.groupBy("k").agg(F.countDistinct("n"), F.sum_distinct("n")), "update")
+    twice = watermarked(stream).groupBy(F.window("ts", "1 minute")).count().groupBy("count").count()
+    with pytest.raises(NotSupported, match=r"Spark itself refuses"):
+        compile_plan(twice, "update")
 
 
 def test_a_whole_result_is_not_deduplicated(stream: DataFrame) -> None:

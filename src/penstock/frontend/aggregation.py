@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
 from penstock.frontend import refusals
-from penstock.frontend.aggregate_functions import translate_call
+from penstock.frontend.aggregate_functions import distinct_arguments, translate_call
 from penstock.frontend.catalyst import (
+    SESSION_KEY,
     JavaTree,
     elements,
     expr_id,
+    has_metadata,
     is_event_time,
     label,
     unaliased,
@@ -21,9 +24,11 @@ from penstock.frontend.late_rows import divert_late_rows
 from penstock.frontend.scope import Scope
 from penstock.graph.model import EdgeKind
 from penstock.operators.aggregate_calls import AggregateCall, partial_schema
+from penstock.operators.distinct_arguments import DistinctArgumentsSpec
 from penstock.operators.expressions import BoundReference, Expression
 from penstock.operators.final_aggregate import EventTimeKey, FinalAggregateSpec
 from penstock.operators.partial_aggregate import PartialAggregateSpec
+from penstock.operators.session_aggregate import SessionAggregateSpec
 
 
 def add_aggregate(scope: Scope, node: JavaTree) -> None:
@@ -40,12 +45,18 @@ def add_aggregate(scope: Scope, node: JavaTree) -> None:
     for named in grouping:
         inputs.add(str(named.name()), _key(scope, named))
     calls = tuple(translate_call(scope, inputs.find_or_add, function) for function in functions)
+    session = _session_key(grouping)
+    spread = [place for place in range(len(grouping)) if place != session]
     event_time = None if scope.mode == "complete" else _event_time_key(grouping)  # nothing is closed, nothing late
     if scope.kept is not None:
-        _divert_late_rows(scope, inputs, event_time, len(grouping))
+        _divert_late_rows(scope, inputs, event_time, spread)
+    distinct = _distinct_arguments(scope, inputs, functions, session)
     positions = inputs.project(scope)
     calls = tuple(_placed(call, positions) for call in calls)
-    _add_operators(scope, node, tuple(positions[: len(grouping)]), calls, event_time)
+    keys = tuple(positions[: len(grouping)])
+    if distinct:
+        calls = _add_distinct(scope, keys, tuple(positions[place] for place in distinct), event_time, functions, calls)
+    _add_operators(scope, node, keys, calls, event_time, session)
     scope.bind([*map(expr_id, grouping), *(int(function.resultId().id()) for function in functions)])
     scope.project(results, "Project (aggregation result)")
 
@@ -103,12 +114,16 @@ class _Inputs:
         return list(range(len(self._fields)))
 
 
-def _divert_late_rows(scope: Scope, inputs: _Inputs, event_time: EventTimeKey | None, key_count: int) -> None:
-    """Whole rows go over the exchange, and those that are late go no further: the partial aggregation comes behind."""
+def _divert_late_rows(scope: Scope, inputs: _Inputs, event_time: EventTimeKey | None, spread: Sequence[int]) -> None:
+    """Whole rows go over the exchange, and those that are late go no further: the partial aggregation comes behind.
+
+    Args:
+        spread: which keys rows are spread by.
+    """
     if event_time is None:
         raise refusals.LATE_WITHOUT_EVENT_TIME.error("penstock.late")
-    keys = tuple(inputs.append(scope)[:key_count])
-    divert_late_rows(scope, keys, keys[event_time.column])
+    columns = inputs.append(scope)
+    divert_late_rows(scope, tuple(columns[place] for place in spread), columns[event_time.column])
 
 
 def _key(scope: Scope, named: JavaTree) -> Expression:
@@ -135,16 +150,78 @@ def _event_time_key(grouping: Sequence[JavaTree]) -> EventTimeKey | None:
     return found[0] if found else None
 
 
+def _session_key(grouping: Sequence[JavaTree]) -> int | None:
+    """Which key is a session window.
+
+    Raises:
+        NotSupported: there is no other key.
+    """
+    found = [place for place, named in enumerate(grouping) if has_metadata(named, SESSION_KEY)]
+    if found and len(grouping) == 1:
+        raise refusals.SESSION_OF_ALL.error("session_window")
+    return found[0] if found else None
+
+
+def _distinct_arguments(
+    scope: Scope, inputs: _Inputs, functions: Sequence[JavaTree], session: int | None
+) -> tuple[int, ...]:
+    """The columns that DISTINCT functions are over: Spark's optimizer has left one set of them, or rewritten all."""
+    found = [function for function in functions if function.isDistinct()]
+    if found and session is not None:
+        raise refusals.DISTINCT_SESSION.error(found[0].toString())
+    sets = [distinct_arguments(scope, inputs.find_or_add, function) for function in found]
+    return max(sets, key=len, default=())
+
+
+def _add_distinct(
+    scope: Scope,
+    keys: tuple[int, ...],
+    arguments: tuple[int, ...],
+    event_time: EventTimeKey | None,
+    functions: Sequence[JavaTree],
+    calls: Sequence[AggregateCall],
+) -> tuple[AggregateCall, ...]:
+    """Whole rows go over the exchange, and the first ones with their values are told from others; DISTINCT functions
+    then count these alone."""
+    builder = scope.builder
+    complete = scope.mode == "complete"
+    if complete:
+        builder.exchange(EdgeKind.HASH)
+    elif builder.partitioned_by != keys:
+        builder.exchange(EdgeKind.HASH, keys)
+    names = {*builder.schema.names}
+    mark = next(name for name in ("__first", *(f"__first_{n}" for n in range(len(names)))) if name not in names)
+    builder.add(
+        DistinctArgumentsSpec(
+            operator_id=builder.operator_id("distinct"),
+            name="DistinctArguments",
+            output_schema=builder.schema.append(pa.field(mark, pa.bool_())),
+            keys=keys,
+            arguments=arguments,
+            event_time=None if event_time is None else event_time.column,
+            one_subtask=complete,
+        ),
+        keeps=builder.unchanged(),
+    )
+    first = len(builder.schema) - 1
+    return tuple(
+        replace(call, condition=first) if function.isDistinct() else call
+        for function, call in zip(functions, calls, strict=True)
+    )
+
+
 def _add_operators(
     scope: Scope,
     node: JavaTree,
     key_columns: tuple[int, ...],
     calls: tuple[AggregateCall, ...],
     event_time: EventTimeKey | None,
+    session: int | None,
 ) -> None:
     builder = scope.builder
     key_count = len(key_columns)
-    own_keys = tuple(range(key_count))
+    own_keys = tuple(place for place in range(key_count) if place != session)
+    together = scope.mode == "complete" and builder.partitioned_by == ()
     builder.add(
         PartialAggregateSpec(
             operator_id=builder.operator_id("partial-aggregate"),
@@ -156,13 +233,15 @@ def _add_operators(
         keeps={column: to for to, column in enumerate(key_columns)},
     )
     if scope.mode == "complete":
-        builder.exchange(EdgeKind.HASH)
+        if not together:
+            builder.exchange(EdgeKind.HASH)
         scope.whole = True
     elif builder.partitioned_by != own_keys:  # as Spark's planner, which shuffles once for repartition(k).groupBy(k)
         builder.exchange(EdgeKind.HASH, own_keys)
     results = [pa.field(f"__result{position}", call.result_type) for position, call in enumerate(calls)]
+    make = FinalAggregateSpec if session is None else partial(SessionAggregateSpec, session=session)
     builder.add(
-        FinalAggregateSpec(
+        make(
             operator_id=scope.operator_id("aggregate", node),
             name=label(node),
             output_schema=pa.schema([*list(builder.schema)[:key_count], *results]),

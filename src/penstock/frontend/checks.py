@@ -9,6 +9,7 @@ from pyspark.errors import AnalysisException
 from penstock.errors import ConfigError, NotSupported
 from penstock.frontend import refusals
 from penstock.frontend.catalyst import JavaTree, children, elements, kind, plan_line
+from penstock.frontend.undistinct import without_distinct
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +53,8 @@ def check_output_mode(output_mode: str) -> str:
 
 
 def check_by_spark(spark: SparkSession, analyzed: JavaTree, output_mode: str) -> None:
-    """Run the check that ``DataStreamWriter.start`` runs; Spark's message becomes ours.
+    """Run the check that ``DataStreamWriter.start`` runs; Spark's message becomes ours. Distinct aggregates, which
+    Spark's engine has not and Penstock has, are shown to it as plain ones.
 
     Raises:
         NotSupported: Spark refuses the plan in this mode.
@@ -62,7 +64,7 @@ def check_by_spark(spark: SparkSession, analyzed: JavaTree, output_mode: str) ->
     mode = {"append": modes.Append, "update": modes.Update, "complete": modes.Complete}[output_mode]()
     checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
     try:
-        checker.checkForStreaming(analyzed, mode)
+        checker.checkForStreaming(without_distinct(spark, analyzed), mode)
     except AnalysisException as error:
         reason, _, plan = str(error).partition(";\n")
         text = f"Spark itself refuses to stream this plan in {output_mode} mode: {' '.join(reason.split())}"
@@ -73,7 +75,7 @@ def check_by_spark(spark: SparkSession, analyzed: JavaTree, output_mode: str) ->
 
 
 def check_expressions(analyzed: JavaTree) -> None:
-    """Refuse what a restart could not repeat, and distinct aggregates (the optimizer rewrites them beyond recognition).
+    """Refuse what a restart could not repeat.
 
     The analysed plan is read, because the optimizer freezes ``current_timestamp()`` to a literal. A Python function
     that is declared nondeterministic is the user's own business and runs.
@@ -100,8 +102,6 @@ def _check_expression(expression: JavaTree) -> None:
     if name in _SUBQUERIES:
         raise refusals.SUBQUERY.error(expression.toString())
     if name == "AggregateExpression":
-        if expression.isDistinct():
-            raise refusals.DISTINCT_AGGREGATE.error(expression.toString())
         function, *condition = below  # ``first`` is not deterministic itself: refused with the aggregation, not here
         below = [*children(function), *condition]
     elif name != "PythonUDF" and not expression.deterministic() and all(child.deterministic() for child in below):

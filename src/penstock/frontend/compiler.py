@@ -24,14 +24,12 @@ from penstock.frontend import refusals
 from penstock.frontend.aggregation import add_aggregate
 from penstock.frontend.builder import Pipeline
 from penstock.frontend.catalyst import (
-    SESSION_KEY,
     JavaTree,
     arrow_field,
     arrow_schema,
     children,
     elements,
     expr_id,
-    has_metadata,
     kind,
     label,
 )
@@ -60,6 +58,7 @@ from penstock.operators.watermark import WatermarkSpec
 
 _RELATIONS = ("StreamingRelation", "StreamingRelationV2")
 _ONCE = {"EventTimeWatermark": refusals.SECOND_WATERMARK, "Aggregate": refusals.SECOND_AGGREGATION}
+_REPEATED_IN_APPEND = "Aggregate"
 _MICROS_PER_MILLI = 1_000
 
 
@@ -153,7 +152,7 @@ def _add_segment(scope: Scope, segment: Segment, below: frozenset[str], timed: b
         timed: see ``Scope``, of the segment below.
     """
     is_root = not below
-    below |= _check(segment.optimized, below)
+    below |= _check(segment.optimized, below, segment.mode)
     scope.mode, scope.names, scope.whole = segment.mode, segment.names, False
     scope.timed = timed = timed or segment.has_watermark
     scope.kept = len(scope.builder.schema) if segment.late else None
@@ -186,12 +185,12 @@ def _add_consumers(scope: Scope, segment: Segment, below: frozenset[str], timed:
         _add_segment(scope, branch, below, timed)
 
 
-def _check(root: JavaTree, above: Collection[str]) -> set[str]:
+def _check(root: JavaTree, above: Collection[str], mode: str) -> set[str]:
     """The kinds of a plan's nodes and ``above``: down to the sources, or to what stands for the plan below, without
     static sides.
 
     Raises:
-        NotSupported: a node is not compiled, or two watermarks or aggregations are stacked.
+        NotSupported: a node is not compiled; two watermarks are stacked, or aggregations not in append mode.
     """
     seen = {*above}
     streams: list[JavaTree] = []
@@ -201,14 +200,10 @@ def _check(root: JavaTree, above: Collection[str]) -> set[str]:
         with refusals.at_node(node):
             if name not in (_ADD_SEVERAL if len(streams) > 1 else known):
                 raise refusals.refuse_node(node)
-            if name in seen and name in _ONCE:
+            if name in seen and name in _ONCE and not (name == _REPEATED_IN_APPEND and mode == "append"):
                 raise _ONCE[name].error(name)
-            if name == "Aggregate" and any(
-                has_metadata(key, SESSION_KEY) for key in elements(node.groupingExpressions())
-            ):
-                raise refusals.SESSION_WINDOW.error("session_window")
         seen.add(name)
-    return seen.union(*(_check(stream, seen) for stream in streams))
+    return seen.union(*(_check(stream, seen, mode) for stream in streams))
 
 
 def _add_tree(scope: Scope, root: JavaTree, on_top: Sequence[Step] = ()) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from penstock.frontend.calendar_intervals import is_calendar_interval, plus_interval
 from penstock.frontend.catalyst import JavaTree, arrow_type, children, kind
 from penstock.frontend.expressions_casts import zone_of
 from penstock.frontend.expressions_registry import Translation, catalyst, refuse
@@ -99,6 +100,9 @@ def from_unix_time(tree: JavaTree, translation: Translation) -> Expression:
 
 @catalyst("TimestampAddInterval", area=AREA, forms="timestamp + or - a day-time interval")
 def add_interval(tree: JavaTree, translation: Translation) -> Expression:
+    if is_calendar_interval(children(tree)[1]):
+        start = translation(children(tree)[0])
+        return plus_interval(start, children(tree)[1], translation, zone_of(tree, translation))
     start, interval = translation.children(tree)
     if not pa.types.is_duration(interval.data_type) or not pa.types.is_timestamp(start.data_type):
         refuse(tree, "write the interval in days, hours, minutes and seconds")

@@ -86,8 +86,8 @@ OUTPUTS_OF_SEVERAL_STREAMS = Refusal(
 )
 UNKNOWN_NODE = Refusal("this plan node is not supported")
 
-DISTINCT_AGGREGATE = _planned(
-    "distinct aggregates are not run yet", "aggregate once per (group, value) in a query of its own and count its rows"
+DISTINCT_SESSION = _planned(
+    "distinct aggregates over session windows are not run yet", "take size(collect_set(...)), or approx_count_distinct"
 )
 AGGREGATE_FUNCTION = _planned(
     "this aggregate function is not run yet", "collect_list its argument and compute it from the list, in a udf"
@@ -110,11 +110,17 @@ STATE_NAME = Refusal(
     "it is a table's name in snapshots, where __timers, __waiting, slashes and control characters mean something else",
     "call the state by another name",
 )
-SESSION_WINDOW = _planned("session windows are not run yet", "use window() with a fixed length")
+SESSION_OF_ALL = Refusal(
+    "Spark's engine has no session windows without another key", "group by a constant column besides, or by a key"
+)
 SUBQUERY = _planned(
     "subqueries are not run yet", "collect() the value first and use it as a literal, or look it up inside a udf"
 )
-SECOND_AGGREGATION = _planned("one aggregation per query is run so far", "write the first result and stream from it")
+SECOND_AGGREGATION = Refusal(
+    "aggregations over aggregations, which several distinct columns in one are, too, run in append mode alone: only "
+    "there the first one yields a result once",
+    "use append mode over windows, or write the first result and stream from it",
+)
 SECOND_WATERMARK = Refusal("a query has one watermark", "keep one withWatermark call")
 WATERMARK_BEHIND_EXCHANGE = _planned(
     "a watermark is generated where its source is read, since a subtask behind an exchange may get no rows",

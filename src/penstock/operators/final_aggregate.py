@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,6 +92,16 @@ class FinalAggregateSpec(OperatorSpec):
         )
 
     @property
+    def first_buffer(self) -> int:
+        """Which value column of the table is the first buffer."""
+        return 1
+
+    @property
+    def spread_keys(self) -> tuple[int, ...]:
+        """The columns of the input that decide where a row goes."""
+        return tuple(range(self.key_count))
+
+    @property
     def state_schemas(self) -> dict[str, pa.Schema]:
         return {TABLE: stored_schema(self.table_schema)}
 
@@ -140,21 +150,22 @@ class FinalAggregateOperator(Operator):
         if batch.num_rows:
             keys, partials = batch.columns[: self._spec.key_count], batch.columns[self._spec.key_count :]
             with self._table.edit(keys, batch.num_rows) as groups:
-                self._merge(groups, partials)
+                self._merge(self._buffers(groups.values), groups.rows, partials)
         return iter(())
 
-    def _merge(self, groups: TableRows, partials: list[pa.Array]) -> None:
+    def _merge(self, buffers: Sequence[Sequence[Vector]], rows: Rows, partials: Sequence[pa.Array]) -> None:
+        """Partial results, one per element of ``rows``, into each call's buffers."""
         taken = 0
-        for accumulator, buffers in zip(self._accumulators, self._buffers(groups), strict=True):
-            accumulator.merge(buffers, groups.rows, partials[taken : taken + len(buffers)])
-            taken += len(buffers)
+        for accumulator, own in zip(self._accumulators, buffers, strict=True):
+            accumulator.merge(own, rows, partials[taken : taken + len(own)])
+            taken += len(own)
 
-    def _buffers(self, groups: TableRows) -> list[list[Vector]]:
-        """Each call's value columns; the first one is the mark."""
-        buffers, position = [], 1
+    def _buffers(self, values: Sequence[Vector]) -> list[list[Vector]]:
+        """Each call's value columns; in front of them is the mark."""
+        buffers, position = [], self._spec.first_buffer
         for call in self._spec.calls:
             width = len(call.buffer_fields(0))
-            buffers.append(list(groups.values[position : position + width]))
+            buffers.append(list(values[position : position + width]))
             position += width
         return buffers
 
@@ -162,7 +173,9 @@ class FinalAggregateOperator(Operator):
         if self._spec.event_time is None:
             return batch
         late = self._closed.late(
-            self._watermark_us, batch.columns[: self._spec.key_count], batch.column(self._spec.event_time.column)
+            self._watermark_us,
+            [batch.column(key) for key in self._spec.spread_keys],
+            batch.column(self._spec.event_time.column),
         )
         if late is None:
             return batch
@@ -203,12 +216,18 @@ class FinalAggregateOperator(Operator):
     def _results(self, groups: TableRows, chosen: Rows) -> pa.RecordBatch:
         """The results of some of these groups, by their positions."""
         rows = groups.rows[chosen]
-        columns = [key.take(pa.array(chosen)) if len(chosen) < len(groups.rows) else key for key in groups.keys]
+        columns = self._keys(groups)
+        if len(chosen) < len(groups.rows):
+            columns = [key.take(pa.array(chosen)) for key in columns]
         columns += [
             accumulator.result(buffers, rows)
-            for accumulator, buffers in zip(self._accumulators, self._buffers(groups), strict=True)
+            for accumulator, buffers in zip(self._accumulators, self._buffers(groups.values), strict=True)
         ]
         return make_batch(columns, self._spec.output_schema, len(rows))
+
+    def _keys(self, groups: TableRows) -> list[pa.Array]:
+        """The key columns of the results."""
+        return list(groups.keys)
 
     def take_replaced(self) -> bool:
         replaced, self._replaced = self._replaced, False

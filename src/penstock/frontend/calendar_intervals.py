@@ -1,0 +1,58 @@
+"""Timestamps plus calendar intervals, which have no column format here: the gaps of session windows.
+
+An interval may be a constant, or a choice among some: then each choice is added where it is made.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from py4j.java_gateway import get_field
+
+from penstock.frontend.catalyst import JavaTree, children, kind
+from penstock.frontend.expressions_registry import Translation, refuse
+from penstock.operators.expressions import Expression, Literal, temporal
+from penstock.operators.expressions.calendar import MICROS_PER_DAY
+from penstock.operators.expressions.logic import CaseWhen
+from penstock.operators.expressions.zones import Zone
+
+_DURATION = pa.duration("us")
+
+
+def is_calendar_interval(tree: JavaTree) -> bool:
+    """Whether the expression is of Spark's type of months, days and microseconds."""
+    return str(tree.dataType().catalogString()) == "interval"
+
+
+def plus_interval(start: Expression, interval: JavaTree, translation: Translation, zone: Zone) -> Expression:
+    """``start`` plus the interval: months and days on the local calendar, the rest as elapsed time.
+
+    Raises:
+        NotSupported: the interval is computed from a column.
+    """
+    name = kind(interval)
+    if name == "Literal":
+        return _plus_constant(start, interval.value(), zone)
+    if name not in ("CaseWhen", "If"):
+        refuse(interval, "write the interval as a constant, or as a choice of constants by when() or CASE")
+    *pairs, last = children(interval)
+    if name == "CaseWhen" and len(pairs) % 2:
+        pairs, last = [*pairs, last], None
+    branches = [
+        (translation(condition), plus_interval(start, value, translation, zone))
+        for condition, value in zip(pairs[::2], pairs[1::2], strict=True)
+    ]
+    otherwise = None if last is None else plus_interval(start, last, translation, zone)
+    return CaseWhen(branches, otherwise, start.data_type)
+
+
+def _plus_constant(start: Expression, interval: JavaTree, zone: Zone) -> Expression:
+    if interval is None:
+        return Literal(None, start.data_type)
+    months, days, micros = (int(get_field(interval, name)) for name in ("months", "days", "microseconds"))
+    if months:
+        start = temporal.AddMonths(start, Literal(months, pa.int32()), zone)
+    if days:
+        start = temporal.AddDayTime(start, Literal(days * MICROS_PER_DAY, _DURATION), zone)
+    if micros:
+        start = temporal.AddDayTime(start, Literal(micros, _DURATION), Zone("UTC"))
+    return start

@@ -1,0 +1,124 @@
+"""DISTINCT in an aggregate: tells which row of a group is the first one with its argument values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.graph.model import OperatorSpec
+from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState
+from penstock.operators.batches import append_columns
+from penstock.state.capture import stored_schema
+from penstock.state.keys import group_rows, normalize_floats
+from penstock.state.table import NO_ROW, TableSpec
+from penstock.state.vector import Rows
+
+TABLE = "values"
+_FORGET_ROWS = 8192
+"""Values that are forgotten at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistinctArgumentsSpec(OperatorSpec):
+    """In front of a partial aggregation, behind the exchange.
+
+    Attributes:
+        output_schema: of the rows, and behind their columns a bool: this is the first one of its group with its values.
+        keys: positions of the grouping columns, by which the rows were spread.
+        arguments: positions of the columns whose values count once together.
+        event_time: which of ``keys`` the watermark closes; None: nothing is ever forgotten.
+        one_subtask: all rows come to one, whatever their keys (complete mode).
+    """
+
+    operator_id: str
+    name: str
+    output_schema: pa.Schema
+    keys: tuple[int, ...]
+    arguments: tuple[int, ...]
+    event_time: int | None = None
+    one_subtask: bool = False
+
+    @property
+    def table_schema(self) -> pa.Schema:
+        columns = (*self.keys, *self.arguments)
+        return pa.schema(
+            [self.output_schema.field(column).with_name(f"{self.output_schema.field(column).name}_{place}")
+             for place, column in enumerate(columns)]
+        )  # fmt: skip
+
+    def table_spec(self, max_parallelism: int) -> TableSpec:
+        due: tuple[int, ...] | None = None
+        if self.event_time is not None:
+            is_window = pa.types.is_struct(self.output_schema.field(self.keys[self.event_time]).type)
+            due = (self.event_time, 1) if is_window else (self.event_time,)
+        spread_by = 0 if self.one_subtask else len(self.keys)
+        return TableSpec(
+            self.table_schema, len(self.table_schema), max_parallelism, spread_by=spread_by, event_time=due
+        )
+
+    @property
+    def state_schemas(self) -> dict[str, pa.Schema]:
+        return {TABLE: stored_schema(self.table_schema)}
+
+    @property
+    def state_keys(self) -> dict[str, int]:
+        return {TABLE: len(self.table_schema)}
+
+    def create(self) -> Operator:
+        return DistinctArgumentsOperator(self)
+
+
+class DistinctArgumentsOperator(Operator):
+    """Remembers the values of every open group, a row each, and forgets them when the watermark closes the group, as
+    the aggregation behind it does. That drops late rows: what they leave here is forgotten with the next watermark."""
+
+    def __init__(self, spec: DistinctArgumentsSpec) -> None:
+        self._spec = spec
+        self._watermark_us: int | None = None
+        self._opened = False
+
+    def open(self, context: OperatorContext) -> None:
+        self._table = context.backend.create_table(
+            f"{context.operator_id}/{TABLE}", self._spec.table_spec(context.max_parallelism)
+        )
+        self._opened = True
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        first = np.zeros(batch.num_rows, np.bool_)
+        first[self._new(batch)] = True
+        yield append_columns(batch, [pa.array(first)], self._spec.output_schema)
+
+    def _new(self, batch: pa.RecordBatch) -> Rows:
+        """Positions of the rows with values that are not known yet, which then are."""
+        columns = [normalize_floats(batch.column(place)) for place in (*self._spec.keys, *self._spec.arguments)]
+        _, first = group_rows(columns, batch.num_rows)
+        columns = [column.take(pa.array(first)) for column in columns]
+        new = np.flatnonzero(self._table.find(columns, len(first)).rows == NO_ROW)
+        with self._table.edit([column.take(pa.array(new)) for column in columns], len(new)):
+            pass  # the keys are all there is
+        found: Rows = first[new]
+        return found
+
+    def advance(self, watermark_us: int) -> Iterator[pa.RecordBatch]:
+        if self._watermark_us is None or watermark_us > self._watermark_us:
+            self._watermark_us = watermark_us
+            for _ in self._table.take_due(watermark_us, _FORGET_ROWS) if self._spec.event_time is not None else ():
+                pass
+        return iter(())
+
+    def snapshot(self) -> OperatorState:
+        return OperatorState(tables={TABLE: self._table.capture()})
+
+    def restore(self, state: RestoredState) -> None:
+        if TABLE in state.tables:
+            self._table = state.fill(TABLE, self._table)
+
+    def counters(self) -> Mapping[str, int]:
+        return {"state_rows": len(self._table), "state_bytes": self._table.nbytes}
+
+    def close(self) -> None:
+        if self._opened:
+            self._table.close()
