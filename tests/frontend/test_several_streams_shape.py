@@ -13,6 +13,7 @@ from penstock.graph.model import JobGraph
 from penstock.operators.stream_join import StreamJoinSpec
 from penstock.operators.waiting_side import Bound
 from penstock.operators.watermark import WatermarkSpec
+from penstock.spark_checkpoint.plans import graph_of as graph_for_checkpoints
 
 pytestmark = pytest.mark.spark
 
@@ -36,6 +37,10 @@ def renamed(df: DataFrame) -> DataFrame:
 
 def counted(df: DataFrame) -> DataFrame:
     return df.groupBy(F.window("at", "10 seconds"), "k").count()
+
+
+def clocks(graph: JobGraph) -> list[str]:
+    return [vertex.source.clock for vertex in graph.vertices if vertex.source is not None]
 
 
 def join_of(graph: JobGraph) -> StreamJoinSpec:
@@ -88,6 +93,10 @@ def test_a_watermark_above_a_union_is_generated_by_each_input(streams: list[Data
     assert generating == [v.id for v in graph.vertices if v.source is not None], "where the source is read"
     assert len(generating) == 3
     assert all(edge.timed for edge in graph.edges)
+    assert clocks(graph) == ["union-0"] * 3, "and is one for all"
+    assert clocks(graph_of(timed(a).union(timed(b)))) == ["", ""]
+    deeper = timed(a.union(b).where("v > 1")).select("k").union(c.select("k"))
+    assert clocks(graph_of(deeper)) == ["union-0", "union-0", ""]
 
 
 def test_an_input_without_a_watermark_is_known_as_such(streams: list[DataFrame]) -> None:
@@ -141,6 +150,12 @@ def test_unions_that_are_refused(spark: SparkSession, streams: list[DataFrame], 
     df, mode, message = refused[which]
     with pytest.raises(NotSupported, match=message):
         graph_of((df, mode))
+
+
+def test_positions_of_several_sources_do_not_come_from_or_go_to_spark(streams: list[DataFrame]) -> None:
+    a, b, _ = streams
+    with pytest.raises(NotSupported, match=r"reads 2 sources .*positions come over and go back of one only"):
+        graph_for_checkpoints(a.union(b), "append", 1, 128)
 
 
 def test_plain_sql_over_views_of_streams(spark: SparkSession, streams: list[DataFrame]) -> None:

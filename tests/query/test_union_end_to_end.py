@@ -86,6 +86,28 @@ def test_rows_without_event_time_come_until_the_end(
     assert rows_of(out) == counted([*flow(0, 35), (8, 1, 36.0), *flow(100, 140)], before_s=1e9)
 
 
+def test_a_watermark_above_a_union_is_one_for_all_its_inputs(
+    spark: SparkSession, inboxes: tuple[Inbox, Inbox], out: Path, start: Start
+) -> None:
+    """As in Spark: an input of which nothing comes holds nobody back, and rows behind the others' time are late."""
+    one, two = inboxes
+    query = start(windows(one.stream(spark).union(two.stream(spark)).withWatermark("at", "5 seconds")), parallelism=2)
+    one.add(flow(0, 60))
+    query.processAllAvailable()
+    assert rows_of(out) == counted(flow(0, 60), before_s=54)
+    two.add([(1, 1, 49.0), (1, 1, 52.0)])
+    query.processAllAvailable()
+    two.add(flow(80, 90))
+    query.processAllAvailable()
+    query.stop()
+    seen = [*flow(0, 60), (1, 1, 52.0), *flow(80, 90)]
+    assert rows_of(out) == counted(seen, before_s=84), "49.0 was late"
+    again = start(windows(one.stream(spark).union(two.stream(spark)).withWatermark("at", "5 seconds")), parallelism=1)
+    one.add(flow(100, 130))
+    again.processAllAvailable()
+    assert rows_of(out) == counted([*seen, *flow(100, 130)], before_s=124)
+
+
 def test_a_query_over_a_union_goes_on_where_it_was(
     spark: SparkSession, inboxes: tuple[Inbox, Inbox], out: Path, start: Start
 ) -> None:

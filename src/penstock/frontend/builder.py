@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -150,6 +150,16 @@ class PipelineBuilder:
             self._chains.append(_Chain())
         self._chains[-1].source = spec
         self.schema, self.partitioned_by, self.timed = spec.source.schema, None, False
+
+    def next_vertex(self) -> int:
+        """The number of the vertex that the next source begins."""
+        return len(self._chains) - (self._chains[-1] == _Chain())
+
+    def share_clock(self, name: str, since: int) -> None:
+        """The sources of vertices from this number on have their event time in common."""
+        for chain in self._chains[since:]:
+            if chain.source is not None:
+                chain.source = replace(chain.source, clock=name)
 
     def add(self, spec: OperatorSpec, keeps: Mapping[int, int] | None = None) -> None:
         """Append an operator. ``keeps`` says which input columns it passes on unchanged, and where to."""

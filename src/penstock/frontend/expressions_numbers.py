@@ -86,7 +86,6 @@ def width_bucket(tree: JavaTree, translation: Translation) -> Expression:
 
 
 _MAPPED: dict[str, tuple[Callable[..., object], str]] = {
-    "Hex": (numbers.hex_of, "`hex`"),
     "Bin": (numbers.binary_of, "`bin`"),
 }
 
@@ -97,13 +96,6 @@ def mapped(tree: JavaTree, translation: Translation) -> Expression:
 
 for _name, (_mapped, _forms) in _MAPPED.items():
     catalyst(_name, area=FUNCTIONS, forms=_forms)(mapped)
-
-
-@catalyst("Unhex", area=FUNCTIONS, forms="`unhex`")
-def unhex(tree: JavaTree, translation: Translation) -> Expression:
-    if bool(tree.failOnError()):
-        refuse(tree, "write unhex")
-    return Mapped(numbers.unhex, translation.children(tree), arrow_type(tree))
 
 
 @catalyst("Conv", area=FUNCTIONS, forms="`conv`")

@@ -33,8 +33,6 @@ _FUNCTIONS: dict[str, tuple[Callable[..., object], str]] = {
     "UTF8String.makeValid": (str, "`make_valid_utf8`"),
     "ExpressionImplUtils.validateUTF8String": (str, "`validate_utf8`"),
     "ExpressionImplUtils.tryValidateUTF8String": (str, "`try_validate_utf8`"),
-    "Sha1": (text_functions.sha1, "`sha1`, `sha`"),
-    "Crc32": (text_functions.crc32, "`crc32`"),
     "UrlCodec.encode": (encodings.url_encode, "`url_encode`"),
 }
 

@@ -19,7 +19,7 @@ def add_union(scope: Scope, node: JavaTree, add_tree: AddTree, above: Sequence[S
 
     A watermark is generated where a source is read. So what is between the union and a watermark above it is run by
     each input, the watermark included: nothing of it changes rows by what other rows there are (what does comes behind
-    an exchange, where a watermark is refused).
+    an exchange, where a watermark is refused). The inputs' sources then have their event time in common.
 
     Raises:
         NotSupported: a static input, one in complete mode, or columns of other types.
@@ -27,6 +27,7 @@ def add_union(scope: Scope, node: JavaTree, add_tree: AddTree, above: Sequence[S
     at = next((number for number, step in enumerate(above) if kind(step.node) == _WATERMARK), -1)
     pushed, behind = above[: at + 1], above[at + 1 :]
     first, *others = children(node)
+    since = scope.builder.next_vertex()
     add_tree(scope, first, _input_steps(node, first, pushed))
     union_id = scope.builder.operator_id("union")
     places = [_place(scope, node)]
@@ -34,6 +35,8 @@ def add_union(scope: Scope, node: JavaTree, add_tree: AddTree, above: Sequence[S
         with scope.builder.input(f"{union_id}/input-{number}"):
             add_tree(scope, child, _input_steps(node, child, pushed))
             places.append(_place(scope, node))
+    if pushed:
+        scope.builder.share_clock(union_id, since)
     spread = {place.position.partitioned_by for place in places}
     keys = next(iter(spread)) if len(spread) == 1 else None
     scope.meet(

@@ -66,9 +66,12 @@ class OperatorSpec(ABC):
 
 @dataclass(frozen=True)
 class SourceSpec:
+    """``clock``: sources with the same one, that is not empty, have their event time in common, as if they were one."""
+
     operator_id: str
     name: str
     source: Source
+    clock: str = ""
 
 
 @dataclass(frozen=True)

@@ -278,6 +278,18 @@ class SplitAssigner:
         return len(self._pending)
 
     @property
+    def watermark_us(self) -> int | None:
+        """The largest that a reader has asked for more with."""
+        return self._watermark_us
+
+    @property
+    def least_us(self) -> int | None:
+        """The least watermark of the readers that are busy; None: of one of them none is known, or there is none."""
+        busy = [reader.watermark_us for reader in self._readers if not reader.idle]
+        known = [watermark_us for watermark_us in busy if watermark_us is not None]
+        return min(known) if known and len(known) == len(busy) else None
+
+    @property
     def all_idle(self) -> bool:
         """Every reader has asked for more and holds nothing, and there is nothing to give."""
         return not self._pending and all(reader.idle for reader in self._readers)
@@ -332,14 +344,13 @@ class SplitAssigner:
         reader = self._readers[event.index]
         if event.watermark_us is not None:
             reader.watermark_us = max(event.watermark_us, reader.watermark_us or event.watermark_us)
-        busy = [reader.watermark_us for reader in self._readers if not reader.idle]
-        known = [watermark_us for watermark_us in busy if watermark_us is not None]
-        if not busy or len(known) < len(busy):
+        least_us = self.least_us
+        if least_us is None:
             return []
         commands: list[Command] = []
         for index, idle in enumerate(self._readers):
-            if idle.idle and (idle.lifted_us is None or idle.lifted_us < min(known)):
-                idle.lifted_us = min(known)
+            if idle.idle and (idle.lifted_us is None or idle.lifted_us < least_us):
+                idle.lifted_us = least_us
                 commands.append(Lift(self.vertex, index, idle.lifted_us))
         return commands
 

@@ -30,6 +30,7 @@ from penstock.protocol.commits import CommitLedger
 from penstock.protocol.coordinator import Coordinator
 from penstock.protocol.elements import Alignment
 from penstock.protocol.ending import Ending
+from penstock.protocol.shared_clock import SharedClock
 from penstock.snapshot import work as w
 from penstock.snapshot.catalog import snapshot_id
 from penstock.snapshot.model import FORMAT_VERSION, SnapshotMetadata
@@ -57,6 +58,7 @@ class DriverCore:
         self._ending = Ending(len(graph.vertices) * graph.parallelism)
         self._captures: dict[CheckpointId, list[sp.SourceCapture]] = {}
         self._metadata: dict[CheckpointId, SnapshotMetadata] = {}
+        self._clocks: dict[int, SharedClock] = {}
         self._running: set[int] = set()
         self._opening = False
         self._abandon: tuple[GenerationId, CheckpointId] | None = None
@@ -85,8 +87,9 @@ class DriverCore:
 
     @property
     def dry(self) -> bool:
-        """Every source said dry and has found nothing since."""
-        return bool(self._assigners) and all(assigner.dry for assigner in self._assigners.values())
+        """Every source said dry and has found nothing since; those that share a clock stand at one time."""
+        dry = bool(self._assigners) and all(assigner.dry for assigner in self._assigners.values())
+        return dry and all(clock.settled for clock in self._clocks.values())
 
     @property
     def drains(self) -> bool:
@@ -172,6 +175,7 @@ class DriverCore:
             case ct.GenerationEnded() if event.generation == self.generation:
                 outputs += self._coordinate(event, now_ms)
                 self._assigners.clear()
+                self._clocks.clear()
                 self._running.clear()
                 self._ending.generation_ended()
             case ct.MetadataWritten() if event.checkpoint in self._metadata:
@@ -206,8 +210,11 @@ class DriverCore:
         if any(manifest.drained for manifest in manifests.values()):
             # Whoever took that snapshot has begun to drain: it has to be carried through.
             self._freeze = sp.Freeze(drain=True)
+        clocks: dict[str, list[int]] = {}
         for vertex in self._graph.vertices:
             if vertex.source is not None:
+                if vertex.source.clock:
+                    clocks.setdefault(vertex.source.clock, []).append(vertex.id)
                 self._assigners[vertex.id] = sp.SplitAssigner(
                     vertex.source.operator_id,
                     vertex.id,
@@ -215,6 +222,8 @@ class DriverCore:
                     manifests.get(vertex.id),
                     [] if metadata is None else [split.split_id for split in unread_splits(metadata, vertex.id)],
                 )
+        shared = [(own, SharedClock([self._assigners[vertex] for vertex in own])) for own in clocks.values()]
+        self._clocks = {vertex: clock for own, clock in shared for vertex in own}
         return [w.Deploy(event), *outputs, *([] if self._freeze is None else self._assign_all(self._freeze, now_ms))]
 
     def _on_running(self, event: w.SlotRunning, now_ms: float) -> list[w.Output]:
@@ -235,9 +244,15 @@ class DriverCore:
 
     def _assign(self, vertex: int, event: sp.Event, now_ms: float) -> list[w.Output]:
         outputs: list[w.Output] = []
-        for command in self._assigners[vertex].handle(event, now_ms):
+        clock = self._clocks.get(vertex)
+        commands: list[sp.Command] = list(self._assigners[vertex].handle(event, now_ms))
+        if clock is not None and isinstance(event, sp.Discovered):
+            commands += clock.look_ended(vertex)
+        for command in commands:
             match command:
                 case sp.Discover():
+                    if clock is not None:
+                        clock.look_begins(vertex)
                     outputs.append(w.Look(self.generation, vertex, command.state))
                 case sp.FreezeSource():
                     outputs.append(w.FreezeSource(self.generation, vertex))

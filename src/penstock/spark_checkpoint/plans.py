@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 
 from penstock.connectors.noop import NoopSink
+from penstock.errors import NotSupported
 from penstock.frontend.compiler import compile_plan, sink_id
 from penstock.graph.model import JobGraph, OperatorSpec, SinkSpec, SourceSpec
 
@@ -13,12 +14,23 @@ _SINK = SinkSpec(sink_id(0), "Sink", NoopSink())
 
 
 def graph_of(df: DataFrame, output_mode: str, parallelism: int, max_parallelism: int) -> JobGraph:
-    """See ``compile_plan`` for what is raised."""
-    return compile_plan(df, output_mode).graph([_SINK], parallelism, max_parallelism)
+    """See ``compile_plan`` for what is raised.
+
+    Raises:
+        NotSupported: besides, there are several sources.
+    """
+    graph = compile_plan(df, output_mode).graph([_SINK], parallelism, max_parallelism)
+    sources = [vertex.source.name for vertex in graph.vertices if vertex.source is not None]
+    if len(sources) > 1:
+        raise NotSupported(
+            f"the DataFrame reads {len(sources)} sources ({', '.join(sources)}), and positions come over and go back "
+            "of one only; move queries of one source each, or start the one with several of them anew"
+        )
+    return graph
 
 
 def source_of(graph: JobGraph) -> SourceSpec:
-    """The only one: a plan is a line."""
+    """The only one, see ``graph_of``."""
     [source] = [vertex.source for vertex in graph.vertices if vertex.source is not None]
     return source
 

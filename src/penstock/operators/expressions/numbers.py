@@ -76,22 +76,8 @@ class WidthBucket(Strict):
         return from_vector(out, self.data_type, select(rows, sensible & np.isfinite(low) & np.isfinite(high)))
 
 
-def hex_of(value: int | bytes | str) -> str:
-    """``hex``: the two's complement of a long without leading zeros, or the bytes."""
-    if isinstance(value, int):
-        return f"{value % 2**64:X}"
-    return (value.encode() if isinstance(value, str) else value).hex().upper()
-
-
 def binary_of(value: int) -> str:
     return f"{value % 2**64:b}"
-
-
-def unhex(text: str) -> bytes | None:
-    """None if there is anything but hexadecimal digits; an odd number of them begins with half a byte."""
-    if not all(character in _HEX_DIGITS for character in text):
-        return None
-    return bytes.fromhex(text if len(text) % 2 == 0 else "0" + text)
 
 
 _HEX_DIGITS = frozenset("0123456789abcdefABCDEF")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import unicodedata
-import zlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -130,14 +128,6 @@ def quote(text: str) -> str:
 def always(text: str) -> bool:
     """Texts here are UTF-8: nothing else can be read into a column of them."""
     return True
-
-
-def sha1(data: bytes) -> str:
-    return hashlib.sha1(data, usedforsecurity=False).hexdigest()
-
-
-def crc32(data: bytes) -> int:
-    return zlib.crc32(data)
 
 
 class Elt(Expression):
