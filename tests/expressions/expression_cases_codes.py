@@ -32,3 +32,9 @@ TEXTS = [
     "overlay(s placing p from n)", "overlay(s placing p from 2 for n)", "find_in_set(p, s)", "elt(n, s, p)", "quote(s)",
     "format_string('%s-%5.2s', s, p)", "substring(bin, n, 3)", "encode(s, 'UTF-16')", "crc32(bin)", "sha1(bin)",
 ]  # fmt: skip
+
+PARTS = ("HOST", "PATH", "QUERY", "REF", "PROTOCOL", "FILE", "AUTHORITY", "USERINFO", "host")
+URLS = [f"try_parse_url(s, '{part}')" for part in PARTS]
+URLS += ["try_parse_url(s, 'QUERY', 'k')", "try_parse_url(s, 'QUERY', 'a|k')", "try_parse_url(s, 'PATH', 'k')"]
+URLS += ["parse_url(s, 'HOST')", "case when s like 'http://%.%/%' then parse_url(s, 'QUERY', 'k') end"]
+URLS += ["url_decode(url_encode(s))"]

@@ -38,3 +38,5 @@ PATTERNS += [
     "s not like all ('a%', null)", "s not like any ('a%', '%,%')", "s like all ('%a%', null, '%b%')",
     "s not like any ('a%', null)",
 ]  # fmt: skip
+PATTERNS += [f"s {test} ('%a_%', '_b%', 'a_b%c')" for test in ("like all", "like any", "not like all", "not like any")]
+PATTERNS += [f"s {test} ('%_', null, '_b%')" for test in ("like all", "like any", "not like all", "not like any")]

@@ -18,6 +18,7 @@ import expression_relations as edges
 import expression_relations_codes as coded
 import expression_relations_json as documents
 import expression_relations_nested as nested
+import expression_relations_urls as urls
 import expression_relations_written as written
 import pyarrow as pa
 
@@ -69,6 +70,7 @@ GROUPS = {
     "codes": Group(coded.codes, codes.CODES),
     "more of strings": Group(edges.texts, codes.TEXTS),
     "initials": Group(edges.letters, ["initcap(s)"], both_modes=False),
+    "urls": Group(urls.urls, codes.URLS),
     "json taken apart": Group(documents.documents, json.TAKEN, both_modes=False),
     "json read": Group(documents.documents, json.READ),
     "json of numbers": Group(edges.numbers, json.OF_NUMBERS, both_modes=False),

@@ -68,6 +68,7 @@ def ordinals(frame: Any) -> dict[int, int]:
         ("format_string('%e', d)", "FormatString.*the directive %e"),
         ("encode(s, s)", "Encode.encode.*one of US-ASCII"),
         ("parse_url(s, 'HOST')", "ParseUrlEvaluator.evaluate"),
+        ("parse_url(s, 'QUERY', s)", "ParseUrlEvaluator.evaluate.*must be constants"),
         ("s collate UTF8_LCASE = 'a'", "Collate"),
         ("t + make_ym_interval(i, 1)", "TimestampAddYMInterval"),
     ],

@@ -7,11 +7,13 @@ from functools import partial
 
 import pyarrow as pa
 
-from penstock.frontend.catalyst import JavaTree, arrow_type, children
+from penstock.frontend.catalyst import JavaTree, arrow_type, children, elements
 from penstock.frontend.expressions_casts import require_known_digits
+from penstock.frontend.expressions_patterns import java_pattern
 from penstock.frontend.expressions_registry import Translation, catalyst, entry_name, refuse
 from penstock.frontend.expressions_strings import constant
 from penstock.operators.expressions import Expression, Literal, encodings, failures, format_text, text_functions
+from penstock.operators.expressions.java_uri import parse_url as parse
 from penstock.operators.expressions.strict import Fallible, Mapped
 
 AREA = "More of strings and binaries"
@@ -152,3 +154,20 @@ def format_number(tree: JavaTree, translation: Translation) -> Expression:
     if pa.types.is_floating(value.data_type):
         require_known_digits(tree)
     return Mapped(format_text.format_number, (value, places), pa.string())
+
+
+@catalyst("ParseUrlEvaluator.evaluate", area=AREA, forms="`parse_url`, `try_parse_url`",
+          limits="the part and the key are constants; the key is a pattern, see `rlike`")  # fmt: skip
+def parse_url(tree: JavaTree, translation: Translation) -> Expression:
+    url, *given = [translation(argument) for argument in elements(tree.arguments())]
+    if not all(isinstance(argument, Literal) for argument in given):
+        refuse(tree, "the part and the key must be constants")
+    part, key = [constant(argument) for argument in given] + [None] * (2 - len(given))
+    if part is None or (len(given) > 1 and key is None):
+        return Literal(None, pa.string())
+    if key is not None:
+        java = java_pattern(tree, f"(&|^){key}=([^&]*)")
+        if 2 in java.unsure or java.compiled.groups > 2:
+            refuse(tree, "the key must have no groups")
+    fails = bool(tree.targetObject().value().failOnError())
+    return Mapped(partial(parse, str(part), None if key is None else str(key), fails), (url,), pa.string())

@@ -163,3 +163,9 @@ def not_a_url(text: object) -> EvaluationError:
         f"[CANNOT_DECODE_URL] The provided URL cannot be decoded: {text}. Please ensure that the URL is properly "
         "formatted and try again."
     )
+
+
+def invalid_url(text: object) -> EvaluationError:
+    return EvaluationError(
+        f"[INVALID_URL] The url is invalid: {text}. Use `try_parse_url` to tolerate it and return NULL."
+    )
