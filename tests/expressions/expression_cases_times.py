@@ -51,3 +51,26 @@ TARGETS = ("date", "timestamp", "timestamp_ntz")
 MOMENTS = [f"{cast}(s as {name})" for name in TARGETS for cast in ("cast", "try_cast")]
 MOMENTS += ["to_date(s)", "to_timestamp(s)", "if(s like '294%', null, hour(try_cast(s as timestamp)))"]
 MOMENTS += ["if(s like '294%', null, cast(try_cast(s as timestamp) as string))"]
+
+ZONED = [
+    "sequence(ts, ts + interval 3 hours, interval 1 hour)",
+    "sequence(dt, date_add(dt, 3))",
+    "transform(array(ts, ts2), t -> hour(t))",
+]
+ZONED += [
+    "cast(array(ts, null) as array<string>)",
+    "cast(named_struct('t', ts, 'd', dt) as struct<t:date,d:timestamp>)",
+]
+SEQUENCES = ["sequence(ts, ts + interval 3 hours, interval 1 hour)", "sequence(ts + interval 5 days, ts)"]
+SEQUENCES += ["sequence(ts, ts + interval 50 hours)", "sequence(ntz, ntz + interval 90 minutes, interval 30 minutes)"]
+SEQUENCES += [
+    "sequence(ntz, ntz + interval 2 days)",
+    "sequence(dt, date_add(dt, pmod(n, 5)))",
+    "sequence(date_add(dt, 2), dt)",
+]
+SEQUENCES += ["sequence(dt, date_add(dt, 6), interval 2 days)", "sequence(dt, date_add(dt, 6), interval -2 days)"]
+SEQUENCES += [
+    "sequence(dt, dt, interval 12 hours)",
+    "sequence(ts, ts + interval 1 second, interval '0.4' second)",
+    "hash(dt, ts)",
+]

@@ -12,7 +12,7 @@ from expression_cases_collections import MAPS
 from expression_oracle import bits, check
 from expression_relations_nested import collections
 
-from penstock.errors import DataError
+from penstock.errors import DataError, NotSupported
 from penstock.operators.expressions import SessionConf, ragged
 from penstock.operators.expressions.ragged import as_type, list_array
 from penstock.operators.expressions.ranks import ranks
@@ -43,6 +43,17 @@ def test_the_last_of_equal_keys_wins_if_the_session_says_so(
 def nested_columns() -> list[tuple[str, pa.Array]]:
     table = collections().combine_chunks()
     return [(name, table[name].combine_chunks()) for name in table.column_names]
+
+
+@pytest.mark.spark
+def test_days_of_a_zone_are_not_counted(
+    spark: SparkSession, relation: Callable[[str], Relation], spark_conf: Callable[[str, str], None]
+) -> None:
+    edges = relation("time sequences")
+    spark_conf("spark.sql.session.timeZone", "America/New_York")
+    for sql in ("sequence(ts, ts2)", "sequence(dt, dt2, interval 1 day)"):
+        with pytest.raises(NotSupported, match=r"days are not of one length.*transform a sequence of integers"):
+            edges.compile([sql], SessionConf(time_zone="America/New_York"))
 
 
 def renamed(data_type: pa.DataType) -> pa.DataType:

@@ -6,7 +6,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from penstock.frontend.catalyst import JavaTree, arrow_type, children, kind
+from penstock.frontend.catalyst import JavaTree, arrow_type, children, kind, option
 from penstock.frontend.expressions_registry import Translation, catalyst, refuse
 from penstock.frontend.expressions_strings import constant
 from penstock.operators.expressions import Expression, list_sets, lists, maps, patterns
@@ -108,12 +108,28 @@ def join(tree: JavaTree, translation: Translation) -> Expression:
     return Vectorised(partial(lists.joined, len(operands) > 2), operands, arrow_type(tree), bool(tree.nullable()))
 
 
-@catalyst("Sequence", area=ARRAYS, forms="`sequence`", limits="of integers")
+@catalyst("Sequence", area=ARRAYS, forms="`sequence`",
+          limits="steps of days, hours... but not of months; steps of days of instants in UTC only")  # fmt: skip
 def sequence(tree: JavaTree, translation: Translation) -> Expression:
     operands = translation.children(tree)
-    if not all(pa.types.is_integer(operand.data_type) for operand in operands):
-        refuse(tree, "only sequences of integers are supported; transform one by date_add or timestamp_seconds")
-    return Vectorised(lists.sequence, operands, arrow_type(tree), bool(tree.nullable()))
+    first, has_step = operands[0].data_type, len(operands) > 2
+    stride = unit = 1
+    if pa.types.is_timestamp(first) and not has_step:
+        stride = MICROS_PER_DAY
+    elif pa.types.is_date(first) and has_step:
+        unit = MICROS_PER_DAY
+    if MICROS_PER_DAY in (stride, unit) and first != pa.timestamp("us") and not _is_utc(tree):
+        refuse(tree, "days are not of one length in the session's time zone; transform a sequence of integers")
+    function = partial(lists.sequence, stride, unit)
+    return Vectorised(function, operands, arrow_type(tree), bool(tree.nullable()))
+
+
+MICROS_PER_DAY = 86_400_000_000
+
+
+def _is_utc(tree: JavaTree) -> bool:
+    zone = option(tree.timeZoneId())
+    return zone is not None and str(zone) in ("UTC", "Etc/UTC", "Z", "GMT")
 
 
 def rules_of(tree: JavaTree, translation: Translation) -> maps.MapRules:

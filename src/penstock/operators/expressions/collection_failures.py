@@ -60,6 +60,12 @@ def sequence_boundaries(start: object, stop: object, step: object) -> Evaluation
     return EvaluationError(f"Illegal sequence boundaries: {start} to {stop} by {step}")
 
 
+def sequence_of_parts_of_days() -> EvaluationError:
+    return EvaluationError(
+        "sequence step must be an interval day to second of day granularity if start and end values are dates"
+    )
+
+
 def no_comparison() -> EvaluationError:
     return EvaluationError(
         "[COMPARATOR_RETURNS_NULL] The comparator has returned a NULL for a comparison between two elements. "

@@ -25,7 +25,15 @@ from penstock.operators.expressions.ragged import (
 )
 from penstock.operators.expressions.ranks import ranks, total_order
 from penstock.operators.expressions.strict import Eager, Strict
-from penstock.operators.expressions.vectors import Vector, first, from_vector, select, to_vector, valid_rows
+from penstock.operators.expressions.vectors import (
+    Vector,
+    first,
+    from_vector,
+    select,
+    storage_type,
+    to_vector,
+    valid_rows,
+)
 
 MAX_ARRAY_LENGTH = 2**31 - 1 - 15
 """Spark's limit for one array."""
@@ -275,10 +283,21 @@ def joined(replaced: bool, arrays: Arrays, rows: Mask | None, data_type: pa.Data
     return pc.binary_join(texts, arrays[1])
 
 
-def sequence(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
-    """``sequence(start, stop[, step])`` of integers; ``stop`` is in it if it is met exactly."""
+def sequence(stride: int, unit: int, arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
+    """``sequence(start, stop[, step])``; ``stop`` is in it if it is met exactly.
+
+    Args:
+        stride: the step where none is given, up or down; of integers and dates 1, of instants a day.
+        unit: what a step that is given counts, in the step's own unit.
+    """
     start, stop = (to_vector(array).astype(np.int64) for array in arrays[:2])
-    step = to_vector(arrays[2]).astype(np.int64) if len(arrays) > 2 else np.where(start <= stop, 1, -1)
+    if len(arrays) > 2:
+        given = to_vector(arrays[2]).astype(np.int64)
+        if select(rows, given % unit != 0).any():
+            raise errors.sequence_of_parts_of_days()
+        step = given // unit
+    else:
+        step = np.where(start <= stop, stride, -stride)
     allowed = ((step > 0) & (start <= stop)) | ((step < 0) & (start >= stop)) | ((step == 0) & (start == stop))
     wrong = select(rows, ~allowed)
     if wrong.any():
@@ -287,8 +306,7 @@ def sequence(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Ar
     with np.errstate(all="ignore"):
         # As words without sign, where no distance overflows.
         distance = np.where(stop >= start, stop - start, start - stop).view(np.uint64)
-        stride = np.where(step < 0, -step, np.where(step == 0, 1, step)).view(np.uint64)
-        steps = distance // stride
+        steps = distance // np.where(step < 0, -step, np.where(step == 0, 1, step)).view(np.uint64)
     too_many = select(rows, steps >= MAX_ARRAY_LENGTH)
     if too_many.any():
         raise errors.too_many_elements(int(steps[first(too_many)]) + 1, "sequence")
@@ -300,7 +318,7 @@ def sequence(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Ar
     with np.errstate(all="ignore"):
         numbers = start[out.row_of] + out.position * step[out.row_of]
     element = data_type.value_type
-    return list_array(sizes, from_vector(numbers.astype(element.to_pandas_dtype()), element), data_type, rows)
+    return list_array(sizes, from_vector(numbers.astype(storage_type(element)), element), data_type, rows)
 
 
 max_of = partial(extreme, 1)
