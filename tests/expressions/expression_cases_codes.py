@@ -28,6 +28,8 @@ CODES += [
     f"{function}({column}, '{name}')" for name in CHARSETS for function, column in (("encode", "s"), ("decode", "b"))
 ]
 TEXTS = [
+    "split_part(s, ',', 2)", "split_part(s, p, n)", "split_part(s, p, 1)", "split_part(s, 'aa', -1)", "split_part(s, '', n)",
+    "split_part(s, '.', 4)",
     "initcap(s)", "soundex(s)", "levenshtein(s, p)", "levenshtein(p, s, 3)", "hex(s)", "base64(bin)", "url_encode(s)",
     "overlay(s placing p from n)", "overlay(s placing p from 2 for n)", "find_in_set(p, s)", "elt(n, s, p)", "quote(s)",
     "format_string('%s-%5.2s', s, p)", "substring(bin, n, 3)", "encode(s, 'UTF-16')", "crc32(bin)", "sha1(bin)",

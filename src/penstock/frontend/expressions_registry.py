@@ -56,6 +56,9 @@ class Entry:
 
 REGISTRY: dict[str, Entry] = {}
 
+SPLIT = "StringSplitSQL"
+"""Splits by a text. Catalyst makes it for ``split_part`` only, below what takes the part."""
+
 WAYS_ROUND: dict[str, str] = {
     "CurrentTimestamp": "take the time from the data, or use a Python UDF",
     "Rand": "non-deterministic functions would differ after a restart; add the number in the source",
@@ -85,8 +88,10 @@ def catalyst(*names: str, area: str, forms: str, limits: str = "") -> Callable[[
 
 def entry_name(tree: JavaTree) -> str:
     """An expression's name in the registry: its class, or ``Class.method`` of the Java method that Catalyst put in its
-    place (``StaticInvoke``, ``Invoke``)."""
+    place (``StaticInvoke``, ``Invoke``), or what two classes in one another stand for."""
     name = kind(tree)
+    if name == "ElementAt" and kind(children(tree)[0]) == SPLIT:
+        return f"{name}({SPLIT})"
     if name == "StaticInvoke":
         return f"{_simple(tree.staticObject().getName())}.{tree.functionName()}"
     if name == "Invoke":

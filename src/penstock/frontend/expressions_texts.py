@@ -10,7 +10,7 @@ import pyarrow as pa
 from penstock.frontend.catalyst import JavaTree, arrow_type, children, elements
 from penstock.frontend.expressions_casts import require_known_digits
 from penstock.frontend.expressions_patterns import java_pattern
-from penstock.frontend.expressions_registry import Translation, catalyst, entry_name, refuse
+from penstock.frontend.expressions_registry import SPLIT, Translation, catalyst, entry_name, refuse
 from penstock.frontend.expressions_strings import constant
 from penstock.operators.expressions import Expression, Literal, encodings, failures, format_text, text_functions
 from penstock.operators.expressions.java_uri import parse_url as parse
@@ -71,6 +71,13 @@ def overlay(tree: JavaTree, translation: Translation) -> Expression:
 def elt(tree: JavaTree, translation: Translation) -> Expression:
     index, *choices = translation.children(tree)
     return text_functions.Elt(index, choices, arrow_type(tree), bool(tree.failOnError()))
+
+
+@catalyst(f"ElementAt({SPLIT})", area=AREA, forms="`split_part`")
+def split_part(tree: JavaTree, translation: Translation) -> Expression:
+    split, number = children(tree)
+    operands = [*translation.children(split), translation(number)]
+    return Mapped(text_functions.split_part, operands, pa.string(), bool(tree.nullable()))
 
 
 @catalyst("Base64.encode", area=AREA, forms="`base64`")

@@ -169,3 +169,10 @@ def invalid_url(text: object) -> EvaluationError:
     return EvaluationError(
         f"[INVALID_URL] The url is invalid: {text}. Use `try_parse_url` to tolerate it and return NULL."
     )
+
+
+def zero_index() -> EvaluationError:
+    return EvaluationError(
+        "[INVALID_INDEX_OF_ZERO] The index 0 is invalid. An index shall be either < 0 or > 0 (the first element has "
+        "index 1)."
+    )

@@ -90,6 +90,18 @@ def find_in_set(text: str, members: str) -> int:
     return found.index(text) + 1 if "," not in text and text in found else 0
 
 
+def split_part(text: str, delimiter: str, number: int) -> str:
+    """One of the parts, counted from 1 or from the end; empty beyond them.
+
+    Raises:
+        EvaluationError: the number is 0.
+    """
+    if number == 0:
+        raise failures.zero_index()
+    parts = text.split(delimiter) if delimiter else [text]
+    return parts[number - (number > 0)] if abs(number) <= len(parts) else ""
+
+
 def character(code: int) -> str:
     """Of the lowest eight bits; negative codes give nothing."""
     return chr(code & 0xFF) if code >= 0 else ""
