@@ -63,7 +63,6 @@ def ordinals(frame: Any) -> dict[int, int]:
         ("str_to_map(s, '[,;]', ':')", "StringToMap"),
         ("transform(array(i), e -> rand())", "Rand"),
         ("shuffle(array(i, 2))", "Shuffle"),
-        ("hash(map(i, 2), i) + hash(s)", "Murmur3Hash"),
         ("format_string('%e', d)", "FormatString.*the directive %e"),
         ("encode(s, s)", "Encode.encode.*one of US-ASCII"),
         ("parse_url(s, 'QUERY', s)", "ParseUrlEvaluator.evaluate.*must be constants"),

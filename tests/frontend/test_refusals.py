@@ -45,8 +45,6 @@ class Remembering(StatefulProcessor):
 Case = tuple[Callable[[DataFrame], DataFrame], type[NotSupported], tuple[str, ...]]
 
 CASES: dict[str, Case] = {
-    "union": (lambda df: df.union(df), NotYet, ("Union", "one query per input")),
-    "join": (lambda df: watermarked(df).join(df.select("k"), "k"), NotYet, ("Join", "Join Inner")),
     "dropDuplicates by nothing": (
         lambda df: df.dropDuplicates([]),
         NotSupported,
