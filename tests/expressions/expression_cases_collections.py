@@ -15,7 +15,7 @@ ARRAYS += [f"sort_array(x_{t}, false)" for t in LISTS] + ["cardinality(x_i)", "a
 ARRAYS += ["sort_array(array(coalesce(x_f, 1.0D), 0.0D, -0.0D, coalesce(y_f, 2.0D)))"]
 ARRAYS += ["sort_array(array(coalesce(x_f, 1.0D), -0.0D, 0.0D, coalesce(y_f, 2.0D)), false)"]
 ARRAYS += ["array(x_n, y_n, 7)", "array(x_p, y_p)", "array(x_i, y_i)", "array(x_f, 1, y_n)"]
-ARRAYS += [
+PLACES = [
     "x_i[0]",
     "x_i[y_n]",
     "x_st[1].a",
@@ -24,7 +24,7 @@ ARRAYS += [
     "element_at(x_i, 1)",
     "element_at(x_i, y_n)",
 ]
-ARRAYS += [
+PLACES += [
     "element_at(x_st, -1)",
     "try_element_at(x_s, y_n)",
     "try_element_at(x_s, -2)",
@@ -32,7 +32,7 @@ ARRAYS += [
     "x_st.b",
     "x_st.b[0]",
 ]
-ARRAYS += [
+PLACES += [
     "slice(x_i, 1, 2)",
     "slice(x_i, y_n, 2)",
     "slice(x_i, -2, y_n)",
@@ -45,7 +45,7 @@ ARRAYS += [f"array_append(x_{t}, {e})" for t, e in ELEMENTS.items()] + [
     "array_prepend(x_i, y_n)",
     "array_prepend(x_st, y_p)",
 ]
-ARRAYS += [
+PLACES += [
     "array_insert(x_i, y_n, x_n)",
     "array_insert(x_s, -1, 'new')",
     "array_insert(x_s, 9, y_w)",
@@ -58,18 +58,18 @@ ARRAYS += [
     "array_join(x_s, ',')",
     "array_join(x_s, y_w, '-')",
 ]
-ARRAYS += [
+PLACES += [
     "array_join(x_s, y_w, y_w)",
     "array_join(x_s, y_w)",
     "sequence(x_n, y_n)",
     "sequence(1, y_n, x_n)",
     "sequence(y_n, x_n, -2)",
 ]
-ARRAYS += [
+PLACES += [
     "sequence(cast(x_n as tinyint), cast(y_n as tinyint))",
     "sequence(9223372036854775800, 9223372036854775807, 3L)",
 ]
-ARRAYS += [
+PLACES += [
     "sequence(-9223372036854775807, 9223372036854775807L * y_n, 9223372036854775806)",
     "array_insert(x_i, y_n, null)",
 ]
@@ -158,20 +158,24 @@ NESTED += [
     "x_p.b",
     "array(timestamp'2024-01-02 03:04:05', null)",
 ]
-NESTED += [
+NESTED_CASTS = [
     "cast(x_i as array<string>)",
     "cast(x_i as array<bigint>)",
     "cast(x_i as array<tinyint>)",
     "cast(x_s as array<int>)",
 ]
-NESTED += [
+NESTED_CASTS += [
     "cast(x_p as struct<q:bigint,r:string>)",
     "cast(x_st as array<struct<a:string,b:string>>)",
     "cast(x_m as map<string,string>)",
 ]
-NESTED += ["try_cast(x_s as array<double>)", "cast(x_fm as map<double,bigint>)", "cast(x_ll as array<array<double>>)"]
-NESTED += [f"cast(x_{t} as string)" for t in ("i", "s", "st", "ll", "m", "fm", "p", "d", "dec")]
-NESTED += [
+NESTED_CASTS += [
+    "try_cast(x_s as array<double>)",
+    "cast(x_fm as map<double,bigint>)",
+    "cast(x_ll as array<array<double>>)",
+]
+NESTED_CASTS += [f"cast(x_{t} as string)" for t in ("i", "s", "st", "ll", "m", "fm", "p", "d", "dec")]
+NESTED_CASTS += [
     "cast(x_i as array<smallint>)[0]",
     "cast(x_d as array<float>)",
     "cast(array() as array<int>)",

@@ -56,6 +56,24 @@ def test_days_of_a_zone_are_not_counted(
             edges.compile([sql], SessionConf(time_zone="America/New_York"))
 
 
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("setting", "value", "sql"),
+    [
+        ("spark.sql.legacy.negativeIndexInArrayInsert", "true", "array_insert(x_i, -1, 5)"),
+        ("spark.sql.legacy.followThreeValuedLogicInArrayExists", "false", "exists(x_i, e -> e > 1)"),
+        ("spark.sql.legacy.allowNullComparisonResultInArraySort", "true", "array_sort(x_i, (a, b) -> a - b)"),
+    ],
+)
+def test_older_meanings_are_refused(
+    relation: Callable[[str], Relation], spark_conf: Callable[[str, str], None], setting: str, value: str, sql: str
+) -> None:
+    edges = relation("arrays")
+    spark_conf(setting, value)
+    with pytest.raises(NotSupported, match=f"unset {setting}"):
+        edges.compile([sql], SessionConf())
+
+
 def renamed(data_type: pa.DataType) -> pa.DataType:
     """The type with other names inside."""
     if pa.types.is_struct(data_type):

@@ -93,8 +93,9 @@ def sort_array(tree: JavaTree, translation: Translation) -> Expression:
 
 @catalyst("ArrayInsert", area=ARRAYS, forms="`array_insert`, `array_append`, `array_prepend`")
 def insert(tree: JavaTree, translation: Translation) -> Expression:
-    function = partial(lists.insert, bool(tree.legacyNegativeIndex()))
-    return Vectorised(function, translation.children(tree), arrow_type(tree), bool(tree.nullable()), lenient=(2,))
+    if bool(tree.legacyNegativeIndex()):
+        refuse(tree, "unset spark.sql.legacy.negativeIndexInArrayInsert")
+    return Vectorised(lists.insert, translation.children(tree), arrow_type(tree), bool(tree.nullable()), lenient=(2,))
 
 
 @catalyst("ArrayRepeat", area=ARRAYS, forms="`array_repeat`")

@@ -53,9 +53,10 @@ def over_elements(tree: JavaTree, translation: Translation) -> Expression:
 @catalyst("ArrayExists", "ArrayForAll", area=AREA, forms="`exists`, `forall`")
 def any_of(tree: JavaTree, translation: Translation) -> Expression:
     exists = kind(tree) == "ArrayExists"
-    three_valued = bool(tree.followThreeValuedLogic()) if exists else True
+    if exists and not bool(tree.followThreeValuedLogic()):
+        refuse(tree, "unset spark.sql.legacy.followThreeValuedLogicInArrayExists")
     argument, body = translation(tree.argument()), body_of(tree.function(), translation)
-    return kernels.Any(exists, three_valued, argument, body, bool(tree.nullable()))
+    return kernels.Any(exists, argument, body, bool(tree.nullable()))
 
 
 @catalyst("ArrayAggregate", area=AREA, forms="`aggregate`, `reduce`")

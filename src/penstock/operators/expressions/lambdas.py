@@ -102,17 +102,11 @@ class FilterMap(OverElements):
 
 class Any(OverElements):
     """``exists`` (``wanted`` is True) and ``forall`` (False): elements behind the first that decides are not looked at.
+    Where nothing decides and the body is null for an element, the result is null."""
 
-    Args:
-        three_valued: where nothing decides and the body is null for an element, the result is null.
-    """
-
-    def __init__(
-        self, wanted: bool, three_valued: bool, argument: Expression, body: Body, nullable: bool = True
-    ) -> None:
+    def __init__(self, wanted: bool, argument: Expression, body: Body, nullable: bool = True) -> None:
         super().__init__(argument, body, pa.bool_(), nullable)
         self.wanted = wanted
-        self.three_valued = three_valued
 
     def evaluate(self, batch: pa.RecordBatch, mask: Mask | None = None) -> pa.Array:
         lists, rows = self.lists(batch, mask)
@@ -122,7 +116,7 @@ class Any(OverElements):
         except EvaluationError:
             decided, unknown = self._in_order(lists, inner)
         result = decided if self.wanted else ~decided
-        return from_vector(result, pa.bool_(), select(rows, decided | ~unknown) if self.three_valued else rows)
+        return from_vector(result, pa.bool_(), select(rows, decided | ~unknown))
 
     def _decided(self, lists: Ragged, found: pa.Array) -> tuple[Mask, Mask]:
         decides = to_vector(pc.fill_null(pc.equal(found, self.wanted), False))

@@ -21,6 +21,7 @@ from penstock.operators.expressions.ragged import (
     is_null,
     list_array,
     ragged,
+    require_room,
     struct_array,
 )
 from penstock.operators.expressions.ranks import ranks, total_order
@@ -200,29 +201,25 @@ def chained(parts: Sequence[Ragged], value_type: pa.DataType) -> Ragged:
     return Ragged(sizes, values.take(pa.array(np.argsort(row_of, kind="stable"))))
 
 
-def insert(legacy: bool, arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
-    """``array_insert(array, position, value)``: one-based; a position outside is reached by nulls.
-
-    Args:
-        legacy: a negative position names the element in front of which the value goes, not its own place.
-    """
+def insert(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
+    """``array_insert(array, position, value)``: one-based, negative from the end; a position outside is reached by
+    nulls."""
     lists = ragged(arrays[0], rows)
     index = to_vector(arrays[1]).astype(np.int64)
     if select(rows, index == 0).any():
         raise errors.index_of_zero()
     selected = np.ones(len(index), np.bool_) if rows is None else rows
     sizes = lists.sizes
-    from_end = index + sizes + (0 if legacy else 1)  # where the value goes, counted from the first element
+    from_end = index + sizes + 1  # where the value goes, counted from the first element
     place = np.where(index > 0, index - 1, np.maximum(from_end, 0))
     shift = np.where(index > 0, 0, np.maximum(-from_end, 0))  # so many places are between the value and the array
-    if legacy:
-        shift = np.where((index < 0) & (from_end < 0), shift, 0)
     total = np.where(selected, np.maximum(np.maximum(place + 1, sizes + 1), sizes + shift + 1), 0)
     too_many = select(rows, total > MAX_ARRAY_LENGTH)
     if too_many.any():
         raise errors.too_many_elements(total[first(too_many)], "array_insert")
+    require_room(total)
     out = Ragged(total, pa.nulls(int(total.sum())))
-    goes = lists.position + np.where(index < 0, shift, 0)[lists.row_of]
+    goes = lists.position + shift[lists.row_of]
     goes += goes >= place[lists.row_of]
     source = np.full(len(out.values), -1)
     source[out.starts[lists.row_of] + goes] = np.arange(len(lists.values))
@@ -239,8 +236,7 @@ def repeat(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Arra
     too_many = sizes > MAX_ARRAY_LENGTH
     if too_many.any():
         raise errors.too_many_elements(sizes[first(too_many)], "array_repeat")
-    if sizes.sum() > MAX_ARRAY_LENGTH:
-        return list_array(sizes, arrays[0], data_type)  # raises
+    require_room(sizes)
     return list_array(sizes, arrays[0].take(pa.array(np.repeat(np.arange(len(sizes)), sizes))), data_type, rows)
 
 
@@ -312,8 +308,7 @@ def sequence(stride: int, unit: int, arrays: Arrays, rows: Mask | None, data_typ
         raise errors.too_many_elements(int(steps[first(too_many)]) + 1, "sequence")
     sizes = steps.astype(np.int64) + 1
     sizes = sizes if rows is None else np.where(rows, sizes, 0)
-    if sizes.sum() > MAX_ARRAY_LENGTH:
-        return list_array(sizes, pa.nulls(0, data_type.value_type), data_type)  # raises
+    require_room(sizes)
     out = Ragged(sizes, pa.nulls(int(sizes.sum())))
     with np.errstate(all="ignore"):
         numbers = start[out.row_of] + out.position * step[out.row_of]

@@ -100,19 +100,29 @@ def valid_lists(array: pa.Array) -> Ragged:
     return ragged(array, valid_rows(array))
 
 
+def require_room(sizes: Vector) -> None:
+    """To be asked before so many values are made.
+
+    Raises:
+        DataError: more values than a batch can hold.
+    """
+    total = int(np.sum(sizes, dtype=np.int64))
+    if total > MAX_VALUES:
+        raise DataError(
+            f"the arrays of one batch have {total} elements, and {MAX_VALUES} is the most; make them smaller, or let "
+            "the source read fewer rows at once"
+        )
+
+
 def list_array(sizes: Vector, values: pa.Array, data_type: pa.DataType, rows: Mask | None = None) -> pa.Array:
     """A list or map array of ``values``, null outside ``rows``.
 
     Raises:
         DataError: more values than a batch can hold.
     """
+    require_room(sizes)
     offsets = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=offsets[1:])
-    if offsets[-1] > MAX_VALUES:
-        raise DataError(
-            f"the arrays of one batch have {int(offsets[-1])} elements, and {MAX_VALUES} is the most; make them "
-            "smaller, or let the source read fewer rows at once"
-        )
     validity = None if rows is None or rows.all() else pa.array(rows).buffers()[1]
     field = data_type.field(0)  # of a map: the entries
     child = as_type(values, field.type)
