@@ -8,6 +8,7 @@ from penstock.frontend import (
     expressions_calendar,
     expressions_casts,
     expressions_core,
+    expressions_csv,
     expressions_json,
     expressions_logic,
     expressions_math,
@@ -33,6 +34,7 @@ AREAS = (
     expressions_time_patterns,
     expressions_calendar,
     expressions_json,
+    expressions_csv,
 )
 """The modules that fill the registry, in the order of the documentation."""
 
