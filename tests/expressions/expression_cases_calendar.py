@@ -21,6 +21,10 @@ FIELDS = [
     "extract(day from make_dt_interval(y, h, mi, sec))", "extract(hour from make_dt_interval(d, h, mi, sec))",
     "extract(minute from make_dt_interval(-d, h, mi, sec))", "extract(second from make_dt_interval(d, -h, mi, sec))",
     "ts + make_dt_interval(d, h, mi, sec)",
+    "make_dt_interval(d, h, mi, sec) * y", "make_dt_interval(0, 0, 0, sec) / mi",
+    "make_dt_interval(d, h, mi, sec) / y", "make_dt_interval(-d, h, 0, sec) / (mo - 7)", "make_dt_interval(mi) * mo",
+    "make_dt_interval(0, 0, 0, cast(0.000003 as decimal(18,6)) * h) / (mi - 2)", "try_multiply(make_dt_interval(h, 1), y)",
+    "make_dt_interval(-106751991, -4, 0 * mi, -54.775808) / (mo - 2)", "try_divide(make_dt_interval(d, 7), mo)",
 ]  # fmt: skip
 SPANS = [
     "months_between(ts, ts2)", "months_between(ts, ts2, false)", "months_between(dt, dt2)", "dayname(dt)",

@@ -27,6 +27,27 @@ CODES = [
 CODES += [
     f"{function}({column}, '{name}')" for name in CHARSETS for function, column in (("encode", "s"), ("decode", "b"))
 ]
+CSV_OF_TEXTS = [
+    "to_csv(named_struct('a', s, 'b', p))", "to_csv(named_struct('b', n, 'a', s))", "to_csv(from_json(s, 'x int, y int'))",
+    "to_csv(named_struct('a', p, 'b', concat(p, s), 'c', concat(s, p)), map('sep', '|', 'nullValue', 'NULL'))",
+    "to_csv(named_struct('a', '#', 'b', concat(s, '\\\\', p)), map('delimiter', ';'))",
+    "to_csv(named_struct('a', concat(p, '\\\\\"', s), 'b', concat(',\\\\', s)))",
+    "to_csv(named_struct('a', p, 'b', s), map('nullValue', '#,'))",
+]  # fmt: skip
+CSV_OF_FIELDS = [
+    "to_csv(named_struct('a', s, 'b', p))", "to_csv(named_struct('a', p, 'b', s), map('sep', '|'))",
+    "to_csv(named_struct('a', s, 'b', p, 'c', s), map('nullValue', ' x, '))",
+    "to_csv(named_struct('a', s, 'b', p), map('sep', '\\t'))",
+    "to_csv(named_struct('a', s, 'b', p, 'c', s), map('sep', 'a', 'nullValue', 'N'))",
+]  # fmt: skip
+CSV_OF_NUMBERS = [
+    "to_csv(named_struct('a', x_i8, 'b', x_i64, 'c', x_f32, 'd', y_f64, 'e', x_b, 'f', x_dec, 'g', y_big))",
+]
+CSV_OF_TIMES = [
+    "to_csv(named_struct('ts', ts, 'ntz', ntz, 'dt', dt))",
+    "to_csv(named_struct('dt', dt, 'ts', ts), map('timestampFormat', 'dd/MM/yyyy HH:mm', 'dateFormat', 'yy-D'))",
+    "to_csv(named_struct('n', n, 'ts', ts), map('timeZone', 'Asia/Tokyo'))",
+]
 TEXTS = [
     "split_part(s, ',', 2)", "split_part(s, p, n)", "split_part(s, p, 1)", "split_part(s, 'aa', -1)", "split_part(s, '', n)",
     "split_part(s, '.', 4)",

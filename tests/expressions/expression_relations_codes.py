@@ -3,6 +3,8 @@
 # ruff: noqa: E501 - tables of texts
 from __future__ import annotations
 
+import random
+
 import pyarrow as pa
 
 # fmt: off
@@ -45,5 +47,18 @@ def codes() -> pa.Table:
             "n": cycle(COUNTS, 1, pa.int32()),
             "l": cycle([None, 0, -1, 2**63 - 1, -(2**63), 255, -256, 1234567, 4294967296], 1, pa.int64()),
             "d": cycle(NUMBERS, 1, pa.float64()),
+        }
+    )
+
+
+def fields() -> pa.Table:
+    """Columns ``s`` and ``p``: texts made of what CSV quotes, escapes or drops."""
+    chance = random.Random(3)
+    texts = [None, *("".join(chance.choices(" \",\\#\n\ra|\t\0é';:", k=chance.randrange(7))) for _ in range(200))]
+    return pa.table(
+        {
+            "id": pa.array(range(len(texts)), pa.int32()),
+            "s": pa.array(texts, pa.string()),
+            "p": pa.array(texts[::-1], pa.string()),
         }
     )

@@ -9,6 +9,7 @@ from penstock.frontend import (
     expressions_casts,
     expressions_collections,
     expressions_core,
+    expressions_csv,
     expressions_hashes,
     expressions_json,
     expressions_lambdas,
@@ -41,6 +42,7 @@ AREAS = (
     expressions_collections,
     expressions_lambdas,
     expressions_json,
+    expressions_csv,
 )
 """The modules that fill the registry, in the order of the documentation."""
 

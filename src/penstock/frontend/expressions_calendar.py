@@ -119,3 +119,13 @@ def interval_part(tree: JavaTree, translation: Translation) -> Expression:
 @catalyst("TryEval", area="Logic and conditionals", forms="`try_...` of functions without a form of their own")
 def attempt(tree: JavaTree, translation: Translation) -> Expression:
     return Attempt(translation(tree.child()))
+
+
+@catalyst("MultiplyDTInterval", "DivideDTInterval", area=AREA, forms="a day-time interval `*` or `/` a number",
+          limits="an integer")  # fmt: skip
+def scale_interval(tree: JavaTree, translation: Translation) -> Expression:
+    operands = translation.children(tree)
+    if not pa.types.is_integer(operands[1].data_type):
+        refuse(tree, "only integers are supported")
+    kernel = intervals.MultiplyInterval if kind(tree) == "MultiplyDTInterval" else intervals.DivideInterval
+    return kernel(operands, pa.duration("us"))

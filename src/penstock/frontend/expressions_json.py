@@ -109,7 +109,7 @@ def _check_readable(tree: JavaTree, data_type: pa.DataType) -> None:
 
 
 _WRITING_OPTIONS = {"ignorenullfields", "timestampformat", "timestampntzformat", "dateformat", "timezone"}
-_DATE_LETTERS = frozenset("GyMLdDQqE")
+DATE_LETTERS = frozenset("GyMLdDQqE")
 
 
 @catalyst("StructsToJsonEvaluator.evaluate", area=AREA, forms="`to_json`",
@@ -127,7 +127,7 @@ def to_json(tree: JavaTree, translation: Translation) -> Expression:
     _check_writable(tree, child.data_type)
     zone = named_zone(options.get("timezone") or str(option(evaluator.timeZoneId()) or translation.conf.time_zone))
     date_format = pattern_option(tree, options, "dateformat", parsing=False) or "yyyy-MM-dd"
-    if any(letter.isalpha() and letter not in _DATE_LETTERS for letter in date_format):
+    if any(letter.isalpha() and letter not in DATE_LETTERS for letter in date_format):
         refuse(tree, f"the option dateFormat with the pattern {date_format!r}: only letters of dates are supported")
     rules = WritingRules(
         zone=zone,

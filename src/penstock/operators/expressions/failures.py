@@ -176,3 +176,9 @@ def zero_index() -> EvaluationError:
         "[INVALID_INDEX_OF_ZERO] The index 0 is invalid. An index shall be either < 0 or > 0 (the first element has "
         "index 1)."
     )
+
+
+def interval_by_zero() -> EvaluationError:
+    return EvaluationError(
+        "[INTERVAL_DIVIDED_BY_ZERO] Division by zero. Use `try_divide` to tolerate this and return NULL."
+    )

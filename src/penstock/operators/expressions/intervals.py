@@ -57,3 +57,31 @@ class IntervalPart(Strict):
         if pa.types.is_decimal(self.data_type):
             return from_unscaled(part, self.data_type, rows)
         return from_vector(part, self.data_type, rows)
+
+
+class MultiplyInterval(Strict):
+    """An interval times an integer."""
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        micros, factor = (to_vector(array).astype(np.int64) for array in arrays)
+        with np.errstate(over="ignore"):
+            product, wrapped = multiply(micros, factor)
+        _exactly(wrapped, rows)
+        return from_vector(product, self.data_type, rows)
+
+
+class DivideInterval(Strict):
+    """An interval by an integer, ties away from zero."""
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        micros, divisor = (to_vector(array).astype(np.int64) for array in arrays)
+        if select(rows, divisor == 0).any():
+            raise failures.interval_by_zero()
+        divisor = np.where(divisor == 0, 1, divisor)
+        _exactly((micros == np.iinfo(np.int64).min) & (divisor == -1), rows)
+        with np.errstate(over="ignore"):
+            floor, rest = np.divmod(micros, divisor)
+            # What is left of the divisor decides: more than half goes up, a half goes away from zero.
+            left = np.abs(divisor) - np.abs(rest)
+            up = (np.abs(rest) > left) | ((np.abs(rest) == left) & ((micros < 0) == (divisor < 0)))
+        return from_vector(floor + up, self.data_type, rows)
