@@ -28,7 +28,7 @@ GROUPS: dict[str, list[str]] = {
         for pair in ("d, e", "e, d", "i, e", "e, l")
     ],
     "one of the rows": [
-        *(f"{function}({value})" for function in ("first", "last", "any_value") for value in VALUES),
+        *(f"{function}({value})" for function in ("first", "last") for value in VALUES),
         *(f"{function}({value}) ignore nulls" for function in ("first_value", "last_value") for value in VALUES),
     ],
     "the best row": [
@@ -87,7 +87,7 @@ def plan_of(functions: list[str]) -> Callable[[DataFrame], DataFrame]:
     )
 
 
-ANSI = [*((name, "true") for name in GROUPS), ("sums", "false"), ("filters", "false")]
+ANSI = [*((name, "true") for name in GROUPS), ("sums", "false")]
 
 
 @pytest.mark.parametrize(("name", "ansi"), ANSI)

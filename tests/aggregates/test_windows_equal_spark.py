@@ -115,7 +115,7 @@ def test_results_equal_spark(spark: SparkSession, folder: Path, rows: pa.Table, 
     check(spark, folder, rows, *APPEND[name], Backend.MEMORY)
 
 
-@pytest.mark.parametrize("name", ["distinct columns", "windows of windows", "sessions", "arrays as keys"])
+@pytest.mark.parametrize("name", ["distinct columns", "sessions"])
 def test_results_equal_spark_with_state_on_disk(spark: SparkSession, folder: Path, rows: pa.Table, name: str) -> None:
     check(spark, folder, rows, *APPEND[name], Backend.ROCKSDB)
 
