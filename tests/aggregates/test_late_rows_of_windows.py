@@ -42,8 +42,8 @@ PLANS: dict[str, tuple[int, Plan]] = {
 
 
 def make_files() -> list[pa.Table]:
-    """Event time goes on by 20 s a file; a fifth of the rows is up to 30 s behind, and null now and then. Sessions touch,
-    and ends are met by the watermark exactly."""
+    """Event time goes on by 20 s a file; a fifth of the rows is up to 30 s behind, and null now and then.
+    Sessions touch, and the watermark meets ends exactly."""
     chance = random.Random(5)
     files = []
     for number in range(FILES):
