@@ -22,7 +22,7 @@ from penstock.state.memory_table import MemoryBackend
 
 SCHEMA = """ts timestamp, k string, g int, b boolean, i int, l long, f float, d double, e double, dec decimal(9,2),
 big decimal(30,4), text string, raw binary, day date, st struct<x:int,y:double,z:string>, ar array<double>"""
-ROWS = 1_200
+ROWS = 700
 START = datetime(2024, 3, 9, 22, 0, tzinfo=UTC)
 MAX_PARALLELISM = 128
 END_OF_TIME_US = 2**62
@@ -49,7 +49,7 @@ def make_rows() -> pa.Table:
     lists = [[], [1.0], [1.0, None], [math.nan], [-0.0], [0.0], [1.0, 2.0], [None]]
     columns = {
         "ts": pa.array(
-            [START + timedelta(seconds=n * 3.7 + jitter[n]) for n in range(ROWS)], pa.timestamp("us", "UTC")
+            [START + timedelta(seconds=n * 6.3 + jitter[n]) for n in range(ROWS)], pa.timestamp("us", "UTC")
         ),
         "k": pa.array([None if key == 5 else "abcde"[key] for key in keys]),
         "g": pa.array(pick([1, 2, 3], 0.2), pa.int32()),
@@ -84,7 +84,7 @@ class Job:
 
     def __init__(self, graph: JobGraph, backend: Callable[[], Any] = MemoryBackend) -> None:
         self.output: list[pa.RecordBatch] = []
-        self.late = 0
+        self.late = self.held = 0  # rows that were late, and rows of state when it was closed
         self._backend = backend
         self._edges = {edge.consumer: edge for edge in graph.edges}
         self._specs = [vertex.operators for vertex in graph.vertices]
@@ -202,6 +202,7 @@ class Job:
 
     def close(self) -> None:
         self.late += self.counter("rows_dropped_late")
+        self.held = self.counter("state_rows")
         for subtasks in self._vertices:
             for chain in subtasks:
                 for operator in chain:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from aggregate_kit import make_rows
+
+
+@pytest.fixture(autouse=True)
+def without_generated_code(spark_conf: Callable[[str, str], None]) -> None:
+    """Each of Spark's plans runs once, over few rows: compiling Java for it would take most of the time."""
+    spark_conf("spark.sql.codegen.wholeStage", "false")
+    spark_conf("spark.sql.codegen.factoryMode", "NO_CODEGEN")
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,8 @@ from penstock.operators.aggregate_calls import AggregateCall
 from penstock.operators.final_aggregate import FinalAggregateSpec
 from penstock.spark_checkpoint.findings import SAME, Finding
 
+_READ = ("count", "count_star", "sum", "avg", "min", "max")
+"""The functions whose buffers are known."""
 _LONG_DIGITS, _DOUBLE_DIGITS = 18, 15
 _SUM_DIGITS, _AVERAGE_DIGITS = 10, 4
 """That a sum and an average have more than their argument."""
@@ -120,6 +122,10 @@ def check_columns(spec: FinalAggregateSpec, key: Any, value: Any) -> list[Findin
     stored_keys = [plain(field.type) for field in keys]
     if stored_keys != wanted_keys:
         findings.append(Finding(f"{what}, keys", f"Spark's are {listed(stored_keys)}, not {listed(wanted_keys)}", SAME))
+    unread = [call.function for call in spec.calls if call.function not in _READ]
+    if unread:
+        what = f"{what}, {listed(unread)}"
+        return [*findings, Finding(what, "what Spark keeps of these is not read", "start the query anew")]
     stored = buffer_texts(buffers)
     if shapes_of(spec.calls, stored) is None:
         wanted = [text for call in spec.calls for text in shapes(call)[0].texts]

@@ -89,9 +89,10 @@ class TableRows:
 class KeyedTable(ABC):
     """Owned by one thread, its subtask's; only captures are read elsewhere.
 
-    Keys are equal in Spark's sense: null equals null, NaN equals NaN, -0.0 equals 0.0, inside structs as well; keys
-    come back with floats normalised so. Key columns may be of any fixed-width type, decimals, strings, binaries,
-    structs of these. Values may be of any Arrow type that Spark knows, nested ones included.
+    Keys are equal in Spark's sense: null equals null, NaN equals NaN, -0.0 equals 0.0, inside structs and
+    arrays as well; keys come back with floats normalised so. Key columns may be of any fixed-width type, decimals,
+    strings, binaries, structs and arrays of these. Values may be of any Arrow type that Spark knows, nested ones
+    included.
 
     Every method leaves the table consistent for a capture: a row that was taken is not in it any more.
     """
