@@ -75,7 +75,6 @@ CASES: dict[str, Case] = {
         ("Spark itself refuses", "without watermark"),
     ),
     "explode": (lambda df: df.select(F.explode(F.split("k", ","))), NotYet, ("Generate explode(", "mapInArrow")),
-    "limit": (lambda df: df.limit(3), NotYet, ("Limit 3",)),
     "sort": (lambda df: df.orderBy("k"), NotSupported, ("Sorting is not supported",)),
     "applyInPandas": (
         lambda df: df.groupBy("k").applyInPandas(lambda frame: frame, SCHEMA),
