@@ -72,7 +72,6 @@ CASES: dict[str, Case] = {
         NotSupported,
         ("Generate json_tuple(", "use mapInArrow"),
     ),
-    "limit": (lambda df: df.limit(3), NotYet, ("Limit 3",)),
     "sort": (lambda df: df.orderBy("k"), NotSupported, ("Sorting is not supported",)),
     "applyInPandas": (
         lambda df: df.groupBy("k").applyInPandas(lambda frame: frame, SCHEMA),

@@ -158,6 +158,18 @@ def test_positions_of_several_sources_do_not_come_from_or_go_to_spark(streams: l
         graph_for_checkpoints(a.union(b), "append", 1, 128)
 
 
+def test_a_limit_counts_in_one_subtask(streams: list[DataFrame]) -> None:
+    a, b, _ = streams
+    graph = graph_of(a.union(b).limit(5))
+    assert shape(graph)[-2:] == ["", "stream-limit-0 sink-0"], "what Spark limits in front of the union is no help here"
+    assert edges(graph)[-1] == (2, 3, "hash", "", "exchange-0")
+    assert graph.edges[-1].key_columns == ()
+    whole = graph_of((a.union(b).groupBy("k").count().limit(5), "complete"))
+    assert shape(whole)[-1] == "aggregate-0 project-0 limit-0 sink-0"
+    with pytest.raises(NotSupported, match="limit: in complete mode Spark's engine takes so many rows of every"):
+        graph_of((a.limit(5).groupBy("k").count(), "complete"))
+
+
 def test_plain_sql_over_views_of_streams(spark: SparkSession, streams: list[DataFrame]) -> None:
     a, b, _ = streams
     timed(a).createOrReplaceTempView("clicks")

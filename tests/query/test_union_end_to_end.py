@@ -108,6 +108,29 @@ def test_a_watermark_above_a_union_is_one_for_all_its_inputs(
     assert rows_of(out) == counted([*seen, *flow(100, 130)], before_s=124)
 
 
+def test_a_limit_holds_over_a_kill_and_restarts(
+    spark: SparkSession, inboxes: tuple[Inbox, Inbox], out: Path, start: Start
+) -> None:
+    one, two = inboxes
+    df = one.stream(spark).union(two.stream(spark)).select("value").limit(25)
+    one.add(flow(0, 10))
+    query = start(df, parallelism=2)
+    query.processAllAvailable()
+    before = query.generation
+    os.kill(query.view().slots[-1].pid, signal.SIGKILL)
+    two.add(flow(10, 20))
+    eventually(lambda: query.generation > before, "the next Generation")
+    query.processAllAvailable()
+    query.stop()
+    assert rows_of(out) == sorted(((value,) for value in range(20)), key=repr)
+    again = start(df, parallelism=1)
+    two.add(flow(20, 40))
+    again.processAllAvailable()
+    values = [value for (value,) in rows_of(out)]
+    assert len(values) == len({*values}) == 25
+    assert {*values} >= {*range(20)}
+
+
 def test_a_query_over_a_union_goes_on_where_it_was(
     spark: SparkSession, inboxes: tuple[Inbox, Inbox], out: Path, start: Start
 ) -> None:

@@ -1,4 +1,4 @@
-"""``orderBy`` and ``limit``: only of a whole result, as complete mode has it; Spark's own rule for both."""
+"""``orderBy`` of a whole result, as complete mode has it, and ``limit``, of that or of all rows of a stream."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import pyarrow as pa
 from penstock.frontend import refusals
 from penstock.frontend.catalyst import JavaTree, elements, kind, label
 from penstock.frontend.scope import Scope
+from penstock.graph.model import EdgeKind
 from penstock.operators.sort import LimitSpec, SortKey, SortSpec
+from penstock.operators.stream_limit import StreamLimitSpec
 
 
 def add_sort(scope: Scope, node: JavaTree) -> None:
@@ -35,18 +37,27 @@ def _is_sortable(data_type: pa.DataType) -> bool:
 
 
 def add_limit(scope: Scope, node: JavaTree) -> None:
-    """A ``GlobalLimit`` stands on its ``LocalLimit`` of the same number; in one partition both are the same."""
-    if scope.mode != "complete":
-        raise refusals.LIMIT.error(kind(node))
+    """A ``GlobalLimit`` stands on a ``LocalLimit`` of the same number, which only spares Spark work.
+
+    In append mode it counts the rows of all epochs, in one subtask.
+
+    Raises:
+        NotSupported: below the aggregation of complete mode.
+    """
     if kind(node) == "LocalLimit":
         return
     builder = scope.builder
-    builder.add(
-        LimitSpec(
-            operator_id=builder.operator_id("limit"),
-            name=label(node),
-            output_schema=builder.schema,
-            count=int(node.limitExpr().eval(None)),
-        ),
-        keeps=builder.unchanged(),
+    count = int(node.limitExpr().eval(None))
+    if scope.mode == "complete":
+        if not scope.whole:
+            raise refusals.LIMIT_BELOW_WHOLE.error("limit")
+        whole = LimitSpec(
+            operator_id=builder.operator_id("limit"), name=label(node), output_schema=builder.schema, count=count
+        )
+        builder.add(whole, keeps=builder.unchanged())
+        return
+    builder.exchange(EdgeKind.HASH)
+    limit = StreamLimitSpec(
+        operator_id=builder.operator_id("stream-limit"), name=label(node), output_schema=builder.schema, count=count
     )
+    builder.add(limit, keeps=builder.unchanged())

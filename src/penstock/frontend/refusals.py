@@ -39,8 +39,9 @@ def _planned(reason: str, way_round: str = "") -> Refusal:
 
 
 _GROUP_FUNCTION = _planned("functions over groups are not run yet", "use groupBy().agg() with count/sum/min/max/avg")
-LIMIT = _planned(
-    "a limit over a stream is not run yet but in complete mode", "filter instead, or limit where the output is read"
+LIMIT_BELOW_WHOLE = Refusal(
+    "in complete mode Spark's engine takes so many rows of every micro-batch, which there are none of here",
+    "limit the aggregation's result",
 )
 
 NODES: dict[str, Refusal] = {
@@ -49,8 +50,6 @@ NODES: dict[str, Refusal] = {
     "FlatMapCoGroupsInPandas": _GROUP_FUNCTION,
     "FlatMapCoGroupsInArrow": _GROUP_FUNCTION,
     "FlatMapGroupsInPandasWithState": _planned("applyInPandasWithState is not run yet"),
-    "GlobalLimit": LIMIT,
-    "LocalLimit": LIMIT,
     "RebalancePartitions": Refusal("the rebalance hint is not used", "write df.repartition(n)"),
     "WithCTE": Refusal(
         "several outputs do not share a WITH clause", "register it as a temporary view, or start a query for each"

@@ -1,0 +1,76 @@
+"""The first rows of a stream, counted over all epochs: ``limit`` in append mode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from penstock.graph.model import OperatorSpec
+from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState
+from penstock.state.capture import stored_schema
+from penstock.state.table import NO_ROW, TableSpec
+
+TABLE = "taken"
+_SCHEMA = pa.schema([("rows", pa.int64())])
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamLimitSpec(OperatorSpec):
+    """The first ``count`` rows that come. All come to one subtask, over a hash edge without keys."""
+
+    operator_id: str
+    name: str
+    output_schema: pa.Schema
+    count: int
+
+    @property
+    def state_schemas(self) -> dict[str, pa.Schema]:
+        return {TABLE: stored_schema(_SCHEMA)}
+
+    @property
+    def state_keys(self) -> dict[str, int]:
+        return {TABLE: 0}
+
+    def create(self) -> Operator:
+        return StreamLimitOperator(self)
+
+
+class StreamLimitOperator(Operator):
+    """How many rows have passed is a table of one row, which goes where the rows go at another parallelism."""
+
+    def __init__(self, spec: StreamLimitSpec) -> None:
+        self._spec = spec
+        self._opened = False
+
+    def open(self, context: OperatorContext) -> None:
+        spec = TableSpec(_SCHEMA, 0, context.max_parallelism)
+        self._table = context.backend.create_table(f"{context.operator_id}/{TABLE}", spec)
+        self._opened = True
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        taken = self._taken()
+        rows = batch.slice(0, max(self._spec.count - taken, 0))
+        if rows.num_rows:
+            with self._table.edit([], 1) as only:
+                only.values[0].set(only.rows, pa.array([taken + rows.num_rows], pa.int64()))
+            yield rows
+
+    def _taken(self) -> int:
+        found = self._table.find([], 1)
+        return 0 if found.rows[0] == NO_ROW else int(found.values[0].to_arrow(found.rows)[0].as_py())
+
+    def snapshot(self) -> OperatorState:
+        return OperatorState(tables={TABLE: self._table.capture()})
+
+    def restore(self, state: RestoredState) -> None:
+        if TABLE in state.tables:
+            self._table = state.fill(TABLE, self._table)
+
+    def counters(self) -> Mapping[str, int]:
+        return {"state_rows": len(self._table), "state_bytes": self._table.nbytes}
+
+    def close(self) -> None:
+        if self._opened:
+            self._table.close()
