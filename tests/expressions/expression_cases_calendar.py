@@ -23,7 +23,8 @@ FIELDS = [
     "ts + make_dt_interval(d, h, mi, sec)",
     "make_dt_interval(d, h, mi, sec) * y", "make_dt_interval(0, 0, 0, sec) / mi",
     "make_dt_interval(d, h, mi, sec) / y", "make_dt_interval(-d, h, 0, sec) / (mo - 7)", "make_dt_interval(mi) * mo",
-    "make_dt_interval(0, 0, 0, cast(0.000003 as decimal(18,6)) * h) / (mi - 2)", "try_multiply(make_dt_interval(h, 1), y)",
+    "make_dt_interval(0, 0, 0, cast(0.000003 as decimal(18,6)) * h) / (mi - 2)",
+    "try_multiply(make_dt_interval(h, 1), y)",
     "make_dt_interval(-106751991, -4, 0 * mi, -54.775808) / (mo - 2)", "try_divide(make_dt_interval(d, 7), mo)",
 ]  # fmt: skip
 SPANS = [
