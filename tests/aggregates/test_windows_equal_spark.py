@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from aggregate_kit import SCHEMA, Job, Plan, assert_same_rows, last_of_each, run, watermarked
+from aggregate_kit import SCHEMA, Job, Plan, assert_same_rows, compiled, last_of_each, run, watermarked
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.config import Backend
@@ -132,3 +132,17 @@ def test_last_updates_equal_spark(spark: SparkSession, folder: Path, rows: pa.Ta
     expected = plan(spark.read.schema(SCHEMA).parquet(str(folder))).toArrow()
     updates, _ = run(plan(spark.readStream.schema(SCHEMA).parquet(str(folder))), rows, "update")
     assert_same_rows(last_of_each(updates, keys), expected, keys)
+
+
+@pytest.mark.parametrize("name", ["sessions", "a distinct column"])
+def test_whole_results_equal_spark(spark: SparkSession, folder: Path, rows: pa.Table, name: str) -> None:
+    keys, plan = APPEND[name]
+    expected = plan(spark.read.schema(SCHEMA).parquet(str(folder))).toArrow()
+    job = Job(compiled(plan(spark.readStream.schema(SCHEMA).parquet(str(folder))), "complete"))
+    batches = rows.select(job.schema.names).cast(job.schema).to_batches(max_chunksize=97)
+    job.feed(batches[:4])
+    job.restored(2)
+    job.output.clear()
+    job.feed(batches[4:])
+    assert_same_rows(pa.Table.from_batches(job.output), expected, keys)
+    job.close()

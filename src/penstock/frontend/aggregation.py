@@ -221,7 +221,6 @@ def _add_operators(
     builder = scope.builder
     key_count = len(key_columns)
     own_keys = tuple(place for place in range(key_count) if place != session)
-    together = scope.mode == "complete" and builder.partitioned_by == ()
     builder.add(
         PartialAggregateSpec(
             operator_id=builder.operator_id("partial-aggregate"),
@@ -233,8 +232,7 @@ def _add_operators(
         keeps={column: to for to, column in enumerate(key_columns)},
     )
     if scope.mode == "complete":
-        if not together:
-            builder.exchange(EdgeKind.HASH)
+        builder.exchange(EdgeKind.HASH)
         scope.whole = True
     elif builder.partitioned_by != own_keys:  # as Spark's planner, which shuffles once for repartition(k).groupBy(k)
         builder.exchange(EdgeKind.HASH, own_keys)

@@ -98,7 +98,8 @@ def from_unix_time(tree: JavaTree, translation: Translation) -> Expression:
     return temporal.FromUnixTime(1_000_000 if kind(tree) == "SecondsToTimestamp" else 1_000, child)
 
 
-@catalyst("TimestampAddInterval", area=AREA, forms="timestamp + or - a day-time interval")
+@catalyst("TimestampAddInterval", area=AREA, forms="timestamp + or - a day-time interval",
+          limits="of calendar intervals constants, and choices among these")  # fmt: skip
 def add_interval(tree: JavaTree, translation: Translation) -> Expression:
     if is_calendar_interval(children(tree)[1]):
         start = translation(children(tree)[0])

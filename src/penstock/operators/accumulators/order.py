@@ -15,15 +15,6 @@ from penstock.state.arrays import decimal_ints, fixed_values, validity
 Ranks = npt.NDArray[np.int64]
 
 
-def is_sortable(kind: pa.DataType) -> bool:
-    """Whether Spark orders such values: all but maps, and what holds maps."""
-    if pa.types.is_struct(kind):
-        return all(is_sortable(field.type) for field in kind)
-    if pa.types.is_list(kind):
-        return is_sortable(kind.value_type)
-    return not pa.types.is_map(kind)
-
-
 def ranks(array: pa.Array) -> Ranks:
     """A number per value of the array: smaller for smaller values, the same for equal ones, -1 for nulls."""
     kind = array.type
