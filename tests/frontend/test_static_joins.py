@@ -17,7 +17,7 @@ from test_graph_shape import SINK
 
 import penstock
 from penstock.config import parse_options
-from penstock.errors import ConfigError, DataError, NotSupported, NotYet
+from penstock.errors import ConfigError, DataError, NotSupported
 from penstock.frontend.compiler import compile_outputs, compile_plan, compile_query
 from penstock.frontend.static_join import read_static_sides
 from penstock.graph.model import JobGraph, SinkSpec
@@ -265,8 +265,3 @@ def test_other_joins_are_refused(stream: DataFrame, names: DataFrame, make: Plan
     with pytest.raises(NotSupported, match=text) as caught:
         compile_plan(make(stream, names), "append")
     assert "in the plan: " in str(caught.value)
-
-
-def test_a_join_of_two_streams_is_refused(stream: DataFrame, names: DataFrame) -> None:
-    with pytest.raises(NotYet, match=r"joins of two streams.*join where the output is read"):
-        compile_plan(stream.join(names, "k").join(stream.select("k", "n"), "k"), "append")
