@@ -72,6 +72,8 @@ def canonical(value: Any) -> Any:
         return value.astimezone(UTC).isoformat() if value.tzinfo else value.isoformat()
     if isinstance(value, dict):
         return tuple((name, canonical(part)) for name, part in value.items())
+    if isinstance(value, list):
+        return tuple(map(canonical, value))
     return value
 
 

@@ -103,6 +103,7 @@ def in_sql(dfs: list[DataFrame]) -> DataFrame:
 PLANS: dict[str, Plan] = {
     "inner": joined(f"k = r_k AND {NEAR} AND x < r_x"),
     "inner by several keys": joined("k + 1 = r_k + 1 AND upper(s) = upper(r_s) AND at = r_at"),
+    "by arrays": joined(f"array(s, upper(s)) = array(r_s, r_s) AND {NEAR}"),
     "null-safe": joined(f"k <=> r_k AND x <=> r_x AND {NEAR}"),
     "left outer": joined(f"k = r_k AND {NEAR} AND v > 2 AND r_v < 7 AND v < r_v", "left"),
     "left outer by the times": joined(f"k = r_k AND {NEAR} AND v < r_v", "left"),

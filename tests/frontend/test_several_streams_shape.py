@@ -249,7 +249,7 @@ def test_only_what_cannot_lose_a_pair_lets_rows_be_forgotten(
     assert (None if left.bound is None else left.bound.ahead_us) == ahead_us
 
 
-@pytest.mark.parametrize("which", ["keys", "maps", "anti", "update", "outer", "window"])
+@pytest.mark.parametrize("which", ["keys", "anti", "update", "outer", "window"])
 def test_joins_that_are_refused(streams: list[DataFrame], which: str) -> None:
     a, b, _ = streams
     one, other = timed(a), renamed(b)
@@ -258,7 +258,6 @@ def test_joins_that_are_refused(streams: list[DataFrame], which: str) -> None:
     )
     refused = {
         "keys": (one.join(other, F.expr("k < r_k")), "two streams are joined by equalities between them"),
-        "maps": (one.join(other, F.expr("map_keys(map(k, 1)) = map_keys(map(r_k, 1)) AND k < r_k")), "XX"),
         "anti": (one.join(other, F.expr("k = r_k"), "left_anti"), "Spark itself refuses"),
         "outer": (one.join(other, F.expr("k = r_k"), "left"), "Spark itself refuses"),
         "window": (w.join(r_w, F.expr("k = r_k AND r_w > w")), "a window that is no key of the join"),

@@ -76,7 +76,9 @@ PLANS: dict[str, Plan] = {
         s.select(F.struct("k", "f").alias("sk"), "name"), F.struct(df.k, df.f) == F.col("sk"), "left_anti"
     ),
     "arrays": lambda df, s: df.join(
-        s.select(F.array("k", "f").alias("sk"), "name"), F.array(df.k, df.f.cast("string")) == F.col("sk"), "left"
+        s.select(F.array("k", F.col("f").cast("string")).alias("sk"), "name"),
+        F.array(df.k, df.f.cast("string")) == F.col("sk"),
+        "left",
     ),
     "computed keys": lambda df, s: df.join(s.select("n", "name"), df.n % 5 == s.n + 1),
     "with a condition": lambda df, s: df.join(s, (df.k == s.k) & (df.n > s.n), "left"),

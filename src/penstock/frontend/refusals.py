@@ -69,7 +69,7 @@ STREAM_JOIN_TYPE = Refusal(
     "two streams are joined inner, left, right or full outer, or left semi", "write the join as one of these"
 )
 STREAM_JOIN_KEYS = Refusal(
-    "two streams are joined by equalities between them (of anything but arrays and maps), as in Spark's engine",
+    "two streams are joined by equalities between them (of anything but maps), as in Spark's engine",
     "add one to the condition, for example of an id or of a window",
 )
 STREAM_JOIN_WHOLE = Refusal(
