@@ -31,8 +31,16 @@ def stream(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Dat
     return spark.readStream.schema("ts timestamp, k string, v double").parquet(str(tmp_path_factory.mktemp("in")))
 
 
+def with_times(df: DataFrame) -> DataFrame:
+    return df.withWatermark("ts", "10 seconds")
+
+
+def other(df: DataFrame) -> DataFrame:
+    return with_times(df).selectExpr("ts as o_ts", "k as o_k")
+
+
 def counts(df: DataFrame, *keys: object) -> DataFrame:
-    return df.withWatermark("ts", "10 seconds").groupBy(*keys).count()  # type: ignore[arg-type]
+    return with_times(df).groupBy(*keys).count()  # type: ignore[arg-type]
 
 
 def test_vertices_edges_and_what_is_kept_for_how_long(explained: Explained, stream: DataFrame) -> None:
@@ -61,8 +69,34 @@ def test_vertices_edges_and_what_is_kept_for_how_long(explained: Explained, stre
             "append",
             "a key until the watermark is 90 s past the ts of its first row",
         ),
+        (lambda df: df.limit(3), "append", "how many rows have passed"),
+        (
+            lambda df: with_times(df).groupBy(F.window("ts", "1 minute")).agg(F.countDistinct("k")),
+            "append",
+            "each distinct value of a group, as long as the group",
+        ),
+        (
+            lambda df: with_times(df).groupBy("k", F.session_window("ts", "1 minute")).count(),
+            "append",
+            "a group until the watermark reaches its session_window.end",
+        ),
+        (
+            lambda df: with_times(df).join(other(df), F.expr("k = o_k and o_ts >= ts - interval 5 seconds")),
+            "append",
+            "of the left side every row, for ever; of the right side a row until the watermark reaches its o_ts +5.001 s",
+        ),
     ],
-    ids=["groups", "event time", "keys", "keys with event time", "keys within the watermark"],
+    ids=[
+        "groups",
+        "event time",
+        "keys",
+        "keys with event time",
+        "keys within the watermark",
+        "limit",
+        "distinct",
+        "sessions",
+        "join",
+    ],
 )
 def test_how_long_state_lives(
     explained: Explained, stream: DataFrame, derive: Callable[[DataFrame], DataFrame], mode: str, kept: str

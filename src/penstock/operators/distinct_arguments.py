@@ -67,6 +67,11 @@ class DistinctArgumentsSpec(OperatorSpec):
     def state_keys(self) -> dict[str, int]:
         return {TABLE: len(self.table_schema)}
 
+    @property
+    def keeps(self) -> str:
+        until = "for ever" if self.event_time is None else "as long as the group"
+        return f"each distinct value of a group, {until}"
+
     def create(self) -> Operator:
         return DistinctArgumentsOperator(self)
 

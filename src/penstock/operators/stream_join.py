@@ -66,6 +66,10 @@ class StreamJoinSpec(OperatorSpec):
     def state_keys(self) -> dict[str, int]:
         return dict.fromkeys(TABLES, len(self.null_safe) + 1)
 
+    @property
+    def keeps(self) -> str:
+        return f"of the left side {self.sides[0].keeps}; of the right side {self.sides[1].keeps}"
+
     def create(self) -> Operator:
         return StreamJoinOperator(self)
 

@@ -33,6 +33,10 @@ class StreamLimitSpec(OperatorSpec):
     def state_keys(self) -> dict[str, int]:
         return {TABLE: 0}
 
+    @property
+    def keeps(self) -> str:
+        return "how many rows have passed"
+
     def create(self) -> Operator:
         return StreamLimitOperator(self)
 

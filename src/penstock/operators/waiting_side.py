@@ -92,6 +92,15 @@ class JoinSide:
         return pa.schema([*fields, pa.field(MATCHED, pa.bool_())] if self.kept else fields)
 
     @property
+    def keeps(self) -> str:
+        """See ``OperatorSpec``."""
+        if self.bound is None:
+            return "every row, for ever"
+        field, ahead_s = self.schema.field(self.bound.column), self.bound.ahead_us / 1e6
+        end = ".end" if pa.types.is_struct(field.type) else ""
+        return f"a row until the watermark reaches its {field.name}{end}" + (f" {-ahead_s:+g} s" if ahead_s else "")
+
+    @property
     def stored_schema(self) -> pa.Schema:
         return stored_schema(self.table_schema)
 
