@@ -83,7 +83,8 @@ def test_vertices_edges_and_what_is_kept_for_how_long(explained: Explained, stre
         (
             lambda df: with_times(df).join(other(df), F.expr("k = o_k and o_ts >= ts - interval 5 seconds")),
             "append",
-            "of the left side every row, for ever; of the right side a row until the watermark reaches its o_ts +5.001 s",
+            "of the left side every row, for ever; "
+            "of the right side a row until the watermark reaches its o_ts +5.001 s",
         ),
     ],
     ids=[
