@@ -108,9 +108,9 @@ def multiset(table: pa.Table) -> Counter[Any]:
 
 
 def canonical(value: Any) -> Any:
-    """NaN equals NaN, and -0.0 is not 0.0."""
+    """NaN equals NaN; and -0.0 equals 0.0, for the least of both is the one that came first."""
     if isinstance(value, float):
-        return "NaN" if math.isnan(value) else repr(value)
+        return "NaN" if math.isnan(value) else value + 0.0
     if isinstance(value, datetime):
         return value.timestamp()
     if isinstance(value, dict):

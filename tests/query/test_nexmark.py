@@ -15,6 +15,8 @@ from benchmarks.nexmark.source import write_parquet
 from penstock.query.streaming_query import StreamingQuery
 
 COUNT = 20_000
+IN_CI = [name for name in NAMES if name not in ("q0", "q1", "q2", "q12", "q14", "q22")]
+"""The others are filters, projections and a count by windows; ``python -m benchmarks nexmark`` compares all."""
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +52,7 @@ def test_events_have_nexmarks_proportions_and_hot_ratios() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", IN_CI)
 def test_a_query_equals_spark_batch(
     spark: SparkSession, start: Callable[..., StreamingQuery], folder: Path, out: Path, name: str
 ) -> None:

@@ -71,7 +71,6 @@ def test_other_state_is_refused_by_its_name(spark: SparkSession, tmp_path: Path)
     limited = df.limit(1)
     OnSpark(tmp_path / "spark", "append").run(limited)
     said = refusal(limited, tmp_path / "spark", tmp_path / "new", NotSupported)
-    assert "the DataFrame: LocalLimit: a limit over a stream is not run yet" in said
     assert "state/0 (globalLimit): Penstock does not take over the state of such an operator" in said
     said = refusal(df.groupBy("user").count(), tmp_path / "spark", tmp_path / "new", NotSupported, outputMode="update")
     assert "state/0 (globalLimit)" in said

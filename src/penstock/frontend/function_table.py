@@ -28,6 +28,7 @@ _FOLDING = (
 _EXAMPLE = re.compile(r"^\s*>\s*(SELECT .*?);", re.MULTILINE | re.DOTALL)
 _TABLE = re.compile(r"\bFROM\s+(VALUES .*?)\s+(?:AS\s+)?(\w+)\s*\(([^()]*)\)", re.IGNORECASE | re.DOTALL)
 _WINDOWED = re.compile(r"\bOVER\s*\(", re.IGNORECASE)
+_EXPRESSION_ID = re.compile(r"#\d+L?")
 _REASON = 160
 
 
@@ -107,7 +108,8 @@ def _said(df: DataFrame) -> str:
             compile_plan(df, mode)
             return ""
         except PenstockError as error:
-            said = said if said and "Spark itself refuses" in str(error) else str(error).splitlines()[0]
+            if not said or "Spark itself refuses" not in str(error):
+                said = _EXPRESSION_ID.sub("", str(error).splitlines()[0])
     return said
 
 
