@@ -36,7 +36,7 @@ lint: $(VENV)/.ready ## Format check, lint and types
 
 # Whole files at a time: the tests of one share what is dear to set up. More workers than cores: tests wait for servers
 # and for each other's processes.
-WORKERS ?= 3
+WORKERS ?= 4
 test: setup lint ## Lint, types and all tests
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 

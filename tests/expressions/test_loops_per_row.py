@@ -80,4 +80,4 @@ def test_no_built_in_loops_per_row(relation: Callable[[str], Relation], group: s
         if taken[1] > taken[0] * MORE + ALWAYS and not LISTED.search(case.sql):
             looping.append((case.sql, *taken))
     assert not looping
-    assert raising < len(cases[::EVERY]), "most raise under ANSI mode only"
+    assert raising < max(len(cases[::EVERY]), 2), "most raise under ANSI mode only"
