@@ -14,7 +14,7 @@ from penstock.testing.schedule import Task, run_task
 
 pytestmark = pytest.mark.simulation
 
-SCHEDULES = 120
+SCHEDULES = 200
 CALM = 30
 REPLAYED = (3, 4, 5, 6)
 DIGESTS = f"""
