@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from benchmarks import (
+    against_spark,
     backpressure,
     concurrency,
     exchange,
@@ -49,7 +50,7 @@ BENCHMARKS = {
     "state_as_data": state_as_data.run,
     "nexmark": nexmark.run,
 }
-MASTERS = {"parquet_jobs": parquet_jobs.MASTER, "nexmark": parquet_jobs.MASTER}
+MASTERS = {"parquet_jobs": against_spark.MASTER, "nexmark": against_spark.MASTER}
 
 
 def main(

@@ -148,13 +148,14 @@ def test_a_claim_goes_on_with_the_query_that_is_there(
     inbox.add(flow(0, 25))
     first = start(totals(inbox.stream(spark)))
     first.processAllAvailable()
-    old, new = first.snapshot(label="old"), first.snapshot(label="new")
-    first.stop()
+    first.snapshot(label="old")
+    new = first.stop(snapshot=True)  # the newest one, whatever the interval does meanwhile
+    assert new is not None
     inbox.add(flow(25, 41))
     place = str(tmp_path / "checkpoint")
     with pytest.raises(LocationError, match=rf"goes on from {new.id}.*startMode=fork"):
-        start(totals(inbox.stream(spark)), startFrom=f"{place}#{old.id}", startMode="claim", checkpointLocation=None)
-    again = start(totals(inbox.stream(spark)), startFrom=f"{place}#new", startMode="claim", checkpointLocation=place)
+        start(totals(inbox.stream(spark)), startFrom=f"{place}#old", startMode="claim", checkpointLocation=None)
+    again = start(totals(inbox.stream(spark)), startFrom=f"{place}#{new.id}", startMode="claim", checkpointLocation=place)
     again.processAllAvailable()
     again.stop()
     assert again.id == first.id

@@ -1,0 +1,69 @@
+"""One streaming DataFrame run to its end by Penstock and by Spark's own engine, in turns.
+
+Both run ``availableNow`` into a noop sink from a fresh checkpoint location. A run's time is all of it, from ``start()``
+to the query's own end: planning, starting slots and the final checkpoint or last batch included. CPU seconds are those
+of the driver, the JVM and all Python processes. The first round of each is warm-up and does not count.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from operator import truediv
+
+from pyspark.sql import DataFrame
+
+import penstock
+from benchmarks import harness
+from benchmarks.cpu_time import cpu_seconds
+
+MASTER = f"local[{harness.SLOTS}]"
+"""More task threads than cores would only slow Spark down; a noop sink needs no slot beside the query's."""
+TIMEOUT_S = 600.0
+
+Figures = dict[str, list[float]]
+"""By engine, a figure of each round."""
+
+
+def by_penstock(df: DataFrame, mode: str, location: str) -> None:
+    writer = penstock.writeStream(df).format("noop").outputMode(mode).option("checkpointLocation", location)
+    query = writer.option("parallelism", harness.SLOTS).trigger(availableNow=True).start()
+    if not query.awaitTermination(TIMEOUT_S):
+        query.stop()
+        raise TimeoutError(f"Penstock did not end within {TIMEOUT_S:.0f} s")
+
+
+def by_spark(df: DataFrame, mode: str, location: str) -> None:
+    writer = df.writeStream.format("noop").outputMode(mode).option("checkpointLocation", location)
+    query = writer.trigger(availableNow=True).start()
+    if not query.awaitTermination(TIMEOUT_S):
+        query.stop()
+        raise TimeoutError(f"Spark did not end within {TIMEOUT_S:.0f} s")
+
+
+ENGINES = {"penstock": by_penstock, "spark": by_spark}
+
+
+def compare(make: Callable[[], DataFrame], mode: str, rounds: int) -> dict[str, object]:
+    """``seconds`` and ``cpu_seconds`` (each ``Figures``), ``speed_to_spark`` (above 1: Penstock is faster) and
+    ``cpu_to_spark`` (below 1: it needs less), the median of the rounds' ratios each.
+    """
+    seconds: Figures = {engine: [] for engine in ENGINES}
+    cpu: Figures = {engine: [] for engine in ENGINES}
+    for number in range(rounds + 1):
+        for engine in ENGINES if number % 2 else reversed(ENGINES):
+            df = make()
+            with tempfile.TemporaryDirectory(prefix="penstock-bench-") as location:
+                began, used = time.perf_counter(), cpu_seconds()
+                ENGINES[engine](df, mode, location)
+                if number:
+                    seconds[engine].append(time.perf_counter() - began)
+                    cpu[engine].append(cpu_seconds() - used)
+    return {
+        "seconds": seconds,
+        "cpu_seconds": cpu,
+        "speed_to_spark": statistics.median(map(truediv, seconds["spark"], seconds["penstock"])),
+        "cpu_to_spark": statistics.median(map(truediv, cpu["penstock"], cpu["spark"])),
+    }
