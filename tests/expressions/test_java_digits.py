@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.operators.expressions.java_digits import decimal_of, double_text, float_text
+from penstock.operators.expressions.quick_digits import double_texts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,6 +25,20 @@ def test_known_texts() -> None:
     assert float_text(float(np.float32(0.1))) == "0.1"
     assert decimal_of(0.1) == Decimal("0.1")
     assert decimal_of(float("nan")) is None
+
+
+def test_many_at_once_are_as_each_by_itself() -> None:
+    random = np.random.default_rng(11)
+    everyday = [np.round(random.random(3000) * 1e4, 2), random.random(3000) * 1e3, random.random(3000) * 1e7]
+    binary = random.integers(1, 10**7, 2000) / 2.0 ** random.integers(0, 20, 2000)
+    odd = [0.0, -0.0, np.nan, np.inf, 1e-3, 1e7, 9999999.999999998, 2.0**-6, np.nextafter(2.0**-6, 0), 5e-324, 99.95]
+    values = np.concatenate([*everyday, binary, random.integers(-(10**7), 10**7, 2000) / 1.0, -everyday[0], odd])
+    texts, doubtful = double_texts(pa.array(values), None, pa.string())
+    assert np.count_nonzero(doubtful) < 200
+    exact = [double_text(value) for value in values.tolist()]
+    assert [text for text, doubt in zip(texts.to_pylist(), doubtful, strict=True) if not doubt] == [
+        text for text, doubt in zip(exact, doubtful, strict=True) if not doubt
+    ]
 
 
 @pytest.mark.spark

@@ -155,7 +155,9 @@ def test_a_claim_goes_on_with_the_query_that_is_there(
     place = str(tmp_path / "checkpoint")
     with pytest.raises(LocationError, match=rf"goes on from {new.id}.*startMode=fork"):
         start(totals(inbox.stream(spark)), startFrom=f"{place}#old", startMode="claim", checkpointLocation=None)
-    again = start(totals(inbox.stream(spark)), startFrom=f"{place}#{new.id}", startMode="claim", checkpointLocation=place)
+    again = start(
+        totals(inbox.stream(spark)), startFrom=f"{place}#{new.id}", startMode="claim", checkpointLocation=place
+    )
     again.processAllAvailable()
     again.stop()
     assert again.id == first.id

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.operators.expressions.decimals import decimal_text
-from penstock.operators.expressions.java_digits import double_text, float_text
+from penstock.operators.expressions.java_digits import float_text
+from penstock.operators.expressions.quick_digits import all_double_texts
 from penstock.operators.expressions.text_times import date_texts, wall_time_texts
 from penstock.operators.expressions.vectors import (
     Vector,
@@ -55,8 +56,10 @@ def plain_texts(values: pa.Array) -> pa.Array:
     kind = values.type
     if pa.types.is_date(kind):
         return map_dictionary(date_texts, values.view(pa.int32()), None)
-    if pa.types.is_floating(kind):
-        return map_distinct(float_text if kind.bit_width == 32 else double_text, [values], pa.string(), None)
+    if pa.types.is_float64(kind):
+        return all_double_texts(values)
+    if pa.types.is_float32(kind):
+        return map_distinct(float_text, [values], pa.string(), None)
     return values.cast(pa.string())
 
 

@@ -11,7 +11,15 @@ from pyspark import SparkContext
 from penstock.errors import EvaluationError, NotSupported
 from penstock.frontend.catalyst import JavaTree, arrow_type, option
 from penstock.frontend.expressions_registry import Translation, catalyst, eval_mode, refuse
-from penstock.operators.expressions import BoundReference, Expression, decimals, failures, java_digits
+from penstock.operators.expressions import (
+    BoundReference,
+    Expression,
+    decimals,
+    failures,
+    java_digits,
+    quick_decimals,
+    quick_digits,
+)
 from penstock.operators.expressions import text_numbers as texts
 from penstock.operators.expressions.arithmetic import EvalMode
 from penstock.operators.expressions.binary_text import BinaryToText
@@ -168,21 +176,22 @@ def _decimal(tree: JavaTree, child: Expression, target: pa.DataType, translation
         if Types.is_floating(source):
             require_known_digits(tree)
             convert = partial(decimals.float_to_decimal, target, mode is EvalMode.ANSI)
-            return Fallible(convert, child, target, None)
+            return Fallible(convert, child, target, None, quick_decimals.from_float)
         if not (Types.is_decimal(source) or Types.is_integer(source) or Types.is_boolean(source)):
             return None
         if decimals.widens(source, target):
             return decimals.WidenToDecimal((child,), target, bool(tree.nullable()))
         convert = partial(decimals.number_to_decimal, target.precision, target.scale)
         error = partial(decimals.out_of_range, target) if mode is EvalMode.ANSI else None
-        return Fallible(convert, child, target, error)
+        return Fallible(convert, child, target, error, quick_decimals.rescale)
     if not Types.is_decimal(source):
         return None
     if Types.is_float32(target):
         return Mapped(texts.decimal_to_float, (child,), target, bool(tree.nullable()))
     if Types.is_float64(target) or Types.is_string(target) or Types.is_boolean(target) or Types.is_integer(target):
         convert_from = decimals.decimal_converter(target, source, mode is not EvalMode.LEGACY)
-        return Fallible(convert_from, child, target, _overflow(mode, source, target))
+        quick = quick_decimals.to_text if Types.is_string(target) else quick_decimals.to_number
+        return Fallible(convert_from, child, target, _overflow(mode, source, target), quick)
     return None
 
 
@@ -206,8 +215,9 @@ def _text(tree: JavaTree, child: Expression, target: pa.DataType, translation: T
             return Mapped(texts.boolean_text, (child,), target, bool(tree.nullable()))
         if Types.is_floating(source):
             require_known_digits(tree)
-            digits = java_digits.double_text if Types.is_float64(source) else java_digits.float_text
-            return Mapped(digits, (child,), target, bool(tree.nullable()))
+            if Types.is_float32(source):
+                return Mapped(java_digits.float_text, (child,), target, bool(tree.nullable()))
+            return Mapped(java_digits.double_text, (child,), target, bool(tree.nullable()), quick_digits.double_texts)
         return Mapped(str, (child,), target, bool(tree.nullable())) if Types.is_integer(source) else None
     if not Types.is_string(source):
         return None

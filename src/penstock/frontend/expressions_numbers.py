@@ -11,7 +11,7 @@ from penstock.frontend.catalyst import JavaTree, arrow_type, kind
 from penstock.frontend.expressions_casts import require_known_digits
 from penstock.frontend.expressions_registry import Translation, catalyst, refuse
 from penstock.frontend.expressions_strings import constant
-from penstock.operators.expressions import Expression, bits, numbers, rounding
+from penstock.operators.expressions import Expression, bits, numbers, quick_decimals, rounding
 from penstock.operators.expressions.strict import Fallible, Mapped, Vectorised
 
 ROUNDING = "Rounding"
@@ -26,7 +26,7 @@ def round_to(tree: JavaTree, translation: Translation) -> Expression:
     if not isinstance(places, int):
         refuse(tree, "the scale must be a constant")
     if pa.types.is_decimal(child.data_type):
-        return Fallible(rounding.decimal_rounding(mode, places, arrow_type(tree)), child, arrow_type(tree), None)
+        return _rounded_decimal(mode, places, child, arrow_type(tree))
     if pa.types.is_integer(child.data_type):
         return rounding.RoundInteger(mode, places, child, translation.conf.ansi, nullable)
     require_known_digits(tree)
@@ -37,9 +37,13 @@ def round_to(tree: JavaTree, translation: Translation) -> Expression:
 def whole(tree: JavaTree, translation: Translation) -> Expression:
     child = translation(tree.child())
     if pa.types.is_decimal(child.data_type):
-        function = rounding.decimal_rounding(rounding.WHOLE_MODES[kind(tree)], 0, arrow_type(tree))
-        return Fallible(function, child, arrow_type(tree), None)
+        return _rounded_decimal(rounding.WHOLE_MODES[kind(tree)], 0, child, arrow_type(tree))
     return rounding.WholeNumber(kind(tree) == "Ceil", child, translation.conf.ansi, bool(tree.nullable()))
+
+
+def _rounded_decimal(mode: str, places: int, child: Expression, data_type: pa.DataType) -> Expression:
+    quick = partial(quick_decimals.rounded, mode, places)
+    return Fallible(rounding.decimal_rounding(mode, places, data_type), child, data_type, None, quick)
 
 
 def of_doubles(tree: JavaTree, translation: Translation) -> Expression:

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.operators.expressions.base import BoundReference, Expression, Mask
-from penstock.operators.expressions.java_digits import double_text, float_text
+from penstock.operators.expressions.java_digits import float_text
+from penstock.operators.expressions.quick_digits import all_double_texts
 from penstock.operators.expressions.strict import Strict
 from penstock.operators.expressions.text_numbers import JAVA_BLANKS
 from penstock.operators.expressions.time_formatting import FormatTimestamp, dates_formatted
@@ -73,8 +74,11 @@ class ToCsv(Strict):
         values = array.to_pylist()
         if Types.is_boolean(data_type):
             return ["true" if value else "false" for value in values]
-        if Types.is_floating(data_type):
-            return [(double_text if Types.is_float64(data_type) else float_text)(value) for value in values]
+        if Types.is_float64(data_type):
+            written: list[str] = all_double_texts(array).to_pylist()
+            return written
+        if Types.is_float32(data_type):
+            return [float_text(value) for value in values]
         return [str(value) for value in values]
 
     def _quoted(self, text: str, is_first: bool) -> str:

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import EvaluationError
-from penstock.operators.expressions import failures
+from penstock.operators.expressions import failures, quick_decimals
 from penstock.operators.expressions.arithmetic import EvalMode
 from penstock.operators.expressions.base import Expression, Mask
 from penstock.operators.expressions.decimals import decimal_to_integer, to_precision
 from penstock.operators.expressions.strict import Strict
-from penstock.operators.expressions.vectors import both, map_distinct, select, to_vector, valid_rows
+from penstock.operators.expressions.vectors import both, map_distinct, select, settled, to_vector, valid_rows
 
 _WIDE = Context(prec=400, rounding=ROUND_DOWN, Emax=999_999, Emin=-999_999)
 _MAX_QUOTIENT_DIGITS = 39
@@ -47,6 +47,13 @@ def positive_modulo(left: Decimal, right: Decimal, scale: int) -> Decimal:
     """``pmod``: ``(a % b + b) % b`` where ``a % b`` is negative."""
     rest = remainder(left, right, scale)
     return remainder(_WIDE.add(rest, right), right, scale) if rest < 0 else rest
+
+
+_QUICK = {
+    quotient: quick_decimals.quotient,
+    whole_quotient: quick_decimals.whole_quotient,
+    remainder: quick_decimals.remainder,
+}
 
 
 class DecimalDivision(Strict):
@@ -85,7 +92,11 @@ class DecimalDivision(Strict):
                 if self.function in (quotient, whole_quotient)
                 else (failures.remainder_by_zero())
             )
-        return map_distinct(self._apply, [dividend, divisor], self.data_type, rows)
+        arguments = [dividend, divisor]
+        if self.function not in _QUICK:
+            return map_distinct(self._apply, arguments, self.data_type, rows)
+        found, doubtful = _QUICK[self.function](dividend, divisor, rows, self.precise)
+        return settled(found, doubtful, rows, self._apply, arguments)
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         raise AssertionError("a division evaluates its own arguments")

@@ -10,7 +10,11 @@ import pyarrow as pa
 from penstock.errors import EvaluationError
 from penstock.operators.expressions.base import Expression, Mask
 from penstock.operators.expressions.ragged import as_type
-from penstock.operators.expressions.vectors import all_valid, both, map_distinct, valid_rows
+from penstock.operators.expressions.vectors import all_valid, both, map_distinct, settled, valid_rows
+
+Quick = Callable[..., "tuple[pa.Array, Mask]"]
+"""The arguments, the rows at which all of them are wanted and the result's type -> the result, null elsewhere, and
+where it is in doubt: there the function of one value has the word. A module-level function or a partial of one."""
 
 
 class Strict(Expression):
@@ -53,12 +57,16 @@ class Mapped(Strict):
         children: Sequence[Expression],
         data_type: pa.DataType,
         nullable: bool = True,
+        quick: Quick | None = None,
     ) -> None:
         super().__init__(children, data_type, nullable)
         self.function = function
+        self.quick = quick
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
-        return map_distinct(self.function, arrays, self.data_type, rows)
+        if self.quick is None:
+            return map_distinct(self.function, arrays, self.data_type, rows)
+        return settled(*self.quick(*arrays, rows, self.data_type), rows, self.function, arrays)
 
 
 class Eager(Strict):
@@ -83,13 +91,17 @@ class Fallible(Strict):
         child: Expression,
         data_type: pa.DataType,
         error: Callable[[object], EvaluationError] | None,
+        quick: Quick | None = None,
     ) -> None:
         super().__init__((child,), data_type)
         self.function = function
         self.error = error
+        self.quick = quick
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
-        return map_distinct(self._apply, arrays, self.data_type, rows)
+        if self.quick is None:
+            return map_distinct(self._apply, arrays, self.data_type, rows)
+        return settled(*self.quick(arrays[0], rows, self.data_type), rows, self._apply, arrays)
 
     def _apply(self, value: object) -> object:
         result = self.function(value)
