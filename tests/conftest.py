@@ -20,6 +20,8 @@ os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 os.environ["TZ"] = "UTC"
+# Sessions of some seconds spend half of their CPU on compiling Java well; so it is compiled quickly.
+os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 # Tests are about what is right; a busy machine may take its time.
 hypothesis.settings.register_profile("penstock", deadline=None)

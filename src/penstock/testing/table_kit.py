@@ -36,10 +36,10 @@ from penstock.testing.table_kit_data import (
 from penstock.testing.table_kit_driver import LAST, Difference, Moment, TableDriver, expect
 
 STEPS = 40
-SEEDS = 3
+SEEDS = 2
 """Runs of so many steps per shape: with a dozen keys each they meet most pairs of calls."""
 
-_LARGE_ROWS = 100_000
+_LARGE_ROWS = 40_000
 
 
 def check_backend(make_backend: MakeBackend, restore_into: MakeBackend | None = None) -> None:
