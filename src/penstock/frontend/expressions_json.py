@@ -8,7 +8,7 @@ from penstock.frontend.catalyst import JavaTree, arrow_type, elements, option
 from penstock.frontend.expressions_casts import named_zone, require_known_digits
 from penstock.frontend.expressions_registry import Translation, catalyst, refuse
 from penstock.frontend.expressions_time_patterns import java_zone_id
-from penstock.operators.expressions import Expression, json_paths, time_patterns
+from penstock.operators.expressions import Expression, json_paths, quick_json, time_patterns
 from penstock.operators.expressions.json_tokens import JsonRules
 from penstock.operators.expressions.json_values import FromJson, JsonOptions
 from penstock.operators.expressions.json_writing import ToJson, WritingRules
@@ -20,7 +20,8 @@ AREA = "JSON and CSV"
 @catalyst("GetJsonObject", area=AREA, forms="`get_json_object`")
 def get_json_object(tree: JavaTree, translation: Translation) -> Expression:
     require_known_digits(tree)
-    return Mapped(json_paths.get_json_object, translation.children(tree), pa.string())
+    operands = translation.children(tree)
+    return Mapped(json_paths.get_json_object, operands, pa.string(), quick=quick_json.at_path)
 
 
 @catalyst("JsonExpressionUtils.lengthOfJsonArray", area=AREA, forms="`json_array_length`")

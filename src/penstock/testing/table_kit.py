@@ -500,7 +500,7 @@ class _AnySequence:
         self._moments.clear()
 
 
-@check("a hundred thousand rows in one edit are a hundred thousand rows; they count up, and go")
+@check("many rows in one edit are as many rows; they count up, and go")
 def many_rows_at_once(bench: Bench) -> None:
     table = bench.driver(LARGE).table
     numbers = np.random.default_rng(1).permutation(_LARGE_ROWS)

@@ -13,6 +13,7 @@ from decimal import Decimal, InvalidOperation
 import pyarrow as pa
 
 from penstock.errors import EvaluationError
+from penstock.operators.expressions import quick_json
 from penstock.operators.expressions.base import Expression, Mask
 from penstock.operators.expressions.decimals import to_precision
 from penstock.operators.expressions.json_text import copied, java_text
@@ -21,7 +22,7 @@ from penstock.operators.expressions.strict import Strict
 from penstock.operators.expressions.text_numbers import decimal_to_float, narrowed
 from penstock.operators.expressions.text_times import parse_date, parse_timestamp
 from penstock.operators.expressions.time_parsing import parse_by_pattern
-from penstock.operators.expressions.vectors import map_distinct
+from penstock.operators.expressions.vectors import map_distinct, settled
 from penstock.operators.expressions.zones import Zone
 
 Types = pa.types
@@ -81,7 +82,10 @@ class FromJson(Strict):
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         parse = RecordParser(self.data_type, self.options)
-        return map_distinct(parse, arrays, self.data_type, rows)
+        quick = parse.quickly(arrays[0], rows)
+        if quick is None:
+            return map_distinct(parse, arrays, self.data_type, rows)
+        return settled(*quick, rows, parse, arrays)
 
 
 class RecordParser:
@@ -94,7 +98,28 @@ class RecordParser:
         self._corrupt = options.corrupt_field if options.corrupt_field in names else None
         if self._corrupt is not None:
             data_type = pa.struct([field for field in data_type if field.name != self._corrupt])
-        self._convert = _Converters(options).root(data_type)
+        self._members = data_type
+        self._converters = _Converters(options)
+        self._convert = self._converters.root(data_type)
+
+    def quickly(self, documents: pa.Array, rows: Mask | None) -> tuple[pa.Array, Mask] | None:
+        """Those that are ordinary, and which are not; None if the type is not."""
+        if not Types.is_struct(self._members):
+            return None
+        moments = {
+            place: self._converters.moment(field.type)
+            for place, field in enumerate(self._members)
+            if Types.is_temporal(field.type)
+        }
+        found = quick_json.objects(documents, rows, self._members, moments)
+        if found is None or self._corrupt is None:
+            return found
+        records, doubtful = found
+        columns = [
+            pa.nulls(len(records), field.type) if field.name == self._corrupt else records.field(field.name)
+            for field in self._type
+        ]
+        return pa.StructArray.from_arrays(columns, fields=list(self._type), mask=records.is_null()), doubtful
 
     def __call__(self, document: object) -> object:
         reader = JsonReader(str(document), self._options.rules)
@@ -176,6 +201,19 @@ class _Converters:
             Token.STRING: lambda reader: self._instant(_filled(reader)),
             Token.INTEGER: lambda reader: _wrapped(_integer(reader.text(), 64) * 1_000_000),
         }
+
+    def moment(self, data_type: pa.DataType) -> Callable[[str], int | None]:
+        """Of a text that is not empty; None if it is unreadable."""
+        is_date = Types.is_date(data_type)
+        convert = self._date if is_date else self._wall_time if data_type.tz is None else self._instant
+
+        def read(text: str) -> int | None:
+            try:
+                return convert(text) if text else None
+            except Unreadable:
+                return None
+
+        return read
 
     def _expecting(self, readers: dict[Token, Converter]) -> Converter:
         """``parseJsonToken``: names before the value are passed over, null is null, other tokens are unreadable."""

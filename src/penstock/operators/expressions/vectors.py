@@ -139,7 +139,11 @@ def settled(
         return quick
     chosen = pa.array(doubtful)
     exact = map_distinct(function, [array.filter(chosen) for array in arrays], quick.type, None)
-    return pa.compute.replace_with_mask(quick, chosen, exact)
+    if not pa.types.is_nested(quick.type):
+        return pa.compute.replace_with_mask(quick, chosen, exact)
+    places = np.arange(len(quick))
+    places[doubtful] = len(quick) + np.arange(len(exact))
+    return pa.concat_arrays([quick, exact]).take(pa.array(places))
 
 
 def by_constant(

@@ -1,0 +1,97 @@
+"""Documents decoded in C are what the exact reader makes of them, or are left to it."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.operators.expressions import quick_json
+from penstock.operators.expressions.json_paths import get_json_object
+from penstock.operators.expressions.json_tokens import JsonRules
+from penstock.operators.expressions.json_values import JsonOptions, RecordParser
+from penstock.operators.expressions.zones import Zone
+
+TYPES = pa.struct(
+    [
+        ("a", pa.int32()),
+        ("b", pa.string()),
+        ("c", pa.float64()),
+        ("d", pa.bool_()),
+        ("e", pa.list_(pa.int64())),
+        ("f", pa.struct([("x", pa.string()), ("y", pa.int16())])),
+        ("t", pa.timestamp("us", "UTC")),
+        ("u", pa.date32()),
+        ("_corrupt_record", pa.string()),
+    ]
+)
+NAMES = ["a", "b", "c", "d", "e", "f", "t", "u", "x", "y", "other", "_corrupt_record"]
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**65), 2**65) | st.integers(-9, 9) | st.floats() | st.text(max_size=4)
+    | st.sampled_from(["2024-02-30", "2024-02-29T12:00:00Z", "2024-02-29", "NaN", "-0", "", '"', "12"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),
+    max_leaves=6,
+)  # fmt: skip
+fitting = st.fixed_dictionaries(
+    {},
+    optional={
+        "a": st.integers(-(2**31), 2**31 - 1), "b": st.text(), "c": st.floats() | st.integers(), "d": st.booleans(),
+        "e": st.lists(st.integers(-(2**63), 2**63 - 1) | st.none(), max_size=3),
+        "f": st.fixed_dictionaries({}, optional={"x": st.text(max_size=3), "y": st.integers(-9, 9), "z": values}),
+        "t": st.sampled_from(["2024-02-29T12:00:00Z", "2024-03-31 02:30:00"]), "u": st.dates().map(str),
+        "other": values,
+    },
+)  # fmt: skip
+documents = st.dictionaries(st.sampled_from(NAMES), values, max_size=5) | values | fitting
+
+
+PUT = ["", "0", "-", ".", '"', "\\", ",", "}", "{", " ", "\n", "e5", "'", '"a": 1, ', "ab"]
+
+
+@st.composite
+def texts(draw: st.DrawFn) -> str:
+    """JSON, and what is nearly JSON: something dropped, doubled or put in."""
+    text = json.dumps(draw(documents), ensure_ascii=draw(st.booleans()))
+    for _ in range(draw(st.sampled_from((0, 0, 1, 2)))):
+        at = draw(st.integers(0, len(text)))
+        put = draw(st.sampled_from(PUT))
+        text = text[:at] + put + text[at + draw(st.integers(0, 1)) :]
+    return text
+
+
+@given(st.lists(st.none() | texts(), max_size=6))
+def test_records_are_the_same(found: list[str | None]) -> None:
+    parse = RecordParser(TYPES, JsonOptions(Zone("Europe/Berlin"), JsonRules()))
+    quick = parse.quickly(pa.array(found, pa.string()), None)
+    assert quick is not None
+    for document, record, doubt in zip(found, quick[0], quick[1], strict=True):
+        if document is None:
+            assert not record.is_valid
+        elif not doubt:
+            exact = pa.array([parse(document)], TYPES)
+            assert repr(record.as_py()) == repr(exact[0].as_py())  # tells -0.0 from 0.0
+
+
+@given(texts(), st.sampled_from(["$.a", "$.f.x", "$.other.a", "$['b']", "$.e[0]", "$", "$.*", "a"]))
+def test_what_is_found_at_a_path_is_the_same(document: str, path: str) -> None:
+    found, doubtful = quick_json.at_path(pa.array([document]), pa.array([path]), None, pa.string())
+    if not doubtful[0]:
+        assert found[0].as_py() == get_json_object(document, path)
+
+
+@pytest.mark.parametrize("path", ["$.a", "$.b", "$.f.x"])
+def test_ordinary_documents_are_not_in_doubt(path: str) -> None:
+    ordinary = [
+        f'{{"a": {n}, "b": "text {n}", "c": {n}.5, "f": {{"x": "{n}"}}, "t": "2024-01-01T00:00:00Z", "more": [1]}}'
+        for n in range(50)
+    ]
+    parse = RecordParser(TYPES, JsonOptions(Zone("UTC"), JsonRules()))
+    quick = parse.quickly(pa.array(ordinary), None)
+    assert quick is not None
+    assert not quick[1].any()
+    found, doubtful = quick_json.at_path(pa.array(ordinary), pa.array([path] * 50), None, pa.string())
+    assert not doubtful.any()
+    assert found.null_count == 0
