@@ -15,6 +15,17 @@ from penstock.errors import NotSupported
 
 Convert = Callable[[Any], Any]
 
+UNCHANGED: dict[type[spark.DataType], type] = {
+    spark.BooleanType: bool,
+    spark.IntegerType: int,
+    spark.LongType: int,
+    spark.FloatType: float,
+    spark.DoubleType: float,
+    spark.StringType: str,
+    spark.BinaryType: bytes,
+}
+"""Declared types whose results are taken as they are if they are of this very type (integers: if they fit)."""
+
 _INTEGER_BITS: dict[type[spark.DataType], int] = {
     spark.ByteType: 8,
     spark.ShortType: 16,

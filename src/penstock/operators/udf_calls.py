@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -15,7 +15,7 @@ from pyspark.sql.types import DataType, _parse_datatype_json_string
 
 from penstock.operators.expressions.base import Expression
 from penstock.operators.pandas_conversion import PandasColumns
-from penstock.operators.pickled_results import result_converter
+from penstock.operators.pickled_results import UNCHANGED, result_converter
 from penstock.operators.user_code import PythonSettings, to_session_zone
 
 
@@ -130,12 +130,12 @@ def _row_function(call: UdfCall, settings: PythonSettings) -> BatchFunction:
     convert = _from_python(call, settings)
 
     def evaluate(columns: list[pa.Array], rows: int) -> pa.Array:
-        arguments: Iterable[tuple[Any, ...]] = (
-            zip(*[to_python(column) for to_python, column in zip(inputs, columns, strict=True)], strict=True)
-            if columns
-            else ((),) * rows
-        )
-        return convert([function(*row) for row in arguments])
+        if not columns:
+            return convert([function() for _ in range(rows)])
+        values = [to_python(column) for to_python, column in zip(inputs, columns, strict=True)]
+        if len(values) == 1:
+            return convert([function(value) for value in values[0]])
+        return convert([function(*row) for row in zip(*values, strict=True)])
 
     return evaluate
 
@@ -155,8 +155,7 @@ def _to_python(kind: pa.DataType, settings: PythonSettings) -> Callable[[pa.Arra
 
 def _from_python(call: UdfCall, settings: PythonSettings) -> Callable[[list[Any]], pa.Array]:
     if call.kind is UdfKind.PYTHON:
-        pickled = result_converter(call.spark_return_type, settings.time_zone)
-        return lambda results: pa.array([pickled(result) for result in results], call.return_type)
+        return partial(_from_pickled, call, result_converter(call.spark_return_type, settings.time_zone))
     convert = LocalDataToArrowConversion._create_converter(
         call.spark_return_type, none_on_identity=True, int_to_decimal_coercion_enabled=settings.int_to_decimal
     )
@@ -169,6 +168,22 @@ def _from_python(call: UdfCall, settings: PythonSettings) -> Callable[[list[Any]
             return pa.array(converted).cast(call.return_type, safe=settings.safe_cast)
 
     return from_python
+
+
+def _from_pickled(call: UdfCall, convert: Callable[[Any], Any], results: list[Any]) -> pa.Array:
+    unchanged = _unchanged(call, results)
+    return pa.array([convert(result) for result in results], call.return_type) if unchanged is None else unchanged
+
+
+def _unchanged(call: UdfCall, results: list[Any]) -> pa.Array | None:
+    """The results if all of them are taken as they are."""
+    expected = UNCHANGED.get(type(call.spark_return_type))
+    if expected is None or not set(map(type, results)) <= {expected, type(None)}:
+        return None
+    try:
+        return pa.array(results, call.return_type)
+    except (pa.ArrowInvalid, OverflowError):  # an integer that Spark cuts
+        return None
 
 
 IteratorFunction = Callable[[Iterator[list[pa.Array]]], Iterator[pa.Array]]
