@@ -215,6 +215,14 @@ def test_refused_plan_is_named_with_its_way_round(stream: DataFrame, name: str) 
         assert text in str(caught.value)
 
 
+def test_what_the_optimizer_fails_on_is_refused_with_its_words(stream: DataFrame) -> None:
+    with pytest.raises(
+        NotSupported, match=r"Spark itself fails to optimise this plan: \[CAST_INVALID_INPUT\]"
+    ) as caught:
+        compile_plan(stream.selectExpr("cast('x' as int) as constant"), "append")
+    assert "\n" not in str(caught.value)
+
+
 def test_batch_dataframe_is_refused(spark: SparkSession) -> None:
     with pytest.raises(ConfigError, match=r"start from spark\.readStream"):
         compile_plan(spark.range(3), "append")
