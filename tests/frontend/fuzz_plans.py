@@ -54,10 +54,13 @@ ODD = "ts timestamp, k string, n int, v variant, ym interval year to month, dtim
 UNDECIDED = (
     "limit", "first", "last", "any_value", "collect_list", "array_agg", "dropDuplicates", "max_by", "min_by", "listagg",
     "string_agg", "mode(", "sample", "offset", "approx", "penstock.", "collect_set", "applyIn", "percentile",
+    "transformWithState",
     "nth_value",
 )  # fmt: skip
 """Where one of these is in a plan, Spark has a choice among results (or another one in batches), and only the end of
 the run is looked at."""
+SETS = ("rollup", "cube", "grouping sets")
+"""Of these sets those without the event time yield nothing in append mode."""
 
 
 # -- what plans are made of -------------------------------------------------------------------------------------------
@@ -283,7 +286,8 @@ def _run(inputs: Inputs, plan: str, mode: str, graph: JobGraph) -> str:
         problem = error
     except Exception as error:
         raise Finding(f"run in {mode} mode") from error
-    if any(word in plan for word in UNDECIDED) or _is_late_by_chance(graph):
+    undecided = (*UNDECIDED, *SETS) if mode == "append" else UNDECIDED
+    if any(word in plan for word in undecided) or _is_late_by_chance(graph):
         return "ran" if problem is None else "ended in an error"
     try:
         batch = inputs.evaluate(plan, streaming=False)

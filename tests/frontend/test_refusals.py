@@ -78,10 +78,14 @@ CASES: dict[str, Case] = {
         NotYet,
         ("FlatMapGroupsInPandas", "groupBy().agg()"),
     ),
-    "applyInPandasWithState": (
-        lambda df: df.groupBy("k").applyInPandasWithState(grouped_state, "k string", "n int", "append", "NoTimeout"),
+    "applyInPandasWithState by a map": (
+        lambda df: (
+            df.withColumn("k", F.expr("array(k)"))
+            .groupBy("k")
+            .applyInPandasWithState(grouped_state, "k string", "n int", "append", "NoTimeout")
+        ),
         NotYet,
-        ("FlatMapGroupsInPandasWithState",),
+        ("grouping by k: such keys", "FlatMapGroupsInPandasWithState", "use a string of it"),
     ),
     "applyInArrow": (
         lambda df: df.groupBy("k").applyInArrow(lambda table: table, SCHEMA),

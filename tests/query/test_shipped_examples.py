@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from query_running import eventually
 
 import penstock
-from penstock.errors import NotSupported, NotYet
+from penstock.errors import NotSupported
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "connectors"))
 from mock_kafka import mock_kafka
@@ -133,6 +133,7 @@ def console(capsys: pytest.CaptureFixture[str]) -> Console:
         ("structured_network_wordcount", (), (), (0, 1)),
         ("structured_network_wordcount_windowed", (), (3600, 1800), (1, 2)),
         ("structured_sessionization", (COMPLETE,), (), (0, 4)),
+        ("structured_network_wordcount_session_window", (), (), (0, 1)),
     ],
 )
 def test_examples_over_a_socket_count_its_words(
@@ -145,7 +146,7 @@ def test_examples_over_a_socket_count_its_words(
     arguments: tuple[int, ...],
     columns: tuple[int, int],
 ) -> None:
-    """The windowed one has every line in two windows."""
+    """The windowed one has every line in two windows; the last one prints each word after ten seconds of silence."""
     times = 2 if "windowed" in name else 1
     expected = {word: count * times for word, count in WORDS.items()}
     with running(monkeypatch, name, source_of(name, START, *more), *server, *arguments):
@@ -167,21 +168,10 @@ def test_the_example_over_kafka_counts_the_words_of_a_topic(
             eventually(lambda: console.counts(0, 1) == WORDS, "the counts of all rows")
 
 
-@pytest.mark.parametrize(
-    ("name", "error", "why"),
-    [
-        ("structured_sessionization", NotSupported, r"Spark itself refuses .*session window"),
-        ("structured_network_wordcount_session_window", NotYet, "applyInPandasWithState is not run yet"),
-    ],
-)
-def test_two_of_them_are_refused_by_name(
-    spark: SparkSession,
-    monkeypatch: pytest.MonkeyPatch,
-    server: tuple[str, int],
-    name: str,
-    error: type[Exception],
-    why: str,
+def test_one_of_them_is_refused_in_its_own_mode(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, server: tuple[str, int]
 ) -> None:
-    """The first one, as it is, by Spark's own engine, too: it has no update mode for session windows."""
-    with pytest.raises(error, match=why):
+    """By Spark's own engine, too, which has no update mode for session windows."""
+    name = "structured_sessionization"
+    with pytest.raises(NotSupported, match=r"Spark itself refuses .*session window"):
         execute(monkeypatch, name, source_of(name, START), *server)
