@@ -15,9 +15,10 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -239,23 +240,38 @@ def judge(inputs: Inputs, plan: str) -> str:
         return "never a DataFrame"
     if not stream.isStreaming:
         return "a batch"
-    outcomes = [_compiled(inputs, stream, plan, mode) for mode in MODES]
-    return next((outcome for outcome in outcomes if outcome != "refused"), "refused")
+    expected = cache(partial(_batch, inputs, plan))
+    outcomes = []
+    for mode in MODES:
+        try:
+            graph = _compiled(stream, mode)
+        except PenstockError as error:
+            _check_message(error, mode)
+            if "mode" not in str(error):  # nor would it be run in another one
+                break
+            continue
+        except Exception as error:
+            raise Finding(f"compiled in {mode} mode") from error
+        outcomes.append(_run(inputs, plan, mode, graph, expected))
+    return outcomes[0] if outcomes else "refused"
 
 
-def _compiled(inputs: Inputs, stream: DataFrame, plan: str, mode: str) -> str:
-    try:
-        compiled = compile_plan(stream, mode)
-        graph = compiled.graph([SINK], 1, 16)
-        explain_graph(graph, extended=True)
-        read_static_sides(graph, 1 << 20)
-    except PenstockError as error:
-        _check_message(error, mode)
-        return "refused"
-    except Exception as error:
-        raise Finding(f"compiled in {mode} mode") from error
+def _compiled(stream: DataFrame, mode: str) -> JobGraph:
+    compiled = compile_plan(stream, mode)
+    graph = compiled.graph([SINK], 1, 16)
+    explain_graph(graph, extended=True)
+    read_static_sides(graph, 1 << 20)
     _choose_sinks(stream, compiled, mode)
-    return _run(inputs, plan, mode, graph)
+    return graph
+
+
+def _batch(inputs: Inputs, plan: str) -> Counter[Any] | Exception:
+    """Spark's result, or what it fails with."""
+    try:
+        batch = inputs.evaluate(plan, streaming=False)
+        return multiset(batch.toDF(*(f"c{n}" for n in range(len(batch.columns)))).toArrow())
+    except Exception as error:  # noqa: BLE001 - it is looked at
+        return error
 
 
 def _check_message(error: PenstockError, mode: str) -> None:
@@ -276,7 +292,7 @@ def _choose_sinks(stream: DataFrame, compiled: CompiledPlan, mode: str) -> None:
             raise Finding(f"sink {name} in {mode} mode") from error
 
 
-def _run(inputs: Inputs, plan: str, mode: str, graph: JobGraph) -> str:
+def _run(inputs: Inputs, plan: str, mode: str, graph: JobGraph, batch: Callable[[], Counter[Any] | Exception]) -> str:
     found: Counter[Any] | None = None
     problem: Exception | None = None
     try:
@@ -289,14 +305,12 @@ def _run(inputs: Inputs, plan: str, mode: str, graph: JobGraph) -> str:
     undecided = (*UNDECIDED, *SETS) if mode == "append" else UNDECIDED
     if any(word in plan for word in undecided) or _is_late_by_chance(graph):
         return "ran" if problem is None else "ended in an error"
-    try:
-        batch = inputs.evaluate(plan, streaming=False)
-        expected = multiset(batch.toDF(*(f"c{n}" for n in range(len(batch.columns)))).toArrow())
-    except pa.ArrowException:  # PySpark cannot hand every batch over
+    expected = batch()
+    if isinstance(expected, pa.ArrowException):  # PySpark cannot hand every batch over
         return "ran" if problem is None else "ended in an error"
-    except Exception as error:
+    if isinstance(expected, Exception):
         if problem is None:
-            raise Finding(f"ran in {mode} mode, where the batch raises") from error
+            raise Finding(f"ran in {mode} mode, where the batch raises") from expected
         return "fails as the batch does"
     if problem is not None:
         raise Finding(f"fails in {mode} mode, where the batch does not") from problem
