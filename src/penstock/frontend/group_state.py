@@ -49,6 +49,7 @@ def add_group_state(scope: Scope, node: JavaTree) -> None:
     schema = StructType.fromJson(json.loads(node.stateType().json()))
     columns = [str(attribute.name()) for attribute in arguments]
     processor = GroupStateProcessor(function, schema, timeout, bool(event_times), columns)
+    pickled = CloudPickleSerializer().dumps((Shipped(processor).call,))  # before ``init`` gives it a handle
     operator_id = scope.operator_id("group-state", node)
     name = f"ApplyInPandasWithState ({node.functionExpr().name()})"
     if builder.partitioned_by != keys:
@@ -61,7 +62,7 @@ def add_group_state(scope: Scope, node: JavaTree) -> None:
             input_schema=builder.schema,
             keys=keys,
             data=data,
-            pickled=CloudPickleSerializer().dumps((Shipped(processor).call,)),
+            pickled=pickled,
             pandas=True,
             narrow=True,
             time_mode=time_mode,
