@@ -69,10 +69,11 @@ def oracle(spark: SparkSession, count: int, first_seed: int, drawn: st.SearchStr
         check()
     except Exception as error:  # noqa: BLE001 - whatever it is, it is what the plan does
         print(f"\nFAILED: {type(error).__name__}: {str(error)[:2000]}\n{failing[-1]!r}")
-    print(file=sys.stderr)
-    for table in (covered, refused):
-        for what, number in table.most_common():
-            print(f"{number:>7}  {what}")
+    finally:  # also where Ctrl-C ends it
+        print(file=sys.stderr)
+        for table in (covered, refused):
+            for what, number in table.most_common():
+                print(f"{number:>7}  {what}")
     return 1 if failing else 0
 
 
