@@ -7,7 +7,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export SPARK_LOCAL_IP ?= 127.0.0.1
 
-.PHONY: help setup java demo test lint fuzz fuzz-format oracle simulate torture bench clean lock
+.PHONY: help setup java demo test lint fuzz fuzz-format fuzz-plans oracle simulate torture bench clean lock
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -46,6 +46,9 @@ fuzz: setup ## All tests in another order, with new examples of every property
 MINUTES ?= 1
 fuzz-format: $(VENV)/.ready ## Fuzz the readers of snapshots, each for so long: make fuzz-format MINUTES=10
 	@$(BIN)/python tests/fuzz/fuzz_format.py --seconds $$(( $(MINUTES) * 60 ))
+
+fuzz-plans: setup ## Random DataFrames of all that Spark analyses: run, or refused by name: make fuzz-plans N=500 [SEED=7]
+	@$(BIN)/python tests/frontend/fuzz_plans.py $(if $(filter file,$(origin N)),100,$(N)) $(if $(SEED),--seed $(SEED))
 
 N ?= 2000
 # Schedules wait for memory more than for anything else: with huge pages they are half as quick again (glibc 2.35+).

@@ -78,10 +78,14 @@ CASES: dict[str, Case] = {
         NotYet,
         ("FlatMapGroupsInPandas", "groupBy().agg()"),
     ),
-    "applyInPandasWithState": (
-        lambda df: df.groupBy("k").applyInPandasWithState(grouped_state, "k string", "n int", "append", "NoTimeout"),
+    "applyInPandasWithState by a map": (
+        lambda df: (
+            df.withColumn("k", F.expr("array(k)"))
+            .groupBy("k")
+            .applyInPandasWithState(grouped_state, "k string", "n int", "append", "NoTimeout")
+        ),
         NotYet,
-        ("FlatMapGroupsInPandasWithState",),
+        ("grouping by k: such keys", "FlatMapGroupsInPandasWithState", "use a string of it"),
     ),
     "applyInArrow": (
         lambda df: df.groupBy("k").applyInArrow(lambda table: table, SCHEMA),
@@ -213,6 +217,14 @@ def test_refused_plan_is_named_with_its_way_round(stream: DataFrame, name: str) 
     assert "\n  in the plan: " in str(caught.value)
     for text in texts:
         assert text in str(caught.value)
+
+
+def test_what_the_optimizer_fails_on_is_refused_with_its_words(stream: DataFrame) -> None:
+    with pytest.raises(
+        NotSupported, match=r"Spark itself fails to optimise this plan: \[CAST_INVALID_INPUT\]"
+    ) as caught:
+        compile_plan(stream.selectExpr("cast('x' as int) as constant"), "append")
+    assert "\n" not in str(caught.value)
 
 
 def test_batch_dataframe_is_refused(spark: SparkSession) -> None:

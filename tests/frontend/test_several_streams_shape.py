@@ -66,6 +66,20 @@ def test_a_union_has_an_edge_from_each_input(streams: list[DataFrame]) -> None:
     assert graph.vertices[2].name.startswith("Union")
 
 
+def test_a_vertex_behind_an_exchange_is_not_the_next_source(streams: list[DataFrame]) -> None:
+    """Nothing is between the exchanges and the union: rows of the first stream are not to pass the second source's
+    vertex, too, on their way."""
+    a, b, _ = streams
+    graph = graph_of(a.repartition(3).union(b.repartition("k")))
+    assert [sum(edge.producer == vertex.id for edge in graph.edges) for vertex in graph.vertices] == [1, 1, 1, 1, 0]
+    assert [(edge.producer, edge.consumer, edge.kind.value) for edge in graph.edges] == [
+        (0, 1, "rebalance"),
+        (2, 3, "hash"),
+        (1, 4, "forward"),
+        (3, 4, "forward"),
+    ]
+
+
 def test_an_input_more_renames_nobody(streams: list[DataFrame]) -> None:
     a, b, c = streams
     two = graph_of(timed(a).union(timed(b).dropDuplicates(["k", "at"])))

@@ -42,6 +42,11 @@ class TreeRunner:
         self._chains[vertex].process(batch)
         self._settle(vertex)
 
+    def finish_epoch(self) -> None:
+        """A barrier passes all vertices."""
+        for vertex in self._graph.vertices:
+            self._chains[vertex.id].finish_epoch()
+
     def drain(self) -> None:
         """Event time ends, and with it everything that waits."""
         for vertex in self.sources:

@@ -102,6 +102,12 @@ EXPRESSIONS: dict[str, tuple[str, ...]] = {
         "instr({string}, 'a')",
         "abs({int})",
         "dayofyear({timestamp})",
+        "size(split({string}, '[,&]'))",
+        "cast(get_json_object(concat('{{\"a\":', {int}, '}}'), '$.a') as int)",
+        "try_divide({int}, {int}) :: int",
+        "element_at(array({int}, 5), 2)",
+        "aggregate(array({int}, 1), 0, (sum, x) -> sum + coalesce(x, 0))",
+        "datediff({timestamp}, '2024-01-01')",
     ),
     "bigint": (
         "{bigint} + {int}",
@@ -110,6 +116,9 @@ EXPRESSIONS: dict[str, tuple[str, ...]] = {
         "cast({int} as bigint) * {int}",
         "unix_micros({timestamp})",
         "if({boolean}, {bigint}, null)",
+        "shiftright({bigint}, 3)",
+        "hash({string}, {bigint})",
+        "try_add({bigint}, {bigint})",
     ),
     "double": (
         "{double} * 2",
@@ -132,6 +141,11 @@ EXPRESSIONS: dict[str, tuple[str, ...]] = {
         "split({string}, ',')[0]",
         "lpad({string}, 5, '*')",
         "case {int} when 1 then 'one' when 2 then 'two' end",
+        "date_format({timestamp}, 'yyyy-MM-dd HH:mm EEE')",
+        "regexp_replace({string}, '[aeiou]', '_')",
+        "to_json(named_struct('n', {int}, 's', {string}))",
+        "concat_ws('|', {string}, {string})",
+        "array_join(transform(split({string}, ''), c -> upper(c)), '.')",
     ),
     "boolean": (
         "{int} > 3",
@@ -149,6 +163,8 @@ EXPRESSIONS: dict[str, tuple[str, ...]] = {
         "{timestamp} + interval 90 minutes",
         "date_trunc('hour', {timestamp})",
         "cast(cast({timestamp} as date) as timestamp)",
+        "to_timestamp(date_format({timestamp}, 'yyyy-MM-dd HH'), 'yyyy-MM-dd HH')",
+        "from_utc_timestamp({timestamp}, 'Europe/Berlin')",
     ),
 }
 AGGREGATES = (
@@ -157,7 +173,13 @@ AGGREGATES = (
     "approx_count_distinct({string})",
     "count(*)", "count({any})", "sum({int})", "sum({decimal})", "min({int})", "max({string})", "min({double})",
     "max({timestamp})", "avg({int})", "min({boolean})", "max({decimal})",
+    "max_by(k, ts)", "min_by(k, ts)", "round(stddev({int}), 6)", "round(var_pop({int}), 6)",
+    "round(corr({int}, {int}), 6)", "round(skewness({int}), 6)", "max(struct({int}, {string}))",
+    "regr_count({int}, {int})",
 )  # fmt: skip
+"""Moments depend on the order in which rows are added up, on either engine; times do not tie."""
+DISTINCT = ("count(distinct {any})", "sum(distinct {int})", "count(distinct {string}, {int})", "avg(distinct {int})")
+"""Not over session windows."""
 
 
 EXPLODED = (
@@ -165,7 +187,13 @@ EXPLODED = (
     "explode_outer(filter(array({int}, 1), x -> x > 0))",
     "explode(sequence(0, 2))",
 )
+LOOKUPS = ("inner", "left_outer", "left_semi", "left_anti")
+LOOKED_UP = """select * from values ('key0', 1, true), ('key0', -50, false), ('key1', 20, null), (null, 7, true),
+ ('key39', null, false) as looked_up(other_k, other_n, other_b)"""
 JOINS = ("inner", "left_outer", "right_outer", "full_outer", "left_semi")
+
+
+ENDINGS = ("nothing", "tumbling", "sliding", "session", "times", "chained", "deduplicate", "join")
 
 
 def expression(columns: Columns, data_type: str, depth: int = 2) -> st.SearchStrategy[str]:
@@ -202,13 +230,18 @@ def _sql_type(data_type: str) -> str:
 @dataclass(frozen=True)
 class Step:
     """``kind``: what happens; ``texts``: Spark SQL, by kind: the columns of ``select``, the condition of ``where``, the
-    aggregates of ``group``; ``keys``: of ``group`` and ``deduplicate``."""
+    aggregates of ``group``, the type and condition of ``lookup``, a join with a static side; ``keys``: of ``group``,
+    ``deduplicate`` and ``within``, which batches do not have."""
 
     kind: str
     texts: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
 
     def apply(self, df: DataFrame) -> DataFrame:
+        if self.kind == "lookup":
+            return df.join(df.sparkSession.sql(LOOKED_UP), _key(df, self.texts[1]), self.texts[0])
+        if self.kind == "within":
+            return df.dropDuplicatesWithinWatermark(list(self.keys))
         if self.kind == "where":
             return df.where(self.texts[0])
         if self.kind == "select":
@@ -282,10 +315,25 @@ def selects(draw: st.DrawFn, columns: Columns) -> tuple[Step, Columns]:
     return Step("select", tuple(texts)), made
 
 
+WINDOWS = {
+    "tumbling": ("window(ts, '45 seconds')", "window(ts, '2 minutes')", "window(ts, '1 hour', '1 hour', '7 minutes')"),
+    "sliding": ("window(ts, '45 seconds', '15 seconds')", "window(ts, '1 hour', '20 minutes')"),
+    "session": ("session_window(ts, '3 seconds')", "session_window(ts, '20 seconds')"),
+    "times": ("ts",),
+}
+CHAINED = (
+    "window(window_time(window), '4 minutes')",
+    "window(window, '1 hour')",
+    "window(window, '3 minutes', '1 minute')",
+)
+
+
 @st.composite
-def endings(draw: st.DrawFn, columns: Columns) -> tuple[Step, ...]:
-    """At most one step with state, and perhaps a filter behind it."""
-    kind = draw(st.sampled_from(("nothing", "tumbling", "sliding", "times", "deduplicate", "join")))
+def endings(
+    draw: st.DrawFn, columns: Columns, kinds: Sequence[str] = ENDINGS, distinct: bool = True
+) -> tuple[Step, ...]:
+    """At most one step with state, or two aggregations, and perhaps a filter behind it."""
+    kind = draw(st.sampled_from(kinds))
     others = [name for name in columns if name != "ts" and columns[name] in ("string", "int", "boolean")]
     keys = tuple(draw(st.lists(st.sampled_from(others), min_size=1, max_size=2, unique=True)))
     if kind == "nothing":
@@ -294,19 +342,50 @@ def endings(draw: st.DrawFn, columns: Columns) -> tuple[Step, ...]:
         return (Step("join", (draw(st.sampled_from(JOINS)),), keys),)
     if kind == "deduplicate":
         return (Step("deduplicate", keys=("ts", *keys)),)
-    length = draw(st.sampled_from(("45 seconds", "2 minutes", "1 hour")))
-    window = {
-        "tumbling": f"window(ts, '{length}')",
-        "sliding": f"window(ts, '{length}', '15 seconds')"
-        if length != "1 hour"
-        else f"window(ts, '{length}', '20 minutes')",
-        "times": "ts",
-    }[kind]
-    count = draw(st.integers(1, 3))
-    templates = [draw(st.sampled_from(AGGREGATES)) for _ in range(count)]
-    aggregates = tuple(draw(filled(columns, template, 1)) for template in templates)
-    group = Step("group", aggregates, (window, *keys[: draw(st.integers(0, len(keys)))]))
-    return (group, Step("where", ("a0 is not null",))) if draw(st.booleans()) else (group,)
+    if kind == "within":
+        return (Step("within", keys=keys),)
+    first = draw(groups(columns, keys, "tumbling" if kind == "chained" else kind, distinct))
+    if kind == "chained":
+        aggregates = ("count(*)", "count(a0)", "max(window.end)")[: draw(st.integers(1, 3))]
+        return (first, Step("group", aggregates, (draw(st.sampled_from(CHAINED)),)))
+    return (first, Step("where", ("a0 is not null",))) if draw(st.booleans()) else (first,)
+
+
+@st.composite
+def groups(draw: st.DrawFn, columns: Columns, keys: Sequence[str], kind: str, distinct: bool) -> Step:
+    """An aggregation by a window of this kind, and by some of the keys; a session has one at least."""
+    templates = [*AGGREGATES, *(DISTINCT if distinct and kind != "session" else ())]
+    chosen = [draw(st.sampled_from(templates)) for _ in range(draw(st.integers(1, 3)))]
+    aggregates = tuple(draw(filled(columns, template, 1)) for template in chosen)
+    many = draw(st.integers(1 if kind == "session" else 0, len(keys)))
+    return Step("group", aggregates, (draw(st.sampled_from(WINDOWS[kind])), *keys[:many]))
+
+
+@st.composite
+def beginnings(draw: st.DrawFn, always: str = "") -> tuple[tuple[Step, ...], Columns]:
+    """Up to two steps without state. ``always``: a condition of rows that no step drops."""
+    columns, steps = dict(TYPES), []
+    for _ in range(draw(st.integers(0, 2))):
+        kind = draw(st.sampled_from(("select", "where", "union", "explode", "lookup")))
+        if kind == "select":
+            step, columns = draw(selects(columns))
+            steps.append(step)
+        elif kind == "explode":
+            made = draw(filled(columns, draw(st.sampled_from(EXPLODED)), 1))
+            steps.append(Step("select", (*columns, f"{made} as e{len(columns)}")))
+            columns = {**columns, f"e{len(columns)}": "int"}
+        elif kind == "lookup":
+            if "other_k" not in columns:
+                how = "left_outer" if always else draw(st.sampled_from(LOOKUPS))
+                steps.append(
+                    Step("lookup", (how, draw(st.sampled_from(("k = other_k", "k = other_k and other_n > 0")))))
+                )
+                joined = {"other_k": "string", "other_n": "int", "other_b": "boolean"}
+                columns = {**columns, **joined} if how in ("inner", "left_outer") else columns
+        else:
+            conditions = [draw(expression(columns, "boolean")) for _ in range(1 if kind == "where" else 2)]
+            steps.append(Step(kind, tuple(f"({each}) or {always}" if always else each for each in conditions)))
+    return tuple(steps), columns
 
 
 @st.composite
@@ -319,19 +398,7 @@ def plans(draw: st.DrawFn) -> Plan:
         holes=draw(st.sampled_from((0.0, 0.15))),
         seed=draw(st.integers(0, 1 << 16)),
     )
-    columns, steps = dict(TYPES), []
-    for _ in range(draw(st.integers(0, 2))):
-        kind = draw(st.sampled_from(("select", "where", "union", "explode")))
-        if kind == "select":
-            step, columns = draw(selects(columns))
-            steps.append(step)
-        elif kind == "explode":
-            made = draw(filled(columns, draw(st.sampled_from(EXPLODED)), 1))
-            steps.append(Step("select", (*columns, f"{made} as e{len(columns)}")))
-            columns = {**columns, f"e{len(columns)}": "int"}
-        else:
-            conditions = [draw(expression(columns, "boolean")) for _ in range(1 if kind == "where" else 2)]
-            steps.append(Step(kind, tuple(conditions)))
+    steps, columns = draw(beginnings())
     return Plan(
         data,
         (*steps, *draw(endings(columns))),

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from oracle_plans import SCHEMA, Plan
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 import penstock
 from penstock.errors import CheckpointFailed
@@ -31,29 +32,80 @@ def run(spark: SparkSession, plan: Plan, folder: Path) -> None:
         NotSupported: the plan is refused.
     """
     tables, source = plan.data.tables(), folder / "in"
-    source.mkdir(parents=True)
-    shares = [tables[number :: len(plan.parallelisms)] for number in range(len(plan.parallelisms))]
-    stream = plan.build(spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(source)))
+    stream = _stream(spark, plan, source)
     written = 0
-    for number, parallelism in enumerate(plan.parallelisms):
-        query = _start(plan, stream, folder, parallelism)
+    for number, count in enumerate(_shares(len(tables), len(plan.parallelisms))):
+        query = _start(plan, stream, folder, plan.parallelisms[number])
         try:
-            for table in _in_order(tables, shares, number):
+            for table in tables[written : written + count]:
                 _put(table, source / f"part-{written:03d}.parquet")
                 written += 1
-            _live_through(plan, query, number)
+            _live_through(plan, query, last=number == len(plan.parallelisms) - 1)
         finally:
             query.stop()
     batch = plan.build(spark.read.schema(SCHEMA).parquet(str(source)))
     expected = multiset(batch.toArrow())
-    found = multiset(_output(spark, batch, folder / "out"))
+    found = multiset(_output(spark, batch.schema, folder / "out"))
     assert found == expected, f"too many: {_some(found - expected)}; missing: {_some(expected - found)}"
 
 
-def _in_order(tables: list[pa.Table], shares: list[list[pa.Table]], number: int) -> list[pa.Table]:
-    """The run's share of the tables; all runs together read them in their order."""
-    first = sum(len(share) for share in shares[:number])
-    return tables[first : first + len(shares[number])]
+def run_late(spark: SparkSession, plan: Plan, folder: Path) -> int:
+    """The same files one after the other for Structured Streaming and for the query, as ``late_plans`` has it; what
+    both have written after the last one is equal. Several runs follow each other, by a snapshot.
+
+    Returns:
+        How many rows Spark has dropped as late.
+
+    Raises:
+        AssertionError: the output is not Structured Streaming's.
+        NotSupported: the plan is refused.
+    """
+    tables = plan.data.tables()
+    source = folder / "in"
+    stream = _stream(spark, plan, source)
+    written = 0
+    for count in _shares(len(tables), len(plan.parallelisms)):
+        query = _start(plan, stream, folder, 1)
+        try:
+            for table in tables[written : written + count]:
+                _put(table, source / f"part-{written:03d}.parquet")
+                query.processAllAvailable()
+                written += 1
+            _live_through(plan, query, last=False)
+        finally:
+            query.stop()
+    found = multiset(_output(spark, stream.schema, folder / "out"))
+    expected, late = _structured_streaming(spark, plan, folder)
+    assert found == expected, f"too many: {_some(found - expected)}; missing: {_some(expected - found)}"
+    return late
+
+
+def _structured_streaming(spark: SparkSession, plan: Plan, folder: Path) -> tuple[Counter[Any], int]:
+    """What Spark's own engine writes, and how many rows are late for it."""
+    source, name = folder / "sparks-in", f"oracle_{folder.name.replace('-', '_')}"
+    stream = _stream(spark, plan, source)
+    writer = stream.writeStream.format("memory").queryName(name)
+    query = writer.option("checkpointLocation", str(folder / "sparks-checkpoint")).start()
+    try:
+        late = 0
+        for number, table in enumerate(plan.data.tables()):
+            _put(table, source / f"part-{number:03d}.parquet")
+            query.processAllAvailable()
+        late = sum(each.numRowsDroppedByWatermark for batch in query.recentProgress for each in batch.stateOperators)
+        return multiset(spark.table(name).toArrow()), late
+    finally:
+        query.stop()
+        spark.catalog.dropTempView(name)
+
+
+def _stream(spark: SparkSession, plan: Plan, source: Path) -> DataFrame:
+    source.mkdir(parents=True)
+    return plan.build(spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(source)))
+
+
+def _shares(files: int, runs: int) -> list[int]:
+    """How many files each run gets."""
+    return [len(range(number, files, runs)) for number in range(runs)]
 
 
 def _put(table: pa.Table, path: Path) -> None:
@@ -70,8 +122,8 @@ def _start(plan: Plan, stream: DataFrame, folder: Path, parallelism: int) -> pen
     return writer.start()
 
 
-def _live_through(plan: Plan, query: penstock.StreamingQuery, number: int) -> None:
-    last = number == len(plan.parallelisms) - 1
+def _live_through(plan: Plan, query: penstock.StreamingQuery, last: bool) -> None:
+    """Perhaps a kill; then the last run is drained."""
     if plan.kills:
         query.processAllAvailable()
         query.snapshot()
@@ -96,10 +148,10 @@ def _stop_with_snapshot(query: penstock.StreamingQuery) -> None:
             query.processAllAvailable()
 
 
-def _output(spark: SparkSession, batch: DataFrame, out: Path) -> pa.Table:
+def _output(spark: SparkSession, schema: StructType, out: Path) -> pa.Table:
     if not any(out.glob("*.parquet")):
-        return batch.limit(0).toArrow()
-    return spark.read.schema(batch.schema).parquet(str(out)).toArrow()
+        return spark.createDataFrame([], schema).toArrow()
+    return spark.read.schema(schema).parquet(str(out)).toArrow()
 
 
 def multiset(table: pa.Table) -> Counter[Any]:

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
+from late_plans import KEPT as PACERS
+from late_plans import LateData
 from oracle_plans import Data, Plan, Step, plans
-from oracle_runs import run
+from oracle_runs import run, run_late
 from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
@@ -26,6 +28,17 @@ KEPT = (
     ),
 )
 """One of much at once; and plans that failed once, as small as they got."""
+KEPT_LATE = (
+    Plan(
+        LateData(rows=200, files=4, keys=3, skew=0.0, holes=0.15, seed=8),
+        (
+            Step("where", (f"n > -50 or {PACERS}",)),
+            Step("group", ("count(*)", "max_by(k, ts)"), ("session_window(ts, '20 seconds')", "k", "b")),
+        ),
+        parallelisms=(1, 1),
+        kills=True,
+    ),
+)
 IN_CI = 1
 
 
@@ -40,6 +53,11 @@ def legacy(spark: SparkSession) -> SparkSession:
 @pytest.mark.parametrize("plan", KEPT)
 def test_plans_that_are_kept_equal_the_batch(legacy: SparkSession, tmp_path: Path, plan: Plan) -> None:
     run(legacy, plan, tmp_path)
+
+
+@pytest.mark.parametrize("plan", KEPT_LATE)
+def test_late_rows_are_those_of_structured_streaming(legacy: SparkSession, tmp_path: Path, plan: Plan) -> None:
+    assert run_late(legacy, plan, tmp_path) > 0
 
 
 def test_random_plans_equal_the_batch(legacy: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -146,14 +146,19 @@ class PipelineBuilder:
 
     def source(self, spec: SourceSpec) -> None:
         """Begin a vertex that reads it."""
-        if self._chains[-1] != _Chain():
+        if not self._is_fresh():
             self._chains.append(_Chain())
         self._chains[-1].source = spec
         self.schema, self.partitioned_by, self.timed = spec.source.schema, None, False
 
     def next_vertex(self) -> int:
         """The number of the vertex that the next source begins."""
-        return len(self._chains) - (self._chains[-1] == _Chain())
+        return len(self._chains) - self._is_fresh()
+
+    def _is_fresh(self) -> bool:
+        """Whether nothing is in the newest chain, nor comes to it: behind an exchange there may be no operator."""
+        newest = len(self._chains) - 1
+        return self._chains[-1] == _Chain() and all(edge.consumer != newest for edge in self._edges)
 
     def share_clock(self, name: str, since: int) -> None:
         """The sources of vertices from this number on have their event time in common."""

@@ -39,6 +39,7 @@ from penstock.frontend.deduplication import add_deduplicate
 from penstock.frontend.exchange import add_repartition, add_repartition_by_expression
 from penstock.frontend.functions import load_function, udf_call
 from penstock.frontend.generate import add_generate
+from penstock.frontend.group_state import add_group_state
 from penstock.frontend.marks import analyzed
 from penstock.frontend.ordering import add_limit, add_sort
 from penstock.frontend.plan_tree import Segment, optimize_tree, plan_tree
@@ -332,6 +333,7 @@ _ADD: dict[str, Callable[[Scope, JavaTree], None]] = {
     "Deduplicate": add_deduplicate,
     "DeduplicateWithinWatermark": add_deduplicate,
     "TransformWithStateInPySpark": add_transform_with_state,
+    "FlatMapGroupsInPandasWithState": add_group_state,
     "UpdateEventTimeWatermarkColumn": add_event_time_column,
     "Join": add_static_join,
     "Repartition": add_repartition,

@@ -6,6 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from penstock.errors import NotSupported
 from penstock.frontend.catalyst import JavaTree
 from penstock.operators.expressions.conf import SessionConf
 from penstock.operators.user_code import PythonSettings
@@ -88,6 +92,14 @@ def optimize(spark: SparkSession, analyzed: JavaTree) -> JavaTree:
 
     Filters may pass below the watermark, as they do in Structured Streaming: a row that they drop does not advance
     event time there either.
+
+    Raises:
+        NotSupported: the optimizer fails, for example to compute a constant that ANSI mode forbids; Spark's own engine
+            would fail on the first batch.
     """
-    with _active(spark), _excluded(spark, _RULES_WITHOUT_USE):
-        return spark._jsparkSession.sessionState().optimizer().execute(analyzed)
+    try:
+        with _active(spark), _excluded(spark, _RULES_WITHOUT_USE):
+            return spark._jsparkSession.sessionState().optimizer().execute(analyzed)
+    except (PySparkException, Py4JJavaError) as error:
+        told = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
+        raise NotSupported(f"Spark itself fails to optimise this plan: {told.splitlines()[0]}") from error

@@ -49,7 +49,6 @@ NODES: dict[str, Refusal] = {
     "FlatMapGroupsInArrow": _GROUP_FUNCTION,
     "FlatMapCoGroupsInPandas": _GROUP_FUNCTION,
     "FlatMapCoGroupsInArrow": _GROUP_FUNCTION,
-    "FlatMapGroupsInPandasWithState": _planned("applyInPandasWithState is not run yet"),
     "RebalancePartitions": Refusal("the rebalance hint is not used", "write df.repartition(n)"),
     "WithCTE": Refusal(
         "several outputs do not share a WITH clause", "register it as a temporary view, or start a query for each"

@@ -51,7 +51,7 @@ def add_transform_with_state(scope: Scope, node: JavaTree) -> None:
     """
     builder = scope.builder
     output = elements(node.child().output())
-    positions = _needed_once(scope, output)
+    positions = needed_once(scope, output)
     grouped = int(node.groupingAttributesLen())
     keys, data = tuple(positions[:grouped]), tuple(positions[grouped:])
     for attribute in output[:grouped]:
@@ -86,7 +86,7 @@ def add_transform_with_state(scope: Scope, node: JavaTree) -> None:
     scope.bind_output(elements(node.output()))
 
 
-def _needed_once(scope: Scope, output: Sequence[JavaTree]) -> list[int]:
+def needed_once(scope: Scope, output: Sequence[JavaTree]) -> list[int]:
     """Where each of these attributes is: Spark's plan has grouping columns twice, and only one of them travels."""
     ordinals = [scope.ordinals[expr_id(attribute)] for attribute in output]
     kept = sorted(set(ordinals))

@@ -74,6 +74,21 @@ class PandasBatches:
         )[0]
         return frame
 
+    def to_plain_frame(self, batch: pa.RecordBatch) -> pd.DataFrame:
+        """As Spark's worker makes those of ``applyInPandasWithState``: of the columns one by one."""
+        import pandas as pd
+
+        columns = [to_session_zone(column, self._settings.time_zone) for column in batch.columns]
+        series: list[pd.Series[Any]] = ArrowBatchTransformer.to_pandas(
+            pa.RecordBatch.from_arrays(columns, batch.schema.names),
+            timezone=self._settings.time_zone,
+            struct_in_pandas="dict",
+            ndarray_as_list=False,
+            prefer_int_ext_dtype=self._settings.int_extension_types,
+            df_for_struct=False,
+        )
+        return pd.concat(series, axis=1)
+
     def from_frame(self, frame: object) -> pa.RecordBatch:
         """A yielded frame as a batch of the declared schema.
 

@@ -29,7 +29,7 @@ from penstock.operators.stateful.map_store import MapStore
 from penstock.operators.stateful.spec import TransformWithStateSpec
 from penstock.operators.stateful.sweep import Sweep
 from penstock.operators.stateful.timers import TimerStore
-from penstock.operators.stateful.user_rows import Key, PandasRows, RowRows, UserRows
+from penstock.operators.stateful.user_rows import Key, NarrowPandasRows, PandasRows, RowRows, UserRows
 from penstock.operators.stateful.value_store import ValueStore
 from penstock.operators.stateful.variables import (
     TIME_MODE,
@@ -97,7 +97,7 @@ class TransformWithStateOperator(Operator):
         self._spec = spec
         self._label = f"{spec.operator_id} ({spec.name})"
         names = [spec.input_schema.field(position).name for position in spec.keys]
-        make = PandasRows if spec.pandas else RowRows
+        make = NarrowPandasRows if spec.narrow else PandasRows if spec.pandas else RowRows
         self._rows: UserRows = make(names, spec.output_schema, spec.settings)
         self._cursor = Cursor()
         self._stores: dict[str, Store] = {}

@@ -45,6 +45,7 @@ class TransformWithStateSpec(OperatorSpec):
         data: positions of the columns that the user sees.
         pickled: Spark's own pickle of the user's StatefulProcessor; every subtask makes its own of it.
         pandas: ``transformWithStateInPandas``; else ``transformWithState``, of Rows.
+        narrow: frames have their columns' own types, as those of ``applyInPandasWithState`` have.
         variables: what its ``init`` declares.
         event_time: position of the column that has the watermark, in event-time mode: rows at or below the watermark
             are dropped, Spark's rule.
@@ -59,6 +60,7 @@ class TransformWithStateSpec(OperatorSpec):
     data: tuple[int, ...]
     pickled: bytes
     pandas: bool
+    narrow: bool = False
     time_mode: TimeMode
     variables: tuple[StateVariable, ...]
     event_time: int | None = None

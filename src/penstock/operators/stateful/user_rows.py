@@ -84,9 +84,11 @@ class PandasRows(UserRows):
         return list(self._conversion.to_frame(batch)["key"])
 
     def split(self, batch: pa.RecordBatch, ends: Sequence[int]) -> list[Any]:
+        return self._cut(_widened(self._conversion.to_frame(batch)), ends)
+
+    def _cut(self, frame: pd.DataFrame, ends: Sequence[int]) -> list[Any]:
         import pandas as pd
 
-        frame = _widened(self._conversion.to_frame(batch))
         frames, start = [], 0
         for end in ends:
             part = frame.iloc[start:end]
@@ -175,6 +177,24 @@ def _widened(frame: pd.DataFrame) -> pd.DataFrame:
     frame = frame.astype(narrow)
     frame.columns = names
     return frame
+
+
+class NarrowPandasRows(PandasRows):
+    """``applyInPandasWithState``: a key's frame has the types that its own rows make: integers stay what they are, and
+    become floats where one of them is null."""
+
+    def split(self, batch: pa.RecordBatch, ends: Sequence[int]) -> list[Any]:
+        if not any(column.null_count and _depends_on_nulls(column.type) for column in batch.columns):
+            return self._cut(self._conversion.to_plain_frame(batch), ends)
+        starts = [0, *ends[:-1]]
+        return [
+            self._conversion.to_plain_frame(batch.slice(start, end - start))
+            for start, end in zip(starts, ends, strict=True)
+        ]
+
+
+def _depends_on_nulls(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(data_type) or pa.types.is_boolean(data_type))
 
 
 class RowRows(UserRows):
