@@ -127,10 +127,10 @@ CASES: dict[str, Case] = {
         NotSupported,
         ("session_window", "constant column", "Aggregate ["),
     ),
-    "session window with a gap in a column": (
-        lambda df: watermarked(df).groupBy("n", F.session_window("ts", F.col("k"))).count(),
+    "session window with a negated gap": (
+        lambda df: watermarked(df).groupBy("k", F.session_window("ts", F.expr("-make_interval(0, n)"))).count(),
         NotSupported,
-        ("as interval", "choice of constants"),
+        ("UnaryMinus", "concat(n, ' seconds')"),
     ),
     "distinct aggregate of a session": (
         lambda df: watermarked(df).groupBy("k", F.session_window("ts", "1 minute")).agg(F.countDistinct("n")),
