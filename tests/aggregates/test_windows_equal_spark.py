@@ -80,7 +80,9 @@ APPEND: dict[str, tuple[int, Plan]] = {
     "sessions": (
         2,
         sql(f"select {SESSION} as w, k, count(*), sum(i), avg(e), min(text), first(l), last(l), collect_list(i), "
-            f"stddev(e), approx_count_distinct(i), percentile_approx(i, 0.5), max_by(i, ts) "
+            f"stddev(e), approx_count_distinct(i), percentile_approx(i, 0.5), max_by(i, ts), percentile(i, 0.4, g), "
+            f"mode(g, true), listagg(text, ',') within group (order by ts desc), max_by(text, ts, 2), "
+            f"regr_slope(e, d), array_size(collect_union(ar)), bitmap_or_agg(raw) "
             f"from {{df}} group by {SESSION}, k"),
     ),
     "sessions with gaps of their own": (

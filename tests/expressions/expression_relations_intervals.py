@@ -85,11 +85,13 @@ def interval_numbers() -> pa.Table:
 
 
 SUMS_OF_TEXTS = [
+    "case when length(s) < 14 then ts + cast(s as interval) end",
     "ts + cast(s as interval)", "ntz + cast(s as interval)", "ts + try_cast(s as interval)", "ts + cast(lower(s) as interval)",
     "ts + case when length(s) > 9 then cast(s as interval) when s is null then make_interval(0, 0, 2) else make_interval(0, 1) end",
     "ts + cast(concat(length(s) - 9, ' seconds') as interval)",
 ]  # fmt: skip
 SUMS_OF_NUMBERS = [
+    "ts + make_interval(y % 9, mo % 9, w % 9, d % 9, h % 9, mi % 9, sec)",
     "ts + make_interval(y, mo, w, d, h, mi, sec)", "ts + try_make_interval(y, mo, w, d, h, mi, sec)",
     "ts + make_interval(0, 0, 0, d)", "ts + make_interval(0, 0, 0, 0, h, mi)", "ts + make_interval(0, 0, 0, 0, 0, 0, sec)",
     "ts + make_interval(y, mo)", "ts + try_make_interval(y, mo, w)",

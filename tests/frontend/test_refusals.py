@@ -139,13 +139,22 @@ CASES: dict[str, Case] = {
     ),
     "mode": (
         lambda df: watermarked(df).groupBy("ts").agg(F.mode("n")),
-        NotYet,
-        ("mode(n", "Mode", "Aggregate ["),
+        NotSupported,
+        ("mode(n", "mode(x, true)", "Aggregate ["),
     ),
-    "the k largest": (
-        lambda df: watermarked(df).groupBy("ts").agg(F.expr("max_by(n, v, 3)")),
+    "what Spark's optimizer fails on": (
+        lambda df: (
+            watermarked(df)
+            .groupBy("ts")
+            .agg(F.expr("listagg(distinct n, ',') within group (order by n)"), F.countDistinct("k"))
+        ),
+        NotSupported,
+        ("optimizer fails", "ClassCastException"),
+    ),
+    "a histogram": (
+        lambda df: watermarked(df).groupBy("ts").agg(F.expr("histogram_numeric(v, 3)")),
         NotYet,
-        ("max_by(n", "MaxMinByK"),
+        ("histogram_numeric(", "HistogramNumeric"),
     ),
     "a sketch that is too exact": (
         lambda df: watermarked(df).groupBy("ts").agg(F.approx_count_distinct("n", 0.001)),

@@ -6,9 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JJavaError
+
+from penstock.frontend import refusals
 from penstock.frontend.catalyst import JavaTree
 from penstock.operators.expressions.conf import SessionConf
 from penstock.operators.user_code import PythonSettings
+from penstock.spark.messages import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,6 +92,13 @@ def optimize(spark: SparkSession, analyzed: JavaTree) -> JavaTree:
 
     Filters may pass below the watermark, as they do in Structured Streaming: a row that they drop does not advance
     event time there either.
+
+    Raises:
+        NotSupported: the optimizer fails, as it does in Spark's own engine.
     """
     with _active(spark), _excluded(spark, _RULES_WITHOUT_USE):
-        return spark._jsparkSession.sessionState().optimizer().execute(analyzed)
+        try:
+            return spark._jsparkSession.sessionState().optimizer().execute(analyzed)
+        except Py4JJavaError as error:
+            with refusals.at_node(analyzed):
+                raise refusals.OPTIMIZER_FAILS.error(first_line(error)) from None

@@ -91,6 +91,11 @@ DISTINCT_SESSION = _planned(
 AGGREGATE_FUNCTION = _planned(
     "this aggregate function is not run yet", "collect_list its argument and compute it from the list, in a udf"
 )
+OPTIMIZER_FAILS = Refusal("Spark's own optimizer fails on this plan", "write it in another way")
+MODE_OF_SEVERAL = Refusal(
+    "of values that come equally often Spark gives any one, by chance",
+    "write mode(x, true), which gives the least of them, or mode() WITHIN GROUP (ORDER BY x)",
+)
 TRY_AGGREGATE = _planned("try_sum and try_avg of intervals are not run yet", "use sum and avg")
 SKETCH_ERROR = Refusal("sketches with errors below 0.2 % are not kept", "count(distinct ...) is exact")
 NESTED_KEY = _planned("such keys are not run yet: maps, and arrays for functions with state", "use a string of it")
