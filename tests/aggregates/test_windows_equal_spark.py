@@ -18,6 +18,7 @@ pytestmark = pytest.mark.spark
 
 WINDOW = "window(ts, '10 minutes')"
 SESSION = "session_window(ts, '12 seconds')"
+WIDER = "session_window(ts, '45 seconds')"
 CHAIN = f"select {WINDOW} as w, k, count(*) as n, sum(i) as s from {{df}} group by {WINDOW}, k"
 CHOSEN = "session_window(ts, case when b then '40 seconds' when b is null then '0 seconds' else '7 seconds' end)"
 COMPUTED = (
@@ -85,6 +86,17 @@ APPEND: dict[str, tuple[int, Plan]] = {
             f"regr_slope(e, d), array_size(collect_union(ar)), bitmap_or_agg(raw) "
             f"from {{df}} group by {SESSION}, k"),
     ),
+    "a distinct column of sessions": (
+        2,
+        sql(f"select {WIDER} as w, k, count(distinct i), sum(distinct i), avg(distinct i), "
+            f"percentile(distinct i, 0.4), count(*), max(g) from {{df}} group by {WIDER}, k"),
+    ),
+    "a distinct pair of sessions": (
+        2, sql(f"select {WIDER} as w, g, count(distinct d, st), count(d) from {{df}} group by {WIDER}, g")
+    ),
+    "a distinct array of sessions": (
+        2, sql(f"select {WIDER} as w, k, count(distinct ar), max(g) from {{df}} group by {WIDER}, k")
+    ),
     "sessions with gaps of their own": (
         3,
         sql(f"select st, {CHOSEN} as w, g, count(*), sum(i) from {{df}} group by st, g, {CHOSEN}"),
@@ -130,7 +142,7 @@ def test_results_equal_spark(spark: SparkSession, folder: Path, rows: pa.Table, 
     assert job.held == 0 or name == "duplicates of arrays", "what is closed is forgotten"
 
 
-@pytest.mark.parametrize("name", ["distinct columns", "sessions"])
+@pytest.mark.parametrize("name", ["distinct columns", "sessions", "a distinct pair of sessions"])
 def test_results_equal_spark_with_state_on_disk(spark: SparkSession, folder: Path, rows: pa.Table, name: str) -> None:
     check(spark, folder, rows, *APPEND[name], Backend.ROCKSDB)
 

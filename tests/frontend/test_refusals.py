@@ -132,10 +132,23 @@ CASES: dict[str, Case] = {
         NotSupported,
         ("UnaryMinus", "concat(n, ' seconds')"),
     ),
-    "distinct aggregate of a session": (
-        lambda df: watermarked(df).groupBy("k", F.session_window("ts", "1 minute")).agg(F.countDistinct("n")),
-        NotYet,
-        ("count(distinct n#", "collect_set"),
+    "two distinct aggregates of a session": (
+        lambda df: (
+            watermarked(df)
+            .groupBy("k", F.session_window("ts", "1 minute"))
+            .agg(F.countDistinct("n"), F.sum_distinct("v"))
+        ),
+        NotSupported,
+        ("session_window", "once for each", "collect_set"),
+    ),
+    "a filtered distinct aggregate of a session": (
+        lambda df: (
+            watermarked(df)
+            .groupBy("k", F.session_window("ts", "1 minute"))
+            .agg(F.expr("count(distinct n) filter (where v > 0)"))
+        ),
+        NotSupported,
+        ("session_window", "once for each", "collect_set"),
     ),
     "mode": (
         lambda df: watermarked(df).groupBy("ts").agg(F.mode("n")),

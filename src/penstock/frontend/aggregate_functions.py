@@ -177,8 +177,12 @@ FUNCTIONS = {
 """By Catalyst's class."""
 
 
-def translate_call(scope: Scope, column: Column, aggregate: JavaTree) -> AggregateCall:
+def translate_call(scope: Scope, column: Column, aggregate: JavaTree, keeps_distinct: bool = False) -> AggregateCall:
     """One aggregate function; what it reads becomes columns.
+
+    Args:
+        keeps_distinct: a DISTINCT function keeps its different arguments itself; nothing in front of it tells which
+            rows are the first with theirs.
 
     Raises:
         NotSupported: the function is not run, or not over arguments of such types.
@@ -187,10 +191,11 @@ def translate_call(scope: Scope, column: Column, aggregate: JavaTree) -> Aggrega
     known = _known(function)
     condition = scope.translate(aggregate.filter().get()) if aggregate.filter().isDefined() else None
     result = arrow_type(function)
-    call = _counted_rows(function, result) if known.name == "count" else None
+    distinct = keeps_distinct and bool(aggregate.isDistinct())
+    call = _counted_rows(function, result) if known.name == "count" and not distinct else None
     if call is None:
-        arguments = _arguments(scope, function, known, condition)
-        call = _call(function, known, arguments, column, result)
+        arguments = _arguments(scope, function, known, condition, distinct)
+        call = replace(_call(function, known, arguments, column, result), distinct=distinct)
     return call if condition is None else replace(call, condition=column("__condition", condition))
 
 
@@ -218,15 +223,22 @@ def _counted_rows(function: JavaTree, result: pa.DataType) -> AggregateCall | No
     return None
 
 
-def _arguments(scope: Scope, function: JavaTree, known: _Function, condition: Expression | None) -> list[Expression]:
-    """The argument columns; where there is a condition, they are computed only for the rows that it lets through."""
+def _arguments(
+    scope: Scope, function: JavaTree, known: _Function, condition: Expression | None, distinct: bool
+) -> list[Expression]:
+    """The argument columns; where there is a condition, they are computed only for the rows that it lets through.
+
+    Args:
+        distinct: what is counted is told by them, and not only whether it is.
+    """
     trees = children(function) if known.name == "count" else known.arguments_of(function)
     arguments = [scope.translate(tree) for tree in trees]
     if len(arguments) > 1 and known.name == "listagg":
         arguments = [arguments[0], _packed(arguments[1:])]
     if len(arguments) > 1 and known.name == "count":
         there: Sequence[Expression] = [IsNull(argument, negated=True) for argument in arguments]
-        arguments = [CaseWhen([(reduce(And, there), Literal(True, pa.bool_()))], None, pa.bool_())]
+        counted = _packed(arguments) if distinct else Literal(True, pa.bool_())
+        arguments = [CaseWhen([(reduce(And, there), counted)], None, counted.data_type)]
     if condition is not None:
         arguments = [CaseWhen([(condition, argument)], None, argument.data_type) for argument in arguments]
     return arguments

@@ -85,8 +85,10 @@ OUTPUTS_OF_SEVERAL_STREAMS = Refusal(
 )
 UNKNOWN_NODE = Refusal("this plan node is not supported")
 
-DISTINCT_SESSION = _planned(
-    "distinct aggregates over session windows are not run yet", "take size(collect_set(...)), or approx_count_distinct"
+DISTINCT_SESSION = Refusal(
+    "over session windows distinct aggregates are of one set of columns, without FILTER: others Spark computes from "
+    "sessions of each value, and so counts a value once for each of these",
+    "take size(collect_set(...)), or approx_count_distinct",
 )
 AGGREGATE_FUNCTION = _planned(
     "this aggregate function is not run yet", "collect_list its argument and compute it from the list, in a udf"

@@ -101,6 +101,7 @@ class AggregateCall:
         condition: position of a boolean column, ``FILTER (WHERE ...)``: rows where it is not true do not count. -1
             without one.
         parameters: what the function needs to know besides; each accumulator says.
+        distinct: each combination of arguments counts once, of which the group keeps a list.
     """
 
     function: str
@@ -112,6 +113,7 @@ class AggregateCall:
     second_type: pa.DataType = _NOTHING
     condition: int = -1
     parameters: tuple[Any, ...] = ()
+    distinct: bool = False
 
     def __post_init__(self) -> None:
         if self.function not in FUNCTIONS:
@@ -148,6 +150,9 @@ class AggregateCall:
 
 
 def _buffers(call: AggregateCall) -> list[tuple[str, pa.DataType]]:
+    if call.distinct:
+        kinds = [call.input_type, *([call.second_type] if call.second >= 0 else [])]
+        return [(f"values{place}", pa.list_(kind)) for place, kind in enumerate(kinds)]
     match FUNCTIONS[call.function]:
         case Family.COUNT:
             return [("count", pa.int64())]

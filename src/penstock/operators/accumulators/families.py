@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from penstock.operators.accumulators.base import Accumulator
 from penstock.operators.accumulators.best_of import BestOf
 from penstock.operators.accumulators.bitmaps import Bitmaps
@@ -10,6 +12,7 @@ from penstock.operators.accumulators.chosen import Best, FirstOrLast
 from penstock.operators.accumulators.counts import Count
 from penstock.operators.accumulators.covariances import Covariance
 from penstock.operators.accumulators.distinct_sketch import DistinctSketch
+from penstock.operators.accumulators.distinct_values import DistinctValues
 from penstock.operators.accumulators.extremes import Extreme
 from penstock.operators.accumulators.joined import Joined
 from penstock.operators.accumulators.lists import Lists
@@ -41,4 +44,6 @@ _CLASSES: dict[Family, type[Accumulator]] = {
 
 def create_accumulator(call: AggregateCall) -> Accumulator:
     """The accumulator of a call."""
+    if call.distinct:
+        return DistinctValues(call, create_accumulator(replace(call, distinct=False)))
     return _CLASSES[FUNCTIONS[call.function]](call)
