@@ -105,6 +105,10 @@ GROUPS: dict[str, list[str]] = {
         "bitmap_and_agg(raw) filter (where i > 1000)",
         "bitmap_or_agg(cast(repeat(text, 3000) as binary))",
     ],
+    "sketches of counts": [
+        *(f"count_min_sketch({value}, 0.05d, 0.9d, 7)" for value in ("i", "l", "text", "raw", "cast(g as tinyint)")),
+        "count_min_sketch(text, 0.3d, 0.99d, -12345) filter (where i > 30)",
+    ],
     "lines": [
         *(
             f"{function}({pair})"

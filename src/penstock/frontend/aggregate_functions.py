@@ -13,6 +13,7 @@ from penstock.frontend import refusals
 from penstock.frontend.catalyst import JavaTree, arrow_type, children, elements, kind
 from penstock.frontend.expressions_registry import eval_mode
 from penstock.frontend.scope import Scope
+from penstock.operators.accumulators.count_sketch import CountTable
 from penstock.operators.accumulators.distinct_sketch import SketchTables
 from penstock.operators.accumulators.joined import Direction
 from penstock.operators.aggregate_calls import AggregateCall
@@ -133,6 +134,11 @@ def _sketch(function: JavaTree) -> tuple[object, ...]:
     return (SketchTables(precision, float(helper["THRESHOLDS"][place]), estimates, biases),)
 
 
+def _count_table(function: JavaTree) -> tuple[object, ...]:
+    """Its size and its factors are read from a sketch of Spark's."""
+    return (CountTable.of(bytes(function.createAggregationBuffer().toByteArray())),)
+
+
 FUNCTIONS = {
     "Count": _Function("count"),
     "Sum": _Function("sum"),
@@ -168,6 +174,7 @@ FUNCTIONS = {
     "BitmapConstructAgg": _Function("bitmap_construct_agg"),
     "BitmapOrAgg": _Function("bitmap_or_agg"),
     "BitmapAndAgg": _Function("bitmap_and_agg"),
+    "CountMinSketchAgg": _Function("count_min_sketch", 1, _count_table),
     "RegrReplacement": _Function("regr_sxx", 1, lambda _: (True,)),
     "RegrSXY": _Function("regr_sxy", 2),
     "RegrSlope": _Function("regr_slope", 2),

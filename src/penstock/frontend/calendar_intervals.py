@@ -14,7 +14,7 @@ from penstock.frontend.expressions_registry import Translation, refuse
 from penstock.operators.expressions import Expression, Literal, temporal
 from penstock.operators.expressions.calendar import MICROS_PER_DAY
 from penstock.operators.expressions.calendar_spans import SPAN, MakeSpan, PlusSpan, parse_span
-from penstock.operators.expressions.logic import CaseWhen
+from penstock.operators.expressions.logic import CaseWhen, Coalesce
 from penstock.operators.expressions.strict import Mapped
 from penstock.operators.expressions.zones import Zone
 
@@ -39,6 +39,10 @@ def plus_interval(start: Expression, interval: JavaTree, translation: Translatio
         return PlusSpan(start, Mapped(parse_span, (translation(interval.child()),), SPAN), zone)
     if name == "MakeInterval":
         return PlusSpan(start, MakeSpan(translation.children(interval), bool(interval.failOnError())), zone)
+    if name == "Coalesce":
+        return Coalesce(
+            [plus_interval(start, child, translation, zone) for child in children(interval)], start.data_type
+        )
     if name not in ("CaseWhen", "If"):
         refuse(interval, "write it as a text, as concat(n, ' seconds'), as make_interval(...), or as a choice of these")
     *pairs, last = children(interval)

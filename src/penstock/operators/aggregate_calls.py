@@ -37,6 +37,7 @@ class Family(Enum):
     JOINED = auto()
     BEST_OF = auto()
     BITMAPS = auto()
+    COUNT_SKETCH = auto()
 
 
 FUNCTIONS = {
@@ -81,6 +82,7 @@ FUNCTIONS = {
     "bitmap_construct_agg": Family.BITMAPS,
     "bitmap_or_agg": Family.BITMAPS,
     "bitmap_and_agg": Family.BITMAPS,
+    "count_min_sketch": Family.COUNT_SKETCH,
 }
 
 _MOMENTS = {"skewness": ("m2", "m3"), "kurtosis": ("m2", "m3", "m4")}
@@ -187,6 +189,8 @@ def _buffers(call: AggregateCall) -> list[tuple[str, pa.DataType]]:
             return [("values", pa.list_(call.input_type)), ("by", pa.list_(call.second_type))]
         case Family.BITMAPS:
             return [("bits", pa.binary())]
+        case Family.COUNT_SKETCH:
+            return [("counts", pa.binary())]
 
 
 def _objection(call: AggregateCall) -> str | None:

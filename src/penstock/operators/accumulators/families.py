@@ -9,6 +9,7 @@ from penstock.operators.accumulators.best_of import BestOf
 from penstock.operators.accumulators.bitmaps import Bitmaps
 from penstock.operators.accumulators.bits import Bits
 from penstock.operators.accumulators.chosen import Best, FirstOrLast
+from penstock.operators.accumulators.count_sketch import CountSketch
 from penstock.operators.accumulators.counts import Count
 from penstock.operators.accumulators.covariances import Covariance
 from penstock.operators.accumulators.distinct_sketch import DistinctSketch
@@ -39,6 +40,7 @@ _CLASSES: dict[Family, type[Accumulator]] = {
     Family.JOINED: Joined,
     Family.BEST_OF: BestOf,
     Family.BITMAPS: Bitmaps,
+    Family.COUNT_SKETCH: CountSketch,
 }
 
 
