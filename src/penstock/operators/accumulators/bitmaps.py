@@ -13,6 +13,7 @@ from penstock.operators.accumulators.base import Accumulator
 from penstock.operators.accumulators.lists import by_group
 from penstock.operators.aggregate_calls import AggregateCall
 from penstock.state.arrays import validity
+from penstock.state.keys import group_rows
 from penstock.state.vector import Rows, Vector, raw_values
 
 _BYTES = 4096
@@ -57,8 +58,10 @@ class Bitmaps(Accumulator):
             self._keep(buffer, group, np.packbits(bits, bitorder="little"))
 
     def _combine(self, buffer: Vector, groups: Rows, values: pa.Array) -> None:
-        """Of longer values only the beginning counts; what is missing of shorter ones are bits that are not set."""
-        for group, own in by_group(groups, values):
+        """Of longer values only the beginning counts; what shorter ones lack are bits that are not set. A value that
+        comes again changes nothing."""
+        _, first = group_rows([pa.array(groups), values], len(groups))
+        for group, own in by_group(groups[first], values.take(pa.array(first))):
             for value in own:
                 self._keep(buffer, group, np.frombuffer(value[:_BYTES].ljust(_BYTES, b"\0"), np.uint8))
 

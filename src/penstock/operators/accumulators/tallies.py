@@ -14,7 +14,7 @@ from penstock.errors import EvaluationError
 from penstock.operators.accumulators.answers import answers
 from penstock.operators.accumulators.base import Accumulator
 from penstock.operators.accumulators.order import ranks
-from penstock.operators.accumulators.value_lists import hold, sizes_of, unrolled, with_held
+from penstock.operators.accumulators.value_lists import held_of, hold, unrolled, with_held
 from penstock.operators.aggregate_calls import AggregateCall
 from penstock.state.arrays import decimal_ints, validity
 from penstock.state.keys import group_rows, normalize_floats
@@ -39,31 +39,37 @@ class Tally(Accumulator):
             if (amounts[counted] < 0).any():
                 raise _negative(int(amounts[counted].min()))
             counted = counted & (amounts != 0)
-        self._count(buffers, groups[counted], values.filter(pa.array(counted)), amounts[counted])
+        added = [self._kept(values.filter(pa.array(counted))), pa.array(amounts[counted])]
+        hold(buffers, *together(*with_held(buffers, groups[counted], added)))
 
     def merge(self, buffers: Sequence[Vector], groups: Rows, partials: Sequence[pa.Array]) -> None:
-        owners, [values, counts] = unrolled(groups, partials)
-        self._count(buffers, owners, values, raw_values(counts))
-
-    def _count(self, buffers: Sequence[Vector], groups: Rows, values: pa.Array, amounts: Rows) -> None:
-        if not len(groups):
-            return
-        owners, [values, counts] = with_held(buffers, groups, [self._kept(values), pa.array(amounts)])
-        codes, first = group_rows([pa.array(owners), values], len(owners))
-        totals = np.zeros(len(first), np.int64)
-        np.add.at(totals, codes, raw_values(counts))
-        order = np.argsort(owners[first], kind="stable")
-        hold(buffers, owners[first][order], [values.take(pa.array(first[order])), pa.array(totals[order])])
+        """Appended as they are: equal values are put together when a list has doubled, not with every batch."""
+        held, counts = (buffer.write()[0] for buffer in buffers)
+        crowded = []
+        columns = (partial.to_pylist() for partial in partials)
+        for group, more, amounts in zip(groups.tolist(), *columns, strict=True):
+            if more is None:
+                continue
+            if held[group] is None:
+                held[group], counts[group] = more, amounts
+                continue
+            before = len(held[group])
+            held[group], counts[group] = held[group] + more, counts[group] + amounts
+            if (before + len(more)).bit_length() > before.bit_length():
+                crowded.append(group)
+        for buffer, partial in zip(buffers, partials, strict=True):
+            buffer.write()[1][groups[validity(partial)]] = True
+        if crowded:
+            hold(buffers, *together(*held_of(buffers, np.unique(crowded))))
 
     def _kept(self, values: pa.Array) -> pa.Array:
         return values
 
     def _ordered(self, buffers: Sequence[Vector], rows: Rows) -> tuple[Rows, pa.Array, Rows, Rows]:
-        """How many values each of these groups has; all of them, group by group, with their counts and their ranks."""
-        values, counts = (buffer.to_arrow(rows) for buffer in buffers)
-        sizes = sizes_of(values)
-        _, [values, counts] = unrolled(np.arange(len(rows)), [values, counts])
-        return sizes, values, raw_values(counts), ranks(values)
+        """Whose each value is, by place among these rows and in their order; all values, with counts and ranks."""
+        owners, columns = unrolled(np.arange(len(rows)), [buffer.to_arrow(rows) for buffer in buffers])
+        owners, [values, counts] = together(owners, columns)
+        return owners, values, raw_values(counts), ranks(values)
 
 
 class Percentile(Tally):
@@ -75,8 +81,8 @@ class Percentile(Tally):
         self._percentages, self._descending, self._between = call.parameters
 
     def result(self, buffers: Sequence[Vector], rows: Rows) -> pa.Array:
-        sizes, values, counts, order = self._ordered(buffers, rows)
-        owners = np.repeat(np.arange(len(rows)), sizes)
+        owners, values, counts, order = self._ordered(buffers, rows)
+        sizes = np.bincount(owners, minlength=len(rows))
         sorting = np.lexsort((-order if self._descending else order, owners))
         numbers, counts = _doubles(values)[sorting], counts[sorting]
         found: list[list[float] | None] = []
@@ -113,14 +119,25 @@ class Mode(Tally):
         return normalize_floats(values)
 
     def result(self, buffers: Sequence[Vector], rows: Rows) -> pa.Array:
-        sizes, values, counts, order = self._ordered(buffers, rows)
-        owners = np.repeat(np.arange(len(rows)), sizes)
+        owners, values, counts, order = self._ordered(buffers, rows)
+        sizes = np.bincount(owners, minlength=len(rows))
         sorting = np.lexsort((-order if self._least else order, counts, owners))
         some = sizes > 0
         lasts = np.cumsum(sizes)[some] - 1
         chosen = np.zeros(len(rows), np.int64)
         chosen[some] = sorting[lasts]
         return values.take(pa.array(chosen, mask=~some)).cast(self.call.result_type)
+
+
+def together(owners: Rows, columns: Sequence[pa.Array]) -> tuple[Rows, list[pa.Array]]:
+    """Equal values of an owner become one, with the sum of their counts; owners ascend."""
+    values, counts = columns
+    codes, first = group_rows([pa.array(owners), values], len(owners))
+    totals = np.zeros(len(first), np.int64)
+    np.add.at(totals, codes, raw_values(counts))
+    order = np.argsort(owners[first], kind="stable")
+    chosen = first[order]
+    return owners[chosen], [values.take(pa.array(chosen)), pa.array(totals[order])]
 
 
 def _doubles(values: pa.Array) -> Doubles:

@@ -24,10 +24,14 @@ def unrolled(groups: Rows, columns: Sequence[pa.Array]) -> tuple[Rows, list[pa.A
 
 def with_held(buffers: Sequence[Vector], groups: Rows, columns: Sequence[pa.Array]) -> tuple[Rows, list[pa.Array]]:
     """What these groups hold in their lists already and then what comes to them, and the group of each value."""
-    present = np.unique(groups)
-    there, held = unrolled(present, [buffer.to_arrow(present) for buffer in buffers])
+    there, held = held_of(buffers, np.unique(groups))
     both = [pa.concat_arrays([old, new.cast(old.type)]) for old, new in zip(held, columns, strict=True)]
     return np.concatenate([there, groups]), both
+
+
+def held_of(buffers: Sequence[Vector], groups: Rows) -> tuple[Rows, list[pa.Array]]:
+    """What these groups hold in their lists, and the group of each value."""
+    return unrolled(groups, [buffer.to_arrow(groups) for buffer in buffers])
 
 
 def hold(buffers: Sequence[Vector], groups: Rows, columns: Sequence[pa.Array]) -> None:
