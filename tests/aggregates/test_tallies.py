@@ -39,7 +39,7 @@ def between(ordered: list[float], percentage: float) -> float:
 
 
 @settings(max_examples=15)
-@given(seed=st.integers(0, 10_000), batches=st.integers(1, 25), different=st.integers(1, 200))
+@given(seed=st.integers(0, 10_000), batches=st.sampled_from([1, 2, 7, 25]), different=st.sampled_from([1, 5, 30, 400]))
 def test_results_do_not_depend_on_how_rows_come(seed: int, batches: int, different: int) -> None:
     random = np.random.default_rng(seed)
     percentile = call("percentile", DESCENDING, pa.list_(pa.float64()))
@@ -48,7 +48,7 @@ def test_results_do_not_depend_on_how_rows_come(seed: int, batches: int, differe
     seen: list[list[float]] = [[] for _ in range(GROUPS)]
     for _ in range(batches):
         size = int(random.integers(0, 60))
-        groups, values = random.integers(0, GROUPS - 1, size), np.round(random.normal(0, different, size))
+        groups, values = random.integers(0, GROUPS - 1, size), np.round(random.normal(0, different, size)) + 0.0
         amounts = random.integers(0, 3, size)
         for group, value, amount in zip(groups, values.tolist(), amounts, strict=True):
             seen[group] += [value] * amount
