@@ -21,6 +21,11 @@ GAPS = [
     "make_interval(0, 0, 0, 0, 0)",
     "case when b then make_interval(0, 1) when b is null then make_interval(0, 0, 0, 1) end",
     "if(b, make_interval(0, 0, 0, 0, 9), make_interval(0, 11, 0, 29))",
+    "cast(concat(i % 40, ' days ', g, ' hours') as interval)",
+    "cast(text as interval)",
+    "coalesce(make_interval(0, 0, 0, g), cast(concat(i % 99, ' hours') as interval), make_interval(0, 7))",
+    "make_interval(g, i % 5, 0, i % 30, 0, l % 99, e)",
+    "case when b then cast(concat(g, ' month') as interval) else make_interval(0, 0, 0, g) end",
 ]
 
 

@@ -20,6 +20,7 @@ DDL = "ts timestamp, k string, i long"
 START = datetime(2024, 5, 1, tzinfo=UTC)
 FILES = 4
 SESSION = "session_window(ts, '1500 milliseconds')"
+COMPUTED = "session_window(ts, case k when 'a' then concat(i, ' seconds') when 'b' then '1500 milliseconds' end)"
 CHAIN = "select window(ts, '5 seconds') as w, k, sum(i) as s from {df} group by window(ts, '5 seconds'), k"
 OUTER = "window(window_time(w), '15 seconds')"
 
@@ -28,6 +29,13 @@ PLANS: dict[str, tuple[int, Plan]] = {
         2,
         lambda df: df.sparkSession.sql(
             f"select {SESSION} as w, k, count(*) as n, sum(i) as s from {{df}} group by {SESSION}, k",
+            df=df.withWatermark("ts", "4 seconds"),
+        ),
+    ),
+    "sessions with computed gaps": (
+        2,
+        lambda df: df.sparkSession.sql(
+            f"select {COMPUTED} as w, k, count(*) as n, sum(i) as s from {{df}} group by {COMPUTED}, k",
             df=df.withWatermark("ts", "4 seconds"),
         ),
     ),

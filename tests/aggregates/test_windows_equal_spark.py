@@ -18,8 +18,14 @@ pytestmark = pytest.mark.spark
 
 WINDOW = "window(ts, '10 minutes')"
 SESSION = "session_window(ts, '12 seconds')"
+WIDER = "session_window(ts, '45 seconds')"
 CHAIN = f"select {WINDOW} as w, k, count(*) as n, sum(i) as s from {{df}} group by {WINDOW}, k"
 CHOSEN = "session_window(ts, case when b then '40 seconds' when b is null then '0 seconds' else '7 seconds' end)"
+COMPUTED = (
+    "session_window(ts, case when b then concat(i % 40, ' seconds') when b is null then text when g = 1 then '1 day' "
+    "else 'interval 1 minute -50 seconds' end)"
+)  # below zero, null or no interval at all now and then
+MADE = "session_window(ts, make_interval(0, 0, 0, 0, 0, g - 1, l))"
 LONGER = "window(window_time(w), '20 minutes')"
 GAP = "session_window(ts, '20 seconds')"
 MARKED = f"select {GAP} as w, g, count(*) as n from {{df}} group by {GAP}, g"
@@ -75,12 +81,31 @@ APPEND: dict[str, tuple[int, Plan]] = {
     "sessions": (
         2,
         sql(f"select {SESSION} as w, k, count(*), sum(i), avg(e), min(text), first(l), last(l), collect_list(i), "
-            f"stddev(e), approx_count_distinct(i), percentile_approx(i, 0.5), max_by(i, ts) "
+            f"stddev(e), approx_count_distinct(i), percentile_approx(i, 0.5), max_by(i, ts), percentile(i, 0.4, g), "
+            f"mode(g, true), listagg(text, ',') within group (order by ts desc), max_by(text, ts, 2), "
+            f"regr_slope(e, d), array_size(collect_union(ar)), bitmap_or_agg(raw) "
             f"from {{df}} group by {SESSION}, k"),
+    ),
+    "a distinct column of sessions": (
+        2,
+        sql(f"select {WIDER} as w, k, count(distinct i), sum(distinct i), avg(distinct i), "
+            f"percentile(distinct i, 0.4), count(*), max(g) from {{df}} group by {WIDER}, k"),
+    ),
+    "a distinct pair of sessions": (
+        2, sql(f"select {WIDER} as w, g, count(distinct d, st), count(d) from {{df}} group by {WIDER}, g")
+    ),
+    "a distinct array of sessions": (
+        2, sql(f"select {WIDER} as w, k, count(distinct ar), max(g) from {{df}} group by {WIDER}, k")
     ),
     "sessions with gaps of their own": (
         3,
         sql(f"select st, {CHOSEN} as w, g, count(*), sum(i) from {{df}} group by st, g, {CHOSEN}"),
+    ),
+    "sessions with computed gaps": (
+        2, sql(f"select {COMPUTED} as w, g, count(*), sum(i), collect_list(l) from {{df}} group by g, {COMPUTED}")
+    ),
+    "sessions with gaps of numbers": (
+        2, sql(f"select {MADE} as w, k, count(*), min(ts), max(i) from {{df}} where l < 100 group by k, {MADE}")
     ),
     "windows of sessions": (
         1, sql(f"select {LONGER} as h, count(*), sum(n) from ({MARKED}) group by {LONGER}")
@@ -117,7 +142,7 @@ def test_results_equal_spark(spark: SparkSession, folder: Path, rows: pa.Table, 
     assert job.held == 0 or name == "duplicates of arrays", "what is closed is forgotten"
 
 
-@pytest.mark.parametrize("name", ["distinct columns", "sessions"])
+@pytest.mark.parametrize("name", ["distinct columns", "sessions", "a distinct pair of sessions"])
 def test_results_equal_spark_with_state_on_disk(spark: SparkSession, folder: Path, rows: pa.Table, name: str) -> None:
     check(spark, folder, rows, *APPEND[name], Backend.ROCKSDB)
 
@@ -134,7 +159,7 @@ def test_last_updates_equal_spark(spark: SparkSession, folder: Path, rows: pa.Ta
     assert_same_rows(last_of_each(updates, keys), expected, keys)
 
 
-@pytest.mark.parametrize("name", ["sessions", "a distinct column"])
+@pytest.mark.parametrize("name", ["sessions", "sessions with computed gaps", "a distinct column"])
 def test_whole_results_equal_spark(spark: SparkSession, folder: Path, rows: pa.Table, name: str) -> None:
     keys, plan = APPEND[name]
     expected = plan(spark.read.schema(SCHEMA).parquet(str(folder))).toArrow()

@@ -6,6 +6,7 @@ from __future__ import annotations
 CHARSETS = ("UTF-8", "US-ASCII", "iso-8859-1", "UTF-16", "UTF-16BE", "UTF-16LE", "UTF-32")
 
 CODES = [
+    "bitmap_count(b)", "bitmap_bit_position(l)", "bitmap_bucket_number(l)", "bitmap_bit_position(n)", "bitmap_bucket_number(n)",
     "base64(b)", "base64(s)", "unbase64(s)", "hex(s)", "hex(b)", "hex(l)", "hex(n)", "unhex(s)", "to_binary(s, 'hex')",
     "try_to_binary(s, 'hex')", "url_encode(s)", "url_decode(s)", "try_url_decode(s)", "sha1(s)", "sha(b)", "crc32(b)", "crc32(s)",
     "luhn_check(s)", "soundex(s)", "initcap(s)", "quote(s)", "is_valid_utf8(s)", "make_valid_utf8(s)", "validate_utf8(s)",

@@ -16,6 +16,7 @@ import expression_cases_time_patterns as time_patterns
 import expression_cases_times as times
 import expression_relations as edges
 import expression_relations_codes as coded
+import expression_relations_intervals as intervals
 import expression_relations_json as documents
 import expression_relations_nested as nested
 import expression_relations_urls as urls
@@ -69,6 +70,8 @@ GROUPS = {
     "calendar fields": Group(written.calendar_fields, calendar.FIELDS),
     "spans": Group(edges.instants, calendar.SPANS),
     "local spans": Group(edges.inner_instants, calendar.SPANS, both_modes=False),
+    "intervals of texts": Group(intervals.interval_texts, intervals.SUMS_OF_TEXTS),
+    "intervals of numbers": Group(intervals.interval_numbers, intervals.SUMS_OF_NUMBERS),
     "regular expressions": Group(edges.texts, patterns.PATTERNS, both_modes=False),
     "codes": Group(coded.codes, codes.CODES),
     "more of strings": Group(edges.texts, codes.TEXTS),

@@ -17,6 +17,7 @@ from penstock.frontend.catalyst import (
     expr_id,
     has_metadata,
     is_event_time,
+    kind,
     label,
     unaliased,
 )
@@ -29,6 +30,9 @@ from penstock.operators.expressions import BoundReference, Expression
 from penstock.operators.final_aggregate import EventTimeKey, FinalAggregateSpec
 from penstock.operators.partial_aggregate import PartialAggregateSpec
 from penstock.operators.session_aggregate import SessionAggregateSpec
+
+_REWRITTEN = "gid"
+"""Which of several DISTINCT functions a row is for, where ``RewriteDistinctAggregates`` has taken them apart."""
 
 
 def add_aggregate(scope: Scope, node: JavaTree) -> None:
@@ -44,13 +48,14 @@ def add_aggregate(scope: Scope, node: JavaTree) -> None:
     inputs = _Inputs()
     for named in grouping:
         inputs.add(str(named.name()), _key(scope, named))
-    calls = tuple(translate_call(scope, inputs.find_or_add, function) for function in functions)
-    session = _session_key(grouping)
+    session = _session_key(node, grouping)
+    in_session = session is not None
+    calls = tuple(translate_call(scope, inputs.find_or_add, function, in_session) for function in functions)
     spread = [place for place in range(len(grouping)) if place != session]
     event_time = None if scope.mode == "complete" else _event_time_key(grouping)  # nothing is closed, nothing late
     if scope.kept is not None:
         _divert_late_rows(scope, inputs, event_time, spread)
-    distinct = _distinct_arguments(scope, inputs, functions, session)
+    distinct = () if in_session else _distinct_arguments(scope, inputs, functions)
     positions = inputs.project(scope)
     calls = tuple(_placed(call, positions) for call in calls)
     keys = tuple(positions[: len(grouping)])
@@ -150,25 +155,24 @@ def _event_time_key(grouping: Sequence[JavaTree]) -> EventTimeKey | None:
     return found[0] if found else None
 
 
-def _session_key(grouping: Sequence[JavaTree]) -> int | None:
+def _session_key(node: JavaTree, grouping: Sequence[JavaTree]) -> int | None:
     """Which key is a session window.
 
     Raises:
-        NotSupported: there is no other key.
+        NotSupported: there is no other key; or Spark's optimizer has rewritten DISTINCT functions to an aggregation by
+            group and value, whose sessions are not those of the group.
     """
     found = [place for place, named in enumerate(grouping) if has_metadata(named, SESSION_KEY)]
     if found and len(grouping) == 1:
         raise refusals.SESSION_OF_ALL.error("session_window")
+    if found and kind(node.child()) == "Expand" and any(str(named.name()) == _REWRITTEN for named in grouping):
+        raise refusals.DISTINCT_SESSION.error("session_window")
     return found[0] if found else None
 
 
-def _distinct_arguments(
-    scope: Scope, inputs: _Inputs, functions: Sequence[JavaTree], session: int | None
-) -> tuple[int, ...]:
+def _distinct_arguments(scope: Scope, inputs: _Inputs, functions: Sequence[JavaTree]) -> tuple[int, ...]:
     """The columns that DISTINCT functions are over: Spark's optimizer has left one set of them, or rewritten all."""
     found = [function for function in functions if function.isDistinct()]
-    if found and session is not None:
-        raise refusals.DISTINCT_SESSION.error(found[0].toString())
     sets = [distinct_arguments(scope, inputs.find_or_add, function) for function in found]
     return max(sets, key=len, default=())
 

@@ -1,6 +1,7 @@
 """Timestamps plus calendar intervals, which have no column format here: the gaps of session windows.
 
-An interval may be a constant, or a choice among some: then each choice is added where it is made.
+An interval may be a constant, a text that is cast, made of numbers, or a choice among such: then each choice is added
+where it is made.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from penstock.frontend.catalyst import JavaTree, children, kind
 from penstock.frontend.expressions_registry import Translation, refuse
 from penstock.operators.expressions import Expression, Literal, temporal
 from penstock.operators.expressions.calendar import MICROS_PER_DAY
-from penstock.operators.expressions.logic import CaseWhen
+from penstock.operators.expressions.calendar_spans import SPAN, MakeSpan, PlusSpan, parse_span
+from penstock.operators.expressions.logic import CaseWhen, Coalesce
+from penstock.operators.expressions.strict import Mapped
 from penstock.operators.expressions.zones import Zone
 
 _DURATION = pa.duration("us")
@@ -27,13 +30,21 @@ def plus_interval(start: Expression, interval: JavaTree, translation: Translatio
     """``start`` plus the interval: months and days on the local calendar, the rest as elapsed time.
 
     Raises:
-        NotSupported: the interval is computed from a column.
+        NotSupported: the interval is computed in another way.
     """
     name = kind(interval)
     if name == "Literal":
         return _plus_constant(start, interval.value(), zone)
+    if name == "Cast":
+        return PlusSpan(start, Mapped(parse_span, (translation(interval.child()),), SPAN), zone)
+    if name == "MakeInterval":
+        return PlusSpan(start, MakeSpan(translation.children(interval), bool(interval.failOnError())), zone)
+    if name == "Coalesce":
+        return Coalesce(
+            [plus_interval(start, child, translation, zone) for child in children(interval)], start.data_type
+        )
     if name not in ("CaseWhen", "If"):
-        refuse(interval, "write the interval as a constant, or as a choice of constants by when() or CASE")
+        refuse(interval, "write it as a text, as concat(n, ' seconds'), as make_interval(...), or as a choice of these")
     *pairs, last = children(interval)
     if name == "CaseWhen" and len(pairs) % 2:
         pairs, last = [*pairs, last], None

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from penstock.errors import NotSupported
+from penstock.frontend import refusals
 from penstock.frontend.catalyst import JavaTree
 from penstock.operators.expressions.conf import SessionConf
 from penstock.operators.user_code import PythonSettings
+from penstock.spark.messages import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,5 +102,6 @@ def optimize(spark: SparkSession, analyzed: JavaTree) -> JavaTree:
         with _active(spark), _excluded(spark, _RULES_WITHOUT_USE):
             return spark._jsparkSession.sessionState().optimizer().execute(analyzed)
     except (PySparkException, Py4JJavaError) as error:
-        told = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
-        raise NotSupported(f"Spark itself fails to optimise this plan: {told.splitlines()[0]}") from error
+        told = first_line(error) if isinstance(error, Py4JJavaError) else str(error).splitlines()[0]
+        with refusals.at_node(analyzed):
+            raise refusals.OPTIMIZER_FAILS.error(told) from None

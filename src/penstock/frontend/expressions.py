@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.frontend import (
+    expressions_bitmaps,
     expressions_calendar,
     expressions_casts,
     expressions_collections,
@@ -39,6 +40,7 @@ AREAS = (
     expressions_times,
     expressions_calendar,
     expressions_hashes,
+    expressions_bitmaps,
     expressions_collections,
     expressions_lambdas,
     expressions_json,

@@ -99,7 +99,7 @@ def from_unix_time(tree: JavaTree, translation: Translation) -> Expression:
 
 
 @catalyst("TimestampAddInterval", area=AREA, forms="timestamp + or - a day-time interval",
-          limits="of calendar intervals constants, and choices among these")  # fmt: skip
+          limits="of calendar intervals constants, casts of texts, `make_interval`, choices among these")  # fmt: skip
 def add_interval(tree: JavaTree, translation: Translation) -> Expression:
     if is_calendar_interval(children(tree)[1]):
         start = translation(children(tree)[0])

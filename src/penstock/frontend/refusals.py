@@ -84,11 +84,18 @@ OUTPUTS_OF_SEVERAL_STREAMS = Refusal(
 )
 UNKNOWN_NODE = Refusal("this plan node is not supported")
 
-DISTINCT_SESSION = _planned(
-    "distinct aggregates over session windows are not run yet", "take size(collect_set(...)), or approx_count_distinct"
+DISTINCT_SESSION = Refusal(
+    "over session windows distinct aggregates are of one set of columns, without FILTER: others Spark computes from "
+    "sessions of each value, and so counts a value once for each of these",
+    "take size(collect_set(...)), or approx_count_distinct",
 )
 AGGREGATE_FUNCTION = _planned(
     "this aggregate function is not run yet", "collect_list its argument and compute it from the list, in a udf"
+)
+OPTIMIZER_FAILS = Refusal("Spark's own optimizer fails on this plan", "write it in another way")
+MODE_OF_SEVERAL = Refusal(
+    "of values that come equally often Spark gives any one, by chance",
+    "write mode(x, true), which gives the least of them, or mode() WITHIN GROUP (ORDER BY x)",
 )
 TRY_AGGREGATE = _planned("try_sum and try_avg of intervals are not run yet", "use sum and avg")
 SKETCH_ERROR = Refusal("sketches with errors below 0.2 % are not kept", "count(distinct ...) is exact")

@@ -32,6 +32,12 @@ class Family(Enum):
     LISTS = auto()
     SKETCH = auto()
     QUANTILES = auto()
+    PERCENTILE = auto()
+    MODE = auto()
+    JOINED = auto()
+    BEST_OF = auto()
+    BITMAPS = auto()
+    COUNT_SKETCH = auto()
 
 
 FUNCTIONS = {
@@ -62,10 +68,25 @@ FUNCTIONS = {
     "collect_set": Family.LISTS,
     "approx_count_distinct": Family.SKETCH,
     "percentile_approx": Family.QUANTILES,
+    "regr_sxx": Family.MOMENTS,
+    "regr_sxy": Family.COVARIANCE,
+    "regr_slope": Family.COVARIANCE,
+    "regr_intercept": Family.COVARIANCE,
+    "regr_r2": Family.COVARIANCE,
+    "percentile": Family.PERCENTILE,
+    "mode": Family.MODE,
+    "listagg": Family.JOINED,
+    "min_by_k": Family.BEST_OF,
+    "max_by_k": Family.BEST_OF,
+    "collect_union": Family.LISTS,
+    "bitmap_construct_agg": Family.BITMAPS,
+    "bitmap_or_agg": Family.BITMAPS,
+    "bitmap_and_agg": Family.BITMAPS,
+    "count_min_sketch": Family.COUNT_SKETCH,
 }
 
 _MOMENTS = {"skewness": ("m2", "m3"), "kurtosis": ("m2", "m3", "m4")}
-_PRODUCTS = {"corr": ("ck", "x_mk", "y_mk")}
+_PRODUCTS = dict.fromkeys(("corr", "regr_slope", "regr_intercept", "regr_r2"), ("ck", "x_mk", "y_mk"))
 
 
 @dataclass(frozen=True)
@@ -82,6 +103,7 @@ class AggregateCall:
         condition: position of a boolean column, ``FILTER (WHERE ...)``: rows where it is not true do not count. -1
             without one.
         parameters: what the function needs to know besides; each accumulator says.
+        distinct: each combination of arguments counts once, of which the group keeps a list.
     """
 
     function: str
@@ -93,6 +115,7 @@ class AggregateCall:
     second_type: pa.DataType = _NOTHING
     condition: int = -1
     parameters: tuple[Any, ...] = ()
+    distinct: bool = False
 
     def __post_init__(self) -> None:
         if self.function not in FUNCTIONS:
@@ -129,6 +152,9 @@ class AggregateCall:
 
 
 def _buffers(call: AggregateCall) -> list[tuple[str, pa.DataType]]:
+    if call.distinct:
+        kinds = [call.input_type, *([call.second_type] if call.second >= 0 else [])]
+        return [(f"values{place}", pa.list_(kind)) for place, kind in enumerate(kinds)]
     match FUNCTIONS[call.function]:
         case Family.COUNT:
             return [("count", pa.int64())]
@@ -148,12 +174,23 @@ def _buffers(call: AggregateCall) -> list[tuple[str, pa.DataType]]:
         case Family.BEST:
             return [("value", call.input_type), ("by", call.second_type)]
         case Family.LISTS:
-            return [("values", pa.list_(call.input_type))]
+            return [("values", call.input_type if call.function == "collect_union" else pa.list_(call.input_type))]
         case Family.SKETCH:
             return [("registers", pa.binary())]
         case Family.QUANTILES:
             return [("values", pa.list_(pa.float64())), ("widths", pa.list_(pa.int64())),
                     ("slacks", pa.list_(pa.int64()))]  # fmt: skip
+        case Family.PERCENTILE | Family.MODE:
+            return [("values", pa.list_(call.input_type)), ("counts", pa.list_(pa.int64()))]
+        case Family.JOINED:
+            keys = [("keys", pa.list_(call.second_type))] if call.second >= 0 else []
+            return [("values", pa.list_(call.input_type)), *keys]
+        case Family.BEST_OF:
+            return [("values", pa.list_(call.input_type)), ("by", pa.list_(call.second_type))]
+        case Family.BITMAPS:
+            return [("bits", pa.binary())]
+        case Family.COUNT_SKETCH:
+            return [("counts", pa.binary())]
 
 
 def _objection(call: AggregateCall) -> str | None:
@@ -165,9 +202,14 @@ def _objection(call: AggregateCall) -> str | None:
         case Family.SUM:
             runs = numeric or pa.types.is_decimal128(kind) or pa.types.is_duration(kind)
             return None if runs else "; cast it to a number"
-        case Family.EXTREME:
+        case Family.EXTREME | Family.MODE:
             return None if is_orderable(kind) else ""
-        case Family.BEST:
+        case Family.JOINED:
+            return None if call.second < 0 or is_orderable(call.second_type) else f", ordered by {call.second_type}"
+        case Family.PERCENTILE:
+            runs = numeric or pa.types.is_decimal128(kind) or pa.types.is_duration(kind)
+            return None if runs else "; cast it to a number"
+        case Family.BEST | Family.BEST_OF:
             return None if is_orderable(call.second_type) else f", judged by {call.second_type}"
         case Family.MOMENTS | Family.COVARIANCE:
             return None if kind == pa.float64() else "; cast it to a double"

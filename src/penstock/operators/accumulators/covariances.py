@@ -1,5 +1,5 @@
-"""``covar_pop``, ``covar_samp`` and ``corr``: by Catalyst's
-``Covariance`` and ``PearsonCorrelation``. Rows where one of both values is null do not count."""
+"""``covar_pop``, ``covar_samp`` and ``corr``; ``regr_slope``, ``regr_intercept``, ``regr_r2`` and ``regr_sxy``: by
+Catalyst's ``Covariance`` and ``PearsonCorrelation``. Rows where one of both values is null do not count."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ import pyarrow as pa
 
 from penstock.operators.accumulators.base import Accumulator, rounds
 from penstock.operators.accumulators.moments import finished
-from penstock.state.arrays import validity
+from penstock.state.arrays import from_fixed, validity
 from penstock.state.vector import Rows, Vector, raw_values
 
 Doubles = npt.NDArray[np.float64]
 
 
 class Covariance(Accumulator):
-    """Buffers: n, both averages, the sum of the products of deviations; and of ``corr`` the sums of their squares.
+    """Buffers: n, both averages, the sum of the products of deviations; and of ``corr`` and of lines the sums of their
+    squares.
 
     ``parameters``: as of ``Moments``.
     """
@@ -45,6 +46,8 @@ class Covariance(Accumulator):
                 _merge(buffers, groups[part], [number[part] for number in numbers])
 
     def result(self, buffers: Sequence[Vector], rows: Rows) -> pa.Array:
+        if self.call.function.startswith("regr_"):
+            return _line(self.call.function, [buffer.read()[0][rows] for buffer in buffers])
         n, _, _, products, *squares = (buffer.read()[0][rows] for buffer in buffers)
         null = bool(self.call.parameters[0])
         with np.errstate(all="ignore"):
@@ -55,6 +58,23 @@ class Covariance(Accumulator):
             below = np.sqrt(squares[0] * squares[1])
             constant = (below == 0) & (n != 1)  # a division by zero, which Spark makes null in any case
             return finished(products / below, np.where(constant, 0, n), n == 1, null)
+
+
+def _line(function: str, sums: Sequence[Doubles]) -> pa.Array:
+    """Of the line that gives the first argument, y, by the second one, x; null where all x are the same."""
+    n, average_y, average_x, products, *squares = sums
+    if function == "regr_sxy":
+        return from_fixed(products, n != 0, pa.float64())
+    y, x = squares
+    with np.errstate(all="ignore"):
+        slope = products / x
+        if function == "regr_slope":
+            results = slope
+        elif function == "regr_intercept":
+            results = average_y - slope * average_x
+        else:
+            results = np.where(y == 0, 1.0, (products / np.sqrt(y * x)) ** 2)
+    return from_fixed(results, x != 0, pa.float64())
 
 
 def _products(groups: Rows, x: Doubles, y: Doubles) -> tuple[Rows, list[Doubles]]:

@@ -1,4 +1,4 @@
-"""``collect_list`` and ``collect_set``: the values themselves.
+"""``collect_list``, ``collect_set`` and ``collect_union``: the values themselves.
 
 A group's list is one value of its row in the state, as it is in Spark's; it is written anew when the group gets more,
 and held until the group is closed.
@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.operators.accumulators.base import Accumulator
+from penstock.operators.accumulators.value_lists import unrolled, with_held
 from penstock.operators.aggregate_calls import AggregateCall
 from penstock.state.arrays import validity
 from penstock.state.keys import group_rows, normalize_floats
@@ -22,7 +22,8 @@ from penstock.state.vector import Rows, Vector, arrow_of
 
 
 class Lists(Accumulator):
-    """Values in the order in which they come; of ``collect_set`` those that differ in Spark's sense, floats normalised.
+    """Values in the order in which they come; of ``collect_set``, and of the arrays of ``collect_union``, those that
+    differ in Spark's sense, floats normalised.
 
     ``parameters``: whether nulls are passed over.
     """
@@ -30,7 +31,7 @@ class Lists(Accumulator):
     def __init__(self, call: AggregateCall) -> None:
         super().__init__(call)
         [self._ignore_nulls] = call.parameters
-        self._distinct = call.function == "collect_set"
+        self._distinct = call.function != "collect_list"
 
     def fills(self) -> list[object]:
         return [None]
@@ -44,16 +45,17 @@ class Lists(Accumulator):
 
     def add(self, buffers: Sequence[Vector], groups: Rows, arguments: Sequence[pa.Array]) -> None:
         [values] = arguments
+        owners = groups
+        if self.call.function == "collect_union":
+            owners, [values] = unrolled(groups, [values])
         if self._ignore_nulls and values.null_count:
             known = validity(values)
-            self._append(buffers[0], groups, groups[known], values.filter(pa.array(known)))
-        else:
-            self._append(buffers[0], groups, groups, values)
+            owners, values = owners[known], values.filter(pa.array(known))
+        self._append(buffers[0], groups, owners, values)
 
     def merge(self, buffers: Sequence[Vector], groups: Rows, partials: Sequence[pa.Array]) -> None:
-        [lists] = partials
-        lengths = pc.list_value_length(lists).fill_null(0).to_numpy()
-        self._append(buffers[0], groups, np.repeat(groups, lengths), lists.flatten())
+        owners, [values] = unrolled(groups, partials)
+        self._append(buffers[0], groups, owners, values)
 
     def _append(self, buffer: Vector, touched: Rows, groups: Rows, values: pa.Array) -> None:
         """``values`` belong to ``groups``; every one of ``touched`` has a list from now on."""
@@ -66,14 +68,11 @@ class Lists(Accumulator):
 
     def _new_values(self, buffer: Vector, groups: Rows, values: pa.Array) -> tuple[Rows, pa.Array]:
         """The first of equal ones, without those that are there already."""
-        present = np.unique(groups)
-        held = buffer.to_arrow(present)
-        there = np.repeat(present, pc.list_value_length(held).fill_null(0).to_numpy())
         values = normalize_floats(values)
-        both = pa.concat_arrays([held.flatten(), values.cast(held.type.value_type)])
-        owners = np.concatenate([there, groups])
+        owners, [both] = with_held([buffer], groups, [values])
         _, first = group_rows([pa.array(owners), both], len(owners))
-        new = np.sort(first[first >= len(there)]) - len(there)
+        there = len(owners) - len(groups)
+        new = np.sort(first[first >= there]) - there
         return groups[new], values.take(pa.array(new))
 
     def result(self, buffers: Sequence[Vector], rows: Rows) -> pa.Array:

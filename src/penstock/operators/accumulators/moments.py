@@ -1,4 +1,4 @@
-"""Central moments: ``variance``, ``stddev``, ``skewness`` and ``kurtosis``.
+"""Central moments: ``variance``, ``stddev``, ``skewness`` and ``kurtosis``; ``regr_sxx`` and ``regr_syy``.
 
 The formulas are those of Catalyst's ``CentralMomentAgg``: number, average and moments of two sets of values give those
 of both together. Sums of doubles depend on the order of rows in the last digits, as they do in Spark.
@@ -53,6 +53,9 @@ class Moments(Accumulator):
                 undefined = m2 == 0
                 results = np.sqrt(n) * higher[0] / np.sqrt(m2 * m2 * m2) if function == "skewness" else (
                     n * higher[1] / (m2 * m2) - 3)  # fmt: skip
+            elif function == "regr_sxx":
+                undefined = np.zeros(len(n), np.bool_)
+                results = m2
             elif function.endswith("_samp"):
                 undefined = n == 1
                 results = m2 / (n - 1)

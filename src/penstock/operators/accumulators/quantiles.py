@@ -11,18 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.operators.accumulators.answers import answers
 from penstock.operators.accumulators.base import Accumulator
 from penstock.operators.accumulators.lists import by_group
 from penstock.operators.aggregate_calls import AggregateCall
-from penstock.state.arrays import storage_dtype, validity
+from penstock.state.arrays import validity
 from penstock.state.vector import Rows, Vector, raw_values
 
 _ROOM = 4096
@@ -108,11 +107,11 @@ class Summary:
 
 
 class Quantiles(Accumulator):
-    """``parameters``: the percentages, whether they were an array, the accuracy."""
+    """``parameters``: the percentages, the accuracy."""
 
     def __init__(self, call: AggregateCall) -> None:
         super().__init__(call)
-        self._percentages, self._array, self._accuracy = call.parameters
+        self._percentages, self._accuracy = call.parameters
         self._room = max(_ROOM, 4 * self._accuracy)
 
     def fills(self) -> list[object]:
@@ -141,22 +140,11 @@ class Quantiles(Accumulator):
 
     def result(self, buffers: Sequence[Vector], rows: Rows) -> pa.Array:
         columns = [buffer.read()[0][rows].tolist() for buffer in buffers]
-        kind = self.call.result_type.value_type if self._array else self.call.result_type
-        results: list[Any] = []
+        found: list[list[float] | None] = []
         for held in zip(*columns, strict=True):
             summary = Summary.stored(*held)
-            if not summary.count:
-                results.append(None)
-                continue
-            found = [_value(number, kind) for number in summary.quantiles(self._percentages, self._accuracy)]
-            results.append(found if self._array else found[0])
-        if not self._array:
-            return _typed(results, kind)
-        lengths = [0 if result is None else len(result) for result in results]
-        offsets = pa.array(np.cumsum([0, *lengths]), pa.int32())
-        values = _typed([value for result in results if result is not None for value in result], kind)
-        mask = pa.array([result is None for result in results])
-        return pa.ListArray.from_arrays(offsets, values, pa.list_(self.call.result_type.value_field), mask=mask)
+            found.append(summary.quantiles(self._percentages, self._accuracy) if summary.count else None)
+        return answers(found, self.call.result_type)
 
 
 def _shifted(samples: Summary, other: Summary, before: Longs) -> tuple[Longs, Longs]:
@@ -177,19 +165,3 @@ def _doubles(values: pa.Array) -> Doubles:
     if pa.types.is_decimal128(values.type):
         return np.asarray(pc.cast(values, pa.float64()).fill_null(0).to_numpy(zero_copy_only=False))
     return raw_values(values).astype(np.float64)
-
-
-def _value(number: float, kind: pa.DataType) -> Any:
-    """A double as the raw value of the result's type."""
-    if pa.types.is_decimal128(kind):
-        return Decimal(repr(number)).quantize(Decimal(1).scaleb(-kind.scale))
-    return number if pa.types.is_floating(kind) else int(number)
-
-
-def _typed(values: list[Any], kind: pa.DataType) -> pa.Array:
-    if pa.types.is_decimal128(kind) or pa.types.is_floating(kind):
-        return pa.array(values, kind)
-    dtype = storage_dtype(kind)
-    assert dtype is not None
-    whole = pa.array(values, pa.from_numpy_dtype(dtype))
-    return whole if whole.type == kind else whole.view(kind)

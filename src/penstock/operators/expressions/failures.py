@@ -146,6 +146,12 @@ def interval_overflow() -> EvaluationError:
     return EvaluationError("[INTERVAL_ARITHMETIC_OVERFLOW] Integer overflow while operating with intervals.")
 
 
+def calendar_interval_overflow() -> EvaluationError:
+    return EvaluationError(
+        "[ARITHMETIC_OVERFLOW] integer overflow. Use 'try_make_interval' to tolerate overflow and return NULL instead."
+    )
+
+
 def days_overflow() -> EvaluationError:
     """A date beyond 32 bits of days, which raises in either mode."""
     return EvaluationError("[ARITHMETIC_OVERFLOW] integer overflow: the date is too far away.")
