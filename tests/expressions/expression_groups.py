@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import expression_cases_calendar as calendar
 import expression_cases_codes as codes
 import expression_cases_collections as collections
+import expression_cases_csv as csv
 import expression_cases_json as json
 import expression_cases_numbers as numbers
 import expression_cases_patterns as patterns
@@ -16,6 +17,7 @@ import expression_cases_time_patterns as time_patterns
 import expression_cases_times as times
 import expression_relations as edges
 import expression_relations_codes as coded
+import expression_relations_csv as lines
 import expression_relations_json as documents
 import expression_relations_nested as nested
 import expression_relations_urls as urls
@@ -78,6 +80,8 @@ GROUPS = {
     "csv of fields": Group(coded.fields, codes.CSV_OF_FIELDS, both_modes=False),
     "csv of numbers": Group(edges.numbers, codes.CSV_OF_NUMBERS, both_modes=False),
     "csv of times": Group(edges.inner_instants, codes.CSV_OF_TIMES, both_modes=False),
+    "csv read": Group(lines.lines, csv.READ, both_modes=False),
+    "csv fields": Group(lines.line_fields, csv.FIELDS, both_modes=False),
     "json taken apart": Group(documents.documents, json.TAKEN, both_modes=False),
     "json read": Group(documents.documents, json.READ),
     "json of numbers": Group(edges.numbers, json.OF_NUMBERS, both_modes=False),
