@@ -12,6 +12,7 @@ import expression_cases_csv as csv
 import expression_cases_json as json
 import expression_cases_numbers as numbers
 import expression_cases_patterns as patterns
+import expression_cases_small as small
 import expression_cases_texts as texts
 import expression_cases_time_patterns as time_patterns
 import expression_cases_times as times
@@ -75,6 +76,9 @@ GROUPS = {
     "codes": Group(coded.codes, codes.CODES),
     "more of strings": Group(edges.texts, codes.TEXTS),
     "initials": Group(edges.letters, ["initcap(s)"], both_modes=False),
+    "small ones of texts": Group(edges.texts, small.TEXTS, both_modes=False),
+    "small ones of codes": Group(coded.codes, small.CODES, both_modes=False),
+    "small ones of numbers": Group(edges.numbers, small.NUMBERS),
     "urls": Group(urls.urls, codes.URLS),
     "csv of texts": Group(edges.texts, codes.CSV_OF_TEXTS, both_modes=False),
     "csv of fields": Group(coded.fields, codes.CSV_OF_FIELDS, both_modes=False),

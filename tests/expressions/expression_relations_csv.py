@@ -1,5 +1,6 @@
 """Lines of CSV, ordinary and not, that ``from_csv`` is compared on."""
 
+# ruff: noqa: E501 - tables of texts
 from __future__ import annotations
 
 import os

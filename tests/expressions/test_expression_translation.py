@@ -105,6 +105,14 @@ def test_marks_of_the_optimizer(spark: SparkSession, frame: Any) -> None:
     assert bits(ours) == ["nan", "0.0", "0.0", None, "1.5"]
 
 
+@pytest.mark.spark
+def test_numbers_that_the_optimizer_folds(spark: SparkSession, frame: Any) -> None:
+    package = spark._jvm.org.apache.spark.sql.catalyst.expressions
+    for number in (package.EulerNumber(), package.Pi()):
+        ours = translate(number, {}, SessionConf()).evaluate(normalized(frame.limit(1).toArrow()))
+        assert bits(ours) == [repr(number.eval(None))]
+
+
 def test_documentation_is_current() -> None:
     page = Path(__file__).parents[2] / "docs" / "expressions.md"
     assert page.read_text() == documentation(), "run python -m penstock.frontend.expressions > docs/expressions.md"

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from penstock.frontend.catalyst import JavaTree, arrow_type, kind
 from penstock.frontend.expressions_casts import require_known_digits
-from penstock.frontend.expressions_registry import Translation, catalyst, refuse
+from penstock.frontend.expressions_registry import Translation, catalyst, entry_name, refuse
 from penstock.frontend.expressions_strings import constant
-from penstock.operators.expressions import Expression, bits, numbers, rounding
+from penstock.operators.expressions import Expression, bitmaps, bits, numbers, rounding
 from penstock.operators.expressions.strict import Fallible, Mapped, Vectorised
 
 ROUNDING = "Rounding"
@@ -102,3 +102,19 @@ for _name, (_mapped, _forms) in _MAPPED.items():
 def conv(tree: JavaTree, translation: Translation) -> Expression:
     function = partial(numbers.convert_base, translation.conf.ansi)
     return Mapped(function, translation.children(tree), arrow_type(tree))
+
+
+_BITMAPS = {
+    "BitmapExpressionUtils.bitmapBucketNumber": bitmaps.bucket_number,
+    "BitmapExpressionUtils.bitmapBitPosition": bitmaps.bit_position,
+}
+
+
+@catalyst(*_BITMAPS, area=FUNCTIONS, forms="`bitmap_bucket_number`, `bitmap_bit_position`")
+def place_in_bitmaps(tree: JavaTree, translation: Translation) -> Expression:
+    return Vectorised(_BITMAPS[entry_name(tree)], translation.children(tree), pa.int64(), bool(tree.nullable()))
+
+
+@catalyst("BitmapExpressionUtils.bitmapCount", area=FUNCTIONS, forms="`bitmap_count`")
+def bitmap_count(tree: JavaTree, translation: Translation) -> Expression:
+    return Mapped(bitmaps.bit_count, translation.children(tree), pa.int64(), bool(tree.nullable()))

@@ -20,7 +20,7 @@ _OF_COLLECTIONS = ("Explode", "PosExplode", "Inline")
 def add_generate(scope: Scope, node: JavaTree) -> None:
     """Compile the generator to one expression that gives arrays, and the node to an operator that takes them apart."""
     generator = node.generator()
-    collections = _elements(scope, generator, elements(node.generatorOutput()))
+    collections = generated_elements(scope, generator, elements(node.generatorOutput()))
     passed = tuple(scope.ordinals[expr_id(attribute)] for attribute in elements(node.requiredChildOutput()))
     output = elements(node.output())
     builder = scope.builder
@@ -40,7 +40,8 @@ def add_generate(scope: Scope, node: JavaTree) -> None:
     scope.bind_output(output)
 
 
-def _elements(scope: Scope, generator: JavaTree, outputs: list[JavaTree]) -> Expression:
+def generated_elements(scope: Scope, generator: JavaTree, outputs: list[JavaTree]) -> Expression:
+    """What the generator takes apart: an array or map per row."""
     if kind(generator) in _OF_COLLECTIONS:
         return scope.translate(generator.child())
     if kind(generator) == "JsonTuple":

@@ -1,7 +1,7 @@
 """Fields of CSV and JSON records as numbers and booleans, by the rules of Spark's parsers of records.
 
-They are Java's, not those of casts: digits of any script, no blanks around integers, no ``t`` for true. A text that is no value of its type
-raises ``ValueError``; the record is then malformed.
+They are Java's, not those of casts: digits of any script, no blanks around integers, no ``t`` for true. A text that is
+no value of its type raises ``ValueError``; the record is then malformed.
 """
 
 from __future__ import annotations
