@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import avro_messages
+import expression_cases_avro as avro
 import expression_cases_calendar as calendar
 import expression_cases_codes as codes
 import expression_cases_collections as collections
@@ -84,6 +86,11 @@ GROUPS = {
     "csv of fields": Group(coded.fields, codes.CSV_OF_FIELDS, both_modes=False),
     "csv of numbers": Group(edges.numbers, codes.CSV_OF_NUMBERS, both_modes=False),
     "csv of times": Group(edges.inner_instants, codes.CSV_OF_TIMES, both_modes=False),
+    "avro read": Group(avro_messages.messages, avro.READ, both_modes=False),
+    "avro read or raising": Group(avro_messages.messages, avro.RAISING, both_modes=False),
+    "avro of numbers": Group(edges.numbers, avro.OF_NUMBERS, both_modes=False),
+    "avro of texts": Group(edges.texts, avro.OF_TEXTS, both_modes=False),
+    "avro of times": Group(edges.instants, avro.OF_TIMES, both_modes=False),
     "csv read": Group(lines.lines, csv.READ, both_modes=False),
     "csv fields": Group(lines.line_fields, csv.FIELDS, both_modes=False),
     "json taken apart": Group(documents.documents, json.TAKEN, both_modes=False),

@@ -49,5 +49,5 @@ def test_fields_equal_spark(relation: Callable[[str], Relation], names: str) -> 
 
 def test_names_have_to_be_constants(relation: Callable[[str], Relation]) -> None:
     edges: Any = relation("json taken apart")
-    with pytest.raises(NotSupported, match="json_tuple.*names must be constants; use get_json_object"):
+    with pytest.raises(NotSupported, match=r"json_tuple.*names must be constants; use get_json_object"):
         compiled(edges, edges.frame.selectExpr("json_tuple(s, 'a', s)"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.frontend import (
+    expressions_avro,
     expressions_calendar,
     expressions_casts,
     expressions_collections,
@@ -43,6 +44,7 @@ AREAS = (
     expressions_lambdas,
     expressions_json,
     expressions_csv,
+    expressions_avro,
 )
 """The modules that fill the registry, in the order of the documentation."""
 

@@ -51,9 +51,10 @@ class JsonTuple(Expression):
             while reader.next_token() is not Token.END_OBJECT:
                 name = reader.name
                 if reader.token is Token.NAME and name in self.names and name is not None:
-                    if reader.next_token() is Token.STRING:
+                    token = reader.next_token()
+                    if token is Token.STRING:
                         found[name] = raw(reader.text())
-                    elif reader.token is not Token.NULL:
+                    elif token is not Token.NULL:
                         found[name] = copied(reader)
                 reader.skip_children()
         except JsonError:
