@@ -47,6 +47,7 @@ READ += [
 ]  # fmt: skip
 # Not whole records: PySpark fails to hand out nulls of structs whose fields may not be null.
 RAISING = [
+    read_as("v", "int", "long"),
     f"from_avro(plain, {sql(PLAIN)}).s", f"from_avro(nested, {sql(NESTED)}, map('mode', 'FAILFAST')).again",
     f"from_avro(logical, {sql(LOGICAL)}).c", read_as("v", "int", "long", "FAILFAST"),
 ]  # fmt: skip

@@ -44,7 +44,7 @@ def test_fields_equal_spark(relation: Callable[[str], Relation], names: str) -> 
         number: tuple(rows[0].values()) for number, rows in zip(edges.batch.column(0).to_pylist(), ours, strict=True)
     }
     assert found == expected
-    assert sum(any(row) for row in expected.values()) > 20
+    assert sum(any(row) for row in expected.values()) > 3
 
 
 def test_names_have_to_be_constants(relation: Callable[[str], Relation]) -> None:
