@@ -1,6 +1,5 @@
 """Cases over ``lines`` and ``line_fields``."""
 
-# ruff: noqa: E501 - tables of texts
 from __future__ import annotations
 
 READ = [

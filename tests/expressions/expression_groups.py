@@ -72,6 +72,7 @@ GROUPS = {
     "times written by pattern": Group(edges.inner_instants, time_patterns.WRITTEN, both_modes=False),
     "times read by pattern": Group(written.written_times, time_patterns.READ),
     "calendar fields": Group(written.calendar_fields, calendar.FIELDS),
+    "year-month intervals": Group(edges.instants, calendar.YEAR_MONTHS),
     "spans": Group(edges.instants, calendar.SPANS),
     "local spans": Group(edges.inner_instants, calendar.SPANS, both_modes=False),
     "regular expressions": Group(edges.texts, patterns.PATTERNS, both_modes=False),

@@ -67,7 +67,7 @@ def ordinals(frame: Any) -> dict[int, int]:
         ("encode(s, s)", "Encode.encode.*one of US-ASCII"),
         ("parse_url(s, 'QUERY', s)", "ParseUrlEvaluator.evaluate.*must be constants"),
         ("s collate UTF8_LCASE = 'a'", "Collate"),
-        ("t + make_ym_interval(i, 1)", "TimestampAddYMInterval"),
+        ("t + interval 1 month * d", "MultiplyYMInterval.*products with integers"),
     ],
 )
 def test_refusals_name_the_expression(spark: SparkSession, frame: Any, sql: str, name: str) -> None:
