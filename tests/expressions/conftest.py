@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
+from avro_stand_in import add_avro
 from expression_groups import GROUPS
 from expression_oracle import Relation, check
 
@@ -21,9 +22,13 @@ Compare = Callable[..., list[str]]
 def relation(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Relation]:
     """``relation(group)``: the edge values that a group's cases read."""
     made: dict[str, Relation] = {}
+    made_avro: list[str] = []
 
     def make(group: str) -> Relation:
         build = GROUPS[group].relation
+        if group.startswith("avro") and not made_avro:
+            add_avro(spark, tmp_path_factory.mktemp("avro"))
+            made_avro.append(group)
         if build.__name__ not in made:
             path = str(tmp_path_factory.mktemp("edges") / build.__name__)
             frame = spark.createDataFrame(build())

@@ -1,5 +1,6 @@
 """Cases over ``relations.instants`` and ``calendar_fields``."""
 
+# ruff: noqa: E501 - tables of texts
 from __future__ import annotations
 
 UNITS = (
@@ -34,3 +35,13 @@ SPANS = [
 ]  # fmt: skip
 SPANS += [f"timestampdiff({unit}, ts, ts2)" for unit in UNITS] + ["timestampdiff(hour, ntz, ntz)"]
 SPANS += [f"timestampadd({unit}, n, ts)" for unit in UNITS] + ["timestampadd(month, 1, ntz)"]
+
+YEAR_MONTHS = [
+    "ts + make_ym_interval(n, 1)", "ts + make_ym_interval(n % 5000, n % 70)", "dt + make_ym_interval(0, n)", "ntz - make_ym_interval(n % 300)",
+    "dt - make_ym_interval(n % 300, 7)", "ts + interval '2' month * n", "dt + interval '1-3' year to month * (n % 100)",
+    "dt + interval '1' month * cast(n as bigint) * 4000000000", "dt + if(n > 0, interval '1' month, make_ym_interval(1))",
+    "ts + case when n > 5 then interval '1' year when n < 0 then make_ym_interval(0, n % 7) end", "dt + cast(null as interval month)",
+    "dt + coalesce(make_ym_interval(n % 9), interval '3' month)", "extract(year from make_ym_interval(0, n))",
+    "extract(month from make_ym_interval(0, n))", "extract(month from make_ym_interval(n % 100, 5))",
+    "if(n < 100, extract(year from make_ym_interval(n, 13)), n)",
+]  # fmt: skip

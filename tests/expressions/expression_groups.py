@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import avro_messages
+import expression_cases_avro as avro
 import expression_cases_calendar as calendar
 import expression_cases_codes as codes
 import expression_cases_collections as collections
+import expression_cases_csv as csv
 import expression_cases_json as json
 import expression_cases_numbers as numbers
 import expression_cases_patterns as patterns
+import expression_cases_small as small
 import expression_cases_texts as texts
 import expression_cases_time_patterns as time_patterns
 import expression_cases_times as times
 import expression_relations as edges
 import expression_relations_codes as coded
+import expression_relations_csv as lines
 import expression_relations_intervals as intervals
 import expression_relations_json as documents
 import expression_relations_nested as nested
@@ -68,6 +73,7 @@ GROUPS = {
     "times written by pattern": Group(edges.inner_instants, time_patterns.WRITTEN, both_modes=False),
     "times read by pattern": Group(written.written_times, time_patterns.READ),
     "calendar fields": Group(written.calendar_fields, calendar.FIELDS),
+    "year-month intervals": Group(edges.instants, calendar.YEAR_MONTHS),
     "spans": Group(edges.instants, calendar.SPANS),
     "local spans": Group(edges.inner_instants, calendar.SPANS, both_modes=False),
     "intervals of texts": Group(intervals.interval_texts, intervals.SUMS_OF_TEXTS),
@@ -76,11 +82,21 @@ GROUPS = {
     "codes": Group(coded.codes, codes.CODES),
     "more of strings": Group(edges.texts, codes.TEXTS),
     "initials": Group(edges.letters, ["initcap(s)"], both_modes=False),
+    "small ones of texts": Group(edges.texts, small.TEXTS, both_modes=False),
+    "small ones of codes": Group(coded.codes, small.CODES, both_modes=False),
+    "small ones of numbers": Group(edges.numbers, small.NUMBERS),
     "urls": Group(urls.urls, codes.URLS),
     "csv of texts": Group(edges.texts, codes.CSV_OF_TEXTS, both_modes=False),
     "csv of fields": Group(coded.fields, codes.CSV_OF_FIELDS, both_modes=False),
     "csv of numbers": Group(edges.numbers, codes.CSV_OF_NUMBERS, both_modes=False),
     "csv of times": Group(edges.inner_instants, codes.CSV_OF_TIMES, both_modes=False),
+    "avro read": Group(avro_messages.messages, avro.READ, both_modes=False),
+    "avro read or raising": Group(avro_messages.messages, avro.RAISING, both_modes=False),
+    "avro of numbers": Group(edges.numbers, avro.OF_NUMBERS, both_modes=False),
+    "avro of texts": Group(edges.texts, avro.OF_TEXTS, both_modes=False),
+    "avro of times": Group(edges.instants, avro.OF_TIMES, both_modes=False),
+    "csv read": Group(lines.lines, csv.READ, both_modes=False),
+    "csv fields": Group(lines.line_fields, csv.FIELDS, both_modes=False),
     "json taken apart": Group(documents.documents, json.TAKEN, both_modes=False),
     "json read": Group(documents.documents, json.READ),
     "json of numbers": Group(edges.numbers, json.OF_NUMBERS, both_modes=False),

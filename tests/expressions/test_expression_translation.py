@@ -67,7 +67,7 @@ def ordinals(frame: Any) -> dict[int, int]:
         ("encode(s, s)", "Encode.encode.*one of US-ASCII"),
         ("parse_url(s, 'QUERY', s)", "ParseUrlEvaluator.evaluate.*must be constants"),
         ("s collate UTF8_LCASE = 'a'", "Collate"),
-        ("t + make_ym_interval(i, 1)", "TimestampAddYMInterval"),
+        ("t + interval 1 month * d", "MultiplyYMInterval.*products with integers"),
     ],
 )
 def test_refusals_name_the_expression(spark: SparkSession, frame: Any, sql: str, name: str) -> None:
@@ -103,6 +103,14 @@ def test_marks_of_the_optimizer(spark: SparkSession, frame: Any) -> None:
     bound = package.expressions.BindReferences.bindReference(normalized_column, attributes, False)
     assert bits(ours) == [None if v is None else repr(v) for v in (bound.eval(row) for row in rows)]
     assert bits(ours) == ["nan", "0.0", "0.0", None, "1.5"]
+
+
+@pytest.mark.spark
+def test_numbers_that_the_optimizer_folds(spark: SparkSession, frame: Any) -> None:
+    package = spark._jvm.org.apache.spark.sql.catalyst.expressions
+    for number in (package.EulerNumber(), package.Pi()):
+        ours = translate(number, {}, SessionConf()).evaluate(normalized(frame.limit(1).toArrow()))
+        assert bits(ours) == [repr(number.eval(None))]
 
 
 def test_documentation_is_current() -> None:

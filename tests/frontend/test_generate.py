@@ -60,6 +60,7 @@ PLANS: dict[str, Plan] = {
     "inline_outer": lambda df: df.select(F.inline_outer("s"), "a"),
     "stack": lambda df: df.selectExpr("k", "stack(2, get(a, 0), k, size(a), 'size') as (n, t)"),
     "stack with a hole": lambda df: df.selectExpr("stack(3, 1, size(a), get(a, 0), get(a, 1), 5) as (n, m)", "k"),
+    "json_tuple": lambda df: df.selectExpr("k", "json_tuple(to_json(struct(k, a)), 'a', 'none', 'k') as (a, n, t)"),
     "explode of a constant": lambda df: df.select("k", F.explode(F.array(F.lit(1), F.lit(None))).alias("c")),
     "explode of explode": lambda df: (
         df.select(F.explode("aa").alias("inner"), "k").select("k", F.explode_outer("inner"))

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from penstock.connectors.csv_lines import CsvDialect
+from penstock.operators.expressions.csv_lines import CsvDialect
 
 _BLANKS = "".join(map(chr, range(0x21)))
 _NEWLINE = ord("\n")

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from penstock.connectors.csv_columns import split_block
-from penstock.connectors.csv_lines import CsvDialect, split_line
 from penstock.connectors.malformed import Record, RecordRules, parse_record_rules
 from penstock.connectors.option_texts import OptionTexts
 from penstock.connectors.text_blocks import LineParser, read_records
 from penstock.connectors.text_columns import plain_column
 from penstock.connectors.text_lines import Block, LineFormat, parse_line_format
 from penstock.connectors.text_values import TextRules, parse_text_rules, text_converter
+from penstock.operators.expressions.csv_lines import CsvDialect, split_line
 
 _BLANKS = "".join(map(chr, range(0x21)))
 

@@ -17,13 +17,12 @@ import pyarrow as pa
 from penstock.connectors.json_text import JsonArray, JsonNumber, JsonObject, JsonValue
 from penstock.connectors.text_values import (
     TextRules,
-    fit_decimal,
     parse_date,
-    parse_decimal,
     parse_timestamp,
     parse_timestamp_ntz,
 )
 from penstock.errors import ConfigError
+from penstock.operators.expressions.record_values import fit_decimal, parse_grouped_decimal
 from penstock.operators.expressions.text_numbers import parse_float
 
 _SPECIAL_DOUBLES = {
@@ -141,7 +140,7 @@ def _single(text: str) -> float:
 def _decimal(value: JsonValue, precision: int, scale: int) -> Decimal:
     if isinstance(value, JsonNumber) and value.text not in _SPECIAL_DOUBLES:
         return _fitting(lambda text: fit_decimal(Decimal(text), precision, scale), value.text)
-    return _from_text(value, lambda text: parse_decimal(text, precision, scale))
+    return _from_text(value, lambda text: parse_grouped_decimal(text, precision, scale))
 
 
 def _timestamp(value: JsonValue, zoned: bool, rules: TextRules) -> int:

@@ -65,7 +65,7 @@ def _integers(texts: pa.Array, kind: pa.DataType, rules: TextRules) -> pa.Array 
 
 
 def _floats(texts: pa.Array, kind: pa.DataType, rules: TextRules) -> pa.Array | None:
-    if any(re.search(_FLOAT, name) for name in (rules.nan, rules.positive_infinity, rules.negative_infinity)):
+    if any(re.search(_FLOAT, name) for name in rules.float_names):
         return None  # somebody calls NaN by a number
     return texts.cast(kind) if _all_match(texts, _FLOAT) else None
 

@@ -10,7 +10,6 @@ import datetime as dt
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import ROUND_HALF_UP, Context, Decimal
 from functools import lru_cache
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -18,8 +17,15 @@ import pyarrow as pa
 
 from penstock.connectors.option_texts import OptionTexts
 from penstock.errors import ConfigError
-from penstock.operators.expressions.text_numbers import parse_double as java_double
-from penstock.operators.expressions.text_numbers import parse_float as java_float
+from penstock.operators.expressions.record_values import (
+    PLAIN_NAMES,
+    FloatNames,
+    parse_boolean,
+    parse_decimal,
+    parse_floating,
+    parse_grouped_decimal,
+    parse_integer,
+)
 
 Converter = Callable[[str], object]
 
@@ -49,12 +55,7 @@ _SHORT_ZONES = {
     "PRT": "America/Puerto_Rico", "PST": "America/Los_Angeles", "SST": "Pacific/Guadalcanal",
     "VST": "Asia/Ho_Chi_Minh",
 }  # fmt: skip
-_INTEGER = re.compile(r"[+-]?\d+")
-_DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
-# Names of infinity and NaN that Spark's casts know and Java does not.
-_NAMED = re.compile(r"\s*[+-]?(?!NaN|Infinity)(?i:inf|infinity|nan)\s*")
 _MICROS_PER_DAY = 86_400_000_000
-_UNLIMITED = Context(prec=1000, rounding=ROUND_HALF_UP)
 
 
 @dataclass(frozen=True)
@@ -64,18 +65,17 @@ class TextRules:
     time_zone: str = "UTC"
     strict_dates: bool = False
     strict_timestamps: bool = False
-    nan: str = "NaN"
-    positive_infinity: str = "Inf"
-    negative_infinity: str = "-Inf"
+    float_names: FloatNames = PLAIN_NAMES
+    grouped_decimals: bool = False
 
 
 def parse_text_rules(options: OptionTexts, time_zone: str, floats: bool) -> TextRules:
     """Date and timestamp formats other than the ISO ones are refused; ``floats``: names of NaN and infinity too."""
     options.only("locale", ["en-US"])
     options.only("timestampNTZFormat", [])
-    names = ("NaN", "Inf", "-Inf")
+    names = PLAIN_NAMES
     if floats:
-        names = (
+        names = FloatNames(
             options.text("nanValue", "NaN"),
             options.text("positiveInf", "Inf"),
             options.text("negativeInf", "-Inf"),
@@ -84,7 +84,8 @@ def parse_text_rules(options: OptionTexts, time_zone: str, floats: bool) -> Text
         time_zone,
         options.only("dateFormat", [ISO_DATE]) is not None,
         options.only("timestampFormat", [ISO_TIMESTAMP]) is not None,
-        *names,
+        names,
+        grouped_decimals=True,
     )
 
 
@@ -96,13 +97,14 @@ def text_converter(name: str, kind: pa.DataType, rules: TextRules) -> Converter:
     if types.is_integer(kind):
         return lambda text: parse_integer(text, kind.bit_width)
     if types.is_float64(kind):
-        return lambda text: _floating(text, rules, java_double)
+        return lambda text: parse_floating(text, rules.float_names, 64)
     if types.is_float32(kind):
-        return lambda text: _floating(text, rules, java_float)
+        return lambda text: parse_floating(text, rules.float_names, 32)
     if types.is_boolean(kind):
         return parse_boolean
     if types.is_decimal(kind):
-        return lambda text: parse_decimal(text, kind.precision, kind.scale)
+        parse = parse_grouped_decimal if rules.grouped_decimals else parse_decimal
+        return lambda text: parse(text, kind.precision, kind.scale)
     if types.is_timestamp(kind) and kind.tz is not None:
         return lambda text: parse_timestamp(text, rules.time_zone, rules.strict_timestamps)
     if types.is_timestamp(kind):
@@ -112,53 +114,6 @@ def text_converter(name: str, kind: pa.DataType, rules: TextRules) -> Converter:
     if types.is_binary(kind):
         return str.encode
     raise ConfigError(f"column {name}: type {kind} cannot be read from text files")
-
-
-def parse_integer(text: str, bits: int) -> int:
-    """``Integer.parseInt`` and its kin: no blanks, no fraction."""
-    if not _INTEGER.fullmatch(text):
-        raise ValueError(text)
-    value = int(text)
-    if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
-        raise ValueError(text)
-    return value
-
-
-def _floating(text: str, rules: TextRules, parse: Callable[[str], float | None]) -> float:
-    """The names of the options, else ``Double.parseDouble``."""
-    if text == rules.nan:
-        return float("nan")
-    if text == rules.positive_infinity:
-        return float("inf")
-    if text == rules.negative_infinity:
-        return float("-inf")
-    value = None if _NAMED.fullmatch(text) else parse(text)
-    if value is None:
-        raise ValueError(text)
-    return value
-
-
-def parse_boolean(text: str) -> bool:
-    lowered = text.lower()
-    if lowered not in ("true", "false"):
-        raise ValueError(text)
-    return lowered == "true"
-
-
-def parse_decimal(text: str, precision: int, scale: int) -> Decimal:
-    """``new BigDecimal(text)``, rounded half up to the column's scale."""
-    if not _DECIMAL.fullmatch(text):
-        raise ValueError(text)
-    return fit_decimal(Decimal(text), precision, scale)
-
-
-def fit_decimal(value: Decimal, precision: int, scale: int) -> Decimal:
-    if value and value.adjusted() > precision:
-        raise ValueError(str(value))  # before quantize: it would write out every digit of 1e999999
-    rounded = value.quantize(Decimal(1).scaleb(-scale), context=_UNLIMITED) if value else Decimal(0)
-    if abs(rounded) >= Decimal(10) ** (precision - scale):
-        raise ValueError(str(value))
-    return rounded
 
 
 def parse_date(text: str, strict: bool) -> int:

@@ -38,6 +38,8 @@ def session_conf(spark: SparkSession) -> SessionConf:
         time_parser_policy=str(sql_conf.legacyTimeParserPolicy()).upper(),
         last_key_wins=str(spark.conf.get("spark.sql.mapKeyDedupPolicy")).upper() == "LAST_WIN",
         json_ignores_null_fields=bool(sql_conf.jsonGeneratorIgnoreNullFields()),
+        avro_rebase_mode_in_write=str(spark.conf.get("spark.sql.avro.datetimeRebaseModeInWrite")).upper(),
+        avro_rebase_mode=str(spark.conf.get("spark.sql.avro.datetimeRebaseModeInRead")).upper(),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.frontend import (
+    expressions_avro,
     expressions_bitmaps,
     expressions_calendar,
     expressions_casts,
@@ -45,6 +46,7 @@ AREAS = (
     expressions_lambdas,
     expressions_json,
     expressions_csv,
+    expressions_avro,
 )
 """The modules that fill the registry, in the order of the documentation."""
 

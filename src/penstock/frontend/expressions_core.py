@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from decimal import Context, Decimal
 
 import pyarrow as pa
 
 from penstock.errors import NotSupported
-from penstock.frontend.catalyst import JavaTree, arrow_type, children, expr_id
+from penstock.frontend.catalyst import JavaTree, arrow_type, children, expr_id, kind
 from penstock.frontend.expressions_registry import Translation, catalyst
 from penstock.operators.expressions import BoundReference, Expression, Literal
 from penstock.operators.expressions.logic import NormalizeFloat
@@ -60,6 +61,11 @@ def _item(parent: JavaTree, ordinal: int, data_type: pa.DataType, catalyst_type:
 def literal(tree: JavaTree, translation: Translation) -> Expression:
     data_type = arrow_type(tree)
     return Literal(literal_value(tree.value(), data_type, tree.dataType()), data_type)
+
+
+@catalyst("EulerNumber", "Pi", area=AREA, forms="`e()`, `pi()`")
+def famous_number(tree: JavaTree, translation: Translation) -> Expression:
+    return Literal(math.e if kind(tree) == "EulerNumber" else math.pi, pa.float64())
 
 
 @catalyst("Alias", area=AREA, forms="`... as name`")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pyarrow as pa
 
 from penstock.frontend.catalyst import JavaTree, arrow_type, kind
 from penstock.frontend.expressions_registry import Translation, catalyst, refuse
+from penstock.frontend.expressions_strings import constant
 from penstock.operators.expressions import Expression, hashes, strings
 from penstock.operators.expressions.strict import Mapped
 
@@ -28,6 +30,15 @@ def digest(tree: JavaTree, translation: Translation) -> Expression:
 
 for _name, (_, _forms) in _DIGESTS.items():
     catalyst(_name, area=AREA, forms=_forms)(digest)
+
+
+@catalyst("ExpressionImplUtils.hmac", area=AREA, forms="`hmac`", limits="the algorithm is a constant")
+def hmac(tree: JavaTree, translation: Translation) -> Expression:
+    *operands, algorithm = translation.children(tree)
+    name = hashes.HMAC_NAMES.get(str(constant(algorithm)).upper())
+    if name is None:
+        refuse(tree, f"the algorithm must be one of {', '.join(hashes.HMAC_NAMES)}")
+    return Mapped(partial(hashes.hmac_of, name), operands, pa.binary(), bool(tree.nullable()))
 
 
 @catalyst("Murmur3Hash", "XxHash64", area=AREA, forms="`hash`, `xxhash64`", limits="not of maps")

@@ -12,6 +12,7 @@ from penstock.operators.expressions import Expression, json_paths, quick_json, t
 from penstock.operators.expressions.json_tokens import JsonRules
 from penstock.operators.expressions.json_values import FromJson, JsonOptions
 from penstock.operators.expressions.json_writing import ToJson, WritingRules
+from penstock.operators.expressions.record_times import RecordTimes
 from penstock.operators.expressions.strict import Mapped
 
 AREA = "JSON and CSV"
@@ -47,7 +48,7 @@ _JSON_OPTIONS = {
 }  # fmt: skip
 
 
-def _flag(options: dict[str, str], name: str, default: bool) -> bool:
+def flag(options: dict[str, str], name: str, default: bool) -> bool:
     return options.get(name, str(default)).lower() == "true"
 
 
@@ -67,30 +68,41 @@ def from_json(tree: JavaTree, translation: Translation) -> Expression:
     options = options_of(tree, tree.options())
     if unknown := sorted(set(options) - _JSON_OPTIONS):
         refuse(tree, f"the option {unknown[0]} is not supported")
-    if translation.conf.time_parser_policy == "LEGACY":
-        refuse(tree, "set spark.sql.legacy.timeParserPolicy to CORRECTED; the older parser is not there")
     data_type = arrow_type(tree)
     _check_readable(tree, data_type)
-    mode = options.get("mode", "PERMISSIVE").upper()
-    if mode not in ("PERMISSIVE", "FAILFAST"):
-        refuse(tree, f"there is no mode {mode} for it")
-    zone = options.get("timezone") or option(tree.timeZoneId()) or translation.conf.time_zone
     return FromJson(
         translation(tree.child()),
         data_type,
         JsonOptions(
-            zone=named_zone(str(zone)),
+            times=record_times(tree, options, translation),
             rules=JsonRules(
-                single_quotes=_flag(options, "allowsinglequotes", True),
-                control_characters=_flag(options, "allowunquotedcontrolchars", False),
-                non_numeric=_flag(options, "allownonnumericnumbers", True),
+                single_quotes=flag(options, "allowsinglequotes", True),
+                control_characters=flag(options, "allowunquotedcontrolchars", False),
+                non_numeric=flag(options, "allownonnumericnumbers", True),
             ),
-            fails_fast=mode == "FAILFAST",
+            fails_fast=fails_fast(tree, options),
             corrupt_field=options.get("columnnameofcorruptrecord", str(tree.nameOfCorruptRecord())),
-            timestamp_format=pattern_option(tree, options, "timestampformat", parsing=True),
-            ntz_format=pattern_option(tree, options, "timestampntzformat", parsing=True),
-            date_format=pattern_option(tree, options, "dateformat", parsing=True),
         ),
+    )
+
+
+def fails_fast(tree: JavaTree, options: dict[str, str]) -> bool:
+    """Whether a malformed record raises."""
+    mode = options.get("mode", "PERMISSIVE").upper()
+    if mode not in ("PERMISSIVE", "FAILFAST"):
+        refuse(tree, f"there is no mode {mode} for it")
+    return mode == "FAILFAST"
+
+
+def record_times(tree: JavaTree, options: dict[str, str], translation: Translation) -> RecordTimes:
+    """How the options tell to read dates and times."""
+    if translation.conf.time_parser_policy == "LEGACY":
+        refuse(tree, "set spark.sql.legacy.timeParserPolicy to CORRECTED; the older parser is not there")
+    return RecordTimes(
+        zone=named_zone(str(options.get("timezone") or option(tree.timeZoneId()) or translation.conf.time_zone)),
+        timestamp_format=pattern_option(tree, options, "timestampformat", parsing=True),
+        ntz_format=pattern_option(tree, options, "timestampntzformat", parsing=True),
+        date_format=pattern_option(tree, options, "dateformat", parsing=True),
     )
 
 
@@ -133,7 +145,7 @@ def to_json(tree: JavaTree, translation: Translation) -> Expression:
     rules = WritingRules(
         zone=zone,
         zone_id=java_zone_id(zone),
-        ignore_null_fields=_flag(options, "ignorenullfields", translation.conf.json_ignores_null_fields),
+        ignore_null_fields=flag(options, "ignorenullfields", translation.conf.json_ignores_null_fields),
         timestamp_format=pattern_option(tree, options, "timestampformat", parsing=False)
         or "yyyy-MM-dd'T'HH:mm:ss[.SSS][XXXXX]",
         ntz_format=pattern_option(tree, options, "timestampntzformat", parsing=False) or "yyyy-MM-dd'T'HH:mm:ss[.SSS]",

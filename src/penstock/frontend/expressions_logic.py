@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from penstock.frontend.catalyst import JavaTree, arrow_type, children, kind, option
 from penstock.frontend.expressions_core import literal_value
-from penstock.frontend.expressions_registry import Translation, catalyst
+from penstock.frontend.expressions_registry import Translation, catalyst, refuse
 from penstock.operators.expressions import Expression, Literal
 from penstock.operators.expressions.comparison import (
     Comparison,
@@ -15,7 +15,7 @@ from penstock.operators.expressions.comparison import (
     InSet,
     NullSafeEqual,
 )
-from penstock.operators.expressions.logic import And, CaseWhen, Coalesce, IsNaN, IsNull, NaNvl, Not, Or
+from penstock.operators.expressions.logic import And, CaseWhen, Coalesce, IsNaN, IsNull, NaNvl, Not, Or, RaiseError
 from penstock.operators.expressions.ragged import as_type
 
 COMPARISONS = "Comparisons"
@@ -113,3 +113,16 @@ def case_when(tree: JavaTree, translation: Translation) -> Expression:
     otherwise = operands[-1] if has_else else None
     assert len(children(tree)) == 2 * len(branches) + has_else
     return CaseWhen(branches, otherwise, arrow_type(tree), bool(tree.nullable()))
+
+
+@catalyst("RaiseError", area=CONDITIONS, forms="`raise_error`, `assert_true`")
+def raise_error(tree: JavaTree, translation: Translation) -> Expression:
+    """The error's name and a map of what its text is made of, which for users is the message alone."""
+    error, parameters = children(tree)
+    if str(error.toString()) != "USER_RAISED_EXCEPTION":
+        refuse(tree, "only errors that a user raises are")
+    if kind(parameters) == "CreateMap":
+        return RaiseError(translation(children(parameters)[1]), arrow_type(tree))
+    message = translation(parameters)
+    assert isinstance(message, Literal)
+    return RaiseError(Literal(dict(message.scalar.as_py())["errorMessage"], pa.string()), arrow_type(tree))

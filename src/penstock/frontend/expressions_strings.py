@@ -10,6 +10,7 @@ import pyarrow as pa
 from penstock.frontend.catalyst import JavaTree, arrow_type, kind
 from penstock.frontend.expressions_registry import Translation, catalyst, refuse
 from penstock.operators.expressions import Expression, Literal, letter_case, lists, strings, text_functions
+from penstock.operators.expressions.logic import CaseWhen, IsNull
 from penstock.operators.expressions.strict import Mapped, Vectorised
 
 AREA = "Strings"
@@ -106,18 +107,16 @@ def concat(tree: JavaTree, translation: Translation) -> Expression:
     return strings.Concat(translation.children(tree), arrow_type(tree), bool(tree.nullable()))
 
 
-@catalyst("ConcatWs", area=AREA, forms="`concat_ws`", limits="not of arrays: use `array_join`")
+@catalyst("ConcatWs", area=AREA, forms="`concat_ws`, of arrays too")
 def concat_ws(tree: JavaTree, translation: Translation) -> Expression:
     separator, *parts = translation.children(tree)
-    if any(not pa.types.is_string(part.data_type) for part in parts):
-        refuse(tree, "only strings are supported")
     return strings.ConcatWithSeparator(separator, parts)
 
 
-@catalyst("StringLocate", area=AREA, forms="`locate`, `position`", limits="the start is a constant")
+@catalyst("StringLocate", area=AREA, forms="`locate`, `position`")
 def locate(tree: JavaTree, translation: Translation) -> Expression:
     part, text, start = translation.children(tree)
-    place = constant(start)
-    if not isinstance(place, int):
-        refuse(tree, "the start must be a constant")
-    return Mapped(partial(strings.locate, place), (part, text), pa.int32(), bool(tree.nullable()))
+    found = Mapped(strings.locate, (part, text, start), pa.int32(), bool(tree.nullable()))
+    if not start.nullable:
+        return found
+    return CaseWhen([(IsNull(start, negated=False), Literal(0, pa.int32()))], found, pa.int32(), found.nullable)

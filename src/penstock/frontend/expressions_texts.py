@@ -14,6 +14,7 @@ from penstock.frontend.expressions_registry import SPLIT, Translation, catalyst,
 from penstock.frontend.expressions_strings import constant
 from penstock.operators.expressions import Expression, Literal, encodings, failures, format_text, text_functions
 from penstock.operators.expressions.java_uri import parse_url as parse
+from penstock.operators.expressions.masking import Masking
 from penstock.operators.expressions.strict import Fallible, Mapped
 
 AREA = "More of strings and binaries"
@@ -35,6 +36,9 @@ _FUNCTIONS: dict[str, tuple[Callable[..., object], str]] = {
     "UTF8String.makeValid": (str, "`make_valid_utf8`"),
     "ExpressionImplUtils.validateUTF8String": (str, "`validate_utf8`"),
     "ExpressionImplUtils.tryValidateUTF8String": (str, "`try_validate_utf8`"),
+    "Base32.encode": (encodings.base32_text, "`to_base32`"),
+    "UnBase32.decode": (encodings.base32_bytes, "`from_base32`"),
+    "ExpressionImplUtils.jaroWinklerSimilarity": (text_functions.jaro_winkler, "`jaro_winkler_similarity`"),
     "UrlCodec.encode": (encodings.url_encode, "`url_encode`"),
 }
 
@@ -58,6 +62,15 @@ def levenshtein(tree: JavaTree, translation: Translation) -> Expression:
     operands = translation.children(tree)
     function = text_functions.levenshtein if len(operands) == 2 else text_functions.levenshtein_within
     return Mapped(function, operands, pa.int32(), bool(tree.nullable()))
+
+
+@catalyst("Mask", area=AREA, forms="`mask`", limits="the characters that mask are constants")
+def mask(tree: JavaTree, translation: Translation) -> Expression:
+    text, *marks = translation.children(tree)
+    if not all(isinstance(mark, Literal) for mark in marks):
+        refuse(tree, "the characters that mask must be constants")
+    masking = Masking(*(None if constant(mark) is None else str(constant(mark)) for mark in marks))
+    return Mapped(masking, (text,), pa.string(), bool(tree.nullable()))
 
 
 @catalyst("Overlay", area=AREA, forms="`overlay`")

@@ -10,9 +10,10 @@ from penstock.frontend.calendar_intervals import is_calendar_interval, plus_inte
 from penstock.frontend.catalyst import JavaTree, arrow_type, children, kind
 from penstock.frontend.expressions_casts import zone_of
 from penstock.frontend.expressions_registry import Translation, catalyst, refuse
-from penstock.operators.expressions import Expression, Literal, temporal
+from penstock.frontend.year_month_intervals import months_of
+from penstock.operators.expressions import Expression, Literal, temporal, year_months
 from penstock.operators.expressions.nested import Reinterpret
-from penstock.operators.expressions.strict import Mapped
+from penstock.operators.expressions.strict import Mapped, Vectorised
 from penstock.operators.expressions.zones import Zone
 
 AREA = "Dates and timestamps"
@@ -54,13 +55,24 @@ def add_months(tree: JavaTree, translation: Translation) -> Expression:
 
 
 @catalyst("TimestampAddYMInterval", "DateAddYMInterval", area=AREA, forms="date or timestamp +- a year-month interval",
-          limits="the interval is a constant")  # fmt: skip
+          limits="the interval is a constant, `make_ym_interval`, a product with an integer, or a choice")  # fmt: skip
 def add_year_month(tree: JavaTree, translation: Translation) -> Expression:
-    if kind(tree.interval()) != "Literal" or tree.interval().value() is None:
-        refuse(tree, "the interval must be a constant")
     start = translation(children(tree)[0])
     zone = zone_of(tree, translation) if pa.types.is_timestamp(start.data_type) else zone_of_date()
-    return temporal.AddMonths(start, Literal(int(tree.interval().value()), pa.int32()), zone)
+    return temporal.AddMonths(start, months_of(tree.interval(), translation), zone)
+
+
+_YEAR_MONTH_PARTS = {
+    "ExtractANSIIntervalYears": year_months.years_of,
+    "ExtractANSIIntervalMonths": year_months.months_of_year,
+}
+
+
+@catalyst(*_YEAR_MONTH_PARTS, area=AREA, forms="`extract(year ...)` and of months, of a year-month interval",
+          limits="as to those that are added to a date")  # fmt: skip
+def year_month_part(tree: JavaTree, translation: Translation) -> Expression:
+    months = months_of(tree.child(), translation)
+    return Vectorised(_YEAR_MONTH_PARTS[kind(tree)], [months], arrow_type(tree), bool(tree.nullable()))
 
 
 def zone_of_date() -> Zone:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 
 from penstock.frontend.catalyst import JavaTree, arrow_schema, children, elements, expr_id, kind, label
+from penstock.frontend.expressions_casts import require_known_digits
 from penstock.frontend.expressions_registry import refuse
 from penstock.frontend.scope import Scope
 from penstock.operators.expressions import Expression, Literal
+from penstock.operators.expressions.json_tuple import JsonTuple
 from penstock.operators.expressions.lists import MakeArray
 from penstock.operators.expressions.nested import MakeStruct
 from penstock.operators.generate import GenerateSpec
@@ -18,7 +20,7 @@ _OF_COLLECTIONS = ("Explode", "PosExplode", "Inline")
 def add_generate(scope: Scope, node: JavaTree) -> None:
     """Compile the generator to one expression that gives arrays, and the node to an operator that takes them apart."""
     generator = node.generator()
-    collections = _elements(scope, generator, elements(node.generatorOutput()))
+    collections = generated_elements(scope, generator, elements(node.generatorOutput()))
     passed = tuple(scope.ordinals[expr_id(attribute)] for attribute in elements(node.requiredChildOutput()))
     output = elements(node.output())
     builder = scope.builder
@@ -30,7 +32,7 @@ def add_generate(scope: Scope, node: JavaTree) -> None:
             elements=collections,
             passed=passed,
             with_position=kind(generator) == "PosExplode",
-            unpacked=kind(generator) in ("Inline", "Stack") or pa.types.is_map(collections.data_type),
+            unpacked=kind(generator) in ("Inline", "Stack", "JsonTuple") or pa.types.is_map(collections.data_type),
             outer=bool(node.outer()),
         ),
         keeps={ordinal: position for position, ordinal in enumerate(passed)},
@@ -38,12 +40,28 @@ def add_generate(scope: Scope, node: JavaTree) -> None:
     scope.bind_output(output)
 
 
-def _elements(scope: Scope, generator: JavaTree, outputs: list[JavaTree]) -> Expression:
+def generated_elements(scope: Scope, generator: JavaTree, outputs: list[JavaTree]) -> Expression:
+    """What the generator takes apart: an array or map per row."""
     if kind(generator) in _OF_COLLECTIONS:
         return scope.translate(generator.child())
+    if kind(generator) == "JsonTuple":
+        return _json_tuple(scope, generator, outputs)
     if kind(generator) != "Stack":
-        refuse(generator, "only explode, posexplode, inline and stack are, each also outer; use mapInArrow")
+        refuse(generator, "only explode, posexplode, inline, stack and json_tuple are; use mapInArrow")
     return _stacked(scope, generator, outputs)
+
+
+def _json_tuple(scope: Scope, generator: JavaTree, outputs: list[JavaTree]) -> Expression:
+    document, *names = [scope.translate(child) for child in children(generator)]
+    constants = [name.scalar.as_py() for name in names if isinstance(name, Literal)]
+    if len(constants) < len(names):
+        refuse(generator, "the names must be constants; use get_json_object")
+    require_known_digits(generator)
+    return JsonTuple(document, constants, _rows_of(outputs))
+
+
+def _rows_of(outputs: list[JavaTree]) -> pa.ListType:
+    return pa.list_(pa.field("element", pa.struct(list(arrow_schema(outputs))), nullable=False))
 
 
 def _stacked(scope: Scope, generator: JavaTree, outputs: list[JavaTree]) -> Expression:
@@ -56,4 +74,4 @@ def _stacked(scope: Scope, generator: JavaTree, outputs: list[JavaTree]) -> Expr
     padded = [*values, *(Literal(None, fields[i % width].type) for i in range(len(values), rows * width))]
     struct = pa.struct(fields)
     structs = [MakeStruct(padded[begin : begin + width], struct) for begin in range(0, rows * width, width)]
-    return MakeArray(structs, pa.list_(pa.field("element", struct, nullable=False)))
+    return MakeArray(structs, _rows_of(outputs))

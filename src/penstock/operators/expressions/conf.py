@@ -15,6 +15,8 @@ class SessionConf:
         time_parser_policy: ``spark.sql.legacy.timeParserPolicy``: CORRECTED, EXCEPTION or LEGACY.
         last_key_wins: ``spark.sql.mapKeyDedupPolicy`` is ``LAST_WIN``: a map's equal keys are no error.
         json_ignores_null_fields: ``spark.sql.jsonGenerator.ignoreNullFields``.
+        avro_rebase_mode: ``spark.sql.avro.datetimeRebaseModeInRead``: CORRECTED, EXCEPTION or LEGACY.
+        avro_rebase_mode_in_write: ``spark.sql.avro.datetimeRebaseModeInWrite``, likewise.
     """
 
     ansi: bool = True
@@ -22,3 +24,5 @@ class SessionConf:
     time_parser_policy: str = "CORRECTED"
     last_key_wins: bool = False
     json_ignores_null_fields: bool = True
+    avro_rebase_mode: str = "CORRECTED"
+    avro_rebase_mode_in_write: str = "CORRECTED"

@@ -12,6 +12,9 @@ from penstock.errors import EvaluationError
 _LINE = 76
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _VALUES = {character: value for value, character in enumerate(_ALPHABET)}
+_BASE32 = {letter: i for i, digit in enumerate("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") for letter in (digit, digit.lower())}
+_LEFT_OVER = {0: (0, 0), 1: (1, 2), 2: (1, 2), 3: (1, 7), 4: (2, 4), 5: (3, 1), 6: (3, 6), 7: (4, 3)}
+"""Digits at the end -> the bytes in them, and the bits behind these."""
 _CODECS = {
     "US-ASCII": "ascii", "ISO-8859-1": "latin-1", "UTF-8": "utf-8", "UTF-16BE": "utf-16-be", "UTF-16LE": "utf-16-le",
     "UTF-16": "utf-16", "UTF-32": "utf-32",
@@ -57,6 +60,26 @@ def base64_bytes(text: str) -> bytes:
         bits = bits << 6 | _VALUES[digit]
     spare = len(digits) * 6 % 8
     return (bits >> spare).to_bytes(len(digits) * 6 // 8, "big")
+
+
+def base32_text(data: bytes) -> str:
+    return base64.b32encode(data).decode()
+
+
+def base32_bytes(text: str) -> bytes:
+    """Apache Codec's decoder: up to the first ``=``, passing over what is not of the alphabet, in either case.
+
+    Of what is left over at the end it takes the bytes that it has begun, and one even of a single digit, whose other
+    bits are those of the digit before.
+    """
+    digits = [_BASE32[character] for character in text.partition("=")[0] if character in _BASE32]
+    bits = 0
+    for digit in digits:
+        bits = bits << 5 | digit
+    whole, left = divmod(len(digits), 8)
+    count, spare = _LEFT_OVER[left]
+    end = (bits >> spare) & ((1 << 8 * count) - 1)
+    return (bits >> 5 * left).to_bytes(5 * whole, "big") + end.to_bytes(count, "big")
 
 
 def hex_of_bytes(data: bytes) -> str:

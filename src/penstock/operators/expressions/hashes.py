@@ -6,6 +6,7 @@ Nulls leave the seed as it is; structs and arrays hash their parts in order.
 from __future__ import annotations
 
 import hashlib
+import hmac
 import zlib
 from collections.abc import Sequence
 from typing import Any
@@ -14,12 +15,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.errors import EvaluationError
 from penstock.operators.expressions.base import Expression, Mask
 from penstock.operators.expressions.murmur3 import hash_leaf
 from penstock.operators.expressions.vectors import from_vector
 from penstock.state.hashing import chain_hash, chained
 
 Hashes = npt.NDArray[Any]
+
+HMAC_NAMES = {
+    "SHA-256": "sha256", "SHA256": "sha256", "SHA-224": "sha224", "SHA224": "sha224", "SHA-384": "sha384",
+    "SHA384": "sha384", "SHA-512": "sha512", "SHA512": "sha512", "SHA-1": "sha1", "SHA1": "sha1", "MD5": "md5",
+}  # fmt: skip
+"""Spark's names, in any case, and Python's."""
 
 
 class ChainedHash(Expression):
@@ -48,3 +56,13 @@ def crc32(data: bytes) -> int:
 
 def sha1(data: bytes) -> str:
     return hashlib.sha1(data, usedforsecurity=False).hexdigest()
+
+
+def hmac_of(algorithm: str, key: bytes, message: bytes) -> bytes:
+    """Raises EvaluationError: the key is empty, which Java does not take."""
+    if not key:
+        raise EvaluationError(
+            "[INVALID_PARAMETER_VALUE.HMAC_CRYPTO_ERROR] The value of parameter(s) `key` in `hmac` is invalid: detail "
+            "message: Empty key"
+        )
+    return hmac.digest(key, message, algorithm)

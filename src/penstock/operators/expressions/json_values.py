@@ -18,12 +18,10 @@ from penstock.operators.expressions.base import Expression, Mask
 from penstock.operators.expressions.decimals import to_precision
 from penstock.operators.expressions.json_text import copied, java_text
 from penstock.operators.expressions.json_tokens import JsonError, JsonReader, JsonRules, Token
+from penstock.operators.expressions.record_times import RecordTimes
 from penstock.operators.expressions.strict import Strict
 from penstock.operators.expressions.text_numbers import decimal_to_float, narrowed
-from penstock.operators.expressions.text_times import parse_date, parse_timestamp
-from penstock.operators.expressions.time_parsing import parse_by_pattern
 from penstock.operators.expressions.vectors import map_distinct, settled
-from penstock.operators.expressions.zones import Zone
 
 Types = pa.types
 Converter = Callable[[JsonReader], object]
@@ -54,19 +52,14 @@ class JsonOptions:
     """What ``from_json`` was told.
 
     Attributes:
-        zone: of timestamps without one.
         fails_fast: a bad record raises; otherwise what could be read of it stays.
         corrupt_field: where the text of a bad record goes, if the schema has that field.
-        timestamp_format: and its kin: Java patterns; None: ISO 8601 and Spark's older forms.
     """
 
-    zone: Zone
+    times: RecordTimes
     rules: JsonRules
     fails_fast: bool = False
     corrupt_field: str = "_corrupt_record"
-    timestamp_format: str | None = None
-    ntz_format: str | None = None
-    date_format: str | None = None
 
 
 class FromJson(Strict):
@@ -196,24 +189,17 @@ class _Converters:
         if Types.is_date(data_type):
             return {Token.STRING: lambda reader: self._date(_filled(reader))}
         if data_type.tz is None:
-            return {Token.STRING: lambda reader: self._wall_time(_filled(reader))}
+            return {Token.STRING: lambda reader: _found(self._options.times.wall_time(_filled(reader)))}
         return {
-            Token.STRING: lambda reader: self._instant(_filled(reader)),
+            Token.STRING: lambda reader: _found(self._options.times.instant(_filled(reader))),
             Token.INTEGER: lambda reader: _wrapped(_integer(reader.text(), 64) * 1_000_000),
         }
 
     def moment(self, data_type: pa.DataType) -> Callable[[str], int | None]:
         """Of a text that is not empty; None if it is unreadable."""
-        is_date = Types.is_date(data_type)
-        convert = self._date if is_date else self._wall_time if data_type.tz is None else self._instant
-
-        def read(text: str) -> int | None:
-            try:
-                return convert(text) if text else None
-            except Unreadable:
-                return None
-
-        return read
+        times = self._options.times
+        convert = times.date if Types.is_date(data_type) else times.wall_time if data_type.tz is None else times.instant
+        return lambda text: convert(text) if text else None
 
     def _expecting(self, readers: dict[Token, Converter]) -> Converter:
         """``parseJsonToken``: names before the value are passed over, null is null, other tokens are unreadable."""
@@ -304,33 +290,9 @@ class _Converters:
             raise Unreadable
         return float(_INFINITIES[text])
 
-    def _instant(self, text: str) -> int:
-        zone, pattern = self._options.zone, self._options.timestamp_format
-        if pattern is not None:
-            return _found(_by_pattern(pattern, zone, text))
-        exact = parse_timestamp(zone, text)
-        return _found(parse_timestamp(zone, text.replace("GMT", "")) if exact is None else exact)
-
-    def _wall_time(self, text: str) -> int:
-        pattern = self._options.ntz_format
-        if pattern is not None:
-            return _found(_by_pattern(pattern, None, text))
-        instant = parse_timestamp(None, text)
-        # Spark takes no zone here: with one, the time would depend on the zone that is asked for.
-        if instant is None or parse_timestamp(_FAR_EAST, text) == parse_timestamp(_FAR_WEST, text):
-            raise Unreadable
-        return instant
-
     def _date(self, text: str) -> int:
-        pattern = self._options.date_format
-        if pattern is not None:
-            return _found(_by_pattern(pattern, None, text)) // 86_400_000_000
-        days = parse_date(text)
-        days = parse_date(text.replace("GMT", "")) if days is None else days
-        return _days_since_1970(text) if days is None else days
-
-
-_FAR_EAST, _FAR_WEST = Zone("+18:00"), Zone("-18:00")
+        days = self._options.times.date(text)
+        return _days_since_1970(text) if days is None and self._options.times.date_format is None else _found(days)
 
 
 def _found(value: int | None) -> int:
@@ -346,13 +308,6 @@ def _days_since_1970(text: str) -> int:
     if int(text) < _GREGORIAN:
         raise EvaluationError(f"the date {text!r} is a number of days before 1582-10-15; write dates as yyyy-MM-dd")
     return int(text)
-
-
-def _by_pattern(pattern: str, zone: Zone | None, text: str) -> int | None:
-    try:
-        return parse_by_pattern(pattern, zone, text)
-    except EvaluationError:
-        return None
 
 
 def _filled(reader: JsonReader) -> str:

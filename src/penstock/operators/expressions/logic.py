@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.errors import EvaluationError
 from penstock.operators.expressions.base import Expression, Mask
 from penstock.operators.expressions.ragged import as_type
 from penstock.operators.expressions.strict import Strict
@@ -174,3 +175,20 @@ class NormalizeFloat(Strict):
         values = to_vector(arrays[0])
         plain = np.where(np.isnan(values), values.dtype.type(np.nan), values + values.dtype.type(0))
         return from_vector(plain, self.data_type, rows)
+
+
+class RaiseError(Expression):
+    """``raise_error``: ends the query at the first selected row, with its message."""
+
+    nullable = True
+
+    def __init__(self, message: Expression, data_type: pa.DataType) -> None:
+        self.message = message
+        self.data_type = data_type
+
+    def evaluate(self, batch: pa.RecordBatch, mask: Mask | None = None) -> pa.Array:
+        rows = np.arange(batch.num_rows) if mask is None else np.flatnonzero(mask)
+        if len(rows):
+            text = self.message.evaluate(batch, mask)[int(rows[0])].as_py()
+            raise EvaluationError(f"[USER_RAISED_EXCEPTION] {'null' if text is None else text}")
+        return pa.nulls(batch.num_rows, self.data_type)

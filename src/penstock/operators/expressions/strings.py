@@ -9,10 +9,12 @@ import hashlib
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.operators.expressions.base import Expression, Mask
+from penstock.operators.expressions.ragged import list_array
 from penstock.operators.expressions.strict import Eager, Strict
 
 _INT_MAX = 2**31 - 1
@@ -66,7 +68,7 @@ class Concat(Eager):
 
 
 class ConcatWithSeparator(Expression):
-    """``concat_ws``: skips nulls; null only if the separator is."""
+    """``concat_ws``: skips nulls, those in arrays as well; null only if the separator is."""
 
     data_type = pa.string()
 
@@ -77,7 +79,7 @@ class ConcatWithSeparator(Expression):
 
     def evaluate(self, batch: pa.RecordBatch, mask: Mask | None = None) -> pa.Array:
         separator = self.separator.evaluate(batch, mask)
-        parts = [child.evaluate(batch, mask) for child in self.children]
+        parts = [_as_text(child.evaluate(batch, mask), separator) for child in self.children]
         # Not Arrow's null_handling="skip": it drops rows (pyarrow 26).
         nothing = pa.scalar("", pa.string())
         pieces = [pc.if_else(pc.is_valid(separator), nothing, separator)]
@@ -87,6 +89,18 @@ class ConcatWithSeparator(Expression):
             pieces.append(pc.fill_null(joined, nothing))
             begun = pc.or_(begun, pc.is_valid(part))
         return pc.binary_join_element_wise(*pieces, nothing)
+
+
+def _as_text(part: pa.Array, separator: pa.Array) -> pa.Array:
+    """Of arrays the elements that are not null, joined; null if there is none."""
+    if not pa.types.is_list(part.type):
+        return part
+    elements, parents = pc.list_flatten(part), pc.list_parent_indices(part)
+    there = elements.is_valid()
+    sizes = np.bincount(parents.filter(there).to_numpy(), minlength=len(part))
+    lists = list_array(sizes, elements.filter(there), pa.list_(pa.string()))
+    joined = pc.binary_join(lists, pc.fill_null(separator, ""))
+    return pc.if_else(pa.array(sizes > 0), joined, pa.scalar(None, pa.string()))
 
 
 def trim_characters(side: str, text: str, characters: str) -> str:
@@ -109,7 +123,7 @@ def contains(text: str, part: str) -> bool:
     return part in text
 
 
-def locate(start: int, part: str, text: str) -> int:
+def locate(part: str, text: str, start: int) -> int:
     """One-based position of ``part`` at or after ``start``; 0 if there is none, 1 for the empty part."""
     if start < 1:
         return 0

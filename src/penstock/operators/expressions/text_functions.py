@@ -58,6 +58,33 @@ def soundex(text: str) -> str:
     return code.ljust(4, "0")
 
 
+def jaro_winkler(left: str, right: str) -> float:
+    """Of UTF-16 units: 1.0 for equal texts, 0.0 if none is near an equal one."""
+    a, b = _units(left), _units(right)
+    if not a or not b:
+        return 1.0 if len(a) == len(b) else 0.0
+    reach = max(0, max(len(a), len(b)) // 2 - 1)
+    places: list[int] = []  # of the partners in ``b``
+    partnered: list[int] = []
+    for i, unit in enumerate(a):
+        near = range(max(0, i - reach), min(i + reach + 1, len(b)))
+        place = next((j for j in near if b[j] == unit and j not in places), None)
+        if place is not None:
+            places.append(place)
+            partnered.append(unit)
+    if not places:
+        return 0.0
+    matches = float(len(places))
+    moved = sum(unit != b[j] for unit, j in zip(partnered, sorted(places), strict=True))
+    jaro = (matches / len(a) + matches / len(b) + (matches - moved / 2.0) / matches) / 3.0
+    start = next((i for i, (x, y) in enumerate(zip(a[:4], b[:4], strict=False)) if x != y), min(4, len(a), len(b)))
+    return jaro + start * 0.1 * (1.0 - jaro)
+
+
+def _units(text: str) -> list[int]:
+    return memoryview(text.encode("utf-16-le")).cast("H").tolist()
+
+
 def overlay(text: str, replacement: str, position: int, length: int) -> str:
     """``replacement`` in the place of ``length`` characters, or of as many as it has."""
     length = length if length >= 0 else len(replacement)

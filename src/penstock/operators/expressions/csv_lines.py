@@ -74,7 +74,7 @@ class _QuotedLine:
     def _field(self) -> str:
         dialect = self._dialect
         if dialect.strip_left:
-            while self._at < len(self._line) and self._line[self._at] <= " " != dialect.delimiter:
+            while self._at < len(self._line) and dialect.delimiter != self._line[self._at] <= " ":
                 self._at += 1
         if not self._line.startswith(dialect.quote, self._at):
             return _plain(self._until(dialect.delimiter), dialect)

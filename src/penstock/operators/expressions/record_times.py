@@ -1,0 +1,60 @@
+"""Fields of CSV and JSON records as dates and timestamps, by the rules of Spark's parsers of records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.errors import EvaluationError
+from penstock.operators.expressions.text_times import parse_date, parse_timestamp
+from penstock.operators.expressions.time_parsing import parse_by_pattern
+from penstock.operators.expressions.zones import Zone
+
+_MICROS_PER_DAY = 86_400_000_000
+_FAR_EAST, _FAR_WEST = Zone("+18:00"), Zone("-18:00")
+
+
+@dataclass(frozen=True)
+class RecordTimes:
+    """How times are written in records; its functions give None for texts that are none.
+
+    Attributes:
+        zone: of timestamps without one.
+        timestamp_format: and its kin: Java patterns; None: ISO 8601 and Spark's older forms.
+    """
+
+    zone: Zone
+    timestamp_format: str | None = None
+    ntz_format: str | None = None
+    date_format: str | None = None
+
+    def instant(self, text: str) -> int | None:
+        """Microseconds since 1970 in UTC."""
+        if self.timestamp_format is not None:
+            return _by_pattern(self.timestamp_format, self.zone, text)
+        exact = parse_timestamp(self.zone, text)
+        return parse_timestamp(self.zone, text.replace("GMT", "")) if exact is None else exact
+
+    def wall_time(self, text: str) -> int | None:
+        """Microseconds since 1970 on a wall clock."""
+        if self.ntz_format is not None:
+            return _by_pattern(self.ntz_format, None, text)
+        time = parse_timestamp(None, text)
+        # Spark takes no zone here: with one, the time would depend on the zone that is asked for.
+        if time is None or parse_timestamp(_FAR_EAST, text) == parse_timestamp(_FAR_WEST, text):
+            return None
+        return time
+
+    def date(self, text: str) -> int | None:
+        """Days since 1970."""
+        if self.date_format is not None:
+            micros = _by_pattern(self.date_format, None, text)
+            return None if micros is None else micros // _MICROS_PER_DAY
+        days = parse_date(text)
+        return parse_date(text.replace("GMT", "")) if days is None else days
+
+
+def _by_pattern(pattern: str, zone: Zone | None, text: str) -> int | None:
+    try:
+        return parse_by_pattern(pattern, zone, text)
+    except EvaluationError:
+        return None
