@@ -164,6 +164,11 @@ CASES: dict[str, Case] = {
         NotSupported,
         ("optimizer fails", "ClassCastException"),
     ),
+    "the best of nothing": (
+        lambda df: watermarked(df).groupBy("ts").agg(F.expr("max_by(null, n, 3)")),
+        NotSupported,
+        ("max_by_k over null", "cast it"),
+    ),
     "a histogram": (
         lambda df: watermarked(df).groupBy("ts").agg(F.expr("histogram_numeric(v, 3)")),
         NotYet,
