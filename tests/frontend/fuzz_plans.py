@@ -270,6 +270,8 @@ def _batch(inputs: Inputs, plan: str) -> Counter[Any] | Exception:
     """Spark's result, or what it fails with."""
     try:
         batch = inputs.evaluate(plan, streaming=False)
+        if not batch.columns:  # Arrow would forget how many rows there are
+            return Counter({(): batch.count()})
         return multiset(batch.toDF(*(f"c{n}" for n in range(len(batch.columns)))).toArrow())
     except Exception as error:  # noqa: BLE001 - it is looked at
         return error
