@@ -16,11 +16,11 @@ READ = [
     "from_csv(s, 'a string, b string', map('escape', '\"', 'emptyValue', 'E', 'nullValue', 'a'))",
     "from_csv(s, 'a string, b int', map('ignoreLeadingWhiteSpace', 'true', 'ignoreTrailingWhiteSpace', 'true'))",
     "from_csv(s, 'a string, b string', map('ignoreLeadingWhiteSpace', 'true', 'delimiter', '\\t'))",
-    "from_csv(s, 'a string, b string', map('mode', 'FAILFAST'))",
     "from_csv(s, 'a date, b timestamp', map('dateFormat', 'dd/MM/yyyy', 'timestampFormat', 'dd/MM/yyyy HH:mm'))",
     "from_csv(s, 'a timestamp, b timestamp', map('timeZone', 'Asia/Tokyo'))",
     "from_csv(s, 'a timestamp_ntz, b timestamp_ntz', map('timestampNTZFormat', 'dd/MM/yyyy[ HH:mm]'))",
     "from_csv(s, 'a decimal(10,2), b binary, _corrupt_record string')",
 ]
+RAISING = ["from_csv(s, 'a string, b string', map('mode', 'FAILFAST'))"]
 TYPES = ("tinyint", "bigint", "float", "double", "boolean", "decimal(5,2)", "date", "timestamp", "timestamp_ntz")
 FIELDS = [f"from_csv(s, 'a {name}, _corrupt_record string', map('sep', '|'))" for name in TYPES]

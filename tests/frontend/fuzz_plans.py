@@ -43,12 +43,13 @@ from penstock.frontend.compiler import CompiledPlan, compile_plan
 from penstock.frontend.static_join import read_static_sides
 from penstock.graph.model import JobGraph
 from penstock.query.plan_text import explain_graph
-from penstock.query.sinks import SinkRequest, choose_sink
+from penstock.query.sinks import SinkKind, SinkRequest, choose_sink
+from penstock.query.sinks_files import FILE_FORMATS
 
 register_pickle_by_value(sys.modules[__name__])  # Spark's workers cannot import test modules
 
 MODES = ("append", "update", "complete")
-FORMATS = ("parquet", "json", "csv", "text", "memory", "console")
+FUNCTION_SINKS = (SinkKind.FOREACH, SinkKind.FOREACH_BATCH)
 ROWS = 24
 SLICE_ROWS = 7
 ODD = "ts timestamp, k string, n int, v variant, ym interval year to month, dtime interval day to second, tm time"
@@ -269,6 +270,8 @@ def _batch(inputs: Inputs, plan: str) -> Counter[Any] | Exception:
     """Spark's result, or what it fails with."""
     try:
         batch = inputs.evaluate(plan, streaming=False)
+        if not batch.columns:  # Arrow would forget how many rows there are
+            return Counter({(): batch.count()})
         return multiset(batch.toDF(*(f"c{n}" for n in range(len(batch.columns)))).toArrow())
     except Exception as error:  # noqa: BLE001 - it is looked at
         return error
@@ -282,14 +285,18 @@ def _check_message(error: PenstockError, mode: str) -> None:
 
 
 def _choose_sinks(stream: DataFrame, compiled: CompiledPlan, mode: str) -> None:
-    for name in FORMATS:
-        options = {"path": "/nowhere"} if name in ("parquet", "json", "csv", "text") else {}
+    functions = [SinkRequest("", mode, "q", {}, (), kind, _any_call) for kind in FUNCTION_SINKS]
+    formats = [SinkRequest(name, mode, "q", {"path": "/nowhere"}) for name in FILE_FORMATS]
+    for request in (*functions, *formats, *(SinkRequest(name, mode, "q", {}) for name in ("memory", "console"))):
         try:
-            choose_sink(stream, SinkRequest(name, mode, "q", options), compiled.schema)
+            choose_sink(stream, request, compiled.schema)
         except PenstockError:
             continue
         except Exception as error:
-            raise Finding(f"sink {name} in {mode} mode") from error
+            raise Finding(f"sink {request.kind} {request.format} in {mode} mode") from error
+
+
+def _any_call(*_: Any) -> None: ...
 
 
 def _run(inputs: Inputs, plan: str, mode: str, graph: JobGraph, batch: Callable[[], Counter[Any] | Exception]) -> str:

@@ -68,9 +68,9 @@ CASES: dict[str, Case] = {
         ("Spark itself refuses", "without watermark"),
     ),
     "json_tuple": (
-        lambda df: df.select(F.json_tuple("k", "a")),
+        lambda df: df.selectExpr("json_tuple(k, k)"),
         NotSupported,
-        ("Generate json_tuple(", "use mapInArrow"),
+        ("Generate json_tuple(", "the names must be constants; use get_json_object"),
     ),
     "sort": (lambda df: df.orderBy("k"), NotSupported, ("Sorting is not supported",)),
     "applyInPandas": (
@@ -167,6 +167,11 @@ CASES: dict[str, Case] = {
         ),
         NotSupported,
         ("optimizer fails", "ClassCastException"),
+    ),
+    "the best of nothing": (
+        lambda df: watermarked(df).groupBy("ts").agg(F.expr("max_by(null, n, 3)")),
+        NotSupported,
+        ("max_by_k over null", "cast it"),
     ),
     "a histogram": (
         lambda df: watermarked(df).groupBy("ts").agg(F.expr("histogram_numeric(v, 3)")),

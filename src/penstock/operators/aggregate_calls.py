@@ -209,6 +209,8 @@ def _objection(call: AggregateCall) -> str | None:
         case Family.PERCENTILE:
             runs = numeric or pa.types.is_decimal128(kind) or pa.types.is_duration(kind)
             return None if runs else "; cast it to a number"
+        case Family.BEST_OF if pa.types.is_null(kind):
+            return "; cast it to the type that is meant"
         case Family.BEST | Family.BEST_OF:
             return None if is_orderable(call.second_type) else f", judged by {call.second_type}"
         case Family.MOMENTS | Family.COVARIANCE:
