@@ -13,6 +13,7 @@ from penstock.operators.expressions import quick_json
 from penstock.operators.expressions.json_paths import get_json_object
 from penstock.operators.expressions.json_tokens import JsonRules
 from penstock.operators.expressions.json_values import JsonOptions, RecordParser
+from penstock.operators.expressions.record_times import RecordTimes
 from penstock.operators.expressions.zones import Zone
 
 TYPES = pa.struct(
@@ -64,7 +65,7 @@ def texts(draw: st.DrawFn) -> str:
 
 @given(st.lists(st.none() | texts(), max_size=6))
 def test_records_are_the_same(found: list[str | None]) -> None:
-    parse = RecordParser(TYPES, JsonOptions(Zone("Europe/Berlin"), JsonRules()))
+    parse = RecordParser(TYPES, JsonOptions(RecordTimes(Zone("Europe/Berlin")), JsonRules()))
     quick = parse.quickly(pa.array(found, pa.string()), None)
     assert quick is not None
     for document, record, doubt in zip(found, quick[0], quick[1], strict=True):
@@ -88,7 +89,7 @@ def test_ordinary_documents_are_not_in_doubt(path: str) -> None:
         f'{{"a": {n}, "b": "text {n}", "c": {n}.5, "f": {{"x": "{n}"}}, "t": "2024-01-01T00:00:00Z", "more": [1]}}'
         for n in range(50)
     ]
-    parse = RecordParser(TYPES, JsonOptions(Zone("UTC"), JsonRules()))
+    parse = RecordParser(TYPES, JsonOptions(RecordTimes(Zone("UTC")), JsonRules()))
     quick = parse.quickly(pa.array(ordinary), None)
     assert quick is not None
     assert not quick[1].any()
