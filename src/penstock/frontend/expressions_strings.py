@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import pyarrow as pa
 
 from penstock.frontend.catalyst import JavaTree, arrow_type, kind
 from penstock.frontend.expressions_registry import Translation, catalyst, refuse
-from penstock.operators.expressions import Expression, Literal, letter_case, lists, strings, text_functions
-from penstock.operators.expressions.strict import Mapped, Vectorised
+from penstock.operators.expressions import Expression, Literal, letter_case, lists, quick_texts, strings, text_functions
+from penstock.operators.expressions.quick import Answer, by_column
+from penstock.operators.expressions.strict import Mapped, Quick, Vectorised
 
 AREA = "Strings"
 
@@ -51,6 +52,28 @@ _FUNCTIONS: dict[str, tuple[Callable[..., object], str]] = {
 }
 
 
+_QUICK: dict[str, Callable[..., Answer | None]] = {
+    "Upper": quick_texts.upper,
+    "Lower": quick_texts.lower,
+    "Substring": quick_texts.substring,
+    "StringReplace": quick_texts.replace,
+    "StringInstr": partial(quick_texts.locate, 1),
+    "StringLPad": partial(quick_texts.pad, True),
+    "StringRPad": partial(quick_texts.pad, False),
+    "Reverse": quick_texts.reverse,
+    "StringRepeat": quick_texts.repeat,
+    "StringTranslate": quick_texts.translate,
+    "SubstringIndex": quick_texts.substring_index,
+}
+
+
+def _quick(function: Callable[..., Answer | None] | None, operands: Sequence[Expression]) -> Quick | None:
+    """If all operands but the first are constants."""
+    if function is None or not all(isinstance(given, Literal) and given.scalar.is_valid for given in operands[1:]):
+        return None
+    return by_column(function, *map(constant, operands[1:]))
+
+
 _OF_BYTES: dict[str, Callable[..., object]] = {
     "Substring": text_functions.subbytes,
     "Reverse": text_functions.reverse_bytes,
@@ -65,7 +88,8 @@ def mapped(tree: JavaTree, translation: Translation) -> Expression:
         return Mapped(_OF_BYTES[kind(tree)], operands, arrow_type(tree), bool(tree.nullable()))
     of_strings(tree, operands)
     function, _ = _FUNCTIONS[kind(tree)]
-    return Mapped(function, operands, arrow_type(tree), bool(tree.nullable()))
+    quick = _quick(_QUICK.get(kind(tree)), operands)
+    return Mapped(function, operands, arrow_type(tree), bool(tree.nullable()), quick)
 
 
 for _name, (_, _forms) in _FUNCTIONS.items():
@@ -80,7 +104,8 @@ def trim(tree: JavaTree, translation: Translation) -> Expression:
     operands = translation.children(tree)
     if len(operands) == 1:
         return strings.TrimSpaces(side, operands[0], bool(tree.nullable()))
-    return Mapped(partial(strings.trim_characters, side), operands, pa.string(), bool(tree.nullable()))
+    function, quick = partial(strings.trim_characters, side), partial(quick_texts.trim_characters, side)
+    return Mapped(function, operands, pa.string(), bool(tree.nullable()), _quick(quick, operands))
 
 
 _TESTS: dict[str, Callable[..., object]] = {
@@ -120,4 +145,8 @@ def locate(tree: JavaTree, translation: Translation) -> Expression:
     place = constant(start)
     if not isinstance(place, int):
         refuse(tree, "the start must be a constant")
-    return Mapped(partial(strings.locate, place), (part, text), pa.int32(), bool(tree.nullable()))
+    known, nullable = constant(part), bool(tree.nullable())
+    if isinstance(known, str):
+        quick = by_column(quick_texts.locate, place, known)
+        return Mapped(partial(strings.locate, place, known), (text,), pa.int32(), nullable, quick)
+    return Mapped(partial(strings.locate, place), (part, text), pa.int32(), nullable)
