@@ -19,15 +19,18 @@ from penstock.operators.expressions import (
     java_digits,
     quick_decimals,
     quick_digits,
+    quick_numbers,
 )
 from penstock.operators.expressions import text_numbers as texts
 from penstock.operators.expressions.arithmetic import EvalMode
 from penstock.operators.expressions.binary_text import BinaryToText
 from penstock.operators.expressions.cast_numbers import NumberToTimestamp, NumericCast, TimestampToNumber
 from penstock.operators.expressions.cast_times import DateText, TimestampText
+from penstock.operators.expressions.fixed_width_times import read_dates, read_timestamps
 from penstock.operators.expressions.nested import Reinterpret, Retyped
 from penstock.operators.expressions.nested_casts import CastParts, NestedText
-from penstock.operators.expressions.strict import Fallible, Mapped
+from penstock.operators.expressions.quick import by_column
+from penstock.operators.expressions.strict import Fallible, Mapped, Quick
 from penstock.operators.expressions.temporal import DateToTimestamp, ShiftZone, TimestampToDate
 from penstock.operators.expressions.text_times import parse_date, parse_timestamp
 from penstock.operators.expressions.zones import Zone
@@ -139,9 +142,11 @@ def _to_temporal(tree: JavaTree, child: Expression, target: pa.DataType, transla
     zone = zone_of(tree, translation)
     if Types.is_string(source):
         if Types.is_date(target):
-            return Reinterpret((Fallible(parse_date, child, pa.int32(), _malformed(mode, source, target)),), target)
-        parse = partial(parse_timestamp, zone if target.tz else None)
-        return Reinterpret((Fallible(parse, child, pa.int64(), _malformed(mode, source, target)),), target)
+            error = _malformed(mode, source, target)
+            return Reinterpret((Fallible(parse_date, child, pa.int32(), error, by_column(read_dates)),), target)
+        of_text = zone if target.tz else None
+        parse, quick = partial(parse_timestamp, of_text), by_column(read_timestamps, of_text)
+        return Reinterpret((Fallible(parse, child, pa.int64(), _malformed(mode, source, target), quick),), target)
     if Types.is_date(target):
         return TimestampToDate(child, zone, bool(tree.nullable())) if Types.is_timestamp(source) else None
     if Types.is_date(source):
@@ -218,18 +223,23 @@ def _text(tree: JavaTree, child: Expression, target: pa.DataType, translation: T
             if Types.is_float32(source):
                 return Mapped(java_digits.float_text, (child,), target, bool(tree.nullable()))
             return Mapped(java_digits.double_text, (child,), target, bool(tree.nullable()), quick_digits.double_texts)
-        return Mapped(str, (child,), target, bool(tree.nullable())) if Types.is_integer(source) else None
+        if Types.is_integer(source):
+            return Mapped(str, (child,), target, bool(tree.nullable()), by_column(quick_numbers.write_integers))
+        return None
     if not Types.is_string(source):
         return None
     if Types.is_binary(target):
         return Reinterpret((child,), target, bool(tree.nullable()))
     parse: Callable[..., object]
+    quick: Quick | None = None
     if Types.is_integer(target):
         parse = partial(texts.parse_integer, target.bit_width, mode is not EvalMode.LEGACY)
+        quick = by_column(quick_numbers.read_integers, target)
     elif Types.is_boolean(target):
         parse = texts.parse_boolean
     elif Types.is_floating(target):
         parse = texts.parse_double if Types.is_float64(target) else texts.parse_float
+        quick = by_column(quick_numbers.read_floats, target)
     else:
         return None
-    return Fallible(parse, child, target, _malformed(mode, source, target))
+    return Fallible(parse, child, target, _malformed(mode, source, target), quick)

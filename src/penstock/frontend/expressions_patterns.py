@@ -9,8 +9,9 @@ import pyarrow as pa
 from penstock.frontend.catalyst import JavaTree, arrow_type, elements, kind
 from penstock.frontend.expressions_registry import Translation, catalyst, refuse
 from penstock.frontend.expressions_strings import constant
-from penstock.operators.expressions import Expression, Literal, patterns
+from penstock.operators.expressions import Expression, Literal, patterns, quick_texts
 from penstock.operators.expressions.java_patterns import JavaPattern, UnsafePattern, translate
+from penstock.operators.expressions.quick import by_column
 from penstock.operators.expressions.strict import Mapped
 
 AREA = "Patterns"
@@ -41,7 +42,8 @@ def like(tree: JavaTree, translation: Translation) -> Expression:
     except UnsafePattern as error:
         refuse(tree, str(error))
     function = partial(patterns.like, str(constant(pattern)), escape)
-    return Mapped(function, (text,), pa.bool_(), bool(tree.nullable()))
+    quick = by_column(quick_texts.like, patterns.like_to_re2(str(constant(pattern)), escape))
+    return Mapped(function, (text,), pa.bool_(), bool(tree.nullable()), quick)
 
 
 _MANY = {"LikeAll": (True, False), "LikeAny": (False, False), "NotLikeAll": (True, True), "NotLikeAny": (False, True)}
@@ -153,10 +155,12 @@ def split(tree: JavaTree, translation: Translation) -> Expression:
         refuse(tree, "the limit must be a constant")
     if pattern is None:
         return Literal(None, arrow_type(tree))
+    quick = None
     if not pattern:
         function = partial(patterns.split_characters, count)
     elif separator := patterns.literal_of(pattern):
         function = partial(patterns.split, separator, count)
+        quick = by_column(quick_texts.split, separator, count, arrow_type(tree))
     else:
         function = partial(patterns.regexp_split, str(safe_pattern(tree, expression, full=True)), count)
-    return Mapped(function, (text,), arrow_type(tree), bool(tree.nullable()))
+    return Mapped(function, (text,), arrow_type(tree), bool(tree.nullable()), quick)

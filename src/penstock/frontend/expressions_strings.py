@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import pyarrow as pa
 
 from penstock.frontend.catalyst import JavaTree, arrow_type, kind
 from penstock.frontend.expressions_registry import Translation, catalyst, refuse
-from penstock.operators.expressions import Expression, Literal, letter_case, lists, strings, text_functions
+from penstock.operators.expressions import Expression, Literal, letter_case, lists, quick_texts, strings, text_functions
 from penstock.operators.expressions.logic import CaseWhen, IsNull
-from penstock.operators.expressions.strict import Mapped, Vectorised
+from penstock.operators.expressions.quick import Answer, by_column
+from penstock.operators.expressions.strict import Mapped, Quick, Vectorised
 
 AREA = "Strings"
 
@@ -52,6 +53,28 @@ _FUNCTIONS: dict[str, tuple[Callable[..., object], str]] = {
 }
 
 
+_QUICK: dict[str, Callable[..., Answer | None]] = {
+    "Upper": quick_texts.upper,
+    "Lower": quick_texts.lower,
+    "Substring": quick_texts.substring,
+    "StringReplace": quick_texts.replace,
+    "StringInstr": partial(quick_texts.locate, 1),
+    "StringLPad": partial(quick_texts.pad, True),
+    "StringRPad": partial(quick_texts.pad, False),
+    "Reverse": quick_texts.reverse,
+    "StringRepeat": quick_texts.repeat,
+    "StringTranslate": quick_texts.translate,
+    "SubstringIndex": quick_texts.substring_index,
+}
+
+
+def _quick(function: Callable[..., Answer | None] | None, operands: Sequence[Expression]) -> Quick | None:
+    """If all operands but the first are constants."""
+    if function is None or not all(isinstance(given, Literal) and given.scalar.is_valid for given in operands[1:]):
+        return None
+    return by_column(function, *map(constant, operands[1:]))
+
+
 _OF_BYTES: dict[str, Callable[..., object]] = {
     "Substring": text_functions.subbytes,
     "Reverse": text_functions.reverse_bytes,
@@ -66,7 +89,8 @@ def mapped(tree: JavaTree, translation: Translation) -> Expression:
         return Mapped(_OF_BYTES[kind(tree)], operands, arrow_type(tree), bool(tree.nullable()))
     of_strings(tree, operands)
     function, _ = _FUNCTIONS[kind(tree)]
-    return Mapped(function, operands, arrow_type(tree), bool(tree.nullable()))
+    quick = _quick(_QUICK.get(kind(tree)), operands)
+    return Mapped(function, operands, arrow_type(tree), bool(tree.nullable()), quick)
 
 
 for _name, (_, _forms) in _FUNCTIONS.items():
@@ -81,7 +105,8 @@ def trim(tree: JavaTree, translation: Translation) -> Expression:
     operands = translation.children(tree)
     if len(operands) == 1:
         return strings.TrimSpaces(side, operands[0], bool(tree.nullable()))
-    return Mapped(partial(strings.trim_characters, side), operands, pa.string(), bool(tree.nullable()))
+    function, quick = partial(strings.trim_characters, side), partial(quick_texts.trim_characters, side)
+    return Mapped(function, operands, pa.string(), bool(tree.nullable()), _quick(quick, operands))
 
 
 _TESTS: dict[str, Callable[..., object]] = {
@@ -116,7 +141,11 @@ def concat_ws(tree: JavaTree, translation: Translation) -> Expression:
 @catalyst("StringLocate", area=AREA, forms="`locate`, `position`")
 def locate(tree: JavaTree, translation: Translation) -> Expression:
     part, text, start = translation.children(tree)
-    found = Mapped(strings.locate, (part, text, start), pa.int32(), bool(tree.nullable()))
+    place, known, nullable = constant(start), constant(part), bool(tree.nullable())
+    if isinstance(place, int) and isinstance(known, str):
+        quick = by_column(quick_texts.locate, place, known)
+        return Mapped(partial(strings.locate, known, start=place), (text,), pa.int32(), nullable, quick)
+    found = Mapped(strings.locate, (part, text, start), pa.int32(), nullable)
     if not start.nullable:
         return found
     return CaseWhen([(IsNull(start, negated=False), Literal(0, pa.int32()))], found, pa.int32(), found.nullable)

@@ -12,9 +12,19 @@ from penstock.frontend.expressions_casts import require_known_digits
 from penstock.frontend.expressions_patterns import java_pattern
 from penstock.frontend.expressions_registry import SPLIT, Translation, catalyst, entry_name, refuse
 from penstock.frontend.expressions_strings import constant
-from penstock.operators.expressions import Expression, Literal, encodings, failures, format_text, text_functions
+from penstock.operators.expressions import (
+    Expression,
+    Literal,
+    encodings,
+    failures,
+    format_text,
+    quick_numbers,
+    quick_texts,
+    text_functions,
+)
 from penstock.operators.expressions.java_uri import parse_url as parse
 from penstock.operators.expressions.masking import Masking
+from penstock.operators.expressions.quick import by_column
 from penstock.operators.expressions.strict import Fallible, Mapped
 
 AREA = "More of strings and binaries"
@@ -45,7 +55,8 @@ _FUNCTIONS: dict[str, tuple[Callable[..., object], str]] = {
 
 def mapped(tree: JavaTree, translation: Translation) -> Expression:
     function, _ = _FUNCTIONS[entry_name(tree)]
-    return Mapped(function, _arguments(tree, translation), arrow_type(tree), bool(tree.nullable()))
+    quick = by_column(quick_texts.initcap) if function is text_functions.initcap else None
+    return Mapped(function, _arguments(tree, translation), arrow_type(tree), bool(tree.nullable()), quick)
 
 
 for _name, (_, _forms) in _FUNCTIONS.items():
@@ -110,11 +121,14 @@ def base64_bytes(tree: JavaTree, translation: Translation) -> Expression:
 def hexadecimal(tree: JavaTree, translation: Translation) -> Expression:
     child = translation(tree.child())
     function: Callable[..., str] = encodings.hex_of_integer
+    quick = by_column(quick_texts.hexadecimal)
     if pa.types.is_string(child.data_type):
         function = encodings.hex_of_text
     elif pa.types.is_binary(child.data_type):
         function = encodings.hex_of_bytes
-    return Mapped(function, (child,), pa.string(), bool(tree.nullable()))
+    else:
+        quick = by_column(quick_numbers.write_hexadecimal)
+    return Mapped(function, (child,), pa.string(), bool(tree.nullable()), quick)
 
 
 @catalyst("Unhex", area=AREA, forms="`unhex`, `to_binary(..., 'hex')`")

@@ -12,7 +12,9 @@ from penstock.frontend.catalyst import JavaTree, arrow_type
 from penstock.frontend.expressions_casts import zone_of
 from penstock.frontend.expressions_registry import Translation, catalyst, refuse
 from penstock.operators.expressions import Expression, Literal, failures, temporal, time_patterns
+from penstock.operators.expressions.fixed_width_times import read_by_pattern
 from penstock.operators.expressions.nested import Reinterpret
+from penstock.operators.expressions.quick import by_column
 from penstock.operators.expressions.strict import Fallible
 from penstock.operators.expressions.time_formatting import FormatTimestamp
 from penstock.operators.expressions.time_parsing import parse_by_pattern
@@ -92,7 +94,8 @@ def _parsed(
     if pattern is None:
         return Literal(None, target)
     error = partial(_unreadable, pattern) if bool(tree.failOnError()) else None
-    return Reinterpret((Fallible(partial(parse_by_pattern, pattern, zone), child, pa.int64(), error),), target)
+    quick = by_column(read_by_pattern, pattern, zone)
+    return Reinterpret((Fallible(partial(parse_by_pattern, pattern, zone), child, pa.int64(), error, quick),), target)
 
 
 def _unreadable(pattern: str, text: object) -> EvaluationError:

@@ -11,9 +11,9 @@ from penstock.operators.expressions import calendar, failures
 from penstock.operators.expressions.base import Expression, Mask
 from penstock.operators.expressions.calendar import MICROS_PER_DAY
 from penstock.operators.expressions.fixed_point import from_unscaled, to_unscaled
+from penstock.operators.expressions.moments import MONTHS, WEEKDAYS
 from penstock.operators.expressions.strict import Strict
 from penstock.operators.expressions.temporal import near, zone_of
-from penstock.operators.expressions.time_formatting import DAYS, MONTHS
 from penstock.operators.expressions.vectors import Vector, both, first, from_vector, select, to_vector
 from penstock.operators.expressions.zones import Zone
 
@@ -23,7 +23,7 @@ _FURTHEST_YEAR = 999_999_999
 _SECONDS_PER_MONTH = 31 * 86_400.0
 _ROUNDED = 1e8
 _THURSDAY = 3
-_WEEKDAYS = {name: i for i, day in enumerate(DAYS) for name in (day.upper(), day[:3].upper(), day[:2].upper())}
+_WEEKDAYS = {name: i for i, day in enumerate(WEEKDAYS) for name in (day.upper(), day[:3].upper(), day[:2].upper())}
 
 
 def _is_date(year: Vector, month: Vector, day: Vector) -> Mask:
@@ -135,7 +135,7 @@ class NameOf(Strict):
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         values = calendar.date_part(self.part, to_vector(arrays[0]))
-        names = pa.array([name[:3] for name in (DAYS if self.part == "weekday" else MONTHS)])
+        names = pa.array([name[:3] for name in (WEEKDAYS if self.part == "weekday" else MONTHS)])
         places = from_vector(values - (self.part == "month"), pa.int64(), both(rows, None))
         return names.take(places)
 

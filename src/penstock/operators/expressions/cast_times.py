@@ -5,6 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from penstock.operators.expressions.base import Expression, Mask
+from penstock.operators.expressions.fixed_width_writing import write_dates, write_wall_times
+from penstock.operators.expressions.quick import completed
 from penstock.operators.expressions.strict import Strict
 from penstock.operators.expressions.temporal import near, zone_of
 from penstock.operators.expressions.text_times import date_texts, wall_time_texts
@@ -16,7 +18,7 @@ class DateText(Strict):
     """A date as text."""
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
-        return map_dictionary(date_texts, arrays[0].view(pa.int32()), rows)
+        return completed(write_dates(to_vector(arrays[0]), rows), _date_texts, arrays, rows)
 
 
 class TimestampText(Strict):
@@ -27,5 +29,13 @@ class TimestampText(Strict):
         self.zone = zone_of(child, zone)
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
-        local = from_vector(self.zone.to_local(near(self.zone, to_vector(arrays[0]), rows)), pa.int64(), rows)
-        return map_dictionary(wall_time_texts, local, rows)
+        local = self.zone.to_local(near(self.zone, to_vector(arrays[0]), rows))
+        return completed(write_wall_times(local, rows), _wall_time_texts, [from_vector(local, pa.int64(), rows)], rows)
+
+
+def _date_texts(arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+    return map_dictionary(date_texts, arrays[0].view(pa.int32()), rows)
+
+
+def _wall_time_texts(arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+    return map_dictionary(wall_time_texts, arrays[0], rows)

@@ -150,6 +150,11 @@ def like_to_python(pattern: str, escape: str) -> str:
     return "".join(out)
 
 
+def like_to_re2(pattern: str, escape: str) -> str:
+    """For Arrow's engine, on whole texts."""
+    return rf"(?s)\A(?:{like_to_python(pattern, escape)})\z"
+
+
 @lru_cache(maxsize=256)
 def _like(pattern: str, escape: str) -> re.Pattern[str]:
     return re.compile(like_to_python(pattern, escape), re.DOTALL)

@@ -6,12 +6,14 @@ import copy
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from enum import Enum
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.operators.expressions.base import BoundReference, Expression, Literal, Mask
 from penstock.operators.expressions.lambdas import Body
+from penstock.operators.expressions.zones import Zone
 
 
 class Shared(Expression):
@@ -137,6 +139,10 @@ def _token(value: Any) -> Hashable:
         return tuple(map(_token, value))
     if value is None or isinstance(value, bool | int | str | bytes | Enum | pa.DataType):
         return type(value), value
+    if isinstance(value, partial):
+        return partial, _token(value.func), _token(value.args), _token(tuple(sorted(value.keywords.items())))
+    if isinstance(value, Zone):
+        return Zone, value.name
     if isinstance(value, pa.Scalar):
         return pa.Scalar, value.type, repr(value.as_py())  # tells 0.0 from -0.0
     return object, id(value)

@@ -9,33 +9,18 @@ import pyarrow as pa
 
 from penstock.operators.expressions import calendar
 from penstock.operators.expressions.base import Expression, Mask
-from penstock.operators.expressions.calendar import MICROS_PER_DAY
+from penstock.operators.expressions.fixed_width_writing import write_by_pattern
+from penstock.operators.expressions.moments import CLOCKS, HALVES, MICROS, MONTHS, WEEKDAYS, Moments, moments_of
+from penstock.operators.expressions.quick import completed
 from penstock.operators.expressions.strict import Strict
 from penstock.operators.expressions.temporal import near, zone_of
-from penstock.operators.expressions.time_patterns import Field, Optional, Parts, Text, parts_of
+from penstock.operators.expressions.time_patterns import Field, Text, written_parts
 from penstock.operators.expressions.vectors import Vector, from_vector, map_dictionary, to_vector
 from penstock.operators.expressions.zones import Zone
 
-_MICROS = 1_000_000
-MONTHS = (
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
-    "December",
-)  # fmt: skip
-DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-HALVES = ("AM", "PM")
 ERAS = ("Before Christ", "Anno Domini")
 SHORT_ERAS = ("BC", "AD")
 _QUARTERS = ("1st quarter", "2nd quarter", "3rd quarter", "4th quarter")
-
-
-class Moments:
-    """Local days and times of day, with their offsets from UTC in microseconds."""
-
-    def __init__(self, days: Vector, time: Vector, offsets: Vector) -> None:
-        self.days, self.time = days, time
-        self.offsets = offsets // _MICROS
-        self.year, self.month, self.day = calendar.civil(self.days)
-        self.hour = self.time // (3600 * _MICROS)
 
 
 class FormatTimestamp(Strict):
@@ -53,19 +38,19 @@ class FormatTimestamp(Strict):
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         micros = near(self.zone, to_vector(arrays[0]), rows)
-        return map_dictionary(self._texts, from_vector(micros, pa.int64(), rows), rows)
+        quick = write_by_pattern(self.pattern, self.zone.to_local(micros), rows)
+        return completed(quick, self._exact, [from_vector(micros, pa.int64(), rows)], rows)
+
+    def _exact(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        return map_dictionary(self._texts, arrays[0], rows)
 
     def _texts(self, distinct: pa.Array) -> pa.Array:
-        micros = to_vector(distinct)
-        offsets = self.zone.offsets(micros)
-        local = micros + offsets
-        moments = Moments(local // MICROS_PER_DAY, local % MICROS_PER_DAY, offsets)
-        return formatted(self.pattern, moments, self.zone_id)
+        return formatted(self.pattern, moments_of(to_vector(distinct), self.zone), self.zone_id)
 
 
 def formatted(pattern: str, moments: Moments, zone_id: str = "UTC") -> pa.Array:
     """The texts of the moments by a pattern that ``parts_of`` takes."""
-    columns = [_column(part, moments, zone_id) for part in _flat(parts_of(pattern, parsing=False))]
+    columns = [_column(part, moments, zone_id) for part in written_parts(pattern)]
     return pa.array(["".join(row) for row in zip(*columns, strict=True)] if columns else [""] * len(moments.days))
 
 
@@ -81,14 +66,6 @@ def _column(part: Text | Field, moments: Moments, zone_id: str) -> Iterable[str]
     if part.letter == "V":
         return [zone_id] * len(moments.days)
     return _WRITERS[part.letter](part, moments)
-
-
-def _flat(parts: Parts) -> list[Text | Field]:
-    """Optional parts are always written."""
-    out: list[Text | Field] = []
-    for part in parts:
-        out += _flat(part.parts) if isinstance(part, Optional) else [part]
-    return out
 
 
 def _numbers(values: Vector, width: int) -> list[str]:
@@ -125,7 +102,7 @@ def _quarter(part: Field, moments: Moments) -> list[str]:
 
 def _weekday(part: Field, moments: Moments) -> list[str]:
     weekday = calendar.date_part("weekday", moments.days)
-    return _names(DAYS, weekday, 3 if part.count <= 3 else None)
+    return _names(WEEKDAYS, weekday, 3 if part.count <= 3 else None)
 
 
 def _day_of_year(part: Field, moments: Moments) -> list[str]:
@@ -134,7 +111,7 @@ def _day_of_year(part: Field, moments: Moments) -> list[str]:
 
 def _fraction(part: Field, moments: Moments) -> list[str]:
     """The first digits of nine, of which Spark has six."""
-    return [f"{micros:06}000"[: part.count] for micros in (moments.time % _MICROS).tolist()]
+    return [f"{micros:06}000"[: part.count] for micros in (moments.time % MICROS).tolist()]
 
 
 def _era(part: Field, moments: Moments) -> list[str]:
@@ -189,11 +166,5 @@ _WRITERS: dict[str, Callable[[Field, Moments], list[str]]] = {
     "G": _era, "y": _year, "M": _month, "L": _month, "Q": _quarter, "q": _quarter, "E": _weekday, "D": _day_of_year,
     "S": _fraction, "X": _offset, "x": _offset, "Z": _offset, "O": _offset,
     "a": lambda part, moments: _names(HALVES, moments.hour // 12),
-    "d": _clock(lambda moments: moments.day),
-    "H": _clock(lambda moments: moments.hour),
-    "k": _clock(lambda moments: (moments.hour - 1) % 24 + 1),
-    "K": _clock(lambda moments: moments.hour % 12),
-    "h": _clock(lambda moments: (moments.hour - 1) % 12 + 1),
-    "m": _clock(lambda moments: moments.time // (60 * _MICROS) % 60),
-    "s": _clock(lambda moments: moments.time // _MICROS % 60),
+    **{letter: _clock(value) for letter, value in CLOCKS.items()},
 }  # fmt: skip

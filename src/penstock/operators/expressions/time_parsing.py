@@ -10,8 +10,9 @@ from functools import lru_cache, partial
 import numpy as np
 
 from penstock.operators.expressions import calendar, failures
+from penstock.operators.expressions.moments import HALVES, MONTHS
 from penstock.operators.expressions.text_times import days_of, to_instant
-from penstock.operators.expressions.time_formatting import ERAS, HALVES, MONTHS, SHORT_ERAS, offset_style
+from penstock.operators.expressions.time_formatting import ERAS, SHORT_ERAS, offset_style
 from penstock.operators.expressions.time_patterns import UNBOUNDED, Field, Optional, Parts, Text, parts_of
 from penstock.operators.expressions.zones import Zone
 
@@ -274,7 +275,9 @@ def _date(fields: Fields) -> tuple[int, bool]:
 
 
 def _agree(fields: Fields, days: int, year: int) -> None:
-    """Whatever else was read must be what the date has."""
+    """Whatever else was read must be what the date has: without a day of the year, it was made of all that was read."""
+    if "D" not in fields:
+        return
     vector = np.array([days])
     found_year, month, day = (int(part[0]) for part in calendar.civil(vector))
     actual = {"M": month, "d": day, "D": int(calendar.date_part("dayofyear", vector)[0])}

@@ -94,6 +94,18 @@ def parts_of(pattern: str, parsing: bool) -> Parts:
     return tuple(stack[0])
 
 
+def written_parts(pattern: str) -> tuple[Text | Field, ...]:
+    """The parts of a pattern that is written by: optional ones are always there."""
+    return _flat(parts_of(pattern, parsing=False))
+
+
+def _flat(parts: Parts) -> tuple[Text | Field, ...]:
+    out: list[Text | Field] = []
+    for part in parts:
+        out += _flat(part.parts) if isinstance(part, Optional) else [part]
+    return tuple(out)
+
+
 def _tokens(pattern: str) -> list[tuple[bool, str]]:
     """Quoted texts, and runs of equal characters."""
     tokens: list[tuple[bool, str]] = []

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
@@ -47,7 +47,7 @@ class _Table:
     instants: Vector
     offsets: Vector
 
-    @property
+    @cached_property
     def walls(self) -> Vector:
         """The first wall time at which the later offset applies: Java resolves gaps and overlaps to the earlier one."""
         walls: Vector = self.instants + np.maximum(self.offsets[:-1], self.offsets[1:])

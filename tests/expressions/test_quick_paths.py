@@ -1,0 +1,132 @@
+"""Quick paths give what the exact way gives, value by value, on plain values and on near misses of them."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import quick_path_values as made
+from quick_path_cases import CASES, Case
+
+from penstock.errors import EvaluationError
+from penstock.operators.expressions.base import Mask
+from penstock.operators.expressions.fixed_width_times import layouts_of, read_by_pattern
+from penstock.operators.expressions.quick import Answer, by_column, completed
+from penstock.operators.expressions.quick_numbers import read_integers
+from penstock.operators.expressions.time_parsing import parse_by_pattern
+from penstock.operators.expressions.time_patterns import UnknownPattern
+from penstock.operators.expressions.vectors import map_distinct, settled
+from penstock.operators.expressions.zones import Zone
+
+PATTERNS = int(os.environ.get("PENSTOCK_QUICK_PATTERNS", "400"))
+"""Random patterns of times; more of them in a campaign."""
+
+
+def outcome(case: Case, value: object) -> object:
+    """What a value gives, as it tells -0.0 from 0.0; the error stands for itself."""
+    try:
+        return repr(case.exact(value))
+    except EvaluationError as error:
+        return error
+
+
+def sure_rows(answer: Answer) -> Mask:
+    return np.ones(len(answer.values), np.bool_) if answer.doubtful is None else ~answer.doubtful
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_sure_values_are_exact(case: Case) -> None:
+    values = case.values()
+    answer = case.quick(pa.array(values, case.argument), None)
+    assert answer is not None
+    answer.values.validate(full=True)
+    assert answer.values.type == case.result
+    sure = sure_rows(answer)
+    found = zip(values, map(repr, answer.values.to_pylist()), sure.tolist(), strict=True)
+    wrong = [(value, ours) for value, ours, known in found if known and ours != outcome(case, value)]
+    assert wrong[:5] == []
+    assert sure.mean() >= case.sure
+
+
+@pytest.mark.parametrize("case", CASES[::3], ids=str)
+def test_nulls_slices_and_masks(case: Case) -> None:
+    values = [value for value in case.values()[:300] if not isinstance(outcome(case, value), EvaluationError)]
+    column = pa.array([None, *values, None, *values], case.argument).slice(1, 2 * len(values) - 7)
+    valid = column.is_valid().to_numpy(zero_copy_only=False)
+    chosen = np.arange(len(column)) % 3 > 0
+
+    def exact(arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        return map_distinct(case.exact, arrays, case.result, rows)
+
+    for part, rows in ((column, valid), (column, valid & chosen), (column.slice(3, 0), valid[:0]), (column[:9], None)):
+        found, wanted = completed(case.quick(part, rows), exact, [part], rows), exact([part], rows)
+        strict = settled(*by_column(case.quick)(part, rows, case.result), rows, case.exact, [part])
+        asked = np.ones(len(part), np.bool_) if rows is None else rows | ~valid[: len(part)]
+        expected = wanted.filter(pa.array(asked)).to_pylist()
+        assert found.filter(pa.array(asked)).to_pylist() == strict.filter(pa.array(asked)).to_pylist() == expected
+
+
+def test_patterns_whose_fields_have_no_places() -> None:
+    refused = (
+        "yyyyMMddHHmmssSSS",
+        "yyyy'0'MM",
+        "yyyyS",
+        "[yyyy][MM]",
+        "yyyy[ G]",
+        "yyyy-M-dd",
+        "yyyy-MM-dd Z",
+        "a",
+        "",
+    )
+    assert [pattern for pattern in refused if layouts_of(pattern)] == []
+    assert [layout.width for layout in layouts_of("yyyy[MM]")] == [4], "the year takes all digits"
+    assert [layout.width for layout in layouts_of("HH:mm[:ss[.SSS]]")] == [12, 11, 10, 8, 5]
+
+
+def test_random_patterns_read_as_the_exact_reader_does() -> None:
+    chance = random.Random(5)
+    zone = Zone("America/New_York")
+    known = wrong = 0
+    for pattern in made.patterns(6, PATTERNS):
+        try:
+            layouts = layouts_of(pattern)
+        except UnknownPattern:
+            continue
+        values = []
+        for layout in layouts[:6]:
+            for _ in range(6):
+                text = made.written_fields(chance, layout.width, layout.fields)
+                for place, codes in layout.literals:
+                    text[place] = chr(chance.choice(codes))
+                values += ["".join(text), made.changed(chance, "".join(text)), "".join(text) + "5"]
+        answer = read_by_pattern(pattern, zone, pa.array(values, pa.string()), None)
+        if answer is None:
+            continue
+        for value, ours, sure in zip(values, answer.values.to_pylist(), sure_rows(answer).tolist(), strict=True):
+            known += sure
+            if sure and ours != parse_by_pattern(pattern, zone, value):
+                wrong += 1
+    assert wrong == 0
+    assert known > 3 * PATTERNS
+
+
+def test_the_first_error_is_the_one_that_is_raised() -> None:
+    def refuse(text: str) -> object:
+        raise EvaluationError(f"not {text}")
+
+    quick = by_column(read_integers, pa.int64())
+    column = pa.array(["12", "x", "7", "y"])
+    for rows, message in ((None, "not x"), (np.array([True, False, True, True]), "not y")):
+        with pytest.raises(EvaluationError, match=message):
+            settled(*quick(column, rows, pa.int64()), rows, refuse, [column])
+    assert settled(*quick(column, None, pa.int64()), None, len, [column]).to_pylist() == [12, 1, 7, 1]
+
+
+def test_texts_of_another_layout_take_the_exact_way() -> None:
+    column = pa.array(["12", "7"], pa.large_string())
+    values, doubtful = by_column(read_integers, pa.int64())(column, None, pa.int64())
+    assert doubtful.all()
+    assert settled(values, doubtful, None, len, [column]).to_pylist() == [2, 1]
