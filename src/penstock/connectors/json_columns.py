@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, TypedDict
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -18,6 +18,7 @@ from penstock.connectors.json_values import Misfit, Partial, json_reader
 from penstock.connectors.text_columns import plain_column
 from penstock.connectors.text_lines import Block
 from penstock.connectors.text_values import TextRules
+from penstock.operators.expressions.quick_json import json_type
 
 _NEGATIVE_ZERO = re.compile(rb"-0(?![0-9.])")
 """As a number it is -0.0 in a column of doubles, and msgspec has no integer for that."""
@@ -56,7 +57,7 @@ class JsonColumns:
 def _column(field: pa.Field, rules: TextRules) -> tuple[Any, Any, _Column]:
     """What msgspec decodes a member as, its value where it is missing, and the column of such values."""
     kind = field.type
-    quick = _json_type(kind)
+    quick = json_type(kind)
     if quick is not None:
         return quick | None, None, lambda values: pa.array(values, kind)
     types = pa.types
@@ -71,26 +72,3 @@ def _column(field: pa.Field, rules: TextRules) -> tuple[Any, Any, _Column]:
             return None
 
     return msgspec.Raw, None, one_by_one
-
-
-def _json_type(kind: pa.DataType) -> Any:
-    """The Python type that takes exactly the JSON values which fit, or None if there is none."""
-    types = pa.types
-    if types.is_string(kind):
-        return str
-    if types.is_boolean(kind):
-        return bool
-    if types.is_float64(kind):
-        return float
-    if types.is_integer(kind):
-        limit = 1 << (kind.bit_width - 1)
-        return Annotated[int, msgspec.Meta(ge=-limit, le=limit - 1)]
-    if types.is_list(kind):
-        item = _json_type(kind.value_type)
-        return None if item is None else list[item | None]  # type: ignore[valid-type]
-    if types.is_struct(kind):
-        members = {kind.field(i).name: _json_type(kind.field(i).type) for i in range(kind.num_fields)}
-        if None in members.values() or not members:
-            return None
-        return TypedDict("Member", {name: item | None for name, item in members.items()}, total=False)  # type: ignore[operator]
-    return None

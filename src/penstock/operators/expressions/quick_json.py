@@ -77,7 +77,7 @@ def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
 @lru_cache(maxsize=64)
 def _decoder(members: pa.StructType) -> Decode | None:
     names = [field.name for field in members]
-    kinds = [str if Types.is_temporal(field.type) else _json_type(field.type) for field in members]
+    kinds = [str if Types.is_temporal(field.type) else json_type(field.type) for field in members]
     if not names or len(set(names)) < len(names) or None in kinds:
         return None
     definition = [(f"f{place}", kind | None, None) for place, kind in enumerate(kinds)]
@@ -85,22 +85,22 @@ def _decoder(members: pa.StructType) -> Decode | None:
     return msgspec.json.Decoder(msgspec.defstruct("Record", definition, rename=rename, gc=False)).decode
 
 
-def _json_type(kind: pa.DataType) -> Any:
-    """The Python type that takes exactly the JSON values which are of this type, or None if there is none."""
+def json_type(kind: pa.DataType) -> Any:
+    """The Python type that takes those JSON values by the book that Spark takes for this type; None if there is none."""
     if Types.is_string(kind):
         return str
     if Types.is_boolean(kind):
         return bool
     if Types.is_float64(kind):
         return float
-    if Types.is_integer(kind) and kind.bit_width > 8:  # Jackson reads bytes without a sign as well
+    if Types.is_integer(kind):
         limit = 1 << (kind.bit_width - 1)
         return Annotated[int, msgspec.Meta(ge=-limit, le=limit - 1)]
     if Types.is_list(kind):
-        item = _json_type(kind.value_type)
+        item = json_type(kind.value_type)
         return None if item is None else list[item | None]  # type: ignore[valid-type]
     if Types.is_struct(kind):
-        inner = {field.name: _json_type(field.type) for field in kind}
+        inner = {field.name: json_type(field.type) for field in kind}
         if None in inner.values() or not 0 < len(inner) == kind.num_fields:
             return None
         return TypedDict("Member", {name: item | None for name, item in inner.items()}, total=False)  # type: ignore[operator]
