@@ -31,7 +31,7 @@ import pyarrow as pa
 
 @dataclass(frozen=True)
 class Group:
-    """``both_modes`` is False where nothing can raise in either."""
+    """``both_modes`` is False where cases do not depend on the mode."""
 
     relation: Callable[[], pa.Table]
     cases: Sequence[str]
@@ -76,7 +76,7 @@ GROUPS = {
     "year-month intervals": Group(edges.instants, calendar.YEAR_MONTHS),
     "spans": Group(edges.instants, calendar.SPANS),
     "local spans": Group(edges.inner_instants, calendar.SPANS, both_modes=False),
-    "intervals of texts": Group(intervals.interval_texts, intervals.SUMS_OF_TEXTS),
+    "intervals of texts": Group(intervals.interval_texts, intervals.SUMS_OF_TEXTS, both_modes=False),
     "intervals of numbers": Group(intervals.interval_numbers, intervals.SUMS_OF_NUMBERS),
     "regular expressions": Group(edges.texts, patterns.PATTERNS, both_modes=False),
     "codes": Group(coded.codes, codes.CODES),

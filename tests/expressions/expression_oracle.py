@@ -197,13 +197,12 @@ def _differences(relation: Relation, case: Compiled, expected: pa.Array) -> list
     if mask.all():
         lines += _slice_differences(case.ours, batch, our_bits)
     for i in range(batch.num_rows):
-        where = f"{bits_of_row(shown, i)}"
         if i in case.raising:
             raised = _raised(case.ours, batch.slice(i, 1))
             if raised != case.raising[i] and (raised is None or case.raising[i] != "JAVA"):
-                lines.append(f"{where}: Spark raises {case.raising[i]}, ours {raised}")
+                lines.append(f"{bits_of_row(shown, i)}: Spark raises {case.raising[i]}, ours {raised}")
         elif expected_bits[i] != our_bits[i]:
-            lines.append(f"{where}: Spark gives {expected_bits[i]!r}, ours {our_bits[i]!r}")
+            lines.append(f"{bits_of_row(shown, i)}: Spark gives {expected_bits[i]!r}, ours {our_bits[i]!r}")
     lines = lines if len(lines) <= MAX_SHOWN else [*lines[:MAX_SHOWN], f"... and {len(lines) - MAX_SHOWN} more rows"]
     if not case.ours.nullable and pc.filter(ours, pa.array(mask)).null_count:
         lines.append("is declared not nullable and gave null")

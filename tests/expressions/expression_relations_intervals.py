@@ -55,8 +55,8 @@ def interval_texts() -> pa.Table:
         "3.25",
         "week",
     ]
-    made = ["".join(chance.choices(pieces, k=chance.randrange(2, 8))) for _ in range(400)]
-    terms = [" ".join(chance.choices(pieces[:3] + pieces[5:], k=chance.randrange(2, 7))) for _ in range(400)]
+    made = ["".join(chance.choices(pieces, k=chance.randrange(2, 8))) for _ in range(120)]
+    terms = [" ".join(chance.choices(pieces[:3] + pieces[5:], k=chance.randrange(2, 7))) for _ in range(120)]
     rows = [(moment, text) for text in [*TEXTS, *terms[:60]] for moment in MOMENTS]
     rows += [(MOMENTS[2], text) for text in made + terms]
     return pa.table(

@@ -164,7 +164,7 @@ def texts_changed() -> list[Case]:
         Case("hex of text", texts.hexadecimal, encodings.hex_of_text, ANY_CASE, TEXT, TEXT),
     ]
     for given in ((start, part) for start in (1, 2, 5) for part in ("a", "ab", ",", "é")):
-        quick, exact = partial(texts.locate, *given), partial(strings.locate, *given)
+        quick, exact = partial(texts.locate, *given), partial(strings.locate, given[1], start=given[0])
         found.append(Case(f"locate {given}", quick, exact, PLAIN, TEXT, INT, 0.7))
     for separator, limit in ((",", -1), (",", 0), (",", 1), (",", 2), ("ab", -1), ("é", -1), (",,", 3)):
         quick, exact = partial(texts.split, separator, limit, PARTS), partial(patterns.split, separator, limit)

@@ -32,7 +32,7 @@ MORE = 1.2
 """Times the steps: hashing and sorting go by size a little."""
 ALWAYS = 100
 LISTED = re.compile(
-    r"to_json|to_csv|to_avro|"  # documents one by one
+    r"to_json|to_csv|to_avro|from_json|get_json_object|"  # documents one by one
     r"^try_|"  # what raises is evaluated again without the row that did
     r"hash\(.*(_big|decimal)|"  # decimals that are longer than a word
     r"_i64|"  # products of longs that may be too large are looked at exactly

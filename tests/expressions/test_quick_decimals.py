@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import EvaluationError
@@ -21,6 +21,7 @@ from penstock.operators.expressions.strict import Quick
 from penstock.operators.expressions.vectors import all_valid
 
 _WIDE = Context(prec=400)
+few = settings(max_examples=25, deadline=None)
 _EDGES = [0, 1, -1, 5, 49, 50, 51, -50, 999, 2**31, 2**53 + 1, 2**62, 2**63 - 1, -(2**63), 10**18 - 1, 10**18, 10**37]
 
 
@@ -41,21 +42,19 @@ def columns(data_type: pa.DataType, rows: int) -> st.SearchStrategy[pa.Array]:
     return st.lists(values, min_size=rows, max_size=rows).map(lambda found: pa.array(found, data_type))
 
 
-def agrees(quick: Quick, exact: Callable[..., Any], arrays: list[pa.Array], target: pa.DataType) -> int:
-    """Row by row, as far as the quick way is sure; how many rows that are."""
-    rows, sure = all_valid(arrays), 0
+def agrees(quick: Quick, exact: Callable[..., Any], arrays: list[pa.Array], target: pa.DataType) -> None:
+    """Row by row, as far as the quick way is sure."""
+    rows = all_valid(arrays)
     with np.errstate(all="ignore"):
         found, doubtful = quick(*arrays, rows, target)
-    assert found.type == (target if found.type != pa.int64() else pa.int64())
     for row, values in enumerate(zip(*(array.to_pylist() for array in arrays), strict=True)):
         if None in values:
             assert found[row].as_py() is None
         elif not doubtful[row]:
             assert found[row].as_py() == exact(*values), values
-            sure += 1
-    return sure
 
 
+@few
 @given(st.data(), types(), types())
 def test_rescaled(data: st.DataObject, source: pa.DataType, target: pa.DataType) -> None:
     column = data.draw(columns(source, 12))
@@ -64,6 +63,7 @@ def test_rescaled(data: st.DataObject, source: pa.DataType, target: pa.DataType)
     )
 
 
+@few
 @given(st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), min_size=1), types())
 def test_of_integers(values: list[int | None], target: pa.DataType) -> None:
     exact = partial(decimals.number_to_decimal, target.precision, target.scale)
@@ -73,6 +73,7 @@ def test_of_integers(values: list[int | None], target: pa.DataType) -> None:
 halves = st.tuples(st.integers(-(10**9), 10**9), st.integers(0, 12)).map(lambda pair: pair[0] / 10 ** pair[1])
 
 
+@few
 @given(st.lists(st.none() | st.floats() | halves, min_size=1), types())
 def test_of_doubles(values: list[float | None], target: pa.DataType) -> None:
     exact = partial(decimals.float_to_decimal, target, False)
@@ -80,6 +81,7 @@ def test_of_doubles(values: list[float | None], target: pa.DataType) -> None:
 
 
 @pytest.mark.parametrize("target", [pa.int8(), pa.int32(), pa.int64(), pa.float64(), pa.bool_(), pa.string()], ids=str)
+@few
 @given(st.data(), types())
 def test_to_others(target: pa.DataType, data: st.DataObject, source: pa.DataType) -> None:
     quick = quick_decimals.to_text if target == pa.string() else quick_decimals.to_number
@@ -89,6 +91,7 @@ def test_to_others(target: pa.DataType, data: st.DataObject, source: pa.DataType
 
 
 @pytest.mark.parametrize("mode", [ROUND_HALF_UP, ROUND_HALF_EVEN, ROUND_CEILING, ROUND_FLOOR])
+@few
 @given(st.data(), types(), st.integers(-4, 10), types())
 def test_rounded(mode: str, data: st.DataObject, source: pa.DataType, places: int, target: pa.DataType) -> None:
     target = pa.decimal128(target.precision, min(max(places, 0), target.precision))
@@ -98,6 +101,7 @@ def test_rounded(mode: str, data: st.DataObject, source: pa.DataType, places: in
 
 
 @pytest.mark.parametrize("symbol", ["+", "-", "*"])
+@few
 @given(st.data(), types(), types(), types())
 def test_arithmetic(symbol: str, data: st.DataObject, one: pa.DataType, two: pa.DataType, target: pa.DataType) -> None:
     inputs = BoundReference(0, one), BoundReference(1, two)
@@ -109,6 +113,7 @@ def test_arithmetic(symbol: str, data: st.DataObject, one: pa.DataType, two: pa.
 @pytest.mark.parametrize(
     "function", [decimal_division.quotient, decimal_division.whole_quotient, decimal_division.remainder]
 )
+@few
 @given(st.data(), types(), types(), types())
 def test_divisions(function: Any, data: st.DataObject, one: pa.DataType, two: pa.DataType, target: pa.DataType) -> None:
     whole = function is decimal_division.whole_quotient
@@ -140,6 +145,8 @@ def test_everyday_values_are_not_in_doubt() -> None:
         (partial(quick_decimals.arithmetic, "*"), [money, money], pa.decimal128(24, 3)),
         (quick_decimals.quotient, [prices, prices[::-1]], pa.decimal128(27, 15)),
         (quick_decimals.remainder, [prices, prices[::-1]], pa.decimal128(12, 2)),
+        (quick_decimals.whole_quotient, [prices, prices[::-1]], pa.decimal128(12, 0)),
+        (quick_decimals.to_text, [money], pa.string()),
     ):
         _, doubtful = quick(*arrays, None, target)
         assert np.count_nonzero(doubtful) <= len(doubtful) // 100

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.operators.expressions import quick_json
@@ -63,6 +64,7 @@ def texts(draw: st.DrawFn) -> str:
     return text
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.none() | texts(), max_size=6))
 def test_records_are_the_same(found: list[str | None]) -> None:
     parse = RecordParser(TYPES, JsonOptions(RecordTimes(Zone("Europe/Berlin")), JsonRules()))
@@ -76,11 +78,41 @@ def test_records_are_the_same(found: list[str | None]) -> None:
             assert repr(record.as_py()) == repr(exact[0].as_py())  # tells -0.0 from 0.0
 
 
+@settings(max_examples=40, deadline=None)
 @given(texts(), st.sampled_from(["$.a", "$.f.x", "$.other.a", "$['b']", "$.e[0]", "$", "$.*", "a"]))
 def test_what_is_found_at_a_path_is_the_same(document: str, path: str) -> None:
     found, doubtful = quick_json.at_path(pa.array([document]), pa.array([path]), None, pa.string())
     if not doubtful[0]:
         assert found[0].as_py() == get_json_object(document, path)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        '{"other": ' + "1" * 1001 + ', "a": 1}',
+        '{"c": 0.' + "1" * 1001 + "}",
+        '{"other": ' + "[" * 1001 + "]" * 1001 + ', "a": 1}',
+        '{"a\\"b": 1}',
+    ],
+)
+def test_what_jackson_stops_at_is_not_read(document: str) -> None:
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(20_000)
+    try:
+        parse = RecordParser(TYPES, JsonOptions(RecordTimes(Zone("UTC")), JsonRules()))
+        quick = parse.quickly(pa.array([document]), None)
+    finally:
+        sys.setrecursionlimit(before)
+    assert quick is not None
+    assert quick[1][0] or quick[0][0].as_py() == pa.array([parse(document)], TYPES)[0].as_py()
+    for path in ("$.a", "$['a\"b']"):
+        found, doubtful = quick_json.at_path(pa.array([document]), pa.array([path]), None, pa.string())
+        assert doubtful[0] or found[0].as_py() == get_json_object(document, path)
+    odd = pa.struct([('a"b', pa.int32())])
+    assert (
+        RecordParser(odd, JsonOptions(RecordTimes(Zone("UTC")), JsonRules())).quickly(pa.array([document]), None)
+        is None
+    )
 
 
 @pytest.mark.parametrize("path", ["$.a", "$.b", "$.f.x"])

@@ -175,11 +175,12 @@ AGGREGATES = (
     "max({timestamp})", "avg({int})", "min({boolean})", "max({decimal})",
     "max_by(k, ts)", "min_by(k, ts)", "round(stddev({int}), 6)", "round(var_pop({int}), 6)",
     "round(corr({int}, {int}), 6)", "round(skewness({int}), 6)", "max(struct({int}, {string}))",
-    "regr_count({int}, {int})",
+    "regr_count({int}, {int})", "percentile({int}, 0.25)", "mode({int}, true)", "sort_array(max_by(k, ts, 3))",
+    "listagg({string}, ',') within group (order by {string})",
 )  # fmt: skip
 """Moments depend on the order in which rows are added up, on either engine; times do not tie."""
 DISTINCT = ("count(distinct {any})", "sum(distinct {int})", "count(distinct {string}, {int})", "avg(distinct {int})")
-"""Not over session windows."""
+"""Over session windows, which are widened by each of them, one only."""
 
 
 EXPLODED = (
@@ -354,7 +355,8 @@ def endings(
 @st.composite
 def groups(draw: st.DrawFn, columns: Columns, keys: Sequence[str], kind: str, distinct: bool) -> Step:
     """An aggregation by a window of this kind, and by some of the keys; a session has one at least."""
-    templates = [*AGGREGATES, *(DISTINCT if distinct and kind != "session" else ())]
+    several = DISTINCT if kind != "session" else (draw(st.sampled_from(DISTINCT)),)
+    templates = [*AGGREGATES, *(several if distinct else ())]
     chosen = [draw(st.sampled_from(templates)) for _ in range(draw(st.integers(1, 3)))]
     aggregates = tuple(draw(filled(columns, template, 1)) for template in chosen)
     many = draw(st.integers(1 if kind == "session" else 0, len(keys)))

@@ -87,7 +87,6 @@ def _structured_streaming(spark: SparkSession, plan: Plan, folder: Path) -> tupl
     writer = stream.writeStream.format("memory").queryName(name)
     query = writer.option("checkpointLocation", str(folder / "sparks-checkpoint")).start()
     try:
-        late = 0
         for number, table in enumerate(plan.data.tables()):
             _put(table, source / f"part-{number:03d}.parquet")
             query.processAllAvailable()

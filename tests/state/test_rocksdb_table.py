@@ -48,7 +48,7 @@ def test_it_keeps_the_contract(check: Check, make_backend: Callable[[], RocksDBB
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", ["loading bases and deltas", "values of every type"])
+@pytest.mark.parametrize("name", ["values of every type"])
 def test_what_it_captured_another_backend_loads_and_the_other_way_round(
     name: str, make_backend: Callable[[], RocksDBBackend]
 ) -> None:

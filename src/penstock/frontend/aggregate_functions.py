@@ -81,7 +81,7 @@ def _discrete(function: JavaTree) -> tuple[object, ...]:
 def _with_frequency(function: JavaTree) -> list[JavaTree]:
     """Of ``percentile``: once is what a row counts unless something else is said."""
     frequency = function.frequencyExpression()
-    once = kind(frequency) == "Literal" and int(frequency.value()) == 1
+    once = kind(frequency) == "Literal" and frequency.value() == 1
     return [function.child()] if once else [function.child(), frequency]
 
 

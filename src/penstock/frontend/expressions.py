@@ -48,7 +48,7 @@ AREAS = (
     expressions_csv,
     expressions_avro,
 )
-"""The modules that fill the registry, in the order of the documentation."""
+"""The modules that fill the registry."""
 
 
 def translate(tree: JavaTree, ordinals: Mapping[int, int], conf: SessionConf) -> Expression:
@@ -75,7 +75,7 @@ def documentation() -> str:
         "Catalyst on edge values in `tests/expressions`, under ANSI and legacy mode; everything else is refused at",
         "`start()`, by name. Types: atomic types without collations, unless a limit says otherwise.",
     ]
-    for area in dict.fromkeys(entry.area for entry in REGISTRY.values()):
+    for area in sorted({entry.area for entry in REGISTRY.values()}):
         lines += ["", f"## {area}", "", "| Catalyst class | SQL | Limits |", "|---|---|---|"]
         for name, entry in REGISTRY.items():
             if entry.area == area:

@@ -10,7 +10,7 @@ from penstock.frontend.catalyst import JavaTree, elements
 from penstock.frontend.expressions_registry import Translation, catalyst
 from penstock.operators.expressions import Expression, bitmaps
 
-AREA = "Hashes and bitmaps"
+AREA = "Bitmaps"
 
 _KERNELS: dict[str, Callable[..., Expression]] = {
     "BitmapExpressionUtils.bitmapBucketNumber": bitmaps.BitmapBucket,

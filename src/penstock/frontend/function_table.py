@@ -28,7 +28,8 @@ _FOLDING = (
 _EXAMPLE = re.compile(r"^\s*>\s*(SELECT .*?);", re.MULTILINE | re.DOTALL)
 _TABLE = re.compile(r"\bFROM\s+(VALUES .*?)\s+(?:AS\s+)?(\w+)\s*\(([^()]*)\)", re.IGNORECASE | re.DOTALL)
 _WINDOWED = re.compile(r"\bOVER\s*\(", re.IGNORECASE)
-_EXPRESSION_ID = re.compile(r"#\d+L?")
+_BY_CHANCE = re.compile(r"#\d+L?|(?:Some)?\(-?\d{12,}\)+")
+"""Ids of columns and seeds, which are others in each session."""
 _REASON = 160
 
 
@@ -84,7 +85,7 @@ def _refusal(spark: SparkSession, empty: str, statements: Sequence[str]) -> str:
         if not said:
             return ""
         refusal = refusal or said
-    return refusal or "no example of Spark's can be tried over a stream"
+    return refusal or "Spark's examples cannot be tried over a stream; see [expressions.md](expressions.md)"
 
 
 def _as_stream(spark: SparkSession, empty: str, statement: str) -> DataFrame:
@@ -109,7 +110,7 @@ def _said(df: DataFrame) -> str:
             return ""
         except PenstockError as error:
             if not said or "Spark itself refuses" not in str(error):
-                said = _EXPRESSION_ID.sub("", str(error).splitlines()[0])
+                said = _BY_CHANCE.sub("", str(error).splitlines()[0])
     return said
 
 
@@ -120,7 +121,8 @@ def documentation(found: list[Function]) -> str:
         "# Functions",
         "",
         "Generated (`python -m penstock.frontend.function_table`): every built-in function of Spark SQL, tried with",
-        "the examples of Spark's own documentation. What each expression takes: [expressions.md](expressions.md).",
+        "the examples of Spark's own documentation; it runs if one of them does. What each expression takes:",
+        "[expressions.md](expressions.md).",
         "",
         f"{len(running)} of {len(found)} run.",
         "",

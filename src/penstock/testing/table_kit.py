@@ -36,7 +36,7 @@ from penstock.testing.table_kit_data import (
 from penstock.testing.table_kit_driver import LAST, Difference, Moment, TableDriver, expect
 
 STEPS = 40
-SEEDS = 2
+SEEDS = 1
 """Runs of so many steps per shape: with a dozen keys each they meet most pairs of calls."""
 
 _LARGE_ROWS = 40_000

@@ -16,6 +16,8 @@ from penstock.operators.expressions.avro_schema import Field, Schema, UnknownSch
 
 MAX_ITEMS = 2**31 - 9
 """Of an array or map, and bytes of a string: Java's limit."""
+MAX_EMPTY_ITEMS = 1 << 20
+"""Items beyond the bytes that are left have none, as nulls; damage must not ask for thousands of millions of them."""
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 
 
@@ -210,7 +212,8 @@ def _blocks(item: Read, made: Callable[[list[Any]], list[Any]]) -> Read:
             if count < 0:
                 cursor.number(64)  # the bytes of the block
                 count = -count
-            if len(items) + count > MAX_ITEMS:
+            left = len(cursor.data) - cursor.at
+            if len(items) + count > MAX_ITEMS or count > max(left, MAX_EMPTY_ITEMS):
                 raise Malformed
             items += [item(cursor) for _ in range(count)]
         return made(items)

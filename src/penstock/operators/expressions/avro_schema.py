@@ -64,8 +64,8 @@ def parse_schema(text: str) -> Schema:
     """
     try:
         return _Parser().schema(json.loads(text), "")
-    except (KeyError, TypeError, ValueError) as error:
-        raise UnknownSchema(f"the schema cannot be read: {error!r}") from None
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        raise UnknownSchema(f"the schema cannot be read ({type(error).__name__}: {error}): {text:.99}") from None
 
 
 class _Parser:

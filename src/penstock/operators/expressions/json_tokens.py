@@ -16,9 +16,10 @@ _HEX = re.compile(r"[0-9a-fA-F]*")
 _ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", '"': '"', "/": "/", "\\": "\\"}
 _NAMED = {"t": "true", "f": "false", "n": "null", "N": "NaN", "I": "Infinity"}
 _PART_OF_NAME = frozenset(("Lu", "Ll", "Lt", "Lm", "Lo", "Nl", "Nd", "Sc", "Pc", "Mn", "Mc", "Cf"))
-_LONGEST_NUMBER = 1000
+LONGEST_NUMBER = 1000
 _LONGEST_TOKEN_SHOWN = 256
-_DEEPEST = 1000
+DEEPEST = 1000
+"""Jackson's limits, of characters and of open scopes."""
 
 
 class JsonError(Exception):
@@ -141,7 +142,7 @@ class JsonReader:
 
     def _open(self, token: Token | None) -> None:
         if token is Token.START_OBJECT or token is Token.START_ARRAY:
-            if len(self._scopes) > _DEEPEST:
+            if len(self._scopes) > DEEPEST:
                 raise JsonError("nested too deeply")
             self._scopes.append(_Scope(token.value))
 
@@ -248,7 +249,7 @@ class JsonReader:
             self._place = match.end() + 1
             raise JsonError("a digit is missing")
         self._place = match.end()
-        if len(match[0]) > _LONGEST_NUMBER:
+        if len(match[0]) > LONGEST_NUMBER:
             raise JsonError("the number is too long")
         if len(self._scopes) == 1 and following:
             self._place += following != "\r"

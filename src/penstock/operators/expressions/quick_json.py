@@ -1,7 +1,8 @@
 """Ordinary JSON documents, decoded by msgspec in C; of all others the exact reader has to be asked.
 
 msgspec takes nothing that is not JSON by the book and no value that is not of its field's type; what Jackson and Spark
-are lenient about, it refuses (``vectors.settled`` then asks ``json_values`` or ``json_paths``).
+are lenient about, it refuses. Jackson is the stricter one about depth and long numbers alone, so documents that may go
+beyond these limits are left out here (``vectors.settled`` then asks ``json_values`` or ``json_paths``).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pyarrow as pa
 
 from penstock.operators.expressions.base import Mask
 from penstock.operators.expressions.json_paths import Step, path_of
+from penstock.operators.expressions.json_tokens import DEEPEST, LONGEST_NUMBER
 from penstock.operators.expressions.vectors import only
 
 Types = pa.types
@@ -29,6 +31,9 @@ _REFUSED = (msgspec.DecodeError, RecursionError)
 _NEGATIVE_ZERO = re.compile(r"-0(?![0-9.])")
 """Among doubles it is -0.0, and msgspec has no integer for that."""
 _INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,17}")
+_LONG_NUMBER = re.compile(rf"[-+.0-9eE]{{{LONGEST_NUMBER}}}")
+_ODD_NAME = re.compile(r'["\\\x00-\x1f]')
+"""Such names have to be escaped in a document, and msgspec takes none of them."""
 
 
 def objects(array: pa.Array, rows: Mask | None, members: pa.StructType, moments: Mapping[int, Moment]) -> Quick | None:
@@ -46,7 +51,9 @@ def objects(array: pa.Array, rows: Mask | None, members: pa.StructType, moments:
     records: list[tuple[Any, ...]] = []
     for place, document in enumerate(documents):
         record = missing
-        if document is not None:
+        if document is not None and _is_beyond_limits(document):
+            doubtful[place] = True
+        elif document is not None:
             try:
                 record = msgspec.structs.astuple(decode(document))
             except _REFUSED:
@@ -59,6 +66,13 @@ def objects(array: pa.Array, rows: Mask | None, members: pa.StructType, moments:
     arrays = [_column(column, field.type) for column, field in zip(columns, members, strict=True)]
     absent = pa.array([document is None for document in documents], pa.bool_())
     return pa.StructArray.from_arrays(arrays, fields=list(members), mask=absent), doubtful
+
+
+def _is_beyond_limits(document: str) -> bool:
+    """Whether Jackson may stop at something in it."""
+    if len(document) < min(LONGEST_NUMBER, DEEPEST):
+        return False
+    return document.count("[") + document.count("{") >= DEEPEST or _LONG_NUMBER.search(document) is not None
 
 
 def _moments(texts: list[str | None], moment: Moment, doubtful: Mask) -> list[int | None]:
@@ -78,7 +92,7 @@ def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
 def _decoder(members: pa.StructType) -> Decode | None:
     names = [field.name for field in members]
     kinds = [str if Types.is_temporal(field.type) else json_type(field.type) for field in members]
-    if not names or len(set(names)) < len(names) or None in kinds:
+    if not names or len(set(names)) < len(names) or None in kinds or any(map(_ODD_NAME.search, names)):
         return None
     definition = [(f"f{place}", kind | None, None) for place, kind in enumerate(kinds)]
     rename = {f"f{place}": name for place, name in enumerate(names)}
@@ -86,7 +100,7 @@ def _decoder(members: pa.StructType) -> Decode | None:
 
 
 def json_type(kind: pa.DataType) -> Any:
-    """The Python type that takes those JSON values by the book that Spark takes for this type; None if there is none."""
+    """The Python type that takes, by the book, those JSON values that are of this type; None if there is none."""
     if Types.is_string(kind):
         return str
     if Types.is_boolean(kind):
@@ -111,9 +125,9 @@ def at_path(documents: pa.Array, paths: pa.Array, rows: Mask | None, target: pa.
     """``get_json_object`` of one path of names: texts, integers and booleans that stand there, and nothing."""
     constant = only(paths, rows).unique().drop_null().to_pylist()
     steps = path_of(constant[0]) if len(constant) == 1 else None
-    if not steps or Step.WILDCARD in steps or Step.SUBSCRIPT in steps:
+    names = tuple(str(step) for step in (steps or ())[1::2])
+    if not steps or Step.WILDCARD in steps or Step.SUBSCRIPT in steps or any(map(_ODD_NAME.search, names)):
         return pa.nulls(len(documents), target), np.ones(len(documents), np.bool_)
-    names = tuple(str(step) for step in steps[1::2])
     decode, marks = _finder(names), [f'"{name}"' for name in names]
     found: list[str | None] = []
     doubtful = np.zeros(len(documents), np.bool_)
@@ -121,7 +135,7 @@ def at_path(documents: pa.Array, paths: pa.Array, rows: Mask | None, target: pa.
         value = None
         if document is not None:
             # A name that stands there twice may be two members, of which the first one counts.
-            if "\\" in document or any(document.count(mark) > 1 for mark in marks):
+            if "\\" in document or _is_beyond_limits(document) or any(document.count(mark) > 1 for mark in marks):
                 doubtful[place] = True
             else:
                 try:

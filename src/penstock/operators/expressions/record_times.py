@@ -17,6 +17,9 @@ _FAR_EAST, _FAR_WEST = Zone("+18:00"), Zone("-18:00")
 class RecordTimes:
     """How times are written in records; its functions give None for texts that are none.
 
+    They raise EvaluationError for a time of day without a date: Spark adds the current date, so that a restart
+    would give another result.
+
     Attributes:
         zone: of timestamps without one.
         timestamp_format: and its kin: Java patterns; None: ISO 8601 and Spark's older forms.
