@@ -154,7 +154,7 @@ JOBS = {
     "sliding windows, 10 of each row": Job(sliding, "append", 10, 2.0),
     "sliding windows by key, 4 of each row": Job(sliding_by_key, "append", 4, 2.0),
     "session windows by key": Job(sessions, "append", 4, 2.0),
-    "join of two streams": Job(stream_join, "append", 2, 1.0),
+    "join of two streams": Job(stream_join, "append", 1, 1.0),
     "udf": Job(udf, "append", 4, 4.0),
     "udf, Arrow": Job(arrow_udf, "append", 4, 4.0),
     "pandas_udf": Job(pandas_udf, "append", 20, 4.0),
