@@ -40,6 +40,7 @@ def session(master: str = MASTER) -> Iterator[SparkSession]:
     spark = (
         SparkSession.builder.master(master)
         .appName("penstock-benchmarks")
+        .config("spark.driver.memory", "4g")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
