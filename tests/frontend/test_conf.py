@@ -27,6 +27,8 @@ def test_settings_are_read_as_they_are_now(
     spark_conf("spark.sql.execution.pandas.convertToArrowArraySafely", flag)
     assert session_conf(spark) == SessionConf(ansi=flag == "true", time_zone="Asia/Tokyo")
     assert python_settings(spark) == PythonSettings(time_zone="Asia/Tokyo", safe_cast=flag == "true")
+    spark_conf("spark.sql.execution.arrow.maxRecordsPerBatch", "10000")
+    assert python_settings(spark).batch_rows == 10_000
 
 
 def test_the_optimizer_has_the_settings_of_the_dataframes_own_session(spark: SparkSession, tmp_path: Path) -> None:

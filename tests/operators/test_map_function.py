@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -69,6 +70,20 @@ def test_rows_pass_unchanged(make: Callable[..., Any]) -> None:
     out = list(run(opened(make(same)), slices(BATCH, 2)))
     assert [batch.schema for batch in out] == [SCHEMA] * 3
     assert multiset(rows_of(out)) == multiset(BATCH.to_pylist())
+
+
+@pytest.mark.parametrize("make", [in_arrow, in_pandas])
+def test_batches_have_at_most_the_sessions_rows(make: Callable[..., Any]) -> None:
+    sizes = []
+
+    def sized(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            sizes.append(len(batch))
+            yield batch
+
+    limited = replace(make(sized), settings=PythonSettings(batch_rows=2))
+    assert multiset(rows_of(run(opened(limited), [BATCH]))) == multiset(BATCH.to_pylist())
+    assert sizes == [2, 2, 1]
 
 
 def test_one_call_per_epoch_ended_before_the_barrier() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -16,6 +17,7 @@ from penstock.errors import FunctionError
 from penstock.operators.expressions import BoundReference
 from penstock.operators.scalar_udf import ScalarUdfSpec
 from penstock.operators.udf_calls import UdfCall, UdfKind
+from penstock.operators.user_code import PythonSettings
 
 SCHEMA = pa.schema([("v", pa.int64())])
 BATCH = pa.RecordBatch.from_pydict({"v": [1, 2, 3, 4, 5, 6, 7]}, schema=SCHEMA)
@@ -61,6 +63,22 @@ def test_every_kind_appends_its_column(plus_one: UdfCall) -> None:
     out = list(run(opened(spec(plus_one)), slices(BATCH, 3)))
     assert [(row["v"], row["u0"]) for row in rows_of(out)] == [(v, v + 1) for v in range(1, 8)]
     assert all(batch.schema == spec(plus_one).output_schema for batch in out)
+
+
+@pytest.mark.parametrize("kind", UdfKind)
+def test_functions_get_at_most_the_sessions_batch_rows(kind: UdfKind) -> None:
+    sizes = []
+
+    def sized(values: Any) -> Any:
+        sizes.append(len(values))
+        return values
+
+    function = each(sized) if kind.is_iterator else sized
+    if kind in (UdfKind.PYTHON, UdfKind.ARROW_PYTHON):
+        function = lambda v: v  # noqa: E731 - called row by row
+    limited = replace(spec(call(kind, function, 0)), settings=PythonSettings(batch_rows=3))
+    assert [row["u0"] for row in rows_of(run(opened(limited), [BATCH, BATCH.slice(0, 0)]))] == [1, 2, 3, 4, 5, 6, 7]
+    assert kind in (UdfKind.PYTHON, UdfKind.ARROW_PYTHON) or sizes[:3] == [3, 3, 1]
 
 
 @pytest.mark.parametrize("first", PLUS_ONE, ids=lambda item: item.kind.value)

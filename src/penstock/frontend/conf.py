@@ -56,6 +56,7 @@ def python_settings(spark: SparkSession) -> PythonSettings:
         int_to_decimal=flag("spark.sql.execution.pythonUDF.pandas.intToDecimalCoercionEnabled"),
         int_extension_types=flag("spark.sql.execution.pythonUDF.pandas.preferIntExtensionDtype"),
         binary_as_bytes=flag("spark.sql.execution.pyspark.binaryAsBytes"),
+        batch_rows=int(spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch", str(PythonSettings.batch_rows))),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
@@ -12,6 +12,14 @@ def make_batch(columns: Sequence[pa.Array], schema: pa.Schema, rows: int) -> pa.
     if len(schema) == 0:
         return pa.record_batch([pa.nulls(rows)], names=["_"]).select([])  # keeps the number of rows
     return pa.RecordBatch.from_arrays(list(columns), schema=schema)
+
+
+def pieces(rows: int, at_most: int) -> Iterator[tuple[int, int]]:
+    """Where each piece of so many rows begins, and its length; no rows are one piece. 0 or less: all rows in one, as
+    Spark has it."""
+    size = at_most if at_most > 0 else max(rows, 1)
+    for first in range(0, max(rows, 1), size):
+        yield first, min(size, rows - first)
 
 
 def append_columns(batch: pa.RecordBatch, columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from penstock.errors import FunctionError
 from penstock.graph.model import OperatorSpec
 from penstock.operators.base import Operator
+from penstock.operators.batches import pieces
 from penstock.operators.user_code import PythonSettings, to_session_zone, user_errors, with_zone
 from penstock.operators.user_iterator import UserIterator
 
@@ -60,7 +61,8 @@ class MapBatchesOperator(Operator):
         self._iterator: UserIterator[Any, Any] = UserIterator(spec.function)
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        return self._checked(self._iterator.feed(self._to_user(batch)))
+        for first, length in pieces(batch.num_rows, self._spec.settings.batch_rows):
+            yield from self._checked(self._iterator.feed(self._to_user(batch.slice(first, length))))
 
     def finish_epoch(self) -> Iterator[pa.RecordBatch]:
         return self._checked(self._iterator.finish())

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from penstock.graph.model import OperatorSpec
 from penstock.operators.base import Operator
-from penstock.operators.batches import append_columns
+from penstock.operators.batches import append_columns, pieces
 from penstock.operators.udf_calls import UdfCall, batch_function, iterator_function
 from penstock.operators.user_code import PythonSettings, user_errors
 from penstock.operators.user_iterator import UserIterator
@@ -74,6 +74,7 @@ class _Stage(ABC):
         self.call = call
         self.schema = schema
         self.label = label
+        self._batch_rows = settings.batch_rows
 
     def feed_all(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -95,6 +96,11 @@ class _Stage(ABC):
     def arguments(self, batch: pa.RecordBatch) -> list[pa.Array]:
         return [argument.evaluate(batch) for argument in self.call.arguments]
 
+    def pieces(self, arguments: list[pa.Array], rows: int) -> Iterator[tuple[list[pa.Array], int]]:
+        """What the function gets at once, and its length. Python's objects for one piece stay in the CPU's cache."""
+        for first, length in pieces(rows, self._batch_rows):
+            yield [argument.slice(first, length) for argument in arguments], length
+
 
 class _BatchStage(_Stage):
     def __init__(self, call: UdfCall, schema: pa.Schema, label: str, settings: PythonSettings) -> None:
@@ -104,7 +110,8 @@ class _BatchStage(_Stage):
     def feed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         arguments = self.arguments(batch)
         with user_errors(self.label):
-            result = self._function(arguments, batch.num_rows)
+            results = [self._function(some, rows) for some, rows in self.pieces(arguments, batch.num_rows)]
+        result = results[0] if len(results) == 1 else pa.concat_arrays(results)
         yield append_columns(batch, [result], self.schema)
 
 
@@ -118,7 +125,8 @@ class _IteratorStage(_Stage):
 
     def feed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         self._waiting.add(batch)
-        return self._matched(self._iterator.feed(self.arguments(batch)))
+        for some, _ in self.pieces(self.arguments(batch), batch.num_rows):
+            yield from self._matched(self._iterator.feed(some))
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         yield from self._matched(self._iterator.finish())

@@ -23,6 +23,9 @@ class PythonSettings:
         int_to_decimal: ``spark.sql.execution.pythonUDF.pandas.intToDecimalCoercionEnabled``.
         int_extension_types: ``spark.sql.execution.pythonUDF.pandas.preferIntExtensionDtype``.
         binary_as_bytes: ``spark.sql.execution.pyspark.binaryAsBytes``.
+        batch_rows: the most rows that a function gets at once: ``spark.sql.execution.arrow.maxRecordsPerBatch`` where
+            the session sets it. Otherwise more than Spark's default, for each call has its price, and a step's time
+            bounds them anyway.
     """
 
     time_zone: str = "UTC"
@@ -31,6 +34,7 @@ class PythonSettings:
     int_to_decimal: bool = False
     int_extension_types: bool = False
     binary_as_bytes: bool = True
+    batch_rows: int = 65_536
 
 
 @contextmanager

@@ -26,7 +26,8 @@ class WaitingRows:
         return bool(self._batches)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        self._batches.append(batch)
+        if batch.num_rows:
+            self._batches.append(batch)
 
     def with_results(self, results: pa.Array) -> Iterator[pa.RecordBatch]:
         """The first rows, with these results as their last column.

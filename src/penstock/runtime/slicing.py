@@ -15,7 +15,7 @@ TARGET_MS = 20.0
 FIRST_ROWS = 32
 """Small, because nothing is known of the operators yet: a millisecond per row is not unusual."""
 
-MAX_ROWS = 65_536
+MAX_ROWS = 262_144
 GROWTH = 4
 """At most this factor from one slice to the next: an estimate from few rows is a guess."""
 

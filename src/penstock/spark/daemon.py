@@ -6,6 +6,8 @@ Everything imported here must be safe to fork: no threads, no connections, no fi
 
 from __future__ import annotations
 
+import gc
+
 import pandas  # noqa: F401 - imported for the forks
 from pyspark.daemon import manager
 
@@ -13,4 +15,7 @@ import penstock.connectors.python_source
 import penstock.runtime.slot  # noqa: F401 - imported for the forks
 
 if __name__ == "__main__":
+    # What is imported lives as long as its process: collections in a fork need not walk through it, nor copy its pages.
+    gc.collect()
+    gc.freeze()
     manager()
