@@ -16,7 +16,7 @@ from penstock.operators.accumulators.base import Accumulator
 from penstock.operators.accumulators.order import ranks
 from penstock.operators.accumulators.value_lists import held_of, hold, unrolled, with_held
 from penstock.operators.aggregate_calls import AggregateCall
-from penstock.state.arrays import decimal_ints, validity
+from penstock.state.arrays import decimal_ints, plain_objects, validity
 from penstock.state.keys import group_rows, normalize_floats
 from penstock.state.vector import Rows, Vector, raw_values
 
@@ -46,7 +46,7 @@ class Tally(Accumulator):
         """Appended as they are: equal values are put together when a list has doubled, not with every batch."""
         held, counts = (buffer.write()[0] for buffer in buffers)
         crowded = []
-        columns = (partial.to_pylist() for partial in partials)
+        columns = (plain_objects(partial) for partial in partials)
         for group, more, amounts in zip(groups.tolist(), *columns, strict=True):
             if more is None:
                 continue

@@ -13,7 +13,7 @@ from pyspark.sql.types import Row
 
 from penstock.operators.batches import make_batch
 from penstock.operators.pandas_conversion import PandasBatches
-from penstock.operators.user_code import PythonSettings, to_session_zone
+from penstock.operators.user_code import PythonSettings, for_user, to_session_zone
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,14 +74,14 @@ class PandasRows(UserRows):
         self._conversion = PandasBatches(output_schema, settings)
 
     def keys(self, columns: Sequence[pa.Array], count: int) -> list[Key]:
-        lists = [
-            self._series(column) if pa.types.is_timestamp(column.type) else column.to_pylist() for column in columns
-        ]
-        return list(zip(*lists, strict=True))
+        batch = pa.RecordBatch.from_arrays(list(columns), list(self._key_row))
+        return list(zip(*for_user(lambda keys: [self._objects(column) for column in keys.columns], batch), strict=True))
 
-    def _series(self, column: pa.Array) -> list[Any]:
-        batch = pa.RecordBatch.from_arrays([column], ["key"])
-        return list(self._conversion.to_frame(batch)["key"])
+    def _objects(self, column: pa.Array) -> list[Any]:
+        if not pa.types.is_timestamp(column.type):
+            objects: list[Any] = column.to_pylist()
+            return objects
+        return list(self._conversion.to_frame(pa.RecordBatch.from_arrays([column], ["key"]))["key"])
 
     def split(self, batch: pa.RecordBatch, ends: Sequence[int]) -> list[Any]:
         return self._cut(_widened(self._conversion.to_frame(batch)), ends)
@@ -201,14 +201,19 @@ class RowRows(UserRows):
     """``transformWithState``: PySpark's Rows, of what Arrow gives for each value."""
 
     def keys(self, columns: Sequence[pa.Array], count: int) -> list[Key]:
-        return list(zip(*[self._localized(column).to_pylist() for column in columns], strict=True))
+        batch = pa.RecordBatch.from_arrays(list(columns), list(self._key_row))
+        lists = for_user(lambda keys: [self._localized(column).to_pylist() for column in keys.columns], batch)
+        return list(zip(*lists, strict=True))
 
     def split(self, batch: pa.RecordBatch, ends: Sequence[int]) -> list[Any]:
         make = Row(*batch.schema.names)
-        columns = [ArrowTableToRowsConversion._to_pylist(self._localized(column)) for column in batch.columns]
+        columns = for_user(self._objects, batch)
         rows = [make(*values) for values in zip(*columns, strict=True)]
         starts = [0, *ends[:-1]]
         return [rows[start:end] for start, end in zip(starts, ends, strict=True)]
+
+    def _objects(self, batch: pa.RecordBatch) -> list[list[Any]]:
+        return [ArrowTableToRowsConversion._to_pylist(self._localized(column)) for column in batch.columns]
 
     def handed(self, rows: Any) -> Iterator[Any]:
         return iter(rows)
