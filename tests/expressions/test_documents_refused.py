@@ -18,8 +18,8 @@ from penstock.operators.expressions.csv_lines import CsvDialect
 from penstock.operators.expressions.csv_reading import MAX_COLUMNS, CsvOptions, FromCsv
 from penstock.operators.expressions.logic import RaiseError
 from penstock.operators.expressions.masking import Masking
+from penstock.operators.expressions.record_fields import TextRules
 from penstock.operators.expressions.record_times import RecordTimes
-from penstock.operators.expressions.record_values import FloatNames
 from penstock.operators.expressions.zones import Zone
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def column(values: list[Any], data_type: pa.DataType) -> pa.RecordBatch:
 
 
 def test_texts_that_end_a_query() -> None:
-    options = CsvOptions(CsvDialect(), RecordTimes(Zone("UTC")), FloatNames(), False, "bad")
+    options = CsvOptions(CsvDialect(), TextRules(RecordTimes(Zone("UTC"))), False, "bad")
     read = FromCsv(BoundReference(0, pa.string()), pa.struct([("a", pa.string())]), options, True)
     assert read.evaluate(column(["x,y", None], pa.string())).to_pylist() == [{"a": "x"}, None]
     with pytest.raises(DataError, match=r"from_csv.*U\+FFFF.*replace"):
