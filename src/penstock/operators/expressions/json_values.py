@@ -18,10 +18,10 @@ from penstock.operators.expressions.base import Expression, Mask
 from penstock.operators.expressions.decimals import to_precision
 from penstock.operators.expressions.json_text import copied, java_text
 from penstock.operators.expressions.json_tokens import JsonError, JsonReader, JsonRules, Token
+from penstock.operators.expressions.quick import Answer, settled
 from penstock.operators.expressions.record_times import RecordTimes
 from penstock.operators.expressions.strict import Strict
 from penstock.operators.expressions.text_numbers import decimal_to_float, narrowed
-from penstock.operators.expressions.vectors import map_distinct, settled
 
 Types = pa.types
 Converter = Callable[[JsonReader], object]
@@ -75,10 +75,7 @@ class FromJson(Strict):
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         parse = RecordParser(self.data_type, self.options)
-        quick = parse.quickly(arrays[0], rows)
-        if quick is None:
-            return map_distinct(parse, arrays, self.data_type, rows)
-        return settled(*quick, rows, parse, arrays)
+        return settled(parse.quickly(arrays[0], rows), parse, arrays, self.data_type, rows)
 
 
 class RecordParser:
@@ -95,8 +92,8 @@ class RecordParser:
         self._converters = _Converters(options)
         self._convert = self._converters.root(data_type)
 
-    def quickly(self, documents: pa.Array, rows: Mask | None) -> tuple[pa.Array, Mask] | None:
-        """Those that are ordinary, and which are not; None if the type is not."""
+    def quickly(self, documents: pa.Array, rows: Mask | None) -> Answer | None:
+        """Of those that are ordinary; None if the type is not."""
         if not Types.is_struct(self._members):
             return None
         moments = {
@@ -112,7 +109,7 @@ class RecordParser:
             pa.nulls(len(records), field.type) if field.name == self._corrupt else records.field(field.name)
             for field in self._type
         ]
-        return pa.StructArray.from_arrays(columns, fields=list(self._type), mask=records.is_null()), doubtful
+        return Answer(pa.StructArray.from_arrays(columns, fields=list(self._type), mask=records.is_null()), doubtful)
 
     def __call__(self, document: object) -> object:
         reader = JsonReader(str(document), self._options.rules)

@@ -126,26 +126,6 @@ def map_distinct(
     return pa.array(out, data_type).take(pa.array(codes))
 
 
-def settled(
-    quick: pa.Array,
-    doubtful: Mask,
-    rows: Mask | None,
-    function: Callable[..., object],
-    arrays: Sequence[pa.Array],
-) -> pa.Array:
-    """What was computed quickly, and ``map_distinct`` where that is in doubt."""
-    doubtful = select(rows, doubtful)
-    if not doubtful.any():
-        return quick
-    chosen = pa.array(doubtful)
-    exact = map_distinct(function, [array.filter(chosen) for array in arrays], quick.type, None)
-    if not pa.types.is_nested(quick.type):
-        return pa.compute.replace_with_mask(quick, chosen, exact)
-    places = np.arange(len(quick))
-    places[doubtful] = len(quick) + np.arange(len(exact))
-    return pa.concat_arrays([quick, exact]).take(pa.array(places))
-
-
 def by_constant(
     keys: pa.Array, rows: Mask | None, function: Callable[[object, Mask], pa.Array], data_type: pa.DataType
 ) -> pa.Array:
