@@ -16,8 +16,7 @@ from penstock.connectors.text_lines import Block, LineFormat, parse_line_format
 from penstock.connectors.text_values import MALFORMED, parse_text_rules
 from penstock.operators.expressions.csv_lines import CsvDialect, split_line
 from penstock.operators.expressions.record_fields import TextRules, text_converter
-
-_BLANKS = "".join(map(chr, range(0x21)))
+from penstock.operators.expressions.text_numbers import JAVA_BLANKS
 
 
 def csv_format(schema: pa.Schema, options: OptionTexts, time_zone: str) -> CsvFormat:
@@ -87,7 +86,7 @@ class _CsvParser(LineParser):
     def records(self, block: Block) -> Iterator[Record]:
         null_value, comment = self._format.dialect.null_value, self._format.comment
         for number, line in enumerate(block.texts(), block.first_line):
-            if not line.strip(_BLANKS) or (comment and line.startswith(comment)):
+            if not line.strip(JAVA_BLANKS) or (comment and line.startswith(comment)):
                 continue
             if self._header_is_due:
                 self._header_is_due = False

@@ -13,7 +13,7 @@ from penstock.operators.expressions.zones import Zone
 
 
 def render_table(table: pa.Table, num_rows: int, truncate: int, time_zone: str) -> str:
-    """Spark's ``showString``: at most ``num_rows`` rows, cells (not names) cut at ``truncate`` characters (0: never)."""
+    """Spark's ``showString``: at most ``num_rows`` rows; cells, not names, cut at ``truncate`` letters (0: never)."""
     zone = Zone(time_zone)
     shown = table.slice(0, num_rows)
     columns = [[cell_text(value, column.type, zone) for value in column] for column in shown.columns]

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from penstock.errors import EvaluationError
+from penstock.operators.expressions.calendar import MICROS_PER_DAY
 from penstock.operators.expressions.text_times import parse_date, parse_timestamp
 from penstock.operators.expressions.time_parsing import parse_by_pattern
 from penstock.operators.expressions.zones import Zone
 
-_MICROS_PER_DAY = 86_400_000_000
 _FAR_EAST, _FAR_WEST = Zone("+18:00"), Zone("-18:00")
 
 
@@ -54,7 +54,7 @@ class RecordTimes:
         """Days since 1970."""
         if self.date_format is not None:
             micros = _by_pattern(self.date_format, None, text)
-            return None if micros is None else micros // _MICROS_PER_DAY
+            return None if micros is None else micros // MICROS_PER_DAY
         return self._with_or_without_gmt(parse_date, text)
 
     def _with_or_without_gmt(self, parse: Callable[[str], int | None], text: str) -> int | None:
