@@ -115,6 +115,24 @@ def test_messages_that_end_a_query() -> None:
         write.evaluate(column(["B"], pa.string()))
 
 
+def test_a_field_of_a_message_is_named() -> None:
+    kinds = [("s", '"string"'), ("e", '{"type":"enum","name":"e","symbols":["A"]}')]
+    fields = ",".join(f'{{"name":"{name}","type":{kind}}}' for name, kind in kinds)
+    inner = f'{{"type":"record","name":"r","fields":[{fields}]}}'
+    text = f'{{"type":"record","name":"q","fields":[{{"name":"a","type":{{"type":"array","items":{inner}}}}}]}}'
+    data_type = pa.struct([("a", pa.list_(pa.struct([("s", pa.string()), ("e", pa.string())])))])
+    write = ToAvro(BoundReference(0, data_type), parse_schema(text), True)
+    messages = write.evaluate(column([{"a": [{"s": "x", "e": "A"}]}], data_type))
+    read = FromAvro(BoundReference(0, pa.binary()), data_type, text, text, True)
+    assert read.evaluate(column(messages.to_pylist(), pa.binary())).to_pylist() == [{"a": [{"s": "x", "e": "A"}]}]
+    with pytest.raises(EvaluationError, match=r"to_avro: field a\.e: 'B' is not a symbol of the enum e"):
+        write.evaluate(column([{"a": [{"s": "x", "e": "B"}]}], data_type))
+    with pytest.raises(EvaluationError, match=r"to_avro: field a\.s: null for a string that may not be null"):
+        write.evaluate(column([{"a": [{"s": None, "e": "A"}]}], data_type))
+    with pytest.raises(DataError, match=r"from_avro: field a\.s: the string b'.xff' of 1 bytes is not UTF-8"):
+        read.evaluate(column([messages[0].as_py().replace(b"x", b"\xff")], pa.binary()))
+
+
 def test_no_row_raises_no_error() -> None:
     raising = RaiseError(Literal("no", pa.string()), pa.null())
     rows = column([1, 2], pa.int32())
