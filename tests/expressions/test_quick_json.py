@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from penstock.operators.expressions import quick_json
 from penstock.operators.expressions.json_paths import get_json_object
+from penstock.operators.expressions.json_records import RecordParser
 from penstock.operators.expressions.json_tokens import JsonRules
-from penstock.operators.expressions.json_values import JsonOptions, RecordParser
+from penstock.operators.expressions.json_values import JsonOptions
 from penstock.operators.expressions.record_times import RecordTimes
 from penstock.operators.expressions.zones import Zone
 
