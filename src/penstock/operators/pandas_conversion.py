@@ -61,7 +61,7 @@ class PandasColumns:
 
 
 class PandasBatches:
-    """The frames of mapInPandas."""
+    """The frames of mapInPandas and of stateful functions."""
 
     def __init__(self, output_schema: pa.Schema, settings: PythonSettings) -> None:
         self._schema = output_schema
@@ -86,7 +86,7 @@ class PandasBatches:
         return frame
 
     def to_plain_frame(self, batch: pa.RecordBatch) -> pd.DataFrame:
-        """As Spark's worker makes those of ``applyInPandasWithState``: of the columns one by one."""
+        """As Spark's worker makes those of stateful functions: of the columns one by one."""
         return for_user(self._plain_frame, batch)
 
     def _plain_frame(self, batch: pa.RecordBatch) -> pd.DataFrame:

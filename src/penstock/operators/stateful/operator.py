@@ -312,14 +312,20 @@ class TransformWithStateOperator(Operator):
 
     # -- one unit of work ---------------------------------------------------------------------------------------------
 
-    def _begin_slice(self, keys: Sequence[pa.Array], count: int) -> TimerValues:
+    def _begin_slice(
+        self,
+        keys: Sequence[pa.Array],
+        count: int,
+        as_seen: Callable[[Sequence[pa.Array], int], list[Key]] | None = None,
+    ) -> TimerValues:
+        """``as_seen``: keys as the user sees them, where not by ``UserRows.keys``."""
         now_ms = self._clock()
         for store in self._stores.values():
             store.begin(keys, count, now_ms)
         if self._timers is not None:
             self._timers.begin(keys, count)
         with user_errors(self._label):
-            self._keys = self._rows.keys(keys, count)
+            self._keys = (as_seen or self._rows.keys)(keys, count)
         return self._timer_values(now_ms)
 
     def _timer_values(self, now_ms: int) -> TimerValues:
@@ -393,7 +399,7 @@ class TransformWithStateOperator(Operator):
         assert timers is not None
         assert processor is not None
         for taken in timers.due(until_ms):
-            values = self._begin_slice(taken.keys, taken.count)
+            values = self._begin_slice(taken.keys, taken.count, self._rows.timer_keys)
             while taken.fired < len(taken.moments):
                 self._fire_some(timers, values)
                 yield self._end_slice()
