@@ -132,6 +132,12 @@ def test_texts_of_another_layout_take_the_exact_way() -> None:
     assert settled(answer, len, [column], pa.int64(), None).to_pylist() == [2, 1]
 
 
+def test_a_value_may_be_a_time_that_python_has_no_value_for() -> None:
+    times = pa.array([2**62, None, 2**62], pa.timestamp("us", "UTC"))
+    assert map_distinct(lambda value: value + 1, [times], pa.int64(), None).to_pylist() == [2**62 + 1, None, 2**62 + 1]
+    assert map_distinct(lambda a, b: a - b, [times, times], pa.int64(), None).to_pylist() == [0, None, 0]
+
+
 def test_structs_that_are_in_doubt_are_put_in_their_places() -> None:
     kind = pa.struct([("x", pa.int64())])
     quick = Answer(pa.array([{"x": 1}, None, {"x": 0}, {"x": 0}], kind), np.array([False, False, True, True]))

@@ -11,7 +11,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from penstock.errors import EvaluationError
+from penstock.errors import EvaluationError, FunctionError
+from penstock.operators.stateful.event_time_column import EventTimeColumnSpec
 from penstock.operators.stateful.user_rows import NarrowPandasRows, PandasRows, RowRows, UserRows
 from penstock.operators.user_code import PythonSettings
 
@@ -96,3 +97,13 @@ def test_times_that_python_has_no_value_for_are_refused_by_name(kind: type[UserR
         rows.keys([far], 1)
     with pytest.raises(EvaluationError, match="column at holds"):
         rows.split(pa.record_batch([far], ["at"]), [1])
+
+
+def test_a_late_row_is_told_whatever_times_are_in_it() -> None:
+    times = pa.timestamp("us", "UTC")
+    schema = pa.schema([("at", times), ("far", times)])
+    operator = EventTimeColumnSpec(operator_id="e", name="EventTime (at)", output_schema=schema, column=0).create()
+    assert not list(operator.advance(10))
+    row = pa.record_batch([pa.array([10], times), pa.array([253_402_300_800_000_000], times)], schema=schema)
+    with pytest.raises(FunctionError, match=r"ROWS_ARE_OLDER_THAN_WATERMARK.*'far': '10000-01-01 00:00:00"):
+        list(operator.process(row))
