@@ -15,6 +15,9 @@ pytestmark = pytest.mark.spark
 NUMBERS = ["d", "e", "cast(i as double)", "cast(dec as double)"]
 VALUES = ["k", "b", "i", "l", "f", "d", "dec", "big", "text", "raw", "day", "ts", "st", "ar"]
 SOME = ["k", "d", "big", "raw", "st", "ar"]
+FAR = "timestamp_micros(253402300800000000 + l)"
+"""Before and after the year 9999 ends."""
+FAR_DAY = "date_from_unix_date(g * 10000000)"
 PERCENTAGES = "array(0.0, 0.0001, 0.1, 0.5, 0.77, 1.0)"
 
 GROUPS: dict[str, list[str]] = {
@@ -91,6 +94,17 @@ GROUPS: dict[str, list[str]] = {
         ),
         "max_by(k, if(i > 0, ts, null), 2) filter (where b)",
         "min_by(l, ts, 100000)",
+    ],
+    "times that Python has no value for": [
+        f"collect_list({FAR})",
+        f"collect_list(named_struct('at', {FAR}, 'days', map(true, array({FAR_DAY}))))",
+        f"array_sort(collect_set({FAR_DAY}))",
+        f"mode({FAR}, true)",
+        f"percentile_approx({FAR}, 0.5)",
+        f"max_by(array({FAR}), ts)",
+        f"max_by({FAR}, ts, 3)",
+        f"min_by(named_struct('at', {FAR}, 'day', {FAR_DAY}), ts, 2)",
+        f"listagg(text, ',') within group (order by {FAR}, ts)",
     ],
     "unions": [
         "array_size(collect_union(ar))",

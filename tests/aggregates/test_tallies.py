@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from decimal import Context, Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import EvaluationError
 from penstock.operators.accumulators import create_accumulator
+from penstock.operators.accumulators.base import doubles
 from penstock.operators.aggregate_calls import AggregateCall
 from penstock.state.vector import Vector
 
@@ -73,3 +75,13 @@ def test_a_negative_frequency_is_an_error() -> None:
     with pytest.raises(EvaluationError, match=r"NEGATIVE_VALUES_IN_FREQUENCY_EXPRESSION.*-2L"):
         accumulator.add(fresh(made), np.array([0, 0]), rows)
     accumulator.add(fresh(made), np.array([0]), [rows[0].slice(1), rows[1].slice(1)])
+
+
+@given(st.integers(1, 38).flatmap(lambda p: st.tuples(st.just(p), st.integers(0, p))), st.data())
+def test_decimals_are_taken_as_the_nearest_double(shape: tuple[int, int], data: st.DataObject) -> None:
+    precision, scale = shape
+    limit = 10**precision - 1
+    numbers = data.draw(st.lists(st.integers(-limit, limit), max_size=4))
+    values = [Decimal(number).scaleb(-scale, Context(prec=76)) for number in numbers]
+    column = pa.array([None, *values], pa.decimal128(precision, scale))
+    assert doubles(column)[1:].tolist() == [float(value) for value in values]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from spark_readers import assert_same, ours, sparks
 
-from penstock.errors import DataError
+from penstock.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,6 +82,42 @@ def test_every_text_is_converted_alike(spark: SparkSession, tmp_path: Path, kind
     path = tmp_path / "texts.csv"
     path.write_text("".join(f"{text}|{i}\n" for i, text in enumerate(texts)))
     assert_same(spark, "csv", path, f"a {kind}, i INT, _corrupt_record STRING", {"sep": "|"}, texts)
+
+
+ODD_TIMES = [
+    "+12020-01-01 00:00:00", "+12020-07-01 23:59:59.999999 Europe/Berlin", "12020-01-01 03:04:05+01:00", "-0001-01-01",
+    "+99999-12-31T23:59:59", "+294247-01-10 04:00:54.775807", "+294247-01-10 04:00:54.775808Z", "GMT2024-01-01",
+    "2024-01-01GMT", "2024-01-01 03:04:05 GMT", "2024-01-01 03:04:05 GMT0", "2024-01-01T03:04:05 EST",
+    "2024-01-01GMT 03", "2024-01-01 03:04:05 UTC+1", "2024-01-01 03:04:05+1:2", "0000-01-01 00:00:00",
+    "1800-06-01 12:00:00",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "text_format"), [("csv", "{text}|{i}\n"), ("json", '{{"a": "{text}", "i": {i}}}\n')])
+def test_times_far_away_and_oddly_written_are_read_alike(
+    spark: SparkSession, tmp_path: Path, kind: str, text_format: str
+) -> None:
+    path = tmp_path / "texts"
+    path.write_text("".join(text_format.format(text=text, i=i) for i, text in enumerate(ODD_TIMES)))
+    for column in ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ"):
+        options = {"sep": "|", "timeZone": "America/New_York"} if kind == "csv" else {"timeZone": "America/New_York"}
+        assert_same(spark, kind, path, f"a {column}, i INT, _corrupt_record STRING", options, ODD_TIMES)
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_a_time_of_day_is_no_time(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "texts"
+    line = "T03:04:05" if kind == "csv" else '{"a": "T03:04:05"}'
+    path.write_text(line + "\n")
+    assert ours(kind, path, "a TIMESTAMP, _corrupt_record STRING", {}) == [(None, line)]
+
+
+def test_patterns_and_zones_that_are_not_known_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "texts").write_text("2020-01-02\n")
+    with pytest.raises(ConfigError, match="dateFormat='yyyy-mm-dd'"):
+        ours("csv", tmp_path / "texts", "a DATE", {"dateFormat": "yyyy-mm-dd"})
+    with pytest.raises(ConfigError, match=r"timeZone='Nowhere/Land'.* it is no time zone"):
+        ours("csv", tmp_path / "texts", "a DATE", {"timeZone": "Nowhere/Land"})
 
 
 @pytest.mark.parametrize(("kind", "options", "texts"), [

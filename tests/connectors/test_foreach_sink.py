@@ -13,11 +13,11 @@ import pytest
 from pyspark import taskcontext
 from pyspark.sql import Row
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
 from penstock.connectors.base import SinkContext, SinkWriter
 from penstock.connectors.foreach import ForeachSink
-from penstock.errors import ConfigError, FunctionError, GenerationFailed
+from penstock.errors import ConfigError, EvaluationError, FunctionError, GenerationFailed
 
 SCHEMA = StructType([StructField("v", LongType())])
 LOG: list[Any] = []
@@ -139,6 +139,15 @@ def test_an_epoch_that_is_given_up_is_closed_with_an_error() -> None:
     LOG.clear()
     writer.close()
     assert LOG == []
+
+
+def test_a_time_that_python_has_no_value_for_is_refused_by_its_columns_name() -> None:
+    schema = StructType([StructField("v", LongType()), StructField("at", TimestampType())])
+    arrow = pa.schema([("v", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
+    writer = ForeachSink(arrow, schema.json(), function).create_writer()
+    writer.open(SinkContext("query", 1, 0, 1, ""))
+    with pytest.raises(EvaluationError, match="column at holds a date or time that cannot be handed"):
+        writer.write(pa.record_batch([pa.array([1]), pa.array([2**62], arrow.field(1).type)], schema=arrow))
 
 
 def test_what_cannot_be_sent_to_the_slots_is_refused() -> None:

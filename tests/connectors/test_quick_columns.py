@@ -18,7 +18,10 @@ from penstock.connectors.json_files import json_format
 from penstock.connectors.option_texts import OptionTexts
 from penstock.connectors.text_columns import plain_column
 from penstock.connectors.text_lines import Block, LineFormat
-from penstock.connectors.text_values import TextRules, text_converter
+from penstock.connectors.text_values import MALFORMED
+from penstock.operators.expressions.record_fields import TextRules, text_converter
+from penstock.operators.expressions.record_times import RecordTimes
+from penstock.operators.expressions.zones import Zone
 
 SCHEMA = pa.schema(
     [
@@ -53,7 +56,7 @@ def exact(texts: list[str | None], kind: pa.DataType, rules: TextRules) -> pa.Ar
     convert = text_converter("column", kind, rules)
     try:
         return pa.array([None if text is None else convert(text) for text in texts], kind)
-    except (ValueError, OverflowError):
+    except MALFORMED:
         return None
 
 
@@ -65,7 +68,7 @@ def exact(texts: list[str | None], kind: pa.DataType, rules: TextRules) -> pa.Ar
 def test_a_column_that_goes_through_at_once_is_as_text_by_text(
     kind: pa.DataType, zone: str, texts: list[str | None]
 ) -> None:
-    rules = TextRules(zone)
+    rules = TextRules(RecordTimes(Zone(zone)))
     quick = plain_column(pa.array(texts, pa.string()), kind, rules)
     if quick is not None:
         assert repr(rows_of(pa.table({"x": quick}))) == repr(rows_of(pa.table({"x": exact(texts, kind, rules)})))
@@ -83,7 +86,7 @@ def test_a_column_that_goes_through_at_once_is_as_text_by_text(
 )  # fmt: skip
 def test_ordinary_columns_do_go_through_at_once(kind: pa.DataType, texts: list[str]) -> None:
     for zone in ("UTC", "Europe/Berlin"):
-        rules = TextRules(zone)
+        rules = TextRules(RecordTimes(Zone(zone)))
         quick = plain_column(pa.array([*texts, None], pa.string()), kind, rules)
         assert quick is not None
         assert quick.equals(exact([*texts, None], kind, rules))

@@ -98,6 +98,11 @@ def test_rows_look_as_spark_shows_them(spark, capsys: pytest.CaptureFixture[str]
         for i, d in enumerate(doubles)
     ]  # fmt: skip
     frame = spark.createDataFrame([*rows, (None,) * 13, *[(None, 1, None, None, "tab\tnl\n", *(None,) * 8)]], ddl)
+    far = [
+        "timestamp_micros(253402300799900000 + i * 50000) AS far",
+        "array(date_from_unix_date(i * 10000000)) AS days",
+    ]
+    frame = frame.selectExpr("*", *far)
     frame.show(12, truncate)
     shown = capsys.readouterr().out
     assert render_table(frame.toArrow(), 12, truncate, "UTC") + "\n" == shown

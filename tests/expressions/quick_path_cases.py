@@ -14,7 +14,7 @@ from penstock.operators.expressions import fixed_width_times as reading
 from penstock.operators.expressions import fixed_width_writing as writing
 from penstock.operators.expressions import quick_numbers as numbers
 from penstock.operators.expressions import quick_texts as texts
-from penstock.operators.expressions.moments import moments_of
+from penstock.operators.expressions.clock_fields import clock_fields
 from penstock.operators.expressions.quick import Answer, OfColumn
 from penstock.operators.expressions.text_times import date_texts, parse_date, parse_timestamp, wall_time_texts
 from penstock.operators.expressions.time_formatting import formatted
@@ -115,7 +115,7 @@ def times_written_back() -> list[Case]:
         "HH",
     ):
         quick = _of_vector(partial(writing.write_by_pattern, pattern))
-        exact = _of_one(lambda array, pattern=pattern: formatted(pattern, moments_of(to_vector(array), ZONES[1])))
+        exact = _of_one(lambda array, pattern=pattern: formatted(pattern, clock_fields(to_vector(array), ZONES[1])))
         found.append(Case(f"by {pattern}", quick, exact, walls, LONG, TEXT))
     return found
 

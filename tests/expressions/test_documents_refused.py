@@ -18,8 +18,8 @@ from penstock.operators.expressions.csv_lines import CsvDialect
 from penstock.operators.expressions.csv_reading import MAX_COLUMNS, CsvOptions, FromCsv
 from penstock.operators.expressions.logic import RaiseError
 from penstock.operators.expressions.masking import Masking
+from penstock.operators.expressions.record_fields import TextRules
 from penstock.operators.expressions.record_times import RecordTimes
-from penstock.operators.expressions.record_values import FloatNames
 from penstock.operators.expressions.zones import Zone
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def column(values: list[Any], data_type: pa.DataType) -> pa.RecordBatch:
 
 
 def test_texts_that_end_a_query() -> None:
-    options = CsvOptions(CsvDialect(), RecordTimes(Zone("UTC")), FloatNames(), False, "bad")
+    options = CsvOptions(CsvDialect(), TextRules(RecordTimes(Zone("UTC"))), False, "bad")
     read = FromCsv(BoundReference(0, pa.string()), pa.struct([("a", pa.string())]), options, True)
     assert read.evaluate(column(["x,y", None], pa.string())).to_pylist() == [{"a": "x"}, None]
     with pytest.raises(DataError, match=r"from_csv.*U\+FFFF.*replace"):
@@ -113,6 +113,24 @@ def test_messages_that_end_a_query() -> None:
     assert write.evaluate(column(["A", None], pa.string())).to_pylist() == [b"\x00", None]
     with pytest.raises(EvaluationError, match=r"'B' is not a symbol of the enum e"):
         write.evaluate(column(["B"], pa.string()))
+
+
+def test_a_field_of_a_message_is_named() -> None:
+    kinds = [("s", '"string"'), ("e", '{"type":"enum","name":"e","symbols":["A"]}')]
+    fields = ",".join(f'{{"name":"{name}","type":{kind}}}' for name, kind in kinds)
+    inner = f'{{"type":"record","name":"r","fields":[{fields}]}}'
+    text = f'{{"type":"record","name":"q","fields":[{{"name":"a","type":{{"type":"array","items":{inner}}}}}]}}'
+    data_type = pa.struct([("a", pa.list_(pa.struct([("s", pa.string()), ("e", pa.string())])))])
+    write = ToAvro(BoundReference(0, data_type), parse_schema(text), True)
+    messages = write.evaluate(column([{"a": [{"s": "x", "e": "A"}]}], data_type))
+    read = FromAvro(BoundReference(0, pa.binary()), data_type, text, text, True)
+    assert read.evaluate(column(messages.to_pylist(), pa.binary())).to_pylist() == [{"a": [{"s": "x", "e": "A"}]}]
+    with pytest.raises(EvaluationError, match=r"to_avro: field a\.e: 'B' is not a symbol of the enum e"):
+        write.evaluate(column([{"a": [{"s": "x", "e": "B"}]}], data_type))
+    with pytest.raises(EvaluationError, match=r"to_avro: field a\.s: null for a string that may not be null"):
+        write.evaluate(column([{"a": [{"s": None, "e": "A"}]}], data_type))
+    with pytest.raises(DataError, match=r"from_avro: field a\.s: the string b'.xff' of 1 bytes is not UTF-8"):
+        read.evaluate(column([messages[0].as_py().replace(b"x", b"\xff")], pa.binary()))
 
 
 def test_no_row_raises_no_error() -> None:

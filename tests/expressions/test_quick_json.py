@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from penstock.operators.expressions import quick_json
 from penstock.operators.expressions.json_paths import get_json_object
+from penstock.operators.expressions.json_records import RecordParser
 from penstock.operators.expressions.json_tokens import JsonRules
-from penstock.operators.expressions.json_values import JsonOptions, RecordParser
+from penstock.operators.expressions.json_values import JsonOptions
 from penstock.operators.expressions.record_times import RecordTimes
 from penstock.operators.expressions.zones import Zone
 
@@ -70,7 +71,8 @@ def test_records_are_the_same(found: list[str | None]) -> None:
     parse = RecordParser(TYPES, JsonOptions(RecordTimes(Zone("Europe/Berlin")), JsonRules()))
     quick = parse.quickly(pa.array(found, pa.string()), None)
     assert quick is not None
-    for document, record, doubt in zip(found, quick[0], quick[1], strict=True):
+    assert quick.doubtful is not None
+    for document, record, doubt in zip(found, quick.values, quick.doubtful, strict=True):
         if document is None:
             assert not record.is_valid
         elif not doubt:
@@ -78,12 +80,17 @@ def test_records_are_the_same(found: list[str | None]) -> None:
             assert repr(record.as_py()) == repr(exact[0].as_py())  # tells -0.0 from 0.0
 
 
+def assert_found_alike(document: str, path: str) -> None:
+    """If it is found at all."""
+    answer = quick_json.at_path(pa.array([document]), pa.array([path]), None, pa.string())
+    if answer is not None and answer.doubtful is not None and not answer.doubtful[0]:
+        assert answer.values[0].as_py() == get_json_object(document, path)
+
+
 @settings(max_examples=40, deadline=None)
 @given(texts(), st.sampled_from(["$.a", "$.f.x", "$.other.a", "$['b']", "$.e[0]", "$", "$.*", "a"]))
 def test_what_is_found_at_a_path_is_the_same(document: str, path: str) -> None:
-    found, doubtful = quick_json.at_path(pa.array([document]), pa.array([path]), None, pa.string())
-    if not doubtful[0]:
-        assert found[0].as_py() == get_json_object(document, path)
+    assert_found_alike(document, path)
 
 
 @pytest.mark.parametrize(
@@ -104,10 +111,10 @@ def test_what_jackson_stops_at_is_not_read(document: str) -> None:
     finally:
         sys.setrecursionlimit(before)
     assert quick is not None
-    assert quick[1][0] or quick[0][0].as_py() == pa.array([parse(document)], TYPES)[0].as_py()
+    assert quick.doubtful is not None
+    assert quick.doubtful[0] or quick.values[0].as_py() == pa.array([parse(document)], TYPES)[0].as_py()
     for path in ("$.a", "$['a\"b']"):
-        found, doubtful = quick_json.at_path(pa.array([document]), pa.array([path]), None, pa.string())
-        assert doubtful[0] or found[0].as_py() == get_json_object(document, path)
+        assert_found_alike(document, path)
     odd = pa.struct([('a"b', pa.int32())])
     assert (
         RecordParser(odd, JsonOptions(RecordTimes(Zone("UTC")), JsonRules())).quickly(pa.array([document]), None)
@@ -124,7 +131,10 @@ def test_ordinary_documents_are_not_in_doubt(path: str) -> None:
     parse = RecordParser(TYPES, JsonOptions(RecordTimes(Zone("UTC")), JsonRules()))
     quick = parse.quickly(pa.array(ordinary), None)
     assert quick is not None
-    assert not quick[1].any()
-    found, doubtful = quick_json.at_path(pa.array(ordinary), pa.array([path] * 50), None, pa.string())
-    assert not doubtful.any()
-    assert found.null_count == 0
+    assert quick.doubtful is not None
+    assert not quick.doubtful.any()
+    found = quick_json.at_path(pa.array(ordinary), pa.array([path] * 50), None, pa.string())
+    assert found is not None
+    assert found.doubtful is not None
+    assert not found.doubtful.any()
+    assert found.values.null_count == 0

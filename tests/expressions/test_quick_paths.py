@@ -14,11 +14,11 @@ from quick_path_cases import CASES, Case
 from penstock.errors import EvaluationError
 from penstock.operators.expressions.base import Mask
 from penstock.operators.expressions.fixed_width_times import layouts_of, read_by_pattern
-from penstock.operators.expressions.quick import Answer, by_column, completed
+from penstock.operators.expressions.quick import Answer, by_column, completed, settled
 from penstock.operators.expressions.quick_numbers import read_integers
 from penstock.operators.expressions.time_parsing import parse_by_pattern
 from penstock.operators.expressions.time_patterns import UnknownPattern
-from penstock.operators.expressions.vectors import map_distinct, settled
+from penstock.operators.expressions.vectors import map_distinct
 from penstock.operators.expressions.zones import Zone
 
 PATTERNS = int(os.environ.get("PENSTOCK_QUICK_PATTERNS", "400"))
@@ -63,7 +63,7 @@ def test_nulls_slices_and_masks(case: Case) -> None:
 
     for part, rows in ((column, valid), (column, valid & chosen), (column.slice(3, 0), valid[:0]), (column[:9], None)):
         found, wanted = completed(case.quick(part, rows), exact, [part], rows), exact([part], rows)
-        strict = settled(*by_column(case.quick)(part, rows, case.result), rows, case.exact, [part])
+        strict = settled(by_column(case.quick)(part, rows, case.result), case.exact, [part], case.result, rows)
         asked = np.ones(len(part), np.bool_) if rows is None else rows | ~valid[: len(part)]
         expected = wanted.filter(pa.array(asked)).to_pylist()
         assert found.filter(pa.array(asked)).to_pylist() == strict.filter(pa.array(asked)).to_pylist() == expected
@@ -121,12 +121,27 @@ def test_the_first_error_is_the_one_that_is_raised() -> None:
     column = pa.array(["12", "x", "7", "y"])
     for rows, message in ((None, "not x"), (np.array([True, False, True, True]), "not y")):
         with pytest.raises(EvaluationError, match=message):
-            settled(*quick(column, rows, pa.int64()), rows, refuse, [column])
-    assert settled(*quick(column, None, pa.int64()), None, len, [column]).to_pylist() == [12, 1, 7, 1]
+            settled(quick(column, rows, pa.int64()), refuse, [column], pa.int64(), rows)
+    assert settled(quick(column, None, pa.int64()), len, [column], pa.int64(), None).to_pylist() == [12, 1, 7, 1]
 
 
 def test_texts_of_another_layout_take_the_exact_way() -> None:
     column = pa.array(["12", "7"], pa.large_string())
-    values, doubtful = by_column(read_integers, pa.int64())(column, None, pa.int64())
-    assert doubtful.all()
-    assert settled(values, doubtful, None, len, [column]).to_pylist() == [2, 1]
+    answer = by_column(read_integers, pa.int64())(column, None, pa.int64())
+    assert answer is None
+    assert settled(answer, len, [column], pa.int64(), None).to_pylist() == [2, 1]
+
+
+def test_a_value_may_be_a_time_that_python_has_no_value_for() -> None:
+    times = pa.array([2**62, None, 2**62], pa.timestamp("us", "UTC"))
+    assert map_distinct(lambda value: value + 1, [times], pa.int64(), None).to_pylist() == [2**62 + 1, None, 2**62 + 1]
+    assert map_distinct(lambda a, b: a - b, [times, times], pa.int64(), None).to_pylist() == [0, None, 0]
+
+
+def test_structs_that_are_in_doubt_are_put_in_their_places() -> None:
+    kind = pa.struct([("x", pa.int64())])
+    quick = Answer(pa.array([{"x": 1}, None, {"x": 0}, {"x": 0}], kind), np.array([False, False, True, True]))
+    column = pa.array(["a", None, "bcd", "e"])
+    rows = np.array([True, False, True, False])
+    found = settled(quick, lambda text: {"x": len(text)}, [column], kind, rows)
+    assert found.to_pylist()[:3] == [{"x": 1}, None, {"x": 3}]

@@ -123,3 +123,14 @@ def test_results_and_errors_are_those_of_each_by_itself(
     batch = batch_of([a for a, _ in rows], [b for _, b in rows])
     alone = outcome(lambda: [expression.evaluate(batch) for expression in expressions])
     assert outcome(lambda: SharedExpressions(expressions).evaluate(batch)) == alone
+
+
+def test_a_constant_may_be_a_time_that_python_has_no_value_for() -> None:
+    kind = pa.timestamp("us", "UTC")
+
+    def later(moment: int) -> Expression:
+        return Comparison("<", BoundReference(0, kind), Literal(moment, kind))
+
+    shared = SharedExpressions([later(2**62), later(2**62), later(2**62 + 1)])
+    batch = pa.record_batch([pa.array([2**62, 0], kind)], names=["t"])
+    assert [column.to_pylist() for column in shared.evaluate(batch)] == [[False, True], [False, True], [True, True]]

@@ -171,7 +171,7 @@ CASES: dict[str, Case] = {
     "the best of nothing": (
         lambda df: watermarked(df).groupBy("ts").agg(F.expr("max_by(null, n, 3)")),
         NotSupported,
-        ("max_by_k over null", "cast it"),
+        ("max_by over null", "cast it"),
     ),
     "a histogram": (
         lambda df: watermarked(df).groupBy("ts").agg(F.expr("histogram_numeric(v, 3)")),

@@ -14,7 +14,7 @@ from test_graph_shape import SINK
 import penstock
 from penstock.frontend.compiler import compile_query
 from penstock.graph.model import EdgeKind
-from penstock.operators.stateful.spec import TransformWithStateSpec
+from penstock.operators.stateful.spec import RowForm, TransformWithStateSpec
 from penstock.operators.stateful.variables import TimeMode
 
 pytestmark = pytest.mark.spark
@@ -44,7 +44,7 @@ def test_tables_have_the_grouping_key_and_then_what_init_declares(spark: SparkSe
     [spec] = [one for one in graph.vertices[1].operators if isinstance(one, TransformWithStateSpec)]
     assert (spec.operator_id, spec.name) == ("kept", "TransformWithState (Keeping)")
     assert [spec.input_schema.field(position).name for position in spec.data] == ["ts", "k", "v", "n"]
-    assert (spec.time_mode, spec.event_time, spec.pandas) == (TimeMode.PROCESSING_TIME, None, False)
+    assert (spec.time_mode, spec.event_time, spec.form) == (TimeMode.PROCESSING_TIME, None, RowForm.ROWS)
     columns = {name: schema.names[1:] for name, schema in spec.state_schemas.items()}
     assert columns == {
         "value": ["n", "k", "k_1", "v", "s", "__expires_ms"],

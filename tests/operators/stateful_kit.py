@@ -15,7 +15,7 @@ from pyspark.sql.types import DataType, LongType, StringType, StructField, Struc
 from penstock.frontend.stateful import declared_state
 from penstock.graph.keygroups import owned_range, owner
 from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState, ScalarPart
-from penstock.operators.stateful.spec import InitialState, TransformWithStateSpec
+from penstock.operators.stateful.spec import InitialState, RowForm, TransformWithStateSpec
 from penstock.operators.stateful.variables import TimeMode
 from penstock.state.capture import StoredRows
 from penstock.state.hashing import key_groups
@@ -65,7 +65,7 @@ def spec_of(
         keys=keys,
         data=tuple(range(len(input_schema))),
         pickled=pickled(processor),
-        pandas=pandas,
+        form=RowForm.FRAMES if pandas else RowForm.ROWS,
         time_mode=time_mode,
         variables=declared_state(None, processor, time_mode, "tws"),
         event_time=event_time if time_mode is TimeMode.EVENT_TIME and event_time >= 0 else None,

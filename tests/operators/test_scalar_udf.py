@@ -13,7 +13,7 @@ import pytest
 from harness import opened, rows_of, run, slices
 from pyspark.sql.pandas.types import from_arrow_type
 
-from penstock.errors import FunctionError
+from penstock.errors import EvaluationError, FunctionError
 from penstock.operators.expressions import BoundReference
 from penstock.operators.scalar_udf import ScalarUdfSpec
 from penstock.operators.udf_calls import UdfCall, UdfKind
@@ -196,3 +196,15 @@ def test_close_ends_iterators_in_progress() -> None:
     list(operator.process(BATCH))
     operator.close()
     assert story == ["closed"]
+
+
+@pytest.mark.parametrize("kind", [UdfKind.PYTHON, UdfKind.ARROW_PYTHON, UdfKind.PANDAS])
+def test_a_time_that_python_has_no_value_for_is_refused_by_the_arguments_name(kind: UdfKind) -> None:
+    times = pa.array([0, 2**62], pa.timestamp("us", "UTC"))
+    made = replace(
+        call(kind, lambda v, t: v, 0, 0), arguments=(BoundReference(0, pa.int64()), BoundReference(1, times.type))
+    )
+    schema = pa.schema([("v", pa.int64()), ("t", times.type), ("u", pa.int64())])
+    operator = opened(ScalarUdfSpec(operator_id="udf-1", name="Udf", output_schema=schema, calls=(made,)))
+    with pytest.raises(EvaluationError, match="argument _1 holds a date or time that cannot be handed to a Python"):
+        list(operator.process(pa.record_batch([pa.array([1, 2]), times], ["v", "t"])))

@@ -131,6 +131,7 @@ def test_a_damaged_section_is_named(tmp_path: Path) -> None:
         (pa.array([{"x": 1, "y": None}, None, {"x": 1, "y": None}, {"x": None, "y": None}]), [(0, 2)]),
         (pa.array([[1, 2], [1], None, [1, 2], []]), [(0, 3)]),
         (pa.array([b"\0", b"\0", b""]), [(0, 1)]),
+        (pa.array([[2**60], [2**61], [2**60]], pa.list_(pa.timestamp("us"))), [(0, 2)]),
         (pa.array([None, None]), [(0, 1)]),
     ],
 )

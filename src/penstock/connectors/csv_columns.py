@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from penstock.operators.expressions.csv_lines import CsvDialect
+from penstock.operators.expressions.text_numbers import JAVA_BLANKS
 
-_BLANKS = "".join(map(chr, range(0x21)))
 _NEWLINE = ord("\n")
 
 
@@ -86,7 +86,7 @@ def _has_blank_lines(table: pa.Table, dialect: CsvDialect) -> bool:
         return False
     blank: pa.ChunkedArray | None = None
     for column in table.columns:
-        empty = pc.equal(pc.utf8_trim(column, _BLANKS), "")
+        empty = pc.equal(pc.utf8_trim(column, JAVA_BLANKS), "")
         blank = empty if blank is None else pc.and_(blank, empty)
         if not pc.any(blank).as_py():
             return False
@@ -96,9 +96,9 @@ def _has_blank_lines(table: pa.Table, dialect: CsvDialect) -> bool:
 def _texts(column: pa.ChunkedArray, dialect: CsvDialect) -> pa.Array:
     texts = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
     if dialect.strip_left:
-        texts = pc.utf8_ltrim(texts, _BLANKS)
+        texts = pc.utf8_ltrim(texts, JAVA_BLANKS)
     if dialect.strip_right:
-        texts = pc.utf8_rtrim(texts, _BLANKS)
+        texts = pc.utf8_rtrim(texts, JAVA_BLANKS)
     is_null = pc.equal(texts, "")
     if dialect.null_value:
         is_null = pc.or_(is_null, pc.equal(texts, dialect.null_value))

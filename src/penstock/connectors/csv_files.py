@@ -13,10 +13,10 @@ from penstock.connectors.option_texts import OptionTexts
 from penstock.connectors.text_blocks import LineParser, read_records
 from penstock.connectors.text_columns import plain_column
 from penstock.connectors.text_lines import Block, LineFormat, parse_line_format
-from penstock.connectors.text_values import TextRules, parse_text_rules, text_converter
+from penstock.connectors.text_values import MALFORMED, parse_text_rules
 from penstock.operators.expressions.csv_lines import CsvDialect, split_line
-
-_BLANKS = "".join(map(chr, range(0x21)))
+from penstock.operators.expressions.record_fields import TextRules, text_converter
+from penstock.operators.expressions.text_numbers import JAVA_BLANKS
 
 
 def csv_format(schema: pa.Schema, options: OptionTexts, time_zone: str) -> CsvFormat:
@@ -77,7 +77,7 @@ class _CsvParser(LineParser):
             if column is None:
                 try:
                     values = [None if item is None else convert(item) for item in text.to_pylist()]
-                except (ValueError, OverflowError):
+                except MALFORMED:
                     return None  # a malformed row
                 column = pa.array(values, field.type)
             columns.append(column)
@@ -86,7 +86,7 @@ class _CsvParser(LineParser):
     def records(self, block: Block) -> Iterator[Record]:
         null_value, comment = self._format.dialect.null_value, self._format.comment
         for number, line in enumerate(block.texts(), block.first_line):
-            if not line.strip(_BLANKS) or (comment and line.startswith(comment)):
+            if not line.strip(JAVA_BLANKS) or (comment and line.startswith(comment)):
                 continue
             if self._header_is_due:
                 self._header_is_due = False
@@ -99,7 +99,7 @@ class _CsvParser(LineParser):
             for field, convert, text in zip(fields, self._converters, texts, strict=False):
                 try:
                     values.append(None if text == null_value else convert(text))
-                except (ValueError, OverflowError):
+                except MALFORMED:
                     values.append(None)
                     problem = problem or f"{text!r} is no value of column {field.name}, {field.type}"
             yield Record(values, line, number, problem)

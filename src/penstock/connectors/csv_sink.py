@@ -12,12 +12,12 @@ from penstock.connectors.file_sink_format import LineFormat, codec_option, lines
 from penstock.connectors.option_texts import OptionTexts
 from penstock.connectors.sink_texts import file_texts
 from penstock.connectors.sink_time_options import default_times
+from penstock.operators.expressions.text_numbers import JAVA_BLANKS
 from penstock.operators.expressions.zones import Zone
 
 _COMMENT = "#"
 """Quoted at the start of a line, even though Spark's readers know no comments unless told."""
 _GARBLED = "with the one and not the other Spark's own writer garbles texts of blanks"
-_BLANKS = "".join(map(chr, range(0x21)))
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,8 @@ class _Texts:
 
     def _trimmed(self, texts: pa.Array) -> pa.Array:
         if self._style.strip_left:
-            texts = pc.utf8_ltrim(texts, _BLANKS)
-        return pc.utf8_rtrim(texts, _BLANKS) if self._style.strip_right else texts
+            texts = pc.utf8_ltrim(texts, JAVA_BLANKS)
+        return pc.utf8_rtrim(texts, JAVA_BLANKS) if self._style.strip_right else texts
 
     def _needy(self, texts: pa.Array, leads: bool) -> pa.Array:
         """Which ones have to be quoted."""

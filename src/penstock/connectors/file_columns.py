@@ -12,8 +12,9 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 
 from penstock.connectors.base import Split
-from penstock.connectors.text_values import TextRules, text_converter
+from penstock.connectors.text_values import MALFORMED, rules_of_names
 from penstock.errors import ConfigError, DataError
+from penstock.operators.expressions.record_fields import text_converter
 
 METADATA_COLUMN = "_metadata"
 _METADATA_FIELDS = (
@@ -44,7 +45,7 @@ class FileColumns:
     def __post_init__(self) -> None:
         for field in self.schema:
             if field.name in self.partitions:
-                text_converter(field.name, field.type, TextRules(self.time_zone))
+                text_converter(field.name, field.type, rules_of_names(self.time_zone))
             elif field.name == METADATA_COLUMN and not set(_names(field.type)) <= set(_METADATA_FIELDS):
                 raise ConfigError(f"column {METADATA_COLUMN}: known fields are {', '.join(_METADATA_FIELDS)}")
 
@@ -95,8 +96,8 @@ class FileColumns:
         if text is None:
             return pa.nulls(rows, field.type)
         try:
-            value = text_converter(field.name, field.type, TextRules(self.time_zone))(text)
-        except (ValueError, OverflowError) as error:
+            value = text_converter(field.name, field.type, rules_of_names(self.time_zone))(text)
+        except MALFORMED as error:
             path = split.spec["path"]
             raise DataError(f"{path}: directory {field.name}={text} is no value of {field.type}") from error
         return pa.repeat(pa.scalar(value, field.type), rows)

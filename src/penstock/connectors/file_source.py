@@ -60,7 +60,7 @@ class FileSource(Source):
         texts = OptionTexts(f"{format} source", options or {})
         texts.without_effect("path", "basePath")
         self.schema = schema
-        zone = texts.text("timeZone", time_zone)
+        zone = texts.time_zone(time_zone)
         self._columns = FileColumns(schema, partitions, zone)
         self._files = FileDiscovery(path, texts, self._columns)
         self._skips = texts.flag("ignoreCorruptFiles", False), texts.flag("ignoreMissingFiles", False)

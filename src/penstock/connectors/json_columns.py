@@ -17,8 +17,8 @@ from penstock.connectors.json_text import parse_json
 from penstock.connectors.json_values import Misfit, Partial, json_reader
 from penstock.connectors.text_columns import plain_column
 from penstock.connectors.text_lines import Block
-from penstock.connectors.text_values import TextRules
 from penstock.operators.expressions.quick_json import json_type
+from penstock.operators.expressions.record_fields import TextRules
 
 _NEGATIVE_ZERO = re.compile(rb"-0(?![0-9.])")
 """As a number it is -0.0 in a column of doubles, and msgspec has no integer for that."""

@@ -14,7 +14,8 @@ from penstock.connectors.malformed import Record, RecordRules, parse_record_rule
 from penstock.connectors.option_texts import OptionTexts
 from penstock.connectors.text_blocks import LineParser, read_records
 from penstock.connectors.text_lines import Block, LineFormat, parse_line_format
-from penstock.connectors.text_values import TextRules, parse_text_rules
+from penstock.connectors.text_values import parse_text_rules
+from penstock.operators.expressions.record_fields import TextRules
 
 _LENIENT = (
     "allowComments", "allowUnquotedFieldNames", "allowNumericLeadingZeros", "allowBackslashEscapingAnyCharacter",

@@ -10,18 +10,16 @@ import base64
 import binascii
 from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
 
 from penstock.connectors.json_text import JsonArray, JsonNumber, JsonObject, JsonValue
-from penstock.connectors.text_values import (
-    TextRules,
-    parse_date,
-    parse_timestamp,
-    parse_timestamp_ntz,
-)
+from penstock.connectors.text_values import MALFORMED
 from penstock.errors import ConfigError
+from penstock.operators.expressions.record_fields import TextRules, parse_time
+from penstock.operators.expressions.record_times import RecordTimes
 from penstock.operators.expressions.record_values import fit_decimal, parse_grouped_decimal
 from penstock.operators.expressions.text_numbers import parse_float
 
@@ -81,10 +79,8 @@ def _reader(name: str, kind: pa.DataType, rules: TextRules) -> Reader:
         return lambda value: _double(value, kind.bit_width)
     if types.is_decimal(kind):
         return lambda value: _decimal(value, kind.precision, kind.scale)
-    if types.is_timestamp(kind):
-        return lambda value: _timestamp(value, kind.tz is not None, rules)
-    if types.is_date(kind):
-        return lambda value: _from_text(value, lambda text: parse_date(text, rules.strict_dates))
+    if types.is_timestamp(kind) or types.is_date(kind):
+        return lambda value: _time(value, kind, rules.times)
     if types.is_binary(kind):
         return _binary
     raise ConfigError(f"column {name}: type {kind} cannot be read from JSON files")
@@ -143,12 +139,11 @@ def _decimal(value: JsonValue, precision: int, scale: int) -> Decimal:
     return _from_text(value, lambda text: parse_grouped_decimal(text, precision, scale))
 
 
-def _timestamp(value: JsonValue, zoned: bool, rules: TextRules) -> int:
+def _time(value: JsonValue, kind: pa.DataType, times: RecordTimes) -> int:
+    zoned = pa.types.is_timestamp(kind) and kind.tz is not None
     if zoned and isinstance(value, JsonNumber) and value.is_integer:
         return int(value.text) * 1_000_000
-    if not zoned:
-        return _from_text(value, parse_timestamp_ntz)
-    return _from_text(value, lambda text: parse_timestamp(text, rules.time_zone, rules.strict_timestamps))
+    return _from_text(value, partial(parse_time, kind, times))
 
 
 def _binary(value: JsonValue) -> bytes:
@@ -169,7 +164,7 @@ def _from_text(value: JsonValue, parse: Callable[[str], T]) -> T:
 def _fitting(parse: Callable[[str], T], text: str) -> T:
     try:
         return parse(text)
-    except (ValueError, OverflowError):
+    except MALFORMED:
         raise Misfit(repr(text)) from None
 
 

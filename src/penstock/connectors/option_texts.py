@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from penstock.errors import ConfigError
+from penstock.operators.expressions.zones import Zone
 
 _ESCAPES = {"\\t": "\t", "\\r": "\r", "\\b": "\b", "\\f": "\f", '\\"': '"', "\\'": "'", "\\\\": "\\"}
 
@@ -63,6 +64,22 @@ class OptionTexts:
         if text is not None and text.strip().lower() not in [value.lower() for value in supported]:
             raise self.bad(name, text, f"supported: {', '.join(supported)}")
         return text
+
+    def only_pattern(self, name: str, supported: str) -> str | None:
+        """As ``only``, of a Java pattern: whether its letters are capital matters."""
+        text = self.optional(name)
+        if text is not None and text != supported:
+            raise self.bad(name, text, f"supported: {supported}")
+        return text
+
+    def time_zone(self, default: str) -> str:
+        """The name of the zone in ``timeZone``, else ``default``, the session's."""
+        name = self.text("timeZone", default)
+        try:
+            Zone(name)
+        except ValueError as error:
+            raise self.bad("timeZone", name, "it is no time zone") from error
+        return name
 
     def without_effect(self, *names: str) -> None:
         """Options that say how to infer a schema: here it is always given."""

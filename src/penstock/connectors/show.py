@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import math
-from datetime import date, datetime, timedelta
 from decimal import Decimal
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.connectors.sink_texts import cast_texts
+from penstock.operators.expressions.zones import Zone
+
 
 def render_table(table: pa.Table, num_rows: int, truncate: int, time_zone: str) -> str:
-    """Spark's ``showString``: at most ``num_rows`` rows, cells cut at ``truncate`` characters (0: never)."""
-    zone = ZoneInfo(time_zone)
+    """Spark's ``showString``: at most ``num_rows`` rows; cells, not names, cut at ``truncate`` letters (0: never)."""
+    zone = Zone(time_zone)
     shown = table.slice(0, num_rows)
-    rows = [list(table.column_names)]
     columns = [[cell_text(value, column.type, zone) for value in column] for column in shown.columns]
-    rows += [list(cells) for cells in zip(*columns, strict=True)]
-    rows = [[_cut(_escaped(cell), truncate) for cell in row] for row in rows]
+    rows = [[_escaped(name) for name in table.column_names]]
+    rows += [[_cut(_escaped(cell), truncate) for cell in cells] for cells in zip(*columns, strict=True)]
     widths = [max(3, *(len(row[i]) for row in rows)) for i in range(len(table.column_names))]
     rule = "+" + "+".join("-" * width for width in widths) + "+\n"
     lines = [_line(row, widths, left=truncate == 0) for row in rows]
@@ -28,7 +28,7 @@ def render_table(table: pa.Table, num_rows: int, truncate: int, time_zone: str) 
     return text
 
 
-def cell_text(scalar: pa.Scalar, kind: pa.DataType, zone: ZoneInfo) -> str:
+def cell_text(scalar: pa.Scalar, kind: pa.DataType, zone: Zone) -> str:
     """One value as Spark's cast to string gives it; null is ``NULL``."""
     if not scalar.is_valid:
         return "NULL"
@@ -44,24 +44,18 @@ def cell_text(scalar: pa.Scalar, kind: pa.DataType, zone: ZoneInfo) -> str:
     return _plain_text(scalar, kind, zone)
 
 
-def _plain_text(scalar: pa.Scalar, kind: pa.DataType, zone: ZoneInfo) -> str:
+def _plain_text(scalar: pa.Scalar, kind: pa.DataType, zone: Zone) -> str:
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return str(cast_texts(pa.repeat(scalar, 1), zone, ansi=True)[0])
     value = scalar.as_py()
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
         return _java_double(value, single=pa.types.is_float32(kind))
-    if isinstance(value, datetime):
-        local = value.astimezone(zone) if value.tzinfo else value
-        text = local.strftime("%Y-%m-%d %H:%M:%S").rjust(19, "0")
-        return f"{text}.{local.microsecond:06d}".rstrip("0") if local.microsecond else text
-    if isinstance(value, date):
-        return value.isoformat()
     if isinstance(value, Decimal):
         return f"{value:f}"
     if isinstance(value, bytes):
         return "[" + " ".join(f"{byte:02X}" for byte in value) + "]"
-    if isinstance(value, timedelta):
-        return str(value)
     return str(value)
 
 

@@ -11,14 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.operators.expressions.calendar import MICROS_PER_SECOND
+from penstock.operators.expressions.cast_times import all_date_texts, all_wall_time_texts
 from penstock.operators.expressions.decimals import decimal_text
 from penstock.operators.expressions.java_digits import float_text
 from penstock.operators.expressions.quick_digits import all_double_texts
-from penstock.operators.expressions.text_times import date_texts, wall_time_texts
 from penstock.operators.expressions.vectors import (
     Vector,
-    from_vector,
-    map_dictionary,
     map_distinct,
     to_vector,
     valid_rows,
@@ -26,7 +25,6 @@ from penstock.operators.expressions.vectors import (
 from penstock.operators.expressions.zones import Zone
 
 _MICROS_PER_MILLI = 1_000
-_MICROS = 1_000_000
 _MICROS_PER_YEAR_10000 = 253_402_300_800_000_000
 
 
@@ -35,7 +33,7 @@ def cast_texts(values: pa.Array, zone: Zone, ansi: bool) -> pa.Array:
     kind = values.type
     if pa.types.is_timestamp(kind):
         local = zone.to_local(to_vector(values)) if kind.tz else to_vector(values)
-        return map_dictionary(wall_time_texts, from_vector(local, pa.int64(), valid_rows(values)), None)
+        return all_wall_time_texts(local, valid_rows(values))
     if pa.types.is_decimal(kind):
         return map_distinct(partial(decimal_text, ansi), [values], pa.string(), None)
     return plain_texts(values)
@@ -55,7 +53,7 @@ def plain_texts(values: pa.Array) -> pa.Array:
     """Of booleans, numbers, strings and dates."""
     kind = values.type
     if pa.types.is_date(kind):
-        return map_dictionary(date_texts, values.view(pa.int32()), None)
+        return all_date_texts(values, valid_rows(values))
     if pa.types.is_float64(kind):
         return all_double_texts(values)
     if pa.types.is_float32(kind):
@@ -85,7 +83,7 @@ def _offset_texts(offsets: Vector) -> pa.Array:
 
 def _offset_text(micros: int) -> str:
     """Java's pattern ``XXX``, which does show the seconds that a few old offsets have."""
-    seconds = abs(micros) // _MICROS
+    seconds = abs(micros) // MICROS_PER_SECOND
     if seconds == 0:
         return "Z"
     text = f"{'-' if micros < 0 else '+'}{seconds // 3600:02}:{seconds // 60 % 60:02}"

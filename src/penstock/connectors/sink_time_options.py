@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from penstock.connectors.option_texts import OptionTexts
 from penstock.connectors.text_values import ISO_DATE, ISO_TIMESTAMP
-from penstock.operators.expressions.zones import Zone
 
 TIMESTAMP_NTZ_FORMAT = "yyyy-MM-dd'T'HH:mm:ss[.SSS]"
 
@@ -15,13 +14,8 @@ def default_times(options: OptionTexts, time_zone: str) -> str:
     Raises:
         ConfigError: a format other than the default, or an unknown zone.
     """
-    options.only("dateFormat", [ISO_DATE])
-    options.only("timestampFormat", [ISO_TIMESTAMP])
-    options.only("timestampNTZFormat", [TIMESTAMP_NTZ_FORMAT])
+    options.only_pattern("dateFormat", ISO_DATE)
+    options.only_pattern("timestampFormat", ISO_TIMESTAMP)
+    options.only_pattern("timestampNTZFormat", TIMESTAMP_NTZ_FORMAT)
     options.only("locale", ["en-US"])
-    name = options.text("timeZone", time_zone)
-    try:
-        Zone(name)
-    except ValueError as error:
-        raise options.bad("timeZone", name, "it is no time zone") from error
-    return name
+    return options.time_zone(time_zone)

@@ -1,4 +1,4 @@
-"""Whole columns of texts as values, where that is sure to equal ``text_values.text_converter`` on every one of them.
+"""Whole columns of texts as values, where that is sure to equal ``record_fields.text_converter`` on every one of them.
 
 A column goes through only if all its texts have a plain shape, checked by pattern, for which Arrow's parser and the
 converter agree; else it is None and whoever asks converts text by text. Tests compare both on any text.
@@ -12,8 +12,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.connectors.text_values import TextRules
-from penstock.operators.expressions.zones import Zone
+from penstock.operators.expressions.record_fields import TextRules
 
 _DIGITS_OF_BITS = {8: 2, 16: 4, 32: 9, 64: 18}
 """So many digits always fit."""
@@ -88,14 +87,14 @@ def _dates(texts: pa.Array, kind: pa.DataType, rules: TextRules) -> pa.Array | N
 
 
 def _timestamps(texts: pa.Array, kind: pa.DataType, rules: TextRules) -> pa.Array | None:
-    strict = kind.tz is not None and rules.strict_timestamps
+    strict = kind.tz is not None and rules.times.timestamp_format is not None
     if not _all_match(texts, _STRICT_LOCAL_TIME if strict else _LOCAL_TIME):
         return None
     local = texts.cast(pa.timestamp("us"))
     if kind.tz is None:
         return local
     micros = local.cast(pa.int64())
-    zone = Zone(rules.time_zone)
+    zone = rules.times.zone
     if not zone.is_utc:
         instants = zone.to_instants(pc.fill_null(micros, 0).to_numpy(zero_copy_only=False))
         micros = pa.array(instants, mask=pc.is_null(micros).to_numpy(zero_copy_only=False))

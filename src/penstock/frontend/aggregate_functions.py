@@ -279,6 +279,7 @@ def _call(
         ordinals[1] if more else -1,
         more[0].data_type if more else pa.null(),
         parameters=known.parameters(function),
+        sql_name=str(function.prettyName()),
     )
 
 

@@ -29,8 +29,8 @@ from penstock.operators.expressions.cast_times import DateText, TimestampText
 from penstock.operators.expressions.fixed_width_times import read_dates, read_timestamps
 from penstock.operators.expressions.nested import Reinterpret, Retyped
 from penstock.operators.expressions.nested_casts import CastParts, NestedText
-from penstock.operators.expressions.quick import by_column
-from penstock.operators.expressions.strict import Fallible, Mapped, Quick
+from penstock.operators.expressions.quick import Quick, by_column
+from penstock.operators.expressions.strict import Fallible, Mapped
 from penstock.operators.expressions.temporal import DateToTimestamp, ShiftZone, TimestampToDate
 from penstock.operators.expressions.text_times import parse_date, parse_timestamp
 from penstock.operators.expressions.zones import Zone

@@ -10,6 +10,7 @@ from penstock.frontend.catalyst import JavaTree, arrow_type, children, kind, opt
 from penstock.frontend.expressions_registry import Translation, catalyst, refuse
 from penstock.frontend.expressions_strings import constant
 from penstock.operators.expressions import Expression, list_sets, lists, maps, patterns
+from penstock.operators.expressions.calendar import MICROS_PER_DAY
 from penstock.operators.expressions.strict import ArrayFunction, Vectorised
 
 ARRAYS = "Arrays"
@@ -123,9 +124,6 @@ def sequence(tree: JavaTree, translation: Translation) -> Expression:
         refuse(tree, "days are not of one length in the session's time zone; transform a sequence of integers")
     function = partial(lists.sequence, stride, unit)
     return Vectorised(function, operands, arrow_type(tree), bool(tree.nullable()))
-
-
-MICROS_PER_DAY = 86_400_000_000
 
 
 def _is_utc(tree: JavaTree) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from decimal import Context, Decimal
+from decimal import Decimal
 
 import pyarrow as pa
 
@@ -11,6 +11,7 @@ from penstock.errors import NotSupported
 from penstock.frontend.catalyst import JavaTree, arrow_type, children, expr_id, kind
 from penstock.frontend.expressions_registry import Translation, catalyst
 from penstock.operators.expressions import BoundReference, Expression, Literal
+from penstock.operators.expressions.fixed_point import WIDE
 from penstock.operators.expressions.logic import NormalizeFloat
 from penstock.operators.expressions.nested import GetField, MakeStruct, Reinterpret, Retyped
 
@@ -41,11 +42,8 @@ def literal_value(value: JavaTree, data_type: pa.DataType, catalyst_type: JavaTr
     if pa.types.is_string(data_type):
         return str(value.toString())
     if pa.types.is_decimal(data_type):
-        return Decimal(str(value.toString())).quantize(Decimal(1).scaleb(-data_type.scale), context=_WIDE)
+        return Decimal(str(value.toString())).quantize(Decimal(1).scaleb(-data_type.scale), context=WIDE)
     return bytes(value) if pa.types.is_binary(data_type) else value
-
-
-_WIDE = Context(prec=76)
 
 
 def _items(array: JavaTree, data_type: pa.DataType, catalyst_type: JavaTree) -> list[object]:

@@ -21,6 +21,7 @@ from penstock.operators.expressions import Expression
 from penstock.operators.expressions.csv_lines import CsvDialect
 from penstock.operators.expressions.csv_reading import CsvOptions, FromCsv
 from penstock.operators.expressions.csv_writing import CsvRules, ToCsv
+from penstock.operators.expressions.record_fields import TextRules
 from penstock.operators.expressions.record_values import FloatNames
 
 _OPTIONS = {"sep", "delimiter", "nullvalue", "timestampformat", "timestampntzformat", "dateformat", "timezone"}
@@ -94,15 +95,15 @@ def from_csv(tree: JavaTree, translation: Translation) -> Expression:
         if corrupt_field in names:
             refuse(tree, f"Spark itself fails to take one field beside {corrupt_field}; add map('mode', 'PERMISSIVE')")
         wanted = tuple(names.index(field.name) for field in data_type)
+    float_names = FloatNames(
+        options.get("nanvalue", "NaN"), options.get("positiveinf", "Inf"), options.get("negativeinf", "-Inf")
+    )
     return FromCsv(
         translation(tree.child()),
         data_type,
         CsvOptions(
             dialect=_dialect(tree, options),
-            times=record_times(tree, options, translation),
-            float_names=FloatNames(
-                options.get("nanvalue", "NaN"), options.get("positiveinf", "Inf"), options.get("negativeinf", "-Inf")
-            ),
+            texts=TextRules(record_times(tree, options, translation), float_names),
             fails_fast=fails_fast(tree, options),
             corrupt_field=corrupt_field,
             wanted=wanted,

@@ -9,8 +9,9 @@ from penstock.frontend.expressions_casts import named_zone, require_known_digits
 from penstock.frontend.expressions_registry import Translation, catalyst, refuse
 from penstock.frontend.expressions_time_patterns import java_zone_id
 from penstock.operators.expressions import Expression, json_paths, quick_json, time_patterns
+from penstock.operators.expressions.json_records import FromJson
 from penstock.operators.expressions.json_tokens import JsonRules
-from penstock.operators.expressions.json_values import FromJson, JsonOptions
+from penstock.operators.expressions.json_values import JsonOptions
 from penstock.operators.expressions.json_writing import ToJson, WritingRules
 from penstock.operators.expressions.record_times import RecordTimes
 from penstock.operators.expressions.strict import Mapped

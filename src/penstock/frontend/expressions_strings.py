@@ -11,8 +11,8 @@ from penstock.frontend.catalyst import JavaTree, arrow_type, kind
 from penstock.frontend.expressions_registry import Translation, catalyst, refuse
 from penstock.operators.expressions import Expression, Literal, letter_case, lists, quick_texts, strings, text_functions
 from penstock.operators.expressions.logic import CaseWhen, IsNull
-from penstock.operators.expressions.quick import Answer, by_column
-from penstock.operators.expressions.strict import Mapped, Quick, Vectorised
+from penstock.operators.expressions.quick import Answer, Quick, by_column
+from penstock.operators.expressions.strict import Mapped, Vectorised
 
 AREA = "Strings"
 

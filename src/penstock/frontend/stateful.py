@@ -9,6 +9,7 @@ a query starts, with a handle that only takes down what is declared.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.errors import PySparkRuntimeError
@@ -27,7 +28,7 @@ from penstock.graph.model import EdgeKind
 from penstock.operators.expressions import BoundReference
 from penstock.operators.stateful.event_time_column import EventTimeColumnSpec
 from penstock.operators.stateful.handle import Cursor, List, Map, Value, check_phase, check_time_mode, duplicate
-from penstock.operators.stateful.spec import InitialState, TransformWithStateSpec
+from penstock.operators.stateful.spec import InitialState, RowForm, TransformWithStateSpec
 from penstock.operators.stateful.variables import TIMERS, WAITING, Fields, Kind, StateVariable, TimeMode
 from penstock.operators.user_code import user_errors
 
@@ -49,44 +50,91 @@ def add_transform_with_state(scope: Scope, node: JavaTree) -> None:
         NotSupported: a name or a type of a state variable, or a key's type, is refused.
         FunctionError: the processor's ``init`` fails.
     """
-    builder = scope.builder
-    output = elements(node.child().output())
-    positions = needed_once(scope, output)
-    grouped = int(node.groupingAttributesLen())
-    keys, data = tuple(positions[:grouped]), tuple(positions[grouped:])
-    for attribute in output[:grouped]:
-        if not is_key_type(arrow_type(attribute), arrays=False):
-            raise refusals.NESTED_KEY.error(f"grouping by {attribute.name()}")
-    operator_id = scope.operator_id("transform-with-state", node)
-    time_mode = TimeMode(str(node.timeMode()))
+    columns = grouped_columns(scope, elements(node.child().output()), int(node.groupingAttributesLen()))
     python_function = node.functionExpr().func()
     function = load_python(python_function, "the StatefulProcessor")[0]
     processor = function.__self__._stateful_processor
-    name = f"TransformWithState ({type(processor).__name__})"
-    event_times = [position for position, one in zip(positions, output, strict=True) if is_event_time(one)]
-    if builder.partitioned_by != keys:
-        builder.exchange(EdgeKind.HASH, keys)
+    add_processor(
+        scope,
+        node,
+        columns,
+        ("transform-with-state", f"TransformWithState ({type(processor).__name__})"),
+        processor,
+        pickled=bytes(python_function.command().unsafeArray()),
+        form=RowForm.FRAMES if str(node.userFacingDataType()) == "pandas" else RowForm.ROWS,
+        time_mode=TimeMode(str(node.timeMode())),
+        initial=_initial_state(scope.spark, node) if node.hasInitialState() else None,
+    )
+
+
+@dataclass(frozen=True)
+class GroupedColumns:
+    """Positions in the input: of the grouping key, of what the user sees, and of the event time."""
+
+    keys: tuple[int, ...]
+    data: tuple[int, ...]
+    event_time: int | None
+
+
+def grouped_columns(scope: Scope, attributes: Sequence[JavaTree], grouped: int) -> GroupedColumns:
+    """Of attributes the first ``grouped`` of which are the key.
+
+    Raises:
+        NotSupported: the type of a key is refused.
+    """
+    for attribute in attributes[:grouped]:
+        if not is_key_type(arrow_type(attribute), arrays=False):
+            raise refusals.NESTED_KEY.error(f"grouping by {attribute.name()}")
+    positions = _needed_once(scope, attributes)
+    event_times = [position for position, one in zip(positions, attributes, strict=True) if is_event_time(one)]
+    return GroupedColumns(
+        tuple(positions[:grouped]), tuple(positions[grouped:]), event_times[0] if event_times else None
+    )
+
+
+def add_processor(
+    scope: Scope,
+    node: JavaTree,
+    columns: GroupedColumns,
+    called: tuple[str, str],
+    processor: object,
+    *,
+    pickled: bytes,
+    form: RowForm,
+    time_mode: TimeMode,
+    initial: InitialState | None = None,
+) -> None:
+    """The operator of a ``StatefulProcessor``, behind an exchange by its keys.
+
+    Args:
+        called: what its id is made of, and its name.
+        pickled: the processor as it was before its ``init`` has run here.
+    """
+    kind, name = called
+    builder, operator_id = scope.builder, scope.operator_id(kind, node)
+    if builder.partitioned_by != columns.keys:
+        builder.exchange(EdgeKind.HASH, columns.keys)
     builder.add(
         TransformWithStateSpec(
             operator_id=operator_id,
             name=name,
             output_schema=arrow_schema(elements(node.output())),
             input_schema=builder.schema,
-            keys=keys,
-            data=data,
-            pickled=bytes(python_function.command().unsafeArray()),
-            pandas=str(node.userFacingDataType()) == "pandas",
+            keys=columns.keys,
+            data=columns.data,
+            pickled=pickled,
+            form=form,
             time_mode=time_mode,
             variables=declared_state(scope.spark, processor, time_mode, f"{operator_id} ({name})"),
-            event_time=event_times[0] if event_times and time_mode is TimeMode.EVENT_TIME else None,
-            initial=_initial_state(scope.spark, node) if node.hasInitialState() else None,
+            event_time=columns.event_time if time_mode is TimeMode.EVENT_TIME else None,
+            initial=initial,
             settings=scope.python_settings,
         )
     )
     scope.bind_output(elements(node.output()))
 
 
-def needed_once(scope: Scope, output: Sequence[JavaTree]) -> list[int]:
+def _needed_once(scope: Scope, output: Sequence[JavaTree]) -> list[int]:
     """Where each of these attributes is: Spark's plan has grouping columns twice, and only one of them travels."""
     ordinals = [scope.ordinals[expr_id(attribute)] for attribute in output]
     kept = sorted(set(ordinals))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
@@ -104,6 +104,7 @@ class AggregateCall:
             without one.
         parameters: what the function needs to know besides; each accumulator says.
         distinct: each combination of arguments counts once, of which the group keeps a list.
+        sql_name: what SQL calls the function, for errors.
     """
 
     function: str
@@ -116,6 +117,7 @@ class AggregateCall:
     condition: int = -1
     parameters: tuple[Any, ...] = ()
     distinct: bool = False
+    sql_name: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         if self.function not in FUNCTIONS:
@@ -124,7 +126,7 @@ class AggregateCall:
             )
         why = _objection(self)
         if why is not None:
-            raise NotSupported(f"{self.function} over {self.input_type} is not supported{why}")
+            raise NotSupported(f"{self.sql_name or self.function} over {self.input_type} is not supported{why}")
 
     @property
     def arguments(self) -> list[int]:

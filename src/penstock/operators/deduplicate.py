@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.graph.model import OperatorSpec
-from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState
+from penstock.operators.base import Operator, OperatorContext, Plain, RestoredState
 from penstock.operators.closed_groups import CLOSED, ClosedGroups
 from penstock.operators.event_time import moments
+from penstock.operators.one_table import OneTableOperator
 from penstock.state.capture import stored_schema
 from penstock.state.keys import group_rows, normalize_floats
 from penstock.state.table import NO_ROW, TableSpec
@@ -96,26 +97,27 @@ class DeduplicateSpec(OperatorSpec):
         return DeduplicateOperator(self)
 
 
-class DeduplicateOperator(Operator):
+class DeduplicateOperator(OneTableOperator):
     """Passes the first row of every key, in the order in which rows come, and remembers the key.
 
     Keys are equal as Spark's engine has it: nulls are, NaNs are, and -0.0 and 0.0. How far event time has come is kept
     by key group, as in ``FinalAggregateOperator``: a row that was late stays late behind a rescale.
     """
 
+    table_name = TABLE
+
     def __init__(self, spec: DeduplicateSpec) -> None:
         self._spec = spec
         self._watermark_us: int | None = None
         self._late = 0
         self._duplicates = 0
-        self._opened = False
+
+    def table_spec(self, max_parallelism: int) -> TableSpec:
+        return self._spec.table_spec(max_parallelism)
 
     def open(self, context: OperatorContext) -> None:
-        self._table = context.backend.create_table(
-            f"{context.operator_id}/{TABLE}", self._spec.table_spec(context.max_parallelism)
-        )
+        super().open(context)
         self._closed = ClosedGroups(context.subtask, context.parallelism, context.max_parallelism)
-        self._opened = True
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         batch = self._without_late_rows(batch)
@@ -166,24 +168,14 @@ class DeduplicateOperator(Operator):
                 pass
         return iter(())
 
-    def snapshot(self) -> OperatorState:
-        closed = self._closed.ranges(self._watermark_us) if self._spec.event_time is not None else []
-        return OperatorState(tables={TABLE: self._table.capture()}, scalars={CLOSED: closed})
+    def scalars(self) -> Mapping[str, Plain]:
+        return {CLOSED: self._closed.ranges(self._watermark_us) if self._spec.event_time is not None else []}
 
     def restore(self, state: RestoredState) -> None:
         """The watermark itself is not stored: ``advance`` is called with the restored one before any input."""
-        if TABLE in state.tables:
-            self._table = state.fill(TABLE, self._table)
+        super().restore(state)
         self._closed.restore(state.parts)
 
     def counters(self) -> Mapping[str, int]:
-        return {
-            "state_rows": len(self._table),
-            "state_bytes": self._table.nbytes,
-            "rows_dropped_late": self._late,
-            "rows_dropped_duplicate": self._duplicates,
-        }
-
-    def close(self) -> None:
-        if self._opened:
-            self._table.close()
+        dropped = {"rows_dropped_late": self._late, "rows_dropped_duplicate": self._duplicates}
+        return {**super().counters(), **dropped}

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.graph.model import OperatorSpec
-from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState
+from penstock.operators.base import Operator
 from penstock.operators.batches import append_columns
+from penstock.operators.one_table import OneTableOperator
 from penstock.state.capture import stored_schema
 from penstock.state.keys import group_rows, normalize_floats
 from penstock.state.table import NO_ROW, TableSpec
@@ -76,20 +77,18 @@ class DistinctArgumentsSpec(OperatorSpec):
         return DistinctArgumentsOperator(self)
 
 
-class DistinctArgumentsOperator(Operator):
+class DistinctArgumentsOperator(OneTableOperator):
     """Remembers the values of every open group, a row each, and forgets them when the watermark closes the group, as
     the aggregation behind it does. That drops late rows: what they leave here is forgotten with the next watermark."""
+
+    table_name = TABLE
 
     def __init__(self, spec: DistinctArgumentsSpec) -> None:
         self._spec = spec
         self._watermark_us: int | None = None
-        self._opened = False
 
-    def open(self, context: OperatorContext) -> None:
-        self._table = context.backend.create_table(
-            f"{context.operator_id}/{TABLE}", self._spec.table_spec(context.max_parallelism)
-        )
-        self._opened = True
+    def table_spec(self, max_parallelism: int) -> TableSpec:
+        return self._spec.table_spec(max_parallelism)
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         first = np.zeros(batch.num_rows, np.bool_)
@@ -113,17 +112,3 @@ class DistinctArgumentsOperator(Operator):
             for _ in self._table.take_due(watermark_us, _FORGET_ROWS) if self._spec.event_time is not None else ():
                 pass
         return iter(())
-
-    def snapshot(self) -> OperatorState:
-        return OperatorState(tables={TABLE: self._table.capture()})
-
-    def restore(self, state: RestoredState) -> None:
-        if TABLE in state.tables:
-            self._table = state.fill(TABLE, self._table)
-
-    def counters(self) -> Mapping[str, int]:
-        return {"state_rows": len(self._table), "state_bytes": self._table.nbytes}
-
-    def close(self) -> None:
-        if self._opened:
-            self._table.close()

@@ -12,9 +12,10 @@ from penstock.errors import NotSupported
 from penstock.graph.model import OperatorSpec
 from penstock.operators.accumulators import create_accumulator
 from penstock.operators.aggregate_calls import AggregateCall, buffer_fields
-from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState
+from penstock.operators.base import Operator, OperatorContext, Plain, RestoredState
 from penstock.operators.batches import make_batch
 from penstock.operators.closed_groups import CLOSED, ClosedGroups
+from penstock.operators.one_table import OneTableOperator
 from penstock.state.capture import stored_schema
 from penstock.state.table import TableRows, TableSpec
 from penstock.state.vector import Rows, Vector
@@ -121,7 +122,7 @@ class FinalAggregateSpec(OperatorSpec):
         return FinalAggregateOperator(self)
 
 
-class FinalAggregateOperator(Operator):
+class FinalAggregateOperator(OneTableOperator):
     """Keyed by the leading columns. A group is closed when its event time (a window's end) is at or below the
     watermark, Spark's ``WatermarkSupport`` rule: partial rows of closed groups are dropped and counted.
 
@@ -129,21 +130,22 @@ class FinalAggregateOperator(Operator):
     begin at a lower watermark than some of these had reached.
     """
 
+    table_name = TABLE
+
     def __init__(self, spec: FinalAggregateSpec) -> None:
         self._spec = spec
         self._accumulators = [create_accumulator(call) for call in spec.calls]
         self._watermark_us: int | None = None
         self._dropped = 0
         self._replaced = False
-        self._opened = False
+
+    def table_spec(self, max_parallelism: int) -> TableSpec:
+        fills = [fill for accumulator in self._accumulators for fill in accumulator.fills()]
+        return self._spec.table_spec(max_parallelism, fills)
 
     def open(self, context: OperatorContext) -> None:
-        fills = [fill for accumulator in self._accumulators for fill in accumulator.fills()]
-        self._table = context.backend.create_table(
-            f"{context.operator_id}/{TABLE}", self._spec.table_spec(context.max_parallelism, fills)
-        )
+        super().open(context)
         self._closed = ClosedGroups(context.subtask, context.parallelism, context.max_parallelism)
-        self._opened = True
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         batch = self._without_late_rows(batch)
@@ -233,23 +235,13 @@ class FinalAggregateOperator(Operator):
         replaced, self._replaced = self._replaced, False
         return replaced
 
-    def snapshot(self) -> OperatorState:
-        closed = self._closed.ranges(self._watermark_us) if self._spec.event_time is not None else []
-        return OperatorState(tables={TABLE: self._table.capture()}, scalars={CLOSED: closed})
+    def scalars(self) -> Mapping[str, Plain]:
+        return {CLOSED: self._closed.ranges(self._watermark_us) if self._spec.event_time is not None else []}
 
     def restore(self, state: RestoredState) -> None:
         """The watermark itself is not stored: ``advance`` is called with the restored one before any input."""
-        if TABLE in state.tables:
-            self._table = state.fill(TABLE, self._table)
+        super().restore(state)
         self._closed.restore(state.parts)
 
     def counters(self) -> Mapping[str, int]:
-        return {
-            "state_rows": len(self._table),
-            "state_bytes": self._table.nbytes,
-            "rows_dropped_late": self._dropped,
-        }
-
-    def close(self) -> None:
-        if self._opened:
-            self._table.close()
+        return {**super().counters(), "rows_dropped_late": self._dropped}

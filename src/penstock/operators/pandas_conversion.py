@@ -9,7 +9,7 @@ from pyspark.sql.conversion import ArrowBatchTransformer, PandasToArrowConversio
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, StructField, StructType
 
-from penstock.operators.user_code import PythonSettings, to_session_zone
+from penstock.operators.user_code import PythonSettings, for_user, to_session_zone
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,11 +22,17 @@ class PandasColumns:
         self._settings = settings
 
     def to_series(self, columns: list[pa.Array]) -> list[pd.Series[Any] | pd.DataFrame]:
-        """The columns as Spark passes them, named ``_0``, ``_1`` and so on."""
-        localized = [to_session_zone(column, self._settings.time_zone) for column in columns]
+        """The columns as Spark passes them, named ``_0``, ``_1`` and so on.
+
+        Raises:
+            EvaluationError: pandas has no value for a date or time.
+        """
         names = [f"_{position}" for position in range(len(columns))]
+        return for_user(self._series, pa.RecordBatch.from_arrays(columns, names), "argument")
+
+    def _series(self, batch: pa.RecordBatch) -> list[pd.Series[Any] | pd.DataFrame]:
         series: list[pd.Series[Any] | pd.DataFrame] = ArrowBatchTransformer.to_pandas(
-            pa.RecordBatch.from_arrays(localized, names),
+            _localized(batch, self._settings),
             timezone=self._settings.time_zone,
             struct_in_pandas="dict",
             ndarray_as_list=False,
@@ -55,7 +61,7 @@ class PandasColumns:
 
 
 class PandasBatches:
-    """The frames of mapInPandas."""
+    """The frames of mapInPandas and of stateful functions."""
 
     def __init__(self, output_schema: pa.Schema, settings: PythonSettings) -> None:
         self._schema = output_schema
@@ -63,11 +69,16 @@ class PandasBatches:
         self._settings = settings
 
     def to_frame(self, batch: pa.RecordBatch) -> pd.DataFrame:
-        """A batch as one DataFrame; timestamps are naive local times of the session's zone."""
-        columns = [to_session_zone(column, self._settings.time_zone) for column in batch.columns]
-        localized = pa.RecordBatch.from_arrays(columns, batch.schema.names) if columns else batch
+        """A batch as one DataFrame; timestamps are naive local times of the session's zone.
+
+        Raises:
+            EvaluationError: pandas has no value for a date or time.
+        """
+        return for_user(self._frame, batch)
+
+    def _frame(self, batch: pa.RecordBatch) -> pd.DataFrame:
         frame: pd.DataFrame = ArrowBatchTransformer.to_pandas(
-            ArrowBatchTransformer.wrap_struct(localized),
+            ArrowBatchTransformer.wrap_struct(_localized(batch, self._settings)),
             timezone=self._settings.time_zone,
             prefer_int_ext_dtype=self._settings.int_extension_types,
             df_for_struct=True,
@@ -75,12 +86,14 @@ class PandasBatches:
         return frame
 
     def to_plain_frame(self, batch: pa.RecordBatch) -> pd.DataFrame:
-        """As Spark's worker makes those of ``applyInPandasWithState``: of the columns one by one."""
+        """As Spark's worker makes those of stateful functions: of the columns one by one."""
+        return for_user(self._plain_frame, batch)
+
+    def _plain_frame(self, batch: pa.RecordBatch) -> pd.DataFrame:
         import pandas as pd
 
-        columns = [to_session_zone(column, self._settings.time_zone) for column in batch.columns]
         series: list[pd.Series[Any]] = ArrowBatchTransformer.to_pandas(
-            pa.RecordBatch.from_arrays(columns, batch.schema.names),
+            _localized(batch, self._settings),
             timezone=self._settings.time_zone,
             struct_in_pandas="dict",
             ndarray_as_list=False,
@@ -112,6 +125,11 @@ class PandasBatches:
         struct = _convert([frame], spark_schema, self._settings).column(0)
         columns = [column.cast(field.type) for column, field in zip(struct.flatten(), self._schema, strict=True)]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _localized(batch: pa.RecordBatch, settings: PythonSettings) -> pa.RecordBatch:
+    columns = [to_session_zone(column, settings.time_zone) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, batch.schema.names) if columns else batch
 
 
 def _convert(data: list[pd.Series[Any] | pd.DataFrame], schema: StructType, settings: PythonSettings) -> pa.RecordBatch:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from penstock.graph.model import OperatorSpec
-from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState
+from penstock.operators.base import Operator
+from penstock.operators.one_table import OneTableOperator
 from penstock.state.capture import stored_schema
 from penstock.state.table import NO_ROW, TableSpec
 
@@ -41,17 +42,16 @@ class StreamLimitSpec(OperatorSpec):
         return StreamLimitOperator(self)
 
 
-class StreamLimitOperator(Operator):
+class StreamLimitOperator(OneTableOperator):
     """How many rows have passed is a table of one row, which goes where the rows go at another parallelism."""
+
+    table_name = TABLE
 
     def __init__(self, spec: StreamLimitSpec) -> None:
         self._spec = spec
-        self._opened = False
 
-    def open(self, context: OperatorContext) -> None:
-        spec = TableSpec(_SCHEMA, 0, context.max_parallelism)
-        self._table = context.backend.create_table(f"{context.operator_id}/{TABLE}", spec)
-        self._opened = True
+    def table_spec(self, max_parallelism: int) -> TableSpec:
+        return TableSpec(_SCHEMA, 0, max_parallelism)
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         taken = self._taken()
@@ -64,17 +64,3 @@ class StreamLimitOperator(Operator):
     def _taken(self) -> int:
         found = self._table.find([], 1)
         return 0 if found.rows[0] == NO_ROW else int(found.values[0].to_arrow(found.rows)[0].as_py())
-
-    def snapshot(self) -> OperatorState:
-        return OperatorState(tables={TABLE: self._table.capture()})
-
-    def restore(self, state: RestoredState) -> None:
-        if TABLE in state.tables:
-            self._table = state.fill(TABLE, self._table)
-
-    def counters(self) -> Mapping[str, int]:
-        return {"state_rows": len(self._table), "state_bytes": self._table.nbytes}
-
-    def close(self) -> None:
-        if self._opened:
-            self._table.close()

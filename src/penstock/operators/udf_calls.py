@@ -16,7 +16,7 @@ from pyspark.sql.types import DataType, _parse_datatype_json_string
 from penstock.operators.expressions.base import Expression
 from penstock.operators.pandas_conversion import PandasColumns
 from penstock.operators.pickled_results import UNCHANGED, result_converter
-from penstock.operators.user_code import PythonSettings, to_session_zone
+from penstock.operators.user_code import PythonSettings, for_user, to_session_zone
 
 
 class UdfKind(Enum):
@@ -126,7 +126,9 @@ def _bound(call: UdfCall) -> Callable[..., Any]:
 
 def _row_function(call: UdfCall, settings: PythonSettings) -> BatchFunction:
     function = _bound(call)
-    inputs = [_to_python(argument.data_type, settings) for argument in call.arguments]
+    inputs = [
+        _to_python(argument.data_type, settings, f"_{position}") for position, argument in enumerate(call.arguments)
+    ]
     convert = _from_python(call, settings)
 
     def evaluate(columns: list[pa.Array], rows: int) -> pa.Array:
@@ -140,17 +142,24 @@ def _row_function(call: UdfCall, settings: PythonSettings) -> BatchFunction:
     return evaluate
 
 
-def _to_python(kind: pa.DataType, settings: PythonSettings) -> Callable[[pa.Array], list[Any]]:
+def _to_python(kind: pa.DataType, settings: PythonSettings, name: str) -> Callable[[pa.Array], list[Any]]:
     """Python objects as a UDF sees them: dates, naive local datetimes, Decimal, Row for structs."""
     convert = ArrowTableToRowsConversion._create_converter(
         from_arrow_type(kind), none_on_identity=True, binary_as_bytes=settings.binary_as_bytes
     )
 
     def to_python(column: pa.Array) -> list[Any]:
-        values: list[Any] = ArrowTableToRowsConversion._to_pylist(to_session_zone(column, settings.time_zone))
+        values = for_user(
+            partial(_objects, settings.time_zone), pa.RecordBatch.from_arrays([column], [name]), "argument"
+        )
         return values if convert is None else [convert(value) for value in values]
 
     return to_python
+
+
+def _objects(time_zone: str, column: pa.RecordBatch) -> list[Any]:
+    objects: list[Any] = ArrowTableToRowsConversion._to_pylist(to_session_zone(column.column(0), time_zone))
+    return objects
 
 
 def _from_python(call: UdfCall, settings: PythonSettings) -> Callable[[list[Any]], pa.Array]:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from penstock.errors import FunctionError, PenstockError
+from penstock.errors import EvaluationError, FunctionError, PenstockError
+from penstock.state.arrays import plain_type
+
+Converted = TypeVar("Converted")
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,32 @@ def function_error(operator: str, error: BaseException) -> FunctionError:
     """The error with the user's traceback; ``operator`` is "id (name)"."""
     trace = "".join(traceback.format_exception(error))
     return FunctionError(operator, f"{type(error).__name__}: {error}", trace)
+
+
+def for_user(convert: Callable[[pa.RecordBatch], Converted], batch: pa.RecordBatch, what: str = "column") -> Converted:
+    """``convert(batch)``: columns as what user code gets. ``what`` they are called in the error.
+
+    Raises:
+        EvaluationError: Python, or pandas, has no value for a date or time in one of them.
+    """
+    try:
+        return convert(batch)
+    except (OverflowError, ValueError):
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            if plain_type(column.type) != column.type:
+                _check_times(convert, f"{what} {name}", pa.RecordBatch.from_arrays([column], [name]))
+        raise
+
+
+def _check_times(convert: Callable[[pa.RecordBatch], Any], what: str, column: pa.RecordBatch) -> None:
+    try:
+        convert(column)
+    except (OverflowError, ValueError) as error:
+        raise EvaluationError(
+            f"{what} holds a date or time that cannot be handed to a Python function ({error}): Python's end with the "
+            "year 9999, those of pandas may with 2262. Filter such rows out in front of the function, or hand it a "
+            "string, or a number made by unix_micros or unix_date"
+        ) from error
 
 
 def to_session_zone(array: pa.Array, time_zone: str) -> pa.Array:

@@ -17,7 +17,7 @@ from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, Struct
 
 from penstock.errors import NotSupported
 from penstock.frontend.types import to_arrow_schema
-from penstock.operators.stateful.spec import TransformWithStateSpec
+from penstock.operators.stateful.spec import RowForm, TransformWithStateSpec
 from penstock.operators.stateful.variables import TIMERS, WAITING, Kind, StateVariable, TimeMode
 from penstock.spark_checkpoint.buffers import listed, plain
 from penstock.spark_checkpoint.findings import SAME, Finding
@@ -58,7 +58,7 @@ class StatefulMapping(StateMapping):
 
     @property
     def spark_name(self) -> str:
-        return _PANDAS if self._spec.pandas else _ROWS
+        return _ROWS if self._spec.form is RowForm.ROWS else _PANDAS
 
     @property
     def drops_late_rows(self) -> bool:

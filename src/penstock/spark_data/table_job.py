@@ -30,6 +30,7 @@ from penstock.snapshot.state_tables import StateTable
 from penstock.snapshot.store import Store
 from penstock.snapshot.stores import store_at
 from penstock.spark.shipping import ship_to_cluster
+from penstock.state.arrays import readable_objects
 from penstock.state.capture import KEY_GROUP_COLUMN
 from penstock.state.hashing import SEED, key_groups
 from penstock.state.keys import normalize_floats
@@ -221,7 +222,7 @@ class _CheckedRows(Iterator[pa.RecordBatch]):
             same &= _repeated(leaf)
         if same.any():
             row = int(np.flatnonzero(same)[0])
-            raise _Refused(f"two rows have the key {_said([key[row].as_py() for key in keys])}")
+            raise _Refused(f"two rows have the key {_said([readable_objects(key.slice(row, 1))[0] for key in keys])}")
         self._last = [key.slice(count - 1) for key in keys]
 
 

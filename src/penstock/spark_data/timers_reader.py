@@ -19,6 +19,7 @@ from penstock.snapshot.table_entries import of_groups, pieces, table_entries
 from penstock.snapshot.verbs.measures import subtasks_of
 from penstock.spark_data.columns import Projection
 from penstock.spark_data.reading import Place, SnapshotReader
+from penstock.state.arrays import readable_rows
 
 SCHEMA = pa.schema(
     [
@@ -98,7 +99,7 @@ class TimersReader(SnapshotReader):
 
 
 def _shown(rows: pa.RecordBatch, operator: OperatorTimers) -> pa.RecordBatch:
-    grouping = rows.select(range(1, rows.num_columns - 1)).to_pylist()
+    grouping = readable_rows(rows.select(range(1, rows.num_columns - 1)))
     keys = [json.dumps(key, ensure_ascii=False, separators=(",", ":"), default=str) for key in grouping]
     moments = rows.column(rows.num_columns - 1).to_numpy(zero_copy_only=False)
     outside = (moments < _YEAR_1_MS) | (moments >= _YEAR_10000_MS)

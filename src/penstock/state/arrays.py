@@ -49,6 +49,44 @@ def validity(array: pa.Array) -> npt.NDArray[np.bool_]:
     return mask
 
 
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """The type with every date, time and duration in it as the integer that it is kept as."""
+    stored = storage_dtype(kind)
+    if stored is not None and pa.types.is_temporal(kind):
+        return pa.from_numpy_dtype(stored)
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(plain_type(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(plain_type(kind.key_type), kind.item_field.with_type(plain_type(kind.item_type)))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(plain_type(kind.value_type)))
+    return kind
+
+
+def plain_objects(array: pa.Array) -> list[Any]:
+    """The values as Python objects of which ``pa.array`` makes the same array again: dates, times and durations are
+    integers, because Python's own end with the year 9999 and Spark's do not."""
+    kind = plain_type(array.type)
+    objects: list[Any] = (array if kind == array.type else array.cast(kind)).to_pylist()
+    return objects
+
+
+def readable_objects(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """The values for people to read: Python's own, or texts of those that Python has no value for."""
+    try:
+        return list(column.to_pylist())
+    except (ValueError, OverflowError):
+        if len(column) == 1:
+            return [column.to_string(skip_new_lines=True).strip("[]")]
+        return [readable_objects(column.slice(row, 1))[0] for row in range(len(column))]
+
+
+def readable_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Rows by the columns' names, of ``readable_objects``."""
+    columns = dict(zip(batch.schema.names, map(readable_objects, batch.columns), strict=True))
+    return [{name: values[row] for name, values in columns.items()} for row in range(batch.num_rows)]
+
+
 def from_fixed(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None, kind: pa.DataType) -> pa.Array:
     """The inverse of ``fixed_values``: an array of ``kind`` over the values, null where ``valid`` is False."""
     bitmap, nulls = from_validity(valid)

@@ -15,6 +15,7 @@ from penstock.state.arrays import (
     from_decimal_ints,
     from_decimal_words,
     from_fixed,
+    plain_objects,
     storage_dtype,
     validity,
 )
@@ -30,7 +31,7 @@ class Vector:
     """Values and validity by row.
 
     Fixed-width types are kept as in ``storage_dtype``, decimals of up to 18 digits as unscaled int64, longer decimals
-    as Python ints (unscaled), every other type as Python objects.
+    as Python ints (unscaled), every other type as Python objects (see ``plain_objects``).
 
     Attributes:
         kind: the Arrow type.
@@ -119,7 +120,7 @@ def raw_values(array: pa.Array) -> npt.NDArray[Any]:
     fixed = fixed_values(array)
     if fixed is not None:
         return fixed
-    return np.fromiter(array.to_pylist(), object, len(array))
+    return np.fromiter(plain_objects(array), object, len(array))
 
 
 def arrow_of(data: npt.NDArray[Any], valid: Mask | None, kind: pa.DataType) -> pa.Array:

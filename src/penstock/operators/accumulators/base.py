@@ -21,6 +21,10 @@ from penstock.operators.aggregate_calls import AggregateCall
 from penstock.state.arrays import validity
 from penstock.state.vector import Rows, Vector, raw_values
 
+Doubles = npt.NDArray[np.float64]
+_EXACT_LONG = 1 << 53
+"""Up to here a long is a double, and so is every power of ten that a long decimal can have below the point."""
+
 
 class Accumulator(ABC):
     """One aggregate function; holds no rows itself."""
@@ -55,6 +59,17 @@ def known_values(groups: Rows, values: pa.Array) -> tuple[Rows, npt.NDArray[Any]
         return groups, raw
     known = validity(values)
     return groups[known], raw[known]
+
+
+def doubles(values: pa.Array) -> Doubles:
+    """The nearest double of each number; days and microseconds are numbers, too. Arbitrary at null rows."""
+    raw = raw_values(values)
+    if not pa.types.is_decimal128(values.type):
+        return raw.astype(np.float64)
+    unit = 10**values.type.scale
+    if raw.dtype.kind != "O" and np.abs(raw).max(initial=0) <= _EXACT_LONG:
+        return np.asarray(raw / float(unit))
+    return np.array([value / unit for value in raw.tolist()], np.float64)
 
 
 def rounds(groups: Rows) -> Iterator[Rows]:

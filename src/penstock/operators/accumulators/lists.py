@@ -16,7 +16,7 @@ import pyarrow as pa
 from penstock.operators.accumulators.base import Accumulator
 from penstock.operators.accumulators.value_lists import unrolled, with_held
 from penstock.operators.aggregate_calls import AggregateCall
-from penstock.state.arrays import validity
+from penstock.state.arrays import plain_objects, validity
 from penstock.state.keys import group_rows, normalize_floats
 from penstock.state.vector import Rows, Vector, arrow_of
 
@@ -81,9 +81,9 @@ class Lists(Accumulator):
 
 
 def by_group(groups: Rows, values: pa.Array) -> Iterator[tuple[int, list[Any]]]:
-    """Every group with its values as Python objects, in their order."""
+    """Every group with its values as ``plain_objects``, in their order."""
     order = np.argsort(groups, kind="stable")
-    objects = values.take(pa.array(order)).to_pylist()
+    objects = plain_objects(values.take(pa.array(order)))
     ordered = groups[order]
     begins = np.flatnonzero(np.diff(ordered, prepend=-1))
     ends = [*begins.tolist(), len(ordered)]

@@ -15,19 +15,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.operators.accumulators.answers import answers
-from penstock.operators.accumulators.base import Accumulator
+from penstock.operators.accumulators.base import Accumulator, Doubles, doubles
 from penstock.operators.accumulators.lists import by_group
 from penstock.operators.aggregate_calls import AggregateCall
 from penstock.state.arrays import validity
-from penstock.state.vector import Rows, Vector, raw_values
+from penstock.state.vector import Rows, Vector
 
 _ROOM = 4096
 """Samples that are kept without a thought; above, and above four per unit of accuracy, a summary is thinned out."""
 
-Doubles = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]
 
 
@@ -119,7 +117,7 @@ class Quantiles(Accumulator):
 
     def add(self, buffers: Sequence[Vector], groups: Rows, arguments: Sequence[pa.Array]) -> None:
         known = validity(arguments[0])
-        numbers = pa.array(_doubles(arguments[0])[known])
+        numbers = pa.array(doubles(arguments[0])[known])
         for group, values in by_group(groups[known], numbers):
             self._keep(buffers, group, Summary.exact(np.array(values, np.float64)))
 
@@ -158,10 +156,3 @@ def _order(values: Doubles) -> Longs:
     """Longs that order as Java's doubles do: -0.0 before 0.0, NaN last."""
     bits = np.where(np.isnan(values), np.nan, values).view(np.int64)
     return np.where(bits < 0, bits ^ np.int64(0x7FFFFFFFFFFFFFFF), bits)
-
-
-def _doubles(values: pa.Array) -> Doubles:
-    """As Spark hands numbers, days and microseconds to its summary."""
-    if pa.types.is_decimal128(values.type):
-        return np.asarray(pc.cast(values, pa.float64()).fill_null(0).to_numpy(zero_copy_only=False))
-    return raw_values(values).astype(np.float64)

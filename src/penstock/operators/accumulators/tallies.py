@@ -7,20 +7,17 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.errors import EvaluationError
 from penstock.operators.accumulators.answers import answers
-from penstock.operators.accumulators.base import Accumulator
+from penstock.operators.accumulators.base import Accumulator, Doubles, doubles
 from penstock.operators.accumulators.order import ranks
 from penstock.operators.accumulators.value_lists import held_of, hold, unrolled, with_held
 from penstock.operators.aggregate_calls import AggregateCall
-from penstock.state.arrays import decimal_ints, validity
+from penstock.state.arrays import plain_objects, validity
 from penstock.state.keys import group_rows, normalize_floats
 from penstock.state.vector import Rows, Vector, raw_values
-
-Doubles = npt.NDArray[np.float64]
 
 
 class Tally(Accumulator):
@@ -46,7 +43,7 @@ class Tally(Accumulator):
         """Appended as they are: equal values are put together when a list has doubled, not with every batch."""
         held, counts = (buffer.write()[0] for buffer in buffers)
         crowded = []
-        columns = (partial.to_pylist() for partial in partials)
+        columns = (plain_objects(partial) for partial in partials)
         for group, more, amounts in zip(groups.tolist(), *columns, strict=True):
             if more is None:
                 continue
@@ -84,7 +81,7 @@ class Percentile(Tally):
         owners, values, counts, order = self._ordered(buffers, rows)
         sizes = np.bincount(owners, minlength=len(rows))
         sorting = np.lexsort((-order if self._descending else order, owners))
-        numbers, counts = _doubles(values)[sorting], counts[sorting]
+        numbers, counts = doubles(values)[sorting], counts[sorting]
         found: list[list[float] | None] = []
         for begin, end in pairwise([0, *np.cumsum(sizes).tolist()]):
             if begin == end or not self._percentages:
@@ -138,14 +135,6 @@ def together(owners: Rows, columns: Sequence[pa.Array]) -> tuple[Rows, list[pa.A
     order = np.argsort(owners[first], kind="stable")
     chosen = first[order]
     return owners[chosen], [values.take(pa.array(chosen)), pa.array(totals[order])]
-
-
-def _doubles(values: pa.Array) -> Doubles:
-    """The nearest double of each."""
-    if pa.types.is_decimal128(values.type):
-        unit = 10**values.type.scale
-        return np.array([value / unit for value in decimal_ints(values).tolist()], np.float64)
-    return raw_values(values).astype(np.float64)
 
 
 def _negative(frequency: int) -> EvaluationError:

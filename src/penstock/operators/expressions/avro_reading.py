@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from decimal import Context, Decimal
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import EvaluationError
+from penstock.errors import DataError, EvaluationError
 from penstock.operators.expressions.avro_resolution import Cursor, Malformed, resolved
-from penstock.operators.expressions.avro_schema import Schema, parse_schema, widened
+from penstock.operators.expressions.avro_schema import BadValue, Schema, parse_schema, widened
 from penstock.operators.expressions.base import Expression, Mask
+from penstock.operators.expressions.fixed_point import WIDE
 from penstock.operators.expressions.strict import Strict
 from penstock.operators.expressions.vectors import map_distinct
 
 Convert = Callable[[Any], Any]
 
 _LONG_DIGITS = 18
-_WIDE = Context(prec=76)
 
 
 class FromAvro(Strict):
@@ -55,6 +55,8 @@ class FromAvro(Strict):
                     "null result, try setting the option 'mode' as 'PERMISSIVE'."
                 ) from None
             return {} if pa.types.is_struct(self.data_type) else None
+        except BadValue as bad:
+            raise DataError(f"from_avro: {bad}") from None
 
 
 @lru_cache(maxsize=64)
@@ -64,6 +66,7 @@ def reader_of(written: str, wanted: str) -> Callable[[bytes], object]:
     Raises:
         UnknownSchema: now, if a schema is not supported, or one cannot be read as the other.
         Malformed: later, of a message.
+        BadValue: later, of a string.
     """
     reader = parse_schema(wanted)
     read, convert = resolved(parse_schema(written), reader), converter(reader)
@@ -116,7 +119,7 @@ def _decimal(schema: Schema, data: bytes) -> Decimal:
         value = (value + 2**63) % 2**64 - 2**63
     if abs(value) >= 10**schema.precision:
         raise Malformed
-    return Decimal(value).scaleb(-schema.scale, _WIDE)
+    return Decimal(value).scaleb(-schema.scale, WIDE)
 
 
 def _micros(millis: int) -> int:

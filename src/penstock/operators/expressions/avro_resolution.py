@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.errors import DataError
-from penstock.operators.expressions.avro_schema import Field, Schema, UnknownSchema
+from penstock.operators.expressions.avro_schema import BadValue, Field, Schema, UnknownSchema
 
 MAX_ITEMS = 2**31 - 9
 """Of an array or map, and bytes of a string: Java's limit."""
@@ -106,8 +105,8 @@ def _string(cursor: Cursor) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise DataError(
-            f"from_avro: the string {data[:50]!r} of {len(data)} bytes is not UTF-8; read it with the type bytes"
+        raise BadValue(
+            f"the string {data[:50]!r} of {len(data)} bytes is not UTF-8; read it with the type bytes"
         ) from None
 
 
@@ -178,16 +177,21 @@ def _branch(writer: Schema, reader: Schema) -> int:
 
 def _record(writer: Schema, reader: Schema) -> Read:
     wanted = {field.name: field for field in reader.fields}
-    steps: list[tuple[str | None, Read]] = []
+    steps: list[tuple[str, str | None, Read]] = []
     for field in writer.fields:
         target = wanted.pop(field.name, None)
         read = resolved(field.schema, field.schema if target is None else target.schema)
-        steps.append((None if target is None else field.name, read))
+        steps.append((field.name, None if target is None else field.name, read))
     defaults: dict[str | None, Any] = {name: default_value(field) for name, field in wanted.items()}
 
     def read_record(cursor: Cursor) -> dict[str | None, Any]:
-        record = {name: read(cursor) for name, read in steps}
-        return {**defaults, **record}
+        record = dict(defaults)
+        for field, name, read in steps:
+            try:
+                record[name] = read(cursor)
+            except BadValue as bad:
+                raise bad.within(field) from None
+        return record
 
     return read_record
 

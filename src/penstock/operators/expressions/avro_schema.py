@@ -14,6 +14,25 @@ PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "str
 _NAMED = ("record", "enum", "fixed")
 
 
+class BadValue(Exception):
+    """A value that cannot be read or written, whatever the mode is; in the field that the path leads to.
+
+    Args:
+        why: goes behind the field in the error.
+    """
+
+    def __init__(self, why: str, path: tuple[str, ...] = ()) -> None:
+        super().__init__(why, path)
+        self.why, self.path = why, path
+
+    def within(self, name: str) -> BadValue:
+        """The same, of a record that has this one as its field."""
+        return BadValue(self.why, (name, *self.path))
+
+    def __str__(self) -> str:
+        return f"field {'.'.join(self.path)}: {self.why}" if self.path else self.why
+
+
 class UnknownSchema(Exception):
     """The schema is broken, or of a kind that is not supported; the text says which."""
 

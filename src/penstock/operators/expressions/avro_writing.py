@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from decimal import Context, Decimal
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.errors import EvaluationError
-from penstock.operators.expressions.avro_schema import Field, Schema, UnknownSchema
+from penstock.operators.expressions.avro_schema import BadValue, Field, Schema, UnknownSchema
 from penstock.operators.expressions.base import Expression, Mask
+from penstock.operators.expressions.fixed_point import WIDE
 from penstock.operators.expressions.ragged import ragged
 from penstock.operators.expressions.strict import Strict
 from penstock.operators.expressions.vectors import only, to_vector
@@ -27,7 +28,6 @@ _PLAIN = {
     pa.timestamp("us", tz="UTC"): Schema("long", logical="timestamp-micros"),
 }  # fmt: skip
 _NULL = Schema("null")
-_WIDE = Context(prec=76)
 
 
 def schema_of(data_type: pa.DataType, nullable: bool) -> Schema:
@@ -99,21 +99,28 @@ class ToAvro(Strict):
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         array = only(arrays[0], rows)
         there = array.is_valid()
-        messages = pa.array(written(array.filter(there), self.schema), pa.binary())
+        try:
+            messages = pa.array(written(array.filter(there), self.schema), pa.binary())
+        except BadValue as bad:
+            raise EvaluationError(f"to_avro: {bad}") from None
         places = np.cumsum(there.to_numpy(zero_copy_only=False)) - 1
         return messages.take(pa.array(places, mask=~there.to_numpy(zero_copy_only=False)))
 
 
 def written(array: pa.Array, schema: Schema) -> list[bytes]:
-    """Every value's bytes."""
+    """Every value's bytes.
+
+    Raises:
+        BadValue: one is not of the schema.
+    """
     if schema.kind == "union":
         return _union(array, schema)
     if schema.kind == "null":
         return [b""] * len(array)
     if array.null_count:
-        raise EvaluationError(f"to_avro: null for a {schema.name or schema.kind} that may not be null")
+        raise BadValue(f"null for a {schema.name or schema.kind} that may not be null")
     if schema.kind == "record":
-        columns = [written(array.field(field.name), field.schema) for field in schema.fields]
+        columns = [_field(array.field(field.name), field) for field in schema.fields]
         return [b"".join(parts) for parts in zip(*columns, strict=True)] if columns else [b""] * len(array)
     if schema.kind == "array":
         lists = ragged(array, None)
@@ -125,6 +132,13 @@ def written(array: pa.Array, schema: Schema) -> list[bytes]:
     return _atomic(array, schema)
 
 
+def _field(array: pa.Array, field: Field) -> list[bytes]:
+    try:
+        return written(array, field.schema)
+    except BadValue as bad:
+        raise bad.within(field.name) from None
+
+
 def _union(array: pa.Array, schema: Schema) -> list[bytes]:
     kinds = [child.kind for child in schema.children]
     begin = number(1 - kinds.index("null") if "null" in kinds else 0)
@@ -132,7 +146,7 @@ def _union(array: pa.Array, schema: Schema) -> list[bytes]:
     values = iter(written(array.filter(there), schema.branches[0]))
     nothing = number(kinds.index("null")) if "null" in kinds else None
     if nothing is None and array.null_count:
-        raise EvaluationError("to_avro: null for a union without null")
+        raise BadValue("null for a union without null")
     return [begin + next(values) if valid else nothing or b"" for valid in there.to_pylist()]
 
 
@@ -178,18 +192,18 @@ _WRITERS: dict[str, Callable[..., bytes]] = {
 
 def _symbol(schema: Schema, value: str) -> bytes:
     if value not in schema.symbols:
-        raise EvaluationError(f"to_avro: {value!r} is not a symbol of the enum {schema.name}")
+        raise BadValue(f"{value!r} is not a symbol of the enum {schema.name}")
     return number(schema.symbols.index(value))
 
 
 def _sized(schema: Schema, value: bytes) -> bytes:
     if len(value) != schema.size:
-        raise EvaluationError(f"to_avro: {len(value)} bytes for {schema.name}, which has {schema.size}")
+        raise BadValue(f"{len(value)} bytes for {schema.name}, which has {schema.size}")
     return value
 
 
 def _decimal(schema: Schema, value: Decimal) -> bytes:
-    unscaled = int(value.scaleb(schema.scale, _WIDE))
+    unscaled = int(value.scaleb(schema.scale, WIDE))
     if schema.kind == "fixed":
         return unscaled.to_bytes(schema.size, "big", signed=True)
     size = (unscaled if unscaled >= 0 else ~unscaled).bit_length() // 8 + 1

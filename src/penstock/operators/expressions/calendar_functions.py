@@ -9,16 +9,15 @@ import pyarrow as pa
 
 from penstock.operators.expressions import calendar, failures
 from penstock.operators.expressions.base import Expression, Mask
-from penstock.operators.expressions.calendar import MICROS_PER_DAY
+from penstock.operators.expressions.calendar import MICROS_PER_DAY, MICROS_PER_SECOND
+from penstock.operators.expressions.clock_fields import MONTHS, WEEKDAYS
 from penstock.operators.expressions.fixed_point import from_unscaled, to_unscaled
-from penstock.operators.expressions.moments import MONTHS, WEEKDAYS
 from penstock.operators.expressions.strict import Strict
 from penstock.operators.expressions.temporal import near, zone_of
 from penstock.operators.expressions.vectors import Vector, both, first, from_vector, select, to_vector
 from penstock.operators.expressions.zones import Zone
 
-_MICROS = 1_000_000
-_MINUTE = 60 * _MICROS
+_MINUTE = 60 * MICROS_PER_SECOND
 _FURTHEST_YEAR = 999_999_999
 _SECONDS_PER_MONTH = 31 * 86_400.0
 _ROUNDED = 1e8
@@ -68,8 +67,8 @@ class MakeTimestamp(Strict):
         fits &= (micros >= 0) & (micros <= _MINUTE)
         if self.ansi and (wrong := select(rows, ~fits)).any():
             row = first(wrong)
-            if _MINUTE < micros[row] < _MINUTE + _MICROS:
-                raise failures.fraction_of_minute(micros[row] / _MICROS)
+            if _MINUTE < micros[row] < _MINUTE + MICROS_PER_SECOND:
+                raise failures.fraction_of_minute(micros[row] / MICROS_PER_SECOND)
             raise failures.no_such_time(year[row], month[row], day[row])
         rows = select(rows, fits)
         days = calendar.days_from_civil(year, np.where(fits, month, 1), day)
@@ -122,7 +121,7 @@ class MonthsBetween(Strict):
         """Months since year 0, the day, how many days follow in its month, and the seconds since its start."""
         date = self.zone.to_local(near(self.zone, micros, rows)) // MICROS_PER_DAY
         year, month, day = calendar.civil(date)
-        seconds = np.fix((micros - self.zone.starts_of_days(date)) / _MICROS).astype(np.int64)
+        seconds = np.fix((micros - self.zone.starts_of_days(date)) / MICROS_PER_SECOND).astype(np.int64)
         return year * 12 + month, day, calendar.month_length(year, month) - day, seconds
 
 

@@ -8,11 +8,11 @@ import pyarrow as pa
 from penstock.operators.expressions import failures
 from penstock.operators.expressions.arithmetic import EvalMode
 from penstock.operators.expressions.base import Expression, Mask
+from penstock.operators.expressions.calendar import MICROS_PER_SECOND
 from penstock.operators.expressions.strict import Strict
 from penstock.operators.expressions.text_times import wall_time_texts
 from penstock.operators.expressions.vectors import Vector, first, from_vector, select, storage_type, to_vector
 
-MICROS_PER_SECOND = 1_000_000
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
 
 

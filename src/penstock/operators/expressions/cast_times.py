@@ -10,7 +10,7 @@ from penstock.operators.expressions.quick import completed
 from penstock.operators.expressions.strict import Strict
 from penstock.operators.expressions.temporal import near, zone_of
 from penstock.operators.expressions.text_times import date_texts, wall_time_texts
-from penstock.operators.expressions.vectors import from_vector, map_dictionary, to_vector
+from penstock.operators.expressions.vectors import Vector, from_vector, map_dictionary, to_vector
 from penstock.operators.expressions.zones import Zone
 
 
@@ -18,7 +18,7 @@ class DateText(Strict):
     """A date as text."""
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
-        return completed(write_dates(to_vector(arrays[0]), rows), _date_texts, arrays, rows)
+        return all_date_texts(arrays[0], rows)
 
 
 class TimestampText(Strict):
@@ -29,8 +29,17 @@ class TimestampText(Strict):
         self.zone = zone_of(child, zone)
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
-        local = self.zone.to_local(near(self.zone, to_vector(arrays[0]), rows))
-        return completed(write_wall_times(local, rows), _wall_time_texts, [from_vector(local, pa.int64(), rows)], rows)
+        return all_wall_time_texts(self.zone.to_local(near(self.zone, to_vector(arrays[0]), rows)), rows)
+
+
+def all_date_texts(dates: pa.Array, rows: Mask | None) -> pa.Array:
+    """Dates as a cast writes them."""
+    return completed(write_dates(to_vector(dates), rows), _date_texts, [dates], rows)
+
+
+def all_wall_time_texts(local: Vector, rows: Mask | None) -> pa.Array:
+    """Wall times as a cast writes them."""
+    return completed(write_wall_times(local, rows), _wall_time_texts, [from_vector(local, pa.int64(), rows)], rows)
 
 
 def _date_texts(arrays: list[pa.Array], rows: Mask | None) -> pa.Array:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_BLANKS = "".join(map(chr, range(0x21)))
+from penstock.operators.expressions.text_numbers import JAVA_BLANKS
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ def split_line(line: str, dialect: CsvDialect) -> list[str]:
 
 def _plain(text: str, dialect: CsvDialect) -> str:
     if dialect.strip_left:
-        text = text.lstrip(_BLANKS)
+        text = text.lstrip(JAVA_BLANKS)
     if dialect.strip_right:
-        text = text.rstrip(_BLANKS)
+        text = text.rstrip(JAVA_BLANKS)
     return text or dialect.null_value
 
 
@@ -91,7 +91,7 @@ class _QuotedLine:
             if self._prev == _NONE:
                 empty = dialect.null_value
         text = "".join(self._value)
-        return (text.rstrip(_BLANKS) if self._trim else text) or empty
+        return (text.rstrip(JAVA_BLANKS) if self._trim else text) or empty
 
     def _next(self) -> str:
         if self._at >= len(self._line):

@@ -5,28 +5,16 @@ A field that is not of its type, or too few or too many of them, make the record
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import pyarrow as pa
 
 from penstock.errors import DataError, EvaluationError
 from penstock.operators.expressions.base import Expression, Mask
 from penstock.operators.expressions.csv_lines import CsvDialect, split_line
-from penstock.operators.expressions.record_times import RecordTimes
-from penstock.operators.expressions.record_values import (
-    FloatNames,
-    parse_boolean,
-    parse_floating,
-    parse_grouped_decimal,
-    parse_integer,
-)
+from penstock.operators.expressions.record_fields import TextRules, text_converter
 from penstock.operators.expressions.strict import Strict
 from penstock.operators.expressions.vectors import map_distinct
-
-Types = pa.types
-Converter = Callable[[str], object]
 
 MAX_COLUMNS = 20_480
 """More of them are an error in Spark as well."""
@@ -47,8 +35,7 @@ class CsvOptions:
     """
 
     dialect: CsvDialect
-    times: RecordTimes
-    float_names: FloatNames
+    texts: TextRules
     fails_fast: bool
     corrupt_field: str
     wanted: tuple[int, ...] | None = None
@@ -77,7 +64,7 @@ class LineReader:
         self._options = options
         self._fields = [field for field in data_type if field.name != options.corrupt_field]
         self._has_corrupt = len(self._fields) < data_type.num_fields
-        self._converters = [converter(field.type, options) for field in self._fields]
+        self._converters = [text_converter(field.name, field.type, options.texts) for field in self._fields]
 
     def __call__(self, line: object) -> object:
         text = str(line)
@@ -116,36 +103,3 @@ class LineReader:
 
 def _without_line_end(text: str) -> str:
     return text.removesuffix("\r\n") if text.endswith("\r\n") else text[:-1] if text[-1:] in ("\r", "\n") else text
-
-
-def converter(data_type: pa.DataType, options: CsvOptions) -> Converter:
-    """Of fields of the type; raises ValueError for texts that are no values.
-
-    Raises:
-        NotImplementedError: Spark or this reader cannot read such fields.
-    """
-    if Types.is_string(data_type):
-        return str
-    if Types.is_integer(data_type):
-        return partial(parse_integer, bits=data_type.bit_width)
-    if Types.is_floating(data_type):
-        return partial(parse_floating, names=options.float_names, bits=data_type.bit_width)
-    if Types.is_boolean(data_type):
-        return parse_boolean
-    if Types.is_decimal(data_type):
-        return partial(parse_grouped_decimal, precision=data_type.precision, scale=data_type.scale)
-    if Types.is_binary(data_type):
-        return str.encode
-    times = options.times
-    if Types.is_date(data_type):
-        return partial(_found, times.date)
-    if Types.is_timestamp(data_type):
-        return partial(_found, times.wall_time if data_type.tz is None else times.instant)
-    raise NotImplementedError(str(data_type))
-
-
-def _found(read: Callable[[str], int | None], text: str) -> int:
-    value = read(text)
-    if value is None:
-        raise ValueError(text)
-    return value

@@ -13,8 +13,9 @@ from penstock.operators.expressions import failures, quick_decimals
 from penstock.operators.expressions.arithmetic import EvalMode
 from penstock.operators.expressions.base import Expression, Mask
 from penstock.operators.expressions.decimals import decimal_to_integer, to_precision
+from penstock.operators.expressions.quick import Quick, settled
 from penstock.operators.expressions.strict import Strict
-from penstock.operators.expressions.vectors import both, map_distinct, select, settled, to_vector, valid_rows
+from penstock.operators.expressions.vectors import both, select, to_vector, valid_rows
 
 _WIDE = Context(prec=400, rounding=ROUND_DOWN, Emax=999_999, Emin=-999_999)
 _MAX_QUOTIENT_DIGITS = 39
@@ -49,7 +50,7 @@ def positive_modulo(left: Decimal, right: Decimal, scale: int) -> Decimal:
     return remainder(_WIDE.add(rest, right), right, scale) if rest < 0 else rest
 
 
-_QUICK = {
+_QUICK: dict[Division, Quick] = {
     quotient: quick_decimals.quotient,
     whole_quotient: quick_decimals.whole_quotient,
     remainder: quick_decimals.remainder,
@@ -93,10 +94,9 @@ class DecimalDivision(Strict):
                 else (failures.remainder_by_zero())
             )
         arguments = [dividend, divisor]
-        if self.function not in _QUICK:
-            return map_distinct(self._apply, arguments, self.data_type, rows)
-        found, doubtful = _QUICK[self.function](dividend, divisor, rows, self.precise)
-        return settled(found, doubtful, rows, self._apply, arguments)
+        quick = _QUICK.get(self.function)
+        answer = None if quick is None else quick(dividend, divisor, rows, self.precise)
+        return settled(answer, self._apply, arguments, self.data_type, rows)
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         raise AssertionError("a division evaluates its own arguments")

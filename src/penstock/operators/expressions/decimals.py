@@ -14,9 +14,9 @@ from penstock.operators.expressions import failures, quick_decimals
 from penstock.operators.expressions.arithmetic import EvalMode
 from penstock.operators.expressions.base import Expression, Mask
 from penstock.operators.expressions.java_digits import decimal_of
+from penstock.operators.expressions.quick import settled
 from penstock.operators.expressions.strict import Strict
 from penstock.operators.expressions.text_numbers import parse_decimal
-from penstock.operators.expressions.vectors import settled
 
 # Enough for the product of two 38-digit numbers, and for a dividend shifted by 76 places.
 _EXACT = Context(prec=200, rounding=ROUND_HALF_UP, Emax=999_999, Emin=-999_999)
@@ -50,8 +50,8 @@ class DecimalArithmetic(Strict):
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         if self._is_exact(arrays[0].type, arrays[1].type):
             return _ARROW[self.symbol](arrays[0], arrays[1])
-        quick, doubtful = quick_decimals.arithmetic(self.symbol, arrays[0], arrays[1], rows, self.data_type)
-        return settled(quick, doubtful, rows, self._apply, arrays)
+        answer = quick_decimals.arithmetic(self.symbol, arrays[0], arrays[1], rows, self.data_type)
+        return settled(answer, self._apply, arrays, self.data_type, rows)
 
     def _is_exact(self, left: pa.DataType, right: pa.DataType) -> bool:
         """Whether Arrow's result type is Spark's, so that nothing overflows and nothing is rounded."""

@@ -1,6 +1,8 @@
-"""Short decimals as vectors of their unscaled values."""
+"""Decimals by their unscaled values: short ones as vectors."""
 
 from __future__ import annotations
+
+from decimal import Context
 
 import numpy as np
 import pyarrow as pa
@@ -8,6 +10,8 @@ import pyarrow as pa
 from penstock.operators.expressions.base import Mask
 from penstock.operators.expressions.vectors import Vector
 
+WIDE = Context(prec=76)
+"""In which a decimal of Spark's loses no digit, whatever its scale becomes."""
 _WORDS = 2
 """Of 64 bits, the lower one first."""
 

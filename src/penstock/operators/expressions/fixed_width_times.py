@@ -16,14 +16,13 @@ import pyarrow as pa
 from penstock.operators.expressions import calendar
 from penstock.operators.expressions.base import Mask
 from penstock.operators.expressions.byte_texts import Bytes, of_width, offsets_of
-from penstock.operators.expressions.calendar import MICROS_PER_DAY
+from penstock.operators.expressions.calendar import MICROS_PER_DAY, MICROS_PER_SECOND
 from penstock.operators.expressions.quick import Answer
 from penstock.operators.expressions.time_formatting import offset_style
 from penstock.operators.expressions.time_patterns import Field, Optional, Parts, Text, parts_of
 from penstock.operators.expressions.vectors import Vector, from_vector, select
 from penstock.operators.expressions.zones import Zone
 
-_MICROS = 1_000_000
 _OFFSET_WIDTH = len("+01:00")
 _WIDTHS = {"y": 4, "M": 2, "d": 2, "H": 2, "m": 2, "s": 2}
 _RANGES = {
@@ -176,7 +175,7 @@ def _read_times(layouts: Sequence[Layout], zone: Zone | None, array: pa.Array, r
         fields, sure = _fields(layout, places)
         day, sure = _days(fields, sure)
         seconds = (fields["H"] * 60 + fields["m"]) * 60 + fields["s"]
-        local = day * MICROS_PER_DAY + (seconds * np.int64(_MICROS) + fields["S"])
+        local = day * MICROS_PER_DAY + (seconds * np.int64(MICROS_PER_SECOND) + fields["S"])
         micros[here] = local if zone is None else _instants(layout, places, fields, local, zone)
         doubtful[here] = ~sure
     return Answer(from_vector(micros, pa.int64(), rows), doubtful)
@@ -185,7 +184,7 @@ def _read_times(layouts: Sequence[Layout], zone: Zone | None, array: pa.Array, r
 def _instants(layout: Layout, places: Bytes, fields: dict[str, Vector], local: Vector, zone: Zone) -> Vector:
     if not layout.zoned:
         return zone.to_instants(local)
-    offset = (fields["offset hours"] * 60 + fields["offset minutes"]) * np.int64(60 * _MICROS)
+    offset = (fields["offset hours"] * 60 + fields["offset minutes"]) * np.int64(60 * MICROS_PER_SECOND)
     behind = places[max(layout.width - _OFFSET_WIDTH, 0)] == ord("-")  # with ``Z`` that is anything, and of zero
     return local - np.where(behind, -offset, offset)
 

@@ -12,8 +12,8 @@ import numpy as np
 from penstock.operators.expressions import calendar
 from penstock.operators.expressions.base import Mask
 from penstock.operators.expressions.byte_texts import MAX_BYTES, Bytes, from_places
-from penstock.operators.expressions.calendar import MICROS_PER_DAY
-from penstock.operators.expressions.moments import CLOCKS, HALVES, MICROS, MONTHS, WEEKDAYS, Moments
+from penstock.operators.expressions.calendar import MICROS_PER_DAY, MICROS_PER_SECOND
+from penstock.operators.expressions.clock_fields import CLOCKS, HALVES, MONTHS, WEEKDAYS, ClockFields
 from penstock.operators.expressions.quick import Answer
 from penstock.operators.expressions.time_patterns import Field, Text, written_parts
 from penstock.operators.expressions.vectors import Vector
@@ -55,16 +55,16 @@ def write_by_pattern(pattern: str, local: Vector, rows: Mask | None) -> Answer |
     parts = _fixed_parts(pattern)
     if parts is None:
         return None
-    moments, doubtful = _moments(local // MICROS_PER_DAY, local % MICROS_PER_DAY)
-    return _texts(parts, moments, doubtful, rows)
+    clock, doubtful = _clock_fields(local // MICROS_PER_DAY, local % MICROS_PER_DAY)
+    return _texts(parts, clock, doubtful, rows)
 
 
 def write_dates(days: Vector, rows: Mask | None) -> Answer | None:
     """As ``date_texts``."""
     parts = _fixed_parts("yyyy-MM-dd")
     assert parts is not None
-    moments, doubtful = _moments(days.astype(np.int64), np.zeros(len(days), np.int64))
-    return _texts(parts, moments, doubtful, rows)
+    clock, doubtful = _clock_fields(days.astype(np.int64), np.zeros(len(days), np.int64))
+    return _texts(parts, clock, doubtful, rows)
 
 
 def write_wall_times(local: Vector, rows: Mask | None) -> Answer | None:
@@ -72,27 +72,27 @@ def write_wall_times(local: Vector, rows: Mask | None) -> Answer | None:
     parts = _fixed_parts(_ISO)
     assert parts is not None
     time = local % MICROS_PER_DAY
-    moments, doubtful = _moments(local // MICROS_PER_DAY, time)
-    fraction = time % MICROS
+    clock, doubtful = _clock_fields(local // MICROS_PER_DAY, time)
+    fraction = time % MICROS_PER_SECOND
     if not fraction.any():
-        return _texts(parts[:-2], moments, doubtful, rows)
+        return _texts(parts[:-2], clock, doubtful, rows)
     kept = np.full(len(local), len(_ISO))
     for digits in range(1, _FINEST + 1):
         kept -= fraction % 10**digits == 0
     kept -= fraction == 0  # nor the point
-    return _texts(parts, moments, doubtful, rows, kept)
+    return _texts(parts, clock, doubtful, rows, kept)
 
 
-def _moments(days: Vector, time: Vector) -> tuple[Moments, Mask]:
+def _clock_fields(days: Vector, time: Vector) -> tuple[ClockFields, Mask]:
     """The days, or others where they are doubtful."""
     doubtful = (days < _FIRST_DAY) | (days > _LAST_DAY)
-    return Moments(np.where(doubtful, 0, days), time, np.zeros(1, np.int64)), doubtful
+    return ClockFields(np.where(doubtful, 0, days), time, np.zeros(1, np.int64)), doubtful
 
 
 def _texts(
-    parts: tuple[Text | Field, ...], moments: Moments, doubtful: Mask, rows: Mask | None, kept: Vector | None = None
+    parts: tuple[Text | Field, ...], clock: ClockFields, doubtful: Mask, rows: Mask | None, kept: Vector | None = None
 ) -> Answer | None:
-    columns = [_column(part, moments) for part in parts]
+    columns = [_column(part, clock) for part in parts]
     width, count = sum(len(column) for column in columns), len(doubtful)
     if width * count > MAX_BYTES:
         return None
@@ -104,23 +104,23 @@ def _texts(
     return Answer(from_places(places, rows, kept), doubtful)
 
 
-def _column(part: Text | Field, moments: Moments) -> Bytes:
+def _column(part: Text | Field, clock: ClockFields) -> Bytes:
     """The bytes of one part: a line per place, a column per row, or one for all of them."""
     if isinstance(part, Text):
         return np.frombuffer(part.text.encode(), np.uint8)[:, None]
     if part.letter == "S":
         shift = part.count - _FINEST
-        fraction = moments.time % MICROS
+        fraction = clock.time % MICROS_PER_SECOND
         return _digits(fraction * 10**shift if shift > 0 else fraction // 10**-shift, part.count)
     if part.letter == "a":
-        return _HALVES[:, moments.hour // 12]
+        return _HALVES[:, clock.hour // 12]
     if part.letter == "E":
-        return _WEEKDAYS[:, calendar.date_part("weekday", moments.days)]
+        return _WEEKDAYS[:, calendar.date_part("weekday", clock.days)]
     if part.letter == "y":
-        return _digits(moments.year if part.count == 4 else moments.year % 100, part.count)
+        return _digits(clock.year if part.count == 4 else clock.year % 100, part.count)
     if part.letter in "ML":
-        return _digits(moments.month, 2) if part.count == 2 else _MONTHS[:, moments.month - 1]
-    return _digits(CLOCKS[part.letter](moments), 2)
+        return _digits(clock.month, 2) if part.count == 2 else _MONTHS[:, clock.month - 1]
+    return _digits(CLOCKS[part.letter](clock), 2)
 
 
 def _digits(values: Vector, count: int) -> Bytes:

@@ -13,15 +13,11 @@ from decimal import Decimal, InvalidOperation
 import pyarrow as pa
 
 from penstock.errors import EvaluationError
-from penstock.operators.expressions import quick_json
-from penstock.operators.expressions.base import Expression, Mask
 from penstock.operators.expressions.decimals import to_precision
 from penstock.operators.expressions.json_text import copied, java_text
 from penstock.operators.expressions.json_tokens import JsonError, JsonReader, JsonRules, Token
 from penstock.operators.expressions.record_times import RecordTimes
-from penstock.operators.expressions.strict import Strict
 from penstock.operators.expressions.text_numbers import decimal_to_float, narrowed
-from penstock.operators.expressions.vectors import map_distinct, settled
 
 Types = pa.types
 Converter = Callable[[JsonReader], object]
@@ -62,86 +58,7 @@ class JsonOptions:
     corrupt_field: str = "_corrupt_record"
 
 
-class FromJson(Strict):
-    """``from_json``, one document at a time.
-
-    Raises:
-        EvaluationError: a record is bad and the mode is FAILFAST.
-    """
-
-    def __init__(self, child: Expression, data_type: pa.DataType, options: JsonOptions) -> None:
-        super().__init__((child,), data_type)
-        self.options = options
-
-    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
-        parse = RecordParser(self.data_type, self.options)
-        quick = parse.quickly(arrays[0], rows)
-        if quick is None:
-            return map_distinct(parse, arrays, self.data_type, rows)
-        return settled(*quick, rows, parse, arrays)
-
-
-class RecordParser:
-    """One document to a value of the type."""
-
-    def __init__(self, data_type: pa.DataType, options: JsonOptions) -> None:
-        self._options = options
-        self._type = data_type
-        names = [field.name for field in data_type] if Types.is_struct(data_type) else []
-        self._corrupt = options.corrupt_field if options.corrupt_field in names else None
-        if self._corrupt is not None:
-            data_type = pa.struct([field for field in data_type if field.name != self._corrupt])
-        self._members = data_type
-        self._converters = _Converters(options)
-        self._convert = self._converters.root(data_type)
-
-    def quickly(self, documents: pa.Array, rows: Mask | None) -> tuple[pa.Array, Mask] | None:
-        """Those that are ordinary, and which are not; None if the type is not."""
-        if not Types.is_struct(self._members):
-            return None
-        moments = {
-            place: self._converters.moment(field.type)
-            for place, field in enumerate(self._members)
-            if Types.is_temporal(field.type)
-        }
-        found = quick_json.objects(documents, rows, self._members, moments)
-        if found is None or self._corrupt is None:
-            return found
-        records, doubtful = found
-        columns = [
-            pa.nulls(len(records), field.type) if field.name == self._corrupt else records.field(field.name)
-            for field in self._type
-        ]
-        return pa.StructArray.from_arrays(columns, fields=list(self._type), mask=records.is_null()), doubtful
-
-    def __call__(self, document: object) -> object:
-        reader = JsonReader(str(document), self._options.rules)
-        try:
-            if reader.next_token() is None:
-                return None
-            value = self._convert(reader)
-        except PartlyRead as partly:
-            return self._bad(document, partly.value)
-        except (JsonError, Unreadable):
-            return self._bad(document, None)
-        return self._bad(document, None) if value is None else value
-
-    def _bad(self, document: object, value: object) -> object:
-        if self._options.fails_fast:
-            raise EvaluationError(
-                f"[MALFORMED_RECORD_IN_PARSING] Malformed records are detected in parsing: {str(document)!r:.99}. "
-                "Parse Mode: FAILFAST. To process malformed records as null result, try setting the option 'mode' as "
-                "'PERMISSIVE'."
-            )
-        if not Types.is_struct(self._type):
-            return value
-        record = dict(value) if isinstance(value, dict) else {}
-        if self._corrupt is not None:
-            record[self._corrupt] = document
-        return record
-
-
-class _Converters:
+class Converters:
     """Makes the converter of each type, once per batch."""
 
     def __init__(self, options: JsonOptions) -> None:

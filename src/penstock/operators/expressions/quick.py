@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.operators.expressions.base import Mask
-from penstock.operators.expressions.vectors import select
+from penstock.operators.expressions.vectors import map_distinct, select
 
 
 class Answer(NamedTuple):
@@ -31,6 +31,10 @@ class Answer(NamedTuple):
     doubtful: Mask | None = None
 
 
+Quick = Callable[..., Answer | None]
+"""The arguments of an expression, the rows at which all of them are wanted and the result's type -> the values. A
+module-level function or a partial of one. None: not for these values at all."""
+
 OfColumn = Callable[..., Answer | None]
 """Constants, a column (the only argument that is none) and the rows that are wanted, which are not null -> the values.
 It must not raise, whatever the other rows hold. None: not for these values at all."""
@@ -39,17 +43,13 @@ _OTHER_LAYOUTS = (pa.large_string(), pa.string_view(), pa.large_binary(), pa.bin
 """In which texts may come from elsewhere."""
 
 
-def by_column(function: OfColumn, *constants: object) -> Callable[..., tuple[pa.Array, Mask]]:
+def by_column(function: OfColumn, *constants: object) -> Quick:
     """The function as the quick path of an expression whose first argument is the column, and the others constants."""
     return partial(_of_first, partial(function, *constants))
 
 
-def _of_first(function: OfColumn, array: pa.Array, *others: Any) -> tuple[pa.Array, Mask]:
-    rows, data_type = others[-2:]
-    answer = None if array.type in _OTHER_LAYOUTS else function(array, rows)
-    if answer is None:
-        return pa.nulls(len(array), data_type), np.ones(len(array), np.bool_)
-    return answer.values, np.zeros(len(array), np.bool_) if answer.doubtful is None else answer.doubtful
+def _of_first(function: OfColumn, array: pa.Array, *others: Any) -> Answer | None:
+    return None if array.type in _OTHER_LAYOUTS else function(array, others[-2])
 
 
 def completed(
@@ -67,4 +67,20 @@ def completed(
     if not doubtful.any():
         return answer.values
     chosen = pa.array(doubtful)
-    return pc.replace_with_mask(answer.values, chosen, exact([array.filter(chosen) for array in arrays], None))
+    found = exact([array.filter(chosen) for array in arrays], None)
+    if not pa.types.is_nested(answer.values.type):
+        return pc.replace_with_mask(answer.values, chosen, found)
+    places = np.arange(len(doubtful))
+    places[doubtful] = len(doubtful) + np.arange(len(found))
+    return pa.concat_arrays([answer.values, found]).take(pa.array(places))
+
+
+def settled(
+    answer: Answer | None,
+    function: Callable[..., object],
+    arrays: list[pa.Array],
+    data_type: pa.DataType,
+    rows: Mask | None,
+) -> pa.Array:
+    """As ``completed``, by a function of one value of each column; see ``map_distinct``."""
+    return completed(answer, lambda columns, wanted: map_distinct(function, columns, data_type, wanted), arrays, rows)

@@ -1,8 +1,7 @@
 """Decimals whose unscaled value is a long, as vectors: their casts, rounding and arithmetic.
 
-Every function gives an array and where it cannot vouch for it ("doubtful"): there the exact function of one value has
-the word (``vectors.settled``). Doubtful is what does not fit a long on the way, and what does not fit the result's
-precision, which may have to raise.
+Doubtful in an ``Answer`` is what does not fit a long on the way, and what does not fit the result's precision,
+which may have to raise.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ import pyarrow as pa
 
 from penstock.operators.expressions.base import Mask
 from penstock.operators.expressions.fixed_point import from_unscaled, to_short
+from penstock.operators.expressions.quick import Answer
 from penstock.operators.expressions.vectors import from_vector, only, to_vector
 
-Quick = tuple[pa.Array, Mask]
 Longs = npt.NDArray[np.int64]
 
 _MAX = np.iinfo(np.int64).max
@@ -32,58 +31,58 @@ _MAX_SCALED = 2.0**50
 _DOUBT = 2.0**-50
 
 
-def from_float(array: pa.Array, rows: Mask | None, target: pa.DataType) -> Quick:
+def from_float(array: pa.Array, rows: Mask | None, target: pa.DataType) -> Answer | None:
     """By the digits that Java writes, which are within an ulp: what is not nearly half-way rounds as they do."""
     values = to_vector(array).astype(np.float64)
     if target.scale > _EXACT_POWER:
-        return _nothing(array, target)
+        return None
     with np.errstate(all="ignore"):
         scaled = np.abs(values) * 10.0**target.scale
         doubtful = ~(scaled < _MAX_SCALED) | (np.abs(scaled - np.floor(scaled) - 0.5) <= scaled * _DOUBT)
         unscaled = np.copysign(np.floor(np.where(doubtful, 0.0, scaled) + 0.5), values).astype(np.int64)
-    return from_unscaled(unscaled, target, rows), doubtful | _too_long(unscaled, target)
+    return Answer(from_unscaled(unscaled, target, rows), doubtful | _too_long(unscaled, target))
 
 
-def rescale(array: pa.Array, rows: Mask | None, target: pa.DataType) -> Quick:
+def rescale(array: pa.Array, rows: Mask | None, target: pa.DataType) -> Answer:
     """An integer, boolean or decimal as a decimal, half up."""
     values, doubtful, scale = _longs(array)
     unscaled, outside = _shifted(values, target.scale - scale, ROUND_HALF_UP)
-    return from_unscaled(unscaled, target, rows), doubtful | outside | _too_long(unscaled, target)
+    return Answer(from_unscaled(unscaled, target, rows), doubtful | outside | _too_long(unscaled, target))
 
 
-def rounded(mode: str, places: int, array: pa.Array, rows: Mask | None, target: pa.DataType) -> Quick:
+def rounded(mode: str, places: int, array: pa.Array, rows: Mask | None, target: pa.DataType) -> Answer:
     """To decimal places, then to the target's scale."""
     values, doubtful, scale = _longs(array)
     cut, outside = _shifted(values, min(places - scale, 0), mode)
     unscaled, too_large = _shifted(cut, target.scale - min(places, scale), mode)
-    return from_unscaled(unscaled, target, rows), doubtful | outside | too_large | _too_long(unscaled, target)
+    return Answer(from_unscaled(unscaled, target, rows), doubtful | outside | too_large | _too_long(unscaled, target))
 
 
-def to_number(array: pa.Array, rows: Mask | None, target: pa.DataType) -> Quick:
+def to_number(array: pa.Array, rows: Mask | None, target: pa.DataType) -> Answer | None:
     """A decimal as a double, towards zero as an integer, or as a boolean."""
     values, doubtful, scale = _longs(array)
     if pa.types.is_boolean(target):
-        return from_vector(values != 0, target, rows), doubtful
+        return Answer(from_vector(values != 0, target, rows), doubtful)
     if pa.types.is_floating(target):
         inexact = (np.abs(values) > _EXACT_LONG) | (scale > _EXACT_POWER)
-        return from_vector(values / 10.0**scale, target, rows), doubtful | inexact
+        return Answer(from_vector(values / 10.0**scale, target, rows), doubtful | inexact)
     info = np.iinfo(target.to_pandas_dtype())
     if scale > _LONG_DIGITS or (array.type.precision > _LONG_DIGITS and info.bits < 64):  # some go through a double
-        return _nothing(array, target)
+        return None
     whole, outside = _quotient(values, np.int64(10**scale))
     outside |= (whole < info.min) | (whole > info.max)
     with np.errstate(all="ignore"):
-        return from_vector(whole.astype(info.dtype), target, rows), doubtful | outside
+        return Answer(from_vector(whole.astype(info.dtype), target, rows), doubtful | outside)
 
 
-def to_text(array: pa.Array, rows: Mask | None, target: pa.DataType) -> Quick:
+def to_text(array: pa.Array, rows: Mask | None, target: pa.DataType) -> Answer | None:
     """Plain digits; with more places Java, and so Arrow, may write an exponent."""
     if not 0 <= array.type.scale <= _PLAIN_PLACES:
-        return _nothing(array, target)
-    return only(array, rows).cast(target), np.zeros(len(array), np.bool_)
+        return None
+    return Answer(only(array, rows).cast(target))
 
 
-def arithmetic(symbol: str, left: pa.Array, right: pa.Array, rows: Mask | None, target: pa.DataType) -> Quick:
+def arithmetic(symbol: str, left: pa.Array, right: pa.Array, rows: Mask | None, target: pa.DataType) -> Answer:
     """``+``, ``-`` and ``*``."""
     (a, a_long, a_scale), (b, b_long, b_scale) = _longs(left), _longs(right)
     doubtful, scale = a_long | b_long, a_scale + b_scale
@@ -96,10 +95,10 @@ def arithmetic(symbol: str, left: pa.Array, right: pa.Array, rows: Mask | None, 
         exact = a + b if symbol == "+" else a - b
         outside = a_outside | b_outside | (np.abs(a) > _MAX // 2) | (np.abs(b) > _MAX // 2)
     unscaled, too_large = _shifted(exact, target.scale - scale)
-    return from_unscaled(unscaled, target, rows), doubtful | outside | too_large | _too_long(unscaled, target)
+    return Answer(from_unscaled(unscaled, target, rows), doubtful | outside | too_large | _too_long(unscaled, target))
 
 
-def quotient(left: pa.Array, right: pa.Array, rows: Mask | None, target: pa.DataType) -> Quick:
+def quotient(left: pa.Array, right: pa.Array, rows: Mask | None, target: pa.DataType) -> Answer | None:
     """``/``, half up to the target's scale: digit by digit, as many at once as a long has room for."""
     (a, a_long, a_scale), (b, b_long, b_scale) = _longs(left), _longs(right)
     b = np.where(b == 0, 1, b)
@@ -107,7 +106,7 @@ def quotient(left: pa.Array, right: pa.Array, rows: Mask | None, target: pa.Data
     digits = target.scale - a_scale + b_scale
     step = len(str(_MAX // max(int(divisor.max(initial=1)), 1))) - 1
     if digits < 0 or (digits and not step):
-        return _nothing(left, target)
+        return None
     result, rest = np.divmod(size, divisor)
     doubtful = a_long | b_long | (size < 0) | (divisor < 0) | (divisor > _MAX // 2)
     while digits:
@@ -116,21 +115,21 @@ def quotient(left: pa.Array, right: pa.Array, rows: Mask | None, target: pa.Data
         more, rest = np.divmod(rest * 10**taken, divisor)
         result, digits = result * 10**taken + more, digits - taken
     unscaled = np.where((a < 0) != (b < 0), -1, 1) * (result + (2 * rest >= divisor))
-    return from_unscaled(unscaled, target, rows), doubtful | _too_long(unscaled, target)
+    return Answer(from_unscaled(unscaled, target, rows), doubtful | _too_long(unscaled, target))
 
 
-def remainder(left: pa.Array, right: pa.Array, rows: Mask | None, target: pa.DataType) -> Quick:
+def remainder(left: pa.Array, right: pa.Array, rows: Mask | None, target: pa.DataType) -> Answer:
     """``%``, with the sign of the dividend."""
     a, b, scale, doubtful = _aligned(left, right)
     unscaled, too_large = _shifted(np.fmod(a, b), target.scale - scale)
-    return from_unscaled(unscaled, target, rows), doubtful | too_large | _too_long(unscaled, target)
+    return Answer(from_unscaled(unscaled, target, rows), doubtful | too_large | _too_long(unscaled, target))
 
 
-def whole_quotient(left: pa.Array, right: pa.Array, rows: Mask | None, target: pa.DataType) -> Quick:
+def whole_quotient(left: pa.Array, right: pa.Array, rows: Mask | None, target: pa.DataType) -> Answer:
     """``div``, towards zero, as a long; the target is the decimal that it is on the way."""
     a, b, _, doubtful = _aligned(left, right)
     whole, outside = _quotient(a, b)
-    return from_vector(whole, pa.int64(), rows), doubtful | outside | _too_long(whole, target)
+    return Answer(from_vector(whole, pa.int64(), rows), doubtful | outside | _too_long(whole, target))
 
 
 def _aligned(left: pa.Array, right: pa.Array) -> tuple[Longs, Longs, int, Mask]:
@@ -189,7 +188,3 @@ def _too_long(unscaled: Longs, target: pa.DataType) -> Mask:
     limit = 10**target.precision
     outside: Mask = (unscaled >= limit) | (unscaled <= -limit)
     return outside
-
-
-def _nothing(array: pa.Array, target: pa.DataType) -> Quick:
-    return pa.nulls(len(array), target), np.ones(len(array), np.bool_)

@@ -1,7 +1,7 @@
 """``Double.toString`` of many everyday doubles at once: ``java_digits`` step by step, on NumPy's longs.
 
 Everyday are zero and those from a 64th to ten million that Java, too, works out in longs without any of them running
-over; of all others the exact function has to be asked (``vectors.settled``).
+over; of all others the exact function has to be asked (``quick.settled``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import pyarrow as pa
 from penstock.operators.expressions.base import Mask
 from penstock.operators.expressions.fixed_point import from_unscaled
 from penstock.operators.expressions.java_digits import double_text
-from penstock.operators.expressions.vectors import Vector, only, settled, to_vector, valid_rows
+from penstock.operators.expressions.quick import Answer, settled
+from penstock.operators.expressions.vectors import Vector, only, to_vector, valid_rows
 
 Longs = npt.NDArray[np.int64]
 
@@ -32,8 +33,8 @@ _ASK = 1.5
 """Stands in for what is not worked out here."""
 
 
-def double_texts(array: pa.Array, rows: Mask | None, target: pa.DataType) -> tuple[pa.Array, Mask]:
-    """The texts, and where the exact function has to be asked."""
+def double_texts(array: pa.Array, rows: Mask | None, target: pa.DataType) -> Answer:
+    """The texts."""
     values = to_vector(array)
     size = np.abs(values)
     zero = (values == 0) & ~np.signbit(values)
@@ -42,13 +43,13 @@ def double_texts(array: pa.Array, rows: Mask | None, target: pa.DataType) -> tup
     number = np.where(zero, 0, np.where(values < 0, -number, number))
     places = np.where(zero, 1, places)
     texts = only(_written(number, places), rows).cast(target)
-    return texts, ~((known & sure) | zero)
+    return Answer(texts, ~((known & sure) | zero))
 
 
 def all_double_texts(array: pa.Array) -> pa.Array:
     """``Double.toString`` of every one; null stays null."""
     rows = valid_rows(array)
-    return settled(*double_texts(array, rows, pa.string()), rows, double_text, [array])
+    return settled(double_texts(array, rows, pa.string()), double_text, [array], pa.string(), rows)
 
 
 def _written(number: Longs, places: Longs) -> pa.Array:

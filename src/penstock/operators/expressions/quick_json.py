@@ -2,7 +2,7 @@
 
 msgspec takes nothing that is not JSON by the book and no value that is not of its field's type; what Jackson and Spark
 are lenient about, it refuses. Jackson is the stricter one about depth and long numbers alone, so documents that may go
-beyond these limits are left out here (``vectors.settled`` then asks ``json_values`` or ``json_paths``).
+beyond these limits are left out here (``quick.settled`` then asks ``json_records`` or ``json_paths``).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import pyarrow as pa
 from penstock.operators.expressions.base import Mask
 from penstock.operators.expressions.json_paths import Step, path_of
 from penstock.operators.expressions.json_tokens import DEEPEST, LONGEST_NUMBER
+from penstock.operators.expressions.quick import Answer
 from penstock.operators.expressions.vectors import only
 
 Types = pa.types
-Quick = tuple[pa.Array, Mask]
 Decode = Callable[[str], Any]
 Moment = Callable[[str], "int | None"]
 """Of a text; None if it is not sure."""
@@ -36,7 +36,7 @@ _ODD_NAME = re.compile(r'["\\\x00-\x1f]')
 """Such names have to be escaped in a document, and msgspec takes none of them."""
 
 
-def objects(array: pa.Array, rows: Mask | None, members: pa.StructType, moments: Mapping[int, Moment]) -> Quick | None:
+def objects(array: pa.Array, rows: Mask | None, members: pa.StructType, moments: Mapping[int, Moment]) -> Answer | None:
     """Documents as structs; None if members are of types that are not decoded here.
 
     Args:
@@ -65,7 +65,7 @@ def objects(array: pa.Array, rows: Mask | None, members: pa.StructType, moments:
         columns[place] = _moments(columns[place], moment, doubtful)
     arrays = [_column(column, field.type) for column, field in zip(columns, members, strict=True)]
     absent = pa.array([document is None for document in documents], pa.bool_())
-    return pa.StructArray.from_arrays(arrays, fields=list(members), mask=absent), doubtful
+    return Answer(pa.StructArray.from_arrays(arrays, fields=list(members), mask=absent), doubtful)
 
 
 def _is_beyond_limits(document: str) -> bool:
@@ -121,13 +121,13 @@ def json_type(kind: pa.DataType) -> Any:
     return None
 
 
-def at_path(documents: pa.Array, paths: pa.Array, rows: Mask | None, target: pa.DataType) -> Quick:
+def at_path(documents: pa.Array, paths: pa.Array, rows: Mask | None, target: pa.DataType) -> Answer | None:
     """``get_json_object`` of one path of names: texts, integers and booleans that stand there, and nothing."""
     constant = only(paths, rows).unique().drop_null().to_pylist()
     steps = path_of(constant[0]) if len(constant) == 1 else None
     names = tuple(str(step) for step in (steps or ())[1::2])
     if not steps or Step.WILDCARD in steps or Step.SUBSCRIPT in steps or any(map(_ODD_NAME.search, names)):
-        return pa.nulls(len(documents), target), np.ones(len(documents), np.bool_)
+        return None
     decode, marks = _finder(names), [f'"{name}"' for name in names]
     found: list[str | None] = []
     doubtful = np.zeros(len(documents), np.bool_)
@@ -143,7 +143,7 @@ def at_path(documents: pa.Array, paths: pa.Array, rows: Mask | None, target: pa.
                 except (*_REFUSED, ValueError):
                     doubtful[place] = True
         found.append(value)
-    return pa.array(found, target), doubtful
+    return Answer(pa.array(found, target), doubtful)
 
 
 @lru_cache(maxsize=64)

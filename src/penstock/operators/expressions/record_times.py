@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from penstock.errors import EvaluationError
+from penstock.operators.expressions.calendar import MICROS_PER_DAY
 from penstock.operators.expressions.text_times import parse_date, parse_timestamp
 from penstock.operators.expressions.time_parsing import parse_by_pattern
 from penstock.operators.expressions.zones import Zone
 
-_MICROS_PER_DAY = 86_400_000_000
 _FAR_EAST, _FAR_WEST = Zone("+18:00"), Zone("-18:00")
 
 
@@ -23,19 +25,20 @@ class RecordTimes:
     Attributes:
         zone: of timestamps without one.
         timestamp_format: and its kin: Java patterns; None: ISO 8601 and Spark's older forms.
+        passes_over_gmt: a text that is no time may be one without its ``GMT``; not so in casts.
     """
 
     zone: Zone
     timestamp_format: str | None = None
     ntz_format: str | None = None
     date_format: str | None = None
+    passes_over_gmt: bool = True
 
     def instant(self, text: str) -> int | None:
         """Microseconds since 1970 in UTC."""
         if self.timestamp_format is not None:
             return _by_pattern(self.timestamp_format, self.zone, text)
-        exact = parse_timestamp(self.zone, text)
-        return parse_timestamp(self.zone, text.replace("GMT", "")) if exact is None else exact
+        return self._with_or_without_gmt(partial(parse_timestamp, self.zone), text)
 
     def wall_time(self, text: str) -> int | None:
         """Microseconds since 1970 on a wall clock."""
@@ -51,9 +54,12 @@ class RecordTimes:
         """Days since 1970."""
         if self.date_format is not None:
             micros = _by_pattern(self.date_format, None, text)
-            return None if micros is None else micros // _MICROS_PER_DAY
-        days = parse_date(text)
-        return parse_date(text.replace("GMT", "")) if days is None else days
+            return None if micros is None else micros // MICROS_PER_DAY
+        return self._with_or_without_gmt(parse_date, text)
+
+    def _with_or_without_gmt(self, parse: Callable[[str], int | None], text: str) -> int | None:
+        found = parse(text)
+        return parse(text.replace("GMT", "")) if found is None and self.passes_over_gmt else found
 
 
 def _by_pattern(pattern: str, zone: Zone | None, text: str) -> int | None:

@@ -14,6 +14,7 @@ from penstock.operators.expressions import failures
 from penstock.operators.expressions.base import Expression, Mask
 from penstock.operators.expressions.cast_numbers import jvm_truncate
 from penstock.operators.expressions.java_digits import decimal_of
+from penstock.operators.expressions.quick import Answer, settled
 from penstock.operators.expressions.strict import Strict
 from penstock.operators.expressions.text_numbers import decimal_to_float
 from penstock.operators.expressions.vectors import first, from_vector, map_distinct, select, to_vector
@@ -89,11 +90,8 @@ class RoundFloat(Strict):
         values = to_vector(arrays[0])
         with np.errstate(all="ignore"):
             out, doubtful = self._rounded(values)
-        doubtful = select(rows, doubtful)
-        if doubtful.any():
-            exact = map_distinct(self._by_digits, [arrays[0].filter(pa.array(doubtful))], self.data_type, None)
-            out[doubtful] = to_vector(exact)
-        return from_vector(out, self.data_type, rows)
+        answer = Answer(from_vector(out, self.data_type, rows), doubtful)
+        return settled(answer, self._by_digits, arrays, self.data_type, rows)
 
     def _rounded(self, values: Doubles) -> tuple[Doubles, Mask]:
         """The results, and where they may be wrong."""

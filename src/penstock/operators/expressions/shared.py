@@ -14,6 +14,7 @@ import pyarrow as pa
 from penstock.operators.expressions.base import BoundReference, Expression, Literal, Mask
 from penstock.operators.expressions.lambdas import Body
 from penstock.operators.expressions.zones import Zone
+from penstock.state.arrays import plain_objects
 
 
 class Shared(Expression):
@@ -144,5 +145,5 @@ def _token(value: Any) -> Hashable:
     if isinstance(value, Zone):
         return Zone, value.name
     if isinstance(value, pa.Scalar):
-        return pa.Scalar, value.type, repr(value.as_py())  # tells 0.0 from -0.0
+        return pa.Scalar, value.type, repr(plain_objects(pa.repeat(value, 1)))  # tells 0.0 from -0.0
     return object, id(value)

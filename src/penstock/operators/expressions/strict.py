@@ -9,12 +9,9 @@ import pyarrow as pa
 
 from penstock.errors import EvaluationError
 from penstock.operators.expressions.base import Expression, Mask
+from penstock.operators.expressions.quick import Quick, settled
 from penstock.operators.expressions.ragged import as_type
-from penstock.operators.expressions.vectors import all_valid, both, map_distinct, settled, valid_rows
-
-Quick = Callable[..., "tuple[pa.Array, Mask]"]
-"""The arguments, the rows at which all of them are wanted and the result's type -> the result, null elsewhere, and
-where it is in doubt: there the function of one value has the word. A module-level function or a partial of one."""
+from penstock.operators.expressions.vectors import all_valid, both, valid_rows
 
 
 class Strict(Expression):
@@ -64,9 +61,8 @@ class Mapped(Strict):
         self.quick = quick
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
-        if self.quick is None:
-            return map_distinct(self.function, arrays, self.data_type, rows)
-        return settled(*self.quick(*arrays, rows, self.data_type), rows, self.function, arrays)
+        answer = None if self.quick is None else self.quick(*arrays, rows, self.data_type)
+        return settled(answer, self.function, arrays, self.data_type, rows)
 
 
 class Eager(Strict):
@@ -99,9 +95,8 @@ class Fallible(Strict):
         self.quick = quick
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
-        if self.quick is None:
-            return map_distinct(self._apply, arrays, self.data_type, rows)
-        return settled(*self.quick(arrays[0], rows, self.data_type), rows, self._apply, arrays)
+        answer = None if self.quick is None else self.quick(arrays[0], rows, self.data_type)
+        return settled(answer, self._apply, arrays, self.data_type, rows)
 
     def _apply(self, value: object) -> object:
         result = self.function(value)

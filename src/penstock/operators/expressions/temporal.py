@@ -6,7 +6,7 @@ Timestamps without time zone (``timestamp[us]``) are wall times already: they ta
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from decimal import Context, Decimal
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +14,9 @@ import pyarrow as pa
 from penstock.operators.expressions import calendar, failures
 from penstock.operators.expressions.arithmetic import add, multiply, subtract
 from penstock.operators.expressions.base import Expression, Mask
-from penstock.operators.expressions.calendar import MICROS_PER_DAY
+from penstock.operators.expressions.calendar import MICROS_PER_DAY, MICROS_PER_SECOND
 from penstock.operators.expressions.cast_numbers import jvm_truncate
+from penstock.operators.expressions.fixed_point import WIDE
 from penstock.operators.expressions.strict import Strict
 from penstock.operators.expressions.vectors import (
     Vector,
@@ -28,18 +29,20 @@ from penstock.operators.expressions.vectors import (
 )
 from penstock.operators.expressions.zones import Zone
 
-_MICROS = 1_000_000
-_WIDE = Context(prec=60)
 _UNITS = {
     "millisecond": 1_000,
-    "second": _MICROS,
-    "minute": 60 * _MICROS,
-    "hour": 3600 * _MICROS,
+    "second": MICROS_PER_SECOND,
+    "minute": 60 * MICROS_PER_SECOND,
+    "hour": 3600 * MICROS_PER_SECOND,
     "day": MICROS_PER_DAY,
 }
 _MAX_DAYS = 2**63 // MICROS_PER_DAY
 _FAR = 2**63 - 2 * MICROS_PER_DAY
-_PARTS = {"hour": (3600 * _MICROS, 24), "minute": (60 * _MICROS, 60), "second": (_MICROS, 60)}
+_PARTS = {
+    "hour": (3600 * MICROS_PER_SECOND, 24),
+    "minute": (60 * MICROS_PER_SECOND, 60),
+    "second": (MICROS_PER_SECOND, 60),
+}
 
 
 def checked(
@@ -328,7 +331,7 @@ class FromUnixTime(Strict):
 
 def exact_micros(seconds: Decimal) -> int:
     """Seconds as microseconds; what they do not hold raises in either mode, as in Spark."""
-    micros = seconds.scaleb(6, context=_WIDE)
+    micros = seconds.scaleb(6, context=WIDE)
     if micros != int(micros) or not -(2**63) <= micros < 2**63:
         raise failures.time_overflow("timestamp_seconds", seconds)
     return int(micros)

@@ -10,10 +10,10 @@ from decimal import Decimal
 
 import numpy as np
 
-# What ``UTF8String.trimAll`` strips: ASCII white space and ISO control characters.
-BLANKS = "".join(map(chr, range(0x21))) + "\x7f"
-# What ``String.trim`` strips, which Java's own parsers of floating-point numbers use.
 JAVA_BLANKS = "".join(map(chr, range(0x21)))
+"""What ``String.trim`` strips, which Java's own parsers of floating-point numbers use, and univocity."""
+BLANKS = JAVA_BLANKS + "\x7f"
+"""What ``UTF8String.trimAll`` strips: ASCII white space and ISO control characters."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _INTEGER_WITH_FRACTION = re.compile(r"([+-]?[0-9]*)(?:\.[0-9]*)?")

@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from penstock.errors import EvaluationError
 from penstock.operators.expressions import calendar
-from penstock.operators.expressions.text_numbers import BLANKS
+from penstock.operators.expressions.calendar import MICROS_PER_SECOND
+from penstock.operators.expressions.text_numbers import BLANKS, JAVA_BLANKS
 from penstock.operators.expressions.vectors import Vector, to_vector
 from penstock.operators.expressions.zones import GREGORIAN_CYCLE, Zone
 
-_MICROS = 1_000_000
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
 _MAX_PYTHON_YEAR, _SHORTEST_MONTH, _ORDINAL_1970 = 9999, 28, 719_163
 _DATE = re.compile(r"([+-]?)([0-9]{4,7})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[ T].*)?)?)?", re.DOTALL)
@@ -63,10 +63,10 @@ def parse_timestamp(zone: Zone | None, text: str) -> int | None:
     if days is None or hour > 23 or minute > 59 or second > 59:
         return None
     micros = int((match[8] or "")[:6].ljust(6, "0"))
-    local = ((days * 24 + hour) * 60 + minute) * 60 * _MICROS + second * _MICROS + micros
+    local = ((days * 24 + hour) * 60 + minute) * 60 * MICROS_PER_SECOND + second * MICROS_PER_SECOND + micros
     if match[9]:
         try:
-            given = Zone(match[9].strip("".join(map(chr, range(0x21)))))
+            given = Zone(match[9].strip(JAVA_BLANKS))
         except ValueError:
             return None
         zone = zone and given
@@ -102,8 +102,8 @@ def wall_time_texts(micros: pa.Array) -> pa.Array:
     days, rest = values // calendar.MICROS_PER_DAY, values % calendar.MICROS_PER_DAY
     out = [
         f"{day} {clock // 3600:02}:{clock // 60 % 60:02}:{clock % 60:02}"
-        for day, clock in zip(_date_texts(days), (rest // _MICROS).tolist(), strict=True)
+        for day, clock in zip(_date_texts(days), (rest // MICROS_PER_SECOND).tolist(), strict=True)
     ]
-    for i in np.flatnonzero(rest % _MICROS):
-        out[i] = f"{out[i]}.{rest[i] % _MICROS:06}".rstrip("0")
+    for i in np.flatnonzero(rest % MICROS_PER_SECOND):
+        out[i] = f"{out[i]}.{rest[i] % MICROS_PER_SECOND:06}".rstrip("0")
     return pa.array(out, pa.string())

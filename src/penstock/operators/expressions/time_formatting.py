@@ -9,8 +9,16 @@ import pyarrow as pa
 
 from penstock.operators.expressions import calendar
 from penstock.operators.expressions.base import Expression, Mask
+from penstock.operators.expressions.calendar import MICROS_PER_SECOND
+from penstock.operators.expressions.clock_fields import (
+    CLOCKS,
+    HALVES,
+    MONTHS,
+    WEEKDAYS,
+    ClockFields,
+    clock_fields,
+)
 from penstock.operators.expressions.fixed_width_writing import write_by_pattern
-from penstock.operators.expressions.moments import CLOCKS, HALVES, MICROS, MONTHS, WEEKDAYS, Moments, moments_of
 from penstock.operators.expressions.quick import completed
 from penstock.operators.expressions.strict import Strict
 from penstock.operators.expressions.temporal import near, zone_of
@@ -45,27 +53,27 @@ class FormatTimestamp(Strict):
         return map_dictionary(self._texts, arrays[0], rows)
 
     def _texts(self, distinct: pa.Array) -> pa.Array:
-        return formatted(self.pattern, moments_of(to_vector(distinct), self.zone), self.zone_id)
+        return formatted(self.pattern, clock_fields(to_vector(distinct), self.zone), self.zone_id)
 
 
-def formatted(pattern: str, moments: Moments, zone_id: str = "UTC") -> pa.Array:
-    """The texts of the moments by a pattern that ``parts_of`` takes."""
-    columns = [_column(part, moments, zone_id) for part in written_parts(pattern)]
-    return pa.array(["".join(row) for row in zip(*columns, strict=True)] if columns else [""] * len(moments.days))
+def formatted(pattern: str, clock: ClockFields, zone_id: str = "UTC") -> pa.Array:
+    """The texts of the fields by a pattern that ``parts_of`` takes."""
+    columns = [_column(part, clock, zone_id) for part in written_parts(pattern)]
+    return pa.array(["".join(row) for row in zip(*columns, strict=True)] if columns else [""] * len(clock.days))
 
 
 def dates_formatted(pattern: str, days: pa.Array) -> pa.Array:
     """The texts of dates; days outside may be null."""
     filled = to_vector(days).astype(np.int64)
-    return formatted(pattern, Moments(filled, np.zeros_like(filled), np.zeros_like(filled)))
+    return formatted(pattern, ClockFields(filled, np.zeros_like(filled), np.zeros_like(filled)))
 
 
-def _column(part: Text | Field, moments: Moments, zone_id: str) -> Iterable[str]:
+def _column(part: Text | Field, clock: ClockFields, zone_id: str) -> Iterable[str]:
     if isinstance(part, Text):
-        return [part.text] * len(moments.days)
+        return [part.text] * len(clock.days)
     if part.letter == "V":
-        return [zone_id] * len(moments.days)
-    return _WRITERS[part.letter](part, moments)
+        return [zone_id] * len(clock.days)
+    return _WRITERS[part.letter](part, clock)
 
 
 def _numbers(values: Vector, width: int) -> list[str]:
@@ -76,9 +84,9 @@ def _names(names: tuple[str, ...], values: Vector, length: int | None = None) ->
     return [names[value][:length] for value in values.tolist()]
 
 
-def _year(part: Field, moments: Moments) -> list[str]:
+def _year(part: Field, clock: ClockFields) -> list[str]:
     """Two letters are the last two digits; four and more put a sign before what does not fit."""
-    year = np.where(moments.year > 0, moments.year, 1 - moments.year) if part.with_era else moments.year
+    year = np.where(clock.year > 0, clock.year, 1 - clock.year) if part.with_era else clock.year
     if part.count == 2:
         return _numbers(np.abs(year) % 100, 2)
     limit = 10**part.count if part.count >= 4 else np.inf
@@ -87,47 +95,47 @@ def _year(part: Field, moments: Moments) -> list[str]:
     ]
 
 
-def _month(part: Field, moments: Moments) -> list[str]:
+def _month(part: Field, clock: ClockFields) -> list[str]:
     if part.count <= 2:
-        return _numbers(moments.month, part.count)
-    return _names(MONTHS, moments.month - 1, 3 if part.count == 3 else None)
+        return _numbers(clock.month, part.count)
+    return _names(MONTHS, clock.month - 1, 3 if part.count == 3 else None)
 
 
-def _quarter(part: Field, moments: Moments) -> list[str]:
-    quarter = (moments.month - 1) // 3
+def _quarter(part: Field, clock: ClockFields) -> list[str]:
+    quarter = (clock.month - 1) // 3
     if part.count <= 2:
         return _numbers(quarter + 1, part.count)
     return _names(("Q1", "Q2", "Q3", "Q4") if part.count == 3 else _QUARTERS, quarter)
 
 
-def _weekday(part: Field, moments: Moments) -> list[str]:
-    weekday = calendar.date_part("weekday", moments.days)
+def _weekday(part: Field, clock: ClockFields) -> list[str]:
+    weekday = calendar.date_part("weekday", clock.days)
     return _names(WEEKDAYS, weekday, 3 if part.count <= 3 else None)
 
 
-def _day_of_year(part: Field, moments: Moments) -> list[str]:
-    return _numbers(calendar.date_part("dayofyear", moments.days), part.count)
+def _day_of_year(part: Field, clock: ClockFields) -> list[str]:
+    return _numbers(calendar.date_part("dayofyear", clock.days), part.count)
 
 
-def _fraction(part: Field, moments: Moments) -> list[str]:
+def _fraction(part: Field, clock: ClockFields) -> list[str]:
     """The first digits of nine, of which Spark has six."""
-    return [f"{micros:06}000"[: part.count] for micros in (moments.time % MICROS).tolist()]
+    return [f"{micros:06}000"[: part.count] for micros in (clock.time % MICROS_PER_SECOND).tolist()]
 
 
-def _era(part: Field, moments: Moments) -> list[str]:
-    return _names(ERAS if part.count == 4 else SHORT_ERAS, (moments.year > 0).astype(np.int64))
+def _era(part: Field, clock: ClockFields) -> list[str]:
+    return _names(ERAS if part.count == 4 else SHORT_ERAS, (clock.year > 0).astype(np.int64))
 
 
-def _clock(value: Callable[[Moments], Vector]) -> Callable[[Field, Moments], list[str]]:
-    return lambda part, moments: _numbers(value(moments), part.count)
+def _clock(value: Callable[[ClockFields], Vector]) -> Callable[[Field, ClockFields], list[str]]:
+    return lambda part, clock: _numbers(value(clock), part.count)
 
 
-def _offset(part: Field, moments: Moments) -> list[str]:
+def _offset(part: Field, clock: ClockFields) -> list[str]:
     """``X`` writes Z for no offset, ``x`` zeros; ``Z`` is ``+0100`` but ``GMT+01:00`` with four letters."""
     if part.letter == "O" or (part.letter == "Z" and part.count == 4):
-        return [_gmt(seconds, part.count == 4) for seconds in moments.offsets.tolist()]
+        return [_gmt(seconds, part.count == 4) for seconds in clock.offsets.tolist()]
     colon, minutes, seconds, nothing = offset_style(part)
-    return [_iso(value, colon, minutes, seconds) or nothing for value in moments.offsets.tolist()]
+    return [_iso(value, colon, minutes, seconds) or nothing for value in clock.offsets.tolist()]
 
 
 def offset_style(part: Field) -> tuple[str, bool, bool, str]:
@@ -162,9 +170,9 @@ def _gmt(seconds: int, full: bool) -> str:
     return out
 
 
-_WRITERS: dict[str, Callable[[Field, Moments], list[str]]] = {
+_WRITERS: dict[str, Callable[[Field, ClockFields], list[str]]] = {
     "G": _era, "y": _year, "M": _month, "L": _month, "Q": _quarter, "q": _quarter, "E": _weekday, "D": _day_of_year,
     "S": _fraction, "X": _offset, "x": _offset, "Z": _offset, "O": _offset,
-    "a": lambda part, moments: _names(HALVES, moments.hour // 12),
+    "a": lambda part, clock: _names(HALVES, clock.hour // 12),
     **{letter: _clock(value) for letter, value in CLOCKS.items()},
 }  # fmt: skip

@@ -10,7 +10,8 @@ from functools import lru_cache, partial
 import numpy as np
 
 from penstock.operators.expressions import calendar, failures
-from penstock.operators.expressions.moments import HALVES, MONTHS
+from penstock.operators.expressions.calendar import MICROS_PER_SECOND
+from penstock.operators.expressions.clock_fields import HALVES, MONTHS
 from penstock.operators.expressions.text_times import days_of, to_instant
 from penstock.operators.expressions.time_formatting import ERAS, SHORT_ERAS, offset_style
 from penstock.operators.expressions.time_patterns import UNBOUNDED, Field, Optional, Parts, Text, parts_of
@@ -19,11 +20,10 @@ from penstock.operators.expressions.zones import Zone
 Fields = dict[str, int]
 """What was read: by the letter that Java resolves it to, offsets in seconds."""
 
-_MICROS = 1_000_000
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
 _YEARS = 999_999_999
 _LONGEST_OFFSET = 18 * 3600
-_FAR = 2**63 + 2 * 86_400 * _MICROS
+_FAR = 2**63 + 2 * 86_400 * MICROS_PER_SECOND
 _WIDTHS = {"D": 3, "S": 1}
 _DIGITS = re.compile("[0-9]*")
 # The characters outside ASCII that Java takes for a letter of ASCII when it ignores case.
@@ -234,14 +234,14 @@ def _resolved(fields: Fields, zone: Zone | None, text: str) -> int:
     offset = fields.get("X")
     if offset is not None and abs(offset) > _LONGEST_OFFSET and (zone is not None or (has_date and has_time)):
         raise NoMatch
-    local = days * 86_400 * _MICROS + nanos // 1000
+    local = days * 86_400 * MICROS_PER_SECOND + nanos // 1000
     if not -_FAR < local < _FAR:
         raise failures.time_overflow("parsing", text)
     if zone is None:
         instant = lowest = local
     else:
-        instant = to_instant(zone, local) if offset is None else local - offset * _MICROS
-        lowest = instant - instant % _MICROS  # Spark multiplies the whole seconds first
+        instant = to_instant(zone, local) if offset is None else local - offset * MICROS_PER_SECOND
+        lowest = instant - instant % MICROS_PER_SECOND  # Spark multiplies the whole seconds first
     if lowest < _LONG_MIN or instant > _LONG_MAX:
         raise failures.time_overflow("parsing", text)
     return instant

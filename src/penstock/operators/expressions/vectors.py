@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.operators.expressions.base import Mask
+from penstock.state.arrays import plain_objects
 
 Vector = npt.NDArray[Any]
 
@@ -106,12 +107,13 @@ def map_distinct(
 ) -> pa.Array:
     """Apply a Python function to each distinct row of non-null arguments within ``rows``; null elsewhere.
 
-    The function's errors propagate; None becomes null. Each distinct value is computed once per batch.
+    The function gets ``plain_objects``, and its errors propagate; None becomes null. Each distinct value is computed
+    once per batch.
     """
     columns = [only(array, rows) for array in arrays]
     if len(columns) == 1:
         encoded = columns[0].dictionary_encode()
-        results = [None if value is None else function(value) for value in encoded.dictionary.to_pylist()]
+        results = [None if value is None else function(value) for value in plain_objects(encoded.dictionary)]
         return pa.array(results, data_type).take(encoded.indices)
     valid = all_valid(columns)
     codes = np.zeros(len(columns[0]), np.int64)
@@ -121,29 +123,9 @@ def map_distinct(
         pairs = codes * (null + 1) + to_vector(encoded.indices.fill_null(null)).astype(np.int64)
         _, representative, codes = np.unique(pairs, return_index=True, return_inverse=True)
     selected = np.ones(len(representative), np.bool_) if valid is None else valid[representative]
-    arguments = zip(*(column.take(pa.array(representative)).to_pylist() for column in columns), strict=True)
+    arguments = zip(*(plain_objects(column.take(pa.array(representative))) for column in columns), strict=True)
     out = [function(*values) if row else None for row, values in zip(selected, arguments, strict=True)]
     return pa.array(out, data_type).take(pa.array(codes))
-
-
-def settled(
-    quick: pa.Array,
-    doubtful: Mask,
-    rows: Mask | None,
-    function: Callable[..., object],
-    arrays: Sequence[pa.Array],
-) -> pa.Array:
-    """What was computed quickly, and ``map_distinct`` where that is in doubt."""
-    doubtful = select(rows, doubtful)
-    if not doubtful.any():
-        return quick
-    chosen = pa.array(doubtful)
-    exact = map_distinct(function, [array.filter(chosen) for array in arrays], quick.type, None)
-    if not pa.types.is_nested(quick.type):
-        return pa.compute.replace_with_mask(quick, chosen, exact)
-    places = np.arange(len(quick))
-    places[doubtful] = len(quick) + np.arange(len(exact))
-    return pa.concat_arrays([quick, exact]).take(pa.array(places))
 
 
 def by_constant(

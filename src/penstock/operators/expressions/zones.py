@@ -15,15 +15,14 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 
-from penstock.operators.expressions.calendar import MICROS_PER_DAY
+from penstock.operators.expressions.calendar import MICROS_PER_DAY, MICROS_PER_SECOND
 from penstock.operators.expressions.vectors import Vector
 
-_MICROS = 1_000_000
 _EPOCH = datetime(1970, 1, 1)
 GREGORIAN_CYCLE = 146_097 * MICROS_PER_DAY
 _TABLE_YEARS = (1800, 2501)
-_FOLD_TO = int((datetime(2101, 1, 1) - _EPOCH).total_seconds()) * _MICROS
-_FOLD_FROM = int((datetime(2501, 1, 1) - _EPOCH).total_seconds()) * _MICROS
+_FOLD_TO = int((datetime(2101, 1, 1) - _EPOCH).total_seconds()) * MICROS_PER_SECOND
+_FOLD_FROM = int((datetime(2501, 1, 1) - _EPOCH).total_seconds()) * MICROS_PER_SECOND
 
 # ``ZoneId.SHORT_IDS``.
 _SHORT_IDS = {
@@ -140,7 +139,7 @@ def _parse_offset(text: str) -> int:
     total = hours * 3600 + minutes * 60 + seconds
     if minutes > 59 or seconds > 59 or total > 18 * 3600:
         raise ValueError(f"{text!r} is not an offset from UTC")
-    return (total if match[1] == "+" else -total) * _MICROS
+    return (total if match[1] == "+" else -total) * MICROS_PER_SECOND
 
 
 @lru_cache(maxsize=256)
@@ -179,7 +178,7 @@ def _scan(zone: ZoneInfo) -> _Table:
         while after - before > 1:
             middle = (before + after) // 2
             before, after = (middle, after) if offset(middle) == offsets[-1] else (before, middle)
-        instants.append(after * _MICROS)
+        instants.append(after * MICROS_PER_SECOND)
         offsets.append(now)
-    micros = [int(delta.total_seconds()) * _MICROS for delta in offsets]
+    micros = [int(delta.total_seconds()) * MICROS_PER_SECOND for delta in offsets]
     return _Table(np.array(instants, np.int64), np.array(micros, np.int64))

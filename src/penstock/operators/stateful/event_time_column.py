@@ -12,6 +12,7 @@ from penstock.errors import FunctionError
 from penstock.graph.model import OperatorSpec
 from penstock.operators.base import Operator
 from penstock.operators.event_time import moments
+from penstock.state.arrays import readable_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +40,7 @@ class EventTimeColumnOperator(Operator):
             times, known = moments(batch.column(self._spec.column))
             late = np.flatnonzero(known & (times <= self._watermark_us))
             if len(late):
-                row = batch.slice(int(late[0]), 1).to_pylist()[0]
+                [row] = readable_rows(batch.slice(int(late[0]), 1))
                 raise FunctionError(
                     f"{self._spec.operator_id} ({self._spec.name})",
                     "ValueError: [EMITTED_ROWS_ARE_OLDER_THAN_WATERMARK] a StatefulProcessor yielded a row whose event "

@@ -26,7 +26,7 @@ from penstock.operators.closed_groups import CLOSED, ClosedGroups
 from penstock.operators.stateful.handle import Cursor, Handle, Store
 from penstock.operators.stateful.list_store import ListStore
 from penstock.operators.stateful.map_store import MapStore
-from penstock.operators.stateful.spec import TransformWithStateSpec
+from penstock.operators.stateful.spec import RowForm, TransformWithStateSpec
 from penstock.operators.stateful.sweep import Sweep
 from penstock.operators.stateful.timers import TimerStore
 from penstock.operators.stateful.user_rows import Key, NarrowPandasRows, PandasRows, RowRows, UserRows
@@ -90,6 +90,13 @@ def rows_handler(processor: StatefulProcessor) -> Callable[[Key, Iterator[Any], 
     return handle
 
 
+_ROWS: dict[RowForm, type[UserRows]] = {
+    RowForm.ROWS: RowRows,
+    RowForm.FRAMES: PandasRows,
+    RowForm.NARROW_FRAMES: NarrowPandasRows,
+}
+
+
 class TransformWithStateOperator(Operator):
     """See the module's text."""
 
@@ -97,8 +104,7 @@ class TransformWithStateOperator(Operator):
         self._spec = spec
         self._label = f"{spec.operator_id} ({spec.name})"
         names = [spec.input_schema.field(position).name for position in spec.keys]
-        make = NarrowPandasRows if spec.narrow else PandasRows if spec.pandas else RowRows
-        self._rows: UserRows = make(names, spec.output_schema, spec.settings)
+        self._rows: UserRows = _ROWS[spec.form](names, spec.output_schema, spec.settings)
         self._cursor = Cursor()
         self._stores: dict[str, Store] = {}
         self._timers: TimerStore | None = None
@@ -306,14 +312,20 @@ class TransformWithStateOperator(Operator):
 
     # -- one unit of work ---------------------------------------------------------------------------------------------
 
-    def _begin_slice(self, keys: Sequence[pa.Array], count: int) -> TimerValues:
+    def _begin_slice(
+        self,
+        keys: Sequence[pa.Array],
+        count: int,
+        as_seen: Callable[[Sequence[pa.Array], int], list[Key]] | None = None,
+    ) -> TimerValues:
+        """``as_seen``: keys as the user sees them, where not by ``UserRows.keys``."""
         now_ms = self._clock()
         for store in self._stores.values():
             store.begin(keys, count, now_ms)
         if self._timers is not None:
             self._timers.begin(keys, count)
         with user_errors(self._label):
-            self._keys = self._rows.keys(keys, count)
+            self._keys = (as_seen or self._rows.keys)(keys, count)
         return self._timer_values(now_ms)
 
     def _timer_values(self, now_ms: int) -> TimerValues:
@@ -387,7 +399,7 @@ class TransformWithStateOperator(Operator):
         assert timers is not None
         assert processor is not None
         for taken in timers.due(until_ms):
-            values = self._begin_slice(taken.keys, taken.count)
+            values = self._begin_slice(taken.keys, taken.count, self._rows.timer_keys)
             while taken.fired < len(taken.moments):
                 self._fire_some(timers, values)
                 yield self._end_slice()

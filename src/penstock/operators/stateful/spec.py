@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 
 import pyarrow as pa
 
@@ -19,6 +20,17 @@ from penstock.operators.stateful.variables import (
 from penstock.operators.static_rows import StaticRows
 from penstock.operators.user_code import PythonSettings
 from penstock.state.capture import stored_schema
+
+
+class RowForm(Enum):
+    """As what the user's code gets rows and gives them."""
+
+    ROWS = "rows"
+    """``transformWithState``."""
+    FRAMES = "frames"
+    """``transformWithStateInPandas``."""
+    NARROW_FRAMES = "narrow frames"
+    """``applyInPandasWithState``: frames have their columns' own types."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +56,7 @@ class TransformWithStateSpec(OperatorSpec):
         keys: positions of the grouping key.
         data: positions of the columns that the user sees.
         pickled: Spark's own pickle of the user's StatefulProcessor; every subtask makes its own of it.
-        pandas: ``transformWithStateInPandas``; else ``transformWithState``, of Rows.
-        narrow: frames have their columns' own types, as those of ``applyInPandasWithState`` have.
+        form: of the rows that it gets and yields.
         variables: what its ``init`` declares.
         event_time: position of the column that has the watermark, in event-time mode: rows at or below the watermark
             are dropped, Spark's rule.
@@ -59,8 +70,7 @@ class TransformWithStateSpec(OperatorSpec):
     keys: tuple[int, ...]
     data: tuple[int, ...]
     pickled: bytes
-    pandas: bool
-    narrow: bool = False
+    form: RowForm
     time_mode: TimeMode
     variables: tuple[StateVariable, ...]
     event_time: int | None = None

@@ -13,7 +13,7 @@ from pyspark.sql.types import Row
 
 from penstock.operators.batches import make_batch
 from penstock.operators.pandas_conversion import PandasBatches
-from penstock.operators.user_code import PythonSettings, to_session_zone
+from penstock.operators.user_code import PythonSettings, for_user, to_session_zone
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,6 +35,10 @@ class UserRows(ABC):
     @abstractmethod
     def keys(self, columns: Sequence[pa.Array], count: int) -> list[Key]:
         """Grouping keys as the user sees them."""
+
+    def timer_keys(self, columns: Sequence[pa.Array], count: int) -> list[Key]:
+        """Likewise, in the handler of a timer."""
+        return self.keys(columns, count)
 
     def key_row(self, key: Key) -> Row:
         """As a timer's handler gets it."""
@@ -67,24 +71,57 @@ class UserRows(ABC):
 
 class PandasRows(UserRows):
     """``transformWithStateInPandas``: frames as Spark's worker builds them, with its types: integers are int64, floats
-    float64, the index counts from 0."""
+    float64, the index counts from 0. Keys are what such a frame has in its columns, so that a number that is null is
+    NaN; only integers beside it stay integers, which Spark makes floats, and so may mix up."""
 
     def __init__(self, key_names: Sequence[str], output_schema: pa.Schema, settings: PythonSettings) -> None:
         super().__init__(key_names, output_schema, settings)
         self._conversion = PandasBatches(output_schema, settings)
 
     def keys(self, columns: Sequence[pa.Array], count: int) -> list[Key]:
-        lists = [
-            self._series(column) if pa.types.is_timestamp(column.type) else column.to_pylist() for column in columns
-        ]
-        return list(zip(*lists, strict=True))
+        return self._keys(columns, self._of_frames)
 
-    def _series(self, column: pa.Array) -> list[Any]:
-        batch = pa.RecordBatch.from_arrays([column], ["key"])
-        return list(self._conversion.to_frame(batch)["key"])
+    def timer_keys(self, columns: Sequence[pa.Array], count: int) -> list[Key]:
+        """In Spark they come out of the state, without pandas."""
+        return self._keys(columns, self._objects)
+
+    def _keys(self, columns: Sequence[pa.Array], convert: Callable[[pa.Array], list[Any]]) -> list[Key]:
+        batch = pa.RecordBatch.from_arrays(list(columns), list(self._key_row))
+        return list(zip(*for_user(lambda keys: [convert(column) for column in keys.columns], batch), strict=True))
+
+    def _objects(self, column: pa.Array) -> list[Any]:
+        if pa.types.is_timestamp(column.type):
+            return list(self._conversion.to_frame(pa.RecordBatch.from_arrays([column], ["key"]))["key"])
+        objects: list[Any] = column.to_pylist()
+        return objects
+
+    def _of_frames(self, column: pa.Array) -> list[Any]:
+        objects, kind = self._objects(column), column.type
+        if pa.types.is_integer(kind) and self._settings.int_extension_types:
+            return _numbers(objects, kind.to_pandas_dtype(), self._nothing(kind))
+        if column.null_count and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+            return _numbers(objects, lambda value: value, self._nothing(kind))
+        return objects
+
+    def _nothing(self, kind: pa.DataType) -> Any:
+        """What pandas has for a number that is null."""
+        import pandas as pd
+
+        return pd.NA if self._settings.int_extension_types and pa.types.is_integer(kind) else float("nan")
 
     def split(self, batch: pa.RecordBatch, ends: Sequence[int]) -> list[Any]:
-        return self._cut(_widened(self._conversion.to_frame(batch)), ends)
+        parts = self._cut(_widened(self._conversion.to_plain_frame(batch)), ends)
+        for position, column in enumerate(batch.columns):
+            if self._differs_by_key(column):
+                for part in parts:
+                    part.isetitem(position, _inferred(part.iloc[:, position]))
+        return parts
+
+    def _differs_by_key(self, column: pa.Array) -> bool:
+        """Spark makes each key's frame of Python's objects: in some columns its type is by whether one is null."""
+        if pa.types.is_integer(column.type):
+            return self._settings.int_extension_types
+        return bool(pa.types.is_boolean(column.type) and column.null_count)
 
     def _cut(self, frame: pd.DataFrame, ends: Sequence[int]) -> list[Any]:
         import pandas as pd
@@ -179,9 +216,37 @@ def _widened(frame: pd.DataFrame) -> pd.DataFrame:
     return frame
 
 
+def _numbers(objects: Sequence[Any], make: Callable[[Any], Any], nothing: Any) -> list[Any]:
+    return [nothing if value is None else make(value) for value in objects]
+
+
+def _inferred(column: pd.Series[Any]) -> pd.Series[Any]:
+    """The column with the type that pandas finds for its values, in rows."""
+    import pandas as pd
+
+    found: pd.Series[Any] = pd.DataFrame([(value,) for value in column])[0]
+    return found
+
+
 class NarrowPandasRows(PandasRows):
     """``applyInPandasWithState``: a key's frame has the types that its own rows make: integers stay what they are, and
-    become floats where one of them is null."""
+    become floats where one of them is null. Keys are numpy's numbers of these types."""
+
+    def timer_keys(self, columns: Sequence[pa.Array], count: int) -> list[Key]:
+        return self.keys(columns, count)
+
+    def _of_frames(self, column: pa.Array) -> list[Any]:
+        kind = column.type
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+            return self._objects(column)
+        nothing = None if pa.types.is_boolean(kind) else self._nothing(kind)
+        return _numbers(column.to_pylist(), kind.to_pandas_dtype(), nothing)
+
+    def _nothing(self, kind: pa.DataType) -> Any:
+        nothing = super()._nothing(kind)
+        if not isinstance(nothing, float):
+            return nothing
+        return np.float32(nothing) if pa.types.is_float32(kind) else np.float64(nothing)
 
     def split(self, batch: pa.RecordBatch, ends: Sequence[int]) -> list[Any]:
         if not any(column.null_count and _depends_on_nulls(column.type) for column in batch.columns):
@@ -201,14 +266,19 @@ class RowRows(UserRows):
     """``transformWithState``: PySpark's Rows, of what Arrow gives for each value."""
 
     def keys(self, columns: Sequence[pa.Array], count: int) -> list[Key]:
-        return list(zip(*[self._localized(column).to_pylist() for column in columns], strict=True))
+        batch = pa.RecordBatch.from_arrays(list(columns), list(self._key_row))
+        lists = for_user(lambda keys: [self._localized(column).to_pylist() for column in keys.columns], batch)
+        return list(zip(*lists, strict=True))
 
     def split(self, batch: pa.RecordBatch, ends: Sequence[int]) -> list[Any]:
         make = Row(*batch.schema.names)
-        columns = [ArrowTableToRowsConversion._to_pylist(self._localized(column)) for column in batch.columns]
+        columns = for_user(self._objects, batch)
         rows = [make(*values) for values in zip(*columns, strict=True)]
         starts = [0, *ends[:-1]]
         return [rows[start:end] for start, end in zip(starts, ends, strict=True)]
+
+    def _objects(self, batch: pa.RecordBatch) -> list[list[Any]]:
+        return [ArrowTableToRowsConversion._to_pylist(self._localized(column)) for column in batch.columns]
 
     def handed(self, rows: Any) -> Iterator[Any]:
         return iter(rows)

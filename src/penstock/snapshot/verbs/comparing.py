@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 
 from penstock.operators.base import Plain
 from penstock.snapshot.log_entries import SnapshotRecord
@@ -31,6 +30,7 @@ from penstock.snapshot.verbs.table_rows import (
     last_rows,
     stored_rows,
 )
+from penstock.state.arrays import readable_objects
 
 Progress = Callable[[int, int], None]
 """Called with what is done and what there is to do, in the same unit."""
@@ -210,15 +210,8 @@ def _example(change: str, table: StoredTable, values_from: int, old: int, new: i
     def taken(row: int, positions: range) -> dict[str, Plain] | None:
         if row == NO_ROW:
             return None
-        return {table.names[i]: plain(_value(table.rows.column(i), row)) for i in positions}
+        return {table.names[i]: plain(readable_objects(table.rows.column(i).slice(row, 1))[0]) for i in positions}
 
     values = range(values_from, table.rows.num_columns)
     key = taken(new if old == NO_ROW else old, range(1, values_from))
     return RowChange(change, key or {}, taken(old, values), taken(new, values))
-
-
-def _value(column: pa.ChunkedArray, row: int) -> object:
-    try:
-        return column[row].as_py()
-    except (ValueError, OverflowError):  # a moment that Python has no value for
-        return str(column.slice(row, 1).to_string(skip_new_lines=True))

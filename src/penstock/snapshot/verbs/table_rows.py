@@ -22,6 +22,7 @@ from penstock.snapshot.sections import check_reference
 from penstock.snapshot.state_index import BASE
 from penstock.snapshot.store import Store
 from penstock.snapshot.table_entries import of_groups, pieces
+from penstock.state.arrays import plain_objects
 from penstock.state.capture import DELETED_COLUMN
 
 RANGE_BYTES = 32 << 20
@@ -121,7 +122,7 @@ def column_codes(column: pa.Array | pa.ChunkedArray) -> Codes:
     try:
         encoded = pc.dictionary_encode(column, null_encoding="encode")
     except pa.ArrowNotImplementedError:  # lists and maps
-        encoded = pc.dictionary_encode(pa.array([repr(value) for value in column.to_pylist()], pa.string()))
+        encoded = pc.dictionary_encode(pa.array([repr(value) for value in plain_objects(column)], pa.string()))
     codes: Codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     return codes
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.operators.expressions import calendar
-from penstock.operators.expressions.calendar import MICROS_PER_DAY
+from penstock.operators.expressions.calendar import MICROS_PER_DAY, MICROS_PER_SECOND
 from penstock.operators.expressions.vectors import Vector
 from penstock.operators.expressions.zones import Zone
 
-MICROS = 1_000_000
 MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
     "December",
@@ -18,30 +17,30 @@ WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", 
 HALVES = ("AM", "PM")
 
 
-class Moments:
+class ClockFields:
     """Local days and times of day, with their offsets from UTC in microseconds."""
 
     def __init__(self, days: Vector, time: Vector, offsets: Vector) -> None:
         self.days, self.time = days, time
-        self.offsets = offsets // MICROS
+        self.offsets = offsets // MICROS_PER_SECOND
         self.year, self.month, self.day = calendar.civil(self.days)
-        self.hour = self.time // (3600 * MICROS)
+        self.hour = self.time // (3600 * MICROS_PER_SECOND)
 
 
-def moments_of(micros: Vector, zone: Zone) -> Moments:
+def clock_fields(micros: Vector, zone: Zone) -> ClockFields:
     """What clocks of a zone show at instants."""
     offsets = zone.offsets(micros)
     local = micros + offsets
-    return Moments(local // MICROS_PER_DAY, local % MICROS_PER_DAY, offsets)
+    return ClockFields(local // MICROS_PER_DAY, local % MICROS_PER_DAY, offsets)
 
 
-CLOCKS: dict[str, Callable[[Moments], Vector]] = {
-    "d": lambda moments: moments.day,
-    "H": lambda moments: moments.hour,
-    "k": lambda moments: (moments.hour - 1) % 24 + 1,
-    "K": lambda moments: moments.hour % 12,
-    "h": lambda moments: (moments.hour - 1) % 12 + 1,
-    "m": lambda moments: moments.time // (60 * MICROS) % 60,
-    "s": lambda moments: moments.time // MICROS % 60,
+CLOCKS: dict[str, Callable[[ClockFields], Vector]] = {
+    "d": lambda clock: clock.day,
+    "H": lambda clock: clock.hour,
+    "k": lambda clock: (clock.hour - 1) % 24 + 1,
+    "K": lambda clock: clock.hour % 12,
+    "h": lambda clock: (clock.hour - 1) % 12 + 1,
+    "m": lambda clock: clock.time // (60 * MICROS_PER_SECOND) % 60,
+    "s": lambda clock: clock.time // MICROS_PER_SECOND % 60,
 }
 """The numbers of at most two digits that letters of a pattern stand for, but for months."""

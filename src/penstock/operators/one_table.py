@@ -1,0 +1,45 @@
+"""Operators that keep one keyed table: opened, stored, restored and closed alike."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar
+
+from penstock.operators.base import Operator, OperatorContext, OperatorState, Plain, RestoredState
+from penstock.state.table import KeyedTable, TableSpec
+
+
+class OneTableOperator(Operator):
+    """``table_name``: in snapshots."""
+
+    table_name: ClassVar[str]
+    _table: KeyedTable
+    _opened = False
+
+    @abstractmethod
+    def table_spec(self, max_parallelism: int) -> TableSpec:
+        """Of the table."""
+
+    def scalars(self) -> Mapping[str, Plain]:
+        """What a snapshot holds besides."""
+        return {}
+
+    def open(self, context: OperatorContext) -> None:
+        name = f"{context.operator_id}/{self.table_name}"
+        self._table = context.backend.create_table(name, self.table_spec(context.max_parallelism))
+        self._opened = True
+
+    def snapshot(self) -> OperatorState:
+        return OperatorState(tables={self.table_name: self._table.capture()}, scalars=self.scalars())
+
+    def restore(self, state: RestoredState) -> None:
+        if self.table_name in state.tables:
+            self._table = state.fill(self.table_name, self._table)
+
+    def counters(self) -> Mapping[str, int]:
+        return {"state_rows": len(self._table), "state_bytes": self._table.nbytes}
+
+    def close(self) -> None:
+        if self._opened:
+            self._table.close()
