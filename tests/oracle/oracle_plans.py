@@ -318,7 +318,11 @@ def selects(draw: st.DrawFn, columns: Columns) -> tuple[Step, Columns]:
 
 WINDOWS = {
     "tumbling": ("window(ts, '45 seconds')", "window(ts, '2 minutes')", "window(ts, '1 hour', '1 hour', '7 minutes')"),
-    "sliding": ("window(ts, '45 seconds', '15 seconds')", "window(ts, '1 hour', '20 minutes')"),
+    "sliding": (
+        "window(ts, '45 seconds', '15 seconds')",
+        "window(ts, '1 hour', '20 minutes')",
+        "window(ts, '50 seconds', '15 seconds', '4 seconds')",
+    ),
     "session": ("session_window(ts, '3 seconds')", "session_window(ts, '20 seconds')"),
     "times": ("ts",),
 }

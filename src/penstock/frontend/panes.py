@@ -137,13 +137,13 @@ class _Inputs:
 
     def add(self, field: pa.Field, expression: Expression) -> int:
         """Where the column is from now on."""
-        if id(expression) not in self._places:
-            self._places[id(expression)] = len(self.fields)
-            self.fields.append(field)
+        place = self._places.setdefault(id(expression), len(self.fields))
+        if place == len(self.fields):
             if self._guard is not None and _is_computed(expression):
                 expression = CaseWhen([(self._guard, expression)], None, expression.data_type)
+            self.fields.append(field)
             self.expressions.append(expression)
-        return self._places[id(expression)]
+        return place
 
 
 def _pushed(tail: _Tail, pane: Expression, operator_id: Callable[[str], str]) -> Iterator[OperatorSpec]:
