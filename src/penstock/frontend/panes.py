@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 
 import pyarrow as pa
 
@@ -118,8 +117,8 @@ def _pane(tail: _Tail) -> Expression | None:
 
 
 class _Inputs:
-    """The columns that rows are aggregated by and over. Where not all rows are in a window, and so are aggregated, the
-    others have nothing computed for them, but which windows these are.
+    """The columns that rows are aggregated by and over. For rows that are in no window, where that can be, nothing but
+    just this is computed.
 
     Attributes:
         of_windows: by projection, the column that says whether a row is in that window; empty if it is in all.
@@ -133,7 +132,7 @@ class _Inputs:
         self.add(pa.field("__pane", pane.data_type), pane)
         self.of_windows = [self.add(pa.field(f"__in_{n}", pa.bool_()), item) for n, item in enumerate(conditions)]
         if conditions:
-            self._guard = reduce(Or, self.expressions[1:])
+            self._guard = _any_of(self.expressions[1:])
 
     def add(self, field: pa.Field, expression: Expression) -> int:
         """Where the column is from now on."""
@@ -164,12 +163,12 @@ def _pushed(tail: _Tail, pane: Expression, operator_id: Callable[[str], str]) ->
         expressions=tuple(inputs.expressions),
     )
     if inputs.of_windows:
-        flags: list[Expression] = [BoundReference(flag, pa.bool_()) for flag in dict.fromkeys(inputs.of_windows)]
+        flags = [BoundReference(flag, pa.bool_()) for flag in dict.fromkeys(inputs.of_windows)]
         yield FilterSpec(
             operator_id=operator_id("panes-filter"),
             name="Filter (in a window)",
             output_schema=schema,
-            condition=reduce(Or, flags),
+            condition=_any_of(flags),
         )
     by_pane = PartialAggregateSpec(
         operator_id=tail.aggregate.operator_id,
@@ -228,6 +227,14 @@ def _parts(expression: Expression) -> Iterator[Expression]:
 def _has_lambda(expression: Expression) -> bool:
     """Whether there are references to other columns than the batch's in it."""
     return any(isinstance(part, Body) for part in _parts(expression))
+
+
+def _any_of(conditions: Sequence[Expression]) -> Expression:
+    """As a tree of little depth: there may be hundreds of windows."""
+    if len(conditions) == 1:
+        return conditions[0]
+    half = len(conditions) // 2
+    return Or(_any_of(conditions[:half]), _any_of(conditions[half:]))
 
 
 def _is_computed(expression: Expression) -> bool:
