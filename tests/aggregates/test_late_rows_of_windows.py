@@ -1,4 +1,5 @@
-"""Append output with late rows equals Structured Streaming's, file by file: sessions, and windows of windows."""
+"""Append output with late rows equals Structured Streaming's, file by file: sessions, sliding windows, and windows
+of windows."""
 
 from __future__ import annotations
 
@@ -22,6 +23,8 @@ FILES = 4
 SESSION = "session_window(ts, '1500 milliseconds')"
 COMPUTED = "session_window(ts, case k when 'a' then concat(i, ' seconds') when 'b' then '1500 milliseconds' end)"
 CHAIN = "select window(ts, '5 seconds') as w, k, sum(i) as s from {df} group by window(ts, '5 seconds'), k"
+SLIDING = "window(ts, '15 seconds', '5 seconds', '1 second')"
+UNEVEN = "window(ts, '10 seconds', '4 seconds')"
 OUTER = "window(window_time(w), '15 seconds')"
 
 PLANS: dict[str, tuple[int, Plan]] = {
@@ -36,6 +39,20 @@ PLANS: dict[str, tuple[int, Plan]] = {
         2,
         lambda df: df.sparkSession.sql(
             f"select {COMPUTED} as w, k, count(*) as n, sum(i) as s from {{df}} group by {COMPUTED}, k",
+            df=df.withWatermark("ts", "4 seconds"),
+        ),
+    ),
+    "sliding windows": (
+        2,
+        lambda df: df.sparkSession.sql(
+            f"select {SLIDING} as w, k, count(*) as n, sum(i) as s from {{df}} group by {SLIDING}, k",
+            df=df.withWatermark("ts", "4 seconds"),
+        ),
+    ),
+    "uneven sliding windows": (
+        2,
+        lambda df: df.sparkSession.sql(
+            f"select {UNEVEN} as w, k, count(*) as n, sum(i) as s from {{df}} group by {UNEVEN}, k",
             df=df.withWatermark("ts", "4 seconds"),
         ),
     ),

@@ -103,7 +103,7 @@ EXPRESSIONS: dict[str, tuple[str, ...]] = {
         "abs({int})",
         "dayofyear({timestamp})",
         "size(split({string}, '[,&]'))",
-        "cast(get_json_object(concat('{{\"a\":', {int}, '}}'), '$.a') as int)",
+        "cast(get_json_object(to_json(struct({int} as a)), '$.a') as int)",
         "try_divide({int}, {int}) :: int",
         "element_at(array({int}, 5), 2)",
         "aggregate(array({int}, 1), 0, (sum, x) -> sum + coalesce(x, 0))",
@@ -318,7 +318,11 @@ def selects(draw: st.DrawFn, columns: Columns) -> tuple[Step, Columns]:
 
 WINDOWS = {
     "tumbling": ("window(ts, '45 seconds')", "window(ts, '2 minutes')", "window(ts, '1 hour', '1 hour', '7 minutes')"),
-    "sliding": ("window(ts, '45 seconds', '15 seconds')", "window(ts, '1 hour', '20 minutes')"),
+    "sliding": (
+        "window(ts, '45 seconds', '15 seconds')",
+        "window(ts, '1 hour', '20 minutes')",
+        "window(ts, '50 seconds', '15 seconds', '4 seconds')",
+    ),
     "session": ("session_window(ts, '3 seconds')", "session_window(ts, '20 seconds')"),
     "times": ("ts",),
 }

@@ -22,6 +22,7 @@ from penstock.frontend.catalyst import (
     unaliased,
 )
 from penstock.frontend.late_rows import divert_late_rows
+from penstock.frontend.panes import by_panes
 from penstock.frontend.scope import Scope
 from penstock.graph.model import EdgeKind
 from penstock.operators.aggregate_calls import AggregateCall, partial_schema
@@ -57,21 +58,13 @@ def add_aggregate(scope: Scope, node: JavaTree) -> None:
         _divert_late_rows(scope, inputs, event_time, spread)
     distinct = () if in_session else _distinct_arguments(scope, inputs, functions)
     positions = inputs.project(scope)
-    calls = tuple(_placed(call, positions) for call in calls)
+    calls = tuple(call.moved(positions.__getitem__) for call in calls)
     keys = tuple(positions[: len(grouping)])
     if distinct:
         calls = _add_distinct(scope, keys, tuple(positions[place] for place in distinct), event_time, functions, calls)
     _add_operators(scope, node, keys, calls, event_time, session)
     scope.bind([*map(expr_id, grouping), *(int(function.resultId().id()) for function in functions)])
     scope.project(results, "Project (aggregation result)")
-
-
-def _placed(call: AggregateCall, positions: Sequence[int]) -> AggregateCall:
-    """The call by where its columns are now."""
-    ordinal, second, condition = (
-        positions[place] if place >= 0 else place for place in (call.ordinal, call.second, call.condition)
-    )
-    return replace(call, ordinal=ordinal, second=second, condition=condition)
 
 
 class _Inputs:
@@ -235,6 +228,7 @@ def _add_operators(
         ),
         keeps={column: to for to, column in enumerate(key_columns)},
     )
+    builder.rewrite(by_panes)
     if scope.mode == "complete":
         builder.exchange(EdgeKind.HASH)
         scope.whole = True

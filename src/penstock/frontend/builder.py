@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -172,6 +172,13 @@ class PipelineBuilder:
         self.schema = spec.output_schema
         kept = [(keeps or {}).get(column) for column in self.partitioned_by or ()]
         self.partitioned_by = None if not kept or None in kept else tuple(c for c in kept if c is not None)
+
+    def rewrite(self, change: Callable[[Sequence[OperatorSpec], Callable[[str], str]], Sequence[OperatorSpec]]) -> None:
+        """Put others in the place of the newest chain's operators, that yield the same. ``change`` is given these, and
+        what makes ids."""
+        chain = self._chains[-1]
+        chain.operators = [*change(chain.operators, self.operator_id)]
+        assert chain.operators[-1].output_schema == self.schema
 
     def unchanged(self) -> Mapping[int, int]:
         """``keeps`` of an operator whose output begins with its input's columns as they are."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Any
 
@@ -132,6 +132,14 @@ class AggregateCall:
     def arguments(self) -> list[int]:
         """Positions of the argument columns."""
         return [] if self.function == "count_star" else [self.ordinal, self.second][: 2 if self.second >= 0 else 1]
+
+    def moved(self, to: Callable[[int], int]) -> AggregateCall:
+        """The call by where its columns are now; ``to`` is asked for those that it reads."""
+        ordinal, second, condition = (
+            to(place) if place >= 0 and place in (*self.arguments, self.condition) else place
+            for place in (self.ordinal, self.second, self.condition)
+        )
+        return replace(self, ordinal=ordinal, second=second, condition=condition)
 
     @property
     def sum_type(self) -> pa.DataType:

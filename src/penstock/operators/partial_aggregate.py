@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from penstock.graph.model import OperatorSpec
 from penstock.operators.accumulators import create_accumulator
+from penstock.operators.accumulators.base import Accumulator
 from penstock.operators.aggregate_calls import AggregateCall
 from penstock.operators.base import Operator
 from penstock.operators.batches import make_batch
@@ -44,22 +45,26 @@ class PartialAggregateOperator(Operator):
         groups, first = group_rows(keys, batch.num_rows)
         firsts = pa.array(first)
         columns = [key.take(firsts) for key in keys]
-        for position, accumulator in enumerate(self._accumulators):
-            columns += self._aggregate(position, batch, groups, len(first), accumulator.fills())
+        for accumulator in self._accumulators:
+            columns += self._aggregate(accumulator, batch, groups, len(first))
         yield make_batch(columns, self._spec.output_schema, len(first))
 
-    def _aggregate(
-        self, position: int, batch: pa.RecordBatch, groups: Rows, count: int, fills: list[object]
-    ) -> list[pa.Array]:
-        call = self._spec.calls[position]
-        buffers = [Vector(field.type, fill) for field, fill in zip(call.buffer_fields(position), fills, strict=True)]
-        for buffer in buffers:
-            buffer.extend(count)
+    def _aggregate(self, accumulator: Accumulator, batch: pa.RecordBatch, groups: Rows, count: int) -> list[pa.Array]:
+        call, buffers = accumulator.call, new_buffers(accumulator, count)
         arguments = [batch.column(ordinal) for ordinal in call.arguments]
         if call.condition >= 0:
             counted = batch.column(call.condition).fill_null(False)
             groups = groups[counted.to_numpy(zero_copy_only=False)]
             arguments = [argument.filter(counted) for argument in arguments]
-            self._accumulators[position].begin(buffers, np.arange(count))
-        self._accumulators[position].add(buffers, groups, arguments)
+            accumulator.begin(buffers, np.arange(count))
+        accumulator.add(buffers, groups, arguments)
         return [buffer.to_arrow(np.arange(count)) for buffer in buffers]
+
+
+def new_buffers(accumulator: Accumulator, count: int) -> list[Vector]:
+    """Of so many groups, none of which has a row yet."""
+    fields = accumulator.call.buffer_fields(0)
+    buffers = [Vector(field.type, fill) for field, fill in zip(fields, accumulator.fills(), strict=True)]
+    for buffer in buffers:
+        buffer.extend(count)
+    return buffers
