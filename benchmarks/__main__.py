@@ -26,6 +26,7 @@ from benchmarks import (
     state,
     state_as_data,
     state_rocksdb,
+    stateful_python,
     throughput,
 )
 from benchmarks.nexmark import measure as nexmark
@@ -49,8 +50,9 @@ BENCHMARKS = {
     "snapshot_formats": snapshot_formats.run,
     "state_as_data": state_as_data.run,
     "nexmark": nexmark.run,
+    "stateful_python": stateful_python.run,
 }
-MASTERS = {"parquet_jobs": against_spark.MASTER, "nexmark": against_spark.MASTER}
+MASTERS = {"parquet_jobs": against_spark.MASTER, "nexmark": against_spark.MASTER, "stateful_python": against_spark.MASTER}
 
 
 def main(

@@ -192,6 +192,11 @@ class Operator(ABC):
         ``under_way``. An empty batch says that there was progress."""
         return iter(())
 
+    def pauses(self) -> bool:
+        """Whether it works on a slice in pieces that take some milliseconds each (``under_way``): slices may then be as
+        large as what has come in."""
+        return False
+
     def away_ms(self) -> float:
         """How long other processes have worked for this operator, all calls together."""
         return 0.0

@@ -98,6 +98,11 @@ class Chain:
         """Whether an operator has rows under way; until ``collect`` has brought them, no input is wanted."""
         return bool(self._elsewhere) and any(operator.under_way() for _, operator in self._elsewhere)
 
+    @property
+    def pauses(self) -> bool:
+        """Whether a large slice holds nothing up: see ``Operator``."""
+        return bool(self._stages) and self._stages[0].operator.pauses()
+
     def collect(self) -> bool:
         """Push on what came of rows that are under way; False if nothing did."""
         came = False

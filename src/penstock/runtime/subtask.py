@@ -62,7 +62,7 @@ from penstock.runtime.host import (
 from penstock.runtime.inbox import Inbox
 from penstock.runtime.partitioner import Partitioner, partitioner
 from penstock.runtime.payloads import concat, measure
-from penstock.runtime.slicing import TARGET_MS, SliceSizer
+from penstock.runtime.slicing import MAX_ROWS, TARGET_MS, SliceSizer
 from penstock.runtime.wiring import build_gate, build_outputs, open_state
 from penstock.snapshot.model import CaptureMetrics, InflightEntry
 from penstock.state.table import StateBackend
@@ -433,7 +433,7 @@ class Subtask:
         """Rows for one slice, of several buffers where one is not enough (operators cost per call what they cost), and
         what came behind them: to be heeded once they are processed."""
         ranges: list[RowRange] = []
-        left, now_ms = self._sizer.rows, self._clock_ms()
+        left, now_ms = MAX_ROWS if self._chain.pauses else self._sizer.rows, self._clock_ms()
         while left > 0:
             consumed = self.gate.poll(left, now_ms)
             if not isinstance(consumed, RowRange):

@@ -1,8 +1,9 @@
 """Runs a user's StatefulProcessor: a slice's rows key by key, and the timers that are due.
 
-A slice's state is read together, and the user's code runs for one key after the other. After some milliseconds, and at
-the end, what changed is written together, and all output is one batch: between two such units there may be snapshots,
-for which the rows of keys that had no turn yet are state. Timers fire in such units, too.
+The user's code runs for one key after the other. So many keys as have their turn in some milliseconds are a unit: their
+rows are converted and their state is read together, what changed is written together, and all output is one batch.
+Between two units there may be snapshots, for which the rows of keys that had no turn yet are state. Timers fire in such
+units, too.
 """
 
 from __future__ import annotations
@@ -50,6 +51,9 @@ _STORES: dict[Kind, Callable[..., Store]] = {Kind.VALUE: ValueStore, Kind.LIST: 
 _Holder = Store | TimerStore | WaitingInput
 _SLICE_S = 0.02
 """After so long no further key or timer has its turn before control work had."""
+_FIRST_KEYS = 32
+_MOST_KEYS = 4096
+"""Of a unit."""
 _INITIAL_KEYS = 4096
 """Keys of the initial state whose state is written at once."""
 _NO_TIMESTAMP = -1
@@ -65,19 +69,22 @@ def load_processor(pickled: bytes) -> StatefulProcessor:
 
 @dataclass
 class _Slice:
-    """Input rows by key, of which some keys are done. ``ends``: where each key's rows end in ``batch``; ``parts``: them
-    as the user gets them."""
+    """Input rows by key, of which some keys are done. ``ends``: where each key's rows end in ``batch``."""
 
+    keys: list[pa.Array]
     batch: pa.RecordBatch
     ends: list[int]
-    parts: list[Any]
-    values: TimerValues
     done: int = 0
+
+    @property
+    def begin(self) -> int:
+        """Where the rows of the others begin."""
+        return self.ends[self.done - 1] if self.done else 0
 
     @property
     def waiting(self) -> pa.RecordBatch:
         """The rows of the others."""
-        return self.batch.slice(self.ends[self.done - 1] if self.done else 0)
+        return self.batch.slice(self.begin)
 
 
 def rows_handler(processor: StatefulProcessor) -> Callable[[Key, Iterator[Any], TimerValues], Iterable[Any]]:
@@ -111,6 +118,7 @@ class TransformWithStateOperator(Operator):
         self._processor: StatefulProcessor | None = None
         self._keys: list[Key] = []
         self._slice: _Slice | None = None
+        self._unit_keys = _FIRST_KEYS
         self._restored: pa.RecordBatch | None = None  # rows that waited when the snapshot came
         self._opened = False
         self._watermark_us: int | None = None
@@ -218,7 +226,11 @@ class TransformWithStateOperator(Operator):
         batch = self._without_late_rows(batch)
         if batch.num_rows:
             self._slice = self._started(batch)
-            yield from self._some_keys()
+            yield from self._unit()
+
+    def pauses(self) -> bool:
+        """Timers of processing time have to wait for a slice's end: then it must not last."""
+        return self._spec.time_mode is not TimeMode.PROCESSING_TIME
 
     def under_way(self) -> bool:
         return self._slice is not None or self._restored is not None
@@ -228,38 +240,46 @@ class TransformWithStateOperator(Operator):
 
     def collect(self) -> Iterator[pa.RecordBatch]:
         if self.under_way():
-            yield from self._some_keys(pause=True)
+            yield from self._unit(pause=True)
 
     def _rest(self) -> Iterator[pa.RecordBatch]:
         """All of the slice."""
         while self.under_way():
-            yield from self._some_keys()
+            yield from self._unit()
 
     def _started(self, batch: pa.RecordBatch) -> _Slice:
-        keys, count, batch, ends = self._grouped(batch, self._spec.keys)
-        with user_errors(self._label):
-            parts = self._rows.split(batch.select(list(self._spec.data)), ends)
-        return _Slice(batch, ends, parts, self._begin_slice(keys, count))
+        keys, _, batch, ends = self._grouped(batch, self._spec.keys)
+        return _Slice(keys, batch, ends)
 
-    def _some_keys(self, pause: bool = False) -> Iterator[pa.RecordBatch]:
+    def _unit(self, pause: bool = False) -> Iterator[pa.RecordBatch]:
         """The next keys of the slice, for some milliseconds. ``pause``: without rows it yields an empty batch."""
         if self._slice is None:
             assert self._restored is not None
             self._slice, self._restored = self._started(self._restored), None
-        rows = self._slice
-        until_s = time.perf_counter() + _SLICE_S
-        while rows.done < len(rows.ends):
-            key = rows.done
-            with self._for_key(key):
-                self._take(key, self._handle_rows(self._keys[key], self._rows.handed(rows.parts[key]), rows.values))
-            rows.done += 1
-            if time.perf_counter() > until_s:
-                break
+        self._some_keys(self._slice)
         output = self._end_slice()
-        if rows.done == len(rows.ends):
+        if self._slice.done == len(self._slice.ends):
             self._slice = None
         if output.num_rows or pause:
             yield output
+
+    def _some_keys(self, rows: _Slice) -> None:
+        """As many keys are prepared as had their turn in the unit before, or twice as many if that was early done."""
+        began_s = time.perf_counter()
+        count = min(self._unit_keys, len(rows.ends) - rows.done)
+        ends = [end - rows.begin for end in rows.ends[rows.done : rows.done + count]]
+        with user_errors(self._label):
+            parts = self._rows.split(rows.waiting.slice(0, ends[-1]).select(list(self._spec.data)), ends)
+        values = self._begin_slice([column.slice(rows.done, count) for column in rows.keys], count)
+        for key, part in enumerate(parts):
+            with self._for_key(key):
+                self._take(key, self._handle_rows(self._keys[key], self._rows.handed(part), values))
+            rows.done += 1
+            if time.perf_counter() - began_s > _SLICE_S:
+                self._unit_keys = key + 1
+                return
+        if time.perf_counter() - began_s < _SLICE_S / 2:
+            self._unit_keys = min(max(self._unit_keys, 2 * count), _MOST_KEYS)
 
     def _grouped(
         self, batch: pa.RecordBatch, positions: Sequence[int]

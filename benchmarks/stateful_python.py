@@ -1,0 +1,165 @@
+"""The same StatefulProcessor by Penstock and by Spark's own engine: running totals by user, and sessions that a timer
+ends, with frames of pandas and with Rows.
+
+Both run ``availableNow`` (``benchmarks.against_spark``), Spark with RocksDB, which ``transformWithState`` demands there.
+The input is as many files as micro-batches are to be: a query that runs all day gets its rows bit by bit.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from benchmarks import harness
+from benchmarks.against_spark import compare
+
+USERS = 100_000
+ROWS = 2_000_000
+FILES = 10
+ROUNDS = 3
+SCHEMA = "user int, amount double, at timestamp"
+GAP_MS = 60_000
+TOTALS = "user int, n long, total double"
+SESSIONS = "user int, began long, n long"
+
+
+def write_files(directory: Path, rows: int, users: int) -> None:
+    """Rows a millisecond apart, users by chance."""
+    random = np.random.default_rng(7)
+    for number in range(FILES):
+        first, count = rows // FILES * number, rows // FILES
+        columns = {
+            "user": pa.array(random.integers(0, users, count, dtype="int32")),
+            "amount": pa.array(random.random(count) * 100),
+            "at": pa.array(np.arange(first, first + count) * 1_000, pa.timestamp("us", "UTC")),
+        }
+        pq.write_table(pa.table(columns), directory / f"part-{number:03d}.parquet")
+
+
+class PandasTotals(StatefulProcessor):
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.kept = handle.getValueState("total", "n long, total double")
+
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+        n, total = self.kept.get() or (0, 0.0)
+        for frame in rows:
+            n, total = n + len(frame), total + float(frame["amount"].sum())
+        self.kept.update((n, total))
+        yield pd.DataFrame({"user": [key[0]], "n": [n], "total": [total]})
+
+    def close(self) -> None:
+        pass
+
+
+class RowTotals(PandasTotals):
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # type: ignore[override]
+        n, total = self.kept.get() or (0, 0.0)
+        for row in rows:
+            n, total = n + 1, total + row.amount
+        self.kept.update((n, total))
+        yield Row(user=key[0], n=n, total=total)
+
+
+class PandasSessions(StatefulProcessor):
+    """A session ends when its user has been silent for a minute: one timer each, moved by every call."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.handle = handle
+        self.kept = handle.getValueState("session", "began long, n long, ends long")
+
+    def add(self, first_ms: int, last_ms: int, count: int) -> None:
+        began, n, ends = self.kept.get() or (first_ms, 0, 0)
+        if ends:
+            self.handle.deleteTimer(ends)
+        ends = max(ends, last_ms + GAP_MS)
+        self.handle.registerTimer(ends)
+        self.kept.update((min(began, first_ms), n + count, ends))
+
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+        for frame in rows:
+            at = frame["at"]
+            self.add(int(at.min().timestamp() * 1000), int(at.max().timestamp() * 1000), len(frame))
+        return iter(())
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
+        began, n, _ = self.kept.get()
+        self.kept.clear()
+        yield pd.DataFrame({"user": [key[0]], "began": [began], "n": [n]})
+
+    def close(self) -> None:
+        pass
+
+
+class RowSessions(PandasSessions):
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # type: ignore[override]
+        moments = [int(row.at.timestamp() * 1000) for row in rows]
+        self.add(min(moments), max(moments), len(moments))
+        return iter(())
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # type: ignore[override]
+        began, n, _ = self.kept.get()
+        self.kept.clear()
+        yield Row(user=key[0], began=began, n=n)
+
+
+@dataclass(frozen=True)
+class Job:
+    """``target``: of its speed to Spark's."""
+
+    make: Callable[[DataFrame], DataFrame]
+    target: float
+
+
+def totals_in_pandas(rows: DataFrame) -> DataFrame:
+    return rows.groupBy("user").transformWithStateInPandas(PandasTotals(), TOTALS, "Update", "None")
+
+
+def totals_in_rows(rows: DataFrame) -> DataFrame:
+    return rows.groupBy("user").transformWithState(RowTotals(), TOTALS, "Update", "None")
+
+
+def sessions_in_pandas(rows: DataFrame) -> DataFrame:
+    late = rows.withWatermark("at", "10 seconds").groupBy("user")
+    return late.transformWithStateInPandas(PandasSessions(), SESSIONS, "Update", "EventTime")
+
+
+def sessions_in_rows(rows: DataFrame) -> DataFrame:
+    late = rows.withWatermark("at", "10 seconds").groupBy("user")
+    return late.transformWithState(RowSessions(), SESSIONS, "Update", "EventTime")
+
+
+JOBS = {
+    "running totals, pandas": Job(totals_in_pandas, 5.0),
+    "running totals, Rows": Job(totals_in_rows, 3.0),
+    "sessions by timers, pandas": Job(sessions_in_pandas, 5.0),
+    "sessions by timers, Rows": Job(sessions_in_rows, 3.0),
+}
+
+
+def run(spark: SparkSession, quick: bool) -> dict[str, object]:
+    spark.conf.set("spark.sql.shuffle.partitions", str(harness.SLOTS))
+    provider = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    spark.conf.set("spark.sql.streaming.stateStore.providerClass", provider)
+    rows, users, rounds = (ROWS // 10, USERS // 10, 1) if quick else (ROWS, USERS, ROUNDS)
+    found: dict[str, object] = {}
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-rows-") as folder:
+        write_files(Path(folder), rows, users)
+        for name, job in JOBS.items():
+
+            def make(job: Job = job) -> DataFrame:
+                source = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(folder)
+                return job.make(source)
+
+            found[name] = {"rows": rows, "target": job.target, **compare(make, "update", rounds)}
+            print(f"  {name}: {found[name]}", flush=True)
+    return {"jobs": found, "users": users, "files": FILES}
