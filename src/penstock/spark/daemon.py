@@ -6,6 +6,8 @@ Everything imported here must be safe to fork: no threads, no connections, no fi
 
 from __future__ import annotations
 
+import gc
+
 import pandas  # noqa: F401 - imported for the forks
 from pyspark.daemon import manager
 
@@ -13,4 +15,6 @@ import penstock.connectors.python_source
 import penstock.runtime.slot  # noqa: F401 - imported for the forks
 
 if __name__ == "__main__":
+    gc.collect()
+    gc.freeze()  # a worker collects garbage after every task: it need not look through all of this, nor copy its pages
     manager()
