@@ -22,7 +22,7 @@ from tree_runner import TreeRunner
 
 from penstock.frontend.compiler import compile_query
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 SEEDS = range(int(os.environ.get("PENSTOCK_JOIN_SEEDS", "1")))
 """More for a campaign: each seed makes other rows."""

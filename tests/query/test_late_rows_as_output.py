@@ -15,7 +15,7 @@ from query_running import Inbox, Start, rows_of
 import penstock
 from penstock.errors import ConfigError, NotSupported
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 FILES = [
     [(1, 1, 5.0), (2, 2, 31.0)],  # the watermark goes to 26
