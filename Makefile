@@ -6,8 +6,10 @@ BIN := $(VENV)/bin
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export SPARK_LOCAL_IP ?= 127.0.0.1
+# Bytecode is kept: hundreds of processes are started here, and each would compile the package anew.
+export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup java demo test lint fuzz fuzz-format fuzz-plans oracle simulate torture bench clean lock
+.PHONY: help setup java demo test compiled lint fuzz fuzz-format fuzz-plans oracle simulate torture bench clean lock
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -36,9 +38,14 @@ lint: $(VENV)/.ready ## Format check, lint and types
 
 # Whole files at a time: the tests of one share what is dear to set up. More workers than cores: tests wait for servers
 # and for each other's processes.
-WORKERS ?= 4
-test: setup lint ## Lint, types and all tests
+WORKERS ?= 5
+test: setup ## Lint, types and all tests
+	@$(MAKE) --no-print-directory -j 2 lint compiled
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+# Once, and not by every worker. What is wrong is for the tests to say.
+compiled: $(VENV)/.ready
+	-@$(BIN)/python -m pytest --collect-only -qq > /dev/null 2>&1
 
 fuzz: setup ## All tests in another order, with new examples of every property
 	@$(BIN)/python -m pytest --randomly-seed=default --hypothesis-seed=$$RANDOM

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
@@ -20,8 +23,10 @@ os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 os.environ["TZ"] = "UTC"
+# JVMs leave their libraries and blocks behind when they are killed: here they do so in a folder that goes with the run.
+JAVA_FOLDER = tempfile.mkdtemp(prefix="penstock-tests-")
 # Sessions of some seconds spend half of their CPU on compiling Java well; so it is compiled quickly.
-os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+os.environ["SPARK_SUBMIT_OPTS"] = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={JAVA_FOLDER}"
 
 # Tests are about what is right; a busy machine may take its time.
 hypothesis.settings.register_profile("penstock", deadline=None)
@@ -31,7 +36,25 @@ hypothesis.settings.load_profile("penstock")
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes longest begins first, so that it does not run alone at the end."""
-    items.sort(key=lambda item: not (item.get_closest_marker("cluster") or item.get_closest_marker("slow")))
+    marks = ("slow", "cluster", "simulation")
+    items.sort(key=lambda item: not any(item.get_closest_marker(mark) for mark in marks))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from spark_first import SparkFirst
+
+    return SparkFirst(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+def pytest_collection_finish() -> None:
+    """The tests themselves are no garbage: it is not looked for among them."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(JAVA_FOLDER, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

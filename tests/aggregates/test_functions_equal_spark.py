@@ -10,7 +10,7 @@ import pytest
 from aggregate_kit import SCHEMA, assert_same_rows, last_of_each, run, watermarked
 from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 NUMBERS = ["d", "e", "cast(i as double)", "cast(dec as double)"]
 VALUES = ["k", "b", "i", "l", "f", "d", "dec", "big", "text", "raw", "day", "ts", "st", "ar"]

@@ -18,7 +18,7 @@ import pyspark
 
 SPARK_HOME = Path(pyspark.__file__).parent
 START_TIMEOUT_S = 240.0
-QUICK_START = "-XX:TieredStopAtLevel=1"
+QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For JVMs that live for a minute: most of that would be spent on the better compiler."""
 
 
@@ -42,6 +42,9 @@ class Standalone:
 
     def __init__(self, folder: Path, workers: int = 2, cores: int = 4) -> None:
         self.folder = folder
+        self._temporary = folder / "tmp"  # what a process that is killed cannot remove goes with the test's folder
+        self._temporary.mkdir()
+        self._java_options = f"{QUICK_START} -Djava.io.tmpdir={self._temporary}"
         self._logs: list[IO[bytes]] = []
         self._processes: list[psutil.Popen] = []
         port, self._web = free_port(), free_port()
@@ -69,11 +72,9 @@ class Standalone:
             "spark.executor.memory": "512m",
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.shuffle.partitions": "2",
-            "spark.driver.extraJavaOptions": QUICK_START,
-            "spark.executor.extraJavaOptions": QUICK_START,
+            "spark.driver.extraJavaOptions": self._java_options,
+            "spark.executor.extraJavaOptions": self._java_options,
         }
-        temporary = self.folder / "tmp"
-        temporary.mkdir(exist_ok=True)  # what a driver that is killed cannot remove goes with the test's folder
         given = [text for name, value in (settings | conf).items() for text in ("--conf", f"{name}={value}")]
         with output.open("ab") as file:
             return subprocess.Popen(
@@ -81,7 +82,8 @@ class Standalone:
                     str(SPARK_HOME / "bin" / "spark-submit"),
                     *("--master", self.url, "--driver-memory", "512m", *given, str(program), *map(str, arguments)),
                 ],
-                env=_environment() | {"PYTHONPATH": os.environ.get("PYTHONPATH", ""), "TMPDIR": str(temporary)},
+                env=self._environment()
+                | {"PYTHONPATH": os.environ.get("PYTHONPATH", ""), "TMPDIR": str(self._temporary)},
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
@@ -117,8 +119,20 @@ class Standalone:
         log = (self.folder / f"{name}.log").open("wb")
         self._logs.append(log)
         command = [str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{main}", "--host", "127.0.0.1"]
-        started = psutil.Popen([*command, *map(str, arguments)], env=_environment(), stdout=log, stderr=log)
+        started = psutil.Popen([*command, *map(str, arguments)], env=self._environment(), stdout=log, stderr=log)
         self._processes.append(started)
+
+    def _environment(self) -> dict[str, str]:
+        """Without what tests set for their own session."""
+        own = ("PYSPARK_", "SPARK_", "PYTHON")
+        return {name: value for name, value in os.environ.items() if not name.startswith(own)} | {
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_HOME": str(SPARK_HOME),
+            "SPARK_DAEMON_MEMORY": "192m",
+            "SPARK_DAEMON_JAVA_OPTS": self._java_options,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "PYTHONUNBUFFERED": "1",
+        }
 
     def _alive_workers(self) -> int:
         try:
@@ -133,16 +147,3 @@ def family(process: psutil.Process) -> list[psutil.Process]:
         return [process, *process.children(recursive=True)]
     except psutil.NoSuchProcess:
         return []
-
-
-def _environment() -> dict[str, str]:
-    """Without what tests set for their own session."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_", "PYTHON"))}
-    return kept | {
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_HOME": str(SPARK_HOME),
-        "SPARK_DAEMON_MEMORY": "192m",
-        "SPARK_DAEMON_JAVA_OPTS": QUICK_START,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "PYTHONUNBUFFERED": "1",
-    }

@@ -53,21 +53,21 @@ def python_without_penstock(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def started() -> Iterator[list[Application]]:
-    """The application that tests share, if one lives."""
-    some: list[Application] = []
+def started() -> Iterator[dict[str, Application]]:
+    """The applications that tests share, those that live."""
+    some: dict[str, Application] = {}
     yield some
-    for application in some:
+    for application in some.values():
         application.kill()
 
 
 @pytest.fixture
 def application(
-    cluster: Standalone, started: list[Application], tmp_path_factory: pytest.TempPathFactory
+    cluster: Standalone, started: dict[str, Application], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Application]:
     """Two slots on two executors with two cores each, where Penstock was never installed. One that a test has left in
     the middle of a job is not used again."""
-    if not started:
+    if "barrier" not in started:
         python = python_without_penstock(tmp_path_factory.mktemp("python"))
         conf = TWO_SLOTS | {
             "spark.pyspark.python": str(python),
@@ -75,10 +75,29 @@ def application(
             "spark.cores.max": "4",
             "spark.decommission.enabled": "true",
         }
-        started.append(Application(cluster, tmp_path_factory.mktemp("shared") / "place", conf, executors=2))
-    yield started[0]
-    if not started[0].idle:
-        started.pop().kill()
+        place = tmp_path_factory.mktemp("shared") / "place"
+        started["barrier"] = Application(cluster, place, conf, executors=2)
+    yield started["barrier"]
+    if not started["barrier"].idle:
+        started.pop("barrier").kill()
+
+
+@pytest.fixture
+def dynamic(
+    cluster: Standalone, started: dict[str, Application], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Application]:
+    """Three slots on executors that Spark adds when there are tasks for them."""
+    if "dynamic" not in started:
+        conf = TWO_SLOTS | {
+            "spark.dynamicAllocation.enabled": "true",
+            "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+            "spark.dynamicAllocation.maxExecutors": "2",
+            "spark.penstock.parallelism": "3",
+        }
+        started["dynamic"] = Application(cluster, tmp_path_factory.mktemp("dynamic") / "place", conf)
+    yield started["dynamic"]
+    if not started["dynamic"].idle:
+        started.pop("dynamic").kill()
 
 
 # -- killed -----------------------------------------------------------------------------------------------------------
@@ -113,22 +132,12 @@ def test_a_query_goes_on_when_what_carries_a_slot_is_killed(
     assert re.search(rf"\[query cluster, Generation {generation}\] .*was lost", told), told
 
 
-def test_with_dynamic_allocation_an_ordinary_job_is_the_gang(cluster: Standalone, tmp_path: Path) -> None:
+def test_with_dynamic_allocation_an_ordinary_job_is_the_gang(dynamic: Application, tmp_path: Path) -> None:
     """Spark repeats the task of a killed worker; it does not join again, and the next Generation has all slots."""
-    conf = TWO_SLOTS | {
-        "spark.dynamicAllocation.enabled": "true",
-        "spark.dynamicAllocation.shuffleTracking.enabled": "true",
-        "spark.dynamicAllocation.maxExecutors": "2",
-        "spark.penstock.parallelism": "3",
-    }
-    application = Application(cluster, tmp_path / "place", conf)
-    try:
-        application.begin(tmp_path / "job")
-        _, _, *pids = application.spoken("RUNNING")
-        os.kill(int(pids[1]), signal.SIGKILL)
-        told = application.finish()
-    finally:
-        application.kill()
+    dynamic.begin(tmp_path)
+    _, _, *pids = dynamic.spoken("RUNNING")
+    os.kill(int(pids[1]), signal.SIGKILL)
+    told = dynamic.finish()
     assert "EQUAL 440" in told, told
     assert f"(pid {pids[1]} on 127.0.0.1) was lost" in told
 
@@ -192,22 +201,22 @@ def test_a_stopped_slot_whose_generation_has_gone_wakes_up_and_harms_nothing(
 
 
 def test_a_second_driver_takes_over_and_when_it_is_killed_another_one(
-    cluster: Standalone, application: Application, tmp_path: Path
+    application: Application, dynamic: Application, tmp_path: Path
 ) -> None:
-    """Two run at one location at the same time; the application of the one that was fenced comes back in the end."""
-    second = Application(cluster, tmp_path / "place", TWO_SLOTS | {"spark.cores.max": "2"})
+    """Two run at one location at the same time, the second one with another parallelism; the application of the one
+    that was fenced comes back in the end."""
     try:
-        application.begin(tmp_path / "job", "is-fenced")
+        application.begin(tmp_path, "is-fenced")
         _, generation, *pids = application.spoken("RUNNING")
-        second.begin(tmp_path / "job", "goes-on")
-        _, next_generation, *next_pids = second.spoken("RUNNING")
+        dynamic.begin(tmp_path, "goes-on")
+        _, next_generation, *next_pids = dynamic.spoken("RUNNING")
         assert "another driver" in " ".join(application.spoken("ENDED"))
         application.spoken("DONE")
     finally:
-        second.kill()
-    application.begin(tmp_path / "job", "goes-on")
+        dynamic.kill()
+    application.begin(tmp_path, "goes-on")
     _, last_generation, *last_pids = application.spoken("RUNNING")
     told = application.finish()
     assert "EQUAL 440" in told, told
     assert int(generation) < int(next_generation) < int(last_generation)
-    assert len({*pids, *next_pids}) == len({*next_pids, *last_pids}) == 4
+    assert len({*pids, *next_pids}) == len({*next_pids, *last_pids}) == 5

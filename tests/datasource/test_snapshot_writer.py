@@ -16,7 +16,7 @@ import penstock
 from penstock.errors import ConfigError, DataError, LocationError
 from penstock.snapshot.verbs.verifying import verify_location
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 SCHEMA = pa.schema([("user", pa.string()), ("value", pa.int64()), ("at", pa.timestamp("us", tz="UTC"))])
 BEGIN = datetime(2024, 5, 1, tzinfo=UTC)

@@ -21,7 +21,7 @@ from penstock.operators.expressions import Expression, SessionConf
 if TYPE_CHECKING:
     from expression_oracle import Relation
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 PACKAGE = str(Path(penstock.__file__).parent)
 EVERY = int(os.environ.get("PENSTOCK_LOOPS_EVERY", "3"))

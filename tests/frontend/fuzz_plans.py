@@ -27,6 +27,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from fuzz_grammar import Grammar
 from fuzz_vocabulary import SCHEMA
 from pyspark.cloudpickle import register_pickle_by_value

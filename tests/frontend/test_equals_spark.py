@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from pyspark.cloudpickle import register_pickle_by_value
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from pyspark.sql.types import DoubleType, IntegerType, LongType
+from same_rows import canonical
+from same_rows import multiset as exactly
 from test_graph_shape import SINK
 
 from penstock.frontend.catalyst import kind
@@ -65,21 +68,7 @@ def rows() -> pa.Table:
     return make_rows()
 
 
-def canonical(value: Any) -> Any:
-    if isinstance(value, float):
-        return "NaN" if math.isnan(value) else f"{value:.9e}"
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat() if value.tzinfo else value.isoformat()
-    if isinstance(value, dict):
-        return tuple((name, canonical(part)) for name, part in value.items())
-    if isinstance(value, list):
-        return tuple(map(canonical, value))
-    return value
-
-
-def multiset(table: pa.Table) -> Counter[Any]:
-    columns = [[canonical(value) for value in column.to_pylist()] for column in table.columns]
-    return Counter(zip(*columns, strict=True)) if columns else Counter({(): table.num_rows})
+multiset = partial(exactly, digits=9)
 
 
 def run(stream: DataFrame, rows: pa.Table, mode: str) -> tuple[pa.Table, GraphRunner]:
@@ -228,7 +217,7 @@ def keys_of(plan: Plan, spark: SparkSession, folder: Path) -> int:
 
 
 def last_per_key(updates: pa.Table, keys: int) -> Counter[Any]:
-    columns = [[canonical(value) for value in column.to_pylist()] for column in updates.columns]
+    columns = [[canonical(value, 9) for value in column.to_pylist()] for column in updates.columns]
     latest = {row[:keys]: row for row in zip(*columns, strict=True)}
     return Counter(latest.values())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
-from test_equals_spark import START, Plan, canonical, run, watermarked
+from same_rows import multiset
+from test_equals_spark import START, Plan, run, watermarked
 
 from penstock.operators.expressions import BoundReference
 from penstock.operators.generate import MAX_OUTPUT_ROWS, GenerateSpec
@@ -93,10 +93,6 @@ def input_folder(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) 
     folder = tmp_path_factory.mktemp("generate")
     pq.write_table(rows(), folder / "rows.parquet")
     return folder
-
-
-def multiset(table: pa.Table) -> Counter[str]:
-    return Counter(repr([canonical(value) for value in row.values()]) for row in table.to_pylist())
 
 
 @pytest.mark.parametrize("name", PLANS)

@@ -205,6 +205,7 @@ CASES: dict[str, Case] = {
     ),
     "now": (lambda df: df.select(F.expr("now()")), NotSupported, ("now()",)),
     "unix_timestamp()": (lambda df: df.select(F.unix_timestamp()), NotSupported, ("current_timestamp()",)),
+    "localtimestamp": (lambda df: df.filter("n > hour(localtimestamp())"), NotSupported, ("localtimestamp(",)),
     "rand": (
         lambda df: df.filter(F.rand() > 0.5),
         NotSupported,
@@ -232,6 +233,8 @@ CASES: dict[str, Case] = {
         NotYet,
         ("scalar-subquery#", "collect() the value first", "Filter ("),
     ),
+    "exists": (lambda df: df.filter("exists (select 1 from range(3) where id > 7)"), NotYet, ("exists#", "collect()")),
+    "in a subquery": (lambda df: df.filter("n in (select id from range(3))"), NotYet, ("collect() the value first",)),
 }
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,14 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
+from structured_streaming import structured_streaming
 from test_equals_spark import multiset
 from test_graph_shape import SINK
 from tree_runner import TreeRunner
 
 from penstock.frontend.compiler import compile_query
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 SEEDS = range(int(os.environ.get("PENSTOCK_JOIN_SEEDS", "1")))
 """More for a campaign: each seed makes other rows."""
@@ -223,30 +225,22 @@ def test_after_every_trigger_it_is_what_structured_streaming_has_given(
 ) -> None:
     streams = [spark.readStream.schema(SCHEMA).parquet(str(folder)) for folder in arrivals]
     names = LATE if len(SEEDS) == 1 else [name for name in PLANS if name not in NOT_LATE]
-    queries, runners = [], []
-    for number, name in enumerate(names):
-        plan = PLANS[name](streams)
-        table = f"late_{number}"
-        location = str(arrivals[0].parent / table)
-        writer = plan.writeStream.format("memory").queryName(table).option("checkpointLocation", location)
-        queries.append((table, writer.start()))
-        runners.append(started(spark, arrivals, PLANS[name]))
-    try:
+    with ExitStack() as stack:
+        oracles, runners = [], []
+        for number, name in enumerate(names):
+            location = arrivals[0].parent / f"late_{number}"
+            oracles.append(stack.enter_context(structured_streaming(PLANS[name](streams), location)))
+            runners.append(started(spark, arrivals, PLANS[name]))
+            stack.callback(runners[-1].close)
         for step, (number, table) in enumerate(triggers(np.random.default_rng(100 + seed))):
             pq.write_table(table, arrivals[number] / f"{step}.parquet")
-            for (into, query), runner, name in zip(queries, runners, names, strict=True):
-                query.processAllAvailable()
+            for oracle, runner, name in zip(oracles, runners, names, strict=True):
+                oracle.go_on()
                 for source, (which, schema) in enumerate(inputs_of(runner, arrivals)):
                     if which == number:
                         fed(runner, source, schema, table)
                 got = multiset(runner.table()) if runner.output else Counter()
-                assert got == multiset(spark.table(into).toArrow()), (name, step)
-        for (_, query), runner, name in zip(queries, runners, names, strict=True):
-            dropped = sum(s.numRowsDroppedByWatermark for p in query.recentProgress for s in p.stateOperators)
-            assert runner.counter("rows_dropped_late") == dropped, name
-            assert dropped > 0 or name not in LATE, name
-    finally:
-        for _, query in queries:
-            query.stop()
-        for runner in runners:
-            runner.close()
+                assert got == multiset(oracle.table), (name, step)
+        for oracle, runner, name in zip(oracles, runners, names, strict=True):
+            assert runner.counter("rows_dropped_late") == oracle.late, name
+            assert oracle.late > 0 or name not in LATE, name

@@ -22,7 +22,7 @@ from penstock.frontend.compiler import compile_outputs, compile_plan, compile_qu
 from penstock.frontend.static_join import read_static_sides
 from penstock.graph.model import JobGraph, SinkSpec
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 Plan = Callable[[DataFrame, DataFrame], DataFrame]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 from harness import UTC_STAMP, WINDOW
+from same_rows import canonical
 
 from penstock.graph.keygroups import owned_range
 from penstock.operators.base import Operator, OperatorContext, RestoredState, ScalarPart
@@ -113,12 +113,6 @@ def batch(number: int, rows: Sequence[Row], begin: int = 0) -> pa.RecordBatch:
     ]
     columns = [pa.array([row[at] for row in content], kind) for at, kind in enumerate(SIDES[number].schema.types)]
     return pa.RecordBatch.from_arrays(columns, schema=SIDES[number].schema)
-
-
-def canonical(value: Any) -> Any:
-    if isinstance(value, float):
-        return "NaN" if math.isnan(value) else value + 0.0
-    return value
 
 
 @dataclass

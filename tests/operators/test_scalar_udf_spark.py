@@ -22,7 +22,7 @@ from penstock.operators.user_code import PythonSettings
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 POINT = pa.struct([("x", pa.int32()), ("name", pa.string())])
 SCHEMA = pa.schema(

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from harness import opened, rows_of, run, slices
 from pyspark import cloudpickle
+from same_rows import canonical
 
 from penstock.errors import NotSupported
 from penstock.operators import static_join
@@ -44,15 +45,6 @@ VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "decimal": (pa.decimal128(38, 2), [None, Decimal("0.00"), Decimal("-1.50"), Decimal(10) ** 30, Decimal("7.25")]),
     "struct": (POINT, [None, *({"x": x, "y": y} for x, y in POINTS)]),
 }
-
-
-def canonical(value: Any) -> Any:
-    """Equal where Spark's grouping calls values equal."""
-    if isinstance(value, dict):
-        return tuple(map(canonical, value.values()))
-    if isinstance(value, float):
-        return "NaN" if math.isnan(value) else value + 0.0
-    return value
 
 
 def drawn(random: np.random.Generator, kinds: Sequence[str], rows: int, prefix: str) -> pa.RecordBatch:

@@ -13,7 +13,8 @@ import pytest
 from harness import opened, stored
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from join_fleet import AT, SECOND, SIDES, SPECS, Fleet, Row, V, batch, canonical, rows_of, spec
+from join_fleet import AT, SECOND, SIDES, SPECS, Fleet, Row, V, batch, rows_of, spec
+from same_rows import canonical
 
 from penstock.operators import stream_join
 from penstock.operators.stream_join import StreamJoinKind, StreamJoinSpec

@@ -56,10 +56,12 @@ def test_the_count_goes_where_the_rows_go(backend: type[StateBackend]) -> None:
     [group] = groups_of([], 1, 128)
     left = []
     for subtask in range(3):
-        after = restored(before.snapshot(), subtask, 3, backend())
+        state = backend()
+        after = restored(before.snapshot(), subtask, 3, state)
         first, last = owned_range(subtask, 3, 128)
         left.append((first <= group <= last, len(passed(after, rows(3, 20)))))
         after.close()
+        state.close()
     assert sorted(left) == [(False, 5), (False, 5), (True, 2)]
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import signal
 from collections import Counter
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,8 @@ import pyarrow.parquet as pq
 from oracle_plans import SCHEMA, Plan
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
+from same_rows import multiset
+from structured_streaming import structured_streaming
 
 import penstock
 from penstock.errors import CheckpointFailed
@@ -82,19 +82,13 @@ def run_late(spark: SparkSession, plan: Plan, folder: Path) -> int:
 
 def _structured_streaming(spark: SparkSession, plan: Plan, folder: Path) -> tuple[Counter[Any], int]:
     """What Spark's own engine writes, and how many rows are late for it."""
-    source, name = folder / "sparks-in", f"oracle_{folder.name.replace('-', '_')}"
+    source = folder / "sparks-in"
     stream = _stream(spark, plan, source)
-    writer = stream.writeStream.format("memory").queryName(name)
-    query = writer.option("checkpointLocation", str(folder / "sparks-checkpoint")).start()
-    try:
+    with structured_streaming(stream, folder / "sparks-checkpoint") as oracle:
         for number, table in enumerate(plan.data.tables()):
             _put(table, source / f"part-{number:03d}.parquet")
-            query.processAllAvailable()
-        late = sum(each.numRowsDroppedByWatermark for batch in query.recentProgress for each in batch.stateOperators)
-        return multiset(spark.table(name).toArrow()), late
-    finally:
-        query.stop()
-        spark.catalog.dropTempView(name)
+            oracle.go_on()
+        return multiset(oracle.table), oracle.late
 
 
 def _stream(spark: SparkSession, plan: Plan, source: Path) -> DataFrame:
@@ -151,22 +145,6 @@ def _output(spark: SparkSession, schema: StructType, out: Path) -> pa.Table:
     if not any(out.glob("*.parquet")):
         return spark.createDataFrame([], schema).toArrow()
     return spark.read.schema(schema).parquet(str(out)).toArrow()
-
-
-def multiset(table: pa.Table) -> Counter[Any]:
-    columns = [[canonical(value) for value in column.to_pylist()] for column in table.columns]
-    return Counter(zip(*columns, strict=True))
-
-
-def canonical(value: Any) -> Any:
-    """NaN equals NaN; and -0.0 equals 0.0, for the least of both is the one that came first."""
-    if isinstance(value, float):
-        return "NaN" if math.isnan(value) else value + 0.0
-    if isinstance(value, datetime):
-        return value.timestamp()
-    if isinstance(value, dict):
-        return tuple((name, canonical(part)) for name, part in value.items())
-    return tuple(map(canonical, value)) if isinstance(value, list) else value
 
 
 def _some(rows: Counter[Any]) -> list[Any]:

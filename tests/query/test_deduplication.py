@@ -23,7 +23,7 @@ import penstock
 from penstock.cli.main import app
 from penstock.query.streaming_query import StreamingQuery
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 DELAY_S = 5
 Rows = Sequence[tuple[int | None, int, float | None]]

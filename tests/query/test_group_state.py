@@ -16,6 +16,7 @@ from pyspark.cloudpickle import register_pickle_by_value
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from query_running import Inbox, Start, rows_of
+from structured_streaming import structured_streaming
 
 pytestmark = pytest.mark.spark
 register_pickle_by_value(sys.modules[__name__])  # Spark's workers cannot import test modules
@@ -87,17 +88,11 @@ def of_structured_streaming(
     spark: SparkSession, tmp_path: Path, plan: Callable[[DataFrame], DataFrame]
 ) -> Counter[tuple[Any, ...]]:
     inbox = Inbox(tmp_path / "sparks-in")
-    writer = plan(inbox.stream(spark)).writeStream.format("memory").queryName("sparks_group_state")
-    query = writer.option("checkpointLocation", str(tmp_path / "sparks-checkpoint")).start()
-    try:
+    with structured_streaming(plan(inbox.stream(spark)), tmp_path / "sparks-checkpoint") as oracle:
         for rows in FILES:
             inbox.add(rows)
-            query.processAllAvailable()
-        table = spark.table("sparks_group_state").toArrow()
-        return Counter(tuple(row.values()) for row in table.to_pylist())
-    finally:
-        query.stop()
-        spark.catalog.dropTempView("sparks_group_state")
+            oracle.go_on()
+        return Counter(tuple(row.values()) for row in oracle.table.to_pylist())
 
 
 @pytest.mark.parametrize("plan", [by_event_time, without_timeout])

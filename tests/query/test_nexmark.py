@@ -14,6 +14,8 @@ from benchmarks.nexmark.queries import NAMES, query
 from benchmarks.nexmark.source import write_parquet
 from penstock.query.streaming_query import StreamingQuery
 
+pytestmark = pytest.mark.slow
+
 COUNT = 20_000
 IN_CI = [name for name in NAMES if name not in ("q0", "q1", "q2", "q12", "q14", "q22")]
 """The others are filters, projections and a count by windows; ``python -m benchmarks nexmark`` compares all."""

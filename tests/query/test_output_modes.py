@@ -20,7 +20,7 @@ import penstock
 from penstock.errors import NotSupported
 from penstock.query.streaming_query import StreamingQuery
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 Start = Callable[..., StreamingQuery]
 Batches = list[list[tuple[Any, ...]]]

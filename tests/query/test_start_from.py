@@ -16,7 +16,7 @@ import penstock
 from penstock.errors import ConfigError, LocationError, PenstockError, PlanChanged, SinkError
 from penstock.snapshot.model import SnapshotMetadata
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def totals(df: DataFrame) -> DataFrame:

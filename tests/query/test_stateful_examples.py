@@ -23,7 +23,7 @@ from query_running import Inbox, Start, eventually, rows_of
 import penstock
 from penstock.errors import FunctionError
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 register_pickle_by_value(sys.modules[__name__])
 
 # -- what PySpark's documentation shows, as it stands there -----------------------------------------------------------

@@ -30,6 +30,8 @@ from penstock.graph.model import Edge, EdgeKind, JobGraph, SinkSpec, SourceSpec,
 from penstock.protocol.elements import Alignment
 from penstock.runtime import slot
 
+pytestmark = pytest.mark.slow
+
 log = logging.getLogger(__name__)
 
 SWITCH_S = 1e-6

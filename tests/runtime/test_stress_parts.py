@@ -33,6 +33,8 @@ from penstock.runtime.subtask_thread import SubtaskThread
 from penstock.runtime.transport import IoLoop, Link, Listener, connect
 from penstock.runtime.wire import Message, MessageKind
 
+pytestmark = pytest.mark.slow
+
 INTERRUPTED_FILES = {
     inspect.getfile(module) for module in (breather, inbox_module, pump_module, subtask_thread_module, transport)
 }

@@ -15,6 +15,8 @@ from story import Story
 from penstock.config import Backend
 from penstock.protocol.elements import Alignment
 
+pytestmark = pytest.mark.slow
+
 NEVER_MS = 3_600_000
 ALIGNED, UNALIGNED, AUTO = Alignment.ALIGNED, Alignment.UNALIGNED, Alignment.AUTO
 

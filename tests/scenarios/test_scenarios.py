@@ -12,6 +12,8 @@ from story import Story
 
 from penstock.protocol.elements import Alignment
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 def test_killed_and_rescaled_under_backpressure_each_record_comes_once_unharmed_and_in_order(

@@ -23,8 +23,8 @@ pytestmark = pytest.mark.simulation
 
 ROOT = Path(__file__).parents[2]
 KILLS = read_kills(ROOT)
-CALM = 2
-"""Calm schedules here; the long command runs more of them."""
+CALM = 1
+"""Calm schedules here; ``python -m penstock.testing.simulate --mutants`` runs more of them."""
 
 
 @pytest.fixture(scope="module")

@@ -69,3 +69,19 @@ def test_spark_tells_each_barrier_task_where_the_others_are(spark: SparkSession)
     for row in told:
         hosts = [address.strip().rpartition(":")[0] for address in row.addresses.split(",")]
         assert hosts == ["127.0.0.1", "127.0.0.1"]
+
+
+@pytest.mark.spark
+def test_a_worker_of_our_daemon_does_not_look_for_garbage_among_what_the_daemon_has_imported(
+    spark: SparkSession,
+) -> None:
+    """It looks for some after every task; all of Penstock and pandas are tens of thousands of objects."""
+
+    def left(_: int) -> tuple[int, int]:
+        import gc
+
+        gc.collect()
+        return gc.get_freeze_count(), len(gc.get_objects())
+
+    for frozen, others in spark.sparkContext.parallelize(range(2), 2).map(left).collect():
+        assert frozen > 10 * others

@@ -18,6 +18,8 @@ from spark_runs import Arrivals, OnSpark, on_penstock, same
 import penstock
 from penstock.errors import NotSupported
 
+pytestmark = pytest.mark.slow
+
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 OUTPUT = "user string, event string, n long, items string, most double"

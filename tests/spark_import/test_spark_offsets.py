@@ -16,6 +16,8 @@ import penstock
 from penstock.cli.main import app
 from penstock.errors import LocationError, NotSupported
 
+pytestmark = pytest.mark.slow
+
 
 def of_some(df: DataFrame) -> DataFrame:
     return df.withWatermark("at", "10 seconds").where("amount % 2 = 0").select("user", "amount")

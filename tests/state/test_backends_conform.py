@@ -11,6 +11,8 @@ from penstock.state.rocksdb_table import RocksDBBackend
 from penstock.state.table import StateBackend
 from penstock.testing.table_kit import CHECKS, Check, run_check
 
+pytestmark = pytest.mark.slow
+
 
 def rocksdb() -> StateBackend:
     return RocksDBBackend(8 << 20)

@@ -18,6 +18,8 @@ from penstock.state.rocksdb_table import RocksDBBackend, RocksDBTable
 from penstock.state.table import TableSpec
 from penstock.testing.table_kit import CHECKS, Check, run_check
 
+pytestmark = pytest.mark.slow
+
 MIB = 1 << 20
 LAST = 127
 COUNTS = TableSpec(pa.schema([("key", pa.int64()), ("count", pa.int64())]), 1, 128)

@@ -10,6 +10,8 @@ from dict_table import FLAWS, DictBackend
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.table_kit import CHECKS, check_backend, run_check
 
+pytestmark = pytest.mark.slow
+
 CHECK = {check.name: check for check in CHECKS}
 
 

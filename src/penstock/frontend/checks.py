@@ -74,7 +74,7 @@ def check_by_spark(spark: SparkSession, analyzed: JavaTree, output_mode: str) ->
         raise NotSupported(f"{text}\n  in the plan: {line}") from None
 
 
-def check_expressions(analyzed: JavaTree) -> None:
+def check_expressions(spark: SparkSession, analyzed: JavaTree) -> None:
     """Refuse what a restart could not repeat.
 
     The analysed plan is read, because the optimizer freezes ``current_timestamp()`` to a literal. A Python function
@@ -83,13 +83,26 @@ def check_expressions(analyzed: JavaTree) -> None:
     Raises:
         NotSupported: names the expression and its plan line.
     """
+    if not _is_repeatable(spark, analyzed):
+        _check_node(analyzed)
+
+
+def _is_repeatable(spark: SparkSession, analyzed: JavaTree) -> bool:
+    """Whether Catalyst itself knows of the whole plan that it holds nothing of the kind: most plans are not walked."""
+    jvm: Any = spark._jvm
+    patterns = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+    suspects = (patterns.CURRENT_LIKE(), patterns.PLAN_EXPRESSION())
+    return analyzed.deterministic() and not any(analyzed.containsPattern(suspect) for suspect in suspects)
+
+
+def _check_node(analyzed: JavaTree) -> None:
     if not analyzed.isStreaming():
         return
     with refusals.at_node(analyzed):
         for expression in elements(analyzed.expressions()):
             _check_expression(expression)
     for child in children(analyzed):
-        check_expressions(child)
+        _check_node(child)
 
 
 def _check_expression(expression: JavaTree) -> None:

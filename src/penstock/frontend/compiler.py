@@ -133,7 +133,7 @@ def _checked(df: DataFrame, output_mode: str) -> tuple[JavaTree, str]:
     check_dataframe(df)
     mode = check_output_mode(output_mode)
     plan = analyzed(df)
-    check_expressions(plan)
+    check_expressions(df.sparkSession, plan)
     check_by_spark(df.sparkSession, plan, mode)
     return plan, mode
 

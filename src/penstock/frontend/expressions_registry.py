@@ -123,8 +123,7 @@ def eval_mode(tree: JavaTree) -> EvalMode:
 
 
 def _fields(tree: JavaTree) -> list[str]:
-    names = tree.productElementNames().toSeq()
-    return [str(names.apply(i)) for i in range(names.size())]
+    return str(tree.productElementNames().mkString(",")).split(",")
 
 
 __all__ = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.frontend.catalyst import JavaTree, attributes_in, elements, expr_id, kind
+from penstock.frontend.catalyst import JavaTree, elements, expr_id, ids_in, kind
 
 _NARROWING = ("Project", "Aggregate")
 _PASSING = (
@@ -27,7 +27,7 @@ def needed_columns(output: Sequence[JavaTree], above: Sequence[JavaTree]) -> lis
     """
     needed: set[int] = set()
     for node in above:
-        needed.update(expr_id(attribute) for item in elements(node.expressions()) for attribute in attributes_in(item))
+        needed.update(identity for item in elements(node.expressions()) for identity in ids_in(item))
         if kind(node) in _NARROWING:
             return [attribute for attribute in output if expr_id(attribute) in needed] or list(output[:1])
         if kind(node) not in _PASSING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -142,7 +142,7 @@ def _row_function(call: UdfCall, settings: PythonSettings) -> BatchFunction:
     return evaluate
 
 
-def _to_python(kind: pa.DataType, settings: PythonSettings, name: str) -> Callable[[pa.Array], list[Any]]:
+def _to_python(kind: pa.DataType, settings: PythonSettings, name: str) -> Callable[[pa.Array], Iterable[Any]]:
     """Python objects as a UDF sees them: dates, naive local datetimes, Decimal, Row for structs."""
     convert = ArrowTableToRowsConversion._create_converter(
         from_arrow_type(kind), none_on_identity=True, binary_as_bytes=settings.binary_as_bytes
@@ -154,7 +154,11 @@ def _to_python(kind: pa.DataType, settings: PythonSettings, name: str) -> Callab
         )
         return values if convert is None else [convert(value) for value in values]
 
-    return to_python
+    def numbers(column: pa.Array) -> Iterable[Any]:
+        """Python's numbers one by one, each gone when its call is over: that is easier on memory than all at once."""
+        return to_python(column) if column.null_count else memoryview(column.to_numpy())
+
+    return numbers if pa.types.is_integer(kind) or pa.types.is_floating(kind) else to_python
 
 
 def _objects(time_zone: str, column: pa.RecordBatch) -> list[Any]:

@@ -15,7 +15,6 @@ import penstock.connectors.python_source
 import penstock.runtime.slot  # noqa: F401 - imported for the forks
 
 if __name__ == "__main__":
-    # What is imported lives as long as its process: collections in a fork need not walk through it, nor copy its pages.
     gc.collect()
-    gc.freeze()
+    gc.freeze()  # a worker collects garbage after every task: it need not look through all of this, nor copy its pages
     manager()
