@@ -52,7 +52,7 @@ BENCHMARKS = {
     "nexmark": nexmark.run,
     "stateful_python": stateful_python.run,
 }
-MASTERS = {"parquet_jobs": against_spark.MASTER, "nexmark": against_spark.MASTER, "stateful_python": against_spark.MASTER}
+MASTERS = dict.fromkeys(("parquet_jobs", "nexmark", "stateful_python"), against_spark.MASTER)
 
 
 def main(

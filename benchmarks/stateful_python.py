@@ -1,9 +1,11 @@
 """The same StatefulProcessor by Penstock and by Spark's own engine: running totals by user, and sessions that a timer
 ends, with frames of pandas and with Rows.
 
-Both run ``availableNow`` (``benchmarks.against_spark``), Spark with RocksDB, which ``transformWithState`` demands there.
-The input is as many files as micro-batches are to be: a query that runs all day gets its rows bit by bit.
+Both run ``availableNow`` (``benchmarks.against_spark``), Spark with RocksDB, which ``transformWithState`` demands.
+Every file is a micro-batch of Spark's: a query that runs all day gets its rows bit by bit.
 """
+
+# ruff: noqa: N802, N803 - the names are PySpark's
 
 from __future__ import annotations
 
@@ -62,7 +64,7 @@ class PandasTotals(StatefulProcessor):
 
 
 class RowTotals(PandasTotals):
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # type: ignore[override]
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         n, total = self.kept.get() or (0, 0.0)
         for row in rows:
             n, total = n + 1, total + row.amount
@@ -101,12 +103,12 @@ class PandasSessions(StatefulProcessor):
 
 
 class RowSessions(PandasSessions):
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # type: ignore[override]
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         moments = [int(row.at.timestamp() * 1000) for row in rows]
         self.add(min(moments), max(moments), len(moments))
         return iter(())
 
-    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # type: ignore[override]
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
         began, n, _ = self.kept.get()
         self.kept.clear()
         yield Row(user=key[0], began=began, n=n)

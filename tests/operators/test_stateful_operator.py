@@ -358,6 +358,33 @@ def test_state_of_another_time_mode_is_refused() -> None:
         fleet.restarted(1, "memory", states)
 
 
+def test_keys_of_a_large_slice_are_prepared_as_many_as_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a barrier would wait for a conversion of all its rows."""
+
+    def echo(self: Any, key: Any, lines: Iterator[Row], timers: Any) -> Iterator[Row]:
+        total = (self.state.get() or (0,))[0] + sum(line.n for line in lines)
+        self.state.update((total,))
+        yield said(key, total)
+
+    monkeypatch.setattr(stateful_operator, "_FIRST_KEYS", 2)
+    monkeypatch.setattr(stateful_operator, "_MOST_KEYS", 16)
+    fleet = Fleet(spec_of(Processor(echo, declare(VALUE))))
+    [operator] = fleet.operators
+    assert isinstance(operator, stateful_operator.TransformWithStateOperator)
+    prepared = []
+    split = operator._rows.split
+    monkeypatch.setattr(operator._rows, "split", lambda batch, ends: prepared.append(len(ends)) or split(batch, ends))
+    out = [batch for batch in operator.process(rows(*[(f"k{n % 100}", n, None) for n in range(200)]))]
+    while operator.under_way():
+        out += operator.collect()
+    assert max(prepared) <= 16
+    assert sum(prepared) >= 100
+    expected = {f"k{n}": str(2 * n + 100) for n in range(100)}
+    assert {row["id"]: row["said"] for batch in out for row in batch.to_pylist()} == expected
+    assert {row["id"]: row["v"] for row in fleet.tables()["state"]} == {key: int(n) for key, n in expected.items()}
+    fleet.close()
+
+
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_a_slow_processor_holds_up_a_barrier_for_one_key(monkeypatch: pytest.MonkeyPatch, parallelism: int) -> None:
     """In the middle of a slice some keys are done, with all of their rows, state and output; the others' rows are

@@ -76,6 +76,21 @@ def test_a_step_takes_no_more_input_until_the_results_are_here() -> None:
     job.close()
 
 
+class Pausing(Elsewhere):
+    def pauses(self) -> bool:
+        return True
+
+
+def test_an_operator_that_pauses_by_itself_gets_all_that_has_come() -> None:
+    job = HandDriven(graph_of(middle=Pausing))
+    job.read_everything(2_000)
+    job.run(vertices=(0, 1))
+    for index in range(2):
+        (rows,) = elsewhere(job, 1, index).taken
+        assert rows > FIRST_ROWS
+    job.close()
+
+
 @pytest.mark.parametrize("alignment", [Alignment.UNALIGNED, Alignment.ALIGNED])
 def test_a_barrier_waits_for_the_call_under_way_and_for_no_other(alignment: Alignment) -> None:
     job = HandDriven(graph_of(middle=Elsewhere))
