@@ -374,7 +374,7 @@ def test_keys_of_a_large_slice_are_prepared_as_many_as_have_their_turn(monkeypat
     prepared = []
     split = operator._rows.split
     monkeypatch.setattr(operator._rows, "split", lambda batch, ends: prepared.append(len(ends)) or split(batch, ends))
-    out = [batch for batch in operator.process(rows(*[(f"k{n % 100}", n, None) for n in range(200)]))]
+    out = list(operator.process(rows(*[(f"k{n % 100}", n, None) for n in range(200)])))
     while operator.under_way():
         out += operator.collect()
     assert max(prepared) <= 16

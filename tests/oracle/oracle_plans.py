@@ -190,7 +190,7 @@ EXPLODED = (
 )
 LOOKUPS = ("inner", "left_outer", "left_semi", "left_anti")
 LOOKED_UP = """select * from values ('key0', 1, true), ('key0', -50, false), ('key1', 20, null), (null, 7, true),
- ('key39', null, false) as looked_up(other_k, other_n, other_b)"""
+ ('key39', null, false) as looked_up(looked_k, looked_n, looked_b)"""
 JOINS = ("inner", "left_outer", "right_outer", "full_outer", "left_semi")
 
 
@@ -381,12 +381,12 @@ def beginnings(draw: st.DrawFn, always: str = "") -> tuple[tuple[Step, ...], Col
             steps.append(Step("select", (*columns, f"{made} as e{len(columns)}")))
             columns = {**columns, f"e{len(columns)}": "int"}
         elif kind == "lookup":
-            if "other_k" not in columns:
+            if "looked_k" not in columns:
                 how = "left_outer" if always else draw(st.sampled_from(LOOKUPS))
                 steps.append(
-                    Step("lookup", (how, draw(st.sampled_from(("k = other_k", "k = other_k and other_n > 0")))))
+                    Step("lookup", (how, draw(st.sampled_from(("k = looked_k", "k = looked_k and looked_n > 0")))))
                 )
-                joined = {"other_k": "string", "other_n": "int", "other_b": "boolean"}
+                joined = {"looked_k": "string", "looked_n": "int", "looked_b": "boolean"}
                 columns = {**columns, **joined} if how in ("inner", "left_outer") else columns
         else:
             conditions = [draw(expression(columns, "boolean")) for _ in range(1 if kind == "where" else 2)]
