@@ -242,13 +242,33 @@ def parquet_jobs(result: dict[str, Any]) -> str:
         "in turns. A run's time is all of it, from `start()` to its own end; CPU seconds are those of all processes.",
         "Medians; a ratio is the median of the rounds' ratios.",
         "",
+        *_jobs(result),
+    ]
+    return "\n".join([*lines, "", f"({_machine(result)})", ""])
+
+
+def stateful_python(result: dict[str, Any]) -> str:
+    lines = [
+        "## Stateful Python, beside Spark",
+        "",
+        "The same `StatefulProcessor` on both engines, Spark's with RocksDB: running totals in a value state, and",
+        f"sessions that a timer ends. {result['users']:,} users, {result['files']} files, each a micro-batch of",
+        "Spark's own engine; `availableNow` into a noop sink, in turns, as above.",
+        "",
+        *_jobs(result),
+    ]
+    return "\n".join([*lines, "", f"({_machine(result)})", ""])
+
+
+def _jobs(result: dict[str, Any]) -> list[str]:
+    lines = [
         _row("job", "M rows", "Penstock, s", "Spark, s", "speed to Spark", "target", "CPU to Spark"),
         _row("---", "---:", "---:", "---:", "---:", "---:", "---:"),
     ]
     for job, found in result["jobs"].items():
         cells = _against_spark(found)
         lines.append(_row(job, f"{found['rows'] / 1e6:.0f}", *cells[:3], f"{found['target']:.0f}", cells[3]))
-    return "\n".join([*lines, "", f"({_machine(result)})", ""])
+    return lines
 
 
 def _against_spark(found: dict[str, Any]) -> list[str]:
@@ -591,6 +611,7 @@ SECTIONS = {
     "inflight_target": inflight_target,
     "recovery": recovery,
     "parquet_jobs": parquet_jobs,
+    "stateful_python": stateful_python,
     "isolation": isolation,
     "file_sink": file_sink,
     "state": state,
