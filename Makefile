@@ -38,7 +38,7 @@ lint: $(VENV)/.ready ## Format check, lint and types
 
 # Whole files at a time: the tests of one share what is dear to set up. More workers than cores: tests wait for servers
 # and for each other's processes.
-WORKERS ?= 6
+WORKERS ?= 5
 test: setup ## Lint, types and all tests
 	@$(MAKE) --no-print-directory -j 2 lint compiled
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder

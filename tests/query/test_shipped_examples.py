@@ -150,7 +150,7 @@ def test_examples_over_a_socket_count_its_words(
     times = 2 if "windowed" in name else 1
     expected = {word: count * times for word, count in WORDS.items()}
     with running(monkeypatch, name, source_of(name, START, *more), *server, *arguments):
-        eventually(lambda: console.counts(*columns) == expected, "the counts of all lines")
+        eventually(lambda: console.counts(*columns) == expected, "the counts of all lines", timeout_s=120)
 
 
 def test_the_example_over_kafka_counts_the_words_of_a_topic(
