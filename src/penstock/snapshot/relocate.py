@@ -186,12 +186,11 @@ class _Move:
         )
 
     def _kept(self, state: StateEntry) -> StateEntry | None:
-        """None: its table is not there any more."""
-        operator: _Entry = self._new.operators[state.operator_id]
-        lost = self._lost.get((state.operator_id, state.table), ())
-        if state.table not in operator["states"] or "" in lost:
-            return None
-        return msgspec.structs.replace(state, without=lost) if lost else state
+        """None: its whole table is given up."""
+        lost = self._lost.get((state.operator_id, state.table))
+        if lost is None:
+            return state
+        return None if "" in lost else msgspec.structs.replace(state, without=lost)
 
     def _of(self, spec: SourceSpec | SinkSpec | None, index: int) -> SubtaskManifest | None:
         return None if spec is None else self._stored(spec.operator_id, index)
