@@ -17,6 +17,7 @@ from penstock.snapshot.local_files import check_own_folders
 from penstock.snapshot.log import FOLDER as LOG_FOLDER
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import LogView
+from penstock.snapshot.metadata_checks import checked_plan
 from penstock.snapshot.model import FORMAT_VERSION, PlanManifest, QueryIdentity
 from penstock.snapshot.plan import Difference, differences, plan_changed, plan_of
 from penstock.snapshot.sections import FOLDER as DATA_FOLDER
@@ -244,7 +245,8 @@ def read_identity(store: Store) -> QueryIdentity:
     body = open_envelope(store.read(IDENTITY_PATH), IDENTITY_PATH)
     try:
         stored = msgspec.convert(body, QueryIdentity)
-    except msgspec.ValidationError as error:
+        checked_plan(stored)
+    except ValueError as error:
         raise CorruptSnapshot(f"{IDENTITY_PATH} is not a query's identity: {error}") from error
     if stored.format_version != FORMAT_VERSION:
         raise LocationError(
