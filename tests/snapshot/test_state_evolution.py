@@ -15,6 +15,8 @@ from snapshot_kit import ROWS
 
 from penstock.errors import NotSupported, PlanChanged
 from penstock.operators.stateful.variables import TimeMode
+from penstock.query.start_from import restored_operators
+from penstock.snapshot.fork import Origin
 from penstock.snapshot.model import SlotManifest, SnapshotMetadata
 from penstock.snapshot.plan import differences, plan_of
 from penstock.snapshot.portable.convert import convert_snapshot
@@ -23,10 +25,12 @@ from penstock.snapshot.relocate import relocate
 from penstock.snapshot.restore import wanted_schemas
 from penstock.snapshot.sections import read_section
 from penstock.snapshot.state_index import DELTA
+from penstock.snapshot.store_access import parse_access
 from penstock.snapshot.verbs.comparing import compare_snapshots
 from penstock.snapshot.verbs.opened import open_location_to_read
 from penstock.snapshot.verbs.rolling_back import Output, roll_back
 from penstock.snapshot.verbs.showing import show_snapshot
+from penstock.snapshot.verbs.verifying import verify_location
 
 KEYS = range(300)
 SOME = range(0, 300, 7)
@@ -129,6 +133,7 @@ def check_readers(run: Run, chain: SnapshotMetadata, before: SnapshotMetadata, c
     shown = show_snapshot(opened, records[1], 0, count_rows=True)
     rows = {table.name: table.rows for operator in shown.operators for table in operator.tables}
     assert (rows["total"], rows["late"]) == (len(KEYS), new)
+    assert not verify_location(str(tmp_path / "location")).damage
     assert run.entries(before, "total") != run.entries(chain, "total")
 
 
@@ -287,3 +292,19 @@ def test_declaring_what_was_deleted_before_is_refused_by_name() -> None:
 
     with pytest.raises(NotSupported, match=r"state total: init deletes it .*another name"):
         spec_of(Again({"total": "value n long"}))
+
+
+def test_operators_that_go_on_need_no_initial_state(begin: Begin, tmp_path: Path) -> None:
+    location, access = str(tmp_path / "location"), parse_access({})
+    here, elsewhere = Origin(location), str(tmp_path / "elsewhere")
+    assert not restored_operators(None, location, access)
+    assert not restored_operators(here, elsewhere, access)
+    run = begin(FIRST)
+    assert not restored_operators(None, location, access), "nothing is stored yet"
+    first = run.snapshot()
+    assert set(restored_operators(None, location, access)) == {STATEFUL}
+    assert set(restored_operators(here, elsewhere, access)) == {STATEFUL}
+    assert set(restored_operators(Origin(location, first.id), elsewhere, access)) == {STATEFUL}
+    assert not restored_operators(Origin(location, "chk-9"), elsewhere, access), "who opens it refuses"
+    (tmp_path / "location" / "snapshots" / first.id / "metadata.json").write_bytes(b"{")
+    assert not restored_operators(None, location, access)
