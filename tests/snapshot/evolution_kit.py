@@ -24,6 +24,7 @@ from penstock.operators.base import Operator, OperatorContext
 from penstock.operators.stateful.spec import RowForm, TransformWithStateSpec
 from penstock.operators.stateful.variables import TimeMode
 from penstock.protocol import coordinator_types as ct
+from penstock.snapshot.fork import Origin, forked, query_at
 from penstock.snapshot.location import claim_identity, identity_of, open_location
 from penstock.snapshot.model import SnapshotMetadata, StateEntry
 from penstock.snapshot.restore import load_restore
@@ -147,11 +148,21 @@ class Run:
         parallelism: int = 1,
         backend: str = "memory",
         allow_dropped: bool = False,
+        origin: Origin | None = None,
     ) -> None:
         self.store = open_location(str(location))
         self.graph = job_of(variables, deleted, time_mode, parallelism)
-        claim_identity(self.store, identity_of(self.graph, "query-1"), allow_dropped=allow_dropped)
-        self.driver = Driver(self.store, Target(), retained=100, job=self.graph, allow_dropped=allow_dropped)
+        proposed = identity_of(self.graph, "query-2" if origin else "query-1", query_at(origin) if origin else "")
+        identity = claim_identity(self.store, proposed, allow_dropped=allow_dropped)
+        self.driver = Driver(
+            self.store,
+            Target(),
+            retained=100,
+            query_id=identity.query_id,
+            forked=forked(origin, self.store, identity, self.graph, allow_dropped=allow_dropped),
+            job=self.graph,
+            allow_dropped=allow_dropped,
+        )
         ready = self.driver.start()
         self.backends = [MemoryBackend() if backend == "memory" else RocksDBBackend(8 << 20) for _ in ready.slots]
         self.operators: list[Operator] = []

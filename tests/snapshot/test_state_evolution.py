@@ -223,6 +223,19 @@ def test_a_rollback_to_before_the_change_goes_on_either_way(begin: Begin) -> Non
         assert run.do(["get", "total"], ["get", [*variables][-1] if len(variables) > 3 else "seen"])[0] == expected
 
 
+def test_a_fork_may_declare_other_state_than_its_origin(begin: Begin, tmp_path: Path) -> None:
+    first_run(begin)
+    origin = Origin(str(tmp_path / "location"))
+    with pytest.raises(PlanChanged, match="seen: stored"):
+        begin({"total": SECOND["total"]}, location="refused", origin=origin)
+    fork = begin(SECOND, location="fork", origin=origin)
+    assert fork.do(["get", "total"], ["update", "late", 3]) == {0: [[None, 2], None]}
+    fork.snapshot()
+    fork = begin(SECOND, location="fork", origin=origin)
+    assert fork.do(["get", "total"], ["get", "late"]) == {0: [[None, 2], [3]]}
+    assert begin(FIRST).do(["get", "total"]) == {0: [[2]]}, "the origin goes on as it was"
+
+
 def test_timers_may_come_and_not_go(begin: Begin) -> None:
     first_run(begin)
     timed = begin(FIRST, time_mode=TimeMode.PROCESSING_TIME)
