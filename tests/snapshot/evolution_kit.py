@@ -40,7 +40,13 @@ register_pickle_by_value(sys.modules[__name__])
 
 STATEFUL = "transform-with-state-0"
 GROUPS = 128
-_TYPES: dict[str, DataType] = {"int": IntegerType(), "long": LongType(), "text": StringType()}
+_TYPES: dict[str, DataType] = {
+    "int": IntegerType(),
+    "long": LongType(),
+    "text": StringType(),
+    "pair": StructType([StructField("a", IntegerType())]),
+    "triple": StructType([StructField("b", StringType()), StructField("a", LongType())]),
+}
 
 Ops = list[list[Any]]
 

@@ -137,6 +137,27 @@ def check_readers(run: Run, chain: SnapshotMetadata, before: SnapshotMetadata, c
     assert run.entries(before, "total") != run.entries(chain, "total")
 
 
+def test_a_struct_in_a_value_gets_a_field(begin: Begin, tmp_path: Path) -> None:
+    run = begin({"of": "value p pair"})
+    run.do(["update", "of", {"a": 1}], keys=range(40))
+    before = run.snapshot()
+    run = begin({"of": "value p triple"})
+    run.do(["update", "of", {"b": "x", "a": 1 << 40}], keys=range(2))
+    chain = run.snapshot()
+    expected = [{"b": "x", "a": 1 << 40}] * 2 + [{"b": None, "a": 1}] * 38
+    assert [row["p"] for row in run.stored(chain, "of")] == expected
+    opened = open_location_to_read(str(tmp_path / "location"))
+    tables = compare_snapshots(opened, opened.record(before.id), opened.record(chain.id)).tables
+    assert [(one.problem, one.added, one.changed) for one in tables if one.table == "of"] == [("", 0, 2)]
+    export_snapshot(str(tmp_path / "location"), chain.id, tmp_path / "portable")
+    parts = pq.read_table(tmp_path / "portable" / "state" / STATEFUL / "of").to_pylist()
+    assert [row["p"] for row in sorted(parts, key=lambda row: row["key"])] == expected
+    run = begin({"of": "value p triple"}, backend="rocksdb")
+    assert run.do(["get", "of"], keys=range(1, 3)) == {1: [[["x", 1 << 40]]], 2: [[[None, 1]]]}
+    with pytest.raises(PlanChanged, match=r"of, field p: stored .*now p struct<a: int32>"):
+        begin({"of": "value p pair"})
+
+
 def test_a_portable_copy_goes_on_in_a_third_form(begin: Begin, tmp_path: Path) -> None:
     first_run(begin)
     run = begin(SECOND)

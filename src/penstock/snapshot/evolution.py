@@ -1,8 +1,9 @@
 """State that its user declares, and declares otherwise later: what becomes of the tables that a snapshot has.
 
 A table may be new, and begins empty. Its values may have new columns, which are null in rows that there are, and wider
-ones; columns are told apart by name. What a snapshot has and the plan has not is lost: that has to be said, by deleting
-the table (``Evolution.deleted``) or by giving up what there is no place for. Keys do not change.
+ones, also inside of structs; columns are told apart by name. What a snapshot has and the plan has not is lost: that has
+to be said, by deleting the table (``Evolution.deleted``) or by giving up what there is no place for. Keys stay as they
+are.
 
 Rows stay as they were written: sections of one table may have been written under several plans, each with the columns
 of its time. ``widening.as_schema`` reads them. Only where columns are given up is the table written anew as a whole, so
@@ -17,7 +18,7 @@ from typing import NamedTuple, cast
 from penstock.graph.model import Evolution
 from penstock.operators.base import Plain
 from penstock.snapshot.type_texts import column_of
-from penstock.snapshot.widening import widens
+from penstock.snapshot.widening import grows, widens
 
 EVOLVES = "evolves"
 """Where an operator's entry in a plan says that its state evolves, and how."""
@@ -95,7 +96,7 @@ def _of_table(table: str, before: _Entry, after: _Entry, hashed: int) -> Iterato
     for column in stored:
         name = column_name(column)
         other = wanted.get(name)
-        if other is None or not widens(column, other):
+        if other is None or not grows(column, other):
             yield Loss(table, name, column, other or "absent")
         elif evolves(before) and old_fields.get(name) != new_fields.get(name):
             yield Loss(table, name, f"field {old_fields.get(name, name)!r}", f"field {new_fields.get(name, name)!r}")

@@ -12,6 +12,7 @@ import re
 import pyarrow as pa
 
 from penstock.errors import CorruptSnapshot
+from penstock.snapshot.type_texts import column_of
 
 _FAMILIES = (("int8", "int16", "int32", "int64"), ("float", "double"))
 _YOUNGER = {b"penstock.younger": b"true"}
@@ -36,6 +37,37 @@ def _is_wider(stored: str, new: str) -> bool:
         return False
     digits, scale, new_digits, new_scale = (int(part) for match in (before, after) for part in match.groups())
     return new_scale >= scale and new_digits - new_scale >= digits - scale
+
+
+def grows(stored: str, new: str) -> bool:
+    """As ``widens``, of state that evolves: what is inside of structs, lists and map values may be wider, too, and
+    structs may have new fields, which are null in what there is."""
+    before, after = column_of(stored), column_of(new)
+    if before is None or after is None:
+        return widens(stored, new)
+    return before.name == after.name and _type_grows(before.type, after.type)
+
+
+def _type_grows(stored: pa.DataType, new: pa.DataType) -> bool:
+    if stored == new:
+        return True
+    if pa.types.is_struct(stored) and pa.types.is_struct(new):
+        before, after = ({field.name: field for field in kind} for kind in (stored, new))
+        added = (field for name, field in after.items() if name not in before)
+        return (
+            (len(before), len(after)) == (stored.num_fields, new.num_fields)
+            and all(name in after and _field_grows(field, after[name]) for name, field in before.items())
+            and all(field.nullable for field in added)
+        )
+    if pa.types.is_list(stored) and pa.types.is_list(new):
+        return _field_grows(stored.value_field, new.value_field)
+    if pa.types.is_map(stored) and pa.types.is_map(new):
+        return bool(stored.key_type == new.key_type) and _type_grows(stored.item_type, new.item_type)
+    return widens(f"_ {stored}", f"_ {new}")
+
+
+def _field_grows(stored: pa.Field, new: pa.Field) -> bool:
+    return (new.nullable or not stored.nullable) and _type_grows(stored.type, new.type)
 
 
 def with_younger(schema: pa.Schema, first: int) -> pa.Schema:

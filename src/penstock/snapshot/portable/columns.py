@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.errors import CorruptSnapshot, NotSupported
 from penstock.snapshot.portable.layout import Column, column_names
 from penstock.snapshot.type_texts import column_of
-from penstock.snapshot.widening import widens, with_younger
+from penstock.snapshot.widening import grows, widens, with_younger
 
 SPARK_METADATA = b"org.apache.spark.sql.parquet.row.metadata"
 """Where Spark looks for the types of a Parquet file that its own types cannot tell, as those of intervals."""
@@ -51,9 +51,11 @@ def _declared(column: str, written: pa.Schema, what: str, may_be_absent: bool) -
         if found is not None and widens(f"{field.name} {field.type}", column):
             kind = pa.decimal128(int(found[2]), int(found[3])) if found[2] else _NUMBERS[found[1]]
             return pa.field(field.name, kind, field.nullable)
-    added = column_of(column) if may_be_absent else None
-    if added is not None and added.name not in written.names:
-        return added
+    known = column_of(column) if may_be_absent else None
+    if known is not None:
+        stored = [f"{field.name} {field.type}" for field in written if field.name == known.name]
+        if not stored or grows(stored[0], column):
+            return known
     raise CorruptSnapshot(f"{what} has no column {column!r}, which the snapshot's plan has; it has {texts(written)}")
 
 
