@@ -82,7 +82,7 @@ def losses(before: _Entry, after: _Entry, hashed: int) -> list[Loss]:
         if table in there:
             found += _of_table(table, before, after, hashed)
         elif table not in deleted:
-            found.append(Loss(table, "", _text(columns), "absent"))
+            found.append(Loss(table, "", _text(columns[1:]), "absent"))
     return [loss._replace(final=loss.table in essential) for loss in found]
 
 
