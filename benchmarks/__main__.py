@@ -28,6 +28,7 @@ from benchmarks import (
     state_rocksdb,
     stateful_python,
     throughput,
+    timers,
 )
 from benchmarks.nexmark import measure as nexmark
 
@@ -51,6 +52,7 @@ BENCHMARKS = {
     "state_as_data": state_as_data.run,
     "nexmark": nexmark.run,
     "stateful_python": stateful_python.run,
+    "timers": timers.run,
 }
 MASTERS = dict.fromkeys(("parquet_jobs", "nexmark", "stateful_python"), against_spark.MASTER)
 

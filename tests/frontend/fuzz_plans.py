@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import logging
 import re
 import sys
 import tempfile
@@ -33,6 +32,7 @@ from fuzz_grammar import Grammar
 from fuzz_vocabulary import SCHEMA
 from pyspark.cloudpickle import register_pickle_by_value
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
@@ -401,7 +401,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):  # these print what the analyser refuses
-        logging.getLogger(name).disabled = True
+        PySparkLogger.getLogger(name).disabled = True
     spark = penstock.session()
     spark.sparkContext.setLogLevel("OFF")
     spark.conf.set("spark.sql.shuffle.partitions", "1")

@@ -3,11 +3,11 @@ neither. `make fuzz-plans N=...` makes many."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 
 import pytest
 from fuzz_plans import Finding, Inputs, fuzz, judge, told
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from penstock.operators.filter import FilterOperator
@@ -28,7 +28,7 @@ KEPT = {
 @pytest.fixture(scope="module")
 def inputs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inputs]:
     """``SQLQueryContextLogger`` prints all that the analyser refuses."""
-    loggers = [logging.getLogger(name) for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger")]
+    loggers = [PySparkLogger.getLogger(name) for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger")]
     for logger in loggers:
         logger.disabled = True
     time_type = spark.conf.get("spark.sql.timeType.enabled")

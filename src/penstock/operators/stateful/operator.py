@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,16 +39,16 @@ from penstock.operators.stateful.variables import (
     Kind,
     TimeMode,
     timers_spec,
-    waiting_spec,
 )
-from penstock.operators.stateful.waiting import WaitingInput
+from penstock.operators.stateful.waiting import WaitingRows
 from penstock.operators.user_code import function_error, user_errors
 from penstock.protocol.elements import END_OF_TIME_US
+from penstock.state.capture import TableCapture
 from penstock.state.hashing import groups_of
 from penstock.state.keys import group_rows, normalize_floats
 
 _STORES: dict[Kind, Callable[..., Store]] = {Kind.VALUE: ValueStore, Kind.LIST: ListStore, Kind.MAP: MapStore}
-_Holder = Store | TimerStore | WaitingInput
+_Holder = Store | TimerStore
 _SLICE_S = 0.02
 """After so long no further key or timer has its turn before control work had."""
 _FIRST_KEYS = 32
@@ -120,7 +120,6 @@ class TransformWithStateOperator(Operator):
         self._slice: _Slice | None = None
         self._unit_keys = _FIRST_KEYS
         self._restored: pa.RecordBatch | None = None  # rows that waited when the snapshot came
-        self._opened = False
         self._watermark_us: int | None = None
         self._restored_watermark_us: int | None = None
         self._dropped = 0
@@ -137,11 +136,7 @@ class TransformWithStateOperator(Operator):
         if spec.time_mode is not TimeMode.NONE:
             table = context.backend.create_table(f"{context.operator_id}/{TIMERS}", timers_spec(spec.grouping, most))
             self._timers = TimerStore(table)
-        table = context.backend.create_table(
-            f"{context.operator_id}/{WAITING}", waiting_spec(spec.grouping, spec.input_schema, most)
-        )
-        self._waiting = WaitingInput(table, spec.keys, spec.input_schema)
-        self._opened = True
+        self._waiting = WaitingRows(spec.state_schemas[WAITING], spec.keys, spec.input_schema, most)
         self._clock = context.now_ms
         self._where = context.subtask, context.parallelism, most
         self._closed = ClosedGroups(*self._where)
@@ -177,17 +172,17 @@ class TransformWithStateOperator(Operator):
         if self._timers is not None:
             self._timers.look()
         self._begun = True
-        self._restored = self._waiting.take()
+        self._restored = self._waiting.restored(state.tables.get(WAITING, ()))
         known = [at for part in state.parts if isinstance(at := part.scalars.get(_WATERMARK), int)]
         self._restored_watermark_us = min(known, default=None)
 
     def snapshot(self) -> OperatorState:
         closed = self._closed.ranges(self._watermark_us) if self._spec.event_time is not None else []
-        with ExitStack() as stored:
-            stored.enter_context(self._waiting.stored(self._restored if self._slice is None else self._slice.waiting))
-            if self._timers is not None:
-                stored.enter_context(self._timers.stored())
-            captures = {name: holder.table.capture() for name, holder in self._tables().items()}
+        with nullcontext() if self._timers is None else self._timers.stored():
+            captures: dict[str, TableCapture] = {
+                name: holder.table.capture() for name, holder in self._tables().items()
+            }
+        captures[WAITING] = self._waiting.capture(self._restored if self._slice is None else self._slice.waiting)
         scalars = {CLOSED: closed, TIME_MODE: str(self._spec.time_mode), _WATERMARK: self._watermark_us}
         return OperatorState(tables=captures, scalars=scalars)
 
@@ -212,8 +207,6 @@ class TransformWithStateOperator(Operator):
 
     def _tables(self) -> dict[str, _Holder]:
         holders: dict[str, _Holder] = dict(self._stores)
-        if self._opened:
-            holders[WAITING] = self._waiting
         if self._timers is not None:
             holders[TIMERS] = self._timers
         return holders

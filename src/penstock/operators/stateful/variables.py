@@ -126,11 +126,6 @@ def waiting_schema(grouping: pa.Schema, rows: pa.Schema) -> pa.Schema:
     return pa.schema(_renamed(fields, {len(grouping)}))
 
 
-def waiting_spec(grouping: pa.Schema, rows: pa.Schema, max_parallelism: int) -> TableSpec:
-    schema = waiting_schema(grouping, rows)
-    return TableSpec(schema, len(grouping) + 1, max_parallelism, spread_by=len(grouping))
-
-
 def _renamed(fields: list[pa.Field], own: set[int]) -> list[pa.Field]:
     """With names of which no two are the same; those at ``own`` are ours."""
     taken = set(_TAKEN)

@@ -1,55 +1,107 @@
-"""Rows of a slice whose keys have not had their turn: a snapshot in the middle of a slice keeps them as state."""
+"""Rows of a slice whose keys have not had their turn: a snapshot in the middle of a slice keeps them as state.
+
+They are in no keyed table. A snapshot refers to their batch, which nobody changes, and they are put in order only when
+they are written: however many they are, the subtask is held up by none of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.state.table import KeyedTable
+from penstock.errors import CorruptSnapshot
+from penstock.state.capture import StoredRows, TableCapture
+from penstock.state.hashing import key_groups
 
 _AT_ONCE = 8192
 
 
-class WaitingInput:
-    """The table is empty but for the moment of a snapshot, and after a restore.
+class WaitingCapture(TableCapture):
+    """See ``WaitingRows.capture``. Of changes it knows only that there were no rows and are none now.
 
     Args:
-        keys: positions of the grouping key in the input.
+        empty_since: the serial since which there were no rows; None: there are some.
     """
 
-    def __init__(self, table: KeyedTable, keys: Sequence[int], schema: pa.Schema) -> None:
-        self.table = table
-        self._keys = list(keys)
-        self._schema = schema
+    def __init__(self, table: WaitingRows, serial: int, empty_since: int | None, batch: pa.RecordBatch | None) -> None:
+        self.schema = table.schema
+        self.serial = serial
+        self.rows = 0 if batch is None else batch.num_rows
+        self._keys, self._max_parallelism = table.keys, table.max_parallelism
+        self._empty_since = empty_since
+        self._batch = batch
 
-    @contextmanager
-    def stored(self, rows: pa.RecordBatch | None) -> Iterator[None]:
-        """These input rows are in the table, in their order."""
-        if rows is None:
-            yield
+    def base(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
+        batch = self._batch
+        if batch is None:
             return
-        count = rows.num_rows
-        keys = [*[rows.column(position) for position in self._keys], pa.array(np.arange(count))]
-        with self.table.edit(keys, count) as found:
-            for vector, column in zip(found.values, rows.columns, strict=True):
-                vector.set(found.rows, column)
-        yield
-        self.table.remove(keys, count)
+        groups = key_groups(batch, self._keys, self._max_parallelism)
+        order = np.argsort(groups, kind="stable")
+        order = order[slice(*np.searchsorted(groups[order], [first, last + 1]))]
+        for begin in range(0, len(order), _AT_ONCE):
+            places = order[begin : begin + _AT_ONCE]
+            rows = batch.take(pa.array(places))
+            keys = [rows.column(position) for position in self._keys]
+            columns = [pa.array(groups[places]), *keys, pa.array(places, pa.int64()), *rows.columns]
+            yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def take(self) -> pa.RecordBatch | None:
-        """The rows of a snapshot, in their order but for those of different subtasks; they leave the table."""
-        batches, positions, gone = [], [], []
-        for rows in self.table.scan(_AT_ONCE):
-            columns = [vector.to_arrow(rows.rows) for vector in rows.values]
-            batches.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
-            positions.append(rows.keys[-1].to_numpy())
-            gone.append(list(rows.keys))
-        if not batches:
+    def changed_since(self, serial: int) -> int | None:
+        return 0 if self._empty_since is not None and serial >= self._empty_since else None
+
+    def delta(self, since: int, first: int, last: int) -> Iterator[pa.RecordBatch]:
+        return iter(())
+
+    def forget_before(self) -> None:
+        """Nothing is kept."""
+
+    def release(self) -> None:
+        """Let go of the rows."""
+        self._batch = None
+
+
+class WaitingRows:
+    """The table of one subtask.
+
+    Attributes:
+        schema: of the table in a snapshot.
+        keys: positions of the grouping key in the input.
+        rows: the input's schema.
+    """
+
+    def __init__(self, schema: pa.Schema, keys: Sequence[int], rows: pa.Schema, max_parallelism: int) -> None:
+        self.schema = schema
+        self.keys = list(keys)
+        self.rows = rows
+        self.max_parallelism = max_parallelism
+        self._serial = 0
+        self._empty_since: int | None = 0
+
+    def capture(self, batch: pa.RecordBatch | None) -> TableCapture:
+        """A table of these input rows, in their order."""
+        self._serial += 1
+        if batch is not None:
+            self._empty_since = None
+        elif self._empty_since is None:
+            self._empty_since = self._serial
+        return WaitingCapture(self, self._serial, self._empty_since, batch)
+
+    def restored(self, pieces: Iterable[StoredRows]) -> pa.RecordBatch | None:
+        """The rows of a snapshot, in their order but for those of different subtasks.
+
+        Raises:
+            CorruptSnapshot: the table is said to have changed; it is always stored whole.
+        """
+        batches = []
+        for piece in pieces:
+            if piece.is_delta:
+                raise CorruptSnapshot("rows that wait are stored as changes of others; restore from another snapshot")
+            batches.append(piece.batch)
+        if not any(batch.num_rows for batch in batches):
             return None
-        for keys in gone:
-            self.table.remove(keys, len(keys[0]))
+        self._empty_since = None
         [whole] = pa.Table.from_batches(batches).combine_chunks().to_batches()
-        return whole.take(pa.array(np.argsort(np.concatenate(positions), kind="stable")))
+        position = 1 + len(self.keys)
+        order = np.argsort(whole.column(position).to_numpy(), kind="stable")
+        return pa.RecordBatch.from_arrays(whole.columns[position + 1 :], schema=self.rows).take(pa.array(order))
