@@ -57,6 +57,7 @@ def spec_of(
     initial: InitialState | None = None,
 ) -> TransformWithStateSpec:
     event_time = input_schema.get_field_index("ts")
+    declared = declared_state(None, processor, time_mode, "tws")
     return TransformWithStateSpec(
         operator_id="tws",
         name="TransformWithState (P)",
@@ -67,7 +68,8 @@ def spec_of(
         pickled=pickled(processor),
         form=RowForm.FRAMES if pandas else RowForm.ROWS,
         time_mode=time_mode,
-        variables=declared_state(None, processor, time_mode, "tws"),
+        variables=declared.variables,
+        deleted=declared.deleted,
         event_time=event_time if time_mode is TimeMode.EVENT_TIME and event_time >= 0 else None,
         initial=initial,
     )

@@ -205,10 +205,12 @@ class Driver:
         allow_older: bool = False,
         query_id: str = "query-1",
         forked: Forked | None = None,
+        job: JobGraph | None = None,
+        allow_dropped: bool = False,
     ) -> None:
         self.name = name
         self.store = store
-        self.graph = graph(parallelism)
+        self.graph = job or graph(parallelism)
         self.source = source or NoSource()
         self.committer = TargetCommitter(target, name)
         policy = ct.Policy(interval_ms=1000, timeout_ms=60_000, alignment=Alignment.UNALIGNED)
@@ -223,6 +225,7 @@ class Driver:
             wall_ms=lambda: 1_700_000_000_000,
             retained=retained,
             allow_older=allow_older,
+            allow_dropped=allow_dropped,
             forked=forked,
         )
         self.now = 0.0

@@ -138,8 +138,14 @@ def test_another_processor_is_told_by_its_state(
     assert "count: Spark's is a ValueState, not a list state" in said
     assert "items, values: Spark's are (int64), not (string)" in said
     assert "most, keys of the map: Spark's are (bool, int32), not (bool)" in said
-    said = refusal(changed(count=lambda handle, name: handle.getValueState(name, "n int, since struct<first: string>")))
-    assert "items: the processor does not declare it; declare it, or have Spark delete it first" in said
+    said = refusal(
+        changed(
+            count=lambda handle, name: handle.getValueState(name, "n int, since struct<first: string>"),
+            most=lambda handle, name: handle.deleteIfExists(name),
+        )
+    )
+    assert "items: the processor does not declare it; declare it, or delete it (deleteIfExists)" in said
+    assert "most" not in said
     assert "grouping keys: Spark's are (string), not (int64)" in refusal(sessions(), "amount")
     assert "Spark's time mode is EventTime, not ProcessingTime" in refusal(sessions(), "user", "processingTime")
 

@@ -115,6 +115,10 @@ STATE_NAME = Refusal(
     "it is a table's name in snapshots, where __timers, __waiting, slashes and control characters mean something else",
     "call the state by another name",
 )
+STATE_DELETED = Refusal(
+    "init deletes it (deleteIfExists) and then declares it, which would empty it in every micro-batch of Spark",
+    "give the new state another name, or leave out deleteIfExists",
+)
 SESSION_OF_ALL = Refusal(
     "Spark's engine has no session windows without another key", "group by a constant column besides, or by a key"
 )

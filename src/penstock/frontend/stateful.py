@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql.streaming.stateful_processor import ListState, MapState, StatefulProcessorHandle, ValueState
@@ -114,6 +114,7 @@ def add_processor(
     builder, operator_id = scope.builder, scope.operator_id(kind, node)
     if builder.partitioned_by != columns.keys:
         builder.exchange(EdgeKind.HASH, columns.keys)
+    declared = declared_state(scope.spark, processor, time_mode, f"{operator_id} ({name})")
     builder.add(
         TransformWithStateSpec(
             operator_id=operator_id,
@@ -125,7 +126,8 @@ def add_processor(
             pickled=pickled,
             form=form,
             time_mode=time_mode,
-            variables=declared_state(scope.spark, processor, time_mode, f"{operator_id} ({name})"),
+            variables=declared.variables,
+            deleted=declared.deleted,
             event_time=columns.event_time if time_mode is TimeMode.EVENT_TIME else None,
             initial=initial,
             settings=scope.python_settings,
@@ -169,10 +171,15 @@ def _initial_state(spark: SparkSession, node: JavaTree) -> InitialState:
     )
 
 
-def declared_state(
-    spark: SparkSession | None, processor: object, time_mode: TimeMode, label: str
-) -> tuple[StateVariable, ...]:
-    """What the processor's ``init`` declares; it is closed again.
+class Declared(NamedTuple):
+    """What an ``init`` says of state. ``deleted``: names that it gave to ``deleteIfExists``."""
+
+    variables: tuple[StateVariable, ...]
+    deleted: tuple[str, ...]
+
+
+def declared_state(spark: SparkSession | None, processor: object, time_mode: TimeMode, label: str) -> Declared:
+    """What the processor's ``init`` says; it is closed again.
 
     Args:
         spark: parses schemas that are given as text; may be missing where none is.
@@ -186,7 +193,7 @@ def declared_state(
     with user_errors(label):
         processor.init(handle)  # type: ignore[attr-defined]
         processor.close()  # type: ignore[attr-defined]
-    return tuple(handle.variables.values())
+    return Declared(tuple(handle.variables.values()), tuple(handle.deleted))
 
 
 class _DriverHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's sources are not typed
@@ -196,6 +203,7 @@ class _DriverHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's
         self._spark = spark
         self._time_mode = time_mode
         self.variables: dict[str, StateVariable] = {}
+        self.deleted: dict[str, None] = {}
 
     def getValueState(
         self,
@@ -235,8 +243,10 @@ class _DriverHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's
         self._no_timers("list_timers")
 
     def deleteIfExists(self, stateName: str) -> None:
-        """What it names is not declared, so the operator does not take it over."""
+        """A table of this name goes, where a snapshot has one. Nobody's variable is called like one of our own."""
         self.variables.pop(stateName, None)
+        if stateName not in (TIMERS, WAITING):
+            self.deleted[stateName] = None
 
     def _no_timers(self, operation: str) -> NoReturn:
         check_time_mode(operation, self._time_mode)
@@ -249,6 +259,8 @@ class _DriverHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's
         _check_name(name)
         if name in self.variables:
             duplicate(name)
+        if name in self.deleted:
+            raise refusals.STATE_DELETED.error(f"state {name}")
         if ttl_ms is not None:
             _check_ttl(name, kind, ttl_ms, self._time_mode)
         key = None if map_key is None else self._fields(name, map_key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -138,16 +139,17 @@ def _read(spark: SparkSession, static: JavaTree) -> pa.Table:
         raise DataError(f"Spark cannot read {label(static)}: {reason(problem)}") from problem
 
 
-def read_static_sides(graph: JobGraph, max_bytes: int) -> None:
+def read_static_sides(graph: JobGraph, max_bytes: int, begun: Collection[str] = ()) -> None:
     """Read what the graph's operators need of static sides, unless it is there already: before it is shipped. Takes as
     long as Spark's jobs do, and slots of the session to run them.
 
     Args:
         max_bytes: of each.
+        begun: ids of operators that go on from a snapshot: their initial state is not read.
 
     Raises:
         NotSupported: a static side is larger.
         DataError: Spark cannot read one.
     """
-    for rows in static_sides(graph):
+    for rows in static_sides(graph, begun):
         rows.load(max_bytes)

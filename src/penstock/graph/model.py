@@ -7,8 +7,8 @@ back from storage). Operator, source and sink *specs* are recipes; ``create`` ma
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,24 @@ class EdgeKind(Enum):
     FORWARD = "forward"
 
 
+@dataclass(frozen=True)
+class Evolution:
+    """How an operator's tables may differ from those of a snapshot, where its user declares them: they may be new, and
+    so may be columns of their values; see ``snapshot/evolution.py``.
+
+    Attributes:
+        deleted: tables that the user gives up, where a snapshot has them.
+        essential: tables of which nothing can be given up.
+        passing: tables of input rows, which are empty but for rare moments: they matter only where they are not.
+        renamed: by table, what columns stand for that could not be called by their fields' names: column -> field.
+    """
+
+    deleted: tuple[str, ...] = ()
+    essential: tuple[str, ...] = ()
+    passing: tuple[str, ...] = ()
+    renamed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
 class OperatorSpec(ABC):
     """A recipe for one operator.
 
@@ -39,6 +57,7 @@ class OperatorSpec(ABC):
         state_schemas: Arrow schema of each keyed state table by table name; empty for a stateless operator.
         state_keys: by table name, how many columns behind the key group are the key. It is stored, for whoever reads
             snapshots; a table that is missing leaves them to guess.
+        evolution: how its state may have changed since a snapshot; None: columns may have become wider, no more.
     """
 
     operator_id: str
@@ -52,6 +71,10 @@ class OperatorSpec(ABC):
     @property
     def state_keys(self) -> dict[str, int]:
         return {}
+
+    @property
+    def evolution(self) -> Evolution | None:
+        return None
 
     @property
     def keeps(self) -> str:

@@ -1,4 +1,5 @@
-"""The rows of a join's static side: read once by the driver, shipped to the slots with the graph."""
+"""Rows that do not stream (a join's static side, initial state): read once by the driver, shipped to the slots with the
+graph."""
 
 from __future__ import annotations
 
@@ -51,6 +52,11 @@ class StaticRows:
             )
         columns = [column.combine_chunks() for column in table.columns]
         self._batch = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    @property
+    def given(self) -> bool:
+        """Whether they were loaded: not where nobody needs them."""
+        return self._batch is not None
 
     @property
     def nbytes(self) -> int:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from penstock.graph.model import JobGraph
 from penstock.operators.stateful.spec import TransformWithStateSpec
 from penstock.operators.static_join import StaticJoinSpec
 from penstock.operators.static_rows import StaticRows
 
 
-def static_sides(graph: JobGraph) -> list[StaticRows]:
-    """In the graph's order."""
+def static_sides(graph: JobGraph, begun: Collection[str] = ()) -> list[StaticRows]:
+    """In the graph's order. ``begun``: ids of operators that go on from a snapshot, and need no initial state."""
     sides = []
     for spec in (spec for vertex in graph.vertices for spec in vertex.operators):
         if isinstance(spec, StaticJoinSpec):
             sides.append(spec.rows)
         elif isinstance(spec, TransformWithStateSpec) and spec.initial is not None:
-            sides.append(spec.initial.rows)
+            sides += [spec.initial.rows] if spec.operator_id not in begun else []
     return sides

@@ -19,7 +19,7 @@ from penstock.graph.model import SinkSpec
 from penstock.query.active_queries import ACTIVE_QUERIES, STOP_ACTIVE_RUN_CONF, Place
 from penstock.query.sessions import see_to_workers_python
 from penstock.query.sinks import Output, SinkRequest, choose_sink
-from penstock.query.start_from import parse_start, refuse_own_place
+from penstock.query.start_from import parse_start, refuse_own_place, restored_operators
 from penstock.query.streaming_query import StreamingQuery
 from penstock.query.streams import TERMINATIONS
 from penstock.query.triggers import Trigger
@@ -90,7 +90,8 @@ def start_query(outputs: Sequence[OutputRequest], request: QueryRequest) -> Stre
         sources = [vertex.source for vertex in graph.vertices if vertex.source is not None]
         spark_jobs = any(o.runs_spark_jobs for o in chosen) or any(s.source.runs_spark_jobs for s in sources)
         launcher.require(parallelism + spark_jobs)
-        read_static_sides(graph, options.join_max_static_bytes)
+        begun = () if options.allow_older_snapshot else restored_operators(start_from.origin, location, access)
+        read_static_sides(graph, options.join_max_static_bytes, begun)
         launcher.prepare(graph, options)
         query = StreamingQuery(
             graph,

@@ -6,15 +6,19 @@ query that is there, where it is, and only if it is there: a mistyped location i
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 
 from penstock.errors import ConfigError, LocationError
-from penstock.snapshot.catalog import snapshot_id
+from penstock.snapshot.catalog import Catalog, operators_restored, snapshot_id
 from penstock.snapshot.fork import OPTION, Origin, choose, identity_at, view_of
-from penstock.snapshot.location import refuse_archive
+from penstock.snapshot.location import IDENTITY_PATH, existing_location, refuse_archive
+from penstock.snapshot.log import SnapshotLog
+from penstock.snapshot.model import SnapshotMetadata
+from penstock.snapshot.store import Store
 from penstock.snapshot.store_access import StoreAccess
-from penstock.snapshot.stores import location_text, same_place
+from penstock.snapshot.stores import location_text, same_place, store_at
 
 MODE_OPTION = "startMode"
 
@@ -37,6 +41,25 @@ class StartFrom:
 
     origin: Origin | None = None
     claimed: str | None = None
+
+
+def restored_operators(origin: Origin | None, location: str, access: StoreAccess) -> Collection[str]:
+    """The ids of operators that a start here restores; none where that cannot be told yet."""
+    try:
+        restored = _restored(origin, store_at(location, access))
+    except (OSError, LocationError):
+        return ()  # whoever opens it says what is wrong
+    return () if restored is None else operators_restored(restored)
+
+
+def _restored(origin: Origin | None, store: Store) -> SnapshotMetadata | None:
+    lineage = SnapshotLog(store).refresh().lineage if store.exists(IDENTITY_PATH) else ()
+    if lineage:
+        return Catalog(store).read(lineage[-1])
+    if origin is None:
+        return None
+    there = existing_location(origin.what, origin.location, origin.access)
+    return Catalog(there).read(choose(view_of(origin), origin))
 
 
 def refuse_own_place(origin: Origin, location: str) -> None:

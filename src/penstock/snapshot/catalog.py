@@ -226,6 +226,13 @@ class Catalog:
         raise CorruptSnapshot("; ".join(skipped) + way_out)
 
 
+def operators_restored(metadata: SnapshotMetadata) -> set[str]:
+    """The ids of those that a snapshot has anything of: ``Operator.restore`` is called on them."""
+    subtasks = [subtask for slot in metadata.slots for subtask in slot.subtasks]
+    with_tables = {state.operator_id for subtask in subtasks for state in subtask.states}
+    return with_tables.union(*(subtask.scalars for subtask in subtasks))
+
+
 def _decoded(data: bytes, path: str) -> SnapshotMetadata:
     try:
         return msgspec.json.decode(data, type=SnapshotMetadata)

@@ -17,7 +17,8 @@ from penstock.snapshot.local_files import check_own_folders
 from penstock.snapshot.log import FOLDER as LOG_FOLDER
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import LogView
-from penstock.snapshot.model import FORMAT_VERSION, QueryIdentity
+from penstock.snapshot.metadata_checks import checked_plan
+from penstock.snapshot.model import FORMAT_VERSION, PlanManifest, QueryIdentity
 from penstock.snapshot.plan import Difference, differences, plan_changed, plan_of
 from penstock.snapshot.sections import FOLDER as DATA_FOLDER
 from penstock.snapshot.store import LocalStore, Store
@@ -165,8 +166,19 @@ def compare_identity(old: QueryIdentity, new: QueryIdentity, *, allow_dropped: b
         raise plan_changed(changed)
 
 
+def _newest_plan(store: Store, first: PlanManifest) -> PlanManifest | None:
+    """What is stored under, which may have departed from the first plan step by step; None: that cannot be told here,
+    and whoever restores says why."""
+    try:
+        lineage = SnapshotLog(store).refresh().lineage
+        newest = Catalog(store).read(lineage[-1]).plan if lineage else None
+    except (LocationError, OSError):
+        return None
+    return newest or first
+
+
 def claim_identity(store: Store, identity: QueryIdentity, *, allow_dropped: bool = False) -> QueryIdentity:
-    """Write ``query.json`` at a new location, or compare the plan with the one that is there.
+    """Write ``query.json`` at a new location, or compare the plan with the one that was there last.
 
     Returns:
         The stored identity: its ``query_id`` is the query's, whatever ``identity`` proposed. ``identity`` itself, if
@@ -189,7 +201,12 @@ def claim_identity(store: Store, identity: QueryIdentity, *, allow_dropped: bool
     if stored == identity:
         return identity
     refuse_archive(stored)
-    compare_identity(stored, identity, allow_dropped=allow_dropped)
+    if differences(stored, identity, allow_dropped=allow_dropped):
+        newest = _newest_plan(store, stored) or identity
+        now = msgspec.structs.replace(stored, operators=newest.operators, edges=newest.edges)
+        compare_identity(now, identity, allow_dropped=allow_dropped)
+    else:
+        compare_identity(stored, identity, allow_dropped=allow_dropped)
     return stored
 
 
@@ -228,7 +245,8 @@ def read_identity(store: Store) -> QueryIdentity:
     body = open_envelope(store.read(IDENTITY_PATH), IDENTITY_PATH)
     try:
         stored = msgspec.convert(body, QueryIdentity)
-    except msgspec.ValidationError as error:
+        checked_plan(stored)
+    except ValueError as error:
         raise CorruptSnapshot(f"{IDENTITY_PATH} is not a query's identity: {error}") from error
     if stored.format_version != FORMAT_VERSION:
         raise LocationError(

@@ -33,6 +33,15 @@ MAX_SUBTASKS = 1 << 20
 """Of one snapshot: vertices times parallelism."""
 
 
+class Evolves(msgspec.Struct):
+    """How an operator's state evolves, as an entry has it."""
+
+    deleted: list[str] = []
+    essential: list[str] = []
+    passing: list[str] = []
+    renamed: dict[str, dict[str, str]] = {}
+
+
 class Operator(msgspec.Struct):
     """An entry of a plan, as it has to be."""
 
@@ -42,6 +51,7 @@ class Operator(msgspec.Struct):
     states: dict[str, list[str]]
     vertex: Index
     keys: dict[str, Index] = {}
+    evolves: Evolves | None = None
 
 
 class Edge(msgspec.Struct):
@@ -84,6 +94,8 @@ def checked_plan(stored: PlanManifest) -> Plan:
         for table, count in operator.keys.items():
             columns = len(operator.states.get(table, ()))
             demand(count < columns, f"table {table!r:.50} of {operator_id!r:.50} has {count} columns of keys")
+        whole = operator.evolves is None or set(operator.states) <= set(operator.keys)
+        demand(whole, f"{operator_id!r:.50} does not tell the keys of all its tables")
     return Plan(operators, edges)
 
 
@@ -160,6 +172,7 @@ def _check_subtask(metadata: SnapshotMetadata, subtask: SubtaskManifest) -> None
 
 def _check_state(entry: StateEntry, max_parallelism: int) -> None:
     demand(entry.kind in (BASE, DELTA), f"state of an unknown kind: {entry.kind!r:.50}")
+    demand(not entry.without, "state is without columns of its section")
     nothing = (entry.key_group_first, entry.key_group_last) == (0, -1)
     within = entry.key_group_first <= entry.key_group_last < max_parallelism
     demand(nothing or within, "state of key groups that there are not")

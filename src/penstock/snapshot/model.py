@@ -56,7 +56,7 @@ class SectionRef(msgspec.Struct, frozen=True):
     checksum: str
 
 
-class StateEntry(msgspec.Struct, frozen=True):
+class StateEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """Some rows of one keyed state table. A table's entries apply in list order; for a key group that none of them has,
     it has no rows.
 
@@ -66,6 +66,8 @@ class StateEntry(msgspec.Struct, frozen=True):
         rows: of the whole section.
         key_group_first, key_group_last: both inclusive; only rows of these key groups count, though the section may
             have others. 0 and -1: none.
+        without: columns of the section that do not count: only in what a slot restores under a plan that has given them
+            up.
     """
 
     operator_id: str
@@ -75,6 +77,7 @@ class StateEntry(msgspec.Struct, frozen=True):
     key_group_first: KeyGroup
     key_group_last: LastKeyGroup
     section: SectionRef
+    without: tuple[str, ...] = ()
 
 
 class InflightEntry(msgspec.Struct, frozen=True):
@@ -213,8 +216,8 @@ class PlanManifest(msgspec.Struct, frozen=True):
 
     Attributes:
         operators: operator id -> ``{"role", "name", "schema", "states": {table: schema}, "vertex"}`` with schemas as
-            ``name type`` lists, and ``"keys": {table: number of key columns}`` where it is known; the role is
-            ``source``, ``operator`` or ``sink``.
+            ``name type`` lists, ``"keys": {table: number of key columns}`` where it is known, and ``"evolves"`` where
+            rows may lack columns; the role is ``source``, ``operator`` or ``sink``.
         edges: exchange id -> ``{"id", "producer", "consumer", "kind", "keys", "schema"}``, and ``"port"`` where it is
             not the main one; the first three are the numbers of this plan's edge and vertices.
     """

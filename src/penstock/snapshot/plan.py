@@ -18,6 +18,7 @@ from penstock.errors import PlanChanged
 from penstock.graph.model import Edge, JobGraph
 from penstock.operators.base import Plain
 from penstock.snapshot.envelope import digest
+from penstock.snapshot.evolution import Loss, evolution_entry, evolves, losses, passing
 from penstock.snapshot.model import PlanManifest
 from penstock.snapshot.widening import widens
 
@@ -34,6 +35,13 @@ ANEW = (
     "Undo the change, or give an empty checkpointLocation to start anew; "
     "spark.penstock.snapshots.allowDroppedState=true gives up the state of operators that are absent now"
 )
+DECLARED = (
+    "State variables and fields of their values may be added, and fields may be wider; the rest has to be declared as "
+    "it was. handle.deleteIfExists(name) in init deletes a variable, and "
+    "spark.penstock.snapshots.allowDroppedState=true gives up what has no place any more: a variable of another kind "
+    "begins empty then, and a field of another type is null. Timers can only be given up with an empty "
+    "checkpointLocation"
+)
 
 
 class Difference(NamedTuple):
@@ -44,8 +52,16 @@ class Difference(NamedTuple):
     new: str
 
 
-def plan_changed(changed: Sequence[Difference], way_out: str = ANEW) -> PlanChanged:
-    """The error with the table."""
+class LostState(Difference):
+    """A line about state that a user declares."""
+
+
+def plan_changed(changed: Sequence[Difference], way_out: str = "") -> PlanChanged:
+    """The error with the table. ``way_out``: by default what there is for these lines."""
+    if not way_out:
+        declared = any(isinstance(line, LostState) for line in changed)
+        others = any(not isinstance(line, LostState) for line in changed)
+        way_out = "\n".join([*([DECLARED] if declared else []), *([ANEW] if others else [])])
     rows = "\n".join(f"  {line.what}: stored {line.stored}, now {line.new}" for line in changed)
     return PlanChanged(f"the query does not fit the state at its checkpointLocation:\n{rows}\n{way_out}")
 
@@ -62,7 +78,7 @@ def plan_of(graph: JobGraph) -> PlanManifest:
         for spec in vertex.operators:
             entry = _operator("operator", vertex.id, spec.name, spec.output_schema, spec.state_schemas)
             keys: dict[str, Plain] = dict(sorted(spec.state_keys.items()))
-            operators[spec.operator_id] = entry | ({"keys": keys} if keys else {})
+            operators[spec.operator_id] = entry | ({"keys": keys} if keys else {}) | evolution_entry(spec.evolution)
         if vertex.sink is not None:
             entry = _operator("sink", vertex.id, vertex.sink.name, pa.schema([]), {})
             target = target_of(vertex.sink.sink)
@@ -114,7 +130,8 @@ def differences(old: PlanManifest, new: PlanManifest, *, allow_dropped: bool = F
     """What keeps the state of ``old`` from being restored into ``new``; empty if nothing does.
 
     Args:
-        allow_dropped: the state of operators that are not there any more may be lost.
+        allow_dropped: the state of operators that are not there any more may be lost, and what has no place in that
+            of others.
     """
     found: list[Difference] = []
     for operator_id in dict.fromkeys([*old.operators, *new.operators]):
@@ -131,10 +148,33 @@ def differences(old: PlanManifest, new: PlanManifest, *, allow_dropped: bool = F
             found.append(Difference(what, str(before["role"]), str(after["role"])))
         elif before.get("kind", after.get("kind")) != after.get("kind"):
             found.append(Difference(f"source {operator_id}", str(before["kind"]), str(after["kind"])))
+        elif _both_declared(before, after):
+            lost = losses_of(old, new, operator_id)
+            found += [_lost(operator_id, loss) for loss in lost if loss.final or not allow_dropped]
         else:
             found += _compare_states(operator_id, _states(before), _states(after), _keys_into(new, after["vertex"]))
             found += _compare_keys(operator_id, before, after)
     return found
+
+
+def losses_of(old: PlanManifest, new: PlanManifest, operator_id: str) -> list[Loss]:
+    """What of an operator's state ``new`` has no place for; only state that its user declares can be lost in part."""
+    before, after = old.operators.get(operator_id), new.operators.get(operator_id)
+    if before is None or after is None or not _both_declared(before, after):
+        return []
+    return losses(before, after, hashed_columns(new, operator_id) or 0)
+
+
+def _both_declared(before: Entry, after: Entry) -> bool:
+    """Whether an operator's state evolves, and both plans tell its keys."""
+    return evolves(after) and all(
+        isinstance(keys := one.get("keys"), dict) and _states(one).keys() <= keys.keys() for one in (before, after)
+    )
+
+
+def _lost(operator_id: str, loss: Loss) -> LostState:
+    what = f"state of {operator_id}, {loss.table}" + (f", field {loss.column}" if loss.column else "")
+    return LostState(what, loss.stored, loss.new)
 
 
 def _compare_states(operator_id: str, before: Entry, after: Entry, keys: Collection[str]) -> list[Difference]:
@@ -142,7 +182,7 @@ def _compare_states(operator_id: str, before: Entry, after: Entry, keys: Collect
     fitting = {
         table: after[table]
         for table, stored in before.items()
-        if table in after and _fits(stored, after[table], keys, whole=True)
+        if table in after and columns_fit(stored, after[table], keys, whole=True)
     }
     return compare_parts(f"state of {operator_id}", {**before, **fitting}, after)
 
@@ -159,7 +199,7 @@ def _compare_keys(operator_id: str, before: Entry, after: Entry) -> list[Differe
     ]
 
 
-def _fits(stored: Plain, new: Plain, keys: Collection[str], *, whole: bool) -> bool:
+def columns_fit(stored: Plain, new: Plain, keys: Collection[str], *, whole: bool) -> bool:
     """Whether every new column is a stored one, or a wider one; ``whole``: and there is no other stored one."""
     assert isinstance(stored, list)
     assert isinstance(new, list)
@@ -197,7 +237,7 @@ def carries(new: Entry, old: Entry) -> bool:
         return False
     keys = new["keys"]
     assert isinstance(keys, list)
-    return _fits(old["schema"], new["schema"], [str(key) for key in keys], whole=False)
+    return columns_fit(old["schema"], new["schema"], [str(key) for key in keys], whole=False)
 
 
 def _keeps(operator: Entry) -> bool:
@@ -255,6 +295,14 @@ def key_columns(plan: PlanManifest, operator_id: str, table: str) -> int | None:
             if all(column.startswith(f"{key} ") for key, column in leading):
                 return len(keys)
     return None
+
+
+def younger_columns(plan: PlanManifest, operator_id: str, table: str) -> int | None:
+    """From which column of a state table on rows may lack some, for they were written before there were these; None:
+    rows have all columns."""
+    operator = plan.operators.get(operator_id, {})
+    keys = key_columns(plan, operator_id, table)
+    return None if keys is None or not evolves(operator) or table in passing(operator) else 1 + keys
 
 
 def hashed_columns(plan: PlanManifest, operator_id: str) -> int | None:

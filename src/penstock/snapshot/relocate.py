@@ -12,21 +12,37 @@ import msgspec
 
 from penstock.errors import PlanChanged
 from penstock.graph.model import JobGraph, SinkSpec, SourceSpec, Vertex
+from penstock.snapshot.evolution import passing
 from penstock.snapshot.model import (
     InflightEntry,
     PlanManifest,
     SlotManifest,
     SnapshotMetadata,
     SourceManifest,
+    StateEntry,
     SubtaskManifest,
 )
-from penstock.snapshot.plan import SHAPE, Difference, carries, compare_parts, differences, plan_changed, plan_of
+from penstock.snapshot.plan import (
+    SHAPE,
+    Difference,
+    carries,
+    columns_fit,
+    compare_parts,
+    differences,
+    losses_of,
+    plan_changed,
+    plan_of,
+)
 
 _Entry = Mapping[str, Any]
 
 _IN_FLIGHT = (
     "Rows in flight between operators can only go on where they were: start the query as it was, take "
     "query.snapshot(alignment='aligned'), which holds none, stop it and start the new one; or undo the change"
+)
+_WAITING = (
+    "These rows have come in and wait for their turn: start the query as it was, stop it with stop(snapshot=True) at a "
+    "quiet moment, for example behind processAllAvailable(), and start the new one; or undo the change"
 )
 
 
@@ -39,10 +55,11 @@ def relocate(
         metadata: what is to be restored.
         graph: into what.
         committed_epoch: everything up to it is visible.
-        allow_dropped: the state of operators that are not there any more is given up.
+        allow_dropped: state that has no place any more is given up.
 
     Raises:
-        PlanChanged: a state, rows in flight or uncommitted output would be lost; with the table of what changed.
+        PlanChanged: a state, rows that wait or are in flight, or uncommitted output would be lost; with the table of
+            what changed.
     """
     old, new = metadata.plan, plan_of(graph)
     if old is None or old == new:
@@ -50,8 +67,30 @@ def relocate(
     changed = differences(old, new, allow_dropped=allow_dropped)
     if changed:
         raise plan_changed(changed)
+    _check_waiting_rows(metadata, old, new)
     _check_removed_sinks(metadata, old, new, committed_epoch)
     return _Move(metadata, old, new, graph).moved()
+
+
+def _check_waiting_rows(metadata: SnapshotMetadata, old: PlanManifest, new: PlanManifest) -> None:
+    """Input rows go on as those in flight do: with the columns that they have."""
+    rows: dict[tuple[str, str], int] = {}
+    for state in (state for slot in metadata.slots for subtask in slot.subtasks for state in subtask.states):
+        name = state.operator_id, state.table
+        rows[name] = rows.get(name, 0) + state.rows
+    lost = []
+    for (operator_id, table), count in rows.items():
+        before: _Entry | None = old.operators.get(operator_id)
+        after: _Entry | None = new.operators.get(operator_id)
+        if not count or before is None or after is None or table not in {*passing(before), *passing(after)}:
+            continue
+        columns = after["states"].get(table)
+        if columns is None or not columns_fit(before["states"][table], columns, (), whole=False):
+            what = f"state of {operator_id}, {table}, where {count} rows wait"
+            parts = ({table: entry["states"].get(table)} for entry in (before, after))
+            lost += [line._replace(what=what) for line in compare_parts(what, *parts)]
+    if lost:
+        raise plan_changed(lost, _WAITING)
 
 
 def _check_removed_sinks(
@@ -81,6 +120,12 @@ class _Move:
         self._graph = graph
         self._manifests = {(m.vertex, m.index): m for slot in metadata.slots for m in slot.subtasks}
         self._inflight: dict[tuple[int, int], list[InflightEntry]] = {}
+        self._lost = {
+            (operator_id, loss.table): tuple(one.column for one in found if one.table == loss.table)
+            for operator_id in new.operators
+            for found in (losses_of(old, new, operator_id),)
+            for loss in found
+        }
 
     def moved(self) -> SnapshotMetadata:
         self._move_inflight()
@@ -125,7 +170,12 @@ class _Move:
         return SubtaskManifest(
             vertex.id,
             index,
-            states=[state for id_, m in stored for state in m.states if state.operator_id == id_],
+            states=[
+                kept
+                for id_, m in stored
+                for state in m.states
+                if state.operator_id == id_ and (kept := self._kept(state)) is not None
+            ],
             scalars={id_: m.scalars[id_] for id_, m in stored if id_ in m.scalars},
             inflight=self._inflight.get((vertex.id, index), []),
             splits=[] if source is None else source.splits,
@@ -134,6 +184,13 @@ class _Move:
             rows_in=0 if source is None else source.rows_in,
             inherited_messages=[] if sink is None else sink.inherited_messages,
         )
+
+    def _kept(self, state: StateEntry) -> StateEntry | None:
+        """None: its whole table is given up."""
+        lost = self._lost.get((state.operator_id, state.table))
+        if lost is None:
+            return state
+        return None if "" in lost else msgspec.structs.replace(state, without=lost)
 
     def _of(self, spec: SourceSpec | SinkSpec | None, index: int) -> SubtaskManifest | None:
         return None if spec is None else self._stored(spec.operator_id, index)

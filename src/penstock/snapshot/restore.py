@@ -19,7 +19,7 @@ from penstock.snapshot.model import InflightEntry, ScalarShare, StateEntry, Subt
 from penstock.snapshot.sections import read_section
 from penstock.snapshot.state_index import BASE, DELTA, TableId
 from penstock.snapshot.store import Store
-from penstock.snapshot.widening import as_schema
+from penstock.snapshot.widening import as_schema, with_younger
 from penstock.state.capture import DELETED_COLUMN, KEY_GROUP_COLUMN, StoredRows, delta_schema
 
 
@@ -34,10 +34,11 @@ def load_restore(
 
     Args:
         specs: of the subtask's operators as they are now: their tables' columns are found by name and widened, for they
-            may have been written under another plan. Others are as they were written.
+            may have been written under another plan, and may be missing where state evolves. Others are as they were
+            written.
         local: tables that need not be read, and where the restored ones stay.
     """
-    schemas = {(spec.operator_id, table): schema for spec in specs for table, schema in spec.state_schemas.items()}
+    schemas = {(spec.operator_id, table): schema for spec in specs for table, schema in wanted_schemas(spec).items()}
     tables: dict[str, dict[TableId, list[StateEntry]]] = {}
     for table, entries in entries_by_table([manifest]).items():
         tables.setdefault(table.operator_id, {})[table] = entries
@@ -67,6 +68,16 @@ def load_restore(
         rows_in=manifest.rows_in,
         inherited_messages=manifest.inherited_messages,
     )
+
+
+def wanted_schemas(spec: OperatorSpec) -> dict[str, pa.Schema]:
+    """By table: what its rows are to be read as, under whatever plan they were written."""
+    if spec.evolution is None:
+        return spec.state_schemas
+    return {
+        table: schema if table in spec.evolution.passing else with_younger(schema, 1 + spec.state_keys[table])
+        for table, schema in spec.state_schemas.items()
+    }
 
 
 def _parts(manifest: SubtaskManifest, operator_id: str) -> list[ScalarPart]:
@@ -123,6 +134,8 @@ def _load_table(store: Store, entries: Sequence[StateEntry], schema: pa.Schema |
                 raise CorruptSnapshot(f"section {ref.identity!r} has {rows} rows instead of {entry.rows}")
             for batch in batches:
                 wanted = _of_key_groups(batch, entry.key_group_first, entry.key_group_last)
+                if entry.without:
+                    wanted = wanted.drop_columns([name for name in entry.without if name in wanted.schema.names])
                 if wanted.num_rows:
                     yield _as_declared(StoredRows(wanted, entry.kind == DELTA), schema)
 

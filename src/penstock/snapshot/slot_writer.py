@@ -50,8 +50,13 @@ class SlotWriter:
         self._newest_base: CheckpointId = 0
 
     def restored(self, checkpoint: CheckpointId, manifests: Iterable[SubtaskManifest]) -> None:
-        """The subtasks' tables are loaded from these entries and hold nothing else; the snapshot may become a base."""
-        tables = {table: TableBase.restored(entries) for table, entries in entries_by_table(manifests).items()}
+        """The subtasks' tables are loaded from these entries and hold nothing else; the snapshot may become a base. Not
+        of tables that have lost columns: who reads them later must not find these again."""
+        tables = {
+            table: TableBase.restored(entries)
+            for table, entries in entries_by_table(manifests).items()
+            if not any(entry.without for entry in entries)
+        }
         self._indexes.add(checkpoint, BaseIndex(tables=tables))
 
     def begin(self, checkpoint: CheckpointId, base: CheckpointId) -> None:

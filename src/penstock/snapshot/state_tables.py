@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.errors import CorruptSnapshot, LocationError
 from penstock.snapshot.model import PlanManifest, SnapshotMetadata, StateEntry, SubtaskManifest
-from penstock.snapshot.plan import MARK, hashed_columns, key_columns
+from penstock.snapshot.plan import MARK, hashed_columns, key_columns, younger_columns
 from penstock.snapshot.portable.columns import declared_schema
 from penstock.snapshot.portable.layout import column_names
 from penstock.snapshot.portable.tables import merged_rows, written_schema
@@ -78,7 +78,8 @@ def find_table(store: Store, metadata: SnapshotMetadata, plan: PlanManifest, nam
         if table_name(operator_id, table) == name:
             columns = _declared_columns(plan, operator_id, table)
             smallest = min(entries, key=lambda entry: entry.section.length)
-            schema = declared_schema(columns, written_schema(store, [smallest]), f"state table {name}")
+            younger = younger_columns(plan, operator_id, table)
+            schema = declared_schema(columns, written_schema(store, [smallest]), f"state table {name}", younger)
             return StateTable(
                 operator_id,
                 table,

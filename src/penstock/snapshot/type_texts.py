@@ -47,6 +47,9 @@ def _parsed(text: str) -> pa.DataType | None:
     kind, _, inside = text.partition("<")
     if not inside.endswith(">"):
         return None
+    if kind == "map":
+        ends = [_parsed(part) for part in _parts(inside[:-1])]
+        return pa.map_(ends[0], ends[1]) if len(ends) == 2 and all(ends) else None
     fields = [_field(part) for part in _parts(inside[:-1])]
     known = [field for field in fields if field is not None]
     if len(known) < len(fields):

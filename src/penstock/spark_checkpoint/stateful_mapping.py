@@ -73,8 +73,9 @@ class StatefulMapping(StateMapping):
             return [Finding(what, why, SAME)]
         stored = _stored(properties)
         findings = []
-        for name in sorted(stored.keys() - {variable.name for variable in self._spec.variables}):
-            way_out = "declare it, or have Spark delete it first (deleteIfExists)"
+        known = {*(variable.name for variable in self._spec.variables), *self._spec.deleted}
+        for name in sorted(stored.keys() - known):
+            way_out = "declare it, or delete it (deleteIfExists)"
             findings.append(Finding(f"{what}, {name}", "the processor does not declare it", way_out))
         for variable in self._spec.variables:
             if variable.name in stored:

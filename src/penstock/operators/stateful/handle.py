@@ -8,7 +8,7 @@ behind them is used. Which key is meant is a property of the moment, ``Cursor``,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NoReturn
 
 from pyspark.errors import PySparkRuntimeError
@@ -151,6 +151,20 @@ class Map(MapState):  # type: ignore[misc]  # PySpark's sources are not typed
         return self._store.key_codec.keep(key)
 
 
+class _Deleted:
+    """In the place of the store of a variable that ``init`` has declared and then deleted: Spark's error when it is
+    used."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, operation: str) -> NoReturn:
+        raise PySparkRuntimeError(
+            "[STATE_STORE_UNSUPPORTED_OPERATION_ON_MISSING_COLUMN_FAMILY] State store "
+            f"operation={operation} not supported on missing column family={self._name}."
+        )
+
+
 def illegal(condition: str, text: str) -> NoReturn:
     """Raise Spark's error about a value that no state takes."""
     raise PySparkRuntimeError(
@@ -159,7 +173,8 @@ def illegal(condition: str, text: str) -> NoReturn:
 
 
 class Handle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's sources are not typed
-    """The handle of one subtask. ``stores``: of the variables that ``init`` declared when the query was compiled."""
+    """The handle of one subtask. ``stores``: of the variables that ``init`` declared when the query was compiled;
+    ``deleted``: names that it gave to ``deleteIfExists`` then."""
 
     def __init__(
         self,
@@ -168,7 +183,9 @@ class Handle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's source
         timers: TimerStore | None,
         time_mode: TimeMode,
         cursor: Cursor,
+        deleted: Collection[str] = (),
     ) -> None:
+        self._deleted = deleted
         self._variables = variables
         self._stores = stores
         self._timers = timers
@@ -183,7 +200,6 @@ class Handle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's source
         ttlDurationMs: int | None = None,
     ) -> ValueState:
         store = self._declare(stateName, Kind.VALUE)
-        assert isinstance(store, ValueStore)
         return Value(stateName, store, self._cursor)
 
     def getListState(
@@ -193,7 +209,6 @@ class Handle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's source
         ttlDurationMs: int | None = None,
     ) -> ListState:
         store = self._declare(stateName, Kind.LIST)
-        assert isinstance(store, ListStore)
         return List(stateName, store, self._cursor)
 
     def getMapState(
@@ -204,14 +219,15 @@ class Handle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's source
         ttlDurationMs: int | None = None,
     ) -> MapState:
         store = self._declare(stateName, Kind.MAP)
-        assert isinstance(store, MapStore)
         return Map(stateName, store, self._cursor)
 
-    def _declare(self, name: str, kind: Kind) -> Store:
+    def _declare(self, name: str, kind: Kind) -> Any:
         check_phase("get_" + kind + "_state", self._cursor.phase, ("CREATED",))
         if name in self._declared:
             duplicate(name)
         known = self._variables.get(name)
+        if known is None and name in self._deleted:
+            return _Deleted(name)
         if known is None or known.kind is not kind:
             raise PySparkRuntimeError(
                 f"init declares the {kind} state {name} here, and did not when the query was compiled; it must declare "

@@ -123,7 +123,7 @@ class TransformWithStateOperator(Operator):
         self._watermark_us: int | None = None
         self._restored_watermark_us: int | None = None
         self._dropped = 0
-        self._begun = spec.initial is None
+        self._begun = spec.initial is None or not spec.initial.rows.given
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -143,7 +143,7 @@ class TransformWithStateOperator(Operator):
         limited = [self._stores[variable.name] for variable in spec.variables if variable.ttl_ms is not None]
         self._sweep = Sweep(limited, owned_range(*self._where))
         variables = {variable.name: variable for variable in spec.variables}
-        handle = Handle(variables, self._stores, self._timers, spec.time_mode, self._cursor)
+        handle = Handle(variables, self._stores, self._timers, spec.time_mode, self._cursor, spec.deleted)
         with user_errors(self._label):
             self._processor = load_processor(spec.pickled)
             self._processor.init(handle)
@@ -158,8 +158,8 @@ class TransformWithStateOperator(Operator):
             PlanChanged: the timers are of another time mode.
         """
         for part in state.parts:
-            stored = part.scalars.get(TIME_MODE, str(self._spec.time_mode))
-            if stored != self._spec.time_mode:
+            stored = part.scalars.get(TIME_MODE, str(TimeMode.NONE))
+            if stored not in (TimeMode.NONE, self._spec.time_mode):
                 raise PlanChanged(
                     f"the state of {self._label} was kept with timeMode {stored}, and the query has "
                     f"{self._spec.time_mode}: its moments mean something else; keep the time mode, or start with "

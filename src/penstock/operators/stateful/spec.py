@@ -7,7 +7,7 @@ from enum import Enum
 
 import pyarrow as pa
 
-from penstock.graph.model import OperatorSpec
+from penstock.graph.model import Evolution, OperatorSpec
 from penstock.operators.base import Operator
 from penstock.operators.stateful.variables import (
     TIMERS,
@@ -58,6 +58,7 @@ class TransformWithStateSpec(OperatorSpec):
         pickled: Spark's own pickle of the user's StatefulProcessor; every subtask makes its own of it.
         form: of the rows that it gets and yields.
         variables: what its ``init`` declares.
+        deleted: names that its ``init`` gives to ``deleteIfExists``; none of ``variables``.
         event_time: position of the column that has the watermark, in event-time mode: rows at or below the watermark
             are dropped, Spark's rule.
         initial: see ``InitialState``.
@@ -73,6 +74,7 @@ class TransformWithStateSpec(OperatorSpec):
     form: RowForm
     time_mode: TimeMode
     variables: tuple[StateVariable, ...]
+    deleted: tuple[str, ...] = ()
     event_time: int | None = None
     initial: InitialState | None = None
     settings: PythonSettings = field(default_factory=PythonSettings)
@@ -97,6 +99,16 @@ class TransformWithStateSpec(OperatorSpec):
         if self.time_mode is not TimeMode.NONE:
             counts[TIMERS] = len(self.keys) + 1
         return counts
+
+    @property
+    def evolution(self) -> Evolution:
+        renamed = {variable.name: variable.renamed(self.grouping) for variable in self.variables}
+        return Evolution(
+            deleted=self.deleted,
+            essential=(TIMERS,),
+            passing=(WAITING,),
+            renamed={name: columns for name, columns in renamed.items() if columns},
+        )
 
     @property
     def keeps(self) -> str:

@@ -85,6 +85,13 @@ class StateVariable:
         fields = _renamed(fields, {len(grouping)} if self.kind is Kind.LIST else set())
         return pa.schema(fields if self.ttl_ms is None else [*fields, pa.field(EXPIRES, pa.int64())])
 
+    def renamed(self, grouping: pa.Schema) -> dict[str, str]:
+        """Which columns of the values are called otherwise than their fields, and how these are called."""
+        stored = self.table_schema(grouping).names[self.key_count(grouping) :]
+        return {
+            column: field for column, field in zip(stored, self.value.columns.names, strict=False) if column != field
+        }
+
     def table_spec(self, grouping: pa.Schema, max_parallelism: int) -> TableSpec:
         keys = self.key_count(grouping)
         prefix = len(grouping) if keys > len(grouping) else 0

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from penstock.errors import CorruptSnapshot, NotSupported
 from penstock.snapshot.portable.layout import Column, column_names
-from penstock.snapshot.widening import widens
+from penstock.snapshot.type_texts import column_of
+from penstock.snapshot.widening import grows, widens, with_younger
 
 SPARK_METADATA = b"org.apache.spark.sql.parquet.row.metadata"
 """Where Spark looks for the types of a Parquet file that its own types cannot tell, as those of intervals."""
@@ -24,18 +25,24 @@ def texts(schema: pa.Schema) -> list[str]:
     return [f"{field.name} {field.type}" for field in schema]
 
 
-def declared_schema(columns: Sequence[str], written: pa.Schema, what: str) -> pa.Schema:
+def declared_schema(columns: Sequence[str], written: pa.Schema, what: str, younger: int | None = None) -> pa.Schema:
     """The schema that a plan declares as texts, for rows that were written under this plan or an earlier one.
+
+    Args:
+        younger: columns from this one on may be younger than some rows; see ``widening.with_younger``.
 
     Raises:
         CorruptSnapshot: the rows have other columns.
     """
     if texts(written) == list(columns):
-        return written.remove_metadata()
-    return pa.schema([_declared(column, written, what) for column in columns])
+        schema = written.remove_metadata()
+    else:
+        absent = len(columns) if younger is None else younger
+        schema = pa.schema([_declared(one, written, what, at >= absent) for at, one in enumerate(columns)])
+    return schema if younger is None else with_younger(schema, younger)
 
 
-def _declared(column: str, written: pa.Schema, what: str) -> pa.Field:
+def _declared(column: str, written: pa.Schema, what: str, may_be_absent: bool) -> pa.Field:
     for field in written:
         if f"{field.name} {field.type}" == column:
             return field
@@ -44,6 +51,11 @@ def _declared(column: str, written: pa.Schema, what: str) -> pa.Field:
         if found is not None and widens(f"{field.name} {field.type}", column):
             kind = pa.decimal128(int(found[2]), int(found[3])) if found[2] else _NUMBERS[found[1]]
             return pa.field(field.name, kind, field.nullable)
+    known = column_of(column) if may_be_absent else None
+    if known is not None:
+        stored = [f"{field.name} {field.type}" for field in written if field.name == known.name]
+        if not stored or grows(stored[0], column):
+            return known
     raise CorruptSnapshot(f"{what} has no column {column!r}, which the snapshot's plan has; it has {texts(written)}")
 
 
@@ -57,7 +69,9 @@ def portable_columns(schema: pa.Schema) -> list[Column]:
 
 def parquet_schema(schema: pa.Schema, columns: Sequence[Column]) -> pa.Schema:
     """The same columns under the names that they have in Parquet files, with their types for Spark."""
-    fields = [field.with_name(column.stored_as) for field, column in zip(schema, columns, strict=True)]
+    fields = [
+        field.with_name(column.stored_as).remove_metadata() for field, column in zip(schema, columns, strict=True)
+    ]
     spark = [
         {"name": column.stored_as, "type": json.loads(column.spark), "nullable": field.nullable, "metadata": {}}
         for field, column in zip(fields, columns, strict=True)

@@ -18,7 +18,7 @@ from penstock.snapshot.location import KEPT_FOLDER
 from penstock.snapshot.log_entries import SnapshotRecord
 from penstock.snapshot.meter import Meter, Progress, untold
 from penstock.snapshot.model import InflightEntry, PlanManifest, SnapshotMetadata, StateEntry
-from penstock.snapshot.plan import key_columns
+from penstock.snapshot.plan import key_columns, younger_columns
 from penstock.snapshot.portable.columns import declared_schema, portable_columns
 from penstock.snapshot.portable.files import AT_ONCE, NewFile, new_directory
 from penstock.snapshot.portable.in_place import write_in_place
@@ -173,7 +173,9 @@ class _Export:
             raise CorruptSnapshot(f"{what} is not in the snapshot's plan")
         columns = states[name]
         assert isinstance(columns, list)
-        schema = declared_schema([str(one) for one in columns], written_schema(self._source, parts[0][1]), what)
+        written = written_schema(self._source, parts[0][1])
+        younger = younger_columns(self._plan, operator_id, name)
+        schema = declared_schema([str(one) for one in columns], written, what, younger)
         keys = key_columns(self._plan, operator_id, name)
         folder = f"{STATE_FOLDER}/{file_name(operator_id)}/{file_name(name)}"
         jobs = [

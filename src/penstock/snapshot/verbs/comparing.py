@@ -11,7 +11,7 @@ import numpy as np
 from penstock.operators.base import Plain
 from penstock.snapshot.log_entries import SnapshotRecord
 from penstock.snapshot.model import PlanManifest, StateEntry
-from penstock.snapshot.plan import key_columns
+from penstock.snapshot.plan import key_columns, younger_columns
 from penstock.snapshot.store import Store
 from penstock.snapshot.table_entries import of_groups, pieces, table_entries
 from penstock.snapshot.verbs.opened import OpenedLocation, plan_of_snapshot
@@ -150,6 +150,7 @@ def _compare_table(
     told: Callable[[float], None],
 ) -> TableChange:
     key_count = key_columns(plan, *name)
+    younger = younger_columns(plan, *name)
     found = _Counted(examples)
     problem = ""
     if key_count is None and any(map(has_deltas, sides)):
@@ -159,7 +160,7 @@ def _compare_table(
             for groups in pieces([*sides[0], *sides[1]], (0, max_parallelism - 1), RANGE_BYTES):
                 old, new = (of_groups(side, groups) for side in sides)
                 if old != new:  # else both refer to the very same rows
-                    _compare_rows(store, (old, new), key_count, found)
+                    _compare_rows(store, (old, new), key_count, younger, found)
                 told((groups[1] + 1) / max_parallelism)
         except ColumnsDiffer as error:
             problem = f"its columns have changed: {error}"
@@ -169,8 +170,8 @@ def _compare_table(
     return TableChange(name[0], title, name[1], keys, *counts, [] if problem else found.examples, problem)
 
 
-def _compare_rows(store: Store, sides: _Sides, key_count: int | None, found: _Counted) -> None:
-    read = stored_rows(store, sides)
+def _compare_rows(store: Store, sides: _Sides, key_count: int | None, younger: int | None, found: _Counted) -> None:
+    read = stored_rows(store, sides, younger)
     if read is None:
         return
     table, (old_count, new_count) = read

@@ -8,7 +8,7 @@ import msgspec
 
 from penstock.snapshot.log_entries import SnapshotRecord
 from penstock.snapshot.model import PlanManifest, SnapshotMetadata, StateEntry
-from penstock.snapshot.plan import key_columns
+from penstock.snapshot.plan import key_columns, younger_columns
 from penstock.snapshot.state_index import BASE
 from penstock.snapshot.store import Store
 from penstock.snapshot.table_entries import table_entries
@@ -203,7 +203,8 @@ def _table(
     skew = _known_skew(entries, metadata.max_parallelism)
     if store is not None:
         try:
-            groups = live_rows_by_group(store, entries, metadata.max_parallelism, key_count)
+            younger = younger_columns(plan, *name)
+            groups = live_rows_by_group(store, entries, metadata.max_parallelism, key_count, younger)
         except ColumnsDiffer:
             groups = None
         if groups is not None:

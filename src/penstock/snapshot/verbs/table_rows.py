@@ -45,31 +45,39 @@ class ColumnsDiffer(Exception):
     """Rows that have other columns cannot be compared."""
 
 
-def stored_rows(store: Store, sides: Sequence[Sequence[StateEntry]]) -> tuple[StoredTable, list[int]] | None:
+def stored_rows(
+    store: Store, sides: Sequence[Sequence[StateEntry]], younger: int | None = None
+) -> tuple[StoredTable, list[int]] | None:
     """The rows of several sides, one after the other, and how many each has; None if there are none at all.
 
     A column that became wider meanwhile is as wide as the widest.
+
+    Args:
+        younger: columns from this one on may be missing in some rows, and are null there.
 
     Raises:
         CorruptSnapshot: a section is missing or changed.
         ColumnsDiffer: sections of the table have different columns.
     """
-    names: list[str] = []
-    tables: list[pa.Table] = []
+    batches: list[pa.RecordBatch] = []
     deleted: list[npt.NDArray[np.bool_]] = []
     counts = []
     for entries in sides:
-        before = sum(table.num_rows for table in tables)
+        before = sum(map(len, deleted))
         for batch, tombstones in _pieces(store, entries):
-            names = names or batch.schema.names
-            tables.append(pa.Table.from_batches([_in_order(batch, names)]))
+            batches.append(batch)
             deleted.append(tombstones)
-        counts.append(sum(table.num_rows for table in tables) - before)
-    if not tables:
+        counts.append(sum(map(len, deleted)) - before)
+    if not batches:
         return None
+    names: list[str] = batches[0].schema.names
+    if younger is not None:
+        names = list(dict.fromkeys(name for batch in batches for name in batch.schema.names))
+        batches = [_with_nulls(batch, names, younger) for batch in batches]
+    tables = [pa.Table.from_batches([_in_order(batch, names)]) for batch in batches]
     try:
         rows = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise ColumnsDiffer(str(error)) from error
     return StoredTable(names, rows, np.concatenate(deleted)), counts
 
@@ -91,6 +99,16 @@ def _pieces(store: Store, entries: Sequence[StateEntry]) -> Iterator[tuple[pa.Re
             raise CorruptSnapshot(f"a delta of {operator_id}/{table} does not end with {DELETED_COLUMN}")
         tombstones = batch.column(batch.num_columns - 1).to_numpy(zero_copy_only=False).astype(np.bool_)
         yield batch.select(range(batch.num_columns - 1)), tombstones
+
+
+def _with_nulls(batch: pa.RecordBatch, names: Sequence[str], younger: int) -> pa.RecordBatch:
+    """With all of these columns; those without a value have no type either."""
+    if batch.schema.names[:younger] != list(names[:younger]):
+        raise ColumnsDiffer(f"({', '.join(names[:younger])}) and ({', '.join(batch.schema.names[:younger])})")
+    for name in names:
+        if name not in batch.schema.names:
+            batch = batch.append_column(name, pa.nulls(batch.num_rows))
+    return batch
 
 
 def _in_order(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
@@ -147,7 +165,11 @@ def last_rows(keys: Codes, distinct: int, first: int, count: int, deleted: npt.N
 
 
 def live_rows_by_group(
-    store: Store, entries: Sequence[StateEntry], max_parallelism: int, key_count: int | None
+    store: Store,
+    entries: Sequence[StateEntry],
+    max_parallelism: int,
+    key_count: int | None,
+    younger: int | None = None,
 ) -> npt.NDArray[np.int64] | None:
     """How many rows each key group has; reads the table. None: its keys are not known, and some rows replace others.
 
@@ -158,7 +180,7 @@ def live_rows_by_group(
         return None
     counts = np.zeros(max_parallelism, np.int64)
     for groups in pieces(entries, (0, max_parallelism - 1), RANGE_BYTES):
-        found = stored_rows(store, [of_groups(entries, groups)])
+        found = stored_rows(store, [of_groups(entries, groups)], younger)
         if found is None:
             continue
         table, (count,) = found
