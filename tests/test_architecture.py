@@ -147,6 +147,9 @@ def test_no_swallowed_errors_and_no_open_ends(path: Path) -> None:
 
 def test_public_names() -> None:
     assert sorted(penstock.__all__) == [
+        "ArrowStatefulProcessor",
+        "ArrowStatefulProcessorHandle",
+        "ArrowValueState",
         "DataStreamWriter",
         "SnapshotWriter",
         "StreamingQuery",
@@ -160,6 +163,7 @@ def test_public_names() -> None:
         "session",
         "start",
         "streams",
+        "transformWithStateInArrow",
         "writeStream",
     ]
     for name in penstock.__all__:

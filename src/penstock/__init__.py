@@ -9,6 +9,11 @@ from penstock.version import __version__
 
 if TYPE_CHECKING:
     from penstock.frontend.marks import late, named
+    from penstock.operators.stateful.arrow_processor import (
+        ArrowStatefulProcessor,
+        ArrowStatefulProcessorHandle,
+        ArrowValueState,
+    )
     from penstock.query.plan_text import explain
     from penstock.query.reader import readStream
     from penstock.query.sessions import session
@@ -16,11 +21,15 @@ if TYPE_CHECKING:
     from penstock.query.snapshot_writer import SnapshotWriter
     from penstock.query.streaming_query import StreamingQuery
     from penstock.query.streams import streams
+    from penstock.query.transform_in_arrow import transformWithStateInArrow
     from penstock.query.writer import DataStreamWriter, writeStream
     from penstock.spark_checkpoint.exporting import exportSparkOffsets
     from penstock.spark_checkpoint.importing import importSparkCheckpoint
 
 __all__ = [
+    "ArrowStatefulProcessor",
+    "ArrowStatefulProcessorHandle",
+    "ArrowValueState",
     "DataStreamWriter",
     "SnapshotWriter",
     "StreamingQuery",
@@ -34,11 +43,15 @@ __all__ = [
     "session",
     "start",
     "streams",
+    "transformWithStateInArrow",
     "writeStream",
 ]
 
 # Names are handed on when first asked for: a slot imports this package too, and must not load Spark's API for it.
 _HOMES = {
+    "ArrowStatefulProcessor": "penstock.operators.stateful.arrow_processor",
+    "ArrowStatefulProcessorHandle": "penstock.operators.stateful.arrow_processor",
+    "ArrowValueState": "penstock.operators.stateful.arrow_processor",
     "DataStreamWriter": "penstock.query.writer",
     "SnapshotWriter": "penstock.query.snapshot_writer",
     "StreamingQuery": "penstock.query.streaming_query",
@@ -51,6 +64,7 @@ _HOMES = {
     "session": "penstock.query.sessions",
     "start": "penstock.query.several",
     "streams": "penstock.query.streams",
+    "transformWithStateInArrow": "penstock.query.transform_in_arrow",
     "writeStream": "penstock.query.writer",
 }
 

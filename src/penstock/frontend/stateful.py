@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from pyspark.errors import PySparkRuntimeError
+from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.streaming.stateful_processor import ListState, MapState, StatefulProcessorHandle, ValueState
 from pyspark.sql.types import StructType
 
@@ -27,7 +28,9 @@ from penstock.frontend.types import to_arrow_schema
 from penstock.graph.model import EdgeKind
 from penstock.operators.expressions import BoundReference
 from penstock.operators.stateful.event_time_column import EventTimeColumnSpec
+from penstock.operators.stateful.group_state import Shipped
 from penstock.operators.stateful.handle import Cursor, List, Map, Value, check_phase, check_time_mode, duplicate
+from penstock.operators.stateful.per_key import PerKey
 from penstock.operators.stateful.spec import InitialState, RowForm, TransformWithStateSpec
 from penstock.operators.stateful.variables import TIMERS, WAITING, Fields, Kind, StateVariable, TimeMode
 from penstock.operators.user_code import user_errors
@@ -53,15 +56,20 @@ def add_transform_with_state(scope: Scope, node: JavaTree) -> None:
     columns = grouped_columns(scope, elements(node.child().output()), int(node.groupingAttributesLen()))
     python_function = node.functionExpr().func()
     function = load_python(python_function, "the StatefulProcessor")[0]
-    processor = function.__self__._stateful_processor
+    processor = called = function.__self__._stateful_processor
+    pickled = bytes(python_function.command().unsafeArray())
+    form = RowForm.FRAMES if str(node.userFacingDataType()) == "pandas" else RowForm.ROWS
+    if isinstance(processor, PerKey):
+        called, form = processor.processor, RowForm.ARROW
+        pickled = CloudPickleSerializer().dumps((Shipped(called).call,))
     add_processor(
         scope,
         node,
         columns,
-        ("transform-with-state", f"TransformWithState ({type(processor).__name__})"),
+        ("transform-with-state", f"TransformWithState ({type(called).__name__})"),
         processor,
-        pickled=bytes(python_function.command().unsafeArray()),
-        form=RowForm.FRAMES if str(node.userFacingDataType()) == "pandas" else RowForm.ROWS,
+        pickled=pickled,
+        form=form,
         time_mode=TimeMode(str(node.timeMode())),
         initial=_initial_state(scope.spark, node) if node.hasInitialState() else None,
     )

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.errors import FunctionError
 from penstock.graph.model import OperatorSpec
 from penstock.operators.base import Operator
 from penstock.operators.batches import pieces
+from penstock.operators.declared_batches import as_declared
 from penstock.operators.user_code import PythonSettings, to_session_zone, user_errors, with_zone
 from penstock.operators.user_iterator import UserIterator
 
@@ -101,56 +101,7 @@ class MapInArrowOperator(MapBatchesOperator):
         return pa.RecordBatch.from_arrays(columns, schema=schema) if columns else batch
 
     def _from_user(self, output: Any) -> pa.RecordBatch:
-        if not isinstance(output, pa.RecordBatch):
-            raise FunctionError(
-                self._label, f"TypeError: mapInArrow must yield pyarrow.RecordBatch, not {type(output).__name__}"
-            )
-        return self._as_declared(output)
-
-    def _as_declared(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        declared = self._spec.output_schema
-        if batch.schema.equals(declared, check_metadata=False) or (batch.num_columns == 0 and batch.num_rows == 0):
-            return batch if batch.num_columns else declared.empty_table().to_batches()[0]
-        if sorted(batch.schema.names) != sorted(declared.names) or len({*declared.names}) != len(declared):
-            if batch.schema.names != declared.names:
-                raise FunctionError(
-                    self._label, f"ValueError: yielded columns {batch.schema.names}, declared are {declared.names}"
-                )
-            columns = batch.columns
-        else:
-            columns = [batch.column(name) for name in declared.names]
-        return pa.RecordBatch.from_arrays(
-            [self._as_type(column, target) for column, target in zip(columns, declared, strict=True)], schema=declared
-        )
-
-    def _as_type(self, column: pa.Array, target: pa.Field) -> pa.Array:
-        if column.type == target.type:
-            return column
-        if _is_same_kind(column.type, target.type):
-            return column.cast(target.type)
-        raise FunctionError(
-            self._label, f"TypeError: column {target.name} was yielded as {column.type}, declared is {target.type}"
-        )
-
-
-def _is_same_kind(given: pa.DataType, declared: pa.DataType) -> bool:
-    """Whether two types differ only in what Arrow knows and Spark does not."""
-    if pa.types.is_timestamp(given) and pa.types.is_timestamp(declared):
-        return (given.tz is None) == (declared.tz is None)
-    if pa.types.is_large_string(given) or pa.types.is_string_view(given):
-        return bool(pa.types.is_string(declared))
-    if pa.types.is_large_binary(given) or pa.types.is_binary_view(given):
-        return bool(pa.types.is_binary(declared))
-    same_nesting = (pa.types.is_struct(given) and pa.types.is_struct(declared)) or (
-        pa.types.is_list(given) and pa.types.is_list(declared)
-    )
-    if not same_nesting or given.num_fields != declared.num_fields:
-        return False
-    pairs = [(given.field(i), declared.field(i)) for i in range(given.num_fields)]
-    return all(
-        (a.name == b.name or pa.types.is_list(given)) and (a.type == b.type or _is_same_kind(a.type, b.type))
-        for a, b in pairs
-    )
+        return as_declared(output, self._spec.output_schema, "mapInArrow must yield")
 
 
 class MapInPandasOperator(MapBatchesOperator):

@@ -58,7 +58,7 @@ class StatefulMapping(StateMapping):
 
     @property
     def spark_name(self) -> str:
-        return _ROWS if self._spec.form is RowForm.ROWS else _PANDAS
+        return _PANDAS if self._spec.form is RowForm.FRAMES else _ROWS
 
     @property
     def drops_late_rows(self) -> bool:

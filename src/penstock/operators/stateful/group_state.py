@@ -112,7 +112,7 @@ class GroupStateProcessor(StatefulProcessor):  # type: ignore[misc]  # PySpark's
 class Shipped:
     """What is pickled in the place of Spark's own wrapper around a processor, see ``load_processor``."""
 
-    def __init__(self, processor: StatefulProcessor) -> None:
+    def __init__(self, processor: object) -> None:
         self._stateful_processor = processor
 
     def call(self) -> None:

@@ -18,10 +18,11 @@ from pyspark.sql.types import Row, StructType
 from penstock.operators.stateful.list_store import ListStore
 from penstock.operators.stateful.map_store import MapStore
 from penstock.operators.stateful.timers import TimerStore
+from penstock.operators.stateful.value_arrays import ValueArrays
 from penstock.operators.stateful.value_store import ValueStore
 from penstock.operators.stateful.variables import Kind, StateVariable, TimeMode
 
-Store = ValueStore | ListStore | MapStore
+Store = ValueStore | ListStore | MapStore | ValueArrays
 
 
 class Cursor:
@@ -199,7 +200,7 @@ class Handle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's source
         schema: StructType | str,
         ttlDurationMs: int | None = None,
     ) -> ValueState:
-        store = self._declare(stateName, Kind.VALUE)
+        store = self.declare(stateName, Kind.VALUE)
         return Value(stateName, store, self._cursor)
 
     def getListState(
@@ -208,7 +209,7 @@ class Handle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's source
         schema: StructType | str,
         ttlDurationMs: int | None = None,
     ) -> ListState:
-        store = self._declare(stateName, Kind.LIST)
+        store = self.declare(stateName, Kind.LIST)
         return List(stateName, store, self._cursor)
 
     def getMapState(
@@ -218,10 +219,15 @@ class Handle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's source
         valueSchema: StructType | str,
         ttlDurationMs: int | None = None,
     ) -> MapState:
-        store = self._declare(stateName, Kind.MAP)
+        store = self.declare(stateName, Kind.MAP)
         return Map(stateName, store, self._cursor)
 
-    def _declare(self, name: str, kind: Kind) -> Any:
+    def declare(self, name: str, kind: Kind) -> Any:
+        """The store of a variable, which is declared by this; of one that is deleted, something that raises when used.
+
+        Raises:
+            PySparkRuntimeError: out of place, twice, or not as when the query was compiled.
+        """
         check_phase("get_" + kind + "_state", self._cursor.phase, ("CREATED",))
         if name in self._declared:
             duplicate(name)
@@ -237,21 +243,26 @@ class Handle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's source
         return self._stores[name]
 
     def registerTimer(self, expiryTimestampMs: int) -> None:
-        timers = self._timing("register_timer")
+        timers = self.timing("register_timer")
         timers.register(self._cursor.at("timers"), _moment(expiryTimestampMs))
 
     def deleteTimer(self, expiryTimestampMs: int) -> None:
-        timers = self._timing("delete_timer")
+        timers = self.timing("delete_timer")
         timers.delete(self._cursor.at("timers"), _moment(expiryTimestampMs))
 
     def listTimers(self) -> Iterator[int]:
-        timers = self._timing("list_timers")
+        timers = self.timing("list_timers")
         return iter(timers.all_of(self._cursor.at("timers")))
 
     def deleteIfExists(self, stateName: str) -> None:
         check_phase("delete_if_exists", self._cursor.phase, ("CREATED",))
 
-    def _timing(self, operation: str) -> TimerStore:
+    def timing(self, operation: str) -> TimerStore:
+        """The timers, for this operation.
+
+        Raises:
+            PySparkRuntimeError: out of place, or there are none in this time mode.
+        """
         check_time_mode(operation, self._time_mode)
         check_phase(operation, self._cursor.phase, ("INITIALIZED",))
         assert self._timers is not None

@@ -37,6 +37,7 @@ from penstock.operators.stateful.variables import (
     TIMERS,
     WAITING,
     Kind,
+    StateVariable,
     TimeMode,
     timers_spec,
 )
@@ -46,6 +47,7 @@ from penstock.protocol.elements import END_OF_TIME_US
 from penstock.state.capture import TableCapture
 from penstock.state.hashing import groups_of
 from penstock.state.keys import group_rows, normalize_floats
+from penstock.state.table import KeyedTable
 
 _STORES: dict[Kind, Callable[..., Store]] = {Kind.VALUE: ValueStore, Kind.LIST: ListStore, Kind.MAP: MapStore}
 _Holder = Store | TimerStore
@@ -110,8 +112,6 @@ class TransformWithStateOperator(Operator):
     def __init__(self, spec: TransformWithStateSpec) -> None:
         self._spec = spec
         self._label = f"{spec.operator_id} ({spec.name})"
-        names = [spec.input_schema.field(position).name for position in spec.keys]
-        self._rows: UserRows = _ROWS[spec.form](names, spec.output_schema, spec.settings)
         self._cursor = Cursor()
         self._stores: dict[str, Store] = {}
         self._timers: TimerStore | None = None
@@ -132,10 +132,10 @@ class TransformWithStateOperator(Operator):
         for variable in spec.variables:
             name = f"{context.operator_id}/{variable.name}"
             table = context.backend.create_table(name, variable.table_spec(spec.grouping, most))
-            self._stores[variable.name] = _STORES[variable.kind](variable, table)
+            self._stores[variable.name] = self._make_store(variable, table)
         if spec.time_mode is not TimeMode.NONE:
             table = context.backend.create_table(f"{context.operator_id}/{TIMERS}", timers_spec(spec.grouping, most))
-            self._timers = TimerStore(table)
+            self._timers = self._make_timers(table)
         self._waiting = WaitingRows(spec.state_schemas[WAITING], spec.keys, spec.input_schema, most)
         self._clock = context.now_ms
         self._where = context.subtask, context.parallelism, most
@@ -145,10 +145,22 @@ class TransformWithStateOperator(Operator):
         variables = {variable.name: variable for variable in spec.variables}
         handle = Handle(variables, self._stores, self._timers, spec.time_mode, self._cursor, spec.deleted)
         with user_errors(self._label):
-            self._processor = load_processor(spec.pickled)
-            self._processor.init(handle)
-            self._handle_rows = rows_handler(self._processor)
+            self._start(handle)
         self._cursor.phase = "INITIALIZED"
+
+    def _make_store(self, variable: StateVariable, table: KeyedTable) -> Store:
+        return _STORES[variable.kind](variable, table)
+
+    def _make_timers(self, table: KeyedTable) -> TimerStore:
+        return TimerStore(table)
+
+    def _start(self, handle: Handle) -> None:
+        """The user's code begins."""
+        names = [field.name for field in self._spec.grouping]
+        self._rows: UserRows = _ROWS[self._spec.form](names, self._spec.output_schema, self._spec.settings)
+        self._processor = load_processor(self._spec.pickled)
+        self._processor.init(handle)
+        self._handle_rows = rows_handler(self._processor)
 
     def restore(self, state: RestoredState) -> None:
         """``advance`` is called with the restored watermark before any input; only rows that waited when the snapshot

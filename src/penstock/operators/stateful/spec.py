@@ -31,6 +31,8 @@ class RowForm(Enum):
     """``transformWithStateInPandas``."""
     NARROW_FRAMES = "narrow frames"
     """``applyInPandasWithState``: frames have their columns' own types."""
+    ARROW = "arrow"
+    """``penstock.transformWithStateInArrow``: record batches of many keys."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +122,9 @@ class TransformWithStateSpec(OperatorSpec):
         return f"by key, until the processor deletes it: {', '.join([*told, *timers]) or 'nothing'}"
 
     def create(self) -> Operator:
+        from penstock.operators.stateful.arrow_operator import ArrowStateOperator
         from penstock.operators.stateful.operator import TransformWithStateOperator
 
+        if self.form is RowForm.ARROW:
+            return ArrowStateOperator(self)
         return TransformWithStateOperator(self)

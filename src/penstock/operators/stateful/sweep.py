@@ -7,9 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.operators.stateful.list_store import ListStore
-from penstock.operators.stateful.map_store import MapStore
-from penstock.operators.stateful.value_store import ValueStore
+from penstock.operators.stateful.handle import Store
 
 _EVERY_MS = 200
 """One key group of every such variable: with 128 of them, in one subtask, all were seen after 26 s."""
@@ -23,7 +21,7 @@ class Sweep:
         wake_at_ms: when ``run`` is to be called next; None: nothing is there.
     """
 
-    def __init__(self, stores: Sequence[ValueStore | ListStore | MapStore], groups: tuple[int, int]) -> None:
+    def __init__(self, stores: Sequence[Store], groups: tuple[int, int]) -> None:
         self._stores = stores
         self._first, self._last = groups
         self._next = self._first

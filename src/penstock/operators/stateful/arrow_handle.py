@@ -1,0 +1,47 @@
+"""The handle of the vectorised form: over that of the per-key form, whose rules and errors it has."""
+
+# ruff: noqa: N802, N803 - the names follow PySpark's
+
+from __future__ import annotations
+
+import numpy.typing as npt
+from pyspark.sql.types import StructType
+
+from penstock.operators.stateful.arrow_processor import ArrowStatefulProcessorHandle, ArrowValueState, Where
+from penstock.operators.stateful.handle import Handle
+from penstock.operators.stateful.named_keys import moments_of, named_keys
+from penstock.operators.stateful.timer_arrays import TimerArrays
+from penstock.operators.stateful.value_arrays import ValueArrays
+from penstock.operators.stateful.variables import Kind
+
+
+class ArrowHandle(ArrowStatefulProcessorHandle):
+    """Of one subtask. ``handle``: its stores are of arrays."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    def getValueState(
+        self, stateName: str, schema: StructType | str, ttlDurationMs: int | None = None
+    ) -> ArrowValueState:
+        store = self._handle.declare(stateName, Kind.VALUE)
+        assert isinstance(store, ValueArrays)
+        return store
+
+    def deleteIfExists(self, stateName: str) -> None:
+        self._handle.deleteIfExists(stateName)
+
+    def registerTimers(self, moments: npt.ArrayLike, where: Where = None) -> None:
+        timers = self._timers("register_timer")
+        keys = named_keys(where, timers.count)
+        timers.register_all(keys, moments_of(moments, len(keys)))
+
+    def deleteTimers(self, moments: npt.ArrayLike, where: Where = None) -> None:
+        timers = self._timers("delete_timer")
+        keys = named_keys(where, timers.count)
+        timers.delete_all(keys, moments_of(moments, len(keys)))
+
+    def _timers(self, operation: str) -> TimerArrays:
+        timers = self._handle.timing(operation)
+        assert isinstance(timers, TimerArrays)
+        return timers

@@ -1,0 +1,154 @@
+"""Runs a user's ArrowStatefulProcessor: a slice's rows in one call, and the timers that are due in calls of many.
+
+All but the calls is the operator of the per-key form: the same tables, the same snapshots, the same rules of time.
+What a call changed is in the tables when it ends, and its output is one batch, behind which there may be a snapshot.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql.streaming.stateful_processor import TimerValues
+
+from penstock.operators.batches import make_batch
+from penstock.operators.declared_batches import as_declared
+from penstock.operators.stateful.arrow_handle import ArrowHandle
+from penstock.operators.stateful.arrow_processor import ArrowStatefulProcessor
+from penstock.operators.stateful.handle import Handle, Store
+from penstock.operators.stateful.operator import TransformWithStateOperator, load_processor
+from penstock.operators.stateful.timer_arrays import TimerArrays
+from penstock.operators.stateful.timers import TimerStore
+from penstock.operators.stateful.value_arrays import ValueArrays
+from penstock.operators.stateful.variables import StateVariable
+from penstock.operators.user_code import to_session_zone, user_errors, with_zone
+from penstock.state.keys import group_rows, normalize_floats
+from penstock.state.table import KeyedTable
+
+_CALL_S = 0.02
+"""So long a call is meant to take: a barrier waits for one."""
+_LEAST, _FIRST, _MOST = 32, 256, 16_384
+"""Timers, or rows that waited in a snapshot, of a call."""
+
+
+class ArrowStateOperator(TransformWithStateOperator):
+    """See the module's text."""
+
+    _arrow: ArrowStatefulProcessor
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    def _make_store(self, variable: StateVariable, table: KeyedTable) -> Store:
+        return ValueArrays(variable, table, self._spec.settings.time_zone)
+
+    def _make_timers(self, table: KeyedTable) -> TimerStore:
+        return TimerArrays(table)
+
+    def _start(self, handle: Handle) -> None:
+        spec, zone = self._spec, self._spec.settings.time_zone
+        rows = [spec.input_schema.field(position) for position in spec.data]
+        self._key_schema, self._row_schema = _localized(spec.grouping, zone), _localized(rows, zone)
+        self._at_once = _FIRST
+        self._arrow = self._processor = load_processor(spec.pickled)
+        self._arrow.init(ArrowHandle(handle))
+
+    def pauses(self) -> bool:
+        """A call is as long as its slice: that is an ordinary one."""
+        return False
+
+    # -- calls --------------------------------------------------------------------------------------------------------
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        yield from self._rest()
+        batch = self._without_late_rows(batch)
+        if batch.num_rows and (output := self._call_with_rows(batch)).num_rows:
+            yield output
+
+    def _unit(self, pause: bool = False) -> Iterator[pa.RecordBatch]:
+        """The next of the rows that waited in a snapshot of the per-key form."""
+        waiting = self._restored
+        assert waiting is not None
+        count = min(self._at_once, waiting.num_rows)
+        began_s = time.perf_counter()
+        output = self._call_with_rows(waiting.slice(0, count))
+        self._pace(count, began_s)
+        self._restored = waiting.slice(count) if count < waiting.num_rows else None
+        if output.num_rows or pause:
+            yield output
+
+    def _fire(self, until_ms: int) -> Iterator[pa.RecordBatch]:
+        """As in the per-key form: a step without rows yields an empty batch, as a pause."""
+        timers = self._timers
+        assert isinstance(timers, TimerArrays)
+        for block in timers.blocks(until_ms, lambda: self._at_once):
+            while block.next_turn():
+                began_s = time.perf_counter()
+                output = self._call_with_timers(block.keys, block.moments)
+                self._pace(len(block.moments), began_s)
+                block.has_fired()
+                yield output
+        timers.look()
+
+    def _call_with_timers(self, keys: Sequence[pa.Array], moments: npt.NDArray[np.int64]) -> pa.RecordBatch:
+        handle = self._arrow.handleExpiredTimers
+        return self._call(keys, len(moments), lambda shown, values: handle(shown, moments, values))
+
+    def _call_with_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = [normalize_floats(batch.column(position)) for position in self._spec.keys]
+        owners, first = group_rows(columns, batch.num_rows)
+        chosen = pa.array(first)
+        rows = self._shown(batch.select(list(self._spec.data)).columns, self._row_schema, batch.num_rows)
+        handle = self._arrow.handleInputBatch
+        return self._call(
+            [column.take(chosen) for column in columns],
+            len(first),
+            lambda keys, values: handle(keys, owners, rows, values),
+        )
+
+    def _call(
+        self,
+        keys: Sequence[pa.Array],
+        count: int,
+        handle: Callable[[pa.RecordBatch, TimerValues], Iterable[pa.RecordBatch]],
+    ) -> pa.RecordBatch:
+        """One call of the user's code: its output, which may be empty."""
+        values = self._begin_call(keys, count)
+        declared, yielded = self._spec.output_schema, []
+        shown = self._shown(keys, self._key_schema, count)
+        with user_errors(self._label):
+            for item in handle(shown, values):
+                batch = as_declared(item, declared, "the processor must yield")
+                if batch.num_rows:
+                    yielded.append(batch)
+        for store in self._stores.values():
+            store.flush()
+        if not yielded:
+            return make_batch([pa.nulls(0, field.type) for field in declared], declared, 0)
+        return yielded[0] if len(yielded) == 1 else pa.Table.from_batches(yielded).combine_chunks().to_batches()[0]
+
+    def _begin_call(self, keys: Sequence[pa.Array], count: int) -> TimerValues:
+        now_ms = self._clock()
+        for store in self._stores.values():
+            store.begin(keys, count, now_ms)
+        if self._timers is not None:
+            self._timers.begin(keys, count)
+        return self._timer_values(now_ms)
+
+    def _shown(self, columns: Sequence[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
+        """As the user sees them."""
+        return make_batch([to_session_zone(c, self._spec.settings.time_zone) for c in columns], schema, rows)
+
+    def _pace(self, count: int, began_s: float) -> None:
+        """How many timers the next block has."""
+        took_s = time.perf_counter() - began_s
+        if took_s > _CALL_S:
+            self._at_once = max(min(count, self._at_once) // 2, _LEAST)
+        elif took_s < _CALL_S / 2 and count >= self._at_once:
+            self._at_once = min(2 * self._at_once, _MOST)
+
+
+def _localized(fields: Iterable[pa.Field], time_zone: str) -> pa.Schema:
+    return pa.schema([field.with_type(with_zone(field.type, time_zone)) for field in fields])

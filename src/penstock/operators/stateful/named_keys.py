@@ -1,0 +1,50 @@
+"""Arguments of the vectorised form that are arrays by key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.operators.stateful.arrow_processor import Where
+from penstock.state.vector import Rows
+
+
+def named_keys(where: Where, count: int) -> Rows:
+    """The numbers of the keys that ``where`` names, in its order. ``count``: of all keys.
+
+    Raises:
+        TypeError: it is neither a mask nor numbers.
+        ValueError: the mask is of another length, a key is named twice, or there is none of this number.
+    """
+    if where is None:
+        return np.arange(count)
+    array = np.asarray(where)
+    if array.dtype == np.bool_:
+        if array.shape != (count,):
+            raise ValueError(f"where is a mask of shape {array.shape}, and there are {count} keys")
+        return np.flatnonzero(array)
+    if array.ndim != 1 or (len(array) and array.dtype.kind not in "iu"):
+        raise TypeError(f"where is None, a boolean mask over the keys, or their numbers, not {array.dtype} values")
+    numbers = array.astype(np.int64)
+    if len(numbers) and (numbers.min() < 0 or numbers.max() >= count):
+        raise ValueError(f"where names a key below 0 or above {count - 1}")
+    if len(numbers) and np.bincount(numbers).max() > 1:
+        raise ValueError("where names a key twice")
+    return numbers
+
+
+def moments_of(moments: npt.ArrayLike, count: int) -> npt.NDArray[np.int64]:
+    """Timers of so many keys.
+
+    Raises:
+        TypeError: they are no integers.
+        ValueError: they are neither one nor as many as keys.
+    """
+    array: npt.NDArray[Any] = np.asarray(moments)
+    if array.size and array.dtype.kind not in "iu":
+        raise TypeError(f"moments are integers, milliseconds since 1970, without nulls, not {array.dtype} values")
+    if array.shape not in ((), (count,)):
+        raise ValueError(f"moments of shape {array.shape} are given for {count} keys")
+    return np.broadcast_to(array.astype(np.int64), (count,))

@@ -1,0 +1,180 @@
+"""Timers of many keys at a time: registered and deleted in arrays, and fired a timer of each key per call.
+
+As in ``TimerStore`` the table holds every timer but those of a block, which are due and have not fired yet, and those
+that were registered while timers fire and are due already, which wait for the next pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.operators.stateful.timers import TimerStore
+from penstock.state.keys import group_rows, normalize_floats
+from penstock.state.memory_table import MemoryTable
+from penstock.state.table import KeyedTable
+from penstock.state.vector import Mask, Rows
+
+_AT_ONCE = 8192
+
+
+class Block:
+    """Due timers, taken out of the table: a turn is a timer of each key at most, and a key's turns are in order."""
+
+    def __init__(self, keys: Sequence[pa.Array], moments: Rows) -> None:
+        columns = [normalize_floats(column) for column in keys]
+        owners, first = group_rows(columns, len(moments))
+        order = np.lexsort((moments, owners))
+        self._columns = [column.take(pa.array(first)) for column in columns]
+        self._owners, self._moments = owners[order], moments[order]
+        self._distinct = np.unique(moments)
+        self._names = self._named(self._owners, np.searchsorted(self._distinct, self._moments))
+        turns = np.arange(len(order)) - np.searchsorted(self._owners, np.arange(len(first)))[self._owners]
+        self._by_turn = np.split(np.argsort(turns, kind="stable"), np.cumsum(np.bincount(turns))[:-1])
+        self._turn = 0
+        self._waits = np.ones(len(order), np.bool_)
+        self._firing = np.zeros(0, np.int64)
+
+    def next_turn(self) -> bool:
+        """Go on to the next turn that has timers; False: there is none."""
+        while self._turn < len(self._by_turn):
+            places = self._by_turn[self._turn]
+            self._firing = places[self._waits[places]]
+            self._turn += 1
+            if len(self._firing):
+                return True
+        return False
+
+    def has_fired(self) -> None:
+        """The turn's timers are done."""
+        self._waits[self._firing] = False
+
+    @property
+    def keys(self) -> list[pa.Array]:
+        """Of the turn's timers, by timer."""
+        return self._keys_at(self._firing)
+
+    @property
+    def moments(self) -> Rows:
+        """Likewise."""
+        return self._moments[self._firing]
+
+    def waiting(self) -> list[pa.Array]:
+        """The keys, then the moments, of all that have not fired."""
+        places = np.flatnonzero(self._waits)
+        return [*self._keys_at(places), pa.array(self._moments[places])]
+
+    def holds(self, keys: Rows, moments: Rows) -> Mask:
+        """Which of these timers wait here. ``keys``: numbers in the turn."""
+        return self._places(keys, moments) >= 0
+
+    def delete(self, keys: Rows, moments: Rows) -> None:
+        """These timers do not fire any more; those that are none of the block are passed over."""
+        places = self._places(keys, moments)
+        self._waits[places[places >= 0]] = False
+
+    def _places(self, keys: Rows, moments: Rows) -> Rows:
+        """-1 where there is no such timer that waits."""
+        codes = np.minimum(np.searchsorted(self._distinct, moments), len(self._distinct) - 1)
+        names = self._named(self._owners[self._firing[keys]], codes)
+        places = np.minimum(np.searchsorted(self._names, names), len(self._names) - 1)
+        there = (self._distinct[codes] == moments) & (self._names[places] == names) & self._waits[places]
+        return np.where(there, places, -1)
+
+    def _named(self, owners: Rows, codes: Rows) -> Rows:
+        """A number per timer, which ascends as the block's order does."""
+        return owners * len(self._distinct) + codes
+
+    def _keys_at(self, places: Rows) -> list[pa.Array]:
+        chosen = pa.array(self._owners[places])
+        return [column.take(chosen) for column in self._columns]
+
+
+class TimerArrays(TimerStore):
+    """Of one subtask. Of ``TimerStore`` there is the table, when the next timer is due, and what a snapshot needs; keys
+    come in arrays instead of one by one."""
+
+    def __init__(self, table: KeyedTable) -> None:
+        super().__init__(table)
+        self._block: Block | None = None
+        self._next_pass: KeyedTable = MemoryTable(table.spec)
+
+    @property
+    def count(self) -> int:
+        """Of the keys of the call."""
+        return self._count
+
+    def register_all(self, keys: Rows, moments: Rows) -> None:
+        """A timer for each of these keys, by their numbers; one that is there stays."""
+        columns = self._timers(keys, moments)
+        if self._until is not None:
+            assert self._block is not None
+            new = ~self._block.holds(keys, moments)
+            due = moments <= self._until
+            _insert(self._next_pass, columns, new & due)
+            chosen = new & ~due
+        else:
+            chosen = np.ones(len(keys), np.bool_)
+        if chosen.any():
+            _insert(self.table, columns, chosen)
+            self._noticed(int(moments[chosen].min()))
+
+    def delete_all(self, keys: Rows, moments: Rows) -> None:
+        """Likewise; those that are not there are passed over."""
+        if not len(keys):
+            return
+        columns = self._timers(keys, moments)
+        self.table.remove(columns, len(keys))
+        if len(self._next_pass):
+            self._next_pass.remove(columns, len(keys))
+        if self._block is not None:
+            self._block.delete(keys, moments)
+
+    def blocks(self, until: int, at_once: Callable[[], int]) -> Iterator[Block]:
+        """A pass: what is due now; every turn of a block is to be taken before the next block. ``at_once``: the most
+        timers of the next one."""
+        self._until = until
+        try:
+            while (taken := next(self.table.take_due(until, at_once()), None)) is not None:
+                self._block = Block(taken.keys[:-1], taken.keys[-1].to_numpy())
+                yield self._block
+                self._block = None
+        finally:
+            self._until = None
+        self._put_later()
+
+    @contextmanager
+    def stored(self) -> Iterator[None]:
+        """All timers are in the table."""
+        self._put_later()
+        if self._block is None:
+            yield
+            return
+        columns = self._block.waiting()
+        _insert(self.table, columns)
+        yield
+        self.table.remove(columns, len(columns[-1]))
+
+    def _put_later(self) -> None:
+        if not len(self._next_pass):
+            return
+        for rows in self._next_pass.scan(_AT_ONCE):
+            columns = list(rows.keys)
+            _insert(self.table, columns)
+            self._noticed(int(columns[-1].to_numpy().min()))
+        self._next_pass = MemoryTable(self.table.spec)
+
+    def _timers(self, keys: Rows, moments: Rows) -> list[pa.Array]:
+        chosen = pa.array(keys)
+        return [*[column.take(chosen) for column in self._keys], pa.array(moments)]
+
+
+def _insert(table: KeyedTable, columns: list[pa.Array], chosen: Mask | None = None) -> None:
+    if chosen is not None and not chosen.all():
+        columns = [column.filter(pa.array(chosen)) for column in columns]
+    if count := len(columns[-1]):
+        with table.edit(columns, count):
+            pass

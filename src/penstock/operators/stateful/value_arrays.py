@@ -1,0 +1,122 @@
+"""Value state of many keys at a time: columns read from a keyed table, and written to it at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from pyspark.errors import PySparkRuntimeError
+
+from penstock.operators.declared_batches import as_declared
+from penstock.operators.stateful.arrow_processor import ArrowValueState, Where
+from penstock.operators.stateful.named_keys import named_keys
+from penstock.operators.stateful.variables import StateVariable
+from penstock.operators.user_code import to_session_zone, with_zone
+from penstock.state.table import KeyedTable
+from penstock.state.vector import Mask, Rows, Vector, arrow_of
+
+
+class ValueArrays(ArrowValueState):
+    """The state of a call's keys, between ``begin`` and ``flush``; outside there are none.
+
+    Args:
+        time_zone: the session's.
+    """
+
+    def __init__(self, variable: StateVariable, table: KeyedTable, time_zone: str) -> None:
+        self.table = table
+        self._name = variable.name
+        self._declared = variable.value.columns
+        self._shown = pa.schema([field.with_type(with_zone(field.type, time_zone)) for field in self._declared])
+        self._time_zone = time_zone
+        self._ttl_ms = variable.ttl_ms
+        self._keys: Sequence[pa.Array] | None = None
+        self._count = 0
+        self._now_ms = 0
+        self._read: tuple[pa.RecordBatch, Mask] | None = None
+
+    def begin(self, keys: Sequence[pa.Array], count: int, now_ms: int) -> None:
+        """A call with these distinct grouping keys. ``now_ms``: its processing time, for the time to live."""
+        self._keys, self._count, self._now_ms = keys, count, now_ms
+        self._read = None
+
+    def flush(self) -> None:
+        """The call is over; what it wrote is in the table."""
+        self._keys, self._read = None, None
+
+    def get(self) -> pa.RecordBatch:
+        return self._found()[0]
+
+    def exists(self) -> Mask:
+        return self._found()[1].copy()
+
+    def update(self, batch: pa.RecordBatch, where: Where = None) -> None:
+        keys, named = self._chosen(where)
+        try:
+            columns = as_declared(batch, self._declared, "it takes a", "given").columns
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"state {self._name}: {error}") from None
+        if batch.num_rows != len(named):
+            raise ValueError(f"state {self._name}: {batch.num_rows} rows are given for {len(named)} keys")
+        if not len(named):
+            return
+        if self._ttl_ms is not None:
+            columns = [*columns, pa.array(np.full(len(named), self._now_ms + self._ttl_ms))]
+        with self.table.edit(keys, len(named)) as found:
+            for vector, column in zip(found.values, columns, strict=True):
+                vector.set(found.rows, column)
+        self._read = None
+
+    def clear(self, where: Where = None) -> None:
+        keys, named = self._chosen(where)
+        if len(named):
+            self.table.remove(keys, len(named))
+            self._read = None
+
+    def _chosen(self, where: Where) -> tuple[list[pa.Array], Rows]:
+        """The named keys' columns, and their numbers."""
+        keys = self._current()
+        named = named_keys(where, self._count)
+        if where is None:
+            return list(keys), named
+        chosen = pa.array(named)
+        return [column.take(chosen) for column in keys], named
+
+    def _current(self) -> Sequence[pa.Array]:
+        if self._keys is None:
+            raise PySparkRuntimeError(
+                f"state {self._name} is used where there are no keys; use it in handleInputBatch and "
+                "handleExpiredTimers, and in what they yield from"
+            )
+        return self._keys
+
+    def _found(self) -> tuple[pa.RecordBatch, Mask]:
+        """Read at the first access since something was written."""
+        keys = self._current()
+        if self._read is None:
+            found = self.table.find(keys, self._count)
+            there, values = found.rows >= 0, list(found.values)
+            if self._ttl_ms is not None:
+                there &= _lives(values.pop(), found.rows, there, self._now_ms)
+            columns = [to_session_zone(_column(value, found.rows, there), self._time_zone) for value in values]
+            self._read = pa.RecordBatch.from_arrays(columns, schema=self._shown), there
+        return self._read
+
+
+def _lives(expires: Vector, rows: Rows, there: Mask, now_ms: int) -> Mask:
+    """Of the keys that are ``there``: whose time is not over."""
+    moments, known = expires.read()
+    lives = np.zeros(len(rows), np.bool_)
+    found = rows[there]
+    lives[there] = ~known[found] | (moments[found] > now_ms)
+    return lives
+
+
+def _column(values: Vector, rows: Rows, there: Mask) -> pa.Array:
+    """A copy, with nulls where there is nothing."""
+    if not there.any():
+        return pa.nulls(len(rows), values.kind)
+    data, valid = values.read()
+    places = np.where(there, rows, rows[np.argmax(there)])
+    return arrow_of(data[places], valid[places] & there, values.kind)

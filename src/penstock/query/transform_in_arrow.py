@@ -1,0 +1,58 @@
+"""``penstock.transformWithStateInArrow``: stateful Python over columns of many keys."""
+
+# ruff: noqa: N802, N803 - the names follow PySpark's
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import GroupedData
+from pyspark.sql.types import StructType
+
+from penstock.errors import ConfigError
+from penstock.operators.stateful.arrow_processor import ArrowStatefulProcessor
+from penstock.operators.stateful.per_key import PerKey
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def transformWithStateInArrow(
+    grouped: GroupedData,
+    statefulProcessor: ArrowStatefulProcessor,
+    outputStructType: StructType | str,
+    outputMode: str,
+    timeMode: str,
+    eventTimeColumnName: str = "",
+) -> DataFrame:
+    """As ``grouped.transformWithState(...)``, with a processor that gets many keys at a time.
+
+    The result is an ordinary streaming DataFrame. Spark's own engine runs it, too, key by key, if its executors can
+    import this package. State is kept as by ``transformWithState``: with the same state declared, a query goes on from
+    one form to the other at the same checkpoint location.
+
+    Args:
+        grouped: ``df.groupBy(...)`` of a streaming DataFrame.
+        statefulProcessor: pickled by PySpark, as every processor is.
+        outputStructType, outputMode, timeMode, eventTimeColumnName: see PySpark's ``transformWithState``.
+
+    Raises:
+        ConfigError: not a grouped DataFrame of a classic session, or not such a processor.
+        AnalysisException: Spark refuses the plan.
+    """
+    if not isinstance(grouped, GroupedData):
+        raise ConfigError(f"transformWithStateInArrow needs df.groupBy(...), not {type(grouped).__name__}")
+    if not isinstance(statefulProcessor, ArrowStatefulProcessor):
+        raise ConfigError(
+            "transformWithStateInArrow needs a penstock.ArrowStatefulProcessor, not "
+            f"{type(statefulProcessor).__name__}; a StatefulProcessor of PySpark goes to transformWithState or "
+            "transformWithStateInPandas"
+        )
+    df = grouped._df
+    spark = df.sparkSession
+    output = outputStructType if isinstance(outputStructType, StructType) else spark._parse_ddl(outputStructType)
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    assert isinstance(output, StructType)
+    assert zone is not None
+    adapter = PerKey(statefulProcessor, df.schema, output, zone)
+    return grouped.transformWithState(adapter, output, outputMode, timeMode, eventTimeColumnName=eventTimeColumnName)
