@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,7 @@ from penstock.operators.stateful.value_arrays import ValueArrays
 from penstock.operators.stateful.variables import StateVariable
 from penstock.operators.user_code import to_session_zone, user_errors, with_zone
 from penstock.state.keys import group_rows, normalize_floats
-from penstock.state.table import KeyedTable
+from penstock.state.table import KeyedTable, TableSpec
 
 _CALL_S = 0.02
 """So long a call is meant to take: a barrier waits for one."""
@@ -43,6 +44,10 @@ class ArrowStateOperator(TransformWithStateOperator):
 
     def _make_store(self, variable: StateVariable, table: KeyedTable) -> Store:
         return ValueArrays(variable, table, self._spec.settings.time_zone)
+
+    def _timers_spec(self, max_parallelism: int) -> TableSpec:
+        """Nobody asks for all timers of a key, and the index for it is dear."""
+        return replace(super()._timers_spec(max_parallelism), prefix=0)
 
     def _make_timers(self, table: KeyedTable) -> TimerStore:
         return TimerArrays(table)

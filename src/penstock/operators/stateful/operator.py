@@ -47,7 +47,7 @@ from penstock.protocol.elements import END_OF_TIME_US
 from penstock.state.capture import TableCapture
 from penstock.state.hashing import groups_of
 from penstock.state.keys import group_rows, normalize_floats
-from penstock.state.table import KeyedTable
+from penstock.state.table import KeyedTable, TableSpec
 
 _STORES: dict[Kind, Callable[..., Store]] = {Kind.VALUE: ValueStore, Kind.LIST: ListStore, Kind.MAP: MapStore}
 _Holder = Store | TimerStore
@@ -134,7 +134,7 @@ class TransformWithStateOperator(Operator):
             table = context.backend.create_table(name, variable.table_spec(spec.grouping, most))
             self._stores[variable.name] = self._make_store(variable, table)
         if spec.time_mode is not TimeMode.NONE:
-            table = context.backend.create_table(f"{context.operator_id}/{TIMERS}", timers_spec(spec.grouping, most))
+            table = context.backend.create_table(f"{context.operator_id}/{TIMERS}", self._timers_spec(most))
             self._timers = self._make_timers(table)
         self._waiting = WaitingRows(spec.state_schemas[WAITING], spec.keys, spec.input_schema, most)
         self._clock = context.now_ms
@@ -150,6 +150,9 @@ class TransformWithStateOperator(Operator):
 
     def _make_store(self, variable: StateVariable, table: KeyedTable) -> Store:
         return _STORES[variable.kind](variable, table)
+
+    def _timers_spec(self, max_parallelism: int) -> TableSpec:
+        return timers_spec(self._spec.grouping, max_parallelism)
 
     def _make_timers(self, table: KeyedTable) -> TimerStore:
         return TimerStore(table)
