@@ -75,4 +75,6 @@ class ArrowProcessor(ArrowStatefulProcessor):
 
 def said(ids: Any, words: Iterable[Any]) -> pa.RecordBatch:
     """A batch of ``OUTPUT``."""
-    return pa.RecordBatch.from_arrays([pa.array(ids, pa.string()), pa.array(map(str, words), pa.string())], schema=OUTPUT)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(ids, pa.string()), pa.array(map(str, words), pa.string())], schema=OUTPUT
+    )

@@ -110,7 +110,9 @@ scripts = st.lists(st.tuples(batches, st.integers(0, 60), st.none() | restarts),
 
 def batch_of(lines: list[tuple[str | None, tuple[str, int]]]) -> pa.RecordBatch:
     columns = [[key for key, _ in lines], [op for _, (op, _) in lines], [n for _, (_, n) in lines]]
-    return pa.RecordBatch.from_arrays([pa.array(c, f.type) for c, f in zip(columns, SCRIPT, strict=True)], schema=SCRIPT)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(c, f.type) for c, f in zip(columns, SCRIPT, strict=True)], schema=SCRIPT
+    )
 
 
 def by_key(rows: list[dict[str, Any]]) -> dict[str | None, list[str]]:

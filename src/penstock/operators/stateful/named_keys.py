@@ -46,5 +46,7 @@ def moments_of(moments: npt.ArrayLike, count: int) -> npt.NDArray[np.int64]:
     if array.size and array.dtype.kind not in "iu":
         raise TypeError(f"moments are integers, milliseconds since 1970, without nulls, not {array.dtype} values")
     if array.shape not in ((), (count,)):
-        raise ValueError(f"moments of shape {array.shape} are given for {count} keys")
+        raise ValueError(
+            f"moments of shape {array.shape} are given for {count} keys; give one, or one per key that is named"
+        )
     return np.broadcast_to(array.astype(np.int64), (count,))

@@ -151,7 +151,7 @@ class _OneValue(ArrowValueState):
         except (TypeError, ValueError) as error:
             raise type(error)(f"state {self._name}: {error}") from None
         if given.num_rows != len(named):
-            raise ValueError(f"state {self._name}: {given.num_rows} rows are given for {len(named)} keys")
+            raise ValueError(f"state {self._name}: {given.num_rows} rows are given for {len(named)} named keys")
         for kept in rows_of(given.columns, len(named)):
             self._state.update(codec.give(kept))
 

@@ -58,7 +58,7 @@ class ValueArrays(ArrowValueState):
         except (TypeError, ValueError) as error:
             raise type(error)(f"state {self._name}: {error}") from None
         if batch.num_rows != len(named):
-            raise ValueError(f"state {self._name}: {batch.num_rows} rows are given for {len(named)} keys")
+            raise ValueError(f"state {self._name}: {batch.num_rows} rows are given for {len(named)} named keys")
         if not len(named):
             return
         if self._ttl_ms is not None:
