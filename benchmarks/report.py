@@ -256,8 +256,22 @@ def stateful_python(result: dict[str, Any]) -> str:
         "Spark's own engine; `availableNow` into a noop sink, in turns, as above.",
         "",
         *_jobs(result),
+        *_forms(result["forms"]),
     ]
     return "\n".join([*lines, "", f"({_machine(result)})", ""])
+
+
+def _forms(found: dict[str, Any]) -> list[str]:
+    seconds = {form: statistics.median(taken) for form, taken in found["seconds"].items()}
+    return [
+        "",
+        "The sessions by Penstock alone: key by key, and by `transformWithStateInArrow`, many keys at a time. The",
+        f"target is a ratio of {found['target']:.0f}.",
+        "",
+        _row("form", "s", "Arrow's speed to it"),
+        _row("---", "---:", "---:"),
+        *[_row(form, f"{taken:.2f}", f"{found['arrow_to'][form]:.2f}") for form, taken in seconds.items()],
+    ]
 
 
 def _jobs(result: dict[str, Any]) -> list[str]:

@@ -1,5 +1,5 @@
 """The same StatefulProcessor by Penstock and by Spark's own engine: running totals by user, and sessions that a timer
-ends, with frames of pandas and with Rows.
+ends, with frames of pandas and with Rows. And these sessions by Penstock alone, in all forms that it has.
 
 Both run ``availableNow`` (``benchmarks.against_spark``), Spark with RocksDB, which ``transformWithState`` demands.
 Every file is a micro-batch of Spark's: a query that runs all day gets its rows bit by bit.
@@ -9,9 +9,12 @@ Every file is a micro-batch of Spark's: a query that runs all day gets its rows 
 
 from __future__ import annotations
 
+import statistics
 import tempfile
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from operator import truediv
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +25,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+import penstock
 from benchmarks import harness
-from benchmarks.against_spark import compare
+from benchmarks.against_spark import by_penstock, compare
 
 USERS = 100_000
 ROWS = 2_000_000
@@ -115,6 +119,34 @@ class RowSessions(PandasSessions):
         yield Row(user=key[0], began=began, n=n)
 
 
+class ArrowSessions(penstock.ArrowStatefulProcessor):
+    """The same for many users at a time."""
+
+    def init(self, handle: penstock.ArrowStatefulProcessorHandle) -> None:
+        self.handle = handle
+        self.kept = handle.getValueState("session", "began long, n long, ends long")
+
+    def handleInputBatch(self, keys: Any, owners: Any, rows: Any, timerValues: Any) -> Iterable[pa.RecordBatch]:
+        at = rows.column("at").cast(pa.int64()).to_numpy() // 1000
+        first, last = np.full(keys.num_rows, at.max()), np.zeros(keys.num_rows, np.int64)
+        np.minimum.at(first, owners, at)
+        np.maximum.at(last, owners, at)
+        there = self.kept.exists()
+        began, n, ends = (column.fill_null(0).to_numpy() for column in self.kept.get().columns)
+        self.handle.deleteTimers(ends[there], there)
+        ends = np.maximum(ends, last + GAP_MS)
+        self.handle.registerTimers(ends)
+        began = np.where(there, np.minimum(began, first), first)
+        n = n + np.bincount(owners, minlength=keys.num_rows)
+        self.kept.update(pa.RecordBatch.from_pydict({"began": began, "n": n, "ends": ends}))
+        return ()
+
+    def handleExpiredTimers(self, keys: Any, moments: Any, timerValues: Any) -> Iterable[pa.RecordBatch]:
+        began, n, _ = self.kept.get().columns
+        self.kept.clear()
+        yield pa.RecordBatch.from_arrays([keys.column("user"), began, n], names=["user", "began", "n"])
+
+
 @dataclass(frozen=True)
 class Job:
     """``target``: of its speed to Spark's."""
@@ -141,12 +173,36 @@ def sessions_in_rows(rows: DataFrame) -> DataFrame:
     return late.transformWithState(RowSessions(), SESSIONS, "Update", "EventTime")
 
 
+def sessions_in_arrow(rows: DataFrame) -> DataFrame:
+    late = rows.withWatermark("at", "10 seconds").groupBy("user")
+    return penstock.transformWithStateInArrow(late, ArrowSessions(), SESSIONS, "Update", "EventTime")
+
+
+FORMS = {"pandas": sessions_in_pandas, "Rows": sessions_in_rows, "Arrow": sessions_in_arrow}
+"""Of the sessions."""
+
+
 JOBS = {
     "running totals, pandas": Job(totals_in_pandas, 5.0),
     "running totals, Rows": Job(totals_in_rows, 3.0),
     "sessions by timers, pandas": Job(sessions_in_pandas, 5.0),
     "sessions by timers, Rows": Job(sessions_in_rows, 3.0),
 }
+
+
+def compare_forms(source: Callable[[], DataFrame], rounds: int) -> dict[str, object]:
+    """The sessions by Penstock, form by form in turns: ``seconds`` of each round but the first, and how many times as
+    quick as each of the others Arrow is, the median of the rounds' ratios."""
+    seconds: dict[str, list[float]] = {form: [] for form in FORMS}
+    for number in range(rounds + 1):
+        for form, make in FORMS.items():
+            with tempfile.TemporaryDirectory(prefix="penstock-bench-") as location:
+                began = time.perf_counter()
+                by_penstock(make(source()), "update", location)
+                if number:
+                    seconds[form].append(time.perf_counter() - began)
+    ratios = {form: statistics.median(map(truediv, taken, seconds["Arrow"])) for form, taken in seconds.items()}
+    return {"seconds": seconds, "arrow_to": ratios, "target": 5.0}
 
 
 def run(spark: SparkSession, quick: bool) -> dict[str, object]:
@@ -157,12 +213,17 @@ def run(spark: SparkSession, quick: bool) -> dict[str, object]:
     found: dict[str, object] = {}
     with tempfile.TemporaryDirectory(prefix="penstock-bench-rows-") as folder:
         write_files(Path(folder), rows, users)
+
+        def source() -> DataFrame:
+            return spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(folder)
+
+        forms = {"rows": rows, **compare_forms(source, rounds)}
+        print(f"  sessions, form by form: {forms}", flush=True)
         for name, job in JOBS.items():
 
             def make(job: Job = job) -> DataFrame:
-                source = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(folder)
-                return job.make(source)
+                return job.make(source())
 
             found[name] = {"rows": rows, "target": job.target, **compare(make, "update", rounds)}
             print(f"  {name}: {found[name]}", flush=True)
-    return {"jobs": found, "users": users, "files": FILES}
+    return {"jobs": found, "forms": forms, "users": users, "files": FILES}
