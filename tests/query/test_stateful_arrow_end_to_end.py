@@ -20,6 +20,7 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from query_running import Inbox, Start, eventually, rows_of
 
 import penstock
+from penstock.errors import ConfigError
 from penstock.runtime import attempt
 
 pytestmark = pytest.mark.spark
@@ -175,3 +176,12 @@ def test_sparks_own_engine_runs_the_same_dataframe(
     ours = spark.read.parquet(str(tmp_path / "ours")).collect()
     assert sorted(map(tuple, ours), key=repr) == found["totals"]
     assert len(ours) == 250
+
+
+def test_what_is_no_group_or_no_such_processor_is_refused(spark: SparkSession, inbox: Inbox) -> None:
+    df: Any = inbox.stream(spark)
+    with pytest.raises(ConfigError, match=r"needs df.groupBy\(...\), not DataFrame"):
+        penstock.transformWithStateInArrow(df, Totals(), "n bigint", "Update", "None")
+    one_by_one: Any = OneByOne()
+    with pytest.raises(ConfigError, match="needs a penstock.ArrowStatefulProcessor, not OneByOne; a StatefulProcessor"):
+        penstock.transformWithStateInArrow(df.groupBy("key"), one_by_one, "n bigint", "Update", "None")
