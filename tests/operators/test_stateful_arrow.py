@@ -258,6 +258,45 @@ def test_a_keys_timers_come_one_after_the_other_and_may_delete_each_other(form: 
     fleet.close()
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_a_timer_that_waits_for_the_next_pass_can_be_deleted(form: str) -> None:
+    def undecided(processor: Any, keys: Any, moments: Any, timers: Any) -> Iterator[pa.RecordBatch]:
+        first = moments == 2
+        processor.handle.registerTimers(1, first)
+        processor.handle.deleteTimers(1, ~first & (np.array(keys.column(0).to_pylist()) == "a"))
+        yield said(keys.column(0), moments.tolist())
+
+    fleet = Fleet(arrow_spec_of(ArrowProcessor(timed, on_timers=undecided), TimeMode.EVENT_TIME, form))
+    fleet.process(rows(*[(key, moment, 1) for key in "ab" for moment in (2, 3)]))
+    assert words(fleet.advance(SECOND_US)) == {key: ["2", "3"] for key in "ab"}
+    assert words(fleet.tick(0)) == {"b": ["1"]}
+    fleet.close()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_values_are_there_until_their_time_is_over(form: str) -> None:
+    def limited(processor: Any, handle: Any) -> None:
+        processor.state = handle.getValueState("state", LONG, 100)
+
+    def told(processor: Any, keys: Any, owners: Any, batch: Any, timers: Any) -> Iterator[pa.RecordBatch]:
+        """Sets what is not there."""
+        there = processor.state.exists()
+        yield said(keys.column(0), [f"{one} {v}" for one, v in zip(there, *processor.state.get().columns, strict=True)])
+        processor.state.update(values(*[7] * int((~there).sum())), ~there)
+
+    fleet = Fleet(arrow_spec_of(ArrowProcessor(told, limited), TimeMode.PROCESSING_TIME, form))
+    for now_ms, expected in (
+        (0, "False None"),
+        (99, "True 7"),
+        (100, "False None"),
+        (199, "True 7"),
+        (200, "False None"),
+    ):
+        fleet.now_ms = now_ms
+        assert words(fleet.process(rows(("a", 1, 1))))["a"] == [expected]
+    fleet.close()
+
+
 def test_many_timers_due_at_once_leave_gaps_for_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every pause is a consistent moment: what fired is out, what did not is stored. Calls that take long have fewer
     timers."""
