@@ -319,6 +319,18 @@ def test_many_timers_due_at_once_leave_gaps_for_snapshots(monkeypatch: pytest.Mo
     fleet.close()
 
 
+def test_a_snapshot_between_a_keys_timers_changes_nothing() -> None:
+    fleet = Fleet(arrow_spec_of(ArrowProcessor(timed, on_timers=fired), TimeMode.EVENT_TIME))
+    fleet.process(rows(*[(key, moment, 1) for key in "ab" for moment in (1, 2, 3)]))
+    seen = []
+    for batch in fleet.operators[0].advance(SECOND_US):
+        seen += [(row["id"], int(row["said"])) for row in batch.to_pylist()]
+        stored = [(row["id"], row["__expires_ms"]) for row in fleet.tables()["__timers"]]
+        assert sorted(seen + stored) == [(key, moment) for key in "ab" for moment in (1, 2, 3)]
+    assert [moment for _, moment in seen] == [1, 1, 2, 2, 3, 3]
+    fleet.close()
+
+
 @pytest.mark.parametrize("parallelism", [1, 2])
 def test_rows_that_wait_for_their_turn_go_on_in_the_other_form(
     monkeypatch: pytest.MonkeyPatch, parallelism: int
