@@ -206,6 +206,20 @@ def test_what_init_must_not_declare_is_refused_when_the_query_is_compiled() -> N
         arrow_spec_of(ArrowProcessor(on_init=lambda p, h: h.getValueState("s", LONG, 1000)))
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_state_that_init_deletes_is_nobodys(form: str) -> None:
+    def undone(processor: Any, handle: Any) -> None:
+        long_state(processor, handle)
+        handle.deleteIfExists("state")
+
+    processor = ArrowProcessor(lambda p, *_: p.state.get(), undone)
+    fleet = Fleet(arrow_spec_of(processor, form=form))
+    assert set(fleet.tables()) == {"__waiting"}
+    with pytest.raises(FunctionError, match=r"operation=get not supported on missing column family=state"):
+        fleet.process(rows(("a", 1, 0)))
+    fleet.close()
+
+
 def test_state_is_for_calls_that_have_keys() -> None:
     fleet = Fleet(arrow_spec_of(ArrowProcessor(on_init=long_state, on_close=lambda p: closed(p))))
     with pytest.raises(FunctionError, match="state state is used where there are no keys; use it in handleInputBatch"):

@@ -24,8 +24,7 @@ class ArrowHandle(ArrowStatefulProcessorHandle):
     def getValueState(
         self, stateName: str, schema: StructType | str, ttlDurationMs: int | None = None
     ) -> ArrowValueState:
-        store = self._handle.declare(stateName, Kind.VALUE)
-        assert isinstance(store, ValueArrays)
+        store: ValueArrays = self._handle.declare(stateName, Kind.VALUE)
         return store
 
     def deleteIfExists(self, stateName: str) -> None:
