@@ -256,7 +256,7 @@ def stateful_python(result: dict[str, Any]) -> str:
         "Spark's own engine; `availableNow` into a noop sink, in turns, as above.",
         "",
         *_jobs(result),
-        *_forms(result["forms"]),
+        *(_forms(result["forms"]) if "forms" in result else []),
     ]
     return "\n".join([*lines, "", f"({_machine(result)})", ""])
 
