@@ -17,6 +17,7 @@ from benchmarks import (
     isolation,
     keyed,
     large_state,
+    latency,
     parquet_jobs,
     recovery,
     report,
@@ -51,8 +52,9 @@ BENCHMARKS = {
     "state_as_data": state_as_data.run,
     "nexmark": nexmark.run,
     "stateful_python": stateful_python.run,
+    "latency": latency.run,
 }
-MASTERS = dict.fromkeys(("parquet_jobs", "nexmark", "stateful_python"), against_spark.MASTER)
+MASTERS = dict.fromkeys(("parquet_jobs", "nexmark", "stateful_python", "latency"), against_spark.MASTER)
 
 
 def main(
