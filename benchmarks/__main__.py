@@ -17,6 +17,7 @@ from benchmarks import (
     isolation,
     keyed,
     large_state,
+    latency,
     parquet_jobs,
     recovery,
     report,
@@ -53,8 +54,9 @@ BENCHMARKS = {
     "nexmark": nexmark.run,
     "stateful_python": stateful_python.run,
     "timers": timers.run,
+    "latency": latency.run,
 }
-MASTERS = dict.fromkeys(("parquet_jobs", "nexmark", "stateful_python"), against_spark.MASTER)
+MASTERS = dict.fromkeys(("parquet_jobs", "nexmark", "stateful_python", "latency"), against_spark.MASTER)
 
 
 def main(

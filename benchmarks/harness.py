@@ -57,14 +57,22 @@ def session(master: str = MASTER) -> Iterator[SparkSession]:
 
 @contextmanager
 def running(
-    df: DataFrame, mode: str = "append", sink: str = "noop", path: str | None = None, **options: str
+    df: DataFrame,
+    mode: str = "append",
+    sink: str = "noop",
+    path: str | None = None,
+    name: str | None = None,
+    **options: str,
 ) -> Iterator[StreamingQuery]:
-    """The DataFrame as a Penstock query on two slots, to nowhere and without periodic checkpoints unless asked for."""
+    """The DataFrame as a Penstock query on two slots, to nowhere and without periodic checkpoints unless asked for.
+    ``name``: the query's, which a memory sink needs."""
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as location:
         writer = penstock.writeStream(df).format(sink).outputMode(mode).option("checkpointLocation", location)
         settings = {"parallelism": str(SLOTS), "checkpoint.interval": "1h", **options}
-        for name, value in settings.items():
-            writer = writer.option(f"spark.penstock.{name}", value)
+        for setting, value in settings.items():
+            writer = writer.option(f"spark.penstock.{setting}", value)
+        if name is not None:
+            writer = writer.queryName(name)
         query = writer.start(path)
         LOCATIONS[query.runId] = Path(location)
         try:

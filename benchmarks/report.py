@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import RESULTS
+from benchmarks.report_cells import against_spark, jobs, machine, row, times, times_p99
+from benchmarks.report_python import isolation, latency, stateful_python, timers
 
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 
@@ -17,18 +19,6 @@ HEAD = """# Benchmarks
 Written by `make bench` (`python -m benchmarks`) from the raw figures in `benchmarks/results/`. Machines are shared and
 noisy: read the ratios, not the absolute figures.
 """
-
-
-def _row(*cells: object) -> str:
-    return "| " + " | ".join(str(cell) for cell in cells) + " |"
-
-
-def _machine(result: dict[str, Any]) -> str:
-    machine = result["machine"]
-    return (
-        f"{machine['date']}, {machine['cores']} cores, Python {machine['python']}, "
-        f"PySpark {machine['pyspark']}, pyarrow {machine['pyarrow']}"
-    )
 
 
 def exchange(result: dict[str, Any]) -> str:
@@ -41,17 +31,13 @@ def exchange(result: dict[str, Any]) -> str:
         "Only `exchanged` does what the reference does: `grouped` sends fewer rows, so its ratio flatters it.",
         "Rounds alternate; the ratio is the median of the rounds' ratios.",
         "",
-        _row("", "M rows/s (median)", "ratio to the reference"),
-        _row("---", "---:", "---:"),
+        row("", "M rows/s (median)", "ratio to the reference"),
+        row("---", "---:", "---:"),
     ]
     for name, rates in result["rows_per_second"].items():
         ratio = result["ratio_to_reference"].get(name, 1.0)
-        lines.append(_row(name, f"{statistics.median(rates) / 1e6:.1f}", f"{ratio:.2f}"))
-    return "\n".join([*lines, "", f"({_machine(result)})", ""])
-
-
-def _ms(figures: dict[str, float]) -> str:
-    return f"{figures['min']:.0f} / {figures['median']:.0f} / {figures['max']:.0f}"
+        lines.append(row(name, f"{statistics.median(rates) / 1e6:.1f}", f"{ratio:.2f}"))
+    return "\n".join([*lines, "", f"({machine(result)})", ""])
 
 
 def _aligned(cell: dict[str, Any]) -> str:
@@ -87,27 +73,27 @@ def backpressure(result: dict[str, Any]) -> str:
         "Milliseconds, min / median / max; `less raw` is the duration less the time to write and fsync as many bytes",
         "with nothing else, measured beside each checkpoint.",
         "",
-        _row("slow stage", "queued", "first", "later", "in flight", "written", "raw write", "less raw", "aligned"),
-        _row("---", "---:", "---:", "---:", "---:", "---:", "---:", "---:", "---:"),
+        row("slow stage", "queued", "first", "later", "in flight", "written", "raw write", "less raw", "aligned"),
+        row("---", "---:", "---:", "---:", "---:", "---:", "---:", "---:", "---:"),
     ]
     for name, cell in result.items():
         if not isinstance(cell, dict) or "unaligned" not in cell:
             continue
         figures = cell["unaligned"]
         lines.append(
-            _row(
+            row(
                 name,
                 f"{cell['queued_bytes'] / 1e6:.1f} MB",
                 _first(figures),
-                _ms(figures["duration_ms"]),
+                times(figures["duration_ms"]),
                 f"{figures['inflight_bytes']['median'] / 1e6:.1f} MB",
                 _written(figures),
-                _ms(figures["raw_write_ms"]),
-                _ms(figures["less_raw_write_ms"]),
+                times(figures["raw_write_ms"]),
+                times(figures["less_raw_write_ms"]),
                 _aligned(cell),
             )
         )
-    return "\n".join([*lines, "", f"({_machine(result)})", ""])
+    return "\n".join([*lines, "", f"({machine(result)})", ""])
 
 
 def throughput(result: dict[str, Any]) -> str:
@@ -121,12 +107,12 @@ def throughput(result: dict[str, Any]) -> str:
         "that of two runs of one round. The bound is the one-sided 95 % bound of the mean ratio by Student's t; the",
         "target is 0.93.",
         "",
-        _row("", "M rows/s (median)", "checkpoints a run", "mean ratio", "standard deviation", "lower 95 % bound"),
-        _row("---", "---:", "---:", "---:", "---:", "---:"),
+        row("", "M rows/s (median)", "checkpoints a run", "mean ratio", "standard deviation", "lower 95 % bound"),
+        row("---", "---:", "---:", "---:", "---:", "---:"),
     ]
     for form, summary in result["summary"].items():
         lines.append(
-            _row(
+            row(
                 form,
                 f"{statistics.median(result['rows_per_second'][form]) / 1e6:.1f}",
                 f"{min(result['checkpoints'][form])} to {max(result['checkpoints'][form])}",
@@ -135,11 +121,7 @@ def throughput(result: dict[str, Any]) -> str:
                 f"**{summary['lower_bound']:.3f}**",
             )
         )
-    return "\n".join([*lines, "", f"({_machine(result)})", ""])
-
-
-def _ms_p99(figures: dict[str, float]) -> str:
-    return f"{figures['min']:.0f} / {figures['median']:.0f} / **{figures['p99']:.0f}** / {figures['max']:.0f}"
+    return "\n".join([*lines, "", f"({machine(result)})", ""])
 
 
 def concurrency(result: dict[str, Any]) -> str:
@@ -153,26 +135,26 @@ def concurrency(result: dict[str, Any]) -> str:
         "nothing beside them. `written` is by a snapshot: what the newest complete one holds is only referred to.",
         "Milliseconds, min / median / p99 / max. The target is a p99 of at most ten medians, or of 500 ms.",
         "",
-        _row("last stage", "alone", "all", "periodic", "snapshots", "at once: most, mean", "in flight", "written"),
-        _row("---", "---:", "---:", "---:", "---:", "---:", "---:", "---:"),
+        row("last stage", "alone", "all", "periodic", "snapshots", "at once: most, mean", "in flight", "written"),
+        row("---", "---:", "---:", "---:", "---:", "---:", "---:", "---:"),
     ]
     notes = []
     for name in ("sleeping", "blocked"):
         cell, figures = result[name], result[name]["overlapping"]
         lines.append(
-            _row(
+            row(
                 name,
-                _ms_p99(cell["alone"]["duration_ms"]),
-                _ms_p99(figures["all_ms"]),
-                _ms_p99(figures["periodic_ms"]),
-                _ms_p99(figures["snapshot_ms"]),
+                times_p99(cell["alone"]["duration_ms"]),
+                times_p99(figures["all_ms"]),
+                times_p99(figures["periodic_ms"]),
+                times_p99(figures["snapshot_ms"]),
                 f"{figures['in_flight']['most']}, {figures['in_flight']['mean']:.1f}",
                 f"{figures['inflight_bytes']['median'] / 1e6:.1f} MB",
                 f"{figures['snapshot_written_bytes']['median'] / 1e6:.2f} MB",
             )
         )
         notes += ["", _overlap_note(name, cell)]
-    return "\n".join([*lines, *notes, "", f"({_machine(result)})", ""])
+    return "\n".join([*lines, *notes, "", f"({machine(result)})", ""])
 
 
 def _overlap_note(name: str, cell: dict[str, Any]) -> str:
@@ -196,24 +178,24 @@ def inflight_target(result: dict[str, Any]) -> str:
         "The job above with the sleeping stage and gates of 20 MB; both forms alternate. `first` is the query's first",
         "checkpoint, which writes all that is in flight. Milliseconds, min / median / max.",
         "",
-        _row("inflightTarget", "rows/s", "queued", "in flight", "first", "later", "aligned"),
-        _row("---", "---:", "---:", "---:", "---:", "---:", "---:"),
+        row("inflightTarget", "rows/s", "queued", "in flight", "first", "later", "aligned"),
+        row("---", "---:", "---:", "---:", "---:", "---:", "---:"),
     ]
     for form, rounds in result["forms"].items():
         for cell in rounds:
             figures = cell["unaligned"]
             lines.append(
-                _row(
+                row(
                     form,
                     f"{cell['rows_per_second']:.0f}",
                     f"{cell['queued_bytes'] / 1e6:.1f} MB",
                     f"{figures['inflight_bytes']['median'] / 1e6:.1f} MB",
                     _first(figures),
-                    _ms(figures["duration_ms"]),
+                    times(figures["duration_ms"]),
                     _aligned(cell),
                 )
             )
-    return "\n".join([*lines, "", f"({_machine(result)})", ""])
+    return "\n".join([*lines, "", f"({machine(result)})", ""])
 
 
 def recovery(result: dict[str, Any]) -> str:
@@ -224,10 +206,10 @@ def recovery(result: dict[str, Any]) -> str:
             "## kill -9 of a worker to all subtasks running",
             "",
             "The job above with the sleeping stage and gates of 2 MB; the session is warm. Milliseconds,",
-            f"min / median / max of {figures['n']}: **{_ms(figures)}**; in-flight rows restored each time:",
+            f"min / median / max of {figures['n']}: **{times(figures)}**; in-flight rows restored each time:",
             f"{min(rows):,} to {max(rows):,}.",
             "",
-            f"({_machine(result)})",
+            f"({machine(result)})",
             "",
         ]
     )
@@ -242,81 +224,9 @@ def parquet_jobs(result: dict[str, Any]) -> str:
         "in turns. A run's time is all of it, from `start()` to its own end; CPU seconds are those of all processes.",
         "Medians; a ratio is the median of the rounds' ratios.",
         "",
-        *_jobs(result),
+        *jobs(result),
     ]
-    return "\n".join([*lines, "", f"({_machine(result)})", ""])
-
-
-def stateful_python(result: dict[str, Any]) -> str:
-    lines = [
-        "## Stateful Python, beside Spark",
-        "",
-        "The same `StatefulProcessor` on both engines, Spark's with RocksDB: running totals in a value state, and",
-        f"sessions that a timer ends. {result['users']:,} users, {result['files']} files, each a micro-batch of",
-        "Spark's own engine; `availableNow` into a noop sink, in turns, as above.",
-        "",
-        *_jobs(result),
-        *(_forms(result["forms"]) if "forms" in result else []),
-    ]
-    return "\n".join([*lines, "", f"({_machine(result)})", ""])
-
-
-def _forms(found: dict[str, Any]) -> list[str]:
-    seconds = {form: statistics.median(taken) for form, taken in found["seconds"].items()}
-    return [
-        "",
-        "The sessions by Penstock alone: key by key, and by `transformWithStateInArrow`, many keys at a time. The",
-        f"target is a ratio of {found['target']:.0f}.",
-        "",
-        _row("form", "s", "Arrow's speed to it"),
-        _row("---", "---:", "---:"),
-        *[_row(form, f"{taken:.2f}", f"{found['arrow_to'][form]:.2f}") for form, taken in seconds.items()],
-    ]
-
-
-def _jobs(result: dict[str, Any]) -> list[str]:
-    lines = [
-        _row("job", "M rows", "Penstock, s", "Spark, s", "speed to Spark", "target", "CPU to Spark"),
-        _row("---", "---:", "---:", "---:", "---:", "---:", "---:"),
-    ]
-    for job, found in result["jobs"].items():
-        cells = _against_spark(found)
-        lines.append(_row(job, f"{found['rows'] / 1e6:.0f}", *cells[:3], f"{found['target']:.0f}", cells[3]))
-    return lines
-
-
-def _against_spark(found: dict[str, Any]) -> list[str]:
-    """Seconds of both, speed and CPU to Spark's."""
-    seconds = [f"{statistics.median(found['seconds'][engine]):.2f}" for engine in ("penstock", "spark")]
-    return [*seconds, *(f"{found[which]:.2f}" for which in ("speed_to_spark", "cpu_to_spark"))]
-
-
-def isolation(result: dict[str, Any]) -> str:
-    starts = result["first_row_ms"]
-    lines = [
-        "## Functions in a process of their own: `function.isolation`",
-        "",
-        "source -> hash -> `mapInArrow` -> noop, two slots, gates of 2 MB while checkpoints are taken. `identity`",
-        "hands its batches on, `light` computes with Arrow (which does not hold the GIL), `burning` is a Python loop",
-        f"of {result['loop_us']:.0f} us a row, `holding` one C call per batch that holds the GIL "
-        f"({result['call_seconds']:.2f} s on an idle",
-        "interpreter). Rows are those through the stage without checkpoints; the ratio is the median of neighbouring",
-        "runs, `process` to `none`. Checkpoints are unaligned, one at a time; milliseconds, min / median / p99 / max.",
-        "",
-        _row("function", "M rows/s: none", "process", "ratio", "checkpoints: none", "process"),
-        _row("---", "---:", "---:", "---:", "---:", "---:"),
-    ]
-    for name, stage in result["stages"].items():
-        rates = stage["rows_per_second"]
-        shown = [f"{statistics.median(rates[form]) / 1e6:.2f}" if rates[form] else "" for form in ("none", "process")]
-        ratio = f"{stage['ratio']:.2f}" if stage["ratio"] is not None else ""
-        durations = [_ms_p99(stage["checkpoint_ms"][form]) for form in ("none", "process")]
-        lines.append(_row(name, *shown, ratio, *durations))
-    note = (
-        f"From `start()` to the first row behind the stage: {_ms(starts['none'])} ms in the slot, "
-        f"{_ms(starts['process'])} ms in a process (min / median / max)."
-    )
-    return "\n".join([*lines, "", note, "", f"({_machine(result)})", ""])
+    return "\n".join([*lines, "", f"({machine(result)})", ""])
 
 
 def file_sink(result: dict[str, Any]) -> str:
@@ -328,12 +238,12 @@ def file_sink(result: dict[str, Any]) -> str:
         "from a source that makes rows as fast as it is asked. Rounds alternate; the ratio is the median of the",
         "rounds' ratios. The target is 0.5 for `query`.",
         "",
-        _row("", "M rows/s (median)", "ratio to the reference"),
-        _row("---", "---:", "---:"),
+        row("", "M rows/s (median)", "ratio to the reference"),
+        row("---", "---:", "---:"),
     ]
     for name, rates in result["rows_per_second"].items():
-        lines.append(_row(name, f"{statistics.median(rates) / 1e6:.1f}", f"{result['ratio_to_reference'][name]:.2f}"))
-    return "\n".join([*lines, "", f"({_machine(result)})", ""])
+        lines.append(row(name, f"{statistics.median(rates) / 1e6:.1f}", f"{result['ratio_to_reference'][name]:.2f}"))
+    return "\n".join([*lines, "", f"({machine(result)})", ""])
 
 
 def state(result: dict[str, Any]) -> str:
@@ -348,11 +258,11 @@ def state(result: dict[str, Any]) -> str:
         "reference is pyarrow's `group_by` of the same rows. Memory is what the process grew by; the same two columns",
         "take 16 bytes a row in an Arrow table. The targets are 1 M rows/s and 48 bytes.",
         "",
-        _row("", "M rows/s (median)", "ratio to `group_by`"),
-        _row("---", "---:", "---:"),
+        row("", "M rows/s (median)", "ratio to `group_by`"),
+        row("---", "---:", "---:"),
     ]
     for name in ("insert", "update", "group_by"):
-        lines.append(_row(name, f"{median[name] / 1e6:.1f}", f"{median[name] / median['group_by']:.2f}"))
+        lines.append(row(name, f"{median[name] / 1e6:.1f}", f"{median[name] / median['group_by']:.2f}"))
     lines += [
         "",
         f"Bytes a row: {median['row_bytes']:.1f}. The slowest batch of 65,536 rows while the table grew took "
@@ -363,19 +273,19 @@ def state(result: dict[str, Any]) -> str:
         "capture, `delta` what changed since, 1 % of the rows. Rounds alternate; medians, and the median of the",
         "rounds' ratios. The targets are 0.5 for `full`, and for `delta` 1/20 of its time and 3 x the changed bytes.",
         "",
-        _row("", "seconds", "MB", "ratio"),
-        _row("---", "---:", "---:", "---:"),
-        _row("plain", f"{seconds['plain']:.2f}", f"{captures['plain_bytes'] / 1e6:.0f}", ""),
-        _row("full", f"{seconds['full']:.2f}", f"{captures['full_bytes'] / 1e6:.0f}",
+        row("", "seconds", "MB", "ratio"),
+        row("---", "---:", "---:", "---:"),
+        row("plain", f"{seconds['plain']:.2f}", f"{captures['plain_bytes'] / 1e6:.0f}", ""),
+        row("full", f"{seconds['full']:.2f}", f"{captures['full_bytes'] / 1e6:.0f}",
              f"{statistics.median(captures['ratio']):.2f} of plain's speed"),
-        _row("delta", f"{seconds['delta']:.3f}", f"{captures['delta_bytes'] / 1e6:.1f}",
+        row("delta", f"{seconds['delta']:.3f}", f"{captures['delta_bytes'] / 1e6:.1f}",
              f"{statistics.median(captures['share']):.3f} of full's time; {changed:.2f} x the changed bytes"),
         "",
         f"`capture()` itself: {max(captures['pause_ms']):.1f} ms at most. A batch of 8,192 rows took "
-        f"{_ms_p99(captures['alone_ms'])} ms (min / median / p99 / max) with nothing beside it, and "
-        f"{_ms_p99(captures['while_read_ms'])} ms while another thread read a capture.",
+        f"{times_p99(captures['alone_ms'])} ms (min / median / p99 / max) with nothing beside it, and "
+        f"{times_p99(captures['while_read_ms'])} ms while another thread read a capture.",
     ]  # fmt: skip
-    return "\n".join([*lines, "", f"({_machine(result)})", ""])
+    return "\n".join([*lines, "", f"({machine(result)})", ""])
 
 
 def state_rocksdb(result: dict[str, Any]) -> str:
@@ -387,15 +297,15 @@ def state_rocksdb(result: dict[str, Any]) -> str:
         "base. `rocksdb` has a quarter of the bytes of its rows as write buffers and cache, `memory` keeps all. Rounds",
         "alternate; the ratio is the median of the rounds' ratios.",
         "",
-        _row("M rows/s (median)", *result["runs"], "ratio"),
-        _row("---", "---:", "---:", "---:"),
+        row("M rows/s (median)", *result["runs"], "ratio"),
+        row("---", "---:", "---:", "---:"),
     ]
     for phase, ratio in result["ratio_to_memory"].items():
         medians = [statistics.median(run[phase] for run in runs) for runs in result["runs"].values()]
-        lines.append(_row(phase, *(f"{median / 1e6:.2f}" for median in medians), f"{ratio:.2f}"))
+        lines.append(row(phase, *(f"{median / 1e6:.2f}" for median in medians), f"{ratio:.2f}"))
     pauses = max(run["capture_ms"] for run in result["runs"]["rocksdb"])
     note = f"Taking a capture of the `rocksdb` table kept its owner for {pauses:.1f} ms at most."
-    return "\n".join([*lines, "", note, "", f"({_machine(result)})", ""])
+    return "\n".join([*lines, "", note, "", f"({machine(result)})", ""])
 
 
 def keyed(result: dict[str, Any]) -> str:
@@ -408,15 +318,15 @@ def keyed(result: dict[str, Any]) -> str:
         "processes with half of the keys each (`benchmarks/state.py`). Rounds alternate; M rows/s, medians. The target",
         "is 1.",
         "",
-        _row("", "query", "table alone", "ratio"),
-        _row("---", "---:", "---:", "---:"),
+        row("", "query", "table alone", "ratio"),
+        row("---", "---:", "---:", "---:"),
     ]
     for name, ratio in result["ratio_to_table"].items():
         medians = [statistics.median(figures[name] for figures in of) / 1e6 for of in (rounds, tables)]
-        lines.append(_row(name, *(f"{median:.2f}" for median in medians), f"{ratio:.2f}"))
+        lines.append(row(name, *(f"{median:.2f}" for median in medians), f"{ratio:.2f}"))
     held = max(figures["bytes_to_columns"] for figures in rounds)
     note = f"The table takes {held:.1f} x the bytes of its two columns in Arrow; the target is 3."
-    return "\n".join([*lines, "", note, "", *_keyed_on_rocksdb(result["rocksdb"]), "", f"({_machine(result)})", ""])
+    return "\n".join([*lines, "", note, "", *_keyed_on_rocksdb(result["rocksdb"]), "", f"({machine(result)})", ""])
 
 
 def _keyed_on_rocksdb(figures: dict[str, float]) -> list[str]:
@@ -456,13 +366,13 @@ def large_state(result: dict[str, Any]) -> str:
         "the first GB that anybody writes is slower. All else is of the last round's query. A later checkpoint's pause",
         "has the emission of what changed in it. Medians, if not said otherwise.",
         "",
-        _row("", *variants, "target"),
-        _row("---", "---:", "---:", "---:"),
+        row("", *variants, "target"),
+        row("---", "---:", "---:", "---:"),
     ]
     for name, (text, target) in LARGE_STATE_TARGETS.items():
-        lines.append(_row(text, *(f"{variant['ratios'][name]:.3g}" for variant in variants.values()), target))
+        lines.append(row(text, *(f"{variant['ratios'][name]:.3g}" for variant in variants.values()), target))
     notes = [f"- {name}: {_large_state_note(variant)}" for name, variant in variants.items()]
-    return "\n".join([*lines, "", *notes, "", f"({_machine(result)})", ""])
+    return "\n".join([*lines, "", *notes, "", f"({machine(result)})", ""])
 
 
 def _large_state_note(variant: dict[str, Any]) -> str:
@@ -493,8 +403,8 @@ def rescale(result: dict[str, Any]) -> str:
         "right after it. `barrier job`: Spark's own time for an empty barrier job of as many tasks. Seconds, median",
         "(worst). The targets are 3 and 1.",
         "",
-        _row("", "", "queued", "state", "running", "next checkpoint", "barrier job"),
-        _row("---", "---", "---:", "---:", "---:", "---:", "---:"),
+        row("", "", "queued", "state", "running", "next checkpoint", "barrier job"),
+        row("---", "---", "---:", "---:", "---:", "---:", "---:"),
     ]
     for name, steps in result.items():
         if not name.startswith("gates"):
@@ -503,8 +413,8 @@ def rescale(result: dict[str, Any]) -> str:
             median, worst = figures["median"], figures["worst"]
             sizes = [f"{median[size] / 1e6:.0f} MB" for size in ("queued_bytes", "state_total_bytes")]
             times = [f"{median[at]:.2f} ({worst[at]:.2f})" for at in ("running_s", "checkpoint_s", "barrier_job_s")]
-            lines.append(_row(name, step, *sizes, *times))
-    return "\n".join([*lines, "", f"({_machine(result)})", ""])
+            lines.append(row(name, step, *sizes, *times))
+    return "\n".join([*lines, "", f"({machine(result)})", ""])
 
 
 def snapshot_catalog(result: dict[str, Any]) -> str:
@@ -517,14 +427,14 @@ def snapshot_catalog(result: dict[str, Any]) -> str:
         f"sum of 100 keys, two slots), as real snapshots had it: {sizes['newest'] / 1000:.1f} KB, the largest",
         f"{sizes['largest'] / 1000:.1f} KB (target: at most 20). Cold: no file of the location is in the page cache.",
         "",
-        _row("snapshots", "`list --json`, cold", "again", "`list`, again", "`delete` one", "`gc`, a tenth is orphans"),
-        _row("---", "---:", "---:", "---:", "---:", "---:"),
+        row("snapshots", "`list --json`, cold", "again", "`list`, again", "`delete` one", "`gc`, a tenth is orphans"),
+        row("---", "---:", "---:", "---:", "---:", "---:"),
     ]
     for count, figures in result["snapshots"].items():
         names = ("cold_s", "warm_s", "warm_text_s", "delete_s", "gc_s")
-        lines.append(_row(f"{int(count):,}", *(f"{figures[name]:.2f}" for name in names)))
-    lines.append(_row("target at 10,000", "20", "2", "2", "1 + its bytes", "linear"))
-    return "\n".join([*lines, *_catalog_in_bucket(result.get("in_bucket", {})), "", f"({_machine(result)})", ""])
+        lines.append(row(f"{int(count):,}", *(f"{figures[name]:.2f}" for name in names)))
+    lines.append(row("target at 10,000", "20", "2", "2", "1 + its bytes", "linear"))
+    return "\n".join([*lines, *_catalog_in_bucket(result.get("in_bucket", {})), "", f"({machine(result)})", ""])
 
 
 def _catalog_in_bucket(found: dict[str, dict[str, float]]) -> list[str]:
@@ -536,12 +446,12 @@ def _catalog_in_bucket(found: dict[str, dict[str, float]]) -> list[str]:
         "its own time for plain requests, made with obstore: getting all metadata, as many side by side as `list`",
         "does, and listing all data files and metadata, as `gc` does.",
         "",
-        _row("snapshots", "plain gets", "`list --json`, cold", "again", "`delete` one", "plain listings", "`gc`"),
-        _row("---", "---:", "---:", "---:", "---:", "---:", "---:"),
+        row("snapshots", "plain gets", "`list --json`, cold", "again", "`delete` one", "plain listings", "`gc`"),
+        row("---", "---:", "---:", "---:", "---:", "---:", "---:"),
     ]
     for count, figures in found.items():
         names = ("plain_gets_s", "cold_s", "warm_s", "delete_s", "plain_lists_s", "gc_s")
-        lines.append(_row(f"{int(count):,}", *(f"{figures[name]:.2f}" for name in names)))
+        lines.append(row(f"{int(count):,}", *(f"{figures[name]:.2f}" for name in names)))
     return lines
 
 
@@ -555,30 +465,30 @@ def snapshot_formats(result: dict[str, Any]) -> str:
         "by Spark's executors, in turns with Spark reading that from Parquet and writing it to Parquet without fsync.",
         "Medians of seconds; speed is to Spark's.",
         "",
-        _row("", "seconds", "speed to Spark, uncompressed", "to Spark, snappy", "target"),
-        _row("---", "---:", "---:", "---:", "---:"),
+        row("", "seconds", "speed to Spark, uncompressed", "to Spark, snappy", "target"),
+        row("---", "---:", "---:", "---:", "---:"),
     ]
     for name in ("threads", "executors"):
         seconds = statistics.median(export["seconds"][name])
         ratios = [f"{export[which][name]:.2f}" for which in ("speed_to_spark", "speed_to_spark_snappy")]
-        lines.append(_row(f"`export`, {name}", f"{seconds:.1f}", *ratios, "at least 0.6"))
+        lines.append(row(f"`export`, {name}", f"{seconds:.1f}", *ratios, "at least 0.6"))
     for name, text in (("spark", "Spark, uncompressed"), ("spark_snappy", "Spark, snappy")):
-        lines.append(_row(text, f"{statistics.median(export['seconds'][name]):.1f}", "1", "", ""))
+        lines.append(row(text, f"{statistics.median(export['seconds'][name]):.1f}", "1", "", ""))
     lines += [
         "",
         "A snapshot by `query.snapshot()` in the middle between two periodic ones, 4 s apart, while 0.5 % of the keys",
         "change every second; under backpressure a stage in front takes 0.2 %. A portable one is written a second time",
         "when the query has done its part, which is what counts here. Medians of milliseconds.",
         "",
-        _row("", "periodic", "native", "portable", "native to periodic", "portable to periodic", "target"),
-        _row("---", "---:", "---:", "---:", "---:", "---:", "---:"),
+        row("", "periodic", "native", "portable", "native to periodic", "portable to periodic", "target"),
+        row("---", "---:", "---:", "---:", "---:", "---:", "---:"),
     ]
     for name, text in (("calm", "calm"), ("under_backpressure", "under backpressure")):
         figures = result[name]
         times = [f"{statistics.median(values):.0f}" for values in figures["duration_ms"].values()]
         ratios = [f"{ratio:.2f}" for ratio in figures["to_periodic"].values()]
-        lines.append(_row(text, *times, *ratios, "at most 1.5"))
-    return "\n".join([*lines, "", f"({_machine(result)})", ""])
+        lines.append(row(text, *times, *ratios, "at most 1.5"))
+    return "\n".join([*lines, "", f"({machine(result)})", ""])
 
 
 def state_as_data(result: dict[str, Any]) -> str:
@@ -589,13 +499,13 @@ def state_as_data(result: dict[str, Any]) -> str:
         "`penstock.SnapshotWriter` (sorted by key, fsynced, with the index that a query restores from) and read with",
         '`spark.read.format("penstock")`, in turns with Spark writing and reading Parquet files of the same rows.',
         "",
-        _row("", "Penstock, s", "Parquet, s", "ratio"),
-        _row("---", "---:", "---:", "---:"),
+        row("", "Penstock, s", "Parquet, s", "ratio"),
+        row("---", "---:", "---:", "---:"),
     ]
     for name, text in (("write_s", "write"), ("read_s", "read all"), ("one_key_s", "one row by its key")):
         mine, spark = result[name]["penstock"], result[name]["parquet"]
-        lines.append(_row(text, f"{mine:.2f}", f"{spark:.2f}", f"{mine / spark:.1f}"))
-    return "\n".join([*lines, "", f"({_machine(result)})", ""])
+        lines.append(row(text, f"{mine:.2f}", f"{spark:.2f}", f"{mine / spark:.1f}"))
+    return "\n".join([*lines, "", f"({machine(result)})", ""])
 
 
 def nexmark(result: dict[str, Any]) -> str:
@@ -606,15 +516,15 @@ def nexmark(result: dict[str, Any]) -> str:
         "drained output equals Spark's batch result, row for row. Then both engines run `availableNow` into a noop",
         "sink, in turns: medians of seconds from `start()` to the query's end, and of CPU seconds of all processes.",
         "",
-        _row("query", "rows", "Penstock, s", "Spark, s", "speed to Spark", "CPU to Spark"),
-        _row("---", "---:", "---:", "---:", "---:", "---:"),
+        row("query", "rows", "Penstock, s", "Spark, s", "speed to Spark", "CPU to Spark"),
+        row("---", "---:", "---:", "---:", "---:", "---:"),
     ]
     for name, found in result["queries"].items():
         if "refused" in found:
-            lines.append(_row(name, "", "", "", "not run yet", ""))
+            lines.append(row(name, "", "", "", "not run yet", ""))
             continue
-        lines.append(_row(name, f"{found['rows']:,}", *_against_spark(found)))
-    return "\n".join([*lines, "", f"({_machine(result)})", ""])
+        lines.append(row(name, f"{found['rows']:,}", *against_spark(found)))
+    return "\n".join([*lines, "", f"({machine(result)})", ""])
 
 
 SECTIONS = {
@@ -626,6 +536,8 @@ SECTIONS = {
     "recovery": recovery,
     "parquet_jobs": parquet_jobs,
     "stateful_python": stateful_python,
+    "timers": timers,
+    "latency": latency,
     "isolation": isolation,
     "file_sink": file_sink,
     "state": state,

@@ -34,17 +34,18 @@ ROWS = 2_000_000
 FILES = 10
 ROUNDS = 1
 """Besides the first: Spark takes a quarter of an hour for one job."""
+WARM_UP_ROWS = 5_000
 SCHEMA = "user int, amount double, at timestamp"
 GAP_MS = 60_000
 TOTALS = "user int, n long, total double"
 SESSIONS = "user int, began long, n long"
 
 
-def write_files(directory: Path, rows: int, users: int) -> None:
+def write_files(directory: Path, rows: int, users: int, files: int = FILES) -> None:
     """Rows a millisecond apart, users by chance."""
     random = np.random.default_rng(7)
-    for number in range(FILES):
-        first, count = rows // FILES * number, rows // FILES
+    for number in range(files):
+        first, count = rows // files * number, rows // files
         columns = {
             "user": pa.array(random.integers(0, users, count, dtype="int32")),
             "amount": pa.array(random.random(count) * 100),
@@ -190,15 +191,15 @@ JOBS = {
 }
 
 
-def compare_forms(source: Callable[[], DataFrame], rounds: int) -> dict[str, object]:
-    """The sessions by Penstock, form by form in turns: ``seconds`` of each round but the first, and how many times as
-    quick as each of the others Arrow is, the median of the rounds' ratios."""
+def compare_forms(source: Callable[[], DataFrame], few: Callable[[], DataFrame], rounds: int) -> dict[str, object]:
+    """The sessions by Penstock, form by form in turns: ``seconds`` of each round but the first, which is warm-up over
+    ``few`` rows, and how many times as quick as each of the others Arrow is, the median of the rounds' ratios."""
     seconds: dict[str, list[float]] = {form: [] for form in FORMS}
     for number in range(rounds + 1):
         for form, make in FORMS.items():
             with tempfile.TemporaryDirectory(prefix="penstock-bench-") as location:
                 began = time.perf_counter()
-                by_penstock(make(source()), "update", location)
+                by_penstock(make(source() if number else few()), "update", location)
                 if number:
                     seconds[form].append(time.perf_counter() - began)
     ratios = {form: statistics.median(map(truediv, taken, seconds["Arrow"])) for form, taken in seconds.items()}
@@ -212,18 +213,22 @@ def run(spark: SparkSession, quick: bool) -> dict[str, object]:
     rows, users, rounds = (ROWS // 10, USERS // 10, 1) if quick else (ROWS, USERS, ROUNDS)
     found: dict[str, object] = {}
     with tempfile.TemporaryDirectory(prefix="penstock-bench-rows-") as folder:
-        write_files(Path(folder), rows, users)
+        whole, part = Path(folder, "whole"), Path(folder, "part")
+        for directory, count, files in ((whole, rows, FILES), (part, WARM_UP_ROWS, 1)):
+            directory.mkdir()
+            write_files(directory, count, users, files)
 
-        def source() -> DataFrame:
-            return spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(folder)
+        def source(directory: Path = whole) -> DataFrame:
+            return spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(directory))
 
-        forms = {"rows": rows, **compare_forms(source, rounds)}
+        forms = {"rows": rows, **compare_forms(source, lambda: source(part), rounds)}
         print(f"  sessions, form by form: {forms}", flush=True)
         for name, job in JOBS.items():
 
-            def make(job: Job = job) -> DataFrame:
-                return job.make(source())
+            def make(directory: Path = whole, job: Job = job) -> DataFrame:
+                return job.make(source(directory))
 
-            found[name] = {"rows": rows, "target": job.target, **compare(make, "update", rounds)}
+            compared = compare(make, "update", rounds, lambda make=make: make(part))  # type: ignore[misc]
+            found[name] = {"rows": rows, "target": job.target, **compared}
             print(f"  {name}: {found[name]}", flush=True)
     return {"jobs": found, "forms": forms, "users": users, "files": FILES}

@@ -14,7 +14,7 @@ from kits import check_replay, discover_all, new_reader, read_rows, rows_of, sto
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from penstock.connectors.python_reader import QUEUED_ROWS
+from penstock.connectors.python_reader import PATIENCE_MS, QUEUED_ROWS
 from penstock.connectors.python_source import PythonSource
 from penstock.connectors.row_checksum import RowChecksum
 from penstock.errors import DataError, FunctionError, NotSupported
@@ -136,6 +136,26 @@ def test_poll_never_blocks_and_rows_come_one_by_one() -> None:
         time.sleep(0.005)
     assert got == rows(3)
     assert longest < 0.15
+    reader.close()
+
+
+def test_a_reader_without_rows_is_looked_at_again_soon_and_then_less_often() -> None:
+    reader = new_reader(slow := source(user_sources.Slow, end="6"))
+    assert reader.wake_after_ms() == PATIENCE_MS
+    reader.add_split(discover_all(slow)[0])
+
+    def pauses_until_a_row() -> list[int]:
+        found: list[int] = []
+        deadline = time.monotonic() + 10
+        while reader.poll(100, 0) is None and time.monotonic() < deadline:
+            found.append(reader.wake_after_ms())
+            time.sleep(0.001)
+        return found
+
+    for _ in range(2):
+        found = pauses_until_a_row()
+        assert found[:6] == [1, 2, 4, 8, PATIENCE_MS, PATIENCE_MS][: len(found)]
+        assert len(found) > 1, "its rows take a while"
     reader.close()
 
 

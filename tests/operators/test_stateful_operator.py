@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -366,7 +367,7 @@ def test_keys_of_a_large_slice_are_prepared_as_many_as_have_their_turn(monkeypat
         self.state.update((total,))
         yield said(key, total)
 
-    monkeypatch.setattr(stateful_operator, "_FIRST_KEYS", 2)
+    monkeypatch.setattr(stateful_operator, "_LEAST_KEYS", 2)
     monkeypatch.setattr(stateful_operator, "_MOST_KEYS", 16)
     fleet = Fleet(spec_of(Processor(echo, declare(VALUE))))
     [operator] = fleet.operators
@@ -382,6 +383,31 @@ def test_keys_of_a_large_slice_are_prepared_as_many_as_have_their_turn(monkeypat
     expected = {f"k{n}": str(2 * n + 100) for n in range(100)}
     assert {row["id"]: row["said"] for batch in out for row in batch.to_pylist()} == expected
     assert {row["id"]: row["v"] for row in fleet.tables()["state"]} == {key: int(n) for key, n in expected.items()}
+    fleet.close()
+
+
+def test_preparing_that_takes_long_is_not_done_for_key_after_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside busy neighbours everything takes long: the fixed costs of a unit must not be paid for single keys then."""
+
+    def echo(self: Any, key: Any, lines: Iterator[Row], timers: Any) -> Iterator[Row]:
+        yield said(key, sum(line.n for line in lines))
+
+    now_s = [0.0]
+    monkeypatch.setattr(stateful_operator, "time", SimpleNamespace(perf_counter=lambda: now_s[0]))
+    fleet = Fleet(spec_of(Processor(echo)))
+    [operator] = fleet.operators
+    assert isinstance(operator, stateful_operator.TransformWithStateOperator)
+    prepared = []
+    split = operator._rows.split
+
+    def slow_split(batch: pa.RecordBatch, ends: Sequence[int]) -> list[Any]:
+        now_s[0] += 0.03
+        prepared.append(len(ends))
+        return split(batch, ends)
+
+    monkeypatch.setattr(operator._rows, "split", slow_split)
+    fleet.process(rows(*[(f"k{n}", n, None) for n in range(320)]))
+    assert prepared == [32] * 10
     fleet.close()
 
 

@@ -11,7 +11,7 @@ from penstock.errors import ProtocolViolation
 from penstock.ids import ChannelId
 from penstock.protocol.credit import channel_window, cut
 from penstock.protocol.elements import Alignment, Barrier, Buffer, Element, EndOfPartition, Side, Watermark
-from penstock.protocol.output import OutputChannel, Outputs
+from penstock.protocol.output import EAGER_SHARE, OutputChannel, Outputs
 
 CHANNEL = ChannelId(0, 0, 1)
 
@@ -38,8 +38,10 @@ def shape(elements: list[Element]) -> list[object]:
     return [e.payload.numbers[0] if isinstance(e, Buffer) else e for e in elements]  # type: ignore[attr-defined]
 
 
-def test_small_slices_coalesce_until_the_flush_is_due() -> None:
+def test_small_slices_coalesce_until_the_flush_is_due_while_the_consumer_has_something_to_do() -> None:
     channel = output_channel(CHANNEL)
+    channel.add(rows_of(1, start=10), 99.0)
+    assert shape(channel.pump(99.0)) == [10]
     channel.add(rows_of(2), 100.0)
     channel.add(rows_of(2, start=2), 103.0)
     assert channel.pump(103.0) == []
@@ -47,9 +49,34 @@ def test_small_slices_coalesce_until_the_flush_is_due() -> None:
     (buffer,) = channel.pump(105.0)
     assert isinstance(buffer, Buffer)
     assert buffer.payload.numbers == [0, 1, 2, 3]  # type: ignore[attr-defined]
-    assert buffer.id == (GENERATION, CHANNEL, 0)
+    assert buffer.id == (GENERATION, CHANNEL, 1)
     assert buffer.cost == 16
     assert channel.flush_at_ms() is None
+
+
+def test_a_consumer_that_has_taken_all_gets_small_slices_at_once_but_not_one_after_the_other() -> None:
+    channel, pause_ms = output_channel(CHANNEL), FLUSH_MS / EAGER_SHARE
+    channel.add(rows_of(1), 100.0)
+    assert shape(channel.pump(100.0)) == [0]
+    channel.add(rows_of(1, start=1), 100.5)
+    assert channel.flush_at_ms() == 100.5 + FLUSH_MS, "it has not taken the first yet"
+    channel.grant(4)
+    assert channel.flush_at_ms() == 100.0 + pause_ms
+    channel.add(rows_of(1, start=2), 100.8)
+    assert channel.pump(100.8) == []
+    assert [e.rows for e in channel.pump(100.0 + pause_ms) if isinstance(e, Buffer)] == [2]
+    channel.grant(8)
+    channel.add(rows_of(1, start=3), 130.0)
+    assert shape(channel.pump(130.0)) == [3], "the pause was long enough"
+
+
+def test_a_clock_that_is_set_back_delays_a_small_slice_by_the_flush_at_most() -> None:
+    channel = output_channel(CHANNEL)
+    channel.add(rows_of(1), 1_000_000.0)
+    assert shape(channel.pump(1_000_000.0)) == [0]
+    channel.grant(4)
+    channel.add(rows_of(1, start=1), 100.0)
+    assert channel.flush_at_ms() == 100.0 + FLUSH_MS
 
 
 def test_without_credit_slices_go_on_coalescing_up_to_the_window() -> None:

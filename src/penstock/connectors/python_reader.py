@@ -23,6 +23,8 @@ from penstock.operators.base import Plain
 
 QUEUED_ROWS = 16_384
 """Rows that user code may be ahead of the query. A RecordBatch counts by its bytes; a larger one waits alone."""
+PATIENCE_MS = 10
+"""The most between two looks at a reader without rows. The first ones come sooner: most have rows at once."""
 ROW_BYTES = 256
 """What a row of Python objects takes, roughly."""
 
@@ -52,6 +54,7 @@ class PythonSourceReader(SourceReader):
         self._waiting: deque[Split] = deque()
         self._current: _OpenSplit | None = None
         self._frozen = False
+        self._in_vain = 0
 
     def add_split(self, split: Split) -> None:
         self._waiting.append(split)
@@ -62,14 +65,21 @@ class PythonSourceReader(SourceReader):
                 self._current = _OpenSplit(self._waiting.popleft(), self._name, self._make_reader, self._converter)
                 if self._frozen:
                     self._current.freeze()
+                self._in_vain = 0
             batch = self._current.next_batch(max_rows)
             if batch is not None:
+                self._in_vain = 0
                 return batch
             if not self._current.finished:
+                self._in_vain += 1
                 return None
             self._current.close()
             self._current = None
         return None
+
+    def wake_after_ms(self) -> int:
+        """1, 2, 4, 8 and from then on ``PATIENCE_MS``, from the last rows or the beginning of a split on."""
+        return 1 << (self._in_vain - 1) if 0 < self._in_vain < 5 else PATIENCE_MS
 
     def snapshot(self) -> Sequence[Split]:
         current = () if self._current is None or self._current.finished else (self._current.split(),)

@@ -7,6 +7,7 @@ leave the queue only with credit, so that nothing lies in hidden buffers: what i
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
@@ -20,6 +21,10 @@ from penstock.protocol.pace import Pace
 SEAL_BYTES = 64 << 10
 """A tail of this size is worth a buffer of its own: coalescing copies, and a buffer's overhead is spent on few bytes
 only below."""
+
+EAGER_SHARE = 4
+"""A consumer that has taken all it was sent gets the tail without delay, but not more often than at this part of the
+flush interval: every buffer costs it a call of its operators, and a producer of single rows would send them singly."""
 
 TARGET_SHARE = 2
 """Of the time that a consumer's input may take, its producers' queues may hold this part on top. It must be longer than
@@ -43,7 +48,8 @@ class OutputChannel:
         generation: goes into the identity of buffers and, as their layer, into what is captured: a later Generation's
             capture is always restored behind an earlier one's leftovers, with no need to know of those.
         window: the exclusive window in bytes; also the most a buffer of several rows costs.
-        flush_ms: how long an unsealed tail may wait for more rows while there is credit for it.
+        flush_ms: how long an unsealed tail may wait for more rows while there is credit for it. It does for as long as
+            the consumer has something else to do.
         payloads: how to measure and join payloads.
 
     Attributes:
@@ -67,6 +73,7 @@ class OutputChannel:
         self._tail: list[Payload] = []
         self._tail_cost = 0
         self._tail_since_ms = 0.0
+        self._left_ms = -math.inf
         self._next_seq = 0
         self._last_barrier = 0
         self._last_watermark: int | None = None
@@ -182,6 +189,7 @@ class OutputChannel:
                     break
                 self.credit -= head.cost
                 self.queued_bytes -= head.cost
+                self._left_ms = now_ms
                 head = Buffer(head.id, head.payload, head.cost, self.queued_bytes, self._following())
             self._queue.popleft()
             leaving.append(head)
@@ -191,7 +199,10 @@ class OutputChannel:
         """When the tail is to be sealed and sent although it is small; None if there is none or no credit for it."""
         if self._queue or not self._tail or not self._may_send(self._tail_cost):
             return None
-        return self._tail_since_ms + self._flush_ms
+        latest_ms = self._tail_since_ms + self._flush_ms
+        if self.credit < self._window:  # it has not taken all yet
+            return latest_ms
+        return min(latest_ms, max(self._tail_since_ms, self._left_ms + self._flush_ms / EAGER_SHARE))
 
     def check_invariants(self) -> None:
         """Raise AssertionError if the ledger or the order of barriers is broken."""

@@ -53,9 +53,10 @@ _STORES: dict[Kind, Callable[..., Store]] = {Kind.VALUE: ValueStore, Kind.LIST: 
 _Holder = Store | TimerStore
 _SLICE_S = 0.02
 """After so long no further key or timer has its turn before control work had."""
-_FIRST_KEYS = 32
+_LEAST_KEYS = 32
 _MOST_KEYS = 4096
-"""Of a unit."""
+"""Of a unit. To prepare one costs as much as many keys do: with fewer, a processor of which a few keys were slow, by
+themselves or because others had the processor, would be slow from then on, for its units would never be done early."""
 _INITIAL_KEYS = 4096
 """Keys of the initial state whose state is written at once."""
 _NO_TIMESTAMP = -1
@@ -118,7 +119,7 @@ class TransformWithStateOperator(Operator):
         self._processor: StatefulProcessor | None = None
         self._keys: list[Key] = []
         self._slice: _Slice | None = None
-        self._unit_keys = _FIRST_KEYS
+        self._unit_keys = _LEAST_KEYS
         self._restored: pa.RecordBatch | None = None  # rows that waited when the snapshot came
         self._watermark_us: int | None = None
         self._restored_watermark_us: int | None = None
@@ -272,22 +273,27 @@ class TransformWithStateOperator(Operator):
             yield output
 
     def _some_keys(self, rows: _Slice) -> None:
-        """As many keys are prepared as had their turn in the unit before, or twice as many if that was early done."""
+        """As many keys are prepared as had their turn in the unit before, or twice as many if that was early done, or
+        half as many if that was late. However long that takes, keys have their turn for some milliseconds."""
         began_s = time.perf_counter()
         count = min(self._unit_keys, len(rows.ends) - rows.done)
         ends = [end - rows.begin for end in rows.ends[rows.done : rows.done + count]]
         with user_errors(self._label):
             parts = self._rows.split(rows.waiting.slice(0, ends[-1]).select(list(self._spec.data)), ends)
         values = self._begin_slice([column.slice(rows.done, count) for column in rows.keys], count)
+        prepared_s = time.perf_counter()
         for key, part in enumerate(parts):
             with self._for_key(key):
                 self._take(key, self._handle_rows(self._keys[key], self._rows.handed(part), values))
             rows.done += 1
-            if time.perf_counter() - began_s > _SLICE_S:
-                self._unit_keys = key + 1
+            if time.perf_counter() - prepared_s > _SLICE_S:
+                self._unit_keys = max(key + 1, _LEAST_KEYS)
                 return
-        if time.perf_counter() - began_s < _SLICE_S / 2:
+        took_s = time.perf_counter() - began_s
+        if took_s < _SLICE_S / 2:
             self._unit_keys = min(max(self._unit_keys, 2 * count), _MOST_KEYS)
+        elif took_s > _SLICE_S:
+            self._unit_keys = max(count // 2, _LEAST_KEYS)
 
     def _grouped(
         self, batch: pa.RecordBatch, positions: Sequence[int]
