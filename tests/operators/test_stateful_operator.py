@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -201,8 +202,9 @@ def out_of_init(call: Callable[[Any], Any]) -> Callable[..., None]:
     ],
 )
 def test_what_needs_a_key_is_refused_in_init(call: Callable[[Any], Any], text: str) -> None:
-    with pytest.raises(FunctionError, match=text):
+    with pytest.raises(FunctionError) as caught:
         spec_of(Processor(on_init=out_of_init(call)), TimeMode.EVENT_TIME)
+    assert re.search(text, caught.value.message), "not in the traceback, where this very text stands"
 
 
 def failing(call: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -238,8 +240,9 @@ WRONG_CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
 def test_errors_name_the_operator_and_the_key(name: str) -> None:
     call, text = WRONG_CALLS[name]
     fleet = Fleet(spec_of(Processor(failing(call), ALL)))
-    with pytest.raises(FunctionError, match=text) as caught:
+    with pytest.raises(FunctionError) as caught:
         fleet.process(rows(("k1", 1, 0)))
+    assert re.search(text, caught.value.message), "not in the traceback, where this very text stands"
     assert caught.value.operator == "tws (TransformWithState (P))"
     assert "(grouping key ('k1',))" in caught.value.message
     assert "failing" in caught.value.user_traceback or "on_rows" in caught.value.user_traceback

@@ -169,8 +169,8 @@ def _once(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 FLAT = tuple(name for name in sorted(POOLS) if "<" not in name)
 """State of which ``applyInPandasWithState`` has on Spark; it fails over others."""
 FRAGILE_KEYS = ("int", "bigint", "double", "timestamp")
-"""If one of these is null in ``transformWithStateInPandas``, Spark's worker makes floats of the others, has the state of
-NaN for it, or fails."""
+"""If one of these is null in ``transformWithStateInPandas``, Spark's worker makes floats of the others, takes NaN's
+state, or fails."""
 types = st.lists(st.sampled_from(sorted(POOLS)), min_size=1, max_size=4).map(tuple)
 flat = st.lists(st.sampled_from(FLAT), min_size=1, max_size=4).map(tuple)
 keyed = st.lists(st.sampled_from(sorted(KEYED)), min_size=1, max_size=2).map(tuple)

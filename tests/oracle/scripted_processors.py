@@ -16,6 +16,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from pyspark.cloudpickle import register_pickle_by_value
 from pyspark.sql import Row
@@ -60,8 +61,13 @@ def ddl(types: Sequence[str], prefix: str) -> str:
 
 
 def shown(row: Any) -> str:
-    """What a row's columns are for the user's code."""
-    return " ".join(f"{name}:{type(row[name]).__name__}:{row[name]!r}" for name in SEEN)
+    """What a row's columns are for the user's code. Of which type the elements of an array are says pandas, by all rows
+    that are converted at once."""
+    return " ".join(f"{name}:{type(row[name]).__name__}:{_listed(row[name])!r}" for name in SEEN)
+
+
+def _listed(what: Any) -> Any:
+    return what.tolist() if isinstance(what, np.ndarray) else what
 
 
 @dataclass(frozen=True)

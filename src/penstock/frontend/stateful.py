@@ -38,9 +38,22 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PRE_INIT = "PRE_INIT"
-_NO_STORE: Any = None
 _NO_KEY = Cursor(_PRE_INIT)
-"""While ``init`` runs there is no key, so that no state is ever asked of a store."""
+
+
+class _NoStore:
+    """In the place of a state's store: while ``init`` runs there is no key, and whoever asks it is told so."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, _: str) -> NoReturn:
+        _NO_KEY.at(self._name)
+        raise AssertionError("there is no key while init runs")
+
+
+def _no_store(name: str) -> Any:
+    return _NoStore(name)
 
 
 def add_transform_with_state(scope: Scope, node: JavaTree) -> None:
@@ -204,7 +217,7 @@ class _DriverHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's
         ttlDurationMs: int | None = None,
     ) -> ValueState:
         self._declare(stateName, Kind.VALUE, schema, None, ttlDurationMs)
-        return Value(stateName, _NO_STORE, _NO_KEY)
+        return Value(stateName, _no_store(stateName), _NO_KEY)
 
     def getListState(
         self,
@@ -213,7 +226,7 @@ class _DriverHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's
         ttlDurationMs: int | None = None,
     ) -> ListState:
         self._declare(stateName, Kind.LIST, schema, None, ttlDurationMs)
-        return List(stateName, _NO_STORE, _NO_KEY)
+        return List(stateName, _no_store(stateName), _NO_KEY)
 
     def getMapState(
         self,
@@ -223,7 +236,7 @@ class _DriverHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's
         ttlDurationMs: int | None = None,
     ) -> MapState:
         self._declare(stateName, Kind.MAP, valueSchema, userKeySchema, ttlDurationMs)
-        return Map(stateName, _NO_STORE, _NO_KEY)
+        return Map(stateName, _no_store(stateName), _NO_KEY)
 
     def registerTimer(self, expiryTimestampMs: int) -> None:
         self._no_timers("register_timer")
