@@ -197,6 +197,7 @@ def out_of_init(call: Callable[[Any], Any]) -> Callable[..., None]:
 @pytest.mark.parametrize(
     ("call", "text"),
     [
+        (lambda self: self.state.exists(), "no grouping key is set"),
         (lambda self: self.handle.registerTimer(5), "register_timer with invalid handle state=PRE_INIT"),
         (lambda self: self.state.get(), "no grouping key is set"),
     ],
@@ -246,6 +247,15 @@ def test_errors_name_the_operator_and_the_key(name: str) -> None:
     assert caught.value.operator == "tws (TransformWithState (P))"
     assert "(grouping key ('k1',))" in caught.value.message
     assert "failing" in caught.value.user_traceback or "on_rows" in caught.value.user_traceback
+
+
+@pytest.mark.parametrize("moment", ["12", 12.5, None])
+def test_a_timers_moment_is_a_whole_number(moment: Any) -> None:
+    fleet = Fleet(spec_of(Processor(failing(lambda p: p.handle.registerTimer(moment))), TimeMode.EVENT_TIME))
+    with pytest.raises(FunctionError) as caught:
+        fleet.process(rows(("k1", 1, 1)))
+    assert caught.value.message.startswith("TypeError: ")
+    assert "object cannot be interpreted as an integer (grouping key ('k1',))" in caught.value.message
 
 
 @pytest.mark.parametrize(
