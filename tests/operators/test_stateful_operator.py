@@ -183,7 +183,14 @@ def test_what_init_must_not_declare_is_refused_when_the_query_is_compiled(name: 
 
 def test_a_time_to_live_must_be_positive() -> None:
     with pytest.raises(FunctionError, match="TTL_DURATION_MUST_BE_POSITIVE"):
-        spec_of(Processor(on_init=declare(("getValueState", "x", LONG, 0))), TimeMode.PROCESSING_TIME)
+        spec_of(Processor(on_init=declare(("getValueState", "x", LONG, -1))), TimeMode.PROCESSING_TIME)
+
+
+@pytest.mark.parametrize("mode", TimeMode)
+def test_a_time_to_live_of_nothing_is_none(mode: TimeMode) -> None:
+    """As on Spark, in every time mode."""
+    [variable] = spec_of(Processor(on_init=declare(("getListState", "x", LONG, 0))), mode).variables
+    assert variable.ttl_ms is None
 
 
 def out_of_init(call: Callable[[Any], Any]) -> Callable[..., None]:

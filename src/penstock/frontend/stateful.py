@@ -262,14 +262,14 @@ class _DriverHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's
         _check_name(name)
         if name in self.variables:
             duplicate(name)
-        if ttl_ms is not None:
+        if ttl_ms:  # to Spark 0 is none
             _check_ttl(name, kind, ttl_ms, self._time_mode)
         key = None if map_key is None else self._fields(name, map_key)
         if key is not None:
             for field in key.columns:
                 if not is_key_type(field.type, arrays=False):
                     raise refusals.NESTED_MAP_KEY.error(f"field {field.name} of the map key of state {name}")
-        self.variables[name] = StateVariable(name, kind, self._fields(name, value), key, ttl_ms)
+        self.variables[name] = StateVariable(name, kind, self._fields(name, value), key, ttl_ms or None)
 
     def _fields(self, name: str, schema: StructType | str) -> Fields:
         parsed: Any = schema
