@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import Row
 
 from penstock.errors import EvaluationError, FunctionError
 from penstock.operators.stateful.event_time_column import EventTimeColumnSpec
@@ -59,6 +60,17 @@ def test_keys(kind: type[UserRows], null: list[Any], other: list[Any]) -> None:
 def test_keys_of_timers(kind: type[UserRows], null: list[Any], other: list[Any]) -> None:
     """Those of ``applyInPandasWithState`` come as with rows, the others out of the state."""
     assert typed(made(kind).timer_keys(columns(), 2)) == typed([tuple(null), tuple(other)])
+
+
+@pytest.mark.parametrize("kind", [RowRows, PandasRows])
+def test_keys_of_timers_are_pythons_own(kind: type[UserRows]) -> None:
+    """As the values of a state are, in either form: moments naive, in the zone of the process, structs Rows."""
+    at = datetime(2024, 3, 31, 0, 30, 0, 2, tzinfo=UTC)
+    moments = pa.array([at, None], pa.timestamp("us", "UTC"))
+    structs = pa.array([{"x": 1, "at": at}, None], pa.struct([("x", pa.int32()), ("at", moments.type)]))
+    keys = kind(["at", "pair"], OUTPUT, PythonSettings(time_zone="Asia/Tokyo")).timer_keys([moments, structs], 2)
+    naive = at.astimezone().replace(tzinfo=None)
+    assert typed(keys) == typed([(naive, Row(x=1, at=naive)), (None, None)])
 
 
 @pytest.mark.parametrize("kind", [PandasRows, NarrowPandasRows])

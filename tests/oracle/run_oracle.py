@@ -1,8 +1,8 @@
-"""Random plans against Spark, as many as asked for: ``python tests/oracle/run_oracle.py N [--seed S]``: two of three
-against the batch, the others with late rows against Structured Streaming.
+"""Random plans against Spark, as many as asked for: ``python tests/oracle/run_oracle.py N [--seed S]``: half of
+them against the batch, a quarter with late rows and a quarter with stateful Python against Structured Streaming.
 
 Prints what was covered and what was refused. A plan that fails is made as small as possible and printed as Python, to
-be kept in ``test_oracle.KEPT``; the exit code is 1 then.
+be kept in ``test_oracle.KEPT`` or ``test_processor_oracle.KEPT``; the exit code is 1 then.
 """
 
 from __future__ import annotations
@@ -21,19 +21,23 @@ from hypothesis import strategies as st
 from late_plans import LateData, late_plans
 from oracle_plans import Plan, kinds_of, plans
 from oracle_runs import run, run_late
+from processor_plans import ProcessorPlan, processor_kinds, processor_plans
+from processor_runs import run_processor
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import penstock
 from penstock.errors import NotSupported
 
-KINDS = {None: st.one_of(plans(), plans(), late_plans()), "batch": plans(), "late": late_plans()}
+KINDS = {"batch": plans(), "late": late_plans(), "processors": processor_plans()}
+ALL = st.one_of(plans(), plans(), late_plans(), processor_plans())
 
 
-def oracle(spark: SparkSession, count: int, first_seed: int, drawn: st.SearchStrategy[Plan]) -> int:
+def oracle(spark: SparkSession, count: int, first_seed: int, drawn: st.SearchStrategy[Plan | ProcessorPlan]) -> int:
     """So many plans; the exit code."""
     covered: Counter[str] = Counter()
     refused: Counter[str] = Counter()
-    failing: list[Plan] = []
+    failing: list[Plan | ProcessorPlan] = []
 
     @seed(first_seed)
     @settings(
@@ -45,13 +49,20 @@ def oracle(spark: SparkSession, count: int, first_seed: int, drawn: st.SearchStr
         print_blob=False,
     )
     @given(drawn)
-    def check(plan: Plan) -> None:
+    def check(plan: Plan | ProcessorPlan) -> None:
         with tempfile.TemporaryDirectory(prefix="penstock-oracle-") as folder:
             try:
-                if isinstance(plan.data, LateData):
+                if isinstance(plan, ProcessorPlan):
+                    run_processor(spark, plan, Path(folder))
+                elif isinstance(plan.data, LateData):
                     covered["rows late for Spark"] += run_late(spark, plan, Path(folder))
                 else:
                     run(spark, plan, Path(folder))
+            except StreamingQueryException as error:
+                if not isinstance(plan, ProcessorPlan):
+                    raise
+                refused[f"by Spark: {' '.join(str(error).partition('=== Streaming Query')[0].split())[-110:]}"] += 1
+                return
             except NotSupported as error:
                 refused[str(error).splitlines()[0][:120]] += 1
                 return
@@ -62,8 +73,7 @@ def oracle(spark: SparkSession, count: int, first_seed: int, drawn: st.SearchStr
                     )
                 failing.append(plan)
                 raise
-        late = isinstance(plan.data, LateData)
-        covered.update(["plans", *(["with late rows"] if late else []), *kinds_of(plan)])
+        covered.update(["plans", *_covered(plan)])
         print(f"\r{covered['plans']} plans", end="", file=sys.stderr, flush=True)
 
     try:
@@ -78,17 +88,23 @@ def oracle(spark: SparkSession, count: int, first_seed: int, drawn: st.SearchStr
     return 1 if failing else 0
 
 
+def _covered(plan: Plan | ProcessorPlan) -> list[str]:
+    if isinstance(plan, ProcessorPlan):
+        return ["with stateful Python", *processor_kinds(plan)]
+    return [*(["with late rows"] if isinstance(plan.data, LateData) else []), *kinds_of(plan)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("count", type=int)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", choices=("batch", "late"))
+    parser.add_argument("--only", choices=tuple(KINDS))
     asked = parser.parse_args()
     spark = penstock.session()
     spark.conf.set("spark.sql.ansi.enabled", "false")
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     try:
-        code = oracle(spark, asked.count, asked.seed, KINDS[asked.only])
+        code = oracle(spark, asked.count, asked.seed, KINDS.get(asked.only, ALL))
     finally:
         spark.stop()
     sys.exit(code)

@@ -3,6 +3,7 @@ chains, and snapshots as data."""
 
 from __future__ import annotations
 
+import doctest
 import sys
 import time
 from collections.abc import Iterator
@@ -14,10 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.cloudpickle import register_pickle_by_value
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import GroupedData, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
-from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from query_running import Inbox, Start, eventually, rows_of
 
 import penstock
@@ -26,62 +27,18 @@ from penstock.errors import FunctionError
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 register_pickle_by_value(sys.modules[__name__])
 
-# -- what PySpark's documentation shows, as it stands there -----------------------------------------------------------
+# -- what PySpark's documentation shows -------------------------------------------------------------------------------
 
-output_schema = StructType([StructField("id", StringType(), True), StructField("count", IntegerType(), True)])
-state_schema = StructType([StructField("value", IntegerType(), True)])
-
-
-class PandasExample(StatefulProcessor):
-    def init(self, handle: StatefulProcessorHandle):  # type: ignore[no-untyped-def]
-        self.num_violations_state = handle.getValueState("numViolations", state_schema)
-
-    def handleInputRows(self, key, rows):  # type: ignore[no-untyped-def, override]  # noqa: N802
-        new_violations = 0
-        count = 0
-        exists = self.num_violations_state.exists()
-        if exists:
-            existing_violations_row = self.num_violations_state.get()
-            existing_violations = existing_violations_row[0]
-        else:
-            existing_violations = 0
-        for pdf in rows:
-            pdf_count = pdf.count()
-            count += pdf_count.get("temperature")
-            violations_pdf = pdf.loc[pdf["temperature"] > 100]
-            new_violations += violations_pdf.count().get("temperature")
-        updated_violations = new_violations + existing_violations
-        self.num_violations_state.update((updated_violations,))
-        yield pd.DataFrame({"id": key, "count": count})
-
-    def close(self) -> None:
-        pass
+DEFINITIONS = ("import ", "from ", "output_schema ", "state_schema ", "class ", "def ")
 
 
-class RowExample(StatefulProcessor):
-    def init(self, handle: StatefulProcessorHandle):  # type: ignore[no-untyped-def]
-        self.num_violations_state = handle.getValueState("numViolations", state_schema)
-
-    def handleInputRows(self, key, rows):  # type: ignore[no-untyped-def, override]  # noqa: N802
-        new_violations = 0
-        count = 0
-        exists = self.num_violations_state.exists()
-        if exists:
-            existing_violations_row = self.num_violations_state.get()
-            existing_violations = existing_violations_row[0]
-        else:
-            existing_violations = 0
-        for row in rows:
-            if row.temperature is not None:
-                count += 1
-                if row.temperature > 100:
-                    new_violations += 1
-        updated_violations = new_violations + existing_violations
-        self.num_violations_state.update((updated_violations,))
-        yield Row(id=key, count=count)
-
-    def close(self) -> None:
-        pass
+def documented(method: Any, **names: Any) -> dict[str, Any]:
+    """What the examples in a method's documentation define, in a module of their own, with some names besides."""
+    module: dict[str, Any] = {"__name__": "__main__", **names}
+    for example in doctest.DocTestParser().get_examples(method.__doc__):
+        if example.source.startswith(DEFINITIONS):
+            exec(example.source, module)
+    return module
 
 
 def written(directory: Path, name: str, table: pa.Table) -> None:
@@ -97,16 +54,22 @@ READINGS = pa.table({"id": ["0", "0", "1", "1", "1"], "temperature": pa.array([1
 def test_the_examples_of_pysparks_documentation(
     spark: SparkSession, tmp_path: Path, out: Path, start: Start, mode: str
 ) -> None:
-    """The Row example yields the key itself, a tuple, where its schema wants a string; its first element is meant."""
+    """As they stand there. The Row example yields the key itself, a tuple, where its schema wants a string, which Spark
+    does not take either; its first element is meant."""
     written(tmp_path / "in", "one", READINGS)
     df = spark.readStream.schema("id string, temperature long").parquet(str(tmp_path / "in"))
     if mode == "pandas":
+        code = documented(GroupedData.transformWithStateInPandas)
         result = df.groupBy("id").transformWithStateInPandas(
-            statefulProcessor=PandasExample(), outputStructType=output_schema, outputMode="Update", timeMode="None"
+            statefulProcessor=code["SimpleStatefulProcessor"](),
+            outputStructType=code["output_schema"],
+            outputMode="Update",
+            timeMode="None",
         )
     else:
-        grouped = df.groupBy("id")
-        result = grouped.transformWithState(KeyOfRow(), output_schema, "Update", "None")
+        code = documented(GroupedData.transformWithState)
+        exec(KEY_OF_ROW, code)
+        result = df.groupBy("id").transformWithState(code["KeyOfRow"](), code["output_schema"], "Update", "None")
     query = start(result)
     query.processAllAvailable()
     query.stop()
@@ -164,10 +127,34 @@ class Remembering(StatefulProcessor):
         yield Row(id=key[0], said=f"{expiredTimerInfo.getExpiryTimeInMs()} {self.all()}")
 
 
-class KeyOfRow(RowExample):
-    def handleInputRows(self, key: Any, rows: Any) -> Iterator[Row]:  # type: ignore[override]  # noqa: N802
+KEY_OF_ROW = """
+class KeyOfRow(SimpleStatefulProcessor):
+    def handleInputRows(self, key, rows):
         for row in super().handleInputRows(key, rows):
             yield Row(id=row.id[0], count=row["count"])
+"""
+
+
+def test_the_example_of_group_state_in_pysparks_documentation(
+    spark: SparkSession, tmp_path: Path, start: Start
+) -> None:
+    """It calls the state's class by its name in Scala."""
+    code = documented(GroupedData.applyInPandasWithState, GroupStateImpl=GroupState)
+    written(tmp_path / "in", "one", pa.table({"id": pa.array([1, 2, 2], pa.int64())}))
+    df = spark.readStream.schema("id long").parquet(str(tmp_path / "in"))
+    counted = df.groupby("id").applyInPandasWithState(
+        code["count_fn"],
+        outputStructType="id long, countAsString string",
+        stateStructType="len long",
+        outputMode="Update",
+        timeoutConf=GroupStateTimeout.NoTimeout,
+    )
+    query = start(counted, format="memory", queryName="documented", outputMode="update")
+    query.processAllAvailable()
+    query.stop()
+    assert sorted(map(tuple, spark.table("documented").collect())) == [(1, "1"), (2, "2")]
+    state = spark.read.format("penstock").option("state", "group-state-0/state").load(str(tmp_path / "checkpoint"))
+    assert sorted((row.id, row.len) for row in state.collect()) == [(1, 1), (2, 2)]
 
 
 # -- time, initial state, chains --------------------------------------------------------------------------------------

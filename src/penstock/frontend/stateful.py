@@ -41,9 +41,22 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PRE_INIT = "PRE_INIT"
-_NO_STORE: Any = None
 _NO_KEY = Cursor(_PRE_INIT)
-"""While ``init`` runs there is no key, so that no state is ever asked of a store."""
+
+
+class _NoStore:
+    """In the place of a state's store: while ``init`` runs there is no key, and whoever asks it is told so."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, _: str) -> NoReturn:
+        _NO_KEY.at(self._name)
+        raise AssertionError("there is no key while init runs")
+
+
+def _no_store(name: str) -> Any:
+    return _NoStore(name)
 
 
 def add_transform_with_state(scope: Scope, node: JavaTree) -> None:
@@ -220,7 +233,7 @@ class _DriverHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's
         ttlDurationMs: int | None = None,
     ) -> ValueState:
         self._declare(stateName, Kind.VALUE, schema, None, ttlDurationMs)
-        return Value(stateName, _NO_STORE, _NO_KEY)
+        return Value(stateName, _no_store(stateName), _NO_KEY)
 
     def getListState(
         self,
@@ -229,7 +242,7 @@ class _DriverHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's
         ttlDurationMs: int | None = None,
     ) -> ListState:
         self._declare(stateName, Kind.LIST, schema, None, ttlDurationMs)
-        return List(stateName, _NO_STORE, _NO_KEY)
+        return List(stateName, _no_store(stateName), _NO_KEY)
 
     def getMapState(
         self,
@@ -239,7 +252,7 @@ class _DriverHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's
         ttlDurationMs: int | None = None,
     ) -> MapState:
         self._declare(stateName, Kind.MAP, valueSchema, userKeySchema, ttlDurationMs)
-        return Map(stateName, _NO_STORE, _NO_KEY)
+        return Map(stateName, _no_store(stateName), _NO_KEY)
 
     def registerTimer(self, expiryTimestampMs: int) -> None:
         self._no_timers("register_timer")
@@ -269,14 +282,14 @@ class _DriverHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's
             duplicate(name)
         if name in self.deleted:
             raise refusals.STATE_DELETED.error(f"state {name}")
-        if ttl_ms is not None:
+        if ttl_ms:  # to Spark 0 is none
             _check_ttl(name, kind, ttl_ms, self._time_mode)
         key = None if map_key is None else self._fields(name, map_key)
         if key is not None:
             for field in key.columns:
                 if not is_key_type(field.type, arrays=False):
                     raise refusals.NESTED_MAP_KEY.error(f"field {field.name} of the map key of state {name}")
-        self.variables[name] = StateVariable(name, kind, self._fields(name, value), key, ttl_ms)
+        self.variables[name] = StateVariable(name, kind, self._fields(name, value), key, ttl_ms or None)
 
     def _fields(self, name: str, schema: StructType | str) -> Fields:
         parsed: Any = schema

@@ -8,6 +8,7 @@ behind them is used. Which key is meant is a property of the moment, ``Cursor``,
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NoReturn
 
@@ -271,7 +272,7 @@ class Handle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's source
 
 def _moment(value: Any) -> int:
     """A timestamp in milliseconds; numpy's integers are integers, too."""
-    return int(value.__index__())
+    return operator.index(value)
 
 
 def duplicate(name: str) -> NoReturn:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.conversion import ArrowTableToRowsConversion
+from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import Row
 
 from penstock.operators.batches import make_batch
@@ -37,8 +38,10 @@ class UserRows(ABC):
         """Grouping keys as the user sees them."""
 
     def timer_keys(self, columns: Sequence[pa.Array], count: int) -> list[Key]:
-        """Likewise, in the handler of a timer."""
-        return self.keys(columns, count)
+        """Likewise, in the handler of a timer. Spark reads them out of its state, whatever form rows have: moments are
+        naive local times, structs Rows."""
+        batch = pa.RecordBatch.from_arrays(list(columns), list(self._key_row))
+        return list(zip(*for_user(lambda keys: [_of_state(column) for column in keys.columns], batch), strict=True))
 
     def key_row(self, key: Key) -> Row:
         """As a timer's handler gets it."""
@@ -69,6 +72,14 @@ class UserRows(ABC):
         return to_session_zone(column, self._settings.time_zone)
 
 
+def _of_state(column: pa.Array) -> list[Any]:
+    """As PySpark gives the values of a state."""
+    kind = from_arrow_type(column.type, prefer_timestamp_ntz=True)
+    convert = ArrowTableToRowsConversion._create_converter(kind, none_on_identity=True)
+    objects: list[Any] = ArrowTableToRowsConversion._to_pylist(column)
+    return objects if convert is None else [convert(one) for one in objects]
+
+
 class PandasRows(UserRows):
     """``transformWithStateInPandas``: frames as Spark's worker builds them, with its types: integers are int64, floats
     float64, the index counts from 0. Keys are what such a frame has in its columns, so that a number that is null is
@@ -79,15 +90,8 @@ class PandasRows(UserRows):
         self._conversion = PandasBatches(output_schema, settings)
 
     def keys(self, columns: Sequence[pa.Array], count: int) -> list[Key]:
-        return self._keys(columns, self._of_frames)
-
-    def timer_keys(self, columns: Sequence[pa.Array], count: int) -> list[Key]:
-        """In Spark they come out of the state, without pandas."""
-        return self._keys(columns, self._objects)
-
-    def _keys(self, columns: Sequence[pa.Array], convert: Callable[[pa.Array], list[Any]]) -> list[Key]:
         batch = pa.RecordBatch.from_arrays(list(columns), list(self._key_row))
-        return list(zip(*for_user(lambda keys: [convert(column) for column in keys.columns], batch), strict=True))
+        return list(zip(*for_user(lambda keys: [self._of_frames(one) for one in keys.columns], batch), strict=True))
 
     def _objects(self, column: pa.Array) -> list[Any]:
         if pa.types.is_timestamp(column.type):

@@ -1,0 +1,103 @@
+"""Random stateful code, interrupted at will, gives what Spark's engine gives and keeps what it keeps; `make oracle`
+runs many."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processor_plans import ProcessorPlan
+from processor_runs import compared, on_penstock, on_spark
+from pyspark.sql import SparkSession
+from scripted_processors import LONG_MS, Shape
+
+from penstock.runtime import attempt
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+KEPT = (
+    ProcessorPlan(
+        "rows",
+        "EventTime",
+        "timestamp",
+        Shape(
+            value=("int", "struct<x:int,y:string>"),
+            element=("timestamp", "array<int>"),
+            map_key=("string", "date"),
+            map_value=("decimal(10,2)", "map<string,int>"),
+            echo=("binary", "array<struct<x:int>>"),
+        ),
+        rows=60,
+        files=3,
+        keys=3,
+        skew=0.0,
+        holes=0.15,
+        seed=1,
+        parallelisms=(2, 1, 3),
+        kills=True,
+        pause_s=0.003,
+        backend="rocksdb",
+    ),
+    ProcessorPlan(
+        "pandas",
+        "ProcessingTime",
+        "struct<x:int,y:string>",
+        Shape(value=("double",), element=("float", "string"), map_key=("boolean",), ttl_ms=LONG_MS),
+        rows=60,
+        files=3,
+        keys=12,
+        skew=0.0,
+        holes=0.0,
+        seed=590,
+        parallelisms=(1, 3),
+        live=True,
+        alignment="unaligned",
+    ),
+    ProcessorPlan(
+        "groups",
+        "EventTime",
+        "double",
+        Shape(value=("bigint", "string", "date")),
+        rows=60,
+        files=4,
+        keys=12,
+        skew=0.0,
+        holes=0.15,
+        seed=4,
+        parallelisms=(1, 2),
+    ),
+)
+"""One of each form; the keys of timers were not those of Spark once."""
+
+
+@pytest.fixture(autouse=True)
+def quick_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("google.protobuf", reason="Spark's own transformWithState needs it")
+    monkeypatch.setattr(attempt, "JOB_GRACE_S", 10.0)
+
+
+@pytest.mark.parametrize("plan", KEPT, ids=lambda plan: plan.form)
+def test_processors_that_are_kept_equal_sparks(spark: SparkSession, tmp_path: Path, plan: ProcessorPlan) -> None:
+    """The last one also shows that a difference is noticed: its output and its state are told from other values'."""
+    expected = on_spark(spark, plan, tmp_path)
+    assert expected["output"].total() > 15
+    assert sum(rows.total() for rows in expected.values()) > expected["output"].total(), "there is state"
+    compared(on_penstock(spark, plan, tmp_path, expected["output"]), expected)
+    if plan.form == "groups":
+        other = replace(plan, shape=replace(plan.shape, value=("bigint", "date", "string")))
+        again = tmp_path / "other"
+        again.mkdir()
+        assert other.schema == plan.schema
+        found = on_penstock(spark, other, again, expected["output"])
+        for table in ("output", "state"):
+            with pytest.raises(AssertionError, match=rf"{table}: too many: \[\(\(.*missing: \[\(\("):
+                compared({**expected, table: found[table]}, expected)
+
+
+def test_a_row_more_is_a_difference() -> None:
+    rows: dict[str, Counter[Any]] = {"output": Counter([("a", 1), ("a", 1)])}
+    with pytest.raises(AssertionError, match=r"too many: \[\(\('a', 1\), 1\)\]; missing: \[\]"):
+        compared({"output": Counter([("a", 1)] * 3)}, rows)
