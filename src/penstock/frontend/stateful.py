@@ -50,13 +50,10 @@ class _NoStore:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def __getattr__(self, _: str) -> NoReturn:
-        _NO_KEY.at(self._name)
-        raise AssertionError("there is no key while init runs")
-
-
-def _no_store(name: str) -> Any:
-    return _NoStore(name)
+    def __getattr__(self, operation: str) -> NoReturn:
+        if not operation.startswith("__"):  # what copying asks for
+            _NO_KEY.at(self._name)
+        raise AttributeError(operation)
 
 
 def add_transform_with_state(scope: Scope, node: JavaTree) -> None:
@@ -232,8 +229,8 @@ class _DriverHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's
         schema: StructType | str,
         ttlDurationMs: int | None = None,
     ) -> ValueState:
-        self._declare(stateName, Kind.VALUE, schema, None, ttlDurationMs)
-        return Value(stateName, _no_store(stateName), _NO_KEY)
+        store = self._declare(stateName, Kind.VALUE, schema, None, ttlDurationMs)
+        return Value(stateName, store, _NO_KEY)
 
     def getListState(
         self,
@@ -241,8 +238,8 @@ class _DriverHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's
         schema: StructType | str,
         ttlDurationMs: int | None = None,
     ) -> ListState:
-        self._declare(stateName, Kind.LIST, schema, None, ttlDurationMs)
-        return List(stateName, _no_store(stateName), _NO_KEY)
+        store = self._declare(stateName, Kind.LIST, schema, None, ttlDurationMs)
+        return List(stateName, store, _NO_KEY)
 
     def getMapState(
         self,
@@ -251,8 +248,8 @@ class _DriverHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's
         valueSchema: StructType | str,
         ttlDurationMs: int | None = None,
     ) -> MapState:
-        self._declare(stateName, Kind.MAP, valueSchema, userKeySchema, ttlDurationMs)
-        return Map(stateName, _no_store(stateName), _NO_KEY)
+        store = self._declare(stateName, Kind.MAP, valueSchema, userKeySchema, ttlDurationMs)
+        return Map(stateName, store, _NO_KEY)
 
     def registerTimer(self, expiryTimestampMs: int) -> None:
         self._no_timers("register_timer")
@@ -276,7 +273,8 @@ class _DriverHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's
 
     def _declare(
         self, name: str, kind: Kind, value: StructType | str, map_key: StructType | str | None, ttl_ms: int | None
-    ) -> None:
+    ) -> Any:
+        """What stands for the state's store."""
         _check_name(name)
         if name in self.variables:
             duplicate(name)
@@ -290,6 +288,7 @@ class _DriverHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's
                 if not is_key_type(field.type, arrays=False):
                     raise refusals.NESTED_MAP_KEY.error(f"field {field.name} of the map key of state {name}")
         self.variables[name] = StateVariable(name, kind, self._fields(name, value), key, ttl_ms or None)
+        return _NoStore(name)
 
     def _fields(self, name: str, schema: StructType | str) -> Fields:
         parsed: Any = schema

@@ -161,6 +161,8 @@ class _Deleted:
         self._name = name
 
     def __getattr__(self, operation: str) -> NoReturn:
+        if operation.startswith("__"):  # what copying asks for
+            raise AttributeError(operation)
         raise PySparkRuntimeError(
             "[STATE_STORE_UNSUPPORTED_OPERATION_ON_MISSING_COLUMN_FAMILY] State store "
             f"operation={operation} not supported on missing column family={self._name}."
