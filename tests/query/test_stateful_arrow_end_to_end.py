@@ -107,6 +107,7 @@ def test_the_documented_sessions_survive_a_kill_a_rescale_and_a_change_of_form(
     inbox.add(lines(250, 400))
     eventually(lambda: query.generation == 2, "the next Generation")
     query.rescale(3, timeout=60)
+    query.processAllAvailable()  # files that are read side by side would mix, and sessions go by the order of rows
     inbox.add(lines(400, 500))
     query.processAllAvailable()
     query.stop()
