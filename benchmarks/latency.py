@@ -43,7 +43,7 @@ WARM_UP_S = 20.0
 """From row 0 on: Spark's first micro-batches, in which it starts its workers, and what was due meanwhile."""
 MEASURED_S = 30.0
 """Three checkpoints by default."""
-ROUNDS = 3
+ROUNDS = 1
 LIMIT_S = 120.0
 TARGET_MS = 50.0
 OUTPUT = "key int, total double, due_us long"

@@ -31,9 +31,9 @@ from benchmarks.against_spark import by_penstock, compare
 
 USERS = 100_000
 ROWS = 2_000_000
-FILES = 10
+FILES = 5
 ROUNDS = 1
-"""Besides the first: Spark takes a quarter of an hour for one job."""
+"""Besides the warm-up: Spark takes minutes for one job."""
 WARM_UP_ROWS = 5_000
 SCHEMA = "user int, amount double, at timestamp"
 GAP_MS = 60_000
