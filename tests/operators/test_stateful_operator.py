@@ -466,6 +466,33 @@ def test_a_slow_processor_holds_up_a_barrier_for_one_key(monkeypatch: pytest.Mon
     again.close()
 
 
+@pytest.mark.parametrize("steps", range(9))
+def test_timers_of_the_clock_fire_in_the_middle_of_a_slice(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
+    """They do not wait for keys that have had no turn: a whole pass of them comes between two units, and behind every
+    step all goes on from a snapshot."""
+    monkeypatch.setattr(stateful_operator, "_SLICE_S", 0.0)
+    fleet = Fleet(spec_of(Processor(timed, on_timer=fired), TimeMode.PROCESSING_TIME))
+    [operator] = fleet.operators
+    fleet.process(rows(*[(f"early{number}", 1000, 0) for number in range(3)]))
+    late = rows(*[(f"late{number}", 9000, 0) for number in range(6)])
+    fleet._kept(operator.process(late))  # one of the keys
+    fleet.now_ms = 1000
+    for _ in range(steps):
+        fleet._kept(operator.collect())
+    kinds = ["fired" if "fired" in row["said"] else row["id"][:-1] for row in fleet.output]
+    assert kinds == (["early"] * 3 + ["late"] + ["fired"] * 3 + ["late"] * 5)[: 4 + steps]
+    assert operator.under_way() == (steps < 8)
+
+    again = fleet.restarted(2, "memory")
+    again.tick(1000)
+    assert [row["__expires_ms"] for row in again.tables()["__timers"]] == [9000] * 6
+    found = sorted((row["id"], "fired" in row["said"]) for row in fleet.output + again.output)
+    assert found == sorted(
+        [*((f"early{n}", timer) for n in range(3) for timer in (False, True)), *((f"late{n}", False) for n in range(6))]
+    )
+    again.close()
+
+
 # -- the initial state ------------------------------------------------------------------------------------------------
 
 

@@ -20,7 +20,8 @@ from penstock.operators.declared_batches import as_declared
 from penstock.operators.stateful.arrow_handle import ArrowHandle
 from penstock.operators.stateful.arrow_processor import ArrowStatefulProcessor
 from penstock.operators.stateful.handle import Handle, Store
-from penstock.operators.stateful.operator import TransformWithStateOperator, load_processor
+from penstock.operators.stateful.operator import TransformWithStateOperator
+from penstock.operators.stateful.processors import load_processor
 from penstock.operators.stateful.timer_arrays import TimerArrays
 from penstock.operators.stateful.timers import TimerStore
 from penstock.operators.stateful.value_arrays import ValueArrays

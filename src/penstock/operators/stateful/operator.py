@@ -8,16 +8,13 @@ units, too.
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulProcessor, TimerValues
 
 from penstock.errors import FunctionError, PenstockError, PlanChanged
@@ -25,8 +22,10 @@ from penstock.graph.keygroups import owned_range
 from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState
 from penstock.operators.closed_groups import CLOSED, ClosedGroups
 from penstock.operators.stateful.handle import Cursor, Handle, Store
+from penstock.operators.stateful.keyed_rows import KeyedRows
 from penstock.operators.stateful.list_store import ListStore
 from penstock.operators.stateful.map_store import MapStore
+from penstock.operators.stateful.processors import load_processor, rows_handler
 from penstock.operators.stateful.spec import RowForm, TransformWithStateSpec
 from penstock.operators.stateful.sweep import Sweep
 from penstock.operators.stateful.timers import TimerStore
@@ -46,7 +45,6 @@ from penstock.operators.user_code import function_error, user_errors
 from penstock.protocol.elements import END_OF_TIME_US
 from penstock.state.capture import TableCapture
 from penstock.state.hashing import groups_of
-from penstock.state.keys import group_rows, normalize_floats
 from penstock.state.table import KeyedTable, TableSpec
 
 _STORES: dict[Kind, Callable[..., Store]] = {Kind.VALUE: ValueStore, Kind.LIST: ListStore, Kind.MAP: MapStore}
@@ -61,43 +59,6 @@ _INITIAL_KEYS = 4096
 """Keys of the initial state whose state is written at once."""
 _NO_TIMESTAMP = -1
 _WATERMARK = "watermark_us"
-
-
-def load_processor(pickled: bytes) -> StatefulProcessor:
-    """A copy of the user's processor, out of what Spark pickled: a bound method of its own wrapper."""
-    function: Any = CloudPickleSerializer().loads(pickled)[0]
-    processor: StatefulProcessor = function.__self__._stateful_processor
-    return processor
-
-
-@dataclass
-class _Slice:
-    """Input rows by key, of which some keys are done. ``ends``: where each key's rows end in ``batch``."""
-
-    keys: list[pa.Array]
-    batch: pa.RecordBatch
-    ends: list[int]
-    done: int = 0
-
-    @property
-    def begin(self) -> int:
-        """Where the rows of the others begin."""
-        return self.ends[self.done - 1] if self.done else 0
-
-    @property
-    def waiting(self) -> pa.RecordBatch:
-        """The rows of the others."""
-        return self.batch.slice(self.begin)
-
-
-def rows_handler(processor: StatefulProcessor) -> Callable[[Key, Iterator[Any], TimerValues], Iterable[Any]]:
-    """``handleInputRows``, which in PySpark's own documentation leaves ``timerValues`` out."""
-    handle: Callable[..., Iterable[Any]] = processor.handleInputRows
-    try:
-        inspect.signature(handle).bind((), iter(()), TimerValues())
-    except TypeError:
-        return lambda key, rows, _: handle(key, rows)
-    return handle
 
 
 _ROWS: dict[RowForm, type[UserRows]] = {
@@ -118,7 +79,8 @@ class TransformWithStateOperator(Operator):
         self._timers: TimerStore | None = None
         self._processor: StatefulProcessor | None = None
         self._keys: list[Key] = []
-        self._slice: _Slice | None = None
+        self._slice: KeyedRows | None = None
+        self._passing: Iterator[pa.RecordBatch] | None = None  # timers that fire by the clock amid the slice
         self._unit_keys = _LEAST_KEYS
         self._restored: pa.RecordBatch | None = None  # rows that waited when the snapshot came
         self._watermark_us: int | None = None
@@ -234,37 +196,47 @@ class TransformWithStateOperator(Operator):
         yield from self._rest()  # where one step brings several batches
         batch = self._without_late_rows(batch)
         if batch.num_rows:
-            self._slice = self._started(batch)
+            self._slice = KeyedRows.of(batch, self._spec.keys)
             yield from self._unit()
 
     def pauses(self) -> bool:
-        """Timers of processing time have to wait for a slice's end: then it must not last."""
-        return self._spec.time_mode is not TimeMode.PROCESSING_TIME
+        return True
 
     def under_way(self) -> bool:
-        return self._slice is not None or self._restored is not None
+        return self._slice is not None or self._restored is not None or self._passing is not None
 
     def lags(self) -> bool:
         return self.under_way()
 
     def collect(self) -> Iterator[pa.RecordBatch]:
+        """The next unit. Timers that are due by the clock do not wait for the end of a slice that takes long: between
+        two units there is a whole pass of them, step by step."""
+        if self._passing is None and self._due_by_clock():
+            self._passing = self._fire(self._clock())
+        if self._passing is not None:
+            step = next(self._passing, None)
+            if step is not None:
+                yield step
+                return
+            self._passing = None
         if self.under_way():
             yield from self._unit(pause=True)
+
+    def _due_by_clock(self) -> bool:
+        if self._timers is None or self._spec.time_mode is not TimeMode.PROCESSING_TIME:
+            return False
+        return self._timers.earliest is not None and self._timers.earliest <= self._clock()
 
     def _rest(self) -> Iterator[pa.RecordBatch]:
         """All of the slice."""
         while self.under_way():
-            yield from self._unit()
-
-    def _started(self, batch: pa.RecordBatch) -> _Slice:
-        keys, _, batch, ends = self._grouped(batch, self._spec.keys)
-        return _Slice(keys, batch, ends)
+            yield from (output for output in self.collect() if output.num_rows)
 
     def _unit(self, pause: bool = False) -> Iterator[pa.RecordBatch]:
         """The next keys of the slice, for some milliseconds. ``pause``: without rows it yields an empty batch."""
         if self._slice is None:
             assert self._restored is not None
-            self._slice, self._restored = self._started(self._restored), None
+            self._slice, self._restored = KeyedRows.of(self._restored, self._spec.keys), None
         self._some_keys(self._slice)
         output = self._end_slice()
         if self._slice.done == len(self._slice.ends):
@@ -272,7 +244,7 @@ class TransformWithStateOperator(Operator):
         if output.num_rows or pause:
             yield output
 
-    def _some_keys(self, rows: _Slice) -> None:
+    def _some_keys(self, rows: KeyedRows) -> None:
         """As many keys are prepared as had their turn in the unit before, or twice as many if that was early done, or
         half as many if that was late. However long that takes, keys have their turn for some milliseconds."""
         began_s = time.perf_counter()
@@ -294,19 +266,6 @@ class TransformWithStateOperator(Operator):
             self._unit_keys = min(max(self._unit_keys, 2 * count), _MOST_KEYS)
         elif took_s > _SLICE_S:
             self._unit_keys = max(count // 2, _LEAST_KEYS)
-
-    def _grouped(
-        self, batch: pa.RecordBatch, positions: Sequence[int]
-    ) -> tuple[list[pa.Array], int, pa.RecordBatch, list[int]]:
-        """The distinct keys and their number, the rows sorted by them, and where each one's rows end."""
-        columns = [normalize_floats(batch.column(position)) for position in positions]
-        owners, first = group_rows(columns, batch.num_rows)
-        count = len(first)
-        chosen = pa.array(first)
-        if count > 1:
-            batch = batch.take(pa.array(np.argsort(owners, kind="stable")))
-        ends: list[int] = np.cumsum(np.bincount(owners, minlength=count)).tolist()
-        return [column.take(chosen) for column in columns], count, batch, ends
 
     def _without_late_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if self._spec.event_time is None:
@@ -332,12 +291,12 @@ class TransformWithStateOperator(Operator):
         batch = batch.filter(pa.array((groups >= first) & (groups <= last)))
         if not batch.num_rows:
             return
-        keys, count, batch, ends = self._grouped(batch, initial.keys)
+        rows = KeyedRows.of(batch, initial.keys)
         with user_errors(self._label):
-            parts = self._rows.split(batch.select(list(initial.data)), ends)
-        for start in range(0, count, _INITIAL_KEYS):
-            here = min(_INITIAL_KEYS, count - start)
-            values = self._begin_slice([column.slice(start, here) for column in keys], here)
+            parts = self._rows.split(rows.batch.select(list(initial.data)), rows.ends)
+        for start in range(0, len(rows.ends), _INITIAL_KEYS):
+            here = min(_INITIAL_KEYS, len(rows.ends) - start)
+            values = self._begin_slice([column.slice(start, here) for column in rows.keys], here)
             for key in range(here):
                 with self._for_key(key):
                     for item in self._rows.single(parts[start + key]):

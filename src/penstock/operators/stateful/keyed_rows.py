@@ -1,0 +1,49 @@
+"""Input rows by key, of which some keys have had their turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.state.keys import group_rows, normalize_floats
+
+
+@dataclass
+class KeyedRows:
+    """A slice.
+
+    Attributes:
+        keys: the distinct keys, a column each.
+        batch: the rows, those of one key behind those of the other, in the order in which they came.
+        ends: where each key's rows end.
+        done: so many keys have had their turn.
+    """
+
+    keys: list[pa.Array]
+    batch: pa.RecordBatch
+    ends: list[int]
+    done: int = 0
+
+    @classmethod
+    def of(cls, batch: pa.RecordBatch, positions: Sequence[int]) -> KeyedRows:
+        """``positions``: of the key's columns."""
+        columns = [normalize_floats(batch.column(position)) for position in positions]
+        owners, first = group_rows(columns, batch.num_rows)
+        chosen = pa.array(first)
+        if len(first) > 1:
+            batch = batch.take(pa.array(np.argsort(owners, kind="stable")))
+        ends: list[int] = np.cumsum(np.bincount(owners, minlength=len(first))).tolist()
+        return cls([column.take(chosen) for column in columns], batch, ends)
+
+    @property
+    def begin(self) -> int:
+        """Where the rows of the keys begin that have had no turn."""
+        return self.ends[self.done - 1] if self.done else 0
+
+    @property
+    def waiting(self) -> pa.RecordBatch:
+        """Their rows."""
+        return self.batch.slice(self.begin)
