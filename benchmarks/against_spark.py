@@ -47,25 +47,34 @@ ENGINES = {"penstock": by_penstock, "spark": by_spark}
 
 
 def compare(
-    make: Callable[[], DataFrame], mode: str, rounds: int, warm_up: Callable[[], DataFrame] | None = None
+    make: Callable[[], DataFrame],
+    mode: str,
+    rounds: int,
+    warm_up: Callable[[], DataFrame] | None = None,
+    calls: Callable[[], int] | None = None,
 ) -> dict[str, object]:
     """Both engines, in turns.
 
     Args:
         warm_up: the same over less data, for the round that does not count.
+        calls: takes how often the user's code was called in the run that has just ended.
 
     Returns:
         ``seconds`` and ``cpu_seconds`` (each ``Figures``), ``speed_to_spark`` (above 1: Penstock is faster) and
-        ``cpu_to_spark`` (below 1: it needs less), the median of the rounds' ratios each.
+        ``cpu_to_spark`` (below 1: it needs less), the median of the rounds' ratios each; ``calls`` of the last round by
+        engine, if they are counted.
     """
     seconds: Figures = {engine: [] for engine in ENGINES}
     cpu: Figures = {engine: [] for engine in ENGINES}
+    called: dict[str, int] = {}
     for number in range(rounds + 1):
         for engine in ENGINES if number % 2 else reversed(ENGINES):
             df = make() if number or warm_up is None else warm_up()
             with tempfile.TemporaryDirectory(prefix="penstock-bench-") as location:
                 began, used = time.perf_counter(), cpu_seconds()
                 ENGINES[engine](df, mode, location)
+                if calls is not None:
+                    called[engine] = calls()
                 if number:
                     seconds[engine].append(time.perf_counter() - began)
                     cpu[engine].append(cpu_seconds() - used)
@@ -74,4 +83,5 @@ def compare(
         "cpu_seconds": cpu,
         "speed_to_spark": statistics.median(map(truediv, seconds["spark"], seconds["penstock"])),
         "cpu_to_spark": statistics.median(map(truediv, cpu["penstock"], cpu["spark"])),
+        **({} if calls is None else {"calls": called}),
     }

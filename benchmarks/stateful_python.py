@@ -2,7 +2,10 @@
 ends, with frames of pandas and with Rows. And these sessions by Penstock alone, in all forms that it has.
 
 Both run ``availableNow`` (``benchmarks.against_spark``), Spark with RocksDB, which ``transformWithState`` demands.
-Every file is a micro-batch of Spark's: a query that runs all day gets its rows bit by bit.
+Every file is a micro-batch of Spark's: a query that runs all day gets its rows bit by bit. How often an engine calls
+the user's code depends on how it cuts the rows, and so do the sessions: the more often timers have their turn, the
+sooner a session ends. So calls are counted, and the files of the sessions are so many that both engines make about as
+many.
 """
 
 # ruff: noqa: N802, N803 - the names are PySpark's
@@ -12,6 +15,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from operator import truediv
@@ -31,7 +35,6 @@ from benchmarks.against_spark import by_penstock, compare
 
 USERS = 100_000
 ROWS = 2_000_000
-FILES = 5
 ROUNDS = 1
 """Besides the warm-up: Spark takes minutes for one job."""
 WARM_UP_ROWS = 5_000
@@ -41,8 +44,9 @@ TOTALS = "user int, n long, total double"
 SESSIONS = "user int, began long, n long"
 
 
-def write_files(directory: Path, rows: int, users: int, files: int = FILES) -> None:
+def write_files(directory: Path, rows: int, users: int, files: int) -> None:
     """Rows a millisecond apart, users by chance."""
+    directory.mkdir()
     random = np.random.default_rng(7)
     for number in range(files):
         first, count = rows // files * number, rows // files
@@ -54,23 +58,45 @@ def write_files(directory: Path, rows: int, users: int, files: int = FILES) -> N
         pq.write_table(pa.table(columns), directory / f"part-{number:03d}.parquet")
 
 
-class PandasTotals(StatefulProcessor):
+class Counted(StatefulProcessor):
+    """Counts its calls, in a file of ``folder`` for every time that an engine begins and ends it."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
     def init(self, handle: StatefulProcessorHandle) -> None:
+        self.calls = 0
+
+    def close(self) -> None:
+        Path(self.folder, uuid.uuid4().hex).write_text(str(self.calls))
+
+
+def take_calls(folder: str) -> int:
+    """Those counted since the last time."""
+    counted = list(Path(folder).iterdir())
+    calls = sum(int(one.read_text()) for one in counted)
+    for one in counted:
+        one.unlink()
+    return calls
+
+
+class PandasTotals(Counted):
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        super().init(handle)
         self.kept = handle.getValueState("total", "n long, total double")
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+        self.calls += 1
         n, total = self.kept.get() or (0, 0.0)
         for frame in rows:
             n, total = n + len(frame), total + float(frame["amount"].sum())
         self.kept.update((n, total))
         yield pd.DataFrame({"user": [key[0]], "n": [n], "total": [total]})
 
-    def close(self) -> None:
-        pass
-
 
 class RowTotals(PandasTotals):
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        self.calls += 1
         n, total = self.kept.get() or (0, 0.0)
         for row in rows:
             n, total = n + 1, total + row.amount
@@ -78,14 +104,16 @@ class RowTotals(PandasTotals):
         yield Row(user=key[0], n=n, total=total)
 
 
-class PandasSessions(StatefulProcessor):
+class PandasSessions(Counted):
     """A session ends when its user has been silent for a minute: one timer each, moved by every call."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
+        super().init(handle)
         self.handle = handle
         self.kept = handle.getValueState("session", "began long, n long, ends long")
 
     def add(self, first_ms: int, last_ms: int, count: int) -> None:
+        self.calls += 1
         began, n, ends = self.kept.get() or (first_ms, 0, 0)
         if ends:
             self.handle.deleteTimer(ends)
@@ -100,12 +128,10 @@ class PandasSessions(StatefulProcessor):
         return iter(())
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
+        self.calls += 1
         began, n, _ = self.kept.get()
         self.kept.clear()
         yield pd.DataFrame({"user": [key[0]], "began": [began], "n": [n]})
-
-    def close(self) -> None:
-        pass
 
 
 class RowSessions(PandasSessions):
@@ -115,6 +141,7 @@ class RowSessions(PandasSessions):
         return iter(())
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
+        self.calls += 1
         began, n, _ = self.kept.get()
         self.kept.clear()
         yield Row(user=key[0], began=began, n=n)
@@ -150,31 +177,32 @@ class ArrowSessions(penstock.ArrowStatefulProcessor):
 
 @dataclass(frozen=True)
 class Job:
-    """``target``: of its speed to Spark's."""
+    """``make``: of the rows, and the folder of ``Counted``. ``target``: of its speed to Spark's."""
 
-    make: Callable[[DataFrame], DataFrame]
+    make: Callable[[DataFrame, str], DataFrame]
+    files: int
     target: float
 
 
-def totals_in_pandas(rows: DataFrame) -> DataFrame:
-    return rows.groupBy("user").transformWithStateInPandas(PandasTotals(), TOTALS, "Update", "None")
+def totals_in_pandas(rows: DataFrame, folder: str) -> DataFrame:
+    return rows.groupBy("user").transformWithStateInPandas(PandasTotals(folder), TOTALS, "Update", "None")
 
 
-def totals_in_rows(rows: DataFrame) -> DataFrame:
-    return rows.groupBy("user").transformWithState(RowTotals(), TOTALS, "Update", "None")
+def totals_in_rows(rows: DataFrame, folder: str) -> DataFrame:
+    return rows.groupBy("user").transformWithState(RowTotals(folder), TOTALS, "Update", "None")
 
 
-def sessions_in_pandas(rows: DataFrame) -> DataFrame:
+def sessions_in_pandas(rows: DataFrame, folder: str) -> DataFrame:
     late = rows.withWatermark("at", "10 seconds").groupBy("user")
-    return late.transformWithStateInPandas(PandasSessions(), SESSIONS, "Update", "EventTime")
+    return late.transformWithStateInPandas(PandasSessions(folder), SESSIONS, "Update", "EventTime")
 
 
-def sessions_in_rows(rows: DataFrame) -> DataFrame:
+def sessions_in_rows(rows: DataFrame, folder: str) -> DataFrame:
     late = rows.withWatermark("at", "10 seconds").groupBy("user")
-    return late.transformWithState(RowSessions(), SESSIONS, "Update", "EventTime")
+    return late.transformWithState(RowSessions(folder), SESSIONS, "Update", "EventTime")
 
 
-def sessions_in_arrow(rows: DataFrame) -> DataFrame:
+def sessions_in_arrow(rows: DataFrame, folder: str) -> DataFrame:
     late = rows.withWatermark("at", "10 seconds").groupBy("user")
     return penstock.transformWithStateInArrow(late, ArrowSessions(), SESSIONS, "Update", "EventTime")
 
@@ -184,14 +212,16 @@ FORMS = {"pandas": sessions_in_pandas, "Rows": sessions_in_rows, "Arrow": sessio
 
 
 JOBS = {
-    "running totals, pandas": Job(totals_in_pandas, 5.0),
-    "running totals, Rows": Job(totals_in_rows, 3.0),
-    "sessions by timers, pandas": Job(sessions_in_pandas, 5.0),
-    "sessions by timers, Rows": Job(sessions_in_rows, 3.0),
+    "running totals, pandas": Job(totals_in_pandas, 5, 5.0),
+    "running totals, Rows": Job(totals_in_rows, 5, 3.0),
+    "sessions by timers, pandas": Job(sessions_in_pandas, 10, 5.0),
+    "sessions by timers, Rows": Job(sessions_in_rows, 10, 3.0),
 }
 
 
-def compare_forms(source: Callable[[], DataFrame], few: Callable[[], DataFrame], rounds: int) -> dict[str, object]:
+def compare_forms(
+    source: Callable[[], DataFrame], few: Callable[[], DataFrame], folder: str, rounds: int
+) -> dict[str, object]:
     """The sessions by Penstock, form by form in turns: ``seconds`` of each round but the first, which is warm-up over
     ``few`` rows, and how many times as quick as each of the others Arrow is, the median of the rounds' ratios."""
     seconds: dict[str, list[float]] = {form: [] for form in FORMS}
@@ -199,7 +229,7 @@ def compare_forms(source: Callable[[], DataFrame], few: Callable[[], DataFrame],
         for form, make in FORMS.items():
             with tempfile.TemporaryDirectory(prefix="penstock-bench-") as location:
                 began = time.perf_counter()
-                by_penstock(make(source() if number else few()), "update", location)
+                by_penstock(make(source() if number else few(), folder), "update", location)
                 if number:
                     seconds[form].append(time.perf_counter() - began)
     ratios = {form: statistics.median(map(truediv, taken, seconds["Arrow"])) for form, taken in seconds.items()}
@@ -212,23 +242,34 @@ def run(spark: SparkSession, quick: bool) -> dict[str, object]:
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", provider)
     rows, users, rounds = (ROWS // 10, USERS // 10, 1) if quick else (ROWS, USERS, ROUNDS)
     found: dict[str, object] = {}
-    with tempfile.TemporaryDirectory(prefix="penstock-bench-rows-") as folder:
-        whole, part = Path(folder, "whole"), Path(folder, "part")
-        for directory, count, files in ((whole, rows, FILES), (part, WARM_UP_ROWS, 1)):
-            directory.mkdir()
-            write_files(directory, count, users, files)
+    with (
+        tempfile.TemporaryDirectory(prefix="penstock-bench-rows-") as folder,
+        tempfile.TemporaryDirectory(prefix="penstock-bench-calls-") as calls,
+    ):
+        part = Path(folder, "part")
+        write_files(part, WARM_UP_ROWS, users, 1)
+        wholes = {files: Path(folder, str(files)) for files in sorted({job.files for job in JOBS.values()})}
+        for files, directory in wholes.items():
+            write_files(directory, rows, users, files)
 
-        def source(directory: Path = whole) -> DataFrame:
+        def source(directory: Path) -> DataFrame:
             return spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(directory))
 
-        forms = {"rows": rows, **compare_forms(source, lambda: source(part), rounds)}
+        whole = wholes[max(wholes)]
+        forms = {"rows": rows, **compare_forms(lambda: source(whole), lambda: source(part), calls, rounds)}
         print(f"  sessions, form by form: {forms}", flush=True)
+        take_calls(calls)
         for name, job in JOBS.items():
 
-            def make(directory: Path = whole, job: Job = job) -> DataFrame:
-                return job.make(source(directory))
+            def make(directory: Path, job: Job = job) -> DataFrame:
+                return job.make(source(directory), calls)
 
-            compared = compare(make, "update", rounds, lambda make=make: make(part))  # type: ignore[misc]
-            found[name] = {"rows": rows, "target": job.target, **compared}
+            found[name] = {"rows": rows, "files": job.files, "target": job.target} | compare(
+                lambda make=make, job=job: make(wholes[job.files]),  # type: ignore[misc]
+                "update",
+                rounds,
+                warm_up=lambda make=make: make(part),  # type: ignore[misc]
+                calls=lambda: take_calls(calls),
+            )
             print(f"  {name}: {found[name]}", flush=True)
-    return {"jobs": found, "forms": forms, "users": users, "files": FILES}
+    return {"jobs": found, "forms": forms, "users": users}
