@@ -181,14 +181,23 @@ class ProcessorPlan:
         return json.dumps(list(zip(ops, numbers, strict=True)))
 
     def build(
-        self, stream: DataFrame, pause_s: float = 0.0, initial: DataFrame | None = None, file: int = 0
+        self,
+        stream: DataFrame,
+        pause_s: float = 0.0,
+        initial: DataFrame | None = None,
+        file: int = 0,
+        *,
+        early: bool = False,
     ) -> DataFrame:
         """
         Args:
             initial: of ``initial_table``, where there is one.
             file: the first one that the query reads.
+            early: what is declared later is declared from the start on, and not made use of before.
         """
         shape, first = self.shape_at(file), None if initial is None else initial.groupBy("k", "part")
+        if early and self.change and file < self.change.at:
+            shape = replace(shape, change=self.change, early=True)
         timed = self.time == "EventTime"
         grouped = (stream.withWatermark("ts", DELAY) if timed else stream).groupBy("k", "part")
         if self.form == "groups":
@@ -238,7 +247,7 @@ keyed = st.lists(st.sampled_from(sorted(KEYED)), min_size=1, max_size=2).map(tup
 
 @st.composite
 def changes(draw: st.DrawFn, files: int) -> Change:
-    """What Spark refuses is left out: map keys, other types, fewer fields."""
+    """What goes on: no other map keys, other types or fewer fields."""
     return Change(
         at=draw(st.integers(1, files - 1)),
         front=draw(st.lists(st.sampled_from(sorted(POOLS)), max_size=2).map(tuple)),

@@ -24,7 +24,6 @@ from penstock.errors import CheckpointFailed
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
 NO_DATA_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
 WAIT_S = 20.0
 PAST = 1
@@ -74,32 +73,34 @@ def on_spark(spark: SparkSession, plan: ProcessorPlan, folder: Path) -> Tables:
     """What Structured Streaming has written and keeps once all files are through, each in a batch of its own.
 
     With timers of processing time it never rests, and so it has no batches without data here; the timers of the last
-    file stay behind, of which there are none. Values whose declaration changes have to be stored as Avro.
+    file stay behind, of which there are none. It declares
+    from the start on what a later start declares, for its own way to change a declaration (state as Avro) fails over
+    nulls: what is deleted is so later.
     """
     source, checkpoint = folder / "sparks-in", str(folder / "sparks-checkpoint")
     stream, initial, tables = _stream(spark, plan, source), _initial(spark, plan, folder), plan.tables()
     settings = {PROVIDER: ROCKSDB, NO_DATA_BATCHES: str(plan.time == "EventTime").lower()}
-    settings |= {ENCODING: "avro"} if plan.change else {}
     before = {setting: spark.conf.get(setting, None) for setting in settings}
     for setting, value in settings.items():
         spark.conf.set(setting, value)
     try:
-        output: Counter[Any] = Counter()
         first = plan.change.at if plan.change else len(tables)
         for begin, end in ((0, first), (first, len(tables))):
             if begin == end:
                 continue
-            df, name = plan.build(stream, initial=initial, file=begin), f"sparks-out-{begin}"
+            df = plan.build(stream, initial=initial, file=begin, early=True)
             writer = df.writeStream.format("parquet").option("checkpointLocation", checkpoint)
-            query = writer.start(str(folder / name))
+            query = writer.start(str(folder / "sparks-out"))
             try:
                 for number in range(begin, end):
                     _put(tables[number], source / f"part-{number:03d}.parquet")
                     query.processAllAvailable()
             finally:
                 query.stop()
-            output += _output(spark, df, folder / name)
-        return {"output": output, **_sparks_state(spark, plan, checkpoint)}
+        return {
+            "output": _rows(spark.read.parquet(str(folder / "sparks-out"))),
+            **_sparks_state(spark, plan, checkpoint),
+        }
     finally:
         for setting, old in before.items():
             spark.conf.unset(setting) if old is None else spark.conf.set(setting, old)

@@ -108,6 +108,7 @@ class Shape:
         echo: types of the output's last columns.
         told: what an initial state's rows look like is state, too.
         change: this is what a later start declares.
+        early: the change is declared already and nothing is made of it: new fields are null, and not looked at.
     """
 
     value: tuple[str, ...] = ("bigint",)
@@ -118,6 +119,7 @@ class Shape:
     echo: tuple[str, ...] = ()
     told: bool = False
     change: Change | None = None
+    early: bool = False
 
     def fields(self, types: Sequence[str]) -> dict[str, str]:
         """Of a value that began with these types, by name."""
@@ -128,7 +130,15 @@ class Shape:
 
     def made(self, types: Sequence[str], number: int) -> tuple[Any, ...]:
         """One of these values."""
+        if self.early and self.change is not None:
+            return (None,) * len(self.change.front) + value(types, number) + (None,) * len(self.change.back)
         return value(tuple(self.fields(types).values()), number)
+
+    def looked_at(self, stored: Any) -> Any:
+        """A value that was read, or None."""
+        if stored is None or not self.early or self.change is None:
+            return stored
+        return stored[len(self.change.front) : len(stored) - len(self.change.back)]
 
     def schema(self, types: Sequence[str]) -> str:
         return ", ".join(f"{name} {one}" for name, one in self.fields(types).items())
@@ -136,7 +146,7 @@ class Shape:
     @property
     def variables(self) -> dict[str, str]:
         """The kinds of the variables that are declared, by name."""
-        deleted = self.change.deleted if self.change else ""
+        deleted = self.change.deleted if self.change and not self.early else ""
         extra = {"told": "map"} if self.told else {}
         return (
             {one: one for one in VARIABLES if one != deleted}
@@ -170,7 +180,7 @@ class InRows(StatefulProcessor):
             self.told = handle.getMapState("told", "row int", "said string", shape.ttl_ms)
         if "more" in shape.variables:
             self.more = handle.getValueState("more", "n bigint, s string", shape.ttl_ms)
-        if shape.change is not None and shape.change.deleted:
+        if shape.change is not None and shape.change.deleted and not shape.early:
             handle.deleteIfExists(shape.change.deleted)
 
     def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:  # noqa: N802, N803
@@ -203,13 +213,13 @@ class InRows(StatefulProcessor):
         shape = self.shape
         match what:
             case "value":
-                return [self.value.exists(), self.value.get()]
+                return [self.value.exists(), shape.looked_at(self.value.get())]
             case "update":
                 return self.value.update(shape.made(shape.value, number))
             case "clear value":
                 return self.value.clear()
             case "list":
-                return [self.list.exists(), list(self.list.get())]
+                return [self.list.exists(), [shape.looked_at(one) for one in self.list.get()]]
             case "append":
                 return self.list.appendValue(shape.made(shape.element, number))
             case "append list":
@@ -219,12 +229,14 @@ class InRows(StatefulProcessor):
             case "clear list":
                 return self.list.clear()
             case "map":
-                return [self.map.exists(), sorted(self.map.iterator(), key=repr)]
+                entries = [(inner, shape.looked_at(one)) for inner, one in self.map.iterator()]
+                return [self.map.exists(), sorted(entries, key=repr)]
             case "keys":
-                return [sorted(self.map.keys(), key=repr), sorted(self.map.values(), key=repr)]
+                values = [shape.looked_at(one) for one in self.map.values()]
+                return [sorted(self.map.keys(), key=repr), sorted(values, key=repr)]
             case "get":
                 inner = value(shape.map_key, number)
-                return [self.map.containsKey(inner), self.map.getValue(inner)]
+                return [self.map.containsKey(inner), shape.looked_at(self.map.getValue(inner))]
             case "set":
                 return self.map.updateValue(value(shape.map_key, number), shape.made(shape.map_value, number))
             case "remove":
