@@ -8,8 +8,8 @@ made, whoever counts. Rows of one key stay in order, as they stand in one file e
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
@@ -19,7 +19,20 @@ import numpy as np
 import pyarrow as pa
 from oracle_plans import START
 from pyspark.sql import DataFrame, Row
-from scripted_processors import KEYED, LONG_MS, POOLS, SHORT_MS, InGroups, InPandas, InRows, Shape, Tally, ddl
+from scripted_processors import (
+    KEYED,
+    LONG_MS,
+    POOLS,
+    SHORT_MS,
+    VARIABLES,
+    Change,
+    InGroups,
+    InPandas,
+    InRows,
+    Shape,
+    Tally,
+    ddl,
+)
 
 DELAY = "30 seconds"
 ADVANCES_S = (0, 5, 31, 200)
@@ -49,6 +62,14 @@ ARROW = {
 SILENT = "[]"
 READS = ("row", "value", "list", "map", "keys", "get")
 WRITES = ("update", "append", "append list", "put", "set", "set", "remove", "clear value", "clear list", "clear map")
+INITIAL = (("update", "clear value"), ("append", "append list", "put"), ("set", "set", "remove"))
+"""What the first, the second and the third row of a key's initial state may do."""
+OF = {
+    "value": ("value", "update", "clear value"),
+    "list": ("list", "append", "append list", "put", "clear list"),
+    "map": ("map", "keys", "get", "set", "remove", "clear map"),
+}
+"""Operations by the variable that they are about."""
 TIMERS = ("register", "register", "register", "delete", "timers", "watermark")
 FORMS = ("rows", "pandas", "groups")
 TIMES = ("None", "EventTime", "ProcessingTime")
@@ -66,6 +87,8 @@ class ProcessorPlan:
         kills: slots are killed, some milliseconds behind a file.
         pause_s: which a call takes on Penstock.
         chained: a second processor counts what the first one says.
+        initial: so many keys, at most, have an initial state.
+        change: both engines stop before a file, and go on with what is declared then.
     """
 
     form: str
@@ -85,6 +108,13 @@ class ProcessorPlan:
     alignment: str = "auto"
     backend: str = "memory"
     chained: bool = False
+    initial: int = 0
+    change: Change | None = None
+
+    def shape_at(self, file: int) -> Shape:
+        """What is declared when this file is read."""
+        shape = replace(self.shape, told=self.initial > 0)
+        return replace(shape, change=self.change) if self.change and file >= self.change.at else shape
 
     @property
     def schema(self) -> str:
@@ -97,13 +127,15 @@ class ProcessorPlan:
         """A key has one row in a file: what is done then goes by calls."""
         return self.form == "groups" or self.time == "ProcessingTime"
 
-    @property
-    def operations(self) -> tuple[str, ...]:
+    def operations(self, file: int) -> tuple[str, ...]:
         timed = self.time == "EventTime"
         if self.form == "groups":
             return ("value", "update", "update", "clear value", *(("watermark",) if timed else ()))
         extra = TIMERS if timed else ("soon", "watermark") if self.time == "ProcessingTime" else ()
-        return (*READS, *WRITES, *extra)
+        there = self.shape_at(file).variables
+        extra = (*extra, *(one for one in ("told", "more") if one in there))
+        lost = {one for variable in VARIABLES if variable not in there for one in OF[variable]}
+        return (*(one for one in (*READS, *WRITES) if one not in lost), *extra)
 
     def tables(self) -> list[pa.Table]:
         """Files; without operations are the first one, the last row of each one, and with timers of processing time the
@@ -122,25 +154,50 @@ class ProcessorPlan:
             holes = random.random(count) < self.holes
             names = [None if hole else key(int(n)) for n, hole in zip(numbers, holes, strict=True)]
             parts = random.integers(0, 2, count).tolist()
-            scripts = [self._script(random) for _ in range(count)]
+            scripts = [self._script(random, self.operations(number)) for _ in range(count)]
             body = list(zip(times, names, parts, scripts, random.integers(0, 100, count).tolist(), strict=True))
             lines = [*(_once(body) if self.alone else body), (reached, key(0), 9, SILENT, 0)]
-            columns = [list(column) for column in zip(*lines, strict=True)]
-            types = [pa.timestamp("us", "UTC"), kind, pa.int32(), pa.string(), pa.int32()]
-            arrays = [pa.array(column, one) for column, one in zip(columns, types, strict=True)]
-            for name, one in SEEN_TYPES:
-                pool = [item.asDict() if isinstance(item, Row) else item for item in POOLS[one]]
-                chosen = random.integers(0, len(pool), len(lines))
-                arrays.append(pa.array([pool[place] for place in chosen], ARROW[name]))
-            files.append(pa.table(arrays, names=["ts", "k", "part", "ops", "n", *ARROW]))
+            files.append(_table(lines, kind, random))
         return files
 
-    def _script(self, random: np.random.Generator) -> str:
-        ops = random.choice(self.operations, int(random.integers(1, 5))).tolist()
+    def initial_table(self) -> pa.Table:
+        """As a file; a key has up to three rows, of which none knows of the others."""
+        random = np.random.default_rng(self.seed + 1)
+        kind, key = KEYS[self.key]
+        lines = list(self._initial_lines(random, key))
+        return _table([lines[place] for place in random.permutation(len(lines))], kind, random)
+
+    def _initial_lines(self, random: np.random.Generator, key: Any) -> Iterator[tuple[Any, ...]]:
+        timers = {"EventTime": ("register",), "ProcessingTime": ("soon",)}.get(self.time, ())
+        for number in range(self.initial):
+            name = None if random.random() < self.holes else key(number)
+            for part in (0, 9) if number == 0 else (int(random.integers(0, 2)),):
+                for row, operations in enumerate(INITIAL[: int(random.integers(1, 4))]):
+                    yield START, name, part, self._script(random, (*operations, *timers)), row
+
+    def _script(self, random: np.random.Generator, operations: Sequence[str]) -> str:
+        ops = random.choice(operations, int(random.integers(1, 5))).tolist()
         numbers = random.integers(0, 60, len(ops)).tolist()
         return json.dumps(list(zip(ops, numbers, strict=True)))
 
-    def build(self, stream: DataFrame, pause_s: float = 0.0) -> DataFrame:
+    def build(
+        self,
+        stream: DataFrame,
+        pause_s: float = 0.0,
+        initial: DataFrame | None = None,
+        file: int = 0,
+        *,
+        early: bool = False,
+    ) -> DataFrame:
+        """
+        Args:
+            initial: of ``initial_table``, where there is one.
+            file: the first one that the query reads.
+            early: what is declared later is declared from the start on, and not made use of before.
+        """
+        shape, first = self.shape_at(file), None if initial is None else initial.groupBy("k", "part")
+        if early and self.change and file < self.change.at:
+            shape = replace(shape, change=self.change, early=True)
         timed = self.time == "EventTime"
         grouped = (stream.withWatermark("ts", DELAY) if timed else stream).groupBy("k", "part")
         if self.form == "groups":
@@ -152,13 +209,25 @@ class ProcessorPlan:
 
             return grouped.applyInPandasWithState(call, "k string, said string", state, "append", timeout)
         if self.form == "pandas":
-            processor = InPandas(self.shape, pause_s)
-            rows = grouped.transformWithStateInPandas(processor, self.shape.output, "Append", self.time)
+            processor = InPandas(shape, pause_s)
+            rows = grouped.transformWithStateInPandas(processor, shape.output, "Append", self.time, first)
         else:
-            rows = grouped.transformWithState(InRows(self.shape, pause_s), self.shape.output, "Append", self.time)
+            rows = grouped.transformWithState(InRows(shape, pause_s), shape.output, "Append", self.time, first)
         if not self.chained:
             return rows
         return rows.groupBy("said").transformWithState(Tally(), "kind string, n bigint", "Append", "None")
+
+
+def _table(lines: Sequence[tuple[Any, ...]], key: pa.DataType, random: np.random.Generator) -> pa.Table:
+    """``lines``: ts, k, part, ops, n; what is only looked at is drawn."""
+    columns = [list(column) for column in zip(*lines, strict=True)]
+    types = [pa.timestamp("us", "UTC"), key, pa.int32(), pa.string(), pa.int32()]
+    arrays = [pa.array(column, one) for column, one in zip(columns, types, strict=True)]
+    for name, one in SEEN_TYPES:
+        pool = [item.asDict() if isinstance(item, Row) else item for item in POOLS[one]]
+        chosen = random.integers(0, len(pool), len(lines))
+        arrays.append(pa.array([pool[place] for place in chosen], ARROW[name]))
+    return pa.table(arrays, names=["ts", "k", "part", "ops", "n", *ARROW])
 
 
 def _once(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
@@ -177,6 +246,19 @@ keyed = st.lists(st.sampled_from(sorted(KEYED)), min_size=1, max_size=2).map(tup
 
 
 @st.composite
+def changes(draw: st.DrawFn, files: int) -> Change:
+    """What goes on: no other map keys, other types or fewer fields."""
+    return Change(
+        at=draw(st.integers(1, files - 1)),
+        front=draw(st.lists(st.sampled_from(sorted(POOLS)), max_size=2).map(tuple)),
+        back=draw(st.lists(st.sampled_from(sorted(POOLS)), max_size=2).map(tuple)),
+        wider=draw(st.booleans()),
+        more=draw(st.booleans()),
+        deleted=draw(st.sampled_from(("", *VARIABLES))),
+    )
+
+
+@st.composite
 def processor_plans(draw: st.DrawFn) -> ProcessorPlan:
     form = draw(st.sampled_from(FORMS))
     time = draw(st.sampled_from(TIMES[:2] if form == "groups" else TIMES))
@@ -190,13 +272,14 @@ def processor_plans(draw: st.DrawFn) -> ProcessorPlan:
     )
     key = draw(st.sampled_from(sorted(KEYS)))
     holes = draw(st.sampled_from((0.0, 0.15)))
+    files = draw(st.sampled_from((3, 5)))
     return ProcessorPlan(
         form,
         time,
         key,
         shape,
         rows=draw(st.sampled_from((2, 20, 120))),
-        files=draw(st.sampled_from((3, 5))),
+        files=files,
         keys=draw(st.sampled_from((1, 3, 40))),
         skew=draw(st.sampled_from((0.0, 0.8))),
         holes=0.0 if form == "pandas" and key in FRAGILE_KEYS else holes,
@@ -208,6 +291,8 @@ def processor_plans(draw: st.DrawFn) -> ProcessorPlan:
         alignment=draw(st.sampled_from(("auto", "aligned", "unaligned"))),
         backend=draw(st.sampled_from(("memory", "rocksdb"))),
         chained=form != "groups" and time == "None" and draw(st.booleans()),
+        initial=0 if form == "groups" else draw(st.sampled_from((0, 1, 30))),
+        change=None if form == "groups" else draw(st.none() | changes(files)),
     )
 
 
@@ -223,4 +308,16 @@ def processor_kinds(plan: ProcessorPlan) -> list[str]:
     ]
     runs = "runs: 1" if len(plan.parallelisms) == 1 else f"runs: several, {'live' if plan.live else 'restarted'}"
     told += [runs, f"alignment {plan.alignment}", f"{'with' if plan.kills else 'without'} kills", plan.backend]
-    return [*told, *(["chained processors"] if plan.chained else [])]
+    told += ["chained processors"] if plan.chained else []
+    told += ["initial state"] if plan.initial else []
+    return [*told, *(_changed(plan.change) if plan.change else [])]
+
+
+def _changed(change: Change) -> list[str]:
+    parts = {
+        "fields added": change.front or change.back,
+        "fields wider": change.wider,
+        "a variable added": change.more,
+        "a variable deleted": change.deleted,
+    }
+    return ["declared otherwise later", *(f"later: {what}" for what, is_so in parts.items() if is_so)]

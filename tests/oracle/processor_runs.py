@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 from oracle_runs import ATTEMPTS, _put, _shares, _some, _stop_with_snapshot
 from processor_plans import ProcessorPlan
 from pyspark.sql import DataFrame, SparkSession
@@ -56,6 +57,15 @@ def _stream(spark: SparkSession, plan: ProcessorPlan, source: Path) -> DataFrame
     return spark.readStream.schema(plan.schema).option("maxFilesPerTrigger", 1).parquet(str(source))
 
 
+def _initial(spark: SparkSession, plan: ProcessorPlan, folder: Path) -> DataFrame | None:
+    """A batch, of its own for each engine."""
+    if not plan.initial:
+        return None
+    path = folder / f"initial-{uuid.uuid4().hex}.parquet"
+    pq.write_table(plan.initial_table(), path)
+    return spark.read.schema(plan.schema).parquet(str(path))
+
+
 # -- Spark ------------------------------------------------------------------------------------------------------------
 
 
@@ -63,26 +73,35 @@ def on_spark(spark: SparkSession, plan: ProcessorPlan, folder: Path) -> Tables:
     """What Structured Streaming has written and keeps once all files are through, each in a batch of its own.
 
     With timers of processing time it never rests, and so it has no batches without data here; the timers of the last
-    file stay behind, of which there are none.
+    file stay behind, of which there are none. It declares
+    from the start on what a later start declares, for its own way to change a declaration (state as Avro) fails over
+    nulls: what is deleted is so later.
     """
     source, checkpoint = folder / "sparks-in", str(folder / "sparks-checkpoint")
-    stream = plan.build(_stream(spark, plan, source))
-    name = f"sparks_{uuid.uuid4().hex}"
+    stream, initial, tables = _stream(spark, plan, source), _initial(spark, plan, folder), plan.tables()
     settings = {PROVIDER: ROCKSDB, NO_DATA_BATCHES: str(plan.time == "EventTime").lower()}
     before = {setting: spark.conf.get(setting, None) for setting in settings}
     for setting, value in settings.items():
         spark.conf.set(setting, value)
     try:
-        query = stream.writeStream.format("memory").queryName(name).option("checkpointLocation", checkpoint).start()
-        try:
-            for number, table in enumerate(plan.tables()):
-                _put(table, source / f"part-{number:03d}.parquet")
-                query.processAllAvailable()
-        finally:
-            query.stop()
-        return {"output": _rows(spark.table(name)), **_sparks_state(spark, plan, checkpoint)}
+        first = plan.change.at if plan.change else len(tables)
+        for begin, end in ((0, first), (first, len(tables))):
+            if begin == end:
+                continue
+            df = plan.build(stream, initial=initial, file=begin, early=True)
+            writer = df.writeStream.format("parquet").option("checkpointLocation", checkpoint)
+            query = writer.start(str(folder / "sparks-out"))
+            try:
+                for number in range(begin, end):
+                    _put(tables[number], source / f"part-{number:03d}.parquet")
+                    query.processAllAvailable()
+            finally:
+                query.stop()
+        return {
+            "output": _rows(spark.read.parquet(str(folder / "sparks-out"))),
+            **_sparks_state(spark, plan, checkpoint),
+        }
     finally:
-        spark.catalog.dropTempView(name)
         for setting, old in before.items():
             spark.conf.unset(setting) if old is None else spark.conf.set(setting, old)
 
@@ -101,17 +120,21 @@ def _sparks_state(spark: SparkSession, plan: ProcessorPlan, checkpoint: str) -> 
     first = 1 if plan.chained else 0
     inner = ".*" if plan.shape.ttl_ms is None else ".value.*"
     tables = {}
-    if plan.shape.ttl_ms != SHORT_MS:
-        tables["value"] = read(first, stateVarName="value").select("key.*", f"value{inner}")
-        tables["list"] = read(first, stateVarName="list").select("key.*", f"list_element{inner}")
-        entries = read(first, stateVarName="map")
-        tables["map"] = entries.select("key.*", "user_map_key.*", f"user_map_value{inner}")
+    columns = {"value": ["value"], "list": ["list_element"], "map": ["user_map_key.*", "user_map_value"]}
+    for name, kind in _compared_variables(plan).items():
+        *keys, values = columns[kind]
+        tables[name] = read(first, stateVarName=name).select("key.*", *keys, f"{values}{inner}")
     if plan.time != "None":
         timers = read(first, readRegisteredTimers="true")
         tables["__timers"] = timers.select("key.*", "expiration_timestamp_ms")
     if plan.chained:
         tables["seen"] = read(0, stateVarName="seen").select("key.*", "value.*")
     return {table: _rows(rows) for table, rows in tables.items()}
+
+
+def _compared_variables(plan: ProcessorPlan) -> dict[str, str]:
+    """By name, the kinds of those that the last start declares; what is hardly ever there is not looked at."""
+    return {} if plan.shape.ttl_ms == SHORT_MS else plan.shape_at(plan.files).variables
 
 
 def _rows(df: DataFrame) -> Counter[Any]:
@@ -129,7 +152,8 @@ def _unrowed(value: Any) -> Any:
 def on_penstock(spark: SparkSession, plan: ProcessorPlan, folder: Path, output: Counter[Any]) -> Tables:
     """Likewise, over kills, restarts and rescales. ``output``: what is waited for."""
     tables, source = plan.tables(), folder / "in"
-    stream = plan.build(_stream(spark, plan, source), plan.pause_s)
+    read, initial = _stream(spark, plan, source), _initial(spark, plan, folder)
+    stream = plan.build(read, plan.pause_s, initial)
     query, written = _start(plan, stream, folder, plan.parallelisms[0]), 0
     try:
         for run, count in enumerate(_shares(len(tables), len(plan.parallelisms))):
@@ -139,6 +163,10 @@ def on_penstock(spark: SparkSession, plan: ProcessorPlan, folder: Path, output: 
                 _stop_with_snapshot(query)
                 query = _start(plan, stream, folder, plan.parallelisms[run])
             for table in tables[written : written + count]:
+                if plan.change and written == plan.change.at:
+                    _stop_with_snapshot(query)
+                    stream = plan.build(read, plan.pause_s, initial, written)
+                    query = _start(plan, stream, folder, plan.parallelisms[run])
                 if plan.kills:
                     _snapshot(query)
                 _put(table, source / f"part-{written:03d}.parquet")
@@ -148,13 +176,13 @@ def on_penstock(spark: SparkSession, plan: ProcessorPlan, folder: Path, output: 
                 written += 1
         deadline = time.monotonic() + WAIT_S
         while plan.time == "ProcessingTime" and time.monotonic() < deadline:
-            if _output(spark, stream, folder).total() >= output.total():
+            if _output(spark, stream, folder / "out").total() >= output.total():
                 break
             time.sleep(0.1)
         _stop_with_snapshot(query)
     finally:
         query.stop()
-    return {"output": _output(spark, stream, folder), **_our_state(spark, plan, folder)}
+    return {"output": _output(spark, stream, folder / "out"), **_our_state(spark, plan, folder)}
 
 
 def _start(plan: ProcessorPlan, stream: DataFrame, folder: Path, parallelism: int) -> penstock.StreamingQuery:
@@ -184,8 +212,7 @@ def _kill(query: penstock.StreamingQuery, after_s: float) -> None:
         os.kill(query.view().slots[-1].pid, signal.SIGKILL)
 
 
-def _output(spark: SparkSession, stream: DataFrame, folder: Path) -> Counter[Any]:
-    out = folder / "out"
+def _output(spark: SparkSession, stream: DataFrame, out: Path) -> Counter[Any]:
     if not any(out.glob("*.parquet")):
         return Counter()
     return _rows(spark.read.schema(stream.schema).parquet(str(out)))
@@ -200,6 +227,6 @@ def _our_state(spark: SparkSession, plan: ProcessorPlan, folder: Path) -> Tables
     timers = [] if plan.time == "None" else ["__timers"]
     if plan.form == "groups":
         return {name: read(f"group-state-0/{name}") for name in ("state", *timers)}
-    names = [*(() if plan.shape.ttl_ms == SHORT_MS else ("value", "list", "map")), *timers]
+    names = [*_compared_variables(plan), *timers]
     found = {name: read(f"transform-with-state-0/{name}") for name in names}
     return found | ({"seen": read("transform-with-state-1/seen")} if plan.chained else {})

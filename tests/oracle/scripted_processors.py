@@ -56,6 +56,10 @@ def value(types: Sequence[str], number: int) -> tuple[Any, ...]:
     return tuple(POOLS[one][(number + place) % len(POOLS[one])] for place, one in enumerate(types))
 
 
+def _named(prefix: str, types: Sequence[str]) -> dict[str, str]:
+    return {f"{prefix}{place}": one for place, one in enumerate(types)}
+
+
 def ddl(types: Sequence[str], prefix: str) -> str:
     return ", ".join(f"{prefix}{place} {one}" for place, one in enumerate(types))
 
@@ -70,6 +74,31 @@ def _listed(what: Any) -> Any:
     return what.tolist() if isinstance(what, np.ndarray) else what
 
 
+WIDER = {"tinyint": "bigint", "smallint": "bigint", "int": "bigint", "float": "double"}
+"""As what a field may be declared later, by both engines."""
+VARIABLES = ("value", "list", "map")
+
+
+@dataclass(frozen=True)
+class Change:
+    """How a later start declares the same state.
+
+    Attributes:
+        at: the number of the first file that it reads.
+        front, back: types of fields that every value gets before and behind those that it had.
+        wider: fields that were there have wider types, where there are.
+        more: there is one more variable.
+        deleted: one of ``VARIABLES`` that is given to ``deleteIfExists``, or none.
+    """
+
+    at: int
+    front: tuple[str, ...] = ()
+    back: tuple[str, ...] = ()
+    wider: bool = False
+    more: bool = False
+    deleted: str = ""
+
+
 @dataclass(frozen=True)
 class Shape:
     """What state is declared, by the types of its fields, and what is yielded.
@@ -77,6 +106,9 @@ class Shape:
     Attributes:
         ttl_ms: of all state.
         echo: types of the output's last columns.
+        told: what an initial state's rows look like is state, too.
+        change: this is what a later start declares.
+        early: the change is declared already and nothing is made of it: new fields are null, and not looked at.
     """
 
     value: tuple[str, ...] = ("bigint",)
@@ -85,6 +117,42 @@ class Shape:
     map_value: tuple[str, ...] = ("int",)
     ttl_ms: int | None = None
     echo: tuple[str, ...] = ()
+    told: bool = False
+    change: Change | None = None
+    early: bool = False
+
+    def fields(self, types: Sequence[str]) -> dict[str, str]:
+        """Of a value that began with these types, by name."""
+        if self.change is None:
+            return _named("v", types)
+        kept = [WIDER.get(one, one) if self.change.wider else one for one in types]
+        return _named("f", self.change.front) | _named("v", kept) | _named("b", self.change.back)
+
+    def made(self, types: Sequence[str], number: int) -> tuple[Any, ...]:
+        """One of these values."""
+        if self.early and self.change is not None:
+            return (None,) * len(self.change.front) + value(types, number) + (None,) * len(self.change.back)
+        return value(tuple(self.fields(types).values()), number)
+
+    def looked_at(self, stored: Any) -> Any:
+        """A value that was read, or None."""
+        if stored is None or not self.early or self.change is None:
+            return stored
+        return stored[len(self.change.front) : len(stored) - len(self.change.back)]
+
+    def schema(self, types: Sequence[str]) -> str:
+        return ", ".join(f"{name} {one}" for name, one in self.fields(types).items())
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The kinds of the variables that are declared, by name."""
+        deleted = self.change.deleted if self.change and not self.early else ""
+        extra = {"told": "map"} if self.told else {}
+        return (
+            {one: one for one in VARIABLES if one != deleted}
+            | extra
+            | ({"more": "value"} if self.change and self.change.more else {})
+        )
 
     @property
     def output(self) -> str:
@@ -100,9 +168,29 @@ class InRows(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         shape = self.shape
         self.handle = handle
-        self.value = handle.getValueState("value", ddl(shape.value, "v"), shape.ttl_ms)
-        self.list = handle.getListState("list", ddl(shape.element, "v"), shape.ttl_ms)
-        self.map = handle.getMapState("map", ddl(shape.map_key, "k"), ddl(shape.map_value, "v"), shape.ttl_ms)
+        self.value = self.list = self.map = None
+        if "value" in shape.variables:
+            self.value = handle.getValueState("value", shape.schema(shape.value), shape.ttl_ms)
+        if "list" in shape.variables:
+            self.list = handle.getListState("list", shape.schema(shape.element), shape.ttl_ms)
+        if "map" in shape.variables:
+            keys, values = ddl(shape.map_key, "k"), shape.schema(shape.map_value)
+            self.map = handle.getMapState("map", keys, values, shape.ttl_ms)
+        if shape.told:
+            self.told = handle.getMapState("told", "row int", "said string", shape.ttl_ms)
+        if "more" in shape.variables:
+            self.more = handle.getValueState("more", "n bigint, s string", shape.ttl_ms)
+        if shape.change is not None and shape.change.deleted and not shape.early:
+            handle.deleteIfExists(shape.change.deleted)
+
+    def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:  # noqa: N802, N803
+        """The rows of a key come in any order, and so each has a variable of its own."""
+        self.begin(key, initialState, timerValues)
+
+    def begin(self, key: Any, row: Any, times: Any) -> None:
+        self.told.updateValue((int(row.n),), (f"{tuple(key)!r} {shown(row)}",))
+        for what, number in json.loads(row.ops):
+            self.do(what, number, times)
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
         time.sleep(self.pause_s)
@@ -125,34 +213,42 @@ class InRows(StatefulProcessor):
         shape = self.shape
         match what:
             case "value":
-                return [self.value.exists(), self.value.get()]
+                return [self.value.exists(), shape.looked_at(self.value.get())]
             case "update":
-                return self.value.update(value(shape.value, number))
+                return self.value.update(shape.made(shape.value, number))
             case "clear value":
                 return self.value.clear()
             case "list":
-                return [self.list.exists(), list(self.list.get())]
+                return [self.list.exists(), [shape.looked_at(one) for one in self.list.get()]]
             case "append":
-                return self.list.appendValue(value(shape.element, number))
+                return self.list.appendValue(shape.made(shape.element, number))
             case "append list":
-                return self.list.appendList([value(shape.element, number + i) for i in range(1 + number % 3)])
+                return self.list.appendList([shape.made(shape.element, number + i) for i in range(1 + number % 3)])
             case "put":
-                return self.list.put([value(shape.element, number + i) for i in range(1 + number % 4)])
+                return self.list.put([shape.made(shape.element, number + i) for i in range(1 + number % 4)])
             case "clear list":
                 return self.list.clear()
             case "map":
-                return [self.map.exists(), sorted(self.map.iterator(), key=repr)]
+                entries = [(inner, shape.looked_at(one)) for inner, one in self.map.iterator()]
+                return [self.map.exists(), sorted(entries, key=repr)]
             case "keys":
-                return [sorted(self.map.keys(), key=repr), sorted(self.map.values(), key=repr)]
+                values = [shape.looked_at(one) for one in self.map.values()]
+                return [sorted(self.map.keys(), key=repr), sorted(values, key=repr)]
             case "get":
                 inner = value(shape.map_key, number)
-                return [self.map.containsKey(inner), self.map.getValue(inner)]
+                return [self.map.containsKey(inner), shape.looked_at(self.map.getValue(inner))]
             case "set":
-                return self.map.updateValue(value(shape.map_key, number), value(shape.map_value, number))
+                return self.map.updateValue(value(shape.map_key, number), shape.made(shape.map_value, number))
             case "remove":
                 return self.map.removeKey(value(shape.map_key, number))
             case "clear map":
                 return self.map.clear()
+            case "told":
+                return sorted(self.told.iterator(), key=repr)
+            case "more":
+                before = self.more.get()
+                self.more.update(value(("bigint", "string"), number))
+                return before
             case "watermark":
                 return times.getCurrentWatermarkInMs()
             case "register":
@@ -176,15 +272,21 @@ class InRows(StatefulProcessor):
             self.handle.registerTimer(times.getCurrentWatermarkInMs() + 7_001)
         if moment % 5 == 0 and timers[-1] != moment:
             self.handle.deleteTimer(timers[-1])
-        self.list.appendValue(value(self.shape.element, moment))
-        if moment % 7 == 0:
+        if self.list is not None:
+            self.list.appendValue(self.shape.made(self.shape.element, moment))
+        if moment % 7 == 0 and self.value is not None:
             self.value.clear()
+        if moment % 7 == 0 and self.map is not None:
             self.map.removeKey(value(self.shape.map_key, moment))
         yield self.line(key, ["fired", moment, timers, times.getCurrentWatermarkInMs()], moment)
 
 
 class InPandas(InRows):
     """The same over frames."""
+
+    def handleInitialState(self, key: Any, initialState: pd.DataFrame, timerValues: Any) -> None:  # noqa: N802, N803
+        for _, row in initialState.astype(object).iterrows():
+            self.begin(key, row, timerValues)
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # type: ignore[override]  # noqa: N802, N803
         time.sleep(self.pause_s)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from pyspark.cloudpickle import register_pickle_by_value
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from query_running import Inbox, Start, eventually, rows_of
@@ -161,3 +162,51 @@ def test_the_state_of_a_function_over_groups_gets_a_field(
     assert rows_of(out) == [(1, "(1, None) -> 2"), (1, "None -> 1")]
     with pytest.raises(PlanChanged, match="state, field s: stored s string, now absent"):
         start(counted(1))
+
+
+class Slow(StatefulProcessor):
+    """One row of each key, and which columns it had."""
+
+    def __init__(self, pause_s: float) -> None:
+        self.pause_s = pause_s
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.seen = handle.getValueState("seen", "n bigint")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+        for row in rows:
+            time.sleep(self.pause_s)
+            n = (self.seen.get() or (0,))[0] + 1
+            self.seen.update((n,))
+            yield Row(key=key[0], n=n, columns=",".join(row.__fields__))
+
+
+def test_rows_that_wait_go_on_without_a_column_that_the_input_lost(
+    spark: SparkSession, inbox: Inbox, start: Start, out: Path, tmp_path: Path
+) -> None:
+    """The snapshot comes amid a slice, and the query ends with it."""
+
+    def slow(pause_s: float, *columns: str) -> DataFrame:
+        rows = inbox.stream(spark).selectExpr("key", *columns)
+        return rows.groupBy("key").transformWithState(
+            Slow(pause_s), "key bigint, n bigint, columns string", "Append", "None"
+        )
+
+    keys, location = range(2000), str(tmp_path / "checkpoint")
+    inbox.add([(key, key, 1.0) for key in keys])
+    query = start(slow(0.004, "value", "at"), parallelism=1)
+    eventually(lambda: bool(rows_of(out)), "the first keys")
+    query.stop(snapshot=True)
+    before = {key for key, *_ in rows_of(out)}
+    opened = open_location_to_read(location)
+    entries = table_entries(opened.metadata(opened.view.lineage[-1]))
+    [waiting] = [found for (_, table), found in entries.items() if table == "__waiting"]
+    assert sum(entry.rows for entry in waiting) == len(keys) - len(before) > 0
+
+    with pytest.raises(PlanChanged, match=r"__waiting, where \d+ rows wait: .*now .*more"):
+        start(slow(0.0, "value", "at", "value as more"))
+    query = start(slow(0.0, "at"), parallelism=2)
+    query.processAllAvailable()
+    query.stop()
+    first, last = "key,value,at", "key,at"
+    assert rows_of(out) == sorted(((key, 1, first if key in before else last) for key in keys), key=repr)

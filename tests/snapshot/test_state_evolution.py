@@ -10,10 +10,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from evolution_kit import STATEFUL, Keeper, Run, job_of, spec_of
+from evolution_kit import GROUPS, STATEFUL, Keeper, Run, job_of, spec_of
 from snapshot_kit import ROWS
 
 from penstock.errors import NotSupported, PlanChanged
+from penstock.operators.base import OperatorContext, RestoredState, ScalarPart
 from penstock.operators.stateful.variables import TimeMode
 from penstock.query.start_from import restored_operators
 from penstock.snapshot.fork import Origin
@@ -31,6 +32,7 @@ from penstock.snapshot.verbs.opened import open_location_to_read
 from penstock.snapshot.verbs.rolling_back import Output, roll_back
 from penstock.snapshot.verbs.showing import show_snapshot
 from penstock.snapshot.verbs.verifying import verify_location
+from penstock.state.memory_table import MemoryBackend
 
 KEYS = range(300)
 SOME = range(0, 300, 7)
@@ -265,8 +267,30 @@ def test_timers_may_come_and_not_go(begin: Begin) -> None:
     for allowed in (False, True):
         with pytest.raises(PlanChanged, match=r"__timers: stored .*now absent"):
             begin(FIRST, allow_dropped=allowed)
-    with pytest.raises(PlanChanged, match="kept with timeMode ProcessingTime, and the query has EventTime"):
-        begin(FIRST, time_mode=TimeMode.EVENT_TIME)
+        with pytest.raises(
+            PlanChanged, match=rf"state of {STATEFUL}, time mode: stored ProcessingTime, now EventTime\n.*empty check"
+        ):
+            begin(FIRST, time_mode=TimeMode.EVENT_TIME, allow_dropped=allowed)
+    assert begin(FIRST, time_mode=TimeMode.PROCESSING_TIME).do(["get", "total"]) == {0: [[2]]}
+
+
+def test_a_slot_refuses_another_time_mode_where_the_plan_does_not_tell_it(begin: Begin) -> None:
+    """Plans of earlier releases did not."""
+    _, metadata = first_run(begin, time_mode=TimeMode.PROCESSING_TIME)
+    assert metadata.plan is not None
+    [entry] = [one for one in metadata.plan.operators.values() if one["states"]]
+    said: Any = entry["evolves"]
+    assert said.pop("fixed") == {"time mode": "ProcessingTime"}
+    graph = job_of(FIRST, time_mode=TimeMode.EVENT_TIME)
+    assert relocate(metadata, graph, 0).plan == plan_of(graph)
+    [spec] = graph.vertex(1).operators
+    operator = spec.create()
+    operator.open(OperatorContext(STATEFUL, 0, 1, GROUPS, MemoryBackend()))
+    try:
+        with pytest.raises(PlanChanged, match="kept with timeMode ProcessingTime, and the query has EventTime"):
+            operator.restore(RestoredState(parts=[ScalarPart(0, 0, GROUPS - 1, {"time_mode": "ProcessingTime"})]))
+    finally:
+        operator.close()
 
 
 def test_a_time_to_live_may_come_and_not_go(begin: Begin) -> None:

@@ -37,12 +37,14 @@ class Evolution:
         deleted: tables that the user gives up, where a snapshot has them.
         essential: tables of which nothing can be given up.
         passing: tables of input rows, which are empty but for rare moments: they matter only where they are not.
+        fixed: by name, what the tables' contents depend on, and what may not become another thing. It may be new.
         renamed: by table, what columns stand for that could not be called by their fields' names: column -> field.
     """
 
     deleted: tuple[str, ...] = ()
     essential: tuple[str, ...] = ()
     passing: tuple[str, ...] = ()
+    fixed: Mapping[str, str] = field(default_factory=dict)
     renamed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 

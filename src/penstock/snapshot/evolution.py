@@ -30,6 +30,7 @@ class Loss(NamedTuple):
     """What a snapshot has and a later plan has no place for.
 
     Attributes:
+        table: or, as ``Evolution.fixed`` calls it, what has to stay.
         column: of the table's values; empty: the whole table.
         stored, new: what it is in the snapshot, and what it would have to be.
         final: it cannot be given up.
@@ -50,6 +51,7 @@ def evolution_entry(evolution: Evolution | None) -> dict[str, Plain]:
         "deleted": list(evolution.deleted),
         "essential": list(evolution.essential),
         "passing": list(evolution.passing),
+        "fixed": dict(evolution.fixed),
         "renamed": {table: dict(columns) for table, columns in evolution.renamed.items()},
     }
     return {EVOLVES: {name: part for name, part in parts.items() if part}}
@@ -83,7 +85,10 @@ def losses(before: _Entry, after: _Entry, hashed: int) -> list[Loss]:
             found += _of_table(table, before, after, hashed)
         elif table not in deleted:
             found.append(Loss(table, "", _text(columns[1:]), "absent"))
-    return [loss._replace(final=loss.table in essential) for loss in found]
+    found = [loss._replace(final=loss.table in essential) for loss in found]
+    said, says = _fixed(before), _fixed(after)
+    others = [name for name in said if says.get(name, said[name]) != said[name]]
+    return [*found, *(Loss(name, "", said[name], says[name], final=True) for name in others)]
 
 
 def _of_table(table: str, before: _Entry, after: _Entry, hashed: int) -> Iterator[Loss]:
@@ -135,6 +140,12 @@ def _renamed(operator: _Entry, table: str) -> Mapping[str, str]:
 def _listed(operator: _Entry, part: str) -> list[str]:
     said = cast("Mapping[str, list[str]]", operator.get(EVOLVES) or {})
     return said.get(part, [])
+
+
+def _fixed(operator: _Entry) -> Mapping[str, str]:
+    """Empty in plans of earlier releases."""
+    said = cast("Mapping[str, Mapping[str, str]]", operator.get(EVOLVES) or {})
+    return said.get("fixed", {})
 
 
 def _text(columns: Sequence[str]) -> str:

@@ -39,6 +39,7 @@ class Evolves(msgspec.Struct):
     deleted: list[str] = []
     essential: list[str] = []
     passing: list[str] = []
+    fixed: dict[str, str] = {}
     renamed: dict[str, dict[str, str]] = {}
 
 

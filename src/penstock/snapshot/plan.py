@@ -39,8 +39,8 @@ DECLARED = (
     "State variables and fields of their values may be added, and fields may be wider; the rest has to be declared as "
     "it was. handle.deleteIfExists(name) in init deletes a variable, and "
     "spark.penstock.snapshots.allowDroppedState=true gives up what has no place any more: a variable of another kind "
-    "begins empty then, and a field of another type is null. Timers can only be given up with an empty "
-    "checkpointLocation"
+    "begins empty then, and a field of another type is null. Timers can only be given up, or get another time mode, "
+    "with an empty checkpointLocation"
 )
 
 

@@ -133,7 +133,7 @@ class TransformWithStateOperator(Operator):
         came may go on before, under the watermark of then.
 
         Raises:
-            PlanChanged: the timers are of another time mode.
+            PlanChanged: the timers are of another time mode, which plans of earlier releases do not tell at the start.
         """
         for part in state.parts:
             stored = part.scalars.get(TIME_MODE, str(TimeMode.NONE))

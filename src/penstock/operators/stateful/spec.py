@@ -109,6 +109,7 @@ class TransformWithStateSpec(OperatorSpec):
             deleted=self.deleted,
             essential=(TIMERS,),
             passing=(WAITING,),
+            fixed={} if self.time_mode is TimeMode.NONE else {"time mode": str(self.time_mode)},
             renamed={name: columns for name, columns in renamed.items() if columns},
         )
 
