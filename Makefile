@@ -36,11 +36,16 @@ lint: $(VENV)/.ready ## Format check, lint and types
 	@$(BIN)/ruff check src tests benchmarks demo
 	@$(BIN)/mypy
 
+# It saves half of what a JVM costs until its first query is done. The tests run without it, too.
+ARCHIVE := $(VENV)/spark-classes.jsa
+$(ARCHIVE): $(VENV)/.ready tests/java_archive.py tests/quick_java.py
+	-@$(BIN)/python tests/java_archive.py $@ > /dev/null 2>&1
+
 # Whole files at a time: the tests of one share what is dear to set up. More workers than cores: tests wait for servers
 # and for each other's processes.
 WORKERS ?= 5
 test: setup ## Lint, types and all tests
-	@$(MAKE) --no-print-directory -j 2 lint compiled
+	@$(MAKE) --no-print-directory -j 2 lint compiled $(ARCHIVE)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # Once, and not by every worker. What is wrong is for the tests to say.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+from quick_java import quick_java
 from s3_server import S3Server, moto
 
 if TYPE_CHECKING:
@@ -25,8 +26,7 @@ os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 os.environ["TZ"] = "UTC"
 # JVMs leave their libraries and blocks behind when they are killed: here they do so in a folder that goes with the run.
 JAVA_FOLDER = tempfile.mkdtemp(prefix="penstock-tests-")
-# Sessions of some seconds spend half of their CPU on compiling Java well; so it is compiled quickly.
-os.environ["SPARK_SUBMIT_OPTS"] = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={JAVA_FOLDER}"
+os.environ["SPARK_SUBMIT_OPTS"] = f"{quick_java()} -Djava.io.tmpdir={JAVA_FOLDER}"
 
 # Tests are about what is right; a busy machine may take its time.
 hypothesis.settings.register_profile("penstock", deadline=None)
@@ -73,6 +73,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.default.parallelism", "2")
+        # A plan runs once, over few rows: to generate and compile Java for it takes longer than to interpret it.
+        .config("spark.sql.codegen.wholeStage", "false")
+        .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
         .config("spark.log.level", "ERROR")
         .config("spark.python.daemon.module", "penstock.spark.daemon")
@@ -97,6 +100,13 @@ def spark_conf(spark: SparkSession) -> Iterator[Callable[[str, str], None]]:
             spark.conf.unset(name)
         else:
             spark.conf.set(name, value)
+
+
+@pytest.fixture
+def generated_code(spark_conf: Callable[[str, str], None]) -> None:
+    """Spark generates Java for its plans, as it does for users: for some tests only, since it is dear."""
+    spark_conf("spark.sql.codegen.wholeStage", "true")
+    spark_conf("spark.sql.codegen.factoryMode", "FALLBACK")
 
 
 @pytest.fixture

@@ -15,11 +15,10 @@ from typing import IO
 
 import psutil
 import pyspark
+from quick_java import quick_java
 
 SPARK_HOME = Path(pyspark.__file__).parent
 START_TIMEOUT_S = 240.0
-QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For JVMs that live for a minute: most of that would be spent on the better compiler."""
 
 
 def free_port() -> int:
@@ -44,7 +43,7 @@ class Standalone:
         self.folder = folder
         self._temporary = folder / "tmp"  # what a process that is killed cannot remove goes with the test's folder
         self._temporary.mkdir()
-        self._java_options = f"{QUICK_START} -Djava.io.tmpdir={self._temporary}"
+        self._java_options = f"{quick_java()} -Djava.io.tmpdir={self._temporary}"
         self._logs: list[IO[bytes]] = []
         self._processes: list[psutil.Popen] = []
         port, self._web = free_port(), free_port()

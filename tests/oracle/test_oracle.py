@@ -12,7 +12,7 @@ from oracle_plans import Data, Plan, Step, plans
 from oracle_runs import run, run_late
 from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("generated_code")]
 
 KEPT = (
     Plan(

@@ -21,7 +21,7 @@ from penstock.runtime import attempt
 from penstock.snapshot.portable.export import export_snapshot
 from penstock.spark.snapshot_jobs import in_executors
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("generated_code")]
 
 
 def sums(df: DataFrame) -> DataFrame:
