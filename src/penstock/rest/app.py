@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.types import ASGIApp
 
-from penstock.rest import metrics, routes_queries, routes_snapshots
+from penstock.rest import metrics, routes_changes, routes_queries, routes_snapshots
 from penstock.rest.guard import Guard
 from penstock.rest.problems import Problem, answer_problems
 from penstock.rest.settings import ServerSettings
@@ -19,7 +19,7 @@ def create_app(settings: ServerSettings) -> ASGIApp:
     """``/openapi.json`` describes all of it; it, too, needs the token."""
     app = FastAPI(title="Penstock", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
     answer_problems(app)
-    for routes in (routes_queries, routes_snapshots, metrics):
+    for routes in (routes_queries, routes_changes, routes_snapshots, metrics):
         app.include_router(routes.router)
     document = _described(app, settings)
     app.openapi = lambda: document  # type: ignore[method-assign]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
+from starlette.routing import compile_path
 
 from penstock.errors import (
     CheckpointFailed,
@@ -129,7 +130,15 @@ async def _http(request: Request, error: Exception) -> Response:
         400: "the body is not JSON in UTF-8",
     }
     detail = texts.get(error.status_code, str(error.detail))
-    return problem(error.status_code, detail, instance=path, headers=error.headers)
+    headers = {"allow": _methods_of(request)} if error.status_code == 405 else error.headers
+    return problem(error.status_code, detail, instance=path, headers=headers)
+
+
+def _methods_of(request: Request) -> str:
+    """Of all that is described at this path: the framework names the methods of its first route alone."""
+    paths: Mapping[str, Mapping[str, object]] = request.app.openapi()["paths"]
+    found = [methods for path, methods in paths.items() if compile_path(path)[0].match(request.url.path)]
+    return ", ".join(sorted({method.upper() for methods in found for method in methods}))
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
@@ -137,9 +146,17 @@ async def _invalid(request: Request, error: Exception) -> Response:
     found = error.errors()
     if any(one["type"] == "json_invalid" for one in found):
         return problem(400, "the body is not JSON in UTF-8", instance=request.url.path)
-    invalid = [InvalidValue(where=".".join(map(str, one["loc"])), why=str(one["msg"])) for one in found]
+    invalid = [
+        InvalidValue(where=_where(one["loc"]), why=str(one["msg"])) for one in found if one["type"] != "none_required"
+    ]
     said = "; ".join(f"{one.where}: {one.why}" for one in invalid)
     return problem(422, f"the request does not fit: {said}", instance=request.url.path, invalid=invalid)
+
+
+def _where(parts: Sequence[int | str]) -> str:
+    """The members on the way there, without the names of what validates them."""
+    names = [str(part) for part in parts]
+    return ".".join(name for name in names if name.isdigit() or (name[:1].islower() and "[" not in name))
 
 
 async def _penstock(request: Request, error: Exception) -> Response:

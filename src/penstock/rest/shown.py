@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock.query.active_queries import ACTIVE_QUERIES
 from penstock.query.facts import QueryFacts
+from penstock.query.steering import STEERING, Verb
 from penstock.rest.models import (
     Alignment,
     CheckpointSpec,
@@ -35,10 +36,14 @@ def facts_of(query_id: str) -> QueryFacts:
 
 
 def spec_of(facts: QueryFacts) -> QuerySpec:
+    """What was asked for counts from when it was accepted, though the query may not have heard of it yet."""
     wanted = facts.wanted
+    rescale = STEERING.under_way(facts.run_id, Verb.RESCALE)
+    stops = not facts.active or STEERING.under_way(facts.run_id, Verb.STOP) is not None
+    parallelism = wanted.parallelism if rescale is None else rescale.parallelism
     return QuerySpec(
-        state=WantedState.RUNNING if facts.active else WantedState.STOPPED,
-        parallelism=wanted.parallelism,
+        state=WantedState.STOPPED if stops else WantedState.RUNNING,
+        parallelism=parallelism or wanted.parallelism,
         checkpoint=CheckpointSpec(interval_ms=wanted.checkpoint_interval_ms, alignment=Alignment(wanted.alignment)),
     )
 
@@ -46,6 +51,7 @@ def spec_of(facts: QueryFacts) -> QuerySpec:
 def query_of(facts: QueryFacts) -> QueryResource:
     view, spec = facts.view, spec_of(facts)
     runs_as_wanted = view.state is ExecutionState.RUNNING and view.parallelism == spec.parallelism
+    runs_as_wanted = runs_as_wanted and spec.state is WantedState.RUNNING
     progress: dict[str, Any] | None = None if facts.last_progress is None else json.loads(facts.last_progress)
     return QueryResource(
         id=facts.id,
