@@ -18,6 +18,7 @@ PYTHON_FILES = FILES + sorted(Path(__file__).parent.rglob("*.py"))
 # Top to bottom: a module imports only from its own layer or from lower ones.
 LAYERS = [
     ("cli",),
+    ("rest",),
     ("testing",),
     ("spark_checkpoint",),
     ("query",),
@@ -160,6 +161,7 @@ def test_public_names() -> None:
         "late",
         "named",
         "readStream",
+        "serve",
         "session",
         "start",
         "streams",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from penstock.query.streams import streams
     from penstock.query.transform_in_arrow import transformWithStateInArrow
     from penstock.query.writer import DataStreamWriter, writeStream
+    from penstock.rest.server import serve
     from penstock.spark_checkpoint.exporting import exportSparkOffsets
     from penstock.spark_checkpoint.importing import importSparkCheckpoint
 
@@ -40,6 +41,7 @@ __all__ = [
     "late",
     "named",
     "readStream",
+    "serve",
     "session",
     "start",
     "streams",
@@ -61,6 +63,7 @@ _HOMES = {
     "late": "penstock.frontend.marks",
     "named": "penstock.frontend.marks",
     "readStream": "penstock.query.reader",
+    "serve": "penstock.rest.server",
     "session": "penstock.query.sessions",
     "start": "penstock.query.several",
     "streams": "penstock.query.streams",

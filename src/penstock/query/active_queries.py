@@ -15,10 +15,13 @@ from penstock.logs import get_logger
 from penstock.snapshot.stores import place_of
 
 if TYPE_CHECKING:
+    from penstock.query.facts import QueryFacts
     from penstock.query.streaming_query import StreamingQuery
 
 log = get_logger(__name__)
 
+ENDED_REMEMBERED = 20
+"""Queries that ended, of which the last figures are kept."""
 STOP_ACTIVE_RUN_CONF = "spark.sql.streaming.stopActiveRunOnRestart"
 """Spark's own setting, true by default: a start at a location that is in use stops the older run."""
 
@@ -39,6 +42,7 @@ class ActiveQueries:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._places: list[Place] = []
+        self._ended: dict[str, QueryFacts] = {}
 
     def take(self, session: str, name: str | None, location: str, *, stop_older: bool) -> Place:
         """Reserve name and location for a start. Blocks while an older run at this location stops.
@@ -66,9 +70,32 @@ class ActiveQueries:
         return place
 
     def release(self, place: Place) -> None:
-        """Give name and location back. Idempotent."""
+        """Give name and location back; what was the matter with the query is remembered. Idempotent."""
+        facts = None if place.query is None else place.query.facts()
         with self._lock:
+            if place in self._places and facts is not None and facts.id and not facts.active:
+                self._ended.pop(facts.id, None)
+                self._ended[facts.id] = facts
+                for oldest in list(self._ended)[:-ENDED_REMEMBERED]:
+                    del self._ended[oldest]
             self._places = [known for known in self._places if known is not place]
+
+    def known(self) -> list[QueryFacts]:
+        """The queries of all sessions: those that run, in the order they were started, then the last that ended, whose
+        location has no run now."""
+        running = [query.facts() for query in self._running()]
+        ids = {facts.id for facts in running}
+        with self._lock:
+            return running + [facts for facts in self._ended.values() if facts.id not in ids]
+
+    def running(self, query_id: str) -> StreamingQuery | None:
+        """The one with this id, of whatever session; None: it does not run."""
+        return next((query for query in self._running() if query.id == query_id), None)
+
+    def _running(self) -> list[StreamingQuery]:
+        with self._lock:
+            queries = [place.query for place in self._places]
+        return [query for query in queries if query is not None and query.id]
 
     def of_session(self, session: str) -> list[StreamingQuery]:
         """The session's queries that run, in the order they were started."""

@@ -12,10 +12,11 @@ from typing import Any, Literal, overload
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-from penstock.config import Options
+from penstock.config import Options, duration_ms
 from penstock.config import alignment as parse_alignment
 from penstock.errors import CheckpointFailed, ConfigError, GenerationFailed, PenstockError, QueryFailed
 from penstock.graph.model import JobGraph
+from penstock.query.facts import QueryFacts, shape_of
 from penstock.query.html import query_html
 from penstock.query.interrupts import interruptible
 from penstock.query.listeners import EventBus, QueryEvents
@@ -72,6 +73,7 @@ class StreamingQuery:
         on_end: Callable[[PenstockError | None], None] = lambda error: None,
     ) -> None:
         self._graph = graph
+        self._shape = shape_of(graph)
         self._name = name
         self._location = location
         self._access = access
@@ -292,6 +294,41 @@ class StreamingQuery:
             raise ConfigError(f"timeout={timeout!r} is not a positive number of seconds")
         with interruptible():
             self._execution.rescale(parallelism, timeout)
+
+    def setCheckpoints(self, interval: str | None = None, alignment: str | None = None) -> None:  # noqa: N802
+        """Take periodic checkpoints differently from now on. A later start has what its own options say.
+
+        Args:
+            interval: ``checkpoint.interval``, for example ``"5s"``; None: as before.
+            alignment: ``auto``, ``aligned`` or ``unaligned``; None: as before.
+
+        Raises:
+            ConfigError: an argument is out of range; nothing is changed.
+            QueryFailed: the query has ended.
+        """
+        interval_ms = None if interval is None else duration_ms("interval", interval)
+        chosen = None if alignment is None else parse_alignment("alignment", alignment)
+        self._execution.set_checkpoints(interval_ms, chosen)
+
+    def facts(self) -> QueryFacts:
+        """Everything there is to know of the query now, as one value; never blocks."""
+        error = self._execution.error
+        cause = None if error is None else _first_cause(error)
+        progress = self.lastProgress
+        return QueryFacts(
+            id=self.id,
+            run_id=self._run_id,
+            name=self._name,
+            location=self._location,
+            access=self._access,
+            shape=self._shape,
+            wanted=self._execution.wanted(),
+            view=self._execution.view(),
+            message=str(self.status["message"]),
+            error_kind="" if cause is None else type(cause).__name__,
+            error_text="" if cause is None else str(cause),
+            last_progress=None if progress is None else progress.json,
+        )
 
     @overload
     def snapshot(

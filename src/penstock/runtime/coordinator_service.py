@@ -17,14 +17,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 from penstock.connectors.base import SinkCommitter
-from penstock.errors import (
-    CheckpointFailed,
-    Fenced,
-    PenstockError,
-    QueryFailed,
-    ResourceError,
-    SinkError,
-)
+from penstock.errors import CheckpointFailed, Fenced, PenstockError, QueryFailed, ResourceError, SinkError
 from penstock.ids import SubtaskId
 from penstock.logs import daemon_thread, get_logger
 from penstock.protocol import coordinator_types as ct
@@ -161,7 +154,7 @@ class CoordinatorService:
         self._loop = IoLoop("penstock-driver-io", self._io_crashed)
         self._lanes = Lanes("penstock-driver")
         self._generations = Generations(launcher, self._loop, self._queue.put)
-        self._scaling = Scaling(
+        self.scaling = Scaling(
             graph.parallelism,
             graph.max_parallelism,
             may_shrink=options.restart_allow_scale_down,
@@ -222,8 +215,12 @@ class CoordinatorService:
     def rescale(self, parallelism: int) -> Future[None]:
         """See ``QueryExecution.rescale``."""
         future: Future[None] = Future()
-        self._queue.put(_Call(lambda: self._scaling.rescale(parallelism, future, self._attempt)))
+        self._queue.put(_Call(lambda: self.scaling.rescale(parallelism, future, self._attempt)))
         return future
+
+    def change_policy(self, policy: ct.Policy) -> None:
+        """From now on, soon, checkpoints are taken so."""
+        self._queue.put(_Call(lambda: self._feed(ct.PolicyChanged(policy))))
 
     def process_all_available(self) -> Future[None]:
         future: Future[None] = Future()
@@ -279,8 +276,8 @@ class CoordinatorService:
             if overdue is not None:
                 self._generation_failed(overdue, None)
         if self._generations.may_reopen(now_ms()):
-            self._carry_out(self._core.open(checksums=self._verify, parallelism=self._scaling.parallelism))
-        self._scaling.look(self._attempt, now_ms())
+            self._carry_out(self._core.open(checksums=self._verify, parallelism=self.scaling.parallelism))
+        self.scaling.look(self._attempt, now_ms())
 
     def _handle(self, event: _Event) -> None:
         match event:
@@ -321,7 +318,7 @@ class CoordinatorService:
                 self._figures.slot_runs(slot, kept)
                 if attempt.run(slot):
                     self._figures.all_run(attempt.inflight_rows)
-                    self._scaling.runs(attempt)
+                    self.scaling.runs(attempt)
                 self._feed(w.SlotRunning(generation, slot))
             case CheckpointAck(checkpoint, manifest):
                 self._figures.acknowledged(checkpoint)
@@ -460,7 +457,7 @@ class CoordinatorService:
         self._figures.failed(generation, failure.message)
         short = failure.kind == "resources" or (self._attempt is not None and not self._attempt.complete)
         self._give_up_generation(failure.message)
-        if short and self._scaling.short_of_slots(now_ms()):
+        if short and self.scaling.short_of_slots(now_ms()):
             self._generations.reopen_at_ms = now_ms()
             return
         if error is not None:
@@ -474,7 +471,7 @@ class CoordinatorService:
     def _give_up_generation(self, reason: str) -> None:
         generation = self._core.generation
         self._generations.give_up()
-        self._scaling.generation_ended()
+        self.scaling.generation_ended()
         self._demands.generation_failed()
         self._feed(ct.GenerationEnded(generation, reason))
 
@@ -568,7 +565,7 @@ class CoordinatorService:
         if self.all_committed:
             self._demands.all_committed()
         self._demands.query_ended(error)
-        self._scaling.query_ended(error)
+        self.scaling.query_ended(error)
         if not self._started.done():
             self._started.set_exception(error or QueryFailed(reason))
             self.ended.set()

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import concurrent.futures
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TypeVar
 
 from penstock.config import Options
 from penstock.connectors.base import Sink, Source
-from penstock.errors import CheckpointFailed, Fenced, LocationError, NotSupported, PenstockError, QueryFailed
+from penstock.errors import (
+    CheckpointFailed,
+    ConfigError,
+    Fenced,
+    LocationError,
+    NotSupported,
+    PenstockError,
+    QueryFailed,
+)
 from penstock.graph.model import JobGraph
 from penstock.logs import about
 from penstock.protocol.elements import Alignment
@@ -20,8 +30,9 @@ from penstock.runtime.attempt import AttemptPlan
 from penstock.runtime.coordinator_service import CoordinatorService
 from penstock.runtime.figures import Figures
 from penstock.runtime.launching import SlotLauncher
+from penstock.runtime.policy import policy_of
 from penstock.runtime.snapshot_tickets import SnapshotWish
-from penstock.runtime.view import EpochProgress, ExecutionView
+from penstock.runtime.view import EpochProgress, ExecutionView, Wanted
 from penstock.snapshot.fork import Origin, forked, query_at
 from penstock.snapshot.location import (
     IDENTITY_PATH,
@@ -97,6 +108,7 @@ class QueryExecution:
         self._query_id = ""
         self._service: CoordinatorService | None = None
         self._figures = Figures(graph, "", run_id, name)
+        self._changing = threading.Lock()
 
     @property
     def query_id(self) -> str:
@@ -329,6 +341,31 @@ class QueryExecution:
             if service.ended.is_set():
                 raise QueryFailed("the query ended before it was rescaled") from service.error
             raise TimeoutError(f"not all subtasks ran within {timeout_s} s")
+
+    def set_checkpoints(self, interval_ms: int | None = None, alignment: Alignment | None = None) -> None:
+        """Take periodic checkpoints so from now on; None: as before. Those that are in flight stay as they are, and a
+        restart of the driver has what its own options say.
+
+        Raises:
+            ConfigError: the interval is not positive.
+            QueryFailed: the query has ended.
+        """
+        if interval_ms is not None and interval_ms < 1:
+            raise ConfigError(f"checkpoint.interval must be 1 ms or longer, not {interval_ms} ms")
+        service = self._active()
+        with self._changing:
+            self._options = replace(
+                self._options,
+                checkpoint_interval_ms=interval_ms or self._options.checkpoint_interval_ms,
+                checkpoint_alignment=alignment or self._options.checkpoint_alignment,
+            )
+            service.change_policy(policy_of(self._options))
+
+    def wanted(self) -> Wanted:
+        """What the query is to be; never blocks."""
+        options, service = self._options, self._service
+        parallelism = self._graph.parallelism if service is None else service.scaling.wanted
+        return Wanted(parallelism, options.checkpoint_interval_ms, options.checkpoint_alignment.value)
 
     def process_all_available(self, timeout_s: float | None = None) -> None:
         """Block until everything that sources could find when this was called is committed. It is, for ever, once the

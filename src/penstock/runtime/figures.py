@@ -62,6 +62,8 @@ class Figures:
         self._triggered_s: dict[int, float] = {}
         self._complete_s: dict[int, float] = {}
         self._restarts: deque[RestartView] = deque(maxlen=REMEMBERED)
+        self._counts = dict.fromkeys((CheckpointState.COMPLETE, CheckpointState.FAILED), 0)
+        self._restarts_begun = 0
         self._failed_s = 0.0
         self._committed_epoch = 0
         self._dry = False
@@ -116,6 +118,7 @@ class Figures:
             if self._restarts and self._restarts[-1].running_ms is None:
                 return  # it failed again before it ran: the time counts from the first failure
             self._failed_s = self._clock()
+            self._restarts_begun += 1
             self._restarts.append(RestartView(generation, 0, cause, self._wall_ms()))
 
     def ended(self, failed: bool) -> None:
@@ -163,6 +166,7 @@ class Figures:
             if self._newest is None or checkpoint > self._newest.checkpoint:  # a user's may complete after a newer one
                 self._newest = metadata
             self._complete_s[checkpoint] = self._clock()
+            self._counts[CheckpointState.COMPLETE] += 1
             self._amend_checkpoint(
                 checkpoint,
                 state=CheckpointState.COMPLETE,
@@ -174,6 +178,7 @@ class Figures:
 
     def aborted(self, checkpoint: int, reason: str) -> None:
         with self._lock:
+            self._counts[CheckpointState.FAILED] += 1
             self._amend_checkpoint(checkpoint, state=CheckpointState.FAILED, reason=reason)
 
     def committed(self, epoch: int) -> EpochProgress | None:
@@ -224,6 +229,9 @@ class Figures:
                 checkpoints=tuple(self._up_to_date(c, now) for c in self._checkpoints.values()),
                 restarts=tuple(self._restarts),
                 sources_dry=self._dry,
+                checkpoints_completed=self._counts[CheckpointState.COMPLETE],
+                checkpoints_failed=self._counts[CheckpointState.FAILED],
+                restarts_begun=self._restarts_begun,
             )
 
     def _up_to_date(self, checkpoint: CheckpointView, now: float) -> CheckpointView:

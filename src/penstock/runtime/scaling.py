@@ -39,7 +39,7 @@ class Scaling:
 
     Attributes:
         parallelism: of the current Generation, or of the next one where none runs.
-        wanted: what the user wants.
+        wanted: what the user wants; any thread may look.
     """
 
     def __init__(

@@ -180,8 +180,18 @@ class EpochProgress:
 
 
 @dataclass(frozen=True)
+class Wanted:
+    """What a query is to be, as opposed to what it is: it may be on its way there, or short of slots."""
+
+    parallelism: int
+    checkpoint_interval_ms: int
+    alignment: str
+
+
+@dataclass(frozen=True)
 class ExecutionView:
-    """Everything at once. ``checkpoints`` and ``restarts`` are the newest ones, oldest first, bounded.
+    """Everything at once. ``checkpoints`` and ``restarts`` are the newest ones, oldest first, bounded; the counts have
+    all of this run.
 
     ``inflight_bytes``: queued in all channels now. ``committed_epoch``: 0 if none ever. ``sources_dry``: every reader
     is idle and nothing is pending.
@@ -199,6 +209,9 @@ class ExecutionView:
     checkpoints: tuple[CheckpointView, ...]
     restarts: tuple[RestartView, ...]
     sources_dry: bool
+    checkpoints_completed: int = 0
+    checkpoints_failed: int = 0
+    restarts_begun: int = 0
 
     @property
     def inflight_bytes(self) -> int:

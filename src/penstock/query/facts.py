@@ -1,0 +1,110 @@
+"""A query as others may look at it: frozen values, which outlive the query without holding its graph or its data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.graph.model import JobGraph, Vertex
+from penstock.runtime.view import ExecutionState, ExecutionView, Wanted
+from penstock.snapshot.store_access import StoreAccess
+
+OVER = (ExecutionState.STOPPED, ExecutionState.FAILED)
+
+
+@dataclass(frozen=True)
+class OperatorShape:
+    """``role``: ``source``, ``operator`` or ``sink``. ``text``: what a source or sink says of itself, or what an
+    operator keeps and for how long; empty if nothing."""
+
+    operator_id: str
+    name: str
+    role: str
+    text: str
+
+
+@dataclass(frozen=True)
+class VertexShape:
+    """``operators``: first to last, source and sink included."""
+
+    id: int
+    name: str
+    operators: tuple[OperatorShape, ...]
+
+
+@dataclass(frozen=True)
+class EdgeShape:
+    """``keys``: the names of the columns that rows are spread by."""
+
+    id: int
+    producer: int
+    consumer: int
+    kind: str
+    keys: tuple[str, ...]
+    port: str
+
+
+@dataclass(frozen=True)
+class GraphShape:
+    """The dataflow in words; ``vertices`` in topological order."""
+
+    vertices: tuple[VertexShape, ...]
+    edges: tuple[EdgeShape, ...]
+    max_parallelism: int
+
+
+@dataclass(frozen=True)
+class QueryFacts:
+    """Everything at one moment.
+
+    Attributes:
+        access: to the location, if that is on an object store: it may hold keys, and is for reading there only.
+        wanted: what the query is to be; ``view`` says what it is.
+        message: what it does, in a sentence.
+        error_kind, error_text: of the first cause, if it failed; else empty.
+        last_progress: Spark's progress JSON.
+    """
+
+    id: str
+    run_id: str
+    name: str | None
+    location: str
+    access: StoreAccess | None = field(repr=False)
+    shape: GraphShape
+    wanted: Wanted
+    view: ExecutionView
+    message: str
+    error_kind: str
+    error_text: str
+    last_progress: str | None
+
+    @property
+    def active(self) -> bool:
+        return self.view.state not in OVER
+
+
+def shape_of(graph: JobGraph) -> GraphShape:
+    """A graph without its recipes."""
+    edges = tuple(
+        EdgeShape(
+            edge.id,
+            edge.producer,
+            edge.consumer,
+            edge.kind.value,
+            tuple(edge.schema.field(position).name for position in edge.key_columns),
+            edge.port,
+        )
+        for edge in graph.edges
+    )
+    return GraphShape(tuple(map(_vertex, graph.vertices)), edges, graph.max_parallelism)
+
+
+def _vertex(vertex: Vertex) -> VertexShape:
+    shapes = []
+    if vertex.source is not None:
+        source = vertex.source
+        shapes.append(OperatorShape(source.operator_id, source.name, "source", source.source.describe()))
+    shapes += [OperatorShape(spec.operator_id, spec.name, "operator", spec.keeps) for spec in vertex.operators]
+    if vertex.sink is not None:
+        sink = vertex.sink
+        shapes.append(OperatorShape(sink.operator_id, sink.name, "sink", sink.sink.describe()))
+    return VertexShape(vertex.id, vertex.name, tuple(shapes))

@@ -1,0 +1,41 @@
+"""The application: every route, behind the guard."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from starlette.types import ASGIApp
+
+from penstock.rest import metrics, routes_changes, routes_queries, routes_snapshots
+from penstock.rest.guard import Guard
+from penstock.rest.problems import Problem, answer_problems
+from penstock.rest.settings import ServerSettings
+from penstock.version import __version__
+
+
+def create_app(settings: ServerSettings) -> ASGIApp:
+    """``/openapi.json`` describes all of it; it, too, needs the token."""
+    app = FastAPI(title="Penstock", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
+    answer_problems(app)
+    for routes in (routes_queries, routes_changes, routes_snapshots, metrics):
+        app.include_router(routes.router)
+    document = _described(app, settings)
+    app.openapi = lambda: document  # type: ignore[method-assign]
+    return Guard(app, settings)
+
+
+def _described(app: FastAPI, settings: ServerSettings) -> dict[str, Any]:
+    """FastAPI's own document, with our problems in place of its validation errors."""
+    document = get_openapi(title=app.title, version=app.version, routes=app.routes)
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    schemas.update(problem.pop("$defs", {}))
+    schemas["Problem"] = problem
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    if settings.token is not None:
+        document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        document["security"] = [{"token": []}]
+    return document

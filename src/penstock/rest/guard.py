@@ -1,0 +1,121 @@
+"""What every request has to pass before anything looks at it: Host, Origin, token, size."""
+
+from __future__ import annotations
+
+import hmac
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from penstock.rest.problems import problem
+from penstock.rest.settings import ServerSettings, is_loopback
+
+MAX_BODY_BYTES = 64 << 10
+"""No request has more to say; a body is held whole."""
+MAX_TARGET_BYTES = 8 << 10
+"""Of path and query string."""
+
+
+class Guard:
+    """ASGI middleware.
+
+    * *Host*: on loopback it must name this machine, or a page of somebody else's, whose name was made to point here
+      (DNS rebinding), could read and steer everything.
+    * *Origin*: a browser's request for a page of another origin is refused; there are no CORS headers at all.
+    * *Authorization*: ``Bearer <token>`` where the service has a token, compared in constant time.
+    * *Size*: at most ``MAX_BODY_BYTES`` of body, announced or not.
+    """
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
+        self._app = app
+        self._settings = settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        refusal = self._refusal(scope)
+        if refusal is not None:
+            status, detail, headers = refusal
+            await problem(status, detail, instance=scope["path"], headers=headers)(scope, receive, send)
+            return
+        body = await _bounded_body(receive)
+        if body is None:
+            detail = f"the body has more than {MAX_BODY_BYTES} bytes, which no request needs"
+            headers = {"connection": "close"}  # what is still coming is not read
+            await problem(413, detail, instance=scope["path"], headers=headers)(scope, receive, send)
+            return
+        await self._app(scope, _replayed(body, receive), send)
+
+    def _refusal(self, scope: Scope) -> tuple[int, str, dict[str, str]] | None:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if self._settings.loopback and not _names_loopback(host):
+            return 421, f"this service answers to localhost and loopback addresses, not to {host!r:.100}", {}
+        origin = headers.get("origin")
+        if origin is not None and urlsplit_host(origin) != host.lower():
+            return 403, f"pages of {origin!r:.100} may not use this service: cross-origin requests are closed", {}
+        if not self._knows_token(headers):
+            challenge = {"www-authenticate": 'Bearer realm="penstock"'}
+            return 401, "the token is missing or wrong: send it as Authorization: Bearer <token>", challenge
+        if len(scope["raw_path"]) + len(scope["query_string"]) > MAX_TARGET_BYTES:
+            return 414, f"the path has more than {MAX_TARGET_BYTES} bytes", {}
+        announced = headers.get("content-length", "0")
+        if not announced.isdigit() or int(announced) > MAX_BODY_BYTES:
+            return (
+                413,
+                f"the body has more than {MAX_BODY_BYTES} bytes, which no request needs",
+                {"connection": "close"},
+            )
+        return None
+
+    def _knows_token(self, headers: Headers) -> bool:
+        if self._settings.token is None:
+            return True
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        same = hmac.compare_digest(given.strip().encode(), self._settings.token.encode())
+        return same and scheme.lower() == "bearer"
+
+
+def urlsplit_host(origin: str) -> str:
+    """``host:port`` of an origin; empty for ``null`` and what is none."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""
+
+
+def _names_loopback(host: str) -> bool:
+    try:
+        name = urlsplit(f"//{host}").hostname
+    except ValueError:
+        return False
+    return bool(name) and is_loopback(str(name))
+
+
+async def _bounded_body(receive: Receive) -> bytes | None:
+    """All of it; None if it is too much."""
+    body = b""
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return body  # the client is gone
+        part: bytes = message.get("body", b"")
+        body += part
+        if len(body) > MAX_BODY_BYTES:
+            return None
+        if not message.get("more_body", False):
+            return body
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    told = False
+
+    async def once() -> Message:
+        nonlocal told
+        if told:
+            return await receive()
+        told = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return once

@@ -1,0 +1,224 @@
+"""What queries look like as JSON. Times are milliseconds; those called ``..._at_ms`` count since 1970 in UTC."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from penstock.runtime.view import CheckpointState, ExecutionState
+
+
+class Shown(BaseModel):
+    """Made from an object that has attributes of these names."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+
+class Alignment(StrEnum):
+    AUTO = "auto"
+    ALIGNED = "aligned"
+    UNALIGNED = "unaligned"
+
+
+class WantedState(StrEnum):
+    RUNNING = "running"
+    STOPPED = "stopped"
+
+
+class CheckpointSpec(BaseModel):
+    """``interval_ms``: how often results are committed. ``alignment``: see ``checkpoint.alignment``."""
+
+    interval_ms: int = Field(ge=1)
+    alignment: Alignment
+
+
+class QuerySpec(BaseModel):
+    """What the query is to be."""
+
+    state: WantedState
+    parallelism: int = Field(ge=1)
+    checkpoint: CheckpointSpec
+
+
+class SlotStatus(Shown):
+    """One Spark task. ``kept_tables``: of its state, which were still in this worker's memory when it started."""
+
+    slot: int
+    host: str
+    pid: int
+    running: bool
+    kept_tables: int
+
+
+class QueryStatus(BaseModel):
+    """What the query is.
+
+    ``state`` is the engine's; ``converged``: it is as ``spec`` says, and otherwise ``message`` says what it does.
+    ``committed_epoch``: up to which all output is visible. ``inflight_bytes``: queued in all channels.
+    """
+
+    state: ExecutionState
+    converged: bool
+    message: str
+    generation: int
+    parallelism: int
+    max_parallelism: int
+    committed_epoch: int
+    inflight_bytes: int
+    sources_dry: bool
+    checkpoints_completed: int
+    checkpoints_failed: int
+    restarts: int
+    slots: list[SlotStatus]
+    error: str | None
+
+
+class QueryResource(BaseModel):
+    """One query. ``run_id`` is new with each start; ``id`` stays for the life of its checkpoint location.
+    ``last_progress``: Spark's progress of the newest epoch that had rows."""
+
+    id: str
+    run_id: str
+    name: str | None
+    location: str
+    spec: QuerySpec
+    status: QueryStatus
+    last_progress: dict[str, Any] | None
+
+
+class QueryList(BaseModel):
+    """Those that run, in the order they were started, then those that ended last."""
+
+    queries: list[QueryResource]
+
+
+class SubtaskFigures(Shown):
+    """Since its Generation began: rows and times add up. ``watermark_us``: event time, microseconds since 1970."""
+
+    index: int
+    rows_in: int
+    rows_out: int
+    busy_ms: float
+    backpressured_ms: float
+    idle_ms: float
+    input_queued_bytes: int
+    output_queued_bytes: int
+    recovered_rows_left: int
+    watermark_us: int | None
+
+
+class OperatorResource(Shown):
+    operator_id: str
+    name: str
+    role: str
+    text: str
+
+
+class VertexResource(BaseModel):
+    """A chain of operators; ``subtasks`` is empty while none runs."""
+
+    id: int
+    name: str
+    operators: list[OperatorResource]
+    subtasks: list[SubtaskFigures]
+
+
+class EdgeResource(Shown):
+    """From vertex ``producer`` to vertex ``consumer``; ``keys``: the columns that rows are spread by."""
+
+    id: int
+    producer: int
+    consumer: int
+    kind: str
+    keys: list[str]
+    port: str
+
+
+class GraphResource(BaseModel):
+    """The dataflow; ``vertices`` in topological order."""
+
+    generation: int
+    parallelism: int
+    vertices: list[VertexResource]
+    edges: list[EdgeResource]
+
+
+class SubtaskCapture(Shown):
+    """One subtask in one checkpoint. ``start_delay_ms``: trigger to first barrier. ``alignment_ms``: first barrier to
+    last. ``sync_ms``: the subtask stood still. ``async_ms``: writing beside it. ``inflight_bytes``: captured;
+    ``inflight_persisted_bytes``: of them, written anew."""
+
+    vertex: int
+    index: int
+    unaligned: bool
+    start_delay_ms: float
+    alignment_ms: float
+    sync_ms: float
+    async_ms: float
+    inflight_rows: int
+    inflight_bytes: int
+    inflight_persisted_bytes: int
+    state_bytes: int
+    state_total_bytes: int
+
+
+class CheckpointSummary(Shown):
+    """``requested``: by a user. ``acknowledged``: slots that did. ``reason``: why it failed, or which newer one made
+    it superfluous. ``snapshot_id``: what it is called among the snapshots, once it is complete."""
+
+    checkpoint: int
+    generation: int
+    state: CheckpointState
+    alignment: str
+    requested: bool
+    label: str
+    triggered_at_ms: int = Field(validation_alias="triggered_ms")
+    duration_ms: float
+    acknowledged: int
+    reason: str
+    snapshot_id: str
+    inflight_rows: int
+    inflight_bytes: int
+    state_bytes: int
+    state_total_bytes: int
+
+
+class CheckpointResource(CheckpointSummary):
+    subtasks: list[SubtaskCapture]
+
+
+class CheckpointPage(BaseModel):
+    """Newest first. ``next``: the ``before`` of the next page; null behind the oldest that is remembered."""
+
+    checkpoints: list[CheckpointSummary]
+    next: int | None
+
+
+class RestartResource(Shown):
+    """One recovery: ``failed_generation`` ended because of ``cause``, ``generation`` goes on from ``restored_from``
+    (empty: from the beginning). ``running_at_ms``: null while it is under way."""
+
+    failed_generation: int
+    generation: int
+    cause: str
+    detected_at_ms: int = Field(validation_alias="detected_ms")
+    running_at_ms: int | None = Field(validation_alias="running_ms")
+    duration_ms: float | None
+    restored_inflight_rows: int
+    restored_from: str
+
+
+class FailureResource(BaseModel):
+    """Why the query ended. ``text`` has the user's traceback where user code raised."""
+
+    kind: str
+    text: str
+
+
+class ExceptionsResource(BaseModel):
+    """``failure``: null unless the query failed. ``restarts``: newest first."""
+
+    failure: FailureResource | None
+    restarts: list[RestartResource]

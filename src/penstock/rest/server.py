@@ -1,0 +1,145 @@
+"""``penstock.serve()``: one server for all queries of this driver, on a thread of its own."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import threading
+import time
+
+import uvicorn
+
+from penstock.errors import ConfigError, ResourceError
+from penstock.logs import daemon_thread, get_logger
+from penstock.rest.app import create_app
+from penstock.rest.settings import ServerSettings
+
+log = get_logger(__name__)
+
+START_TIMEOUT_S = 10.0
+GRACE_S = 2
+"""What is being answered when the server stops may take so long; then its connection is cut."""
+MAX_CONNECTIONS = 100
+"""At a time; more get 503, so that nobody can take the driver's memory."""
+MAX_HEADER_BYTES = 32 << 10
+
+
+class RestServer:
+    """A server that runs; made by ``serve``.
+
+    Attributes:
+        url: where it listens, for example ``http://127.0.0.1:40123``.
+    """
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self._settings = settings
+        self._socket = _listening(settings)
+        host, port = self._socket.getsockname()[:2]
+        self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                create_app(settings),
+                loop="asyncio",
+                http="h11",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                limit_concurrency=MAX_CONNECTIONS,
+                timeout_graceful_shutdown=GRACE_S,
+                h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+            )
+        )
+        self._thread = daemon_thread(lambda: self._server.run(sockets=[self._socket]), "penstock-rest")
+        self._stopping = threading.Lock()
+
+    def _start(self) -> None:
+        self._thread.start()
+        deadline_s = time.monotonic() + START_TIMEOUT_S
+        while not self._server.started:
+            if not self._thread.is_alive() or time.monotonic() > deadline_s:
+                self.stop()
+                raise ResourceError(f"the REST service at {self.url} did not start; the log says why")
+            time.sleep(0.005)
+        log.info("the REST service listens at %s", self.url)
+
+    @property
+    def running(self) -> bool:
+        return self._thread.is_alive()
+
+    def stop(self) -> None:
+        """End it; returns when thread and port are given back. Idempotent; queries are not touched."""
+        with self._stopping:
+            self._server.should_exit = True
+            if self._thread.ident is not None:
+                self._thread.join()
+            self._socket.close()
+
+    def __enter__(self) -> RestServer:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"<penstock.RestServer {self.url} {'running' if self.running else 'stopped'}>"
+
+
+class _Running:
+    """The one server of this process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.server: RestServer | None = None
+
+
+_RUNNING = _Running()
+
+
+def serve(host: str = "127.0.0.1", port: int = 0, token: str | None = None) -> RestServer:
+    """Serve REST for all queries of this driver, those that are started later included (docs/rest.md).
+
+    There is one server per process: called again, it gives the one that runs, if that is what is asked for.
+
+    Args:
+        host: an address of this machine. Any but loopback needs a ``token``.
+        port: 0 for any free one; the server's ``url`` says which.
+        token: every request has to carry it: ``Authorization: Bearer <token>``.
+
+    Returns:
+        The server; ``stop()`` ends it, and so does leaving ``with penstock.serve() as server:``.
+
+    Raises:
+        ConfigError: no such address or port, a missing or weak token, or a server with other settings runs already.
+        ResourceError: the port is taken.
+    """
+    settings = ServerSettings(host, port, token)
+    with _RUNNING.lock:
+        running = _RUNNING.server
+        if running is not None and running.running:
+            if running._settings == settings:
+                return running
+            raise ConfigError(f"{running!r} serves this driver already, with other settings: stop() it first")
+        server = RestServer(settings)
+        server._start()
+        _RUNNING.server = server
+        return server
+
+
+def _listening(settings: ServerSettings) -> socket.socket:
+    host = "127.0.0.1" if settings.host.lower() == "localhost" else settings.host
+    try:
+        family = socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
+    except ValueError:
+        raise ConfigError(f"rest.host={host!r} is not an IP address; write for example 127.0.0.1 or 0.0.0.0") from None
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, settings.port))
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        raise ResourceError(f"the REST service cannot listen on {host}:{settings.port}: {error}") from error
+    return listener

@@ -1,0 +1,62 @@
+"""Where the service listens, and whom it answers."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+
+from penstock.errors import ConfigError
+
+MIN_TOKEN = 16
+"""Characters: shorter ones can be tried out."""
+LOOPBACK_NAMES = ("localhost",)
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """``host``: an IP address or ``localhost``. ``port``: 0 for any free one. ``token``: asked of every request, if
+    there is one.
+
+    Raises:
+        ConfigError: an address beyond loopback without a token; a token that is too short or no header could carry; a
+            port or host that is none.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    token: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65535:
+            raise ConfigError(f"rest.port={self.port}: write a port from 1 to 65535, or 0 for any free one")
+        if self.token is not None and (len(self.token) < MIN_TOKEN or not _is_sendable(self.token)):
+            raise ConfigError(
+                f"rest.token must be {MIN_TOKEN} or more visible ASCII characters; make one with "
+                '`python -c "import secrets; print(secrets.token_urlsafe(32))"`'
+            )
+        if not self.loopback and self.token is None:
+            raise ConfigError(
+                f"rest.host={self.host!r} is reachable from other machines: give a token "
+                "(penstock.serve(host=..., token=...)), or leave the host at 127.0.0.1"
+            )
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        return is_loopback(self.host)
+
+
+def is_loopback(host: str) -> bool:
+    """``host`` without a port: ``127.0.0.1``, ``::1``, ``localhost``. Raises ConfigError if it is empty."""
+    if not host:
+        raise ConfigError("rest.host is empty; write an IP address, for example 127.0.0.1, or 0.0.0.0 for all")
+    if host.lower() in LOOPBACK_NAMES:
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_sendable(token: str) -> bool:
+    return all("!" <= character <= "~" for character in token)

@@ -1,0 +1,100 @@
+"""PATCH of a query's spec: rescale, checkpoints, stop; guarded, idempotent, and converging."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from query_running import Inbox, Start, eventually
+from rest_client import Answer, Client, assert_problem
+
+import penstock
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def client() -> Iterator[Client]:
+    with penstock.serve() as server:
+        yield Client(server.url)
+
+
+def patch(client: Client, query_id: str, spec: Any, tag: str | None = "*") -> Answer:
+    headers = {"Content-Type": "application/merge-patch+json"} | ({} if tag is None else {"If-Match": tag})
+    return client.send("PATCH", f"/api/v1/queries/{query_id}", json.dumps({"spec": spec}), headers)
+
+
+def ended(client: Client, accepted: Answer) -> Any:
+    assert accepted.status == 202, accepted.text
+    path = accepted.headers["location"]
+    eventually(lambda: client.get(path).json["state"] != "running", "the operation to end", 60)
+    return client.get(path).json
+
+
+def test_the_spec_is_changed_and_the_query_goes_there(
+    spark: SparkSession, inbox: Inbox, start: Start, client: Client
+) -> None:
+    inbox.add([(n, n, float(n)) for n in range(10)])
+    query = start(inbox.stream(spark), format="noop")
+    query.processAllAvailable()
+    tag = client.get(f"/api/v1/queries/{query.id}").headers["etag"]
+    changed = patch(client, query.id, {"checkpoint": {"interval_ms": 300, "alignment": "unaligned"}}, tag)
+    assert changed.status == 200
+    assert changed.json["spec"]["checkpoint"] == {"interval_ms": 300, "alignment": "unaligned"}
+    eventually(lambda: query.view().checkpoints[-1].alignment == "unaligned", "an unaligned checkpoint")
+    assert_problem(patch(client, query.id, {"parallelism": 3}, tag), 412, "meanwhile")
+    tag = changed.headers["etag"]
+    accepted = patch(client, query.id, {"parallelism": 3}, tag)
+    assert accepted.json["verb"] == "rescale"
+    assert accepted.headers["etag"] != tag
+    assert client.get(f"/api/v1/queries/{query.id}").json["spec"]["parallelism"] == 3
+    operation = ended(client, accepted)
+    assert (operation["state"], operation["error"], operation["parallelism"]) == ("succeeded", None, 3)
+    assert query.parallelism == 3
+    eventually(lambda: client.get(f"/api/v1/queries/{query.id}").json["status"]["converged"], "convergence")
+    again = patch(client, query.id, {"parallelism": 3}, accepted.headers["etag"])
+    assert again.status == 200
+    assert again.headers["etag"] == accepted.headers["etag"]
+    assert query.generation == 2
+
+
+def test_what_cannot_be_is_refused_and_changes_nothing(
+    spark: SparkSession, inbox: Inbox, start: Start, client: Client
+) -> None:
+    query = start(inbox.stream(spark), format="noop")
+    before = client.get(f"/api/v1/queries/{query.id}").json["spec"]
+    assert_problem(patch(client, query.id, {"parallelism": 2}, None), 428, "If-Match")
+    assert_problem(patch(client, query.id, {"parallelism": 500}), 409, "maxParallelism")
+    for wrong in ({"parallelism": 0}, {"parallelism": "2"}, {"parallelism": True}, {"parallelism": None},
+                  {"state": "asleep"}, {"colour": "red"}, {"checkpoint": {"interval_ms": 0}}, [], 7):  # fmt: skip
+        assert_problem(patch(client, query.id, wrong), 422)
+    headers = {"If-Match": "*", "Content-Type": "application/json"}
+    path = f"/api/v1/queries/{query.id}"
+    assert client.send("DELETE", path).headers["allow"] == "GET, PATCH"
+    assert patch(client, query.id, {"parallelism": 0}).json["invalid"][0]["where"] == "body.spec.parallelism"
+    for malformed in ("{", "\ud800".encode("utf-8", "surrogatepass"), "[" * 20_000):
+        assert client.send("PATCH", path, malformed, headers).status in (400, 422)
+        assert_problem(client.send("PATCH", path, malformed, headers), 400, "not JSON")
+    operation = ended(client, patch(client, query.id, {"parallelism": 99}))
+    assert (operation["state"], operation["error"]["kind"]) == ("failed", "ResourceError")
+    assert client.get(path).json["spec"] == before
+    assert_problem(client.get("/api/v1/operations/unknown"), 404, "no operation")
+
+
+def test_stop_ends_it_and_a_dead_query_cannot_be_changed(
+    spark: SparkSession, inbox: Inbox, start: Start, client: Client
+) -> None:
+    query = start(inbox.stream(spark), format="noop")
+    assert_problem(patch(client, query.id, {"state": "stopped", "parallelism": 2}), 409, "state alone")
+    assert ended(client, patch(client, query.id, {"state": "stopped"}))["state"] == "succeeded"
+    assert not query.isActive
+    shown = client.get(f"/api/v1/queries/{query.id}").json
+    assert (shown["spec"]["state"], shown["status"]["state"], shown["status"]["converged"]) == (
+        "stopped", "stopped", True,
+    )  # fmt: skip
+    assert patch(client, query.id, {"state": "stopped"}).status == 200
+    assert_problem(patch(client, query.id, {"parallelism": 2}), 409, "has ended")
+    assert_problem(patch(client, query.id, {"state": "running"}), 409, "has ended")

@@ -1,0 +1,178 @@
+"""What the REST service tells of running and ended queries, against what the query says itself."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
+from query_running import Inbox, Start, eventually
+from rest_client import Client, assert_problem
+
+import penstock
+from penstock.query.streaming_query import StreamingQuery
+from penstock.runtime.view import CheckpointState
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def client() -> Iterator[Client]:
+    with penstock.serve() as server:
+        yield Client(server.url)
+
+
+def complete(query: StreamingQuery) -> int:
+    return sum(one.state is CheckpointState.COMPLETE for one in query.view().checkpoints)
+
+
+def test_a_running_query_is_told_of(spark: SparkSession, inbox: Inbox, start: Start, client: Client) -> None:
+    inbox.add([(n % 7, n, float(n)) for n in range(100)])
+    df = inbox.stream(spark).groupBy("key").agg(F.sum("value").alias("total"))
+    query = start(df, format="memory", queryName="sums", outputMode="complete", parallelism=2)
+    query.processAllAvailable()
+    listed = client.get("/api/v1/queries").json["queries"]
+    assert query.id in [one["id"] for one in listed]
+    answer = client.get(f"/api/v1/queries/{query.id}")
+    shown = answer.json
+    assert (shown["id"], shown["run_id"], shown["name"]) == (query.id, query.runId, "sums")
+    assert shown["spec"] == {
+        "state": "running",
+        "parallelism": 2,
+        "checkpoint": {"interval_ms": 200, "alignment": "auto"},
+    }
+    status = shown["status"]
+    assert (status["state"], status["converged"], status["generation"]) == ("running", True, 1)
+    assert [slot["running"] for slot in status["slots"]] == [True, True]
+    assert status["checkpoints_completed"] >= 1
+    assert shown["last_progress"]["runId"] == query.runId
+    assert re.fullmatch(r'"[0-9a-f]{24}"', answer.headers["etag"])
+    assert client.get(f"/api/v1/queries/{query.id}").headers["etag"] == answer.headers["etag"]
+    query.setCheckpoints(interval="1s", alignment="unaligned")
+    changed = client.get(f"/api/v1/queries/{query.id}")
+    assert changed.json["spec"]["checkpoint"] == {"interval_ms": 1000, "alignment": "unaligned"}
+    assert changed.headers["etag"] != answer.headers["etag"]
+
+
+def test_the_graph_has_the_figures_of_every_subtask(
+    spark: SparkSession, inbox: Inbox, start: Start, client: Client
+) -> None:
+    inbox.add([(n % 7, n, float(n)) for n in range(100)])
+    df = inbox.stream(spark).groupBy("key").agg(F.sum("value").alias("total"))
+    query = start(df, format="noop", outputMode="update", parallelism=2)
+    query.processAllAvailable()
+    eventually(lambda: sum(one.metrics.rows_in for one in query.view().subtasks) >= 100, "the figures")
+    graph = client.get(f"/api/v1/queries/{query.id}/graph").json
+    assert [[one["index"] for one in vertex["subtasks"]] for vertex in graph["vertices"]] == [[0, 1], [0, 1]]
+    source, last = graph["vertices"]
+    assert source["operators"][0]["role"] == "source"
+    assert last["operators"][-1]["role"] == "sink"
+    assert sum(one["rows_in"] for one in source["subtasks"]) == 100
+    (edge,) = graph["edges"]
+    assert (edge["producer"], edge["consumer"], edge["kind"]) == (source["id"], last["id"], "hash")
+    assert len(edge["keys"]) == 1
+
+
+def test_checkpoints_come_in_pages_with_figures_of_each_subtask(
+    spark: SparkSession, inbox: Inbox, start: Start, client: Client
+) -> None:
+    query = start(inbox.stream(spark), **{"checkpoint.interval": "20ms"}, format="noop", parallelism=2)
+    eventually(lambda: complete(query) >= 5, "five checkpoints")
+    query.stop()
+    known = [one.checkpoint for one in reversed(query.view().checkpoints)]
+    path, found, before = f"/api/v1/queries/{query.id}/checkpoints", [], None
+    while before is not None or not found:
+        page = client.get(f"{path}?limit=2" + (f"&before={before}" if before else "")).json
+        assert 1 <= len(page["checkpoints"]) <= 2
+        found += [one["checkpoint"] for one in page["checkpoints"]]
+        before = page["next"]
+    assert found == known
+    newest = next(one for one in reversed(query.view().checkpoints) if one.subtasks)
+    shown = client.get(f"{path}/{newest.checkpoint}").json
+    assert shown["snapshot_id"] == f"chk-{newest.checkpoint}"
+    assert [(one["vertex"], one["index"]) for one in shown["subtasks"]] == [
+        (one.vertex, one.index) for one in newest.subtasks
+    ]
+    assert shown["subtasks"][0]["async_ms"] == newest.subtasks[0].async_ms
+    assert_problem(client.get(f"{path}/999999"), 404, "999999")
+
+
+def test_snapshots_are_listed_and_shown(spark: SparkSession, inbox: Inbox, start: Start, client: Client) -> None:
+    inbox.add([(n % 7, n, float(n)) for n in range(100)])
+    df = inbox.stream(spark).groupBy("key").agg(F.sum("value").alias("total"))
+    query = start(df, format="noop", outputMode="update")
+    query.processAllAvailable()
+    taken = query.snapshot(label="mine")
+    path = f"/api/v1/queries/{query.id}/snapshots"
+    listed = client.get(path).json["snapshots"]
+    mine = next(one for one in listed if one["label"] == "mine")
+    assert (mine["id"], mine["kind"], mine["state_rows"]) == (taken.id, "requested", 7)
+    shown = client.get(f"{path}/mine").json
+    assert shown["snapshot"]["id"] == taken.id
+    assert sum(table["rows"] for one in shown["operators"] for table in one["tables"]) == 7
+    assert_problem(client.get(f"{path}/nobody's"), 404, "nobody's")
+
+
+def test_an_ended_query_says_how_it_ended(spark: SparkSession, inbox: Inbox, start: Start, client: Client) -> None:
+    def divide(value: int) -> int:
+        return 1 // value
+
+    inbox.add([(1, 0, 1.0)])
+    df = inbox.stream(spark).select(F.udf(divide, "bigint", useArrow=False)("value").alias("x"))
+    query = start(df, format="noop", **{"restart.strategy": "none"})
+    eventually(lambda: not query.isActive, "the failure")
+    path = f"/api/v1/queries/{query.id}"
+    shown = client.get(path).json
+    assert (shown["spec"]["state"], shown["status"]["state"]) == ("stopped", "failed")
+    assert shown["status"]["error"] == "FunctionError"
+    exceptions = client.get(f"{path}/exceptions").json
+    assert exceptions["failure"]["kind"] == "FunctionError"
+    assert "ZeroDivisionError" in exceptions["failure"]["text"]
+    assert client.get(f"{path}/graph").json["vertices"]
+    assert query.id not in client.get("/metrics").text
+
+
+def test_recoveries_are_told(spark: SparkSession, inbox: Inbox, start: Start, client: Client) -> None:
+    inbox.add([(1, 1, 1.0)])
+    query = start(inbox.stream(spark), format="noop")
+    query.processAllAvailable()
+    os.kill(query.view().slots[0].pid, signal.SIGKILL)
+    eventually(lambda: query.generation == 2 and query.view().state.value == "running", "Generation 2")
+    exceptions = client.get(f"/api/v1/queries/{query.id}/exceptions").json
+    assert exceptions["failure"] is None
+    assert [(one["failed_generation"], one["generation"]) for one in exceptions["restarts"]] == [(1, 2)]
+    assert client.get(f"/api/v1/queries/{query.id}").json["status"]["restarts"] == 1
+
+
+def test_a_location_that_is_gone_is_a_problem(
+    spark: SparkSession, inbox: Inbox, start: Start, client: Client, tmp_path: Path
+) -> None:
+    query = start(inbox.stream(spark), format="noop", checkpointLocation=str(tmp_path / "moved"))
+    query.stop()
+    (tmp_path / "moved").rename(tmp_path / "elsewhere")
+    assert_problem(client.get(f"/api/v1/queries/{query.id}/snapshots"), 404, "moved")
+
+
+def test_metrics_are_prometheus_of_what_runs(spark: SparkSession, inbox: Inbox, start: Start, client: Client) -> None:
+    inbox.add([(n, n, float(n)) for n in range(100)])
+    query = start(inbox.stream(spark), format="noop", queryName="metered", parallelism=2)
+    query.processAllAvailable()
+    eventually(lambda: sum(one.metrics.rows_in for one in query.view().subtasks) == 100, "the figures")
+    answer = client.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    samples = [sample for family in text_string_to_metric_families(answer.text) for sample in family.samples]
+    own = [sample for sample in samples if sample.labels["query"] == query.id]
+    values = {sample.name: sample.value for sample in own}
+    assert sum(sample.value for sample in own if sample.name == "penstock_subtask_rows_in_total") == 100
+    assert values["penstock_query_running"] == 1
+    assert values["penstock_query_parallelism"] == 2
+    assert values["penstock_checkpoints_completed_total"] >= 1
+    assert 0 < values["penstock_checkpoint_last_duration_seconds"] < 60
+    units = ("_total", "_seconds", "_bytes", "_running", "_generation", "_parallelism", "_epoch", "_rows")
+    assert not [name for name in values if not name.endswith(units)]

@@ -1,0 +1,151 @@
+"""The REST server itself: where it listens, whom it answers, and that nothing of it stays."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import psutil
+import pytest
+from rest_client import Client, assert_problem
+
+import penstock
+from penstock.errors import ConfigError, ResourceError
+from penstock.rest.guard import MAX_BODY_BYTES
+
+TOKEN = "a-token-of-some-length"
+QUERIES = "/api/v1/queries"
+
+
+@pytest.fixture
+def client() -> Iterator[Client]:
+    with penstock.serve() as server:
+        yield Client(server.url)
+
+
+@pytest.fixture
+def guarded() -> Iterator[str]:
+    with penstock.serve(token=TOKEN) as server:
+        yield server.url
+
+
+def listened_on() -> set[int]:
+    return {c.laddr.port for c in psutil.Process().net_connections("tcp") if c.status == psutil.CONN_LISTEN}
+
+
+def test_it_starts_on_a_free_port_of_loopback_and_leaves_nothing() -> None:
+    ports, threads = listened_on(), set(threading.enumerate())
+    with penstock.serve() as server:
+        assert server.url.startswith("http://127.0.0.1:")
+        assert Client(server.url).get(QUERIES).status == 200
+        assert len(listened_on() - ports) == 1
+        assert penstock.serve() is server
+        with pytest.raises(ConfigError, match="other settings: stop"):
+            penstock.serve(token=TOKEN)
+    assert not server.running
+    assert listened_on() == ports
+    left = [thread for thread in set(threading.enumerate()) - threads if thread.is_alive()]
+    for thread in left:
+        thread.join(5)
+    assert not [thread for thread in left if thread.is_alive()]
+    server.stop()
+    with penstock.serve() as again:
+        assert again is not server
+        assert Client(again.url).get(QUERIES).status == 200
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
+def test_a_bind_beyond_loopback_needs_a_token(host: str) -> None:
+    with pytest.raises(ConfigError, match="reachable from other machines: give a token"):
+        penstock.serve(host=host)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"host": ""}, "rest.host is empty"),
+        ({"host": "example.org", "token": TOKEN}, "not an IP address"),
+        ({"port": 65536}, "rest.port=65536"),
+        ({"token": "short"}, "16 or more visible"),
+        ({"token": "with a blank in the middle"}, "16 or more visible"),
+    ],
+)
+def test_what_cannot_be_listened_on_is_said(wrong: dict[str, object], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        penstock.serve(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_port_that_is_taken_is_said() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ResourceError, match="cannot listen on"):
+        penstock.serve(port=taken.getsockname()[1])
+
+
+def test_with_a_token_it_listens_everywhere_and_answers_to_any_name() -> None:
+    with penstock.serve(host="0.0.0.0", token=TOKEN) as server:
+        port = server.url.rpartition(":")[2]
+        client = Client(f"http://127.0.0.1:{port}", TOKEN)
+        assert client.get(QUERIES, Host="driver.example.org").status == 200
+        assert_problem(Client(f"http://127.0.0.1:{port}").get(QUERIES), 401, "token is missing")
+
+
+@pytest.mark.parametrize("path", [QUERIES, "/metrics", "/openapi.json", "/nothing"])
+def test_nothing_is_told_without_the_token(guarded: str, path: str) -> None:
+    for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Basic {TOKEN}"}, {"Authorization": "é"}):
+        answer = Client(guarded).get(path, **headers)
+        assert_problem(answer, 401, "token is missing or wrong")
+        assert answer.headers["www-authenticate"].startswith("Bearer")
+        assert TOKEN not in answer.text
+    assert Client(guarded, TOKEN).get(path).status == (404 if path == "/nothing" else 200)
+    assert TOKEN not in repr(penstock.serve(token=TOKEN))
+
+
+@pytest.mark.parametrize("host", ["evil.example.org", "evil.example.org:80", "127.0.0.1.evil.example.org", "", "[::1"])
+def test_another_name_that_points_here_gets_nothing(client: Client, host: str) -> None:
+    assert_problem(client.get(QUERIES, Host=host), 421, "localhost and loopback")
+
+
+def test_names_of_this_machine_are_served(client: Client) -> None:
+    for host in ("localhost", f"localhost:{client.place.rpartition(':')[2]}", "[::1]:80", "127.0.0.2"):
+        assert client.get(QUERIES, Host=host).status == 200
+
+
+def test_cross_origin_is_closed(client: Client) -> None:
+    answer = client.get(QUERIES, Origin="http://evil.example.org")
+    assert_problem(answer, 403, "cross-origin")
+    assert_problem(client.get(QUERIES, Origin="null"), 403)
+    preflight = {"Origin": "http://evil.example.org", "Access-Control-Request-Method": "PATCH"}
+    assert client.send("OPTIONS", QUERIES, headers=preflight).status == 403
+    same = client.get(QUERIES, Origin=f"http://{client.place}")
+    assert same.status == 200
+    assert not [name for name in same.headers if name.startswith("access-control-")]
+
+
+def test_requests_are_bounded(client: Client) -> None:
+    path = f"{QUERIES}/some"
+    assert_problem(client.send("PATCH", path, b" " * (MAX_BODY_BYTES + 1)), 413, "more than 65536 bytes")
+    chunks = (b" " * 1000 for _ in range(MAX_BODY_BYTES // 1000 + 1))
+    assert_problem(client.send("PATCH", path, chunks), 413)  # type: ignore[arg-type]
+    assert_problem(client.get(f"{QUERIES}/{'x' * 9000}"), 414)
+    assert client.get(QUERIES).status == 200
+
+
+def test_what_is_not_there_is_a_problem(client: Client) -> None:
+    assert_problem(client.get("/nothing"), 404, "/nothing", "/openapi.json")
+    assert_problem(client.get(f"{QUERIES}/unknown"), 404, "no query 'unknown'")
+    answer = client.send("DELETE", QUERIES)
+    assert_problem(answer, 405, "DELETE is not for")
+    assert answer.headers["allow"] == "GET"
+    assert_problem(client.get(f"{QUERIES}/unknown/checkpoints?limit=0"), 422, "limit")
+    assert_problem(client.get(f"{QUERIES}/unknown/checkpoints/zero"), 422, "checkpoint")
+
+
+def test_a_client_that_sends_no_http_breaks_nothing(client: Client) -> None:
+    host, port = client.place.split(":")
+    for rubbish in (b"\x00\xff" * 100, b"GET / HTTP/9.9\r\n\r\n", b"GET " + b"x" * 100_000):
+        with socket.create_connection((host, int(port)), 5) as raw:
+            raw.sendall(rubbish)
+            raw.shutdown(socket.SHUT_WR)
+            raw.settimeout(5)
+            raw.recv(1000)
+    assert client.get(QUERIES).status == 200
