@@ -12,7 +12,7 @@ import pytest
 from processor_plans import ProcessorPlan
 from processor_runs import compared, on_penstock, on_spark
 from pyspark.sql import SparkSession
-from scripted_processors import LONG_MS, Shape
+from scripted_processors import LONG_MS, Change, Shape
 
 from penstock.runtime import attempt
 
@@ -57,6 +57,39 @@ KEPT = (
         alignment="unaligned",
     ),
     ProcessorPlan(
+        "pandas",
+        "EventTime",
+        "string",
+        Shape(value=("int", "string"), element=("array<int>",), map_key=("string",), map_value=("double",)),
+        rows=20,
+        files=3,
+        keys=12,
+        skew=0.0,
+        holes=0.15,
+        seed=3,
+        parallelisms=(2,),
+        initial=12,
+    ),
+    ProcessorPlan(
+        "rows",
+        "EventTime",
+        "string",
+        Shape(
+            value=("int", "string"),
+            element=("float",),
+            map_key=("string",),
+            map_value=("double", "struct<x:int,y:string>"),
+        ),
+        rows=20,
+        files=3,
+        keys=5,
+        skew=0.0,
+        holes=0.0,
+        seed=3,
+        parallelisms=(1,),
+        change=Change(2, ("string",), ("date", "array<int>"), True, True, ""),
+    ),
+    ProcessorPlan(
         "groups",
         "EventTime",
         "double",
@@ -70,7 +103,8 @@ KEPT = (
         parallelisms=(1, 2),
     ),
 )
-"""One of each form; the keys of timers were not those of Spark once."""
+"""One of each form, one with an initial state, one that declares more later; the keys of timers were not those of Spark
+once."""
 
 
 @pytest.fixture(autouse=True)
@@ -79,7 +113,7 @@ def quick_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempt, "JOB_GRACE_S", 10.0)
 
 
-@pytest.mark.parametrize("plan", KEPT, ids=lambda plan: plan.form)
+@pytest.mark.parametrize("plan", KEPT, ids=lambda plan: f"{plan.form}-{plan.seed}-{plan.initial}")
 def test_processors_that_are_kept_equal_sparks(spark: SparkSession, tmp_path: Path, plan: ProcessorPlan) -> None:
     """The last one also shows that a difference is noticed: its output and its state are told from other values'."""
     expected = on_spark(spark, plan, tmp_path)
