@@ -3,6 +3,7 @@ backends, in the middle of passes of timers, too."""
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from stateful_kit import OUTPUT, Fleet, struct
 from test_stateful_model import interrupted
 
 from penstock.operators.stateful import arrow_operator
+from penstock.operators.stateful import operator as stateful_operator
 from penstock.operators.stateful.arrow_processor import ArrowStatefulProcessor, ArrowStatefulProcessorHandle
 from penstock.operators.stateful.variables import TimeMode
 
@@ -157,6 +159,13 @@ def test_event_time_goes_as_key_by_key(steps: list[Any], cut: int) -> None:
 @settings(max_examples=EXAMPLES)
 @given(steps=scripts)
 def test_processing_time_and_time_to_live_go_as_key_by_key(steps: list[Any]) -> None:
+    """Without timers in the middle of a slice: key by key they would fire where a slice takes long."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stateful_operator, "_SLICE_S", math.inf)
+        compare_by_the_clock(steps)
+
+
+def compare_by_the_clock(steps: list[Any]) -> None:
     expected = fleet_of(Limited(), TimeMode.PROCESSING_TIME, "per key")
     fleet = fleet_of(Limited(), TimeMode.PROCESSING_TIME, "arrow")
     for lines, pause_ms, restart in steps:

@@ -120,7 +120,11 @@ def test_wrong_arguments_are_refused(wrong: list[str], capsys: pytest.CaptureFix
 def test_ctrl_c_ends_the_run_and_leaves_no_process(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "penstock.testing.simulate", "100000", "--workers", "2"]
     running = subprocess.Popen(
-        [*command, "--failures", str(tmp_path / "f.txt")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, "--failures", str(tmp_path / "f.txt")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # shells have jobs in the background ignore it
     )
     parent = psutil.Process(running.pid)
     deadline = time.monotonic() + 60
