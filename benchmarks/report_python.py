@@ -15,7 +15,7 @@ def stateful_python(result: dict[str, Any]) -> str:
         "The same `StatefulProcessor` on both engines, Spark's with RocksDB: running totals in a value state, and",
         f"sessions that a timer ends. {result['users']:,} users; each file is a micro-batch of Spark's own engine;",
         "`availableNow` into a noop sink, in turns, as above. How often an engine calls the user's code depends on how",
-        "it cuts the rows, and so do the sessions: where calls were counted, files are as many as make them alike.",
+        "it cuts the rows, and so do the sessions: those that were counted have files enough to make the calls alike.",
         "",
         *jobs(result),
         "",
