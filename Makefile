@@ -9,7 +9,7 @@ export SPARK_LOCAL_IP ?= 127.0.0.1
 # Bytecode is kept: hundreds of processes are started here, and each would compile the package anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup java demo test compiled lint fuzz fuzz-format fuzz-plans oracle simulate torture bench clean lock
+.PHONY: help setup java javac chromium environment demo test costs compiled lint fuzz fuzz-format fuzz-plans oracle simulate torture bench flink clean lock
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -26,14 +26,27 @@ java:
 	if [ -z "$$version" ] || [ "$$version" -lt 17 ]; then \
 	  echo "penstock: Java 17 or newer is needed (found: $${version:-none}); install a JRE, for example: apt-get install openjdk-17-jre-headless" >&2; exit 1; fi
 
-setup: java $(VENV)/.ready ## Make the environment in .venv
+environment: java $(VENV)/.ready
 
-demo: setup ## Run the main job on real data, kill a worker and compare with Spark
+# The tests of the web UI drive a real browser. As root with apt-get it is installed; who has neither is told, once.
+chromium: $(VENV)/.ready
+	@if command -v chromium || command -v chromium-browser || command -v google-chrome; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get; then \
+	  echo "penstock: installing chromium for the tests of the web UI" >&2; export DEBIAN_FRONTEND=noninteractive; \
+	  install="apt-get install -y --no-install-recommends chromium fonts-liberation"; \
+	  { $$install || { apt-get update && $$install; }; } > $(VENV)/chromium.log 2>&1 \
+	  || echo "penstock: chromium could not be installed ($(VENV)/chromium.log says why): THE TESTS OF THE WEB UI ARE SKIPPED" >&2; \
+	else echo "penstock: there is no chromium, and no root with apt-get to install it: THE TESTS OF THE WEB UI ARE SKIPPED" >&2; \
+	fi > /dev/null
+
+setup: environment chromium ## Make the environment in .venv, and see to a browser for the web UI's tests
+
+demo: environment ## Run the main job on real data, kill a worker and compare with Spark
 	@$(BIN)/penstock demo
 
 lint: $(VENV)/.ready ## Format check, lint and types
-	@$(BIN)/ruff format --check src tests benchmarks demo
-	@$(BIN)/ruff check src tests benchmarks demo
+	@$(BIN)/ruff format --check src tests benchmarks demo deploy
+	@$(BIN)/ruff check src tests benchmarks demo deploy
 	@$(BIN)/mypy
 
 # It saves half of what a JVM costs until its first query is done. The tests run without it, too.
@@ -48,12 +61,15 @@ test: setup ## Lint, types and all tests
 	@$(MAKE) --no-print-directory -j 2 lint compiled $(ARCHIVE)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
+costs: export PENSTOCK_WRITE_COSTS := 1
+costs: test ## All tests, and what each file costs into tests/costs.json: dear ones begin first
+
 # Once, and not by every worker. What is wrong is for the tests to say.
 compiled: $(VENV)/.ready
 	-@$(BIN)/python -m pytest --collect-only -qq > /dev/null 2>&1
 
-fuzz: setup ## All tests in another order, with new examples of every property
-	@$(BIN)/python -m pytest --randomly-seed=default --hypothesis-seed=$$RANDOM
+fuzz: setup ## All tests in another order, with new and more examples of every property
+	@PENSTOCK_EFFORT=1 $(BIN)/python -m pytest --randomly-seed=default --hypothesis-seed=$$RANDOM
 
 MINUTES ?= 1
 fuzz-format: $(VENV)/.ready ## Fuzz the readers of snapshots, each for so long: make fuzz-format MINUTES=10
@@ -76,12 +92,39 @@ HOURS ?= 0.1
 torture: $(VENV)/.ready ## Random scenarios on real processes, killed and rescaled, CPUs oversubscribed: make torture HOURS=2 [SEED=7]
 	@$(BIN)/python tests/scenarios/torture.py $(HOURS) $(if $(SEED),--seed $(SEED))
 
-bench: setup ## Run the benchmarks; writes docs/benchmarks.md
+bench: setup flink ## Run the benchmarks; writes docs/benchmarks.md
 	@$(BIN)/python -m benchmarks
+
+# A peer of the benchmarks, in an environment of its own. Tests do without it.
+FLINK := .venv-flink
+FLINK_JOB := $(wildcard benchmarks/flink/job/*.java)
+flink: java $(FLINK)/peer.jar ## Install Apache Flink in .venv-flink and compile its job: a peer of the benchmarks
+
+$(FLINK)/.ready: benchmarks/flink/requirements.txt
+	@test -x $(FLINK)/bin/python || $(PYTHON) -m venv $(FLINK)
+	@$(FLINK)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: -r $< \
+	|| { echo "penstock: Apache Flink has no wheel for this Python or platform, or the package index cannot be reached (pip's words are above); Python 3.11 and 3.12 have one: rm -r $(FLINK); make flink PYTHON=python3.12" >&2; exit 1; }
+	@touch $@
+
+$(FLINK)/peer.jar: $(FLINK)/.ready $(FLINK_JOB) | javac
+	@rm -rf $(FLINK)/classes
+	@javac --release 17 -proc:none -Xlint:all,-serial,-processing,-classfile,-path -Werror -d $(FLINK)/classes \
+	  -cp "$$(echo $(FLINK)/lib/python3.*/site-packages/pyflink/lib/)*" $(FLINK_JOB)
+	@jar --create --file $@ -C $(FLINK)/classes .
+
+javac: $(FLINK)/.ready
+	@command -v javac > /dev/null || { \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+	  echo "penstock: installing a JDK, to compile the job that Flink runs" >&2; export DEBIAN_FRONTEND=noninteractive; \
+	  install="apt-get install -y --no-install-recommends default-jdk-headless"; \
+	  { $$install || { apt-get update && $$install; }; } > $(FLINK)/jdk.log 2>&1; \
+	fi; \
+	command -v javac > /dev/null || { \
+	  echo "penstock: there is no javac; the job that Flink runs is compiled by a JDK of 17 or newer, for example: apt-get install openjdk-17-jdk-headless" >&2; exit 1; }; }
 
 lock: $(VENV)/.ready ## Refresh requirements.lock from the environment
 	@$(BIN)/python -m pip freeze --all --exclude-editable | grep -v -i "^penstock\|^pip==" > requirements.lock
 
 clean: ## Remove everything the targets made
-	rm -rf $(VENV) build dist demo/out .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse artifacts
+	rm -rf $(VENV) $(FLINK) build dist demo/out .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse artifacts
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

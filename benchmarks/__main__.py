@@ -11,7 +11,9 @@ from benchmarks import (
     backpressure,
     concurrency,
     exchange,
+    faces,
     file_sink,
+    flip76,
     harness,
     inflight_target,
     isolation,
@@ -55,6 +57,8 @@ BENCHMARKS = {
     "stateful_python": stateful_python.run,
     "timers": timers.run,
     "latency": latency.run,
+    "faces": faces.run,
+    "flip76": flip76.run,
 }
 MASTERS = dict.fromkeys(("parquet_jobs", "nexmark", "stateful_python", "latency"), against_spark.MASTER)
 

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 
 import penstock
 from benchmarks import harness
-from benchmarks.cpu_time import cpu_seconds
+from benchmarks.cpu_time import CpuTime
 
 MASTER = f"local[{harness.SLOTS}]"
 """More task threads than cores would only slow Spark down; a noop sink needs no slot beside the query's."""
@@ -71,13 +71,15 @@ def compare(
         for engine in ENGINES if number % 2 else reversed(ENGINES):
             df = make() if number or warm_up is None else warm_up()
             with tempfile.TemporaryDirectory(prefix="penstock-bench-") as location:
-                began, used = time.perf_counter(), cpu_seconds()
-                ENGINES[engine](df, mode, location)
+                began = time.perf_counter()
+                with CpuTime() as used:
+                    ENGINES[engine](df, mode, location)
+                took_s = time.perf_counter() - began
                 if calls is not None:
                     called[engine] = calls()
                 if number:
-                    seconds[engine].append(time.perf_counter() - began)
-                    cpu[engine].append(cpu_seconds() - used)
+                    seconds[engine].append(took_s)
+                    cpu[engine].append(used.seconds)
     return {
         "seconds": seconds,
         "cpu_seconds": cpu,

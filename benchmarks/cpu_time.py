@@ -4,23 +4,58 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections import defaultdict
 from pathlib import Path
+from types import TracebackType
+
+LOOK_EVERY_S = 0.2
+"""Processes come and go, and what they used goes with them: what one used behind the last look is lost."""
+
+_Process = tuple[int, int]
+"""Its id, and when it was started: ids are used again."""
 
 
-def cpu_seconds() -> float:
-    """Used so far, by those that have ended and were waited for, too. To be subtracted from a later one."""
-    parents: dict[int, list[int]] = defaultdict(list)
-    ticks: dict[int, int] = {}
+class CpuTime:
+    """``with CpuTime() as used: ...`` and then ``used.seconds``: what was used inside."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._before: dict[_Process, int] = {}
+        self._newest: dict[_Process, int] = {}
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look_on, name="cpu-time", daemon=True)
+
+    def __enter__(self) -> CpuTime:
+        self._before = _ticks()
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._over.set()
+        self._thread.join()
+        self._newest |= _ticks()
+        grown = sum(ticks - self._before.get(process, 0) for process, ticks in self._newest.items())
+        self.seconds = grown / os.sysconf("SC_CLK_TCK")
+
+    def _look_on(self) -> None:
+        while not self._over.wait(LOOK_EVERY_S):
+            self._newest |= _ticks()
+
+
+def _ticks() -> dict[_Process, int]:
+    """Of each process that lives: its own, in user code and in the kernel."""
+    children: dict[int, list[int]] = defaultdict(list)
+    found: dict[int, tuple[_Process, int]] = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            parents[int(fields[1])].append(int(entry.name))
-            ticks[int(entry.name)] = sum(map(int, fields[11:15]))  # utime, stime, and those of its waited-for children
-    total, waiting = 0, [os.getpid()]
-    for process in waiting:
-        total += ticks.get(process, 0)
-        waiting += parents[process]
-    return total / os.sysconf("SC_CLK_TCK")
+            pid = int(entry.name)
+            children[int(fields[1])].append(pid)
+            found[pid] = (pid, int(fields[19])), int(fields[11]) + int(fields[12])
+    ours = [os.getpid()]
+    for pid in ours:
+        ours += children[pid]
+    return dict(found[pid] for pid in ours if pid in found)

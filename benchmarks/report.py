@@ -10,6 +10,8 @@ from typing import Any
 
 from benchmarks.harness import RESULTS
 from benchmarks.report_cells import against_spark, jobs, machine, row, times, times_p99
+from benchmarks.report_faces import faces
+from benchmarks.report_flip76 import flip76
 from benchmarks.report_python import isolation, latency, stateful_python, timers
 
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
@@ -549,6 +551,8 @@ SECTIONS = {
     "snapshot_formats": snapshot_formats,
     "state_as_data": state_as_data,
     "nexmark": nexmark,
+    "faces": faces,
+    "flip76": flip76,
 }
 
 

@@ -15,7 +15,7 @@ def stateful_python(result: dict[str, Any]) -> str:
         "The same `StatefulProcessor` on both engines, Spark's with RocksDB: running totals in a value state, and",
         f"sessions that a timer ends. {result['users']:,} users; each file is a micro-batch of Spark's own engine;",
         "`availableNow` into a noop sink, in turns, as above. How often an engine calls the user's code depends on how",
-        "it cuts the rows, and so do the sessions: those that were counted have files enough to make the calls alike.",
+        "it cuts the rows, and so do the sessions, for which there are files enough to make the calls alike.",
         "",
         *jobs(result),
         "",
@@ -96,21 +96,28 @@ def latency(result: dict[str, Any]) -> str:
         "## Latency of a keyed Python function, beside Spark",
         "",
         f"{result['rows_per_second']:,} rows a second come by the clock; a function with value state keeps a running",
-        f"total of each of {result['keys']:,} keys and yields every row with it. Milliseconds from the moment a row",
-        "was due (not when it was fetched) to the memory sink, of every row: with Penstock to the sink's write call",
-        "(the commit follows at the checkpoint interval, 10 s here), with Spark's own engine and its default trigger",
-        "until its micro-batch is in the sink. Checkpoints run as by default, and unaligned. Medians of the figures of",
+        "total of each key and yields every row with it. Milliseconds from the moment a row was due (not when it was",
+        "fetched) to the memory sink, of every row: with Penstock to the sink's write call (the commit follows at the",
+        "checkpoint interval, 10 s here), with Spark's own engine and its default trigger until its micro-batch is in",
+        "the sink. Checkpoints run as by default, and unaligned. Medians of the figures of",
         f"{most} rounds; a ratio is the median of the rounds' ratios. The target is a p99 of at most {target:.0f} ms.",
         "",
-        row("function", "engine", "median", "p99", "largest", "median to Spark's", "p99 to Spark's"),
-        row("---", "---", "---:", "---:", "---:", "---:", "---:"),
+        "The forms of pandas and of Rows are called once per key and slice. Alone, without any engine, a call with",
+        f"five rows takes {result['call_us']['pandas']:.0f} us in pandas and {result['call_us']['Rows']:.0f} us with",
+        "Rows. In pandas with 100 keys these calls, of some rows each, are most of what keeps both cores busy all the",
+        "time, and a row waits for two rounds over all keys.",
+        "",
+        row("function", "keys", "engine", "median", "p99", "largest", "median to Spark's", "p99 to Spark's"),
+        row("---", "---:", "---", "---:", "---:", "---:", "---:", "---:"),
     ]
     for job, forms in result["jobs"].items():
         for form, rounds in forms.items():
             median, p99, most_ms = (statistics.median(one[name] for one in rounds) for name in ("median", "p99", "max"))
             ratios = [f"{ratio_to(forms['spark'], rounds, name):.3f}" for name in ("median", "p99")]
-            lines.append(row(job, form, f"{median:.0f}", f"**{p99:.0f}**", f"{most_ms:.0f}", *ratios))
-    return "\n".join([*lines, "", f"({machine(result)})", ""])
+            lines.append(
+                row(job, result["keys"][job], form, f"{median:.0f}", f"**{p99:.0f}**", f"{most_ms:.0f}", *ratios)
+            )
+    return "\n".join([*lines, "", f"({'; '.join([machine(result), *result.get('notes', ())])})", ""])
 
 
 def ratio_to(base: list[dict[str, float]], rounds: list[dict[str, float]], name: str) -> float:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+from effort import some
 from quick_java import quick_java
 from s3_server import S3Server, moto
 
@@ -27,17 +28,19 @@ os.environ["TZ"] = "UTC"
 # JVMs leave their libraries and blocks behind when they are killed: here they do so in a folder that goes with the run.
 JAVA_FOLDER = tempfile.mkdtemp(prefix="penstock-tests-")
 os.environ["SPARK_SUBMIT_OPTS"] = f"{quick_java()} -Djava.io.tmpdir={JAVA_FOLDER}"
+FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+"""Of Spark's own streams. With the default one each file that is renamed costs several processes (readlink)."""
 
 # Tests are about what is right; a busy machine may take its time.
-hypothesis.settings.register_profile("penstock", deadline=None)
+hypothesis.settings.register_profile("penstock", deadline=None, max_examples=some(100))
 hypothesis.settings.load_profile("penstock")
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest begins first, so that it does not run alone at the end."""
-    marks = ("slow", "cluster", "simulation")
-    items.sort(key=lambda item: not any(item.get_closest_marker(mark) for mark in marks))
+def pytest_configure(config: pytest.Config) -> None:
+    if os.environ.get("PENSTOCK_WRITE_COSTS") and not hasattr(config, "workerinput"):
+        from spark_first import Costs
+
+        config.pluginmanager.register(Costs())
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -76,6 +79,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         # A plan runs once, over few rows: to generate and compile Java for it takes longer than to interpret it.
         .config("spark.sql.codegen.wholeStage", "false")
         .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+        .config("spark.sql.streaming.checkpointFileManagerClass", FILE_MANAGER)
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
         .config("spark.log.level", "ERROR")
         .config("spark.python.daemon.module", "penstock.spark.daemon")

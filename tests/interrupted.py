@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 import pytest
+from effort import some
 
 SWITCH_S = 1e-6
 INTERRUPTED_EVERY = 15
@@ -42,11 +43,11 @@ def switching(how: str, files: set[str]) -> Iterator[Times]:
     sys.setswitchinterval(SWITCH_S)
     try:
         if how == OFTEN:
-            yield lambda n: n
+            yield some
         else:
             threading.settrace(interrupt)
             sys.settrace(interrupt)
-            yield lambda n: n // FEWER
+            yield lambda n: some(n // FEWER)
     finally:
         sys.settrace(tracing)
         threading.settrace(None)  # type: ignore[arg-type]

@@ -13,6 +13,8 @@ QUICK_JAVA = " ".join(
         # Compiled code is kept: the small room of a JVM without its better compiler is swept over and over otherwise.
         "-XX:ReservedCodeCacheSize=192m",
         "-XX:-UseCodeCacheFlushing",
+        # Hadoop without its native library starts a chmod for every file; so without a second process to start it.
+        *(["-Djdk.lang.Process.launchMechanism=VFORK"] if sys.platform == "linux" else []),
     ]
 )
 

@@ -1,30 +1,57 @@
-"""How pytest-xdist hands out files: half of the workers take those first that need a Spark session, the others those
-that need none.
+"""How pytest-xdist hands out files: the dear ones first, and those that need a Spark session to every other worker.
 
 A session costs its worker fifteen seconds of CPU until it is warm, so not every worker should have one. What a file
-needs is guessed from its text: a wrong guess costs time only.
+needs is guessed from its text: a wrong guess costs time only. What a file costs was measured (``costs.json``, which
+``make costs`` writes anew): a dear one that is begun late runs alone at the end.
 """
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from pathlib import Path
 
+import pytest
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
 _SIGNS = ("SparkSession", "mark.spark")
+
+COSTS = Path(__file__).with_name("costs.json")
+"""Seconds by file; the cheap ones and new ones are not in it."""
+CHEAP_S = 10.0
 
 
 class SparkFirst(LoadFileScheduling):
     """``--dist loadfile`` but for the order."""
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        """The next file of the worker's kind, while there is one."""
-        wants_spark = int(node.gateway.id.removeprefix("gw")) % 2 == 1
-        fitting = (file for file in self.workqueue if _needs_spark(self.config.rootpath / file) == wants_spark)
-        self.workqueue.move_to_end(next(fitting, next(iter(self.workqueue))), last=False)
+        """The dearest file of the worker's kind, while there is one."""
+        wants_spark = int(node.gateway.id.removeprefix("gw")) % 2 == 0
+        root = self.config.rootpath
+        first = max(self.workqueue, key=lambda file: (_needs_spark(root / file) == wants_spark, _costs().get(file, 0)))
+        self.workqueue.move_to_end(first, last=False)
         super()._assign_work_unit(node)
+
+
+class Costs:
+    """A plugin that writes down what each file has cost."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        file = report.nodeid.partition("::")[0]
+        self._seconds[file] = self._seconds.get(file, 0) + report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        dear = {file: round(seconds) for file, seconds in sorted(self._seconds.items()) if seconds >= CHEAP_S}
+        COSTS.write_text(json.dumps(dear, indent=0) + "\n", encoding="utf-8")
+
+
+@cache
+def _costs() -> dict[str, float]:
+    return dict(json.loads(COSTS.read_text(encoding="utf-8")))
 
 
 @cache

@@ -95,55 +95,76 @@ def module_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_imports_point_downwards(path: Path) -> None:
-    module, allowed = module_of(path), CONTRACTS | type_checking_imports(path)
+# One test for each rule, over all files: as many tests as files would take their time in every worker.
+
+
+def test_imports_point_downwards() -> None:
     upward = [
-        name
+        f"{module_of(path)} imports {name}, which is above"
+        for path in FILES
         for name in imports_of(path)
-        if name.startswith("penstock") and name not in allowed and layer_of(name) < layer_of(module)
+        if name.startswith("penstock")
+        and layer_of(name) < layer_of(module_of(path))
+        and name not in CONTRACTS | type_checking_imports(path)
     ]
-    assert not upward, f"{module} imports from above: {upward}"
+    assert not upward
 
 
-@pytest.mark.parametrize("path", sorted((SOURCE / "protocol").rglob("*.py")), ids=module_of)
-def test_protocol_is_pure(path: Path) -> None:
-    impure = [name for name in imports_of(path) if name.split(".")[0] in IMPURE | {"pyarrow", "numpy", "pyspark"}]
-    assert not impure, f"{module_of(path)} imports {impure}"
+def test_protocol_is_pure() -> None:
+    files = [path for path in FILES if module_of(path).startswith("penstock.protocol")]
+    assert len(files) > 10
+    impure = [
+        f"{module_of(path)} imports {name}"
+        for path in files
+        for name in imports_of(path)
+        if name.split(".")[0] in IMPURE | {"pyarrow", "numpy", "pyspark"}
+    ]
+    assert not impure
     calls = [
-        node.lineno
+        f"{path}:{node.lineno} calls {node.func.id}"
+        for path in files
         for node in nodes_of(path)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"open", "hash", "print"}
     ]
-    assert not calls, f"{module_of(path)} calls open, hash or print in lines {calls}"
+    assert not calls
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_only_frontend_and_spark_touch_the_jvm(path: Path) -> None:
-    module = module_of(path)
-    if module.startswith(("penstock.frontend", "penstock.spark")):
-        return
-    touched = [name for name in imports_of(path) if name.startswith("py4j")]
-    assert not touched
-    attributes = {n.attr for n in nodes_of(path) if isinstance(n, ast.Attribute)}
-    assert not attributes & {"_jdf", "_jvm", "_jsparkSession", "_jsc"}, f"{module} touches the JVM"
+def test_only_frontend_and_spark_touch_the_jvm() -> None:
+    others = [path for path in FILES if not module_of(path).startswith(("penstock.frontend", "penstock.spark"))]
+    touching = [
+        f"{module_of(path)} imports {name}" for path in others for name in imports_of(path) if name.startswith("py4j")
+    ]
+    touching += [
+        f"{path}:{node.lineno} touches {node.attr}"
+        for path in others
+        for node in nodes_of(path)
+        if isinstance(node, ast.Attribute) and node.attr in {"_jdf", "_jvm", "_jsparkSession", "_jsc"}
+    ]
+    assert not touching
 
 
-@pytest.mark.parametrize("path", PYTHON_FILES, ids=str)
-def test_sizes(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= MAX_FILE_LINES, f"{path} is too long"
-    for node in nodes_of(path):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            lines = (node.end_lineno or node.lineno) - node.lineno + 1
-            assert lines <= MAX_FUNCTION_LINES, f"{path}: {node.name} has {lines} lines"
+def test_sizes() -> None:
+    long = [str(path) for path in PYTHON_FILES if len(path.read_text().splitlines()) > MAX_FILE_LINES]
+    assert not long, "files are too long"
+    long = [
+        f"{path}:{node.lineno} {node.name}"
+        for path in PYTHON_FILES
+        for node in nodes_of(path)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or node.lineno) - node.lineno + 1 > MAX_FUNCTION_LINES
+    ]
+    assert not long, "functions are too long"
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_no_swallowed_errors_and_no_open_ends(path: Path) -> None:
-    for node in nodes_of(path):
-        if isinstance(node, ast.ExceptHandler):
-            assert not (len(node.body) == 1 and isinstance(node.body[0], ast.Pass)), f"{path}:{node.lineno}"
-            assert node.type is not None, f"{path}:{node.lineno}: bare except"
+def test_no_swallowed_errors_and_no_open_ends() -> None:
+    handlers = [
+        (f"{path}:{node.lineno}", node)
+        for path in FILES
+        for node in nodes_of(path)
+        if isinstance(node, ast.ExceptHandler)
+    ]
+    assert [at for at, node in handlers if len(node.body) == 1 and isinstance(node.body[0], ast.Pass)] == []
+    assert [at for at, node in handlers if node.type is None] == [], "bare except"
 
 
 def test_public_names() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from enum import Enum
 
 from penstock.errors import ConfigError
+from penstock.logs import LogFormat
 from penstock.protocol.elements import Alignment
 
 CONF_PREFIX = "spark.penstock."
@@ -81,6 +82,13 @@ def backend(name: str, text: str) -> Backend:
         return Backend(text.strip().lower())
     except ValueError:
         raise ConfigError(f"option {name}={text!r}: choose memory or rocksdb") from None
+
+
+def log_format(name: str, text: str) -> LogFormat:
+    try:
+        return LogFormat(text.strip().lower())
+    except ValueError:
+        raise ConfigError(f"option {name}={text!r}: choose text or json") from None
 
 
 def strategy(name: str, text: str) -> RestartStrategy:
@@ -188,6 +196,8 @@ class Options:
             fits into its memory.
         restart_allow_scale_down: go on with fewer slots when some are missing for ``restart_scale_down_after_ms``, and
             with all of them once they are back.
+        network_tls: links between driver and slots, and between slots, are encrypted (``runtime/tls.py``).
+        log_format: of Penstock's own lines, in slots and driver, where the user has not set up logging.
         driver_ports, slot_ports: one of them is listened on; ``range(1)``, port 0, is any free one.
     """
 
@@ -223,8 +233,10 @@ class Options:
     restart_interval_ms: int = 600_000
     restart_allow_scale_down: bool = True
     restart_scale_down_after_ms: int = 10_000
+    log_format: LogFormat = LogFormat.TEXT
     driver_ports: range = range(1)
     slot_ports: range = range(1)
+    network_tls: bool = False
 
 
 _PARSERS = {
@@ -250,6 +262,8 @@ _PARSERS = {
     "exchange.flushInterval": ("flush_interval_ms", duration_ms),
     "driver.port": ("driver_ports", ports),
     "slot.port": ("slot_ports", ports),
+    "network.tls": ("network_tls", boolean),
+    "log.format": ("log_format", log_format),
     "function.isolation": ("function_isolation", isolation),
     "join.maxStaticBytes": ("join_max_static_bytes", static_bytes),
     "state.backend": ("state_backend", backend),

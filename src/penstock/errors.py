@@ -18,6 +18,10 @@
     ├── SinkError
     │   ├── CommitFailed       the sink says that nothing of the epoch is visible
     │   └── CommitUnknown      the outcome must be looked up, never resent
+    ├── ServiceError           what a REST service was asked for did not come about
+    │   ├── ServiceRefused     it said no, and why; carries the HTTP status
+    │   ├── ServiceUnreachable nothing was sent: nobody answers at its address
+    │   └── NoAnswer           none came that can be read; what was asked for may have been done
     ├── QueryFailed            the query gave up; ``__cause__`` is the first cause
     │   └── GenerationFailed   one execution attempt ended (lost slot, lost link); recovery follows
     └── ProtocolViolation      a machine was handed an event its state forbids: a bug in Penstock
@@ -110,6 +114,34 @@ class CommitFailed(SinkError):
 
 class CommitUnknown(SinkError):
     """The outcome of a commit is not known; it is resolved by looking, never by sending again."""
+
+
+class ServiceError(PenstockError):
+    """What a REST service was asked for did not come about."""
+
+
+class ServiceRefused(ServiceError):
+    """A REST service said no.
+
+    Args:
+        message: what it said.
+        status: HTTP's.
+    """
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message, status)
+        self.status = status
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class ServiceUnreachable(ServiceError):
+    """Nobody answers at the address of a REST service; nothing was sent. ``__cause__`` says what was tried."""
+
+
+class NoAnswer(ServiceError):
+    """A REST service gave no answer that can be read. What it was asked for it may have done all the same."""
 
 
 class QueryFailed(PenstockError):

@@ -2,21 +2,31 @@
 
 Whoever begins something - a query on the driver, a slot, a subtask - says so once with ``about``. Every line that this
 thread logs from there on, and every thread that it makes with ``daemon_thread``, carries it: in the text, and as
-attributes of the record (``query``, ``generation``, ``slot``, ``subtask``) for handlers that want fields.
+attributes of the record (``query``, ``query_id``, ``generation``, ``slot``, ``subtask``) for handlers that want fields.
+``JsonLines`` is a formatter that does: a JSON object per line, for whatever collects logs.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
+from datetime import UTC, datetime
+from enum import Enum
 from typing import Any
 
 ROOT = "penstock"
 _FIELDS = {"query": "query", "generation": "Generation", "slot": "slot", "subtask": "subtask"}
+_UNSAID = ("query_id",)
+"""Only attributes of the record: ``query`` is a query's name where it has one."""
+_PREFIX = "penstock_prefix"
+"""What of a record's text says what it is about."""
+_TOLD = (*_FIELDS, *_UNSAID, "checkpoint")
+"""Attributes of records that are fields of a JSON line; no others are, whoever puts them there."""
 _subject: ContextVar[dict[str, object] | None] = ContextVar("penstock_log_subject", default=None)
 
 
@@ -25,8 +35,40 @@ class _Told(logging.LoggerAdapter[logging.Logger]):
         subject = dict(_subject.get() or {})
         if not subject:
             return msg, kwargs
-        said = ", ".join(f"{_FIELDS[field]} {value}" for field, value in subject.items())
-        return f"[{said.replace('%', '%%')}] {msg}", {**kwargs, "extra": {**kwargs.get("extra", {}), **subject}}
+        said = ", ".join(f"{_FIELDS[field]} {value}" for field, value in subject.items() if field in _FIELDS)
+        prefix = f"[{said.replace('%', '%%')}] " if said else ""
+        return f"{prefix}{msg}", {**kwargs, "extra": {**kwargs.get("extra", {}), **subject, _PREFIX: prefix}}
+
+
+class LogFormat(Enum):
+    """How Penstock's own lines are written where nobody else has set up logging."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class JsonLines(logging.Formatter):
+    """A JSON object per line: ``time`` (ISO 8601, UTC), ``level``, ``logger``, ``message``, what it is about
+    (``query``, ``query_id``, ``generation``, ``slot``, ``subtask``, ``checkpoint``) as far as that is known, and
+    ``exception``.
+
+    For any handler: ``handler.setFormatter(JsonLines())``. Of records of other libraries it takes what there is.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line: dict[str, object] = {"time": at, "level": record.levelname, "logger": record.name}
+        line["message"] = self._message(record)
+        line |= {field: getattr(record, field) for field in _TOLD if getattr(record, field, None) is not None}
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+    @staticmethod
+    def _message(record: logging.LogRecord) -> str:
+        """Without what the fields say."""
+        text = str(record.msg).removeprefix(getattr(record, _PREFIX, ""))
+        return text % record.args if record.args else text
 
 
 def get_logger(name: str) -> logging.LoggerAdapter[logging.Logger]:
@@ -36,8 +78,9 @@ def get_logger(name: str) -> logging.LoggerAdapter[logging.Logger]:
 
 @contextmanager
 def about(**subject: object) -> Iterator[None]:
-    """Lines of this thread are about this, too: any of ``query``, ``generation``, ``slot`` and ``subtask``."""
-    unknown = set(subject) - set(_FIELDS)
+    """Lines of this thread are about this, too: any of ``query``, ``generation``, ``slot`` and ``subtask``, and
+    ``query_id``, which is not said in the text."""
+    unknown = set(subject) - {*_FIELDS, *_UNSAID}
     if unknown:
         raise ValueError(f"log lines have no field {sorted(unknown)}")
     token = _subject.set({**(_subject.get() or {}), **subject})
@@ -65,14 +108,45 @@ def effective_level() -> int:
     return logging.getLogger(ROOT).getEffectiveLevel()
 
 
-def log_to_stderr(level: int) -> None:
-    """In a worker process, whose stderr is the executor's: lines laid out as Spark's own, from ``level`` on.
+def log_to_stderr(level: int, log_format: LogFormat = LogFormat.TEXT) -> None:
+    """In a worker process, whose stderr is the executor's: lines from ``level`` on, as JSON or laid out as Spark's own.
 
-    Where logging was set up before, by the user's code, it stays as it is. Idempotent.
+    Where logging was set up before, by the user's code, it stays as it is. Idempotent: workers are used again, and the
+    format is the last one asked for.
     """
-    logger = logging.getLogger(ROOT)
-    logger.setLevel(level)
-    if not logger.hasHandlers():
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%y/%m/%d %H:%M:%S"))
-        logger.addHandler(handler)
+    logging.getLogger(ROOT).setLevel(level)
+    _write_own(log_format)
+
+
+def log_on_driver(log_format: LogFormat) -> None:
+    """Lines of the driver as JSON, on stderr, if that is wanted and nobody has set up logging; else as Python does."""
+    if log_format is LogFormat.JSON:
+        _write_own(log_format)
+
+
+_own_handler: logging.Handler | None = None
+"""Of this process."""
+
+
+ONLY_LISTENS = "only_listens"
+"""True of a handler that writes nothing, wherever such a one is put: logging is not set up by it."""
+
+
+def _write_own(log_format: LogFormat) -> None:
+    global _own_handler
+    if not _is_set_up():
+        _own_handler = logging.StreamHandler(sys.stderr)
+        logging.getLogger(ROOT).addHandler(_own_handler)
+    if _own_handler is not None:
+        as_spark = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%y/%m/%d %H:%M:%S")
+        _own_handler.setFormatter(JsonLines() if log_format is LogFormat.JSON else as_spark)
+
+
+def _is_set_up() -> bool:
+    """Whether somebody writes Penstock's lines: as ``hasHandlers``, but for those that only listen."""
+    logger: logging.Logger | None = logging.getLogger(ROOT)
+    while logger is not None:
+        if any(not getattr(handler, ONLY_LISTENS, False) for handler in logger.handlers):
+            return True
+        logger = logger.parent if logger.propagate else None
+    return False

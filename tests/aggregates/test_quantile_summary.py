@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from effort import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,7 +25,7 @@ def put_together(values: np.ndarray, sizes: list[int], accuracy: int, room: int)
     return summary
 
 
-@settings(max_examples=60)
+@settings(max_examples=some(60))
 @given(
     seed=st.integers(0, 10_000),
     count=st.integers(1, 20_000),

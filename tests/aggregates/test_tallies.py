@@ -9,6 +9,7 @@ from decimal import Context, Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
+from effort import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,7 +41,7 @@ def between(ordered: list[float], percentage: float) -> float:
     return low if low == high else low + (position - math.floor(position)) * (high - low)
 
 
-@settings(max_examples=15)
+@settings(max_examples=some(15))
 @given(seed=st.integers(0, 10_000), batches=st.sampled_from([1, 2, 7, 25]), different=st.sampled_from([1, 5, 30, 400]))
 def test_results_do_not_depend_on_how_rows_come(seed: int, batches: int, different: int) -> None:
     random = np.random.default_rng(seed)

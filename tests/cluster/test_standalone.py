@@ -86,13 +86,14 @@ def application(
 def dynamic(
     cluster: Standalone, started: dict[str, Application], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Application]:
-    """Three slots on executors that Spark adds when there are tasks for them."""
+    """Three slots on executors that Spark adds when there are tasks for them. Their links are encrypted."""
     if "dynamic" not in started:
         conf = TWO_SLOTS | {
             "spark.dynamicAllocation.enabled": "true",
             "spark.dynamicAllocation.shuffleTracking.enabled": "true",
             "spark.dynamicAllocation.maxExecutors": "2",
             "spark.penstock.parallelism": "3",
+            "spark.penstock.network.tls": "true",
         }
         started["dynamic"] = Application(cluster, tmp_path_factory.mktemp("dynamic") / "place", conf)
     yield started["dynamic"]

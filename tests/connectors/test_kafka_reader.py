@@ -242,3 +242,24 @@ def wait_until_caught_up(reader: SourceReader) -> None:
         assert reader.poll(10, int(time.time() * 1000)) is None
         assert time.monotonic() < deadline
         time.sleep(0.001)
+
+
+def test_a_reader_says_how_many_offsets_it_has_not_handed_out(kafka: MockKafka, reader_of: Reader) -> None:
+    kafka.create("t", 2)
+    kafka.send("t", numbered(0, 7), partition=0)
+    kafka.send("t", numbered(10, 3), partition=1)
+    reader = reader_of(source_of(kafka))
+    assert list(reader.behind()) == [0, 0], "nobody has told it of any row"
+    handed_out = 0
+    deadline_s = time.monotonic() + PATIENCE_S
+    while handed_out < 4:
+        assert time.monotonic() < deadline_s
+        batch = reader.poll(4 - handed_out, int(time.time() * 1000))
+        handed_out += 0 if batch is None else batch.num_rows
+    while sum(reader.behind()) < 6:
+        assert time.monotonic() < deadline_s
+        reader.look()
+        reader.poll(0, int(time.time() * 1000))
+    assert sum(reader.behind()) == 6
+    rest = read_rows(reader)
+    assert (len(rest), list(reader.behind())) == (6, [0, 0])

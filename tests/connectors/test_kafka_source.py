@@ -11,6 +11,7 @@ import cloudpickle
 import confluent_kafka
 import pytest
 from mock_kafka import MockKafka, kafka
+from msgspec.structs import replace
 
 from penstock.connectors import kafka_cluster, kafka_source
 from penstock.connectors.base import Discovery
@@ -169,3 +170,13 @@ def test_a_source_travels_without_its_client_and_closes_it(topics: MockKafka) ->
     assert cloudpickle.loads(cloudpickle.dumps(source))._cluster is None
     source.close()
     assert source._cluster is None
+
+
+def test_positions_are_written_as_spark_writes_offsets(topics: MockKafka) -> None:
+    source = source_of(topics, subscribe="t,t2", startingOffsets="earliest")
+    splits = list(look(source)[1].splits)
+    [read] = [split for split in splits if split.spec["topic"] == "t2"]
+    moved = [split for split in splits if split is not read] + [replace(read, position={"offset": 1})]
+    assert source.offset_of(splits) == {"t": {"0": 1, "1": 0}, "t2": {"0": 0}}
+    assert source.offset_of(moved[::-1]) == {"t": {"0": 1, "1": 0}, "t2": {"0": 1}}
+    assert source.offset_of([]) == {}

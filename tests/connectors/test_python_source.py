@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -122,40 +123,44 @@ def test_a_source_of_batches_only_is_refused_by_name() -> None:
         source(Batches)
 
 
-def test_poll_never_blocks_and_rows_come_one_by_one() -> None:
+@pytest.fixture
+def may_go_on(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Semaphore]:
+    """What ``user_sources.Slow`` waits for before each row."""
+    made = threading.Semaphore(0)
+    monkeypatch.setattr(user_sources.SlowReader, "may_go_on", made)
+    yield made
+    made.release(10)
+
+
+def test_poll_never_blocks_and_rows_come_one_by_one(may_go_on: threading.Semaphore) -> None:
     reader = new_reader(slow := source(user_sources.Slow, end="6"))
     reader.add_split(discover_all(slow)[0])
-    longest, got = 0.0, []
-    while len(got) < 3:
-        began = time.monotonic()
-        batch = reader.poll(100, 0)
-        longest = max(longest, time.monotonic() - began)
-        if batch is not None:
-            assert batch.num_rows == 1, "a row is not held back until others come"
-            got += rows_of(batch)
-        time.sleep(0.005)
-    assert got == rows(3)
-    assert longest < 0.15
+    for row in rows(3):
+        assert reader.poll(100, 0) is None, "it has waited until there was a row"
+        may_go_on.release()
+        deadline = time.monotonic() + 30
+        while (batch := reader.poll(100, 0)) is None:
+            assert time.monotonic() < deadline, "a row is held back until others come"
+            time.sleep(0.005)
+        assert rows_of(batch) == [row]
+    may_go_on.release(10)
     reader.close()
 
 
-def test_a_reader_without_rows_is_looked_at_again_soon_and_then_less_often() -> None:
+def test_a_reader_without_rows_is_looked_at_again_soon_and_then_less_often(may_go_on: threading.Semaphore) -> None:
     reader = new_reader(slow := source(user_sources.Slow, end="6"))
     assert reader.wake_after_ms() == PATIENCE_MS
     reader.add_split(discover_all(slow)[0])
 
-    def pauses_until_a_row() -> list[int]:
-        found: list[int] = []
-        deadline = time.monotonic() + 10
-        while reader.poll(100, 0) is None and time.monotonic() < deadline:
-            found.append(reader.wake_after_ms())
-            time.sleep(0.001)
-        return found
-
     for _ in range(2):
-        found = pauses_until_a_row()
-        assert found[:6] == [1, 2, 4, 8, PATIENCE_MS, PATIENCE_MS][: len(found)]
-        assert len(found) > 1, "its rows take a while"
+        looks = [(reader.poll(100, 0), reader.wake_after_ms()) for _ in range(6)]
+        assert looks == [(None, wake) for wake in (1, 2, 4, 8, PATIENCE_MS, PATIENCE_MS)]
+        may_go_on.release()
+        deadline = time.monotonic() + 30
+        while reader.poll(100, 0) is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+    may_go_on.release(10)
     reader.close()
 
 
@@ -165,8 +170,11 @@ def test_the_queue_is_bounded_and_threads_end() -> None:
     endless = {**split.spec, "start": {"n": 0}, "end": {"n": 10_000_000}}
     reader.add_split(type(split)(split.split_id, endless))
     assert len(read_rows(reader, limit=10)) == 10
-    time.sleep(0.2)
     pump = reader._current._pump
+    deadline = time.monotonic() + 10
+    while len(pump._items) + 10 < QUEUED_ROWS and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.1)  # it goes on no further
     assert QUEUED_ROWS <= len(pump._items) + 10 <= QUEUED_ROWS + 1000
     reader.close()
     assert not any(thread.name.startswith("penstock-read-counter") for thread in threading.enumerate())

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from effort import some
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kits import rows_of
@@ -62,7 +63,7 @@ def exact(texts: list[str | None], kind: pa.DataType, rules: TextRules) -> pa.Ar
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-@settings(max_examples=40)
+@settings(max_examples=some(40))
 @given(st.lists(st.none() | TEXTS, min_size=1, max_size=4))
 @example(["2000E44"])  # far beyond the largest float
 def test_a_column_that_goes_through_at_once_is_as_text_by_text(
@@ -112,7 +113,7 @@ FIELDS = st.one_of(st.text(alphabet='ab ",\\#\t\0é1', max_size=5), TEXTS, TEXTS
 
 @pytest.mark.parametrize("options", DIALECTS, ids=str)
 @pytest.mark.parametrize("columns", [1, 3, 5])
-@settings(max_examples=40)
+@settings(max_examples=some(40))
 @given(st.data())
 def test_csv_blocks_read_at_once_are_as_line_by_line(
     columns: int, options: dict[str, str], data: st.DataObject
@@ -138,7 +139,7 @@ MEMBERS = st.tuples(st.sampled_from(["a", "b", "c", "t", "f", "l", "s", "d", "m"
 
 
 @pytest.mark.parametrize("schema", [SCHEMA, NESTED], ids=["flat", "nested"])
-@settings(max_examples=150)
+@settings(max_examples=some(150))
 @given(st.lists(st.lists(MEMBERS, max_size=4), min_size=1, max_size=3), st.sampled_from(["", " ", "x", ",", "}"]))
 def test_json_blocks_read_at_once_are_as_line_by_line(
     schema: pa.Schema, objects: list[list[tuple[str, str]]], tail: str
@@ -161,7 +162,7 @@ def test_ordinary_blocks_do_go_through_at_once() -> None:
     assert assert_alike(lambda: json_files._JsonParser(nested), nested.rules, lines)
 
 
-@settings(max_examples=100)
+@settings(max_examples=some(100))
 @given(
     st.lists(st.sampled_from([b"a", b"\n", b"\r", b"\r\n", b"\xc3\xa9", b"\xff"]), max_size=30).map(b"".join),
     st.integers(1, 7),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from effort import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kits import stored_state
@@ -23,7 +24,7 @@ def adding(seen: SeenFiles, names: list[str], modified_ms: int = 0) -> SeenFiles
     return seen.adding(names, [found(name, modified_ms) for name in names])
 
 
-@settings(max_examples=60)
+@settings(max_examples=some(60))
 @given(st.lists(st.tuples(st.lists(st.text(max_size=3), max_size=5, unique=True), st.integers(0, 10**4)), max_size=12))
 def test_it_holds_what_was_added_and_is_not_too_old(looks: list[tuple[list[str], int]]) -> None:
     seen, model = SeenFiles(), dict[str, int]()

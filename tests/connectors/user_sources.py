@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -166,16 +167,18 @@ class SimpleReader(SimpleDataSourceStreamReader):
 
 
 class Slow(Counter):
-    """Blocks between rows."""
+    """Blocks before each row, until ``SlowReader.may_go_on`` is released for it."""
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
         return SlowReader(self.options)
 
 
 class SlowReader(CounterReader):
+    may_go_on = threading.Semaphore(0)
+
     def read(self, partition: InputPartition) -> Iterator[Any]:
         for row in super().read(partition):
-            time.sleep(0.2)
+            self.may_go_on.acquire(timeout=60)
             yield row
 
 

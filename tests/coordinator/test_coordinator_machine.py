@@ -7,6 +7,7 @@ from collections.abc import Callable
 from random import Random
 
 from coordinator_kit import SINK, manifest, policy
+from effort import some
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -280,7 +281,7 @@ class CoordinatorWorld(RuleBasedStateMachine):
             assert self.machine.next_wake_ms() is not None
 
 
-CoordinatorWorld.TestCase.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+CoordinatorWorld.TestCase.settings = settings(max_examples=some(100), stateful_step_count=50, deadline=None)
 TestCoordinatorWorld = CoordinatorWorld.TestCase
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from effort import some
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -150,6 +151,23 @@ def test_no_more_looks_while_enough_is_pending() -> None:
     assert commands == [Assign(VERTEX, 0, (split(0),)), Discover(VERTEX, 1)]
 
 
+def test_without_looking_ahead_a_look_waits_for_a_reader_that_asks() -> None:
+    machine = SplitAssigner("source-1", VERTEX, 2, looks_ahead=False)
+    assert machine.handle(LookAround(), 0) == []
+    assert machine.next_wake_ms() is None
+    assert machine.handle(Requested(0, 0, None), 1) == [Discover(VERTEX, None)]
+    assert machine.handle(Discovered([split(1), split(2)], 2), 2) == [Assign(VERTEX, 0, (split(1),))]
+    assert machine.next_wake_ms() is None, "one is pending, and nobody waits"
+    assert machine.handle(LookAround(), 1_000) == []
+    assert machine.handle(Requested(1, 0, None), 1_001) == [Assign(VERTEX, 1, (split(2),))]
+    assert machine.handle(Requested(0, 0, None), 1_002) == [Discover(VERTEX, 2)]
+
+
+def test_a_frozen_source_is_looked_at_whoever_is_busy() -> None:
+    machine = SplitAssigner("source-1", VERTEX, 1, looks_ahead=False)
+    assert machine.handle(Freeze(), 5) == [FreezeSource(VERTEX), Discover(VERTEX, None)]
+
+
 def test_a_restored_assigner_goes_on_where_the_captured_one_was() -> None:
     machine = assigner(2, SourceManifest("source-1", VERTEX, {"seen": 9}, [split(8), split(9)]))
     assert machine.handle(Requested(1, 0, None), 0) == [Assign(VERTEX, 1, (split(8),)), Discover(VERTEX, {"seen": 9})]
@@ -201,6 +219,7 @@ class SplitWorld(RuleBasedStateMachine):
     """An outside that grows until it is closed, readers behind FIFO links, and restores from any capture."""
 
     PARALLELISM = 3
+    LOOKS_AHEAD = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -211,7 +230,7 @@ class SplitWorld(RuleBasedStateMachine):
         self.ended = False
         self.drain = False
         self.frozen_at: int | None = None
-        self.machine = assigner(self.PARALLELISM)
+        self.machine = self.assigner()
         self.look: Discover | None = None
         self.look_found: list[Split] = []
         self.links: list[list[Split | FreezeReaders]] = [[] for _ in range(self.PARALLELISM)]
@@ -223,12 +242,16 @@ class SplitWorld(RuleBasedStateMachine):
         self.saved: tuple[SourceManifest, list[Split], list[str]] | None = None
         self.carry_out(self.machine.handle(ReadersRun(), self.now))
 
+    def assigner(self, restored: SourceManifest | None = None) -> SplitAssigner:
+        return SplitAssigner("source-1", VERTEX, self.PARALLELISM, restored, looks_ahead=self.LOOKS_AHEAD)
+
     def carry_out(self, commands: list[object]) -> None:
         for command in commands:
             match command:
                 case Discover():
                     assert self.look is None, "one look at a time"
                     assert not self.machine.finished, "nobody looks any more"
+                    assert self.LOOKS_AHEAD or self.frozen_at is not None or self.somebody_waits()
                     self.look = command
                     seen = command.state or 0
                     there = self.outside if self.frozen_at is None else self.frozen_at
@@ -254,6 +277,9 @@ class SplitWorld(RuleBasedStateMachine):
                     assert restored or len(self.read) == there, "everything is read"
                     assert self.machine.dry, "behind the last rise of event time"
                     self.ended = True
+
+    def somebody_waits(self) -> bool:
+        return any(reader.request is not None for reader in self.machine._readers)
 
     @rule(number=st.integers(1, 7))
     def outside_grows(self, number: int) -> None:
@@ -318,7 +344,7 @@ class SplitWorld(RuleBasedStateMachine):
     def restore(self) -> None:
         assert self.saved is not None
         manifest, held, self.read = self.saved[0], list(self.saved[1]), list(self.saved[2])
-        self.machine = assigner(self.PARALLELISM, manifest)
+        self.machine = self.assigner(manifest)
         self.look = None
         self.ended = False
         self.drain = manifest.drained
@@ -343,5 +369,15 @@ class SplitWorld(RuleBasedStateMachine):
         assert sorted(everywhere) == sorted(f"s{n}" for n in range(self.machine._state or 0))
 
 
-SplitWorld.TestCase.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+SplitWorld.TestCase.settings = settings(max_examples=some(100), stateful_step_count=50, deadline=None)
 TestSplitWorld = SplitWorld.TestCase
+
+
+class AskedWorld(SplitWorld):
+    """Nobody looks ahead."""
+
+    LOOKS_AHEAD = False
+
+
+AskedWorld.TestCase.settings = SplitWorld.TestCase.settings
+TestAskedWorld = AskedWorld.TestCase

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 from avro_stand_in import add_avro
 from expression_groups import GROUPS
-from expression_oracle import Relation, check
+from expression_oracle import Compiled, Relation, check
 
 from penstock.operators.expressions import SessionConf
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Compare = Callable[..., list[str]]
+Compile = Callable[..., AbstractContextManager[list[Compiled]]]
 
 
 @pytest.fixture(scope="session")
@@ -41,24 +43,54 @@ def relation(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> C
 
 
 @pytest.fixture(scope="session")
-def compare(spark: SparkSession, relation: Callable[[str], Relation]) -> Compare:
-    """``compare(group, ansi, time_zone)``: the differences between Spark's answers and ours."""
+def compiled(spark: SparkSession, relation: Callable[[str], Relation]) -> Compile:
+    """``compiled(group, ansi, time_zone)``: its cases, with the session's settings for them; kept for UTC."""
+    done: dict[tuple[str, bool], list[Compiled]] = {}
+
+    @contextmanager
+    def compile_group(group: str, ansi: bool, time_zone: str = "UTC") -> Iterator[list[Compiled]]:
+        edges = relation(group)  # in UTC: PySpark cannot hand over every instant in every zone
+        spark.conf.set("spark.sql.ansi.enabled", str(ansi).lower())
+        spark.conf.set("spark.sql.session.timeZone", time_zone)
+        try:
+            if (group, ansi) in done and time_zone == "UTC":
+                cases = done[group, ansi]
+            else:
+                cases = edges.compile(GROUPS[group].cases, SessionConf(ansi, time_zone))
+            if time_zone == "UTC":
+                done[group, ansi] = cases
+            yield cases
+        finally:
+            spark.conf.set("spark.sql.ansi.enabled", "true")
+            spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+    return compile_group
+
+
+@pytest.fixture(scope="session")
+def compare(spark: SparkSession, relation: Callable[[str], Relation], compiled: Compile) -> Compare:
+    """``compare(group, ansi, time_zone)``: the differences between Spark's answers and ours. Of expressions that are
+    compared in UTC, too, Spark's interpreter says what another zone makes of them: it need not compile them again."""
     done: dict[tuple[str, bool, str], list[str]] = {}
 
     def run(group: str, ansi: bool, time_zone: str = "UTC") -> list[str]:
         key = (group, ansi, time_zone)
         if key not in done:
-            edges = relation(group)
-            spark.conf.set("spark.sql.ansi.enabled", str(ansi).lower())
-            spark.conf.set("spark.sql.session.timeZone", time_zone)
+            raising = ansi and GROUPS[group].both_modes
+            generate_code(spark, time_zone == "UTC")
             try:
-                done[key] = check(edges, GROUPS[group].cases, SessionConf(ansi, time_zone))
+                with compiled(*key) as cases:
+                    done[key] = check(relation(group), cases, raising)
             finally:
-                spark.conf.set("spark.sql.ansi.enabled", "true")
-                spark.conf.set("spark.sql.session.timeZone", "UTC")
+                generate_code(spark, True)
         return done[key]
 
     return run
+
+
+def generate_code(spark: SparkSession, generates: bool) -> None:
+    spark.conf.set("spark.sql.codegen.wholeStage", str(generates).lower())
+    spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if generates else "NO_CODEGEN")
 
 
 @pytest.fixture(autouse=True)

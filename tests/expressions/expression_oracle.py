@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -69,8 +70,13 @@ class Relation:
         self.spark = spark
         self.frame = spark.read.parquet(path)
         self.batch = normalized(self.frame.toArrow())
-        self.rows = self.frame._jdf.queryExecution().executedPlan().executeCollect()
+        execution = self.frame._jdf.queryExecution()
+        catalyst = spark._jvm.org.apache.spark.sql.catalyst.expressions
+        self.attributes = catalyst.package.AttributeSeq(execution.analyzed().output())
+        self.bind = catalyst.BindReferences.bindReference
         self.evaluator = row_evaluator(spark)
+        self.arguments = spark.sparkContext._gateway.new_array(spark._jvm.java.lang.Object, 2)
+        self.arguments[1] = execution.executedPlan().executeCollect()
         self.classes: set[str] = set()
 
     def compile(self, texts: Sequence[str], conf: SessionConf) -> list[Compiled]:
@@ -92,14 +98,14 @@ class Relation:
             cases.append(Compiled(text, tree, ours))
         return cases
 
-    def answers(self, cases: Sequence[Compiled]) -> list[pa.Array]:
-        """Spark's values, null at raising rows."""
-        try:
-            return self._values(cases)
-        except (Py4JJavaError, PySparkException):
-            for case in cases:
-                case.raising = self._raising(case)
-            return self._values(cases)
+    def answers(self, cases: Sequence[Compiled], raising: bool) -> list[pa.Array]:
+        """Spark's values, null at raising rows. ``raising``: there are some, as a rule; a job that fails is dear."""
+        if not raising:
+            with suppress(Py4JJavaError, PySparkException):
+                return self._values(cases)
+        for case in cases:
+            case.raising = self._raising(case)
+        return self._values(cases)
 
     def _values(self, cases: Sequence[Compiled]) -> list[pa.Array]:
         if len(cases) > 1 and any("window(" in case.sql for case in cases):  # Spark takes one per query
@@ -113,14 +119,8 @@ class Relation:
         return [table.column(i) for i in range(len(cases))]
 
     def _raising(self, case: Compiled) -> dict[int, str]:
-        jvm = self.spark._jvm
-        execution = self.frame._jdf.queryExecution()
-        attributes = jvm.org.apache.spark.sql.catalyst.expressions.package.AttributeSeq(execution.analyzed().output())
-        bind = jvm.org.apache.spark.sql.catalyst.expressions.BindReferences.bindReference
-        bound = bind(case.tree.child(), attributes, False)
-        arguments = self.spark.sparkContext._gateway.new_array(jvm.java.lang.Object, 2)
-        arguments[0], arguments[1] = bound, self.rows
-        outcomes = str(self.evaluator.evaluate(arguments)).split("\0")
+        self.arguments[0] = self.bind(case.tree.child(), self.attributes, False)
+        outcomes = str(self.evaluator.evaluate(self.arguments)).split("\0")
         return {i: condition(outcome) for i, outcome in enumerate(outcomes) if outcome}
 
 
@@ -170,11 +170,10 @@ def _utc(data_type: pa.DataType) -> pa.DataType:
     return data_type
 
 
-def check(relation: Relation, texts: Sequence[str], conf: SessionConf) -> list[str]:
-    """Compare every case on every row; one line per difference."""
-    cases = relation.compile(texts, conf)
+def check(relation: Relation, cases: Sequence[Compiled], raising: bool = False) -> list[str]:
+    """Compare every case on every row; one line per difference. ``raising``: see ``Relation.answers``."""
     differences = []
-    for case, expected in zip(cases, relation.answers(cases), strict=True):
+    for case, expected in zip(cases, relation.answers(cases, raising), strict=True):
         differences += [f"{case.sql}: {line}" for line in _differences(relation, case, expected)]
     return differences
 

@@ -34,7 +34,8 @@ def test_the_last_of_equal_keys_wins_if_the_session_says_so(
     ]
     spark.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
     try:
-        differences = check(relation("maps"), built + more, SessionConf(last_key_wins=True))
+        maps = relation("maps")
+        differences = check(maps, maps.compile(built + more, SessionConf(last_key_wins=True)))
     finally:
         spark.conf.unset("spark.sql.mapKeyDedupPolicy")
     assert not differences, "\n".join(differences[:40])

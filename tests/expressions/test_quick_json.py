@@ -7,6 +7,7 @@ import sys
 
 import pyarrow as pa
 import pytest
+from effort import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -65,7 +66,7 @@ def texts(draw: st.DrawFn) -> str:
     return text
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=some(40), deadline=None)
 @given(st.lists(st.none() | texts(), max_size=6))
 def test_records_are_the_same(found: list[str | None]) -> None:
     parse = RecordParser(TYPES, JsonOptions(RecordTimes(Zone("Europe/Berlin")), JsonRules()))
@@ -87,7 +88,7 @@ def assert_found_alike(document: str, path: str) -> None:
         assert answer.values[0].as_py() == get_json_object(document, path)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=some(40), deadline=None)
 @given(texts(), st.sampled_from(["$.a", "$.f.x", "$.other.a", "$['b']", "$.e[0]", "$", "$.*", "a"]))
 def test_what_is_found_at_a_path_is_the_same(document: str, path: str) -> None:
     assert_found_alike(document, path)

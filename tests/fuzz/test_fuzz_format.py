@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from effort import some
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from targets import TARGETS, attempt
@@ -36,7 +37,7 @@ def test_the_corpus_ends_in_errors_of_the_tree(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=some(150), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_mutations_of_the_corpus_end_in_errors_of_the_tree(target: str, data: st.DataObject) -> None:
     attempt(TARGETS[target], mutated(data, seeds(target)))

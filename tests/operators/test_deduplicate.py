@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from effort import some
 from harness import UTC_STAMP, WINDOW, opened, rows_of, stored
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -301,7 +302,7 @@ def obey(fleet: Fleet, acts: Sequence[tuple[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("name", SPECS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=some(40), deadline=None)
 @given(acts=st.lists(act, max_size=12))
 def test_whatever_happens_it_is_what_spark_does_row_by_row(name: str, acts: list[tuple[str, Any]]) -> None:
     obey(Fleet(SPECS[name], MemoryBackend), acts)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from effort import some
 from harness import opened, stored
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -43,7 +44,7 @@ def obey(fleet: Fleet, acts: Sequence[tuple[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("name", SPECS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=some(30), deadline=None)
 @given(acts=st.lists(act, max_size=12))
 def test_whatever_happens_it_is_what_spark_does_row_by_row(name: str, acts: list[tuple[str, Any]]) -> None:
     obey(Fleet(SPECS[name]), acts)
@@ -80,7 +81,7 @@ def joined(one: StreamJoinSpec, left: Sequence[Row], right: Sequence[Row]) -> Co
 
 
 @pytest.mark.parametrize("kept", [(False, False), (True, False), (False, True), (True, True), "semi"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=some(25), deadline=None)
 @given(
     sides=st.tuples(*[st.lists(row, max_size=12)] * 2),
     cuts=st.lists(st.tuples(st.integers(0, 1), st.integers(1, 5)), max_size=12),

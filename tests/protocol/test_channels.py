@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hypothesis.strategies as st
 from channel_world import World
+from effort import some
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -118,4 +119,4 @@ class Channels(RuleBasedStateMachine):
 
 
 TestChannels = Channels.TestCase
-TestChannels.settings = settings(max_examples=120, stateful_step_count=80, deadline=None)
+TestChannels.settings = settings(max_examples=some(120), stateful_step_count=80, deadline=None)

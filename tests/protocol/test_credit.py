@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hypothesis.strategies as st
 from channel_world import World
+from effort import some
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -101,4 +102,4 @@ class Credit(RuleBasedStateMachine):
 
 
 TestCredit = Credit.TestCase
-TestCredit.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
+TestCredit.settings = settings(max_examples=some(100), stateful_step_count=60, deadline=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import textwrap
@@ -55,8 +56,14 @@ def test_a_registered_listener_hears_start_progress_and_end(spark: SparkSession,
         assert recorder.ended.wait(10)
     finally:
         spark.streams.removeListener(recorder)
-    rows = [event.progress.numInputRows for event in recorder.progressed]
-    assert [count for count in rows if count] == [2]
+    [progress] = [event.progress for event in recorder.progressed if event.progress.numInputRows]
+    assert progress.numInputRows == 2
+    [own] = [one for one in query.recentProgress if one.numInputRows]
+    assert own.checkpoint is not None
+    assert own.checkpoint["intervalMs"] == 200
+    assert own.checkpoint["id"] == own.batchId == progress.batchId
+    assert progress.sink.metrics["checkpoint.id"] == str(progress.batchId)
+    assert json.loads(progress.sink.metrics["checkpoint.durationMs"]) == own.checkpoint["durationMs"]
     assert {str(event.progress.runId) for event in recorder.progressed} == {query.runId}
     [end] = recorder.terminated
     assert (str(end.id), end.exception) == (query.id, None)
@@ -77,13 +84,16 @@ UI_PROGRAM = """
     deadline = time.monotonic() + 60
     while not any(p.numInputRows for p in query.recentProgress) and time.monotonic() < deadline:
         time.sleep(0.1)
-    time.sleep(1)
-    active = page("/StreamingQuery/")
-    print("ACTIVE", query.id in active and "seen" in active and "Active Streaming Queries (1)" in active)
-    print("STATISTICS", "Input Rate" in page(f"/StreamingQuery/statistics/?id={query.runId}"))
+
+    def shows(path, *texts):
+        while not (there := all(text in page(path) for text in texts)) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return there
+
+    print("ACTIVE", shows("/StreamingQuery/", query.id, "seen", "Active Streaming Queries (1)"))
+    print("STATISTICS", shows(f"/StreamingQuery/statistics/?id={query.runId}", "Input Rate"))
     query.stop()
-    time.sleep(1)
-    print("COMPLETED", "Completed Streaming Queries (1)" in page("/StreamingQuery/"))
+    print("COMPLETED", shows("/StreamingQuery/", "Completed Streaming Queries (1)"))
     spark.stop()
 """
 

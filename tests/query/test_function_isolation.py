@@ -80,7 +80,7 @@ def test_a_function_that_ends_its_process_ends_the_query_by_name(
         StreamingQueryException, match=r"MapInArrow \(leaves\)\) raised .* exited with status 3 at split"
     ):
         query.awaitTermination(60)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while time.monotonic() < deadline and _functions():
         time.sleep(0.02)
     assert not _functions(), "no process is left behind"

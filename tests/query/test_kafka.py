@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,6 +79,17 @@ def test_every_row_once_over_restarts_new_partitions_and_a_broker_that_is_away(
     kafka.send("t", numbered(400, 10), 2)
     eventually(lambda: len(values(out)) == 170, "rows after the broker was away")
     assert query.isActive
+    query.processAllAvailable()
+    progress = query.lastProgress
+    assert progress is not None
+    [source] = progress.sources
+    assert json.loads(source.endOffset) == {"t": {"0": 50, "1": 50, "2": 60}, "t2": {"0": 10}}
+    assert json.loads(source.startOffset).keys() == {"t", "t2"}
+    assert {name for name in source.metrics if name.endswith("BehindLatest")} == {
+        "minOffsetsBehindLatest",
+        "maxOffsetsBehindLatest",
+        "avgOffsetsBehindLatest",
+    }
     expected = [*range(50), *range(100, 150), *range(200, 250), *range(300, 310), *range(400, 410)]
     assert values(out) == expected
 

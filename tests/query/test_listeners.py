@@ -91,3 +91,14 @@ def test_a_listener_that_raises_is_logged_and_the_rest_is_heard(caplog: pytest.L
         events.join(10)
     assert [kind for kind, _ in bus.heard] == ["started", "terminated"]
     assert "a listener broke" in caplog.text
+
+
+def test_what_is_done_besides_has_its_turn_before_the_end() -> None:
+    bus = ListBus()
+    events = QueryEvents(bus, "run")
+    events.started("id", None, "now")
+    events.progressed({"batchId": 1})
+    events.besides(lambda: bus.heard.append(("besides", None)))
+    events.terminated(None)
+    events.join(10)
+    assert [kind for kind, _ in bus.heard] == ["started", "progress", "besides", "terminated"]

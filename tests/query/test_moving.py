@@ -23,6 +23,7 @@ class World:
         self._snapshot = snapshot
         self.told: list[str] = []
         self.ended = threading.Event()
+        self.suspended = False
 
     def await_termination(self, timeout_s: float) -> bool:
         self._left -= 1
@@ -77,3 +78,9 @@ def test_a_session_that_does_not_answer_is_asked_again(caplog: pytest.LogCapture
     with caplog.at_level(logging.WARNING):
         assert len(watched(World([RuntimeError("stopped"), {"1"}]))) == 2
     assert caplog.text == ""
+
+
+def test_one_that_is_suspended_has_nothing_to_move() -> None:
+    world = World([{"1"}])
+    world.suspended = True
+    assert watched(world) == []

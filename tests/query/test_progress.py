@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
-from pyspark.sql.streaming.listener import StreamingQueryProgress
+from penstock.query.progress import ProgressHistory, QueryProgress, for_listeners, iso_timestamp, progress_json
+from penstock.runtime.view import (
+    Behind,
+    CheckpointState,
+    CheckpointView,
+    EpochProgress,
+    SinkProgress,
+    SourceProgress,
+    StateProgress,
+)
+from penstock.snapshot.model import CaptureMetrics
 
-from penstock.query.progress import ProgressHistory, iso_timestamp, progress_json
-from penstock.runtime.view import EpochProgress, SinkProgress, SourceProgress, StateProgress
-
+PAGE = Path(__file__).parent.parent.parent / "docs" / "progress.md"
 ID = "e28cd03e-c7f9-4dd1-b32c-f2a498b137d0"
 RUN = "fae27eac-2b59-4c5e-b519-92bda577ac18"
 EPOCH = EpochProgress(
@@ -27,8 +39,30 @@ EPOCH = EpochProgress(
 )
 
 
-def as_progress(epoch: EpochProgress) -> StreamingQueryProgress:
-    return StreamingQueryProgress.fromJson(progress_json(epoch, query_id=ID, run_id=RUN, name="q", parallelism=2))
+CHECKPOINT = CheckpointView(
+    checkpoint=7,
+    generation=2,
+    alignment="auto",
+    requested=False,
+    label="",
+    state=CheckpointState.COMPLETE,
+    triggered_ms=1_357_034_400_500,
+    duration_ms=20.4,
+    acknowledged=2,
+    snapshot_id="chk-7",
+    subtasks=(
+        CaptureMetrics(0, 0, 1.2, 3.4, 0.6, 10.0, 1_000, 700, 5, 300, 9_000),
+        CaptureMetrics(0, 1, 2.6, 0.0, 0.2, 12.4, 50, 50, 1, 20, 600, unaligned=True),
+    ),
+)
+
+
+def as_json(epoch: EpochProgress) -> dict[str, Any]:
+    return progress_json(epoch, query_id=ID, run_id=RUN, name="q", parallelism=2, interval_ms=10_000)
+
+
+def as_progress(epoch: EpochProgress) -> QueryProgress:
+    return QueryProgress.fromJson(as_json(epoch))
 
 
 def test_pyspark_reads_every_figure() -> None:
@@ -61,6 +95,99 @@ def test_several_outputs_are_one_sink_to_spark_with_the_rows_of_each() -> None:
     assert as_progress(replace(EPOCH, sinks=(*EPOCH.sinks, replace(more[1], rows=-1)))).sink.numOutputRows == -1
 
 
+def test_the_checkpoint_is_a_section_of_its_own_and_survives_json() -> None:
+    progress = as_progress(replace(EPOCH, checkpoint=CHECKPOINT))
+    section = {
+        "id": 7,
+        "snapshotId": "chk-7",
+        "generation": 2,
+        "requested": False,
+        "alignment": "auto",
+        "unaligned": True,
+        "intervalMs": 10_000,
+        "durationMs": 20,
+        "commitMs": 3,
+        "startDelayMs": 3,
+        "alignmentMs": 3,
+        "syncMs": 1,
+        "asyncMs": 12,
+        "inflightRows": 6,
+        "inflightBytes": 1_050,
+        "inflightWrittenBytes": 750,
+        "stateWrittenBytes": 320,
+        "stateTotalBytes": 9_600,
+    }
+    assert progress.checkpoint == section
+    assert progress["checkpoint"] == section
+    assert json.loads(progress.json)["checkpoint"] == section
+    assert json.loads(progress.prettyJson)["checkpoint"] == section
+    forgotten = as_progress(EPOCH)
+    assert forgotten.checkpoint is None
+    assert json.loads(forgotten.json)["checkpoint"] is None
+
+
+def test_the_page_explains_every_field() -> None:
+    page = PAGE.read_text()
+    progress = as_json(replace(EPOCH, checkpoint=CHECKPOINT))
+    fields = {*progress, *progress["checkpoint"], *progress["durationMs"], *progress["eventTime"]}
+    for part in (progress["stateOperators"][0], progress["sources"][0], progress["sink"]):
+        fields |= set(part)
+    fields |= {*progress["sources"][0]["metrics"], *progress["stateOperators"][0]["customMetrics"]}
+    explained = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", page))))
+    assert fields - explained == {"description"}, "that explains itself"
+
+
+def test_listeners_find_the_checkpoint_among_the_metrics_of_the_sink() -> None:
+    progress = as_json(replace(EPOCH, checkpoint=CHECKPOINT))
+    told = for_listeners(progress)
+    assert set(progress) - set(told) == {"checkpoint"}
+    metrics = told["sink"]["metrics"]
+    assert (metrics["checkpoint.id"], metrics["checkpoint.alignment"], metrics["checkpoint.unaligned"]) == (
+        "7",
+        "auto",
+        "true",
+    )
+    assert all(isinstance(text, str) for text in metrics.values()), "Spark's class has texts there and nothing else"
+    assert {name.removeprefix("checkpoint.") for name in metrics} == set(progress["checkpoint"])
+    assert progress["sink"]["metrics"] == {}, "the progress itself is as it was"
+    assert (told["sink"]["description"], told["sink"]["numOutputRows"]) == ("FileSink[file:/out]", 30)
+    assert for_listeners(as_json(EPOCH))["sink"]["metrics"] == {}
+
+
+def test_state_tells_what_its_checkpoint_wrote_and_what_it_dropped() -> None:
+    state = StateProgress("dedupe-0", "Deduplicate", 40, 2, 1_234, 3, 5, 320, 9_600, 22.6)
+    [told] = as_progress(replace(EPOCH, states=(state,))).stateOperators
+    assert (told.commitTimeMs, told.numShufflePartitions, told.numStateStoreInstances) == (23, 2, 6)
+    assert told.customMetrics == {
+        "numDroppedDuplicateRows": 5,
+        "checkpointWrittenBytes": 320,
+        "checkpointTotalBytes": 9_600,
+    }
+
+
+def test_a_source_tells_its_offsets_and_how_far_it_is_behind() -> None:
+    offsets = {"t": {"0": 10, "1": 4}}, {"t": {"0": 12, "1": 9}}
+    kafka = replace(
+        EPOCH.sources[0],
+        start_offset=offsets[0],
+        end_offset=offsets[1],
+        pending_splits=1,
+        reading_splits=2,
+        behind=Behind(rows=9, least=2, most=7, splits=2),
+    )
+    first, other = as_progress(replace(EPOCH, sources=(kafka, EPOCH.sources[1]))).sources
+    assert (json.loads(first.startOffset), json.loads(first.endOffset)) == offsets
+    assert first.metrics == {
+        "pendingSplits": "1",
+        "readingSplits": "2",
+        "minOffsetsBehindLatest": "2",
+        "maxOffsetsBehindLatest": "7",
+        "avgOffsetsBehindLatest": "4.5",
+    }
+    assert (other.startOffset, other.endOffset) == ("null", "null")
+    assert other.metrics == {"pendingSplits": "0", "readingSplits": "0"}
+
+
 def test_without_event_time_there_is_no_watermark() -> None:
     assert as_progress(replace(EPOCH, watermark_us=None)).eventTime == {}
 
@@ -84,9 +211,7 @@ def test_an_epoch_is_idle_only_if_nothing_happened() -> None:
     assert not history.is_idle(replace(quiet, sinks=EPOCH.sinks))
     assert not history.is_idle(replace(quiet, states=(StateProgress("a", "Aggregate", 0, 1),)))
     assert not history.is_idle(replace(quiet, watermark_us=5)), "the watermark rose"
-    history.append(
-        replace(quiet, watermark_us=5), progress_json(EPOCH, query_id=ID, run_id=RUN, name=None, parallelism=1)
-    )
+    history.append(replace(quiet, watermark_us=5), as_json(EPOCH))
     assert history.is_idle(replace(quiet, watermark_us=5))
 
 
@@ -95,7 +220,7 @@ def test_only_the_newest_are_kept() -> None:
     assert history.last() is None
     for number in range(5):
         epoch = replace(EPOCH, epoch=number)
-        history.append(epoch, progress_json(epoch, query_id=ID, run_id=RUN, name=None, parallelism=1))
+        history.append(epoch, as_json(epoch))
     assert [progress.batchId for progress in history.recent()] == [2, 3, 4]
     last = history.last()
     assert last is not None

@@ -179,10 +179,10 @@ def test_a_source_that_blocks_holds_up_no_snapshot_and_no_end(
     eventually(lambda: sorted(rows_of(out)) == expected, "the rows of who does not block")
     began = time.monotonic()
     query.snapshot(label="while it blocks")
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
     began = time.monotonic()
     query.stop()
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
     assert query.exception() is None
     assert sorted(rows_of(out)) == expected
 

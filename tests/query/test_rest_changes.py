@@ -98,3 +98,42 @@ def test_stop_ends_it_and_a_dead_query_cannot_be_changed(
     assert patch(client, query.id, {"state": "stopped"}).status == 200
     assert_problem(patch(client, query.id, {"parallelism": 2}), 409, "has ended")
     assert_problem(patch(client, query.id, {"state": "running"}), 409, "has ended")
+
+
+def test_suspended_and_resumed_from_an_older_snapshot(
+    spark: SparkSession, inbox: Inbox, start: Start, client: Client
+) -> None:
+    inbox.add([(n, n, float(n)) for n in range(10)])
+    query = start(inbox.stream(spark), format="noop")
+    query.processAllAvailable()
+    query.snapshot(label="older")
+    path = f"/api/v1/queries/{query.id}"
+    assert_problem(
+        patch(client, query.id, {"state": "suspended", "checkpoint": {"interval_ms": 123}}), 409, "send state alone"
+    )
+    resume = json.dumps({"spec": {"state": "running"}, "resume_from": {"snapshot": "older", "output": "keep"}})
+    headers = {"Content-Type": "application/merge-patch+json", "If-Match": "*"}
+    assert_problem(client.send("PATCH", path, resume, headers), 409, "suspended")
+    operation = ended(client, patch(client, query.id, {"state": "suspended"}))
+    assert (operation["verb"], operation["state"]) == ("suspend", "succeeded")
+    shown = client.get(path).json
+    assert (shown["spec"]["state"], shown["status"]["state"], shown["status"]["converged"]) == (
+        "suspended", "suspended", True,
+    )  # fmt: skip
+    assert query.isActive
+    assert query.status["message"].startswith("Suspended")
+    assert patch(client, query.id, {"state": "suspended"}).status == 200
+    assert patch(client, query.id, {"parallelism": 1}).json["spec"]["parallelism"] == 1
+    generation = query.generation
+    wrong = json.loads(resume) | {"resume_from": {"snapshot": "unknown"}}
+    operation = ended(client, client.send("PATCH", path, json.dumps(wrong), headers))
+    assert (operation["state"], operation["error"]["kind"]) == ("failed", "LocationError")
+    assert client.get(path).json["spec"]["state"] == "suspended"
+    operation = ended(client, client.send("PATCH", path, resume, headers))
+    assert (operation["verb"], operation["state"], operation["error"]) == ("resume", "succeeded", None)
+    eventually(lambda: client.get(path).json["status"]["converged"], "convergence")
+    assert query.generation > generation
+    assert query.parallelism == 1
+    inbox.add([(10, 10, 10.0)])
+    query.processAllAvailable()
+    assert query.view().committed_epoch > 0

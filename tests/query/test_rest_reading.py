@@ -17,6 +17,7 @@ from rest_client import Client, assert_problem
 
 import penstock
 from penstock.query.streaming_query import StreamingQuery
+from penstock.rest.metric_list import METRICS
 from penstock.runtime.view import CheckpointState
 
 pytestmark = pytest.mark.spark
@@ -70,6 +71,7 @@ def test_the_graph_has_the_figures_of_every_subtask(
     eventually(lambda: sum(one.metrics.rows_in for one in query.view().subtasks) >= 100, "the figures")
     graph = client.get(f"/api/v1/queries/{query.id}/graph").json
     assert [[one["index"] for one in vertex["subtasks"]] for vertex in graph["vertices"]] == [[0, 1], [0, 1]]
+    assert (graph["input_limit_bytes"], graph["output_limit_bytes"]) == (32 << 20, 8 << 20)
     source, last = graph["vertices"]
     assert source["operators"][0]["role"] == "source"
     assert last["operators"][-1]["role"] == "sink"
@@ -108,7 +110,9 @@ def test_snapshots_are_listed_and_shown(spark: SparkSession, inbox: Inbox, start
     df = inbox.stream(spark).groupBy("key").agg(F.sum("value").alias("total"))
     query = start(df, format="noop", outputMode="update")
     query.processAllAvailable()
-    taken = query.snapshot(label="mine")
+    taken = query.snapshot(label="mine", alignment="unaligned")
+    newest = client.get(f"/api/v1/queries/{query.id}/checkpoints/{taken.checkpoint}").json
+    assert newest["unaligned_subtasks"] == sum(one["unaligned"] for one in newest["subtasks"]) > 0
     path = f"/api/v1/queries/{query.id}/snapshots"
     listed = client.get(path).json["snapshots"]
     mine = next(one for one in listed if one["label"] == "mine")
@@ -167,12 +171,28 @@ def test_metrics_are_prometheus_of_what_runs(spark: SparkSession, inbox: Inbox, 
     answer = client.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=")
     samples = [sample for family in text_string_to_metric_families(answer.text) for sample in family.samples]
-    own = [sample for sample in samples if sample.labels["query"] == query.id]
+    own = [sample for sample in samples if sample.labels.get("query") == query.id]
     values = {sample.name: sample.value for sample in own}
     assert sum(sample.value for sample in own if sample.name == "penstock_subtask_rows_in_total") == 100
     assert values["penstock_query_running"] == 1
     assert values["penstock_query_parallelism"] == 2
     assert values["penstock_checkpoints_completed_total"] >= 1
     assert 0 < values["penstock_checkpoint_last_duration_seconds"] < 60
-    units = ("_total", "_seconds", "_bytes", "_running", "_generation", "_parallelism", "_epoch", "_rows")
-    assert not [name for name in values if not name.endswith(units)]
+    assert values["penstock_source_rows_total"] == 100
+    assert values["penstock_checkpoint_duration_seconds_count"] >= 1
+    assert dict(re.findall(r"^# TYPE (\S+) (\S+)$", answer.text, re.MULTILINE)) == {
+        spec.name: spec.kind.value for spec in METRICS
+    }
+    listed = {series for spec in METRICS for series in spec.series}
+    without_state_event_time_and_failures = {
+        "penstock_query_watermark_timestamp_seconds",
+        "penstock_query_last_recovery_seconds",
+        "penstock_subtask_watermark_timestamp_seconds",
+        "penstock_subtask_state_rows",
+        "penstock_subtask_state_memory_bytes",
+        "penstock_subtask_late_dropped_rows_total",
+        "penstock_subtask_duplicate_dropped_rows_total",
+        "penstock_source_behind_rows",
+        "penstock_source_behind_most_rows",
+    }
+    assert listed - {sample.name for sample in samples} == without_state_event_time_and_failures

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import http.client
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 
 import psutil
 import pytest
@@ -53,6 +55,18 @@ def test_it_starts_on_a_free_port_of_loopback_and_leaves_nothing() -> None:
     with penstock.serve() as again:
         assert again is not server
         assert Client(again.url).get(QUERIES).status == 200
+
+
+def test_no_answer_waits_for_an_acknowledgement_of_its_head() -> None:
+    """Nagle's algorithm would hold its body back for that, 40 ms at times."""
+    with penstock.serve() as server:
+        asking = http.client.HTTPConnection(server.url.removeprefix("http://"))
+        with closing(asking):
+            asking.request("GET", QUERIES)
+            assert asking.getresponse().read()
+            (connection,) = server._server.server_state.connections
+            answering = connection.transport.get_extra_info("socket")  # type: ignore[union-attr]
+            assert answering.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])

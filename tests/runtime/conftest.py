@@ -20,10 +20,10 @@ def launcher() -> Iterator[ProcessLauncher]:
     while EXECUTIONS:
         EXECUTIONS.pop().stop()
     for job in made.jobs:
-        if not job.wait(5):
+        if not job.wait(30):
             job.cancel()
             pytest.fail("a slot process was left behind")
-    deadline = time.monotonic() + 2
+    deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         left = [t.name for t in threading.enumerate() if t.ident not in before and t.name.startswith("penstock")]
         if not left:

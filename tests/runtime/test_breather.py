@@ -107,14 +107,14 @@ def test_the_thread_of_a_subtask_leaves_its_input_alone_behind_a_long_step_while
     underway.began(1)
     thread.start()
     thread.go()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while len(stub.allowed) < 10 and time.monotonic() < deadline:
         time.sleep(0.01)
     underway.ended(1)
     while stub.allowed.count(True) < 2 and time.monotonic() < deadline:
         time.sleep(0.01)
     thread.stop()
-    thread.thread.join(5)
+    thread.thread.join(30)
     assert failures == []
     assert stub.closed.is_set()
     assert stub.allowed[:10] == [True] + [False] * 9

@@ -11,7 +11,7 @@ import pytest
 from penstock.connectors.base import SourceReader, Split
 from penstock.errors import ProtocolViolation
 from penstock.ids import SubtaskId
-from penstock.runtime.feed import SourceFeed
+from penstock.runtime.feed import BEHIND, SourceFeed
 
 Request = tuple[int, int]
 """Splits held unread, splits received."""
@@ -25,6 +25,7 @@ class EndlessReader(SourceReader):
     def __init__(self) -> None:
         self.splits: list[Split] = []
         self.idle = False
+        self.lag: list[int] = []
         self.epochs = 0
 
     def add_split(self, split: Split) -> None:
@@ -38,6 +39,9 @@ class EndlessReader(SourceReader):
 
     def caught_up(self) -> bool:
         return self.idle
+
+    def behind(self) -> Sequence[int]:
+        return self.lag
 
     def epoch_ended(self) -> None:
         self.epochs += 1
@@ -140,3 +144,12 @@ def test_what_was_restored_is_caught_up_when_it_is_read_whatever_came_since() ->
     reader.splits = [split(3)]
     feed.poll(10, 1_000)
     assert feed.caught_up
+
+
+def test_a_reader_that_knows_tells_how_far_it_is_behind() -> None:
+    reader = EndlessReader()
+    feed, _ = feed_of(reader)
+    assert feed.counters() == {}
+    reader.lag = [4, 0, 9]
+    assert list(feed.counters().values()) == [13, 0, 9, 3]
+    assert tuple(feed.counters()) == BEHIND

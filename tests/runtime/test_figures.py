@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from tiny import Numbers, tiny_graph
 
+from penstock.connectors.base import Split
+from penstock.operators.base import Plain
+from penstock.runtime.feed import BEHIND
 from penstock.runtime.figures import Figures
-from penstock.runtime.view import CheckpointState
-from penstock.snapshot.model import SlotManifest, SnapshotMetadata, SubtaskManifest
+from penstock.runtime.messages import SlotMetrics, SubtaskMetrics
+from penstock.runtime.view import Behind, CheckpointState, SourceProgress, StateProgress
+from penstock.snapshot.model import CaptureMetrics, SlotManifest, SnapshotMetadata, SourceManifest, SubtaskManifest
 
 
 def snapshot(checkpoint: int, rows: int, requested: bool = False) -> SnapshotMetadata:
@@ -33,3 +40,80 @@ def test_a_snapshot_that_completes_after_a_newer_one_takes_no_rows_back(tmp_path
     assert progress.rows == 400
     assert [c.state for c in figures.view().checkpoints] == [CheckpointState.COMPLETE] * 3
     assert [c.requested for c in figures.view().checkpoints] == [True, False, False]
+
+
+def test_durations_of_checkpoints_and_commits_are_counted_and_the_newest_epoch_is_kept(tmp_path: Path) -> None:
+    clock = iter(range(100))
+    figures = Figures(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None, clock=lambda: next(clock) / 2)
+    assert figures.view().last_epoch is None
+    figures.triggered(1, "auto")
+    figures.complete(snapshot(1, 500))
+    progress = figures.committed(1)
+    view = figures.view()
+    assert progress is not None
+    assert view.last_epoch is progress
+    assert progress.checkpoint is not None
+    assert (progress.checkpoint.checkpoint, progress.checkpoint.state) == (1, CheckpointState.COMPLETE)
+    assert (view.checkpoint_seconds.count, view.commit_seconds.count) == (1, 1)
+    assert view.checkpoint_seconds.total == progress.checkpoint.duration_ms / 1000 > 0
+    assert view.commit_seconds.total == progress.durations_ms["commit"] / 1000 > 0
+    figures.committed(9)
+    assert figures.view().commit_seconds.count == 1, "how long that took nobody knows"
+
+
+@dataclass(frozen=True)
+class OffsetNumbers(Numbers):
+    """Numbers whose positions Spark would have a form for."""
+
+    def offset_of(self, splits: Sequence[Split]) -> Plain:
+        return {split.split_id: split.position["at"] for split in splits}
+
+
+def test_a_source_tells_its_splits_offsets_and_how_far_behind_its_readers_are(tmp_path: Path) -> None:
+    figures = Figures(tiny_graph(tmp_path, 1, OffsetNumbers(1000)), "q", "run", None)
+    waits, reads = (Split(name, {}, {"at": at}) for name, at in (("a", 5), ("b", 7)))
+    source = SourceManifest("numbers", 0, None, [waits])
+
+    def commit(checkpoint: int, splits: list[Split], *behind: tuple[int, int, int, int]) -> SourceProgress:
+        slot = SlotManifest(0, [SubtaskManifest(0, 0, splits=splits)])
+        figures.triggered(checkpoint, "auto")
+        figures.complete(msgspec.structs.replace(snapshot(checkpoint, 0), slots=[slot], sources=[source]))
+        for index, said in enumerate(behind or [()]):
+            counters = dict(zip(BEHIND, said, strict=False))
+            figures.metrics(SlotMetrics(0, [SubtaskMetrics(0, index, 0, 0, 0.0, 0.0, 0.0, 0, 0, 0, None, counters)]))
+        progress = figures.committed(checkpoint)
+        assert progress is not None
+        return progress.sources[0]
+
+    first = commit(1, [])
+    assert (first.pending_splits, first.reading_splits, first.behind) == (1, 0, None)
+    assert (first.start_offset, first.end_offset) == (None, {"a": 5})
+    second = commit(2, [reads], (9, 2, 7, 2), (8, 1, 4, 3))
+    assert (second.pending_splits, second.reading_splits, second.behind) == (1, 1, Behind(17, 1, 7, 5))
+    assert (second.start_offset, second.end_offset) == ({"a": 5}, {"a": 5, "b": 7})
+
+
+def test_of_checkpoints_that_failed_those_are_errors_that_something_was_wrong_with(tmp_path: Path) -> None:
+    figures = Figures(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None)
+    for checkpoint, wrong in ((1, False), (2, True)):
+        figures.triggered(checkpoint, "auto")
+        figures.aborted(checkpoint, "why", wrong)
+    view = figures.view()
+    assert (view.checkpoints_failed, view.checkpoint_errors) == (2, 1)
+    assert [one.reason for one in view.checkpoints] == ["why", "why"]
+
+
+def test_what_a_checkpoint_wrote_of_state_is_told_with_the_operator(tmp_path: Path) -> None:
+    figures = Figures(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None)
+    captures = [CaptureMetrics(1, index, 0, 0, 2, 10, 0, 0, 0, 100, 900, {"count": 4}) for index in (0, 1)]
+    counters = {"state_bytes": 70, "rows_dropped_late": 3, "rows_dropped_duplicate": 2}
+    figures.metrics(SlotMetrics(0, [SubtaskMetrics(1, 0, 0, 0, 0.0, 0.0, 0.0, 0, 0, 0, None, counters)]))
+    taken = snapshot(1, 0)
+    figures.complete(msgspec.structs.replace(taken, slots=[SlotManifest(0, taken.slots[0].subtasks, captures)]))
+    progress = figures.committed(1)
+    assert progress is not None
+    assert progress.states == (StateProgress("count", "RunningCount", 8, 3, 70, 1, 2, 200, 1_800, 24),)
+    again = figures.committed(2)
+    assert again is not None
+    [state] = again.states
+    assert (state.rows_dropped_late, state.rows_dropped_duplicate) == (0, 0), "told once"

@@ -6,6 +6,8 @@ import os
 
 import msgspec
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from penstock.runtime import handshake
 from penstock.runtime.handshake import ClientHandshake, Hello, Identity, ServerHandshake, Step
@@ -111,3 +113,14 @@ def test_the_secret_is_not_shown_and_not_sent() -> None:
     hello = ClientHandshake(SECRET, SLOT_3, nonce()).receive(challenge).send
     assert hello is not None
     assert key not in challenge + hello
+
+
+@given(st.binary(max_size=300))
+@example(b"\x82\xa4type\xa5\x87ello")
+@example(b"")
+def test_no_words_of_a_stranger_raise(said: bytes) -> None:
+    for machine in (ServerHandshake(SECRET, "data", 5, nonce()), ClientHandshake(SECRET, SLOT_3, nonce())):
+        machine.start()
+        step = machine.receive(said)
+        assert step.peer is None
+        assert step.refused or (isinstance(machine, ClientHandshake) and step.send)

@@ -52,11 +52,11 @@ def kill(query: Running, slots: list[int]) -> dict[int, tuple[int, int]]:
 def test_slots_that_survive_keep_their_numbers_and_tables_and_the_result_is_exact(
     tmp_path: Path, pool: PoolLauncher
 ) -> None:
-    total = 60_000
+    total = 24_000
     source = Numbers(total, keys=KEYS, rate=6_000)
     query = run(tiny_graph(tmp_path / "out", PARALLELISM, source), tmp_path / "chk", pool)
     chance = random.Random(1)
-    for _ in range(5):
+    for _ in range(4):
         complete(query)
         time.sleep(chance.random() * 0.15)  # somewhere between two checkpoints
         pids = {slot.slot: slot.pid for slot in query.view.slots}
@@ -69,7 +69,7 @@ def test_slots_that_survive_keep_their_numbers_and_tables_and_the_result_is_exac
 def test_a_second_failure_before_the_next_checkpoint_goes_back_to_the_same_one(
     tmp_path: Path, pool: PoolLauncher
 ) -> None:
-    total = 30_000
+    total = 20_000
     source = Numbers(total, keys=KEYS, rate=4_000)
     query = run(tiny_graph(tmp_path / "out", PARALLELISM, source), tmp_path / "chk", pool, checkpoint_interval_ms=3000)
     complete(query)
@@ -82,7 +82,7 @@ def test_a_second_failure_before_the_next_checkpoint_goes_back_to_the_same_one(
 
 
 def test_after_a_rescale_nothing_is_taken_that_is_not_what_was_asked_for(tmp_path: Path, pool: PoolLauncher) -> None:
-    total = 40_000
+    total = 20_000
     source = Numbers(total, keys=KEYS, rate=5_000)
     query = run(tiny_graph(tmp_path / "out", PARALLELISM, source), tmp_path / "chk", pool)
     complete(query)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import json
 import logging
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,8 +16,9 @@ from process_launcher import ProcessLauncher
 from running import run
 from tiny import CountSpec, Numbers, tiny_graph
 
-from penstock.errors import CheckpointFailed
-from penstock.logs import about, daemon_thread, get_logger, now_about
+from penstock.config import parse_options
+from penstock.errors import CheckpointFailed, ConfigError
+from penstock.logs import JsonLines, LogFormat, about, daemon_thread, get_logger, now_about
 from penstock.protocol.elements import Alignment
 
 
@@ -91,3 +96,78 @@ def test_slots_log_to_stderr_as_spark_does() -> None:
     assert (len(day.split("/")), len(time.split(":"))) == (3, 3)
     assert rest == ["INFO penstock.runtime.slot: [query q, slot 1] here"]
     assert logging.getLogger("penstock").level == logging.NOTSET  # that was another process
+
+
+def as_json(log_lines: Callable[[logging.LoggerAdapter[logging.Logger]], None]) -> list[dict[str, object]]:
+    """What a handler with ``JsonLines`` writes of it."""
+    written = io.StringIO()
+    handler = logging.StreamHandler(written)
+    handler.setFormatter(JsonLines())
+    logger = logging.getLogger("penstock.json")
+    logger.addHandler(handler)
+    try:
+        log_lines(get_logger("penstock.json"))
+    finally:
+        logger.removeHandler(handler)
+    return [json.loads(line) for line in written.getvalue().splitlines()]
+
+
+def test_a_json_line_has_what_it_is_about_in_fields_and_not_in_its_text() -> None:
+    def speak(log: logging.LoggerAdapter[logging.Logger]) -> None:
+        with about(query="100% sure", generation=1), about(slot=2, subtask="v1[2]"):
+            log.warning("took %d s\nin two lines", 3, extra={"checkpoint": 7})
+        log.warning("about nothing")
+
+    first, second = as_json(speak)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", str(first.pop("time")))
+    assert first == {
+        "level": "WARNING",
+        "logger": "penstock.json",
+        "message": "took 3 s\nin two lines",
+        "query": "100% sure",
+        "generation": 1,
+        "slot": 2,
+        "subtask": "v1[2]",
+        "checkpoint": 7,
+    }
+    assert set(second) == {"time", "level", "logger", "message"}
+
+
+def test_a_json_line_has_no_field_that_nobody_asked_for_and_its_traceback() -> None:
+    def speak(log: logging.LoggerAdapter[logging.Logger]) -> None:
+        try:
+            raise ValueError("broken")
+        except ValueError:
+            log.exception("it failed", extra={"token": "s3cret"})
+
+    [line] = as_json(speak)
+    assert set(line) == {"time", "level", "logger", "message", "exception"}
+    assert str(line["exception"]).endswith("ValueError: broken")
+
+
+def test_log_format_is_an_option() -> None:
+    assert parse_options({}).log_format is LogFormat.TEXT
+    assert parse_options({"log.format": "JSON"}).log_format is LogFormat.JSON
+    with pytest.raises(ConfigError, match="choose text or json"):
+        parse_options({"log.format": "xml"})
+
+
+def test_slots_and_driver_log_json_where_that_is_wanted_and_nobody_else_has_set_up_logging() -> None:
+    program = (
+        "import logging, sys; from penstock.logs import *; log = get_logger('penstock.x')\n"
+        "listens = logging.NullHandler(); listens.only_listens = True\n"
+        "logging.getLogger('penstock').addHandler(listens)\n"
+        "log_to_stderr(logging.INFO); log.info('as spark')\n"
+        "log_to_stderr(logging.INFO, LogFormat.JSON)\n"
+        "with about(query='q', slot=1): log.info('here')\n"
+        "log_on_driver(LogFormat.TEXT); log.info('still so')\n"
+        "logging.getLogger('penstock').handlers.clear(); logging.basicConfig(format='users: %(message)s')\n"
+        "log_on_driver(LogFormat.JSON); log.info('as the user wants')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    spark, first, second, users = done.stderr.splitlines()
+    assert spark.endswith("INFO penstock.x: as spark")
+    told = json.loads(first)
+    assert (told["message"], told["query"], told["slot"]) == ("here", "q", 1)
+    assert json.loads(second)["message"] == "still so"
+    assert users == "users: as the user wants"

@@ -41,7 +41,7 @@ def spark_launcher(spark: SparkSession) -> Iterator[SparkLauncher]:
     yield made
     while EXECUTIONS:
         EXECUTIONS.pop().stop()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while made.free_slots() < total and time.monotonic() < deadline:
         time.sleep(0.02)
     assert made.free_slots() == total
@@ -94,6 +94,7 @@ def test_a_query_runs_and_its_workers_can_be_used_again(
     assert_exact(tmp_path / "out", 20_000)
 
     def look_around(batches):  # type: ignore[no-untyped-def]
+        import gc
         import os
         import sys
         import threading
@@ -103,13 +104,13 @@ def test_a_query_runs_and_its_workers_can_be_used_again(
         for _ in batches:
             continue
         ours = [t for t in threading.enumerate() if t.name.startswith("penstock")]
-        yield pa.RecordBatch.from_pydict(
-            {"pid": [os.getpid()], "threads": [len(ours)], "interval": [sys.getswitchinterval()]}
-        )
+        now = {"interval": [sys.getswitchinterval()], "garbage": [gc.get_threshold()[0]]}
+        yield pa.RecordBatch.from_pydict({"pid": [os.getpid()], "threads": [len(ours)], **now})
 
-    left = spark.range(0, 4, 1, 4).mapInArrow(look_around, "pid long, threads long, interval double")
+    left = spark.range(0, 4, 1, 4).mapInArrow(look_around, "pid long, threads long, interval double, garbage long")
     for row in left.collect():
         assert row.interval == pytest.approx(0.005)
+        assert row.garbage == 700
         if row.pid in workers:
             assert row.threads == 0
             kinds = [c.status for c in psutil.Process(row.pid).net_connections(kind="tcp")]
@@ -120,7 +121,7 @@ def test_too_few_slots_are_refused_before_submitting(tmp_path: Path, spark_launc
     began = time.monotonic()
     with pytest.raises(ResourceError, match=r"needs 5 task slots, 4 of 4 are free: .*local\[6\]"):
         run(tiny_graph(tmp_path / "out", 5, Numbers(10)), tmp_path / "chk", spark_launcher)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 25, "slots that do not come are waited for half a minute"
 
 
 def test_two_queries_do_not_take_each_others_slots(tmp_path: Path, spark_launcher: SparkLauncher) -> None:

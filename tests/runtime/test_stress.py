@@ -28,7 +28,7 @@ from tiny import ROWS, CountSpec, Files, Numbers, assert_exact
 from penstock.errors import CheckpointFailed, QueryFailed
 from penstock.graph.model import Edge, EdgeKind, JobGraph, SinkSpec, SourceSpec, Vertex
 from penstock.protocol.elements import Alignment
-from penstock.runtime import slot
+from penstock.runtime import generations, shutdown, slot
 
 pytestmark = pytest.mark.slow
 
@@ -181,7 +181,11 @@ def test_slots_in_one_process_lose_links_in_a_storm_of_checkpoints(
     finish(query, folder, slow)
 
 
-def test_queries_are_stopped_in_full_motion(tmp_path: Path, launcher: ProcessLauncher, chance: random.Random) -> None:
+def test_queries_are_stopped_in_full_motion(
+    tmp_path: Path, launcher: ProcessLauncher, chance: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (generations, shutdown):
+        monkeypatch.setattr(module, "STOP_TIMEOUT_S", 200.0)
     folder, slow = tmp_path / "out", tmp_path / "slow"
     slow.write_text(str(SLOW_US_PER_ROW))
     graph = three_vertices(folder, slow, 2)
@@ -194,7 +198,7 @@ def test_queries_are_stopped_in_full_motion(tmp_path: Path, launcher: ProcessLau
             time.sleep(chance.uniform(0.0, 0.8))
             began = time.monotonic()
             query.execution.stop()
-            assert time.monotonic() - began < 10, "it took the time-outs of an end to stop"
+            assert time.monotonic() - began < 60, "it took the time-outs of an end to stop"
         assert query.execution.error is None
         assert threads.jobs[-1].done
         outcomes += told

@@ -14,6 +14,7 @@ from penstock.errors import GenerationFailed, PenstockError
 from penstock.runtime import transport
 from penstock.runtime.handshake import ClientHandshake, Identity, ServerHandshake
 from penstock.runtime.secret import Secret, nonce
+from penstock.runtime.tls import Contexts, Credentials
 from penstock.runtime.transport import IoLoop, Link, Listener, connect
 from penstock.runtime.wire import Message, MessageKind
 
@@ -29,7 +30,9 @@ class End:
         self.closed: queue.Queue[PenstockError | None] = queue.Queue()
         self.link: Link | None = None
 
-    def make(self, loop: IoLoop, sock: socket.socket, handshake: ServerHandshake | ClientHandshake) -> Link:
+    def make(
+        self, loop: IoLoop, sock: socket.socket, handshake: ServerHandshake | ClientHandshake, tls: Contexts | None
+    ) -> Link:
         self.link = Link(
             loop,
             sock,
@@ -37,6 +40,7 @@ class End:
             on_open=lambda link, peer: self.opened.put(peer),
             on_message=self.messages.put,
             on_close=lambda link, error: self.closed.put(error),
+            tls=tls,
         )
         return self.link
 
@@ -44,20 +48,21 @@ class End:
 class Net:
     """A loop with a listener of Generation 1."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: Contexts | None = None) -> None:
+        self.tls = tls
         self.crashes: list[BaseException] = []
         self.loop = IoLoop("test-io", self.crashes.append)
         self.loop.start()
         self.server = End()
         self.listener = Listener(self.loop, "127.0.0.1")
         self.listener.accept(
-            lambda sock: self.server.make(self.loop, sock, ServerHandshake(SECRET, "data", 1, nonce()))
+            lambda sock: self.server.make(self.loop, sock, ServerHandshake(SECRET, "data", 1, nonce()), tls)
         )
 
-    def client(self, secret: Secret = SECRET, generation: int = 1) -> End:
+    def client(self, secret: Secret = SECRET, generation: int = 1, tls: Contexts | None = None) -> End:
         end = End()
         sock = connect("127.0.0.1", self.listener.port, 5)
-        end.make(self.loop, sock, ClientHandshake(secret, Identity("data", generation, 2), nonce()))
+        end.make(self.loop, sock, ClientHandshake(secret, Identity("data", generation, 2), nonce()), tls or self.tls)
         return end
 
     def close(self) -> None:
@@ -65,10 +70,10 @@ class Net:
         self.loop.stop()
 
 
-@pytest.fixture
-def net() -> Iterator[Net]:
+@pytest.fixture(params=[None, Credentials.generate().contexts()], ids=["plain", "tls"])
+def net(request: pytest.FixtureRequest) -> Iterator[Net]:
     threads = threading.active_count()
-    made = Net()
+    made = Net(request.param)
     yield made
     made.close()
     assert not made.crashes
@@ -77,22 +82,24 @@ def net() -> Iterator[Net]:
 
 def test_messages_flow_both_ways_after_the_handshake(net: Net) -> None:
     client = net.client()
-    assert client.opened.get(timeout=5) == net.server.opened.get(timeout=5) == Identity("data", 1, 2)
+    assert client.opened.get(timeout=30) == net.server.opened.get(timeout=30) == Identity("data", 1, 2)
     assert client.link is not None
     assert net.server.link is not None
     for number in range(100):
         client.link.send(MessageKind.CONTROL, 0, [b"%d" % number])
     net.server.link.send(MessageKind.CONTROL, 0, [b"back"])
-    assert [net.server.messages.get(timeout=5).body.to_pybytes() for _ in range(100)] == [b"%d" % n for n in range(100)]
-    assert client.messages.get(timeout=5).body.to_pybytes() == b"back"
+    assert [net.server.messages.get(timeout=30).body.to_pybytes() for _ in range(100)] == [
+        b"%d" % n for n in range(100)
+    ]
+    assert client.messages.get(timeout=30).body.to_pybytes() == b"back"
     client.link.close()
-    assert client.closed.get(timeout=5) is None
-    assert "closed by the other side" in str(net.server.closed.get(timeout=5))
+    assert client.closed.get(timeout=30) is None
+    assert "closed by the other side" in str(net.server.closed.get(timeout=30))
 
 
 def test_many_threads_and_large_messages(net: Net) -> None:
     client = net.client()
-    client.opened.get(timeout=5)
+    client.opened.get(timeout=30)
     link = client.link
     assert link is not None
 
@@ -112,8 +119,8 @@ def test_many_threads_and_large_messages(net: Net) -> None:
         thread.join()
     assert all(got == [(size, n) for n in range(20) for size in (600_000, 1)] for got in seen.values())
     link.abort()
-    client.closed.get(timeout=5)
-    net.server.closed.get(timeout=5)
+    client.closed.get(timeout=30)
+    net.server.closed.get(timeout=30)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +129,7 @@ def test_many_threads_and_large_messages(net: Net) -> None:
 def test_wrong_peers_are_refused_on_both_sides(net: Net, secret: Secret, generation: int, reason: str) -> None:
     client = net.client(secret, generation)
     for end in (client, net.server):
-        error = end.closed.get(timeout=5)
+        error = end.closed.get(timeout=30)
         assert isinstance(error, GenerationFailed)
         assert reason in str(error)
         assert end.opened.empty()
@@ -132,14 +139,14 @@ def test_wrong_peers_are_refused_on_both_sides(net: Net, secret: Secret, generat
 def test_strangers_are_cut_off(net: Net, garbage: bytes) -> None:
     with socket.create_connection(("127.0.0.1", net.listener.port)) as sock:
         sock.sendall(garbage)
-        assert isinstance(net.server.closed.get(timeout=5), GenerationFailed)
+        assert isinstance(net.server.closed.get(timeout=30), GenerationFailed)
     assert net.server.opened.empty()
 
 
 def test_a_silent_peer_is_dropped_after_the_timeout(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "HANDSHAKE_TIMEOUT_S", 0.2)
     with socket.create_connection(("127.0.0.1", net.listener.port)):
-        error = net.server.closed.get(timeout=5)
+        error = net.server.closed.get(timeout=30)
     assert "did not finish its handshake" in str(error)
 
 
@@ -150,20 +157,20 @@ def test_silent_strangers_do_not_keep_a_slot_out(net: Net, monkeypatch: pytest.M
     time.sleep(0.1)
     monkeypatch.setattr(transport, "HANDSHAKE_TIMEOUT_S", 5)
     client = net.client()
-    assert client.opened.get(timeout=5).slot == 2
+    assert client.opened.get(timeout=30).slot == 2
     for sock in strangers:
         sock.close()
     assert client.link is not None
     client.link.abort()
-    client.closed.get(timeout=5)
+    client.closed.get(timeout=30)
 
 
 def test_the_end_of_a_peer_is_seen_at_once(net: Net) -> None:
     client = net.client()
-    net.server.opened.get(timeout=5)
+    net.server.opened.get(timeout=30)
     assert client.link is not None
     client.link.abort()
-    reason = str(net.server.closed.get(timeout=5))
+    reason = str(net.server.closed.get(timeout=30))
     # What was on its way when the peer died makes its kernel answer with a reset.
     assert "closed by the other side" in reason or "reset by peer" in reason
 

@@ -163,3 +163,12 @@ def test_damaged_messages_are_named(kind: MessageKind) -> None:
     decoder = DataDecoder(me=0, peer=4)
     with pytest.raises(GenerationFailed, match=f"slot 4 sent a damaged {kind.name} on edge 2"):
         decoder.decode(Message(kind, 2, pa.py_buffer(b"\xff" * 90)))
+
+
+def test_a_stranger_has_one_stream_for_what_is_not_whole() -> None:
+    """So what it makes a reader hold is one message."""
+    reader = FrameReader(1000, streams=1)
+    begun = HEADER.pack(1, 500, 1, MessageKind.HANDSHAKE) + b"x"
+    assert read(reader, begun, []) == []
+    with pytest.raises(GenerationFailed, match="on stream 2 amid another stream's"):
+        read(reader, HEADER.pack(1, 500, 2, MessageKind.HANDSHAKE) + b"x", [])

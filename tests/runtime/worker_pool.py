@@ -45,13 +45,13 @@ class Worker:
             try:
                 assert self._pipe.recv() == []
             except (EOFError, ConnectionResetError):
-                self.process.join(5)
+                self.process.join(30)
             self.busy = False
         return self.process.is_alive()
 
     def end(self) -> None:
         self._pipe.close()
-        self.process.join(5)
+        self.process.join(30)
 
 
 class PoolJob:

@@ -22,6 +22,6 @@ def launcher() -> Iterator[ProcessLauncher]:
     while EXECUTIONS:
         EXECUTIONS.pop().stop()
     for job in made.jobs:
-        if not job.wait(10):
+        if not job.wait(30):
             job.cancel()
             pytest.fail("a slot process was left behind")

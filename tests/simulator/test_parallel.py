@@ -52,7 +52,7 @@ def test_workers_are_used_again_and_a_closed_run_stops_what_still_runs(before: s
         assert next(iter(running)).task.seed == 4
         began = time.monotonic()
         running.close()  # type: ignore[attr-defined]
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
         assert [result.digest for result in workers.run([Task(1)])] == ["1"]
     assert {child.pid for child in children()} <= before | {_tracker_pid()}
 

@@ -7,6 +7,7 @@ and what the schedules report says that it was.
 from __future__ import annotations
 
 import pytest
+from effort import some
 
 from penstock.testing.parallel import Workers
 from penstock.testing.schedule import Result, Task
@@ -49,14 +50,14 @@ def pair(before: int, after: int) -> Settings:
     )
 
 
-def run(workers: Workers, before: int, after: int, mutant: str | None = None) -> list[Result]:
+def run(workers: Workers, before: int, after: int, seeds: range, mutant: str | None = None) -> list[Result]:
     settings = pair(before, after)
-    return list(workers.run(Task(seed, settings, mutant=mutant) for seed in SEEDS))
+    return list(workers.run(Task(seed, settings, mutant=mutant) for seed in seeds))
 
 
 @pytest.mark.parametrize(("before", "after"), PAIRS)
 def test_a_job_goes_on_at_another_parallelism_with_rows_in_flight(before: int, after: int, workers: Workers) -> None:
-    results = run(workers, before, after)
+    results = run(workers, before, after, SEEDS)
     failed = [f"{result.failure.text}\n  replay: {result.task.command}" for result in results if result.failure]
     assert not failed, "\n".join(failed)
     up, down = (1, 0) if before < after else (0, 1)
@@ -71,4 +72,5 @@ def test_a_job_goes_on_at_another_parallelism_with_rows_in_flight(before: int, a
 @pytest.mark.parametrize(("before", "after"), PAIRS)
 def test_it_is_noticed_if_heirs_of_rows_in_flight_all_process_them(before: int, after: int, workers: Workers) -> None:
     """So there are some that have to be narrowed, whatever the pair."""
-    assert all(result.failure for result in run(workers, before, after, mutant="rows-not-narrowed"))
+    seeds = SEEDS[: some(len(SEEDS), 1)]
+    assert all(result.failure for result in run(workers, before, after, seeds, mutant="rows-not-narrowed"))

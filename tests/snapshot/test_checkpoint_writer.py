@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from effort import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from snapshot_kit import COUNT, ROWS, capture, captured, graph, rows, state
@@ -72,7 +73,7 @@ def recordings(draw: st.DrawFn) -> tuple[list[list[Captured]], dict[tuple[int, s
     return parts, expected
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=some(80), deadline=None)
 @given(recordings())
 def test_restore_order_is_the_rule_of_captured_over_all_parts(
     recording: tuple[list[list[Captured]], dict[tuple[int, str, ChannelId], list[int]]],
@@ -203,7 +204,7 @@ class Queue:
         return [k for c in self.capture() for k in c.buffer.payload.slice(c.offset, c.rows).column(0).to_pylist()]  # type: ignore[attr-defined]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=some(60), deadline=None)
 @given(st.data())
 def test_every_checkpoint_holds_its_queues_and_writes_only_what_its_base_does_not_hold(data: st.DataObject) -> None:
     store, numbers = MemoryStore(), itertools.count()

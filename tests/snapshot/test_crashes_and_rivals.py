@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from effort import some
 from greenlet import getcurrent, greenlet
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -214,7 +215,7 @@ def check_lineage(store: MemoryStore, story: list[object], target: Target) -> No
     assert firsts == sorted(firsts), "epochs first show in order"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=some(150), deadline=None)
 @given(st.lists(st.booleans(), max_size=160))
 def test_of_two_drivers_interleaved_at_every_effect_exactly_one_wins(schedule: list[bool]) -> None:
     race(schedule)
@@ -238,7 +239,7 @@ def test_a_snapshot_that_its_owner_deletes_while_a_newcomer_reads_it_is_not_call
     assert (ready.generation, ready.restored.checkpoint) == (2, first + 1)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=some(100), deadline=None)
 @given(st.lists(st.booleans(), max_size=200))
 def test_no_rival_deletes_what_the_winner_needs(schedule: list[bool]) -> None:
     race(schedule, checkpoints=3, retained=1)

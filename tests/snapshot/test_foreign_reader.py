@@ -62,6 +62,11 @@ class ForeignReader:
             self.snapshots[entry["checkpoint"]] = {**entry, "in_lineage": True}
         elif kind == "snapshot-deleted":
             del self.snapshots[entry["checkpoint"]]
+        elif kind == "snapshot-labelled":
+            snapshot = self.snapshots[entry["checkpoint"]]
+            for what in ("label", "note"):
+                if entry[what] is not None:
+                    snapshot[what] = entry[what]
         elif kind == "snapshot-copied":
             copy = entry["snapshot"]
             assert self.query["archive"]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from history_kit import entry
 from snapshot_kit import Driver, Target, graph
 from test_requests import end
 from test_requests_cli import forget_that_it_ended, ids, location, penstock  # noqa: F401 - the fixture
@@ -17,6 +18,8 @@ from penstock.snapshot.bringing import Bringer
 from penstock.snapshot.catalog import Catalog
 from penstock.snapshot.envelope import digest
 from penstock.snapshot.fork import Origin, forked
+from penstock.snapshot.history.keeping import HistoryKeeper
+from penstock.snapshot.history.reading import History
 from penstock.snapshot.location import claim_identity, identity_of, open_location, read_identity
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import MetadataRef
@@ -162,11 +165,13 @@ def test_one_starts_from_a_copy(archive: Path, tmp_path: Path) -> None:
 
 def test_a_moved_query_leaves_its_log_behind(location: Path, tmp_path: Path) -> None:  # noqa: F811
     moved = tmp_path / "moved"
+    HistoryKeeper(LocalStore(location)).append([entry(3), entry(4)])
     assert "4 snapshots" in penstock("move", location, moved).output
+    assert [one.checkpoint for one in History(LocalStore(moved)).page(None, 9)] == [4, 3]
     assert ids(moved) == [1, 2, 3, 4]
     assert intact(moved)
     assert {path.parent.name for path in location.rglob("*") if path.is_file()} == {"chk", "log"}
-    assert "was moved away" in penstock("list", location).output
+    assert "was moved away" in " ".join(penstock("list", location).output.split())
     for words in (["delete", "chk-1"], ["gc"], ["take"], ["rollback", "chk-1"], ["fork", "chk-1", str(tmp_path / "f")]):
         assert "was moved to another one" in refused(words[0], location, *words[1:])
     assert penstock("move", location, moved).exit_code == 0, "it is done"

@@ -9,11 +9,15 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from history_kit import captures, entry
 from s3_server import PAGE, SECRET, S3Server, client
 from store_kit import StoreContract, contend_in_processes, contend_in_threads
 
 from penstock.errors import CorruptSnapshot, LocationError
 from penstock.snapshot import object_store
+from penstock.snapshot.history.keeping import HistoryKeeper
+from penstock.snapshot.history.reading import History
+from penstock.snapshot.history.segments import segments_at
 from penstock.snapshot.location import existing_location, open_location
 from penstock.snapshot.object_store import GATHERED_BYTES, PART_BYTES, S3Store
 from penstock.snapshot.stores import store_at
@@ -46,8 +50,11 @@ def test_of_processes_exactly_one_creates(s3: S3Server, location: str) -> None:
     assert sorted(first + second) == list(range(60))
 
 
-def uploads(s3: S3Server) -> list[str]:
-    return [one["Key"] for one in client(s3).list_multipart_uploads(Bucket=s3.bucket).get("Uploads", [])]
+def uploads(s3: S3Server, store: S3Store) -> list[str]:
+    """Those at this location: other tests abandon theirs in the same bucket."""
+    here = f"{store.root.removeprefix(f's3://{s3.bucket}/')}/"
+    keys = [one["Key"] for one in client(s3).list_multipart_uploads(Bucket=s3.bucket).get("Uploads", [])]
+    return [key for key in keys if key.startswith(here)]
 
 
 def test_a_large_file_is_streamed_and_shows_when_it_is_closed(s3: S3Server, store: S3Store) -> None:
@@ -57,11 +64,11 @@ def test_a_large_file_is_streamed_and_shows_when_it_is_closed(s3: S3Server, stor
         file.write(block)
         assert len(file._gathered) < GATHERED_BYTES  # type: ignore[attr-defined]
     file.write(b"end")
-    assert len(uploads(s3)) == 1
+    assert len(uploads(s3, store)) == 1
     assert store.size("data/large") is None
     assert store.list("data") == []
     file.close()
-    assert uploads(s3) == []
+    assert uploads(s3, store) == []
     assert store.size("data/large") == 20 * GATHERED_BYTES + 3
     assert store.read_range("data/large", 19 * GATHERED_BYTES, 1 << 30) == block + b"end"
     assert store.read_range("data/large", 1, 20 * GATHERED_BYTES)[:256] == bytes(range(1, 256)) + b"\0"
@@ -71,9 +78,9 @@ def test_a_large_file_is_streamed_and_shows_when_it_is_closed(s3: S3Server, stor
 def test_an_upload_that_is_abandoned_leaves_nothing(s3: S3Server, store: S3Store) -> None:
     file = store.create("data/large")
     file.write(b"x" * (2 * PART_BYTES))
-    assert len(uploads(s3)) == 1
+    assert len(uploads(s3, store)) == 1
     file.abandon()
-    assert uploads(s3) == []
+    assert uploads(s3, store) == []
     assert store.list("data") == []
 
 
@@ -95,6 +102,18 @@ def test_a_listing_has_many_pages(store: S3Store) -> None:
     assert store.sizes(paths) == dict.fromkeys(paths, 0)
     store.delete_all(paths)
     assert store.list("data") == []
+
+
+def test_the_history_of_checkpoints_is_kept_there_as_in_a_folder(store: S3Store) -> None:
+    keeper = HistoryKeeper(store)
+    for number in range(1, 41):
+        keeper.append([entry(number)])
+        keeper.tidy()
+    assert len(segments_at(store)) < 40
+    assert [one.checkpoint for one in History(store).page(31, 20)] == list(range(30, 10, -1))
+    found = History(store).find(7)
+    assert found is not None
+    assert found.subtasks == tuple(captures(7))
 
 
 def test_locations_are_opened_told_apart_and_named(s3: S3Server, location: str) -> None:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import xxhash
+from effort import some
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from portable_kit import LABEL, Scene, names, restored, stream_bytes
@@ -249,7 +250,7 @@ def at(holder: Any, key: Any) -> Any:
     return holder[key] if isinstance(holder, list) and isinstance(key, int) and key < len(holder) else GONE
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=some(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_a_manifest_says_ends_in_one_error_or_in_a_location_that_can_be_read(
     good: Good, data: st.DataObject
@@ -272,7 +273,7 @@ def test_whatever_a_manifest_says_ends_in_one_error_or_in_a_location_that_can_be
         converted(directory, Path(temporary) / "out", good)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=some(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_is_in_a_file_ends_in_one_error_or_in_a_location_that_can_be_read(
     good: Good, data: st.DataObject

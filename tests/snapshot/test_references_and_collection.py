@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from effort import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from snapshot_kit import COUNT, Driver, Target, capture, captured, rows
@@ -124,7 +125,7 @@ def test_the_base_stays_while_a_checkpoint_is_in_flight(fate: str) -> None:
     assert bench.trigger().base == (base if fate == "declined" else trigger.checkpoint)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=some(40), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans())))
 def test_no_collection_takes_what_a_snapshot_refers_to(steps: list[tuple[int, int, bool]]) -> None:
     bench = Bench()
@@ -244,7 +245,7 @@ def test_a_corrupt_snapshot_that_was_passed_over_does_not_hinder_references_to_t
     assert {(key,): count for key, count in found} == dict(bench.table)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=some(40), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["", "", "declined", "restart", "rival"]), st.lists(st.integers(0, 199)))))
 def test_no_collection_takes_what_a_chain_refers_to(steps: list[tuple[str, list[int]]]) -> None:
     bench = StateBench(200)

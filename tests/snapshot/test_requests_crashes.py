@@ -1,4 +1,5 @@
-"""A driver or a verb that dies at any effect of a deletion, and one that wakes up in the middle of another's."""
+"""A driver or a verb that dies at any effect of a deletion, a collection or a labelling, and one that wakes up in the
+middle of another's."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from test_crashes_and_rivals import READ_ONLY, Crash, check_location
 from test_requests import Asker, a_driver, end, existing, look, requests_of
 
 from penstock.errors import Fenced, LocationError
+from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.store import Effect, MemoryStore
 from penstock.snapshot.verbs import ownership
 from penstock.snapshot.verbs import requests as rq
@@ -30,17 +32,17 @@ def a_location(ended: bool) -> tuple[MemoryStore, Target, Driver]:
     return store, target, driver
 
 
-def by_request(store: MemoryStore, driver: Driver, verb: rq.Delete | rq.Collect) -> None:
+def by_request(store: MemoryStore, driver: Driver, verb: rq.Change) -> None:
     ownership.change(store, verb, ask=Asker(driver))  # type: ignore[arg-type]
 
 
-def by_itself(store: MemoryStore, driver: Driver, verb: rq.Delete | rq.Collect) -> None:
+def by_itself(store: MemoryStore, driver: Driver, verb: rq.Change) -> None:
     ownership.change(store, verb, force=True, ask=nobody)
 
 
 WAYS = {"asked": by_request, "forced": by_itself, "ended": by_itself}
-VERBS = {"delete": rq.Delete([1, 2]), "gc": rq.Collect()}
-Way = Callable[[MemoryStore, Driver, rq.Delete | rq.Collect], None]
+VERBS = {"delete": rq.Delete([1, 2]), "gc": rq.Collect(), "label": rq.Label(2, "mine", "by hand")}
+Way = Callable[[MemoryStore, Driver, rq.Change], None]
 
 
 def at_effect(store: MemoryStore, at: int, happens: Callable[[], None]) -> Callable[[], int]:
@@ -56,6 +58,14 @@ def at_effect(store: MemoryStore, at: int, happens: Callable[[], None]) -> Calla
 
     store.hook = hook
     return lambda: seen
+
+
+def check_labels(store: MemoryStore, verb: str) -> None:
+    """What was done is there, once, and nothing else is called anything."""
+    labelled = [(r.checkpoint, r.label, r.note, r.requested) for r in SnapshotLog(store).refresh().snapshots if r.label]
+    assert labelled == ([(2, "mine", "by hand", True)] if verb == "label" else [])
+    entries = [path for path, data in store.files.items() if path.startswith("log/") and b"snapshot-labelled" in data]
+    assert len(entries) == (verb == "label")
 
 
 def effects_of(how: str, verb: str) -> int:
@@ -101,6 +111,7 @@ def test_a_crash_at_any_effect_leaves_orphans_at_most(how: str, verb: str, at: i
     assert existing(store) == ([3] if verb == "delete" else [1, 2, 3])
     needed = {path for path in store.files if path.startswith(("data/", "snapshots/"))}
     assert len(needed) == 2 * len(existing(store)), "nothing but the snapshots' own is left"
+    check_labels(store, verb)
     assert check_location(store, target).lineage[-1].checkpoint == 3
     assert successor.checkpoint() > 3
 
@@ -121,6 +132,7 @@ def test_a_store_that_fails_once_is_only_a_delay(how: str, verb: str, at: int) -
     ownership.change(store, rq.Collect(), ask=Asker(driver))  # type: ignore[arg-type]
     assert existing(store) == ([3] if verb == "delete" else [1, 2, 3])
     assert not set(GARBAGE) & set(store.files)
+    check_labels(store, verb)
     driver.checkpoint()
     check_location(store, target)
 
@@ -147,6 +159,7 @@ def test_a_driver_that_starts_in_the_middle_of_a_verb_is_not_robbed(how: str, ve
     view = check_location(store, target)
     assert fenced is (view.ended or rival.core.generation != view.owner)
     assert not {1, 2} & set(existing(store)) if verb == "delete" else {1, 2, 3} <= set(existing(store))
+    check_labels(store, verb)
 
 
 @pytest.mark.parametrize(("how", "verb", "at"), [case for case in CASES if case[0] == "forced"])
@@ -171,6 +184,7 @@ def test_a_driver_that_wakes_up_in_the_middle_of_a_forced_verb_is_fenced_or_wins
     view = check_location(store, target)
     assert [record.checkpoint for record in view.lineage][-1] == (checkpoint if outcome == ["finished"] else 3)
     assert view.ended
+    check_labels(store, verb)
     assert requests_of(store) == []
     successor = Driver(store, target, "B", retained=100)
     ready = successor.start()

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
+from effort import some
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from snapshot_kit import COUNT, ROWS, STATE, capture, captured, graph, rows, write_captures
@@ -34,7 +35,7 @@ from penstock.state.hashing import key_groups
 
 GROUPS = 128
 parallelisms = st.integers(1, 12)
-few = settings(max_examples=25)
+few = settings(max_examples=some(25))
 
 
 def metadata(slots: list[SlotManifest], parallelism: int, max_parallelism: int = GROUPS) -> SnapshotMetadata:
@@ -99,8 +100,8 @@ def with_rows_in_flight(store: MemoryStore, job: JobGraph, per_channel: int) -> 
             keys = [key for key in range(4 * per_channel * job.parallelism) if owner(job, key) == index][:per_channel]
             half = len(keys) // 2
             channel = ChannelId(0, producer, index)
-            for seq, (side, some) in enumerate(((Side.CONSUMER, keys[:half]), (Side.PRODUCER, keys[half:]))):
-                batch = pa.record_batch([some, [f"{producer}-{seq}-{n}" for n in range(len(some))]], schema=ROWS)
+            for seq, (side, part) in enumerate(((Side.CONSUMER, keys[:half]), (Side.PRODUCER, keys[half:]))):
+                batch = pa.record_batch([part, [f"{producer}-{seq}-{n}" for n in range(len(part))]], schema=ROWS)
                 found.append(captured(channel, side, seq, batch))
         return found
 

@@ -8,6 +8,7 @@ import re
 import msgspec
 import pyarrow as pa
 import pytest
+from effort import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from snapshot_kit import COUNT, ROWS, capture, captured, graph, rows, state, write_captures
@@ -52,7 +53,7 @@ def test_a_big_parent_is_not_written_for_a_small_slice() -> None:
     assert ref.length < 2000
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=some(60), deadline=None)
 @given(st.data())
 def test_every_flipped_or_torn_byte_is_found_and_named(data: st.DataObject) -> None:
     store = MemoryStore()
@@ -215,7 +216,7 @@ def test_carried_entries_are_referenced_again_and_come_first() -> None:
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=5), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=some(60), deadline=None)
 def test_any_row_range_of_an_entry_can_be_read(sizes: list[int], data: st.DataObject) -> None:
     store = MemoryStore()
     keys = iter(range(1000))

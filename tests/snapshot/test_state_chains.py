@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import msgspec
 import pyarrow as pa
 import pytest
+from effort import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from snapshot_kit import COUNT, STATE, CountSpec, capture, graph, state
@@ -102,7 +103,7 @@ def change(table: CountTable, keys: Sequence[int], count: int) -> None:
 # -- what is restored -----------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=some(150), deadline=None)
 @given(st.data())
 def test_every_complete_checkpoint_restores_to_what_was_there(data: st.DataObject) -> None:
     """Checkpoints overlap, are aborted once they are written, or are what the next Generation starts from."""
@@ -326,7 +327,7 @@ def state_of(groups: Sequence[int]) -> pa.RecordBatch:
     return pa.record_batch([list(groups), numbers, numbers], schema=STATE)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=some(100), deadline=None)
 @given(st.lists(st.integers(0, 20), max_size=80), st.data())
 def test_sections_end_between_key_groups_at_about_their_size(groups: list[int], data: st.DataObject) -> None:
     groups.sort()

@@ -21,11 +21,13 @@ def rocksdb() -> StateBackend:
 BACKENDS: dict[str, Callable[[], StateBackend]] = {"memory": MemoryBackend, "rocksdb": rocksdb}
 
 
+@pytest.mark.usefixtures("some_shapes")
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
 def test_memory_passes_the_kit(check: Check) -> None:
     run_check(check, MemoryBackend)
 
 
+@pytest.mark.usefixtures("some_shapes")
 @pytest.mark.parametrize(("writer", "reader"), [("memory", "rocksdb"), ("rocksdb", "memory")])
 def test_what_one_has_stored_the_other_reads(writer: str, reader: str) -> None:
     check = next(check for check in CHECKS if check.name == "loading bases and deltas")

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from effort import some
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
@@ -159,7 +160,7 @@ class CaptureMachine(RuleBasedStateMachine):
 
 
 TestCaptures = CaptureMachine.TestCase
-TestCaptures.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestCaptures.settings = settings(max_examples=some(100), stateful_step_count=30, deadline=None)
 
 
 def test_a_capture_that_is_read_while_rows_change_shows_its_moment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.slow
 CHECK = {check.name: check for check in CHECKS}
 
 
+@pytest.mark.usefixtures("some_shapes")
 def test_a_backend_that_keeps_the_contract_passes() -> None:
     check_backend(DictBackend)
 

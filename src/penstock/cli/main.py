@@ -16,12 +16,13 @@ from penstock.cli import (  # noqa: F401 - they join the group
     snapshot_reading,
     snapshot_spark,
 )
+from penstock.cli.query import reading, steering, watching  # noqa: F401 - likewise
+from penstock.cli.query.app import query_app
 from penstock.cli.snapshot_app import snapshot_app
 from penstock.errors import PenstockError
 
-app = typer.Typer(
-    help="Runs PySpark streaming DataFrames as continuous dataflows.", no_args_is_help=True, add_completion=False
-)
+app = typer.Typer(help="Runs PySpark streaming DataFrames as continuous dataflows.", no_args_is_help=True)
+app.add_typer(query_app, name="query")
 app.add_typer(snapshot_app, name="snapshot")
 
 

@@ -1,4 +1,4 @@
-"""``penstock snapshot take``, ``delete`` and ``gc``: the verbs that change a location."""
+"""``penstock snapshot take``, ``delete``, ``label`` and ``gc``: the verbs that change a location."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from penstock.errors import ConfigError, LocationError
 from penstock.snapshot.catalog import snapshot_id
 from penstock.snapshot.location import existing_location
 from penstock.snapshot.model import checked_words
+from penstock.snapshot.names import find_record
 from penstock.snapshot.store import Store
 from penstock.snapshot.verbs import ownership
 from penstock.snapshot.verbs import requests as rq
 from penstock.snapshot.verbs.deleting import choose
+from penstock.snapshot.verbs.listing import kind_of
 from penstock.snapshot.verbs.location_cache import Known, LocationCache
 
 Force = Annotated[
@@ -82,6 +84,36 @@ def delete(
         for path in paths:
             typer.echo(path)
         _tell(console, dry_run, f"{', '.join(ids)}: ", answer)
+
+
+@snapshot_app.command("label")
+def label_command(
+    location: Location,
+    snapshot: Annotated[str, typer.Argument(help="Its id (chk-12) or the label that it has.")],
+    label: Annotated[str | None, typer.Option("--label", help="A name to find it by.")] = None,
+    remove: Annotated[bool, typer.Option("--remove", help="Take the label away.")] = False,
+    note: Annotated[str | None, typer.Option("--note", help="What to remember of it; '' takes it away.")] = None,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Give a snapshot a label or a note. One with a label is kept until it is deleted or loses it."""
+    with reported() as console, _located(location) as store:
+        if (label and remove) or label == "":
+            raise ConfigError("--label L gives a label, --remove takes it away: choose one")
+        wanted = "" if remove else label
+        if wanted is None and note is None:
+            raise ConfigError("say what it is to be called: --label L, --remove or --note N")
+        checked_words(wanted or "", note or "")
+        known = _known(store)
+        checkpoint = find_record(store.root, known.log, snapshot).checkpoint
+        ownership.change(store, rq.Label(checkpoint, wanted, note), force=force, known=known)
+        now = find_record(store.root, ownership.view_of(store, known), snapshot_id(checkpoint))
+        kind = kind_of(now)
+        if as_json:
+            emit({"snapshot": snapshot_id(checkpoint), "label": now.label, "note": now.note, "kind": kind})
+        else:
+            named = f"is called {now.label!r}" if now.label else "has no label"
+            console.print(f"{snapshot_id(checkpoint)} {named}, {kind}", highlight=False, soft_wrap=True, markup=False)
 
 
 def _delete(store: Store, chosen: Sequence[int], force: bool, known: Known) -> rq.Answer:

@@ -22,6 +22,8 @@ def print_snapshot(console: Console, shown: ShownSnapshot) -> None:
     line = shown.snapshot
     label = f" {line.label!r}" if line.label else ""
     _say(console, f"{line.id}{label} of query {shown.query_id}, {line.kind}, {age_text(line.age_s)} old")
+    if line.note:
+        _say(console, f"note: {line.note}")
     _say(
         console,
         f"Generation {line.generation}, parallelism {line.parallelism} of {shown.max_parallelism}, alignment "

@@ -63,6 +63,10 @@ class Source(ABC):
 
     runs_spark_jobs: bool = False
     """``discover`` runs Spark jobs: the query needs a free slot besides its own."""
+    looks_ahead: bool = True
+    """``discover`` is called while all readers are busy, too, so that none waits for a long look. Otherwise not before
+    one asks for more: of a split that ends where the input ended when it was found, rows would be old when it is read.
+    """
     keeps_files: bool = False
     """It keeps files at the checkpoint location, which must be a folder then."""
 
@@ -114,6 +118,11 @@ class Source(ABC):
         """What the newest look saw of what there is to read, for progress; None if unknown. On any thread."""
         return None
 
+    def offset_of(self, splits: Sequence[Split]) -> Plain:
+        """Where a query stands whose unfinished splits of this source, all of them, are these: in the form of Spark's
+        own source, for progress. None if there is no such form. On any thread."""
+        return None
+
     def committed(self, state: Plain) -> None:  # noqa: B027
         """In a complete snapshot every split found up to ``state`` is wholly read: nothing before it is read again."""
 
@@ -157,6 +166,11 @@ class SourceReader(ABC):
         For ``processAllAvailable`` and the like. False for readers whose splits end.
         """
         return False
+
+    def behind(self) -> Sequence[int]:
+        """Of each endless split of which that is known: how many rows are there that ``poll`` has not returned yet. For
+        figures: called often, and asks nobody."""
+        return ()
 
     def look(self) -> None:  # noqa: B027
         """``caught_up`` is False from now on, until a look at the outside that began after this call found nothing.

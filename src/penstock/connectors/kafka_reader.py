@@ -46,14 +46,16 @@ Ends = tuple[int, int, int]
 @dataclass
 class _Partition(Lane):
     """``position``: next offset to hand out, while rows of it wait. ``fetched``: next offset to fetch. ``seen_end``:
-    where fetching last found nothing more. ``told_end``: where a broker said it ends, when asked. ``until``: where it
-    ends in this run. ``reset``: it waits to be told where it goes on."""
+    where fetching last found nothing more. ``told_end``: where a broker said it ends, when asked. ``known_end``:
+    as the client learns with every fetch, 0 before the first. ``until``: where it ends in this run. ``reset``: it waits
+    to be told where it goes on."""
 
     split: Split = field(kw_only=True)
     position: int = 0
     fetched: int = 0
     seen_end: int = -1
     told_end: int = 0
+    known_end: int = 0
     until: int | None = None
     reset: bool = False
 
@@ -65,9 +67,19 @@ class _Partition(Lane):
     def done(self) -> bool:
         return self.until is not None and self.fetched >= self.until and not self.buffered
 
+    @property
+    def next_offset(self) -> int:
+        """Its present position. Behind the last row there may be offsets without one."""
+        return self.position if self.buffered else max(self.position, self.fetched)
+
+    @property
+    def behind(self) -> int:
+        """Offsets up to its end, as far as that is known."""
+        return max(0, max(self.known_end, self.told_end) - self.next_offset)
+
     def moved(self) -> Split:
-        """The split at its present position. Behind the last row there may be offsets without one."""
-        offset = self.position if self.buffered else max(self.position, self.fetched)
+        """The split at its present position."""
+        offset = self.next_offset
         if offset == self.split.spec["start"]:
             return self.split
         return Split(self.split.split_id, self.split.spec, {"offset": offset}, self.split.home)
@@ -143,6 +155,10 @@ class KafkaReader(SourceReader):
             return all(lane.done for lane in self._lanes)
         return all(lane.at_end for lane in self._lanes)
 
+    def behind(self) -> Sequence[int]:
+        """Offsets, as in Spark's metrics of the source: markers of transactions count."""
+        return [lane.behind for lane in self._lanes]
+
     def look(self) -> None:
         self._ask_ends(range(len(self._lanes)))
 
@@ -183,7 +199,9 @@ class KafkaReader(SourceReader):
         for (topic, number), index in self._numbers.items():
             lane = self._lanes[index]
             # Behind the end is not at it: the log is shorter than it was, and the client is about to say so.
-            at_end = lane.fetched in (self._known_end(topic, number), lane.seen_end)
+            known_end = self._known_end(topic, number)
+            lane.known_end = 0 if known_end == _NEVER else known_end
+            at_end = lane.fetched in (known_end, lane.seen_end)
             lane.at_end = lane.done or (at_end and lane.fetched >= lane.told_end and not lane.reset)
         self._backlog.release(now_ms)
 

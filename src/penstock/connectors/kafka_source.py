@@ -57,6 +57,14 @@ class KafkaSource(Source):
     def describe(self) -> str:
         return f"KafkaV2[{self._options.topics.describe()}]"
 
+    def offset_of(self, splits: Sequence[Split]) -> Plain:
+        """Topic -> partition -> next offset, as Spark writes it."""
+        found: dict[str, dict[str, Plain]] = {}
+        for split in sorted(splits, key=lambda split: (str(split.spec["topic"]), int(str(split.spec["partition"])))):
+            partitions = found.setdefault(str(split.spec["topic"]), {})
+            partitions[str(split.spec["partition"])] = split.position.get("offset", split.spec["start"])
+        return cast("Plain", found)
+
     def create_reader(self) -> SourceReader:
         return KafkaReader(self._config, self._options, self.describe())
 

@@ -36,12 +36,13 @@ class MemorySink(Sink):
 
     def table(self) -> pa.Table:
         """The rows committed so far, epoch by epoch. May be called from any thread."""
-        return self.read()[1]
+        return pa.concat_tables([self.schema.empty_table(), *self.epochs()[1]])
 
-    def read(self) -> tuple[int, pa.Table]:
-        """The table, and a number that rises whenever it changes."""
+    def epochs(self) -> tuple[int, tuple[pa.Table, ...]]:
+        """The rows of each epoch that has some (with ``replaces``, of the last one), and a number that rises whenever
+        they change."""
         with self._lock:
-            return self._version, pa.concat_tables([self.schema.empty_table(), *self._epochs])
+            return self._version, tuple(self._epochs)
 
     def create_writer(self) -> SinkWriter:
         return _MemoryWriter(self.schema)

@@ -55,7 +55,7 @@ _LIMITS = (ReadAllAvailable, ReadMinRows, ReadMaxRows, ReadMaxFiles, ReadMaxByte
 
 
 class PythonSource(Source):
-    """A user's data source.
+    """A user's data source. Its ranges are short-lived: one that waits for readers that are behind would only be old.
 
     Args:
         name: its short name, for messages.
@@ -67,6 +67,8 @@ class PythonSource(Source):
     Raises:
         NotSupported: the class reads batches only.
     """
+
+    looks_ahead = False
 
     def __init__(
         self,
@@ -137,6 +139,7 @@ class PythonSource(Source):
 
     def close(self) -> None:
         reader, self._driver_reader = self._driver_reader, None
+        self._began = False
         if isinstance(reader, DataSourceStreamReader):
             with user_errors(self._label):
                 reader.stop()

@@ -76,8 +76,9 @@ class SocketSource(Source):
         return SocketReader(self.schema)
 
     def close(self) -> None:
-        if self._lines is not None:
-            self._lines.close()
+        lines, self._lines = self._lines, None
+        if lines is not None:
+            lines.close()
 
     def _connected(self, start: int) -> _Lines:
         if self._lines is None:

@@ -223,6 +223,7 @@ class SplitAssigner:
         parallelism: how many readers there are.
         restored: its manifest in the restored snapshot, or None at the first start.
         restored_unread: ids of the splits that the snapshot gives to readers.
+        looks_ahead: as the source says (``Source.looks_ahead``).
     """
 
     operator_id: str
@@ -230,6 +231,7 @@ class SplitAssigner:
     parallelism: int
     restored: SourceManifest | None = None
     restored_unread: Collection[str] = ()
+    looks_ahead: bool = True
     _state: Plain = field(init=False, default=None)
     _pending: deque[Split] = field(init=False, default_factory=deque)
     _readers: list[_Reader] = field(init=False)
@@ -435,7 +437,9 @@ class SplitAssigner:
         return [Discover(self.vertex, self._state)]
 
     def _is_stocked(self) -> bool:
-        return len(self._pending) >= PENDING_PER_READER * self.parallelism
+        if self.looks_ahead or self._frozen:  # what is there when a source is frozen is not to be found much later
+            return len(self._pending) >= PENDING_PER_READER * self.parallelism
+        return all(reader.request is None for reader in self._readers)  # to who waits, nothing is left to give
 
     def check_invariants(self) -> None:
         ids = [split.split_id for split in self._pending]

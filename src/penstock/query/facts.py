@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from penstock.config import Options
 from penstock.graph.model import JobGraph, Vertex
 from penstock.runtime.view import ExecutionState, ExecutionView, Wanted
+from penstock.runtime.wiring import output_limit
 from penstock.snapshot.store_access import StoreAccess
 
 OVER = (ExecutionState.STOPPED, ExecutionState.FAILED)
@@ -45,11 +47,14 @@ class EdgeShape:
 
 @dataclass(frozen=True)
 class GraphShape:
-    """The dataflow in words; ``vertices`` in topological order."""
+    """The dataflow in words; ``vertices`` in topological order. ``input_limit_bytes``: what may be queued in front of a
+    subtask. ``output_limit_bytes``: what is queued behind one when it takes no more input."""
 
     vertices: tuple[VertexShape, ...]
     edges: tuple[EdgeShape, ...]
     max_parallelism: int
+    input_limit_bytes: int
+    output_limit_bytes: int
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,7 @@ class QueryFacts:
     """Everything at one moment.
 
     Attributes:
-        access: to the location, if that is on an object store: it may hold keys, and is for reading there only.
+        access: to the location, if that is on an object store: it may hold keys, and is for use there only.
         wanted: what the query is to be; ``view`` says what it is.
         message: what it does, in a sentence.
         error_kind, error_text: of the first cause, if it failed; else empty.
@@ -82,7 +87,7 @@ class QueryFacts:
         return self.view.state not in OVER
 
 
-def shape_of(graph: JobGraph) -> GraphShape:
+def shape_of(graph: JobGraph, options: Options) -> GraphShape:
     """A graph without its recipes."""
     edges = tuple(
         EdgeShape(
@@ -95,7 +100,8 @@ def shape_of(graph: JobGraph) -> GraphShape:
         )
         for edge in graph.edges
     )
-    return GraphShape(tuple(map(_vertex, graph.vertices)), edges, graph.max_parallelism)
+    vertices = tuple(map(_vertex, graph.vertices))
+    return GraphShape(vertices, edges, graph.max_parallelism, options.memory_per_gate, output_limit(options))
 
 
 def _vertex(vertex: Vertex) -> VertexShape:

@@ -60,6 +60,11 @@ class QueryEvents:
             self._last_idle_s = now_s
             self._posts.put(lambda: self._bus.idle(self._query_id, self._run_id, timestamp))
 
+    def besides(self, call: Callable[[], None]) -> None:
+        """Something else that is done in its turn; left out where listeners are far behind."""
+        if self._posts.qsize() < EVENT_BACKLOG:
+            self._posts.put(call)
+
     def terminated(self, exception: str | None) -> None:
         """The last event; the thread ends after it."""
         self._posts.put(lambda: self._bus.terminated(self._query_id, self._run_id, exception))

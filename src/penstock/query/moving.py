@@ -40,7 +40,7 @@ def _watch(execution: QueryExecution, executors: Executors) -> None:
         except Exception as problem:  # noqa: BLE001 - Py4J's errors of a session that stops; the query's own end follows
             log.info("Spark does not tell which executors leave: %s", problem)
             continue
-        if leaving:
+        if leaving and not execution.suspended:
             moved_from |= leaving
             _move(execution, executors, ", ".join(sorted(leaving)))
 

@@ -1,11 +1,13 @@
 """Progress in Spark's own words: one committed epoch as a ``StreamingQueryProgress``.
 
-Spark's micro-batch is our epoch: ``batchId`` is the epoch's number. Offsets are ``null``: positions are per split and
-live in the snapshot, not in the progress.
+Spark's micro-batch is our epoch: ``batchId`` is the epoch's number. Offsets are ``null`` where the source's positions
+are per split, in the snapshot, and Spark's own source has no form for them. Penstock's own section is ``checkpoint``:
+the checkpoint that committed the epoch. docs/progress.md says what every field is, and which cannot be.
 """
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from datetime import UTC, datetime
 from typing import Any
@@ -13,14 +15,33 @@ from typing import Any
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from penstock.protocol.elements import START_OF_TIME_US
-from penstock.runtime.view import EpochProgress, SinkProgress, SourceProgress, StateProgress
+from penstock.runtime.view import CheckpointView, EpochProgress, SinkProgress, SourceProgress, StateProgress
 
 DEFAULT_RECENT_PROGRESSES = 100
 """How many progresses a query keeps, as Spark's ``spark.sql.streaming.numRecentProgressUpdates``."""
 
 
+CHECKPOINT = "checkpoint"
+"""Penstock's own section; also what its figures begin with among the sink's metrics, for listeners."""
+
 LAST_MS = 253_402_300_799_000.0
 """The last second of the year 9999: nothing later can be written, and the end of event time is."""
+
+
+class QueryProgress(StreamingQueryProgress):  # type: ignore[misc]  # PySpark's sources are not typed
+    """PySpark's progress with Penstock's section, as ``progress.checkpoint``, as an item and in ``json``."""
+
+    @classmethod
+    def fromJson(cls, j: dict[str, Any]) -> QueryProgress:  # noqa: N802 - PySpark's name
+        progress: QueryProgress = super().fromJson(j)
+        progress[CHECKPOINT] = j[CHECKPOINT]
+        return progress
+
+    @property
+    def checkpoint(self) -> dict[str, Any] | None:
+        """What the checkpoint that committed this epoch took and wrote; None if the driver has forgotten it."""
+        section: dict[str, Any] | None = self[CHECKPOINT]
+        return section
 
 
 def iso_timestamp(milliseconds: float) -> str:
@@ -30,9 +51,18 @@ def iso_timestamp(milliseconds: float) -> str:
 
 
 def progress_json(
-    epoch: EpochProgress, *, query_id: str, run_id: str, name: str | None, parallelism: int
+    epoch: EpochProgress,
+    *,
+    query_id: str,
+    run_id: str,
+    name: str | None,
+    parallelism: int,
+    interval_ms: int,
 ) -> dict[str, Any]:
-    """The JSON object that both ``StreamingQueryProgress.fromJson`` of PySpark and of the JVM read."""
+    """The JSON object that both ``StreamingQueryProgress.fromJson`` of PySpark and of the JVM read.
+
+    ``interval_ms``: between two periodic checkpoints, as it is now.
+    """
     duration_ms = max(1, round(epoch.duration_ms))
     durations = {part: round(spent) for part, spent in epoch.durations_ms.items()}
     rate = epoch.rows * 1000 / duration_ms
@@ -52,6 +82,47 @@ def progress_json(
         "sources": [_source_json(source, duration_ms) for source in epoch.sources],
         "sink": _sink_json(epoch),
         "observedMetrics": {},
+        CHECKPOINT: None if epoch.checkpoint is None else _checkpoint_json(epoch.checkpoint, durations, interval_ms),
+    }
+
+
+def for_listeners(progress: dict[str, Any]) -> dict[str, Any]:
+    """What is handed to Spark, whose own class has no such section: its figures are metrics of the sink instead, as
+    ``checkpoint.durationMs`` and so on."""
+    told, section = dict(progress), progress[CHECKPOINT]
+    del told[CHECKPOINT]
+    figures = {f"{CHECKPOINT}.{name}": _text(value) for name, value in (section or {}).items()}
+    told["sink"] = {**told["sink"], "metrics": told["sink"]["metrics"] | figures}
+    return told
+
+
+def _text(value: object) -> str:
+    """As JSON has it: a listener in any language reads it back."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _checkpoint_json(checkpoint: CheckpointView, durations: dict[str, int], interval_ms: int) -> dict[str, Any]:
+    """Times are of the slowest subtask each, bytes and rows of all together."""
+    captures = checkpoint.subtasks
+    return {
+        "id": checkpoint.checkpoint,
+        "snapshotId": checkpoint.snapshot_id,
+        "generation": checkpoint.generation,
+        "requested": checkpoint.requested,
+        "alignment": checkpoint.alignment,
+        "unaligned": checkpoint.unaligned,
+        "intervalMs": interval_ms,
+        "durationMs": round(checkpoint.duration_ms),
+        "commitMs": durations.get("commit", 0),
+        "startDelayMs": round(max((one.start_delay_ms for one in captures), default=0)),
+        "alignmentMs": round(max((one.alignment_ms for one in captures), default=0)),
+        "syncMs": round(max((one.sync_ms for one in captures), default=0)),
+        "asyncMs": round(max((one.async_ms for one in captures), default=0)),
+        "inflightRows": checkpoint.inflight_rows,
+        "inflightBytes": checkpoint.inflight_bytes,
+        "inflightWrittenBytes": checkpoint.inflight_persisted_bytes,
+        "stateWrittenBytes": checkpoint.state_bytes,
+        "stateTotalBytes": checkpoint.state_total_bytes,
     }
 
 
@@ -78,14 +149,27 @@ def _event_time(watermark_us: int | None) -> dict[str, str]:
 def _source_json(source: SourceProgress, duration_ms: int) -> dict[str, Any]:
     return {
         "description": source.description,
-        "startOffset": None,
-        "endOffset": None,
+        "startOffset": source.start_offset,
+        "endOffset": source.end_offset,
         "latestOffset": source.latest_offset,
         "numInputRows": source.rows,
         "inputRowsPerSecond": source.rows_per_second,
         "processedRowsPerSecond": source.rows * 1000 / duration_ms,
-        "metrics": {},
+        "metrics": _source_metrics(source),
     }
+
+
+def _source_metrics(source: SourceProgress) -> dict[str, str]:
+    """How far behind, where the source can tell, by the names of Spark's Kafka source; and the splits left."""
+    metrics = {"pendingSplits": str(source.pending_splits), "readingSplits": str(source.reading_splits)}
+    if source.behind is not None:
+        behind = source.behind
+        metrics |= {
+            "minOffsetsBehindLatest": str(behind.least),
+            "maxOffsetsBehindLatest": str(behind.most),
+            "avgOffsetsBehindLatest": str(behind.rows / behind.splits),
+        }
+    return metrics
 
 
 def _state_json(state: StateProgress, parallelism: int) -> dict[str, Any]:
@@ -96,12 +180,16 @@ def _state_json(state: StateProgress, parallelism: int) -> dict[str, Any]:
         "numRowsRemoved": 0,
         "allUpdatesTimeMs": 0,
         "allRemovalsTimeMs": 0,
-        "commitTimeMs": 0,
+        "commitTimeMs": round(state.commit_ms),
         "memoryUsedBytes": state.state_bytes,
         "numRowsDroppedByWatermark": state.rows_dropped_late,
         "numShufflePartitions": parallelism,
-        "numStateStoreInstances": parallelism,
-        "customMetrics": {},
+        "numStateStoreInstances": parallelism * state.tables,
+        "customMetrics": {
+            "numDroppedDuplicateRows": state.rows_dropped_duplicate,
+            "checkpointWrittenBytes": state.written_bytes,
+            "checkpointTotalBytes": state.total_bytes,
+        },
     }
 
 
@@ -109,7 +197,7 @@ class ProgressHistory:
     """The most recent progresses, oldest first. One thread appends, any thread reads."""
 
     def __init__(self, capacity: int = DEFAULT_RECENT_PROGRESSES) -> None:
-        self._progresses: deque[StreamingQueryProgress] = deque(maxlen=capacity)
+        self._progresses: deque[QueryProgress] = deque(maxlen=capacity)
         self._watermark_us: int | None = None
 
     def is_idle(self, epoch: EpochProgress) -> bool:
@@ -120,11 +208,11 @@ class ProgressHistory:
 
     def append(self, epoch: EpochProgress, progress: dict[str, Any]) -> None:
         self._watermark_us = epoch.watermark_us
-        self._progresses.append(StreamingQueryProgress.fromJson(progress))
+        self._progresses.append(QueryProgress.fromJson(progress))
 
-    def recent(self) -> list[StreamingQueryProgress]:
+    def recent(self) -> list[QueryProgress]:
         return list(self._progresses)
 
-    def last(self) -> StreamingQueryProgress | None:
+    def last(self) -> QueryProgress | None:
         recent = self.recent()
         return recent[-1] if recent else None

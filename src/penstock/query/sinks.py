@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSource
 
 from penstock.config import boolean, whole_number
@@ -15,6 +14,7 @@ from penstock.connectors.memory import MemorySink
 from penstock.connectors.noop import NoopSink
 from penstock.connectors.python_sink import PythonSink
 from penstock.errors import ConfigError, NotSupported, NotYet
+from penstock.query.memory_view import MemoryView
 from penstock.query.sink_request import (
     Output,
     SinkKind,
@@ -26,7 +26,7 @@ from penstock.query.sinks_files import FILE_FORMATS, file_output
 from penstock.query.sinks_spark import foreach, foreach_batch, to_table
 from penstock.spark.data_sources import registered_data_source
 
-__all__ = ["BUILT_IN", "MemoryView", "Output", "SinkKind", "SinkRequest", "choose_sink"]
+__all__ = ["BUILT_IN", "Output", "SinkKind", "SinkRequest", "choose_sink"]
 
 BUILT_IN = ("console", "memory", "noop", *FILE_FORMATS)
 _NOT_YET = {
@@ -91,27 +91,6 @@ def _memory(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Output:
         raise ConfigError("the memory sink's table is called as the query is: give a name with queryName(...)")
     sink = MemorySink(request.query_name, schema, replaces=request.output_mode == "complete")
     return Output(sink, MemoryView(df.sparkSession, sink).refresh)
-
-
-class MemoryView:
-    """The temporary view of a memory sink, replaced after every commit that changed its rows.
-
-    A DataFrame taken from the view keeps the rows it had then; read ``spark.table(name)`` again for the newest.
-    """
-
-    def __init__(self, spark: SparkSession, sink: MemorySink) -> None:
-        self._spark = spark
-        self._sink = sink
-        self._lock = threading.Lock()
-        self._shown = -1
-
-    def refresh(self) -> None:
-        """Show what is committed now. May be called from any thread."""
-        with self._lock:
-            version, table = self._sink.read()
-            if version != self._shown:
-                self._spark.createDataFrame(table).createOrReplaceTempView(self._sink.name)
-                self._shown = version
 
 
 _Create = Callable[[DataFrame, SinkRequest, pa.Schema], Output]

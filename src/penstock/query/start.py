@@ -16,6 +16,7 @@ from penstock.errors import ConfigError, LocationError, PenstockError
 from penstock.frontend.compiler import CompiledPlan, compile_outputs, sink_id
 from penstock.frontend.static_join import read_static_sides
 from penstock.graph.model import SinkSpec
+from penstock.query import serving
 from penstock.query.active_queries import ACTIVE_QUERIES, STOP_ACTIVE_RUN_CONF, Place
 from penstock.query.sessions import see_to_workers_python
 from penstock.query.sinks import Output, SinkRequest, choose_sink
@@ -62,8 +63,9 @@ def start_query(outputs: Sequence[OutputRequest], request: QueryRequest) -> Stre
     spark = outputs[0].df.sparkSession
     interval = {} if request.trigger.interval is None else {"checkpoint.interval": request.trigger.interval}
     said = {**session_options(spark), **request.engine_options, **interval}
-    access = parse_access(said)
-    options = parse_options({name: text for name, text in said.items() if not is_access_option(name)})
+    access, service = parse_access(said), serving.parse_service(said)
+    engine = {name: text for name, text in said.items() if not (is_access_option(name) or serving.is_rest_option(name))}
+    options = parse_options(engine)
     see_to_workers_python(spark)
     chosen = _choose_sinks(outputs, plan)
     undo = ExitStack()
@@ -108,6 +110,7 @@ def start_query(outputs: Sequence[OutputRequest], request: QueryRequest) -> Stre
         )
         place.query = query
         _committed(chosen)
+        serving.serve(service)
         query._start(launcher if launcher.decommissions else None)
     except BaseException:
         undo.close()

@@ -6,11 +6,11 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from penstock.logs import daemon_thread, get_logger
+from penstock.logs import about, daemon_thread, get_logger
 
 if TYPE_CHECKING:
     from penstock.query.streaming_query import StreamingQuery
@@ -19,11 +19,25 @@ log = get_logger(__name__)
 
 REMEMBERED = 200
 """Operations that have ended; older ones are forgotten."""
+SNAPSHOTS_AT_ONCE = 16
+"""Operations on snapshots of one run that go on: each has a thread, and a checkpoint in flight or a request file."""
+WRITTEN_AT_ONCE = 2
+"""Of them, those that write whole snapshots: they keep processors busy that the driver needs."""
 
 
 class Verb(Enum):
     RESCALE = "rescale"
+    SUSPEND = "suspend"
+    RESUME = "resume"
     STOP = "stop"
+    SNAPSHOT = "snapshot"
+    DELETE_SNAPSHOT = "delete-snapshot"
+    EXPORT_SNAPSHOT = "export-snapshot"
+    FORK_SNAPSHOT = "fork-snapshot"
+
+
+WRITING_VERBS = (Verb.EXPORT_SNAPSHOT, Verb.FORK_SNAPSHOT)
+SNAPSHOT_VERBS = (Verb.SNAPSHOT, Verb.DELETE_SNAPSHOT, *WRITING_VERBS)
 
 
 class OperationState(Enum):
@@ -32,10 +46,21 @@ class OperationState(Enum):
     FAILED = "failed"
 
 
+class Done:
+    """How far an operation is, as its thread tells and others look: ``done`` of ``total``, in whatever unit."""
+
+    def __init__(self) -> None:
+        self.counts = (0, 1)
+
+    def tell(self, done: int, total: int) -> None:
+        self.counts = (done, total)
+
+
 @dataclass(frozen=True)
 class Operation:
     """One verb on one run. ``parallelism``: what it is rescaled to, else None. Times are wall clock; ``ended_ms`` is
-    None while it goes on. ``error_kind``, ``error_text``: why it failed, else empty."""
+    None while it goes on. ``error_kind``, ``error_text``: why it failed, else empty. ``key``: what tells it from others
+    of its verb. ``asked``: what for. ``so_far``: of one that can tell."""
 
     id: str
     query_id: str
@@ -47,6 +72,23 @@ class Operation:
     ended_ms: int | None = None
     error_kind: str = ""
     error_text: str = ""
+    key: str = ""
+    asked: object = None
+    snapshot: str | None = None
+    freed_files: int | None = None
+    freed_bytes: int | None = None
+    location: str | None = None
+    so_far: Done = field(default_factory=Done)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of an operation on a snapshot: which one, what went with it, and where it was written to."""
+
+    snapshot: str
+    freed_files: int | None = None
+    freed_bytes: int | None = None
+    location: str | None = None
 
 
 class Steering:
@@ -71,9 +113,59 @@ class Steering:
             known = self._under_way(query.runId, Verb.STOP)
             return known or self._begin(query, Verb.STOP, None, query.stop)
 
+    def suspend(self, query: StreamingQuery) -> Operation:
+        """Begin ``query.suspend``, or give the one that is under way again."""
+        with self._lock:
+            known = self._under_way(query.runId, Verb.SUSPEND)
+            return known or self._begin(query, Verb.SUSPEND, None, query.suspend)
+
+    def resume(self, query: StreamingQuery, snapshot: str | None, output: str | None) -> Operation | None:
+        """Begin ``query.resume``. None: it is being resumed already."""
+        with self._lock:
+            if self._under_way(query.runId, Verb.RESUME) is not None:
+                return None
+            return self._begin(query, Verb.RESUME, None, lambda: query.resume(snapshot, output))
+
+    def on_snapshots(
+        self,
+        verb: Verb,
+        query_id: str,
+        run_id: str,
+        carry_out: Callable[[], Outcome],
+        *,
+        key: str,
+        asked: object = None,
+        once: bool = False,
+        so_far: Done | None = None,
+    ) -> Operation | None:
+        """Begin it, or give the one of this verb and key again that is under way, with ``once`` also one that has
+        ended and is remembered. An empty key is no other's. ``so_far``: what ``carry_out`` tells. None: too many are
+        under way."""
+        with self._lock:
+            known = [one for one in self._operations.values() if (one.query_id, one.verb) == (query_id, verb)]
+            same = [one for one in known if key and one.key == key and (once or one.state is OperationState.RUNNING)]
+            if same:
+                return same[-1]
+            if self._are_too_many(run_id, verb):
+                return None
+            return self._begin_on(query_id, run_id, verb, None, carry_out, key, asked, so_far)
+
+    def _are_too_many(self, run_id: str, verb: Verb) -> bool:
+        """Of a run's operations on snapshots."""
+        running = [one for one in self._operations.values() if one.state is OperationState.RUNNING]
+        verbs = [one.verb for one in running if one.run_id == run_id and one.verb in SNAPSHOT_VERBS]
+        written = sum(one in WRITING_VERBS for one in verbs)
+        return len(verbs) >= SNAPSHOTS_AT_ONCE or (verb in WRITING_VERBS and written >= WRITTEN_AT_ONCE)
+
     def get(self, operation_id: str) -> Operation | None:
         with self._lock:
             return self._operations.get(operation_id)
+
+    def writing(self, target: str) -> Operation | None:
+        """What writes a snapshot there now, of whatever query."""
+        with self._lock:
+            running = (one for one in self._operations.values() if one.state is OperationState.RUNNING)
+            return next((one for one in running if one.verb in WRITING_VERBS and one.key == target), None)
 
     def under_way(self, run_id: str, verb: Verb) -> Operation | None:
         """What has not ended yet."""
@@ -87,8 +179,23 @@ class Steering:
     def _begin(
         self, query: StreamingQuery, verb: Verb, parallelism: int | None, carry_out: Callable[[], object]
     ) -> Operation:
-        name = str(uuid.uuid4())
-        operation = Operation(name, query.id, query.runId, verb, parallelism, OperationState.RUNNING, _now_ms())
+        return self._begin_on(query.id, query.runId, verb, parallelism, carry_out)
+
+    def _begin_on(
+        self,
+        query_id: str,
+        run_id: str,
+        verb: Verb,
+        parallelism: int | None,
+        carry_out: Callable[[], object],
+        key: str = "",
+        asked: object = None,
+        so_far: Done | None = None,
+    ) -> Operation:
+        name, running, told = str(uuid.uuid4()), OperationState.RUNNING, so_far or Done()
+        operation = Operation(
+            name, query_id, run_id, verb, parallelism, running, _now_ms(), key=key, asked=asked, so_far=told
+        )
         self._operations[name] = operation
         over = [one.id for one in self._operations.values() if one.state is not OperationState.RUNNING]
         for oldest in over[:-REMEMBERED]:
@@ -98,9 +205,10 @@ class Steering:
 
     def _run(self, operation: Operation, carry_out: Callable[[], object]) -> None:
         try:
-            carry_out()
+            outcome = carry_out()
         except Exception as problem:  # noqa: BLE001 - whoever asks is told
-            log.warning("%s of query %s failed: %s", operation.verb.value, operation.query_id, problem)
+            with about(query_id=operation.query_id):
+                log.warning("%s of query %s failed: %s", operation.verb.value, operation.query_id, problem)
             ended = replace(
                 operation,
                 state=OperationState.FAILED,
@@ -109,6 +217,8 @@ class Steering:
             )
         else:
             ended = replace(operation, state=OperationState.SUCCEEDED)
+            if isinstance(outcome, Outcome):
+                ended = replace(ended, **vars(outcome))
         with self._lock:
             self._operations[operation.id] = replace(ended, ended_ms=_now_ms())
 

@@ -10,19 +10,21 @@ from concurrent.futures import Future
 from typing import Any, Literal, overload
 
 from pyspark.errors import StreamingQueryException
-from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from penstock.config import Options, duration_ms
 from penstock.config import alignment as parse_alignment
 from penstock.errors import CheckpointFailed, ConfigError, GenerationFailed, PenstockError, QueryFailed
 from penstock.graph.model import JobGraph
+from penstock.logs import log_on_driver
+from penstock.query.checkpoint_traces import CheckpointTraces
 from penstock.query.facts import QueryFacts, shape_of
 from penstock.query.html import query_html
 from penstock.query.interrupts import interruptible
 from penstock.query.listeners import EventBus, QueryEvents
 from penstock.query.moving import Executors, move_when_executors_leave
 from penstock.query.plan_text import explain_graph
-from penstock.query.progress import ProgressHistory, iso_timestamp, progress_json
+from penstock.query.progress import ProgressHistory, QueryProgress, for_listeners, iso_timestamp, progress_json
+from penstock.query.query_logs import QUERY_LOGS
 from penstock.runtime.execution import QueryExecution
 from penstock.runtime.launching import SlotLauncher
 from penstock.runtime.view import EpochProgress, ExecutionState, ExecutionView
@@ -30,6 +32,7 @@ from penstock.snapshot.fork import Origin
 from penstock.snapshot.model import SnapshotMetadata
 from penstock.snapshot.portable.in_both import SnapshotFormat, in_both, parse_format, then_in_both
 from penstock.snapshot.store_access import StoreAccess
+from penstock.snapshot.verbs.rolling_back import Output
 
 PROGRESS_FOLLOWS_S = 5.0
 """How long ``processAllAvailable`` waits for the progress of what was committed, which follows on another thread."""
@@ -73,13 +76,15 @@ class StreamingQuery:
         on_end: Callable[[PenstockError | None], None] = lambda error: None,
     ) -> None:
         self._graph = graph
-        self._shape = shape_of(graph)
+        self._shape = shape_of(graph, options)
         self._name = name
         self._location = location
         self._access = access
         self._run_id = str(uuid.uuid4())
         self._history = ProgressHistory()
+        self._traces = CheckpointTraces(self._shape)
         self._events = QueryEvents(bus, self._run_id)
+        self._log_format = options.log_format
         self._on_commit = on_commit
         self._on_end = on_end
         self._ended = threading.Event()
@@ -102,6 +107,8 @@ class StreamingQuery:
     def _start(self, leaving: Executors | None = None) -> None:
         """``leaving``: asked for executors that are decommissioned; None where they are not."""
         started_ms = time.time() * 1000
+        log_on_driver(self._log_format)
+        QUERY_LOGS.listen()
         self._execution.start()
         self._events.started(self.id, self._name, iso_timestamp(started_ms))
         if leaving is not None:
@@ -124,7 +131,7 @@ class StreamingQuery:
 
     @property
     def isActive(self) -> bool:  # noqa: N802
-        """Whether the query runs; True while it recovers from a failure, too."""
+        """Whether the query runs; True while it recovers from a failure or is suspended, too."""
         return self._execution.is_active
 
     @property
@@ -141,12 +148,15 @@ class StreamingQuery:
     @property
     def status(self) -> dict[str, Any]:
         """``message``, ``isDataAvailable`` and ``isTriggerActive``, as in Spark."""
-        view = self._execution.view()
+        return self._status(self._execution.view())
+
+    def _status(self, view: ExecutionView) -> dict[str, Any]:
         running = view.state is ExecutionState.RUNNING
         messages = {
             ExecutionState.STARTING: "Initializing sources and slots",
             ExecutionState.RUNNING: "Waiting for data to arrive" if view.sources_dry else "Processing new data",
             ExecutionState.RESTARTING: f"Recovering as generation {view.generation}",
+            ExecutionState.SUSPENDED: "Suspended: no slots are taken until it is resumed",
             ExecutionState.STOPPED: "Stopped",
             ExecutionState.FAILED: f"Terminated with exception: {self._execution.error}",
         }
@@ -157,13 +167,13 @@ class StreamingQuery:
         }
 
     @property
-    def recentProgress(self) -> list[StreamingQueryProgress]:  # noqa: N802
+    def recentProgress(self) -> list[QueryProgress]:  # noqa: N802
         """The most recent committed epochs' progress, oldest first; idle epochs are left out."""
         return self._history.recent()
 
     @property
-    def lastProgress(self) -> StreamingQueryProgress | None:  # noqa: N802
-        """The newest of ``recentProgress``, or None."""
+    def lastProgress(self) -> QueryProgress | None:  # noqa: N802
+        """The newest of ``recentProgress``, or None: Spark's fields and Penstock's section ``checkpoint``."""
         return self._history.last()
 
     def exception(self) -> StreamingQueryException | None:
@@ -295,6 +305,56 @@ class StreamingQuery:
         with interruptible():
             self._execution.rescale(parallelism, timeout)
 
+    def suspend(self, label: str | None = None) -> SnapshotMetadata | None:
+        """Take a snapshot as ``stop(snapshot=True)`` does, and give the slots back; ``resume`` goes on exactly there.
+        Until then nothing is read or written and no task runs; name and place are kept, ``isActive`` stays True, and
+        ``snapshot``, ``processAllAvailable`` and ``stop(drain=True)`` are refused. A suspended query's snapshots may be
+        managed, and edited, like those of a stopped one. With the driver ends the query's being suspended: it can be
+        started again as any other.
+
+        Args:
+            label: of the snapshot, a name to find it by.
+
+        Returns:
+            The snapshot; that of then if the query is suspended already. None in a callback of the query's own, which
+            does not wait.
+
+        Raises:
+            CheckpointFailed: the snapshot cannot be taken, and the query goes on; or it has ended.
+            QueryFailed: it was stopped meanwhile, or its input ended.
+            StreamingQueryException: it failed before all that the snapshot covers was committed.
+        """
+        with interruptible():
+            try:
+                return self._execution.suspend(label or "")
+            except QueryFailed:
+                self._raise_if_failed()
+                if not self._execution.is_active:
+                    raise CheckpointFailed("the query was not suspended: it has ended") from None
+                raise
+
+    def resume(self, snapshot: str | None = None, output: str | None = None) -> None:
+        """Have a suspended query go on, with the parallelism and checkpoints that were asked for last. Returns when its
+        slots were asked for, as ``start()`` does. Nothing is done to one that runs.
+
+        Args:
+            snapshot: an older one, by id or label, to go on from instead: a rollback. Newer ones are in no lineage
+                then.
+            output: with it, what becomes of what the query has written since: ``retract`` takes it back before
+                anything runs (file sinks can), ``keep`` leaves it, and its rows come a second time.
+
+        Raises:
+            QueryFailed: the query has ended; or it runs, and a snapshot was named.
+            ConfigError: ``output`` is neither.
+            LocationError: no such snapshot, or ``output`` is needed. ResourceError: too few free slots. SinkError: the
+                output cannot be taken back. The query stays suspended.
+        """
+        chosen = None if output is None else parse_output(output)
+        if chosen is not None and snapshot is None:
+            raise ConfigError(f"output={output!r} says nothing without a snapshot to go on from; give that, too")
+        with interruptible():
+            self._execution.resume(snapshot, chosen)
+
     def setCheckpoints(self, interval: str | None = None, alignment: str | None = None) -> None:  # noqa: N802
         """Take periodic checkpoints differently from now on. A later start has what its own options say.
 
@@ -314,7 +374,7 @@ class StreamingQuery:
         """Everything there is to know of the query now, as one value; never blocks."""
         error = self._execution.error
         cause = None if error is None else _first_cause(error)
-        progress = self.lastProgress
+        progress, view = self.lastProgress, self._execution.view()
         return QueryFacts(
             id=self.id,
             run_id=self._run_id,
@@ -323,8 +383,8 @@ class StreamingQuery:
             access=self._access,
             shape=self._shape,
             wanted=self._execution.wanted(),
-            view=self._execution.view(),
-            message=str(self.status["message"]),
+            view=view,
+            message=str(self._status(view)["message"]),
             error_kind="" if cause is None else type(cause).__name__,
             error_text="" if cause is None else str(cause),
             last_progress=None if progress is None else progress.json,
@@ -417,6 +477,7 @@ class StreamingQuery:
         try:
             self._report(epoch)
             self._on_commit()
+            self._trace()
         finally:
             with self._reported:
                 self._reported_epoch = epoch.epoch
@@ -427,17 +488,35 @@ class StreamingQuery:
             self._events.idle(iso_timestamp(epoch.started_ms))
             return
         progress = progress_json(
-            epoch, query_id=self.id, run_id=self._run_id, name=self._name, parallelism=self.parallelism
+            epoch,
+            query_id=self.id,
+            run_id=self._run_id,
+            name=self._name,
+            parallelism=self.parallelism,
+            interval_ms=self._execution.wanted().checkpoint_interval_ms,
         )
         self._history.append(epoch, progress)
-        self._events.progressed(progress)
+        self._events.progressed(for_listeners(progress))
+
+    def _trace(self) -> None:
+        view = self._execution.view()
+        self._events.besides(lambda: self._traces.look(view))
 
     def _finished(self, error: PenstockError | None) -> None:
         if self._ended.is_set():
             return
         self._ended.set()
+        self._trace()
         self._events.terminated(None if error is None else f"{type(error).__name__}: {_first_cause(error)}")
         self._on_end(error)
+
+
+def parse_output(text: str) -> Output:
+    """What becomes of the output behind a snapshot that a query goes back to; ConfigError for anything else."""
+    try:
+        return Output(text)
+    except ValueError:
+        raise ConfigError(f"output={text!r}: choose retract or keep") from None
 
 
 def _first_cause(error: BaseException) -> BaseException:

@@ -10,13 +10,14 @@ from pyspark.sql.datasource import DataSource
 
 from penstock.config import CONF_PREFIX, OPTION_NAMES
 from penstock.errors import ConfigError, NotYet
+from penstock.query.serving import REST_OPTIONS
 from penstock.query.sinks import SinkKind, SinkRequest
 from penstock.query.start import OutputRequest, QueryRequest, start_query
 from penstock.query.streaming_query import StreamingQuery
 from penstock.query.triggers import Trigger, parse_trigger
 
 DEFAULT_FORMAT = "parquet"
-_ENGINE_OPTIONS = {name.lower() for name in OPTION_NAMES}
+_ENGINE_OPTIONS = {name.lower() for name in (*OPTION_NAMES, *REST_OPTIONS)}
 
 OptionValue = bool | float | int | str | None
 

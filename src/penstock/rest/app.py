@@ -1,4 +1,4 @@
-"""The application: every route, behind the guard."""
+"""The application: every route and the web UI, behind the guard."""
 
 from __future__ import annotations
 
@@ -8,8 +8,17 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.types import ASGIApp
 
-from penstock.rest import metrics, routes_changes, routes_queries, routes_snapshots
+from penstock.rest import (
+    metrics,
+    routes_changes,
+    routes_logs,
+    routes_queries,
+    routes_snapshot_changes,
+    routes_snapshot_copies,
+    routes_snapshots,
+)
 from penstock.rest.guard import Guard
+from penstock.rest.pages import Pages
 from penstock.rest.problems import Problem, answer_problems
 from penstock.rest.settings import ServerSettings
 from penstock.version import __version__
@@ -18,12 +27,14 @@ from penstock.version import __version__
 def create_app(settings: ServerSettings) -> ASGIApp:
     """``/openapi.json`` describes all of it; it, too, needs the token."""
     app = FastAPI(title="Penstock", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.state.export_root = settings.export_root
     answer_problems(app)
-    for routes in (routes_queries, routes_changes, routes_snapshots, metrics):
+    snapshots = (routes_snapshots, routes_snapshot_changes, routes_snapshot_copies)
+    for routes in (routes_queries, routes_changes, *snapshots, routes_logs, metrics):
         app.include_router(routes.router)
     document = _described(app, settings)
     app.openapi = lambda: document  # type: ignore[method-assign]
-    return Guard(app, settings)
+    return Guard(Pages(app), settings)
 
 
 def _described(app: FastAPI, settings: ServerSettings) -> dict[str, Any]:

@@ -13,49 +13,64 @@ from penstock.rest.models import Shown
 MAX_INTERVAL_MS = 7 * 24 * 3_600_000
 
 
-def _number(value: Any) -> Any:
+def number(value: Any) -> Any:
     """JSON's numbers alone: not the text ``"3"``, not ``true``."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError("must be a whole number")
     return value
 
 
-def _no_default(schema: dict[str, Any]) -> None:
+def no_default(schema: dict[str, Any]) -> None:
     """What is left out stays as it is: there is no default to be told of."""
     for member in schema["properties"].values():
         member.pop("default", None)
 
 
-class Patch(BaseModel):
-    """A JSON merge patch (RFC 7386): what is left out stays. Nothing can be removed, so ``null`` is refused."""
+class Given(BaseModel):
+    """Of a request's body: what need not be said is left out. ``null`` is refused, as are members there are none of."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra=_no_default)
+    model_config = ConfigDict(extra="forbid", json_schema_extra=no_default)
 
     @model_validator(mode="before")
     @classmethod
     def _no_nulls(cls, value: Any) -> Any:
         if isinstance(value, dict) and None in value.values():
-            raise ValueError("null would remove a member, and none of them can be")
+            raise ValueError("null is no value of any member: leave it out")
         return value
 
 
+class Patch(Given):
+    """A JSON merge patch (RFC 7386): what is left out stays. Nothing can be removed, so there is no ``null``."""
+
+
 class CheckpointPatch(Patch):
-    interval_ms: Annotated[int, Field(ge=1, le=MAX_INTERVAL_MS), BeforeValidator(_number)] | SkipJsonSchema[None] = None
+    interval_ms: Annotated[int, Field(ge=1, le=MAX_INTERVAL_MS), BeforeValidator(number)] | SkipJsonSchema[None] = None
     alignment: Literal["auto", "aligned", "unaligned"] | SkipJsonSchema[None] = None
 
 
 class SpecPatch(Patch):
-    state: Literal["running", "stopped"] | SkipJsonSchema[None] = None
-    parallelism: Annotated[int, Field(ge=1, le=1 << 15), BeforeValidator(_number)] | SkipJsonSchema[None] = None
+    state: Literal["running", "suspended", "stopped"] | SkipJsonSchema[None] = None
+    parallelism: Annotated[int, Field(ge=1, le=1 << 15), BeforeValidator(number)] | SkipJsonSchema[None] = None
     checkpoint: CheckpointPatch | SkipJsonSchema[None] = None
 
 
+class ResumePatch(Patch):
+    """Which snapshot a suspended query goes back to, by id or label, and what becomes of what it has written since."""
+
+    snapshot: Annotated[str, Field(min_length=1, max_length=200)]
+    output: Literal["retract", "keep"] | SkipJsonSchema[None] = None
+
+
 class QueryPatch(Patch):
+    """``resume_from`` goes with ``state`` ``running`` of a suspended query."""
+
     spec: SpecPatch | SkipJsonSchema[None] = None
+    resume_from: ResumePatch | SkipJsonSchema[None] = None
 
 
 class OperationProgress(BaseModel):
-    """``message``: what it is at. ``done`` of ``total``: slots that run, of those there are to be."""
+    """``message``: what it is at. ``done`` of ``total``: slots that run, of those there are to be; rows written of a
+    snapshot that is exported; 0 of 1 while one is taken, deleted or forked."""
 
     message: str
     done: int
@@ -68,8 +83,9 @@ class OperationError(BaseModel):
 
 
 class OperationResource(Shown):
-    """Work that takes its time. ``parallelism``: what the query is rescaled to. ``progress``: null once it has
-    ended."""
+    """Work that takes its time. ``parallelism``: what the query is rescaled to. ``snapshot``: the one that was taken or
+    deleted, exported or forked; ``freed_files``, ``freed_bytes``: what went with it; ``location``: where it was written
+    to. ``progress``: null once it has ended."""
 
     id: str
     query_id: str
@@ -79,5 +95,9 @@ class OperationResource(Shown):
     state: OperationState
     began_at_ms: int = Field(validation_alias="began_ms")
     ended_at_ms: int | None = Field(validation_alias="ended_ms")
+    snapshot: str | None = None
+    freed_files: int | None = None
+    freed_bytes: int | None = None
+    location: str | None = None
     progress: OperationProgress | None = None
     error: OperationError | None = None

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from penstock.rest.pages import is_page
 from penstock.rest.problems import problem
 from penstock.rest.settings import ServerSettings, is_loopback
 
@@ -23,7 +24,8 @@ class Guard:
     * *Host*: on loopback it must name this machine, or a page of somebody else's, whose name was made to point here
       (DNS rebinding), could read and steer everything.
     * *Origin*: a browser's request for a page of another origin is refused; there are no CORS headers at all.
-    * *Authorization*: ``Bearer <token>`` where the service has a token, compared in constant time.
+    * *Authorization*: ``Bearer <token>`` where the service has a token, compared in constant time. The web UI's own
+      files need none: they tell nothing, and ask for the token.
     * *Size*: at most ``MAX_BODY_BYTES`` of body, announced or not.
     """
 
@@ -55,7 +57,7 @@ class Guard:
         origin = headers.get("origin")
         if origin is not None and urlsplit_host(origin) != host.lower():
             return 403, f"pages of {origin!r:.100} may not use this service: cross-origin requests are closed", {}
-        if not self._knows_token(headers):
+        if not is_page(scope["path"]) and not self._knows_token(headers):
             challenge = {"www-authenticate": 'Bearer realm="penstock"'}
             return 401, "the token is missing or wrong: send it as Authorization: Bearer <token>", challenge
         if len(scope["raw_path"]) + len(scope["query_string"]) > MAX_TARGET_BYTES:

@@ -24,6 +24,7 @@ class Alignment(StrEnum):
 
 class WantedState(StrEnum):
     RUNNING = "running"
+    SUSPENDED = "suspended"
     STOPPED = "stopped"
 
 
@@ -75,6 +76,13 @@ class QueryStatus(BaseModel):
     error: str | None
 
 
+class ServiceResource(BaseModel):
+    """What this service can do. ``export_root``: snapshots may be exported and forked, below a folder that its settings
+    name."""
+
+    export_root: bool
+
+
 class QueryResource(BaseModel):
     """One query. ``run_id`` is new with each start; ``id`` stays for the life of its checkpoint location.
     ``last_progress``: Spark's progress of the newest epoch that had rows."""
@@ -86,6 +94,7 @@ class QueryResource(BaseModel):
     spec: QuerySpec
     status: QueryStatus
     last_progress: dict[str, Any] | None
+    service: ServiceResource
 
 
 class QueryList(BaseModel):
@@ -137,10 +146,13 @@ class EdgeResource(Shown):
 
 
 class GraphResource(BaseModel):
-    """The dataflow; ``vertices`` in topological order."""
+    """The dataflow; ``vertices`` in topological order. ``input_limit_bytes``: what may be queued in front of a subtask,
+    over all its inputs. ``output_limit_bytes``: what is queued behind one when it takes no more input."""
 
     generation: int
     parallelism: int
+    input_limit_bytes: int
+    output_limit_bytes: int
     vertices: list[VertexResource]
     edges: list[EdgeResource]
 
@@ -166,7 +178,8 @@ class SubtaskCapture(Shown):
 
 class CheckpointSummary(Shown):
     """``requested``: by a user. ``acknowledged``: slots that did. ``reason``: why it failed, or which newer one made
-    it superfluous. ``snapshot_id``: what it is called among the snapshots, once it is complete."""
+    it superfluous. ``snapshot_id``: what it is called among the snapshots, once it is complete. ``unaligned_subtasks``:
+    how many captured what the barrier overtook."""
 
     checkpoint: int
     generation: int
@@ -179,6 +192,7 @@ class CheckpointSummary(Shown):
     acknowledged: int
     reason: str
     snapshot_id: str
+    unaligned_subtasks: int
     inflight_rows: int
     inflight_bytes: int
     state_bytes: int
@@ -190,7 +204,7 @@ class CheckpointResource(CheckpointSummary):
 
 
 class CheckpointPage(BaseModel):
-    """Newest first. ``next``: the ``before`` of the next page; null behind the oldest that is remembered."""
+    """Newest first. ``next``: the ``before`` of the next page; null behind the oldest there is."""
 
     checkpoints: list[CheckpointSummary]
     next: int | None

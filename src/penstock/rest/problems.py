@@ -135,10 +135,13 @@ async def _http(request: Request, error: Exception) -> Response:
 
 
 def _methods_of(request: Request) -> str:
-    """Of all that is described at this path: the framework names the methods of its first route alone."""
+    """Of all that is described at this path, and at none that fits it better: the framework names the methods of its
+    first route alone."""
     paths: Mapping[str, Mapping[str, object]] = request.app.openapi()["paths"]
-    found = [methods for path, methods in paths.items() if compile_path(path)[0].match(request.url.path)]
-    return ", ".join(sorted({method.upper() for methods in found for method in methods}))
+    fitting = [path for path in paths if compile_path(path)[0].match(request.url.path)]
+    fewest = min((path.count("{") for path in fitting), default=0)
+    best = [paths[path] for path in fitting if path.count("{") == fewest]
+    return ", ".join(sorted({method.upper() for methods in best for method in methods}))
 
 
 async def _invalid(request: Request, error: Exception) -> Response:

@@ -3,32 +3,40 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Path, Response
-from fastapi.responses import JSONResponse
 
 from penstock.query.active_queries import ACTIVE_QUERIES
 from penstock.query.facts import QueryFacts
-from penstock.query.steering import STEERING, Operation, OperationState, Verb
+from penstock.query.steering import SNAPSHOT_VERBS, STEERING, Operation, OperationState, Verb
 from penstock.query.streaming_query import StreamingQuery
+from penstock.rest.answers import NO_HEADERS, answer
 from penstock.rest.change_models import (
     CheckpointPatch,
     OperationError,
     OperationProgress,
     OperationResource,
     QueryPatch,
+    ResumePatch,
     SpecPatch,
 )
-from penstock.rest.models import QueryResource, WantedState
+from penstock.rest.models import Alignment, CheckpointSpec, QueryResource, QuerySpec, WantedState
 from penstock.rest.problems import ProblemError, responses
 from penstock.rest.routes_queries import QueryId
-from penstock.rest.shown import etag_of, facts_of, query_of, spec_of
+from penstock.rest.shown import ThisService, etag_of, facts_of, query_of, spec_of
 
 router = APIRouter(prefix="/api/v1", tags=["changes"])
 _DECIDING = threading.Lock()
 """Whoever compares a tag and changes the spec does both at once."""
 
+DOING = {
+    Verb.SNAPSHOT: "Taking",
+    Verb.DELETE_SNAPSHOT: "Deleting",
+    Verb.EXPORT_SNAPSHOT: "Exporting",
+    Verb.FORK_SNAPSHOT: "Forking",
+}
 ACCEPTED: dict[int | str, dict[str, Any]] = {
     202: {"model": OperationResource, "description": "It is begun; the operation is at Location."}
 }
@@ -40,31 +48,32 @@ ACCEPTED: dict[int | str, dict[str, Any]] = {
 def change_query(
     query_id: QueryId,
     patch: QueryPatch,
-    response: Response,
+    service: ThisService,
     if_match: Annotated[str | None, Header(description="The ETag that GET gave, or *.", max_length=200)] = None,
-) -> QueryResource | Response:
+) -> Response:
     """Change the spec by a JSON merge patch. What the spec says already changes nothing and answers 200; so do the
     interval and alignment. Rescaling and stopping take their time: 202, and the operation."""
     with _DECIDING:
         facts = facts_of(query_id)
         _check_tag(facts, if_match)
-        operation = _apply(facts, patch.spec or SpecPatch())
+        operation = _apply(facts, patch.spec or SpecPatch(), patch.resume_from)
         now = facts_of(query_id)
-    tag = etag_of(now)
-    if operation is None:
-        response.headers["etag"] = tag
-        return query_of(now)
-    headers = {"location": f"/api/v1/operations/{operation.id}", "etag": tag}
-    return JSONResponse(operation_of(operation).model_dump(mode="json"), 202, headers)
+    headers = {"etag": etag_of(now)}
+    return answer(query_of(now, service), headers=headers) if operation is None else accepted(operation, headers)
 
 
-@router.get("/operations/{operation_id}", responses=responses(404))
-def show_operation(operation_id: Annotated[str, Path(max_length=100)]) -> OperationResource:
+def accepted(operation: Operation, headers: Mapping[str, str] = NO_HEADERS) -> Response:
+    """It is begun, and at ``Location``."""
+    return answer(operation_of(operation), 202, {"location": f"/api/v1/operations/{operation.id}", **headers})
+
+
+@router.get("/operations/{operation_id}", response_model=OperationResource, responses=responses(404))
+async def show_operation(operation_id: Annotated[str, Path(max_length=100)]) -> Response:
     """What became of it. The 200 that ended last are remembered."""
     operation = STEERING.get(operation_id)
     if operation is None:
         raise ProblemError(404, f"there is no operation {operation_id!r:.100}, or it ended long ago")
-    return operation_of(operation)
+    return answer(operation_of(operation))
 
 
 def operation_of(operation: Operation) -> OperationResource:
@@ -77,6 +86,9 @@ def operation_of(operation: Operation) -> OperationResource:
 
 
 def _progress(operation: Operation, facts: QueryFacts) -> OperationProgress:
+    if operation.verb in SNAPSHOT_VERBS:
+        done, total = operation.so_far.counts
+        return OperationProgress(message=f"{DOING[operation.verb]} a snapshot", done=done, total=total)
     view = facts.view
     total = operation.parallelism or view.parallelism
     arrived = view.parallelism == total
@@ -93,37 +105,58 @@ def _check_tag(facts: QueryFacts, if_match: str | None) -> None:
         raise ProblemError(412, "somebody has changed the spec meanwhile: GET it again", {"etag": tag})
 
 
-def _apply(facts: QueryFacts, patch: SpecPatch) -> Operation | None:
+def _apply(facts: QueryFacts, patch: SpecPatch, resume_from: ResumePatch | None) -> Operation | None:
     """What is begun by it, if anything takes its time."""
-    spec = spec_of(facts)
-    state = WantedState(patch.state or spec.state)
-    parallelism = patch.parallelism or spec.parallelism
-    checkpoint = patch.checkpoint or CheckpointPatch()
-    interval_ms = checkpoint.interval_ms or spec.checkpoint.interval_ms
-    alignment = checkpoint.alignment or spec.checkpoint.alignment.value
-    same_checkpoints = (interval_ms, alignment) == (spec.checkpoint.interval_ms, spec.checkpoint.alignment.value)
-    if state is spec.state and parallelism == spec.parallelism and same_checkpoints:
+    spec, wanted = spec_of(facts), _patched(spec_of(facts), patch)
+    resumes = (spec.state, wanted.state) == (WantedState.SUSPENDED, WantedState.RUNNING)
+    if resume_from is not None and not resumes:
+        raise ProblemError(409, "resume_from goes with state running, of a query that is suspended")
+    if wanted == spec:
         return None
-    query = _running(facts, state)
-    if state is WantedState.STOPPED:
-        if parallelism != spec.parallelism or not same_checkpoints:
-            raise ProblemError(409, "a query that is to stop cannot be changed besides: send state alone")
-        return STEERING.stop(query)
-    if parallelism > facts.shape.max_parallelism:
-        raise ProblemError(
-            409, f"parallelism {parallelism} is above maxParallelism, which is {facts.shape.max_parallelism} for good"
-        )
-    if not same_checkpoints:
-        query.setCheckpoints(f"{interval_ms}ms", alignment)
-    return None if parallelism == spec.parallelism else _rescaled(query, parallelism)
+    query = _running(facts, wanted.state)
+    if wanted.state is not spec.state and not resumes:
+        if wanted != spec.model_copy(update={"state": wanted.state}):
+            raise ProblemError(409, f"a query that is to be {wanted.state} cannot be changed besides: send state alone")
+        return STEERING.stop(query) if wanted.state is WantedState.STOPPED else STEERING.suspend(query)
+    if wanted.parallelism > (most := facts.shape.max_parallelism):
+        raise ProblemError(409, f"parallelism {wanted.parallelism} is above maxParallelism, which is {most} for good")
+    if wanted.checkpoint != spec.checkpoint:
+        query.setCheckpoints(f"{wanted.checkpoint.interval_ms}ms", wanted.checkpoint.alignment)
+    if spec.state is WantedState.SUSPENDED:
+        query.rescale(wanted.parallelism)  # nothing runs: it is remembered
+        return _resumed(query, resume_from) if resumes else None
+    return None if wanted.parallelism == spec.parallelism else _rescaled(query, wanted.parallelism)
+
+
+def _patched(spec: QuerySpec, patch: SpecPatch) -> QuerySpec:
+    checkpoint = patch.checkpoint or CheckpointPatch()
+    return QuerySpec(
+        state=WantedState(patch.state or spec.state),
+        parallelism=patch.parallelism or spec.parallelism,
+        checkpoint=CheckpointSpec(
+            interval_ms=checkpoint.interval_ms or spec.checkpoint.interval_ms,
+            alignment=Alignment(checkpoint.alignment or spec.checkpoint.alignment),
+        ),
+    )
 
 
 def _running(facts: QueryFacts, wanted: WantedState) -> StreamingQuery:
     query = ACTIVE_QUERIES.running(facts.id)
     stopping = STEERING.under_way(facts.run_id, Verb.STOP)
-    if query is None or not query.isActive or (stopping and wanted is WantedState.RUNNING):
+    if query is None or not query.isActive or (stopping and wanted is not WantedState.STOPPED):
         raise ProblemError(409, f"query {facts.id} has ended or is about to: start it again in its program")
+    for verb in (Verb.SUSPEND, Verb.RESUME):
+        if wanted is not WantedState.STOPPED and STEERING.under_way(facts.run_id, verb):
+            raise ProblemError(409, f"{verb.value} is under way: wait for that operation to end")
     return query
+
+
+def _resumed(query: StreamingQuery, resume_from: ResumePatch | None) -> Operation:
+    wanted = (None, None) if resume_from is None else (resume_from.snapshot, resume_from.output)
+    operation = STEERING.resume(query, *wanted)
+    if operation is None:
+        raise ProblemError(409, "the query is being resumed: wait for that operation to end")
+    return operation
 
 
 def _rescaled(query: StreamingQuery, parallelism: int) -> Operation:

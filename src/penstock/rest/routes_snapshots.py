@@ -5,14 +5,17 @@ from __future__ import annotations
 import time
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Response
+from starlette.convertors import StringConvertor, register_url_convertor
 
-from penstock.query.facts import QueryFacts
+from penstock.query.snapshot_steering import opened_location
+from penstock.rest.answers import answer
 from penstock.rest.problems import responses
 from penstock.rest.routes_queries import QueryId
 from penstock.rest.shown import facts_of
 from penstock.rest.snapshot_models import (
     BottleneckResource,
+    SharingResource,
     SnapshotList,
     SnapshotResource,
     SnapshotSummary,
@@ -22,26 +25,41 @@ from penstock.rest.snapshot_models import (
 )
 from penstock.snapshot.model import MAX_LABEL
 from penstock.snapshot.verbs.listing import list_snapshots
-from penstock.snapshot.verbs.opened import OpenedLocation, open_location_to_read
+from penstock.snapshot.verbs.sharing import sharing_of
 from penstock.snapshot.verbs.showing import show_snapshot
 
 router = APIRouter(prefix="/api/v1/queries/{query_id}", tags=["snapshots"])
 
 
-@router.get("/snapshots", responses=responses(404))
-def list_stored(query_id: QueryId) -> SnapshotList:
+class _SnapshotName(StringConvertor):
+    """A segment that no resource beside the snapshots has, so that other methods of that are 405 and not its own."""
+
+    regex = "(?!sharing(?:/|$))[^/]+"
+
+
+register_url_convertor("snapshot", _SnapshotName())
+
+
+@router.get("/snapshots", response_model=SnapshotList, responses=responses(404))
+def list_stored(query_id: QueryId) -> Response:
     """All snapshots at the query's checkpoint location; damaged ones say so in ``problem``."""
-    return SnapshotList.model_validate(list_snapshots(_opened(facts_of(query_id)), _now_ms()))
+    return answer(SnapshotList.model_validate(list_snapshots(opened_location(facts_of(query_id)), now_ms())))
 
 
-@router.get("/snapshots/{snapshot}", responses=responses(404))
+@router.get("/snapshots/sharing", response_model=SharingResource, responses=responses(404))
+def show_sharing(query_id: QueryId) -> Response:
+    """Which files each snapshot needs, and so which of them several share."""
+    return answer(SharingResource.model_validate(sharing_of(opened_location(facts_of(query_id)))))
+
+
+@router.get("/snapshots/{snapshot:snapshot}", response_model=SnapshotResource, responses=responses(404))
 def show_stored(
     query_id: QueryId, snapshot: Annotated[str, Path(max_length=MAX_LABEL, description="Its id or label.")]
-) -> SnapshotResource:
+) -> Response:
     """What one snapshot holds, and what the query was waiting for when it was taken."""
-    opened = _opened(facts_of(query_id))
-    shown = show_snapshot(opened, opened.record(snapshot), _now_ms())
-    return SnapshotResource(
+    opened = opened_location(facts_of(query_id))
+    shown = show_snapshot(opened, opened.record(snapshot), now_ms())
+    resource = SnapshotResource(
         snapshot=SnapshotSummary.model_validate(shown.snapshot),
         max_parallelism=shown.max_parallelism,
         drained=shown.drained,
@@ -50,11 +68,9 @@ def show_stored(
         edges=[StoredEdge.model_validate(edge) for edge in shown.edges],
         subtasks=[StoredSubtask.model_validate(subtask) for subtask in shown.subtasks],
     )
+    return answer(resource)
 
 
-def _opened(facts: QueryFacts) -> OpenedLocation:
-    return open_location_to_read(facts.location, facts.access, cached=True)
-
-
-def _now_ms() -> int:
+def now_ms() -> int:
+    """Wall clock: ages are told by it."""
     return int(time.time() * 1000)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+import ssl
 import threading
 import time
+from os import PathLike, fspath
 
 import uvicorn
 
 from penstock.errors import ConfigError, ResourceError
 from penstock.logs import daemon_thread, get_logger
 from penstock.rest.app import create_app
+from penstock.rest.encryption import server_context
 from penstock.rest.settings import ServerSettings
 
 log = get_logger(__name__)
@@ -28,14 +31,15 @@ class RestServer:
     """A server that runs; made by ``serve``.
 
     Attributes:
-        url: where it listens, for example ``http://127.0.0.1:40123``.
+        url: where it listens, for example ``http://127.0.0.1:40123``; with TLS it begins with ``https``.
     """
 
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
+        context = _context(settings)
         self._socket = _listening(settings)
         host, port = self._socket.getsockname()[:2]
-        self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        self.url = f"{'https' if context else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
         self._server = uvicorn.Server(
             uvicorn.Config(
                 create_app(settings),
@@ -50,6 +54,7 @@ class RestServer:
                 limit_concurrency=MAX_CONNECTIONS,
                 timeout_graceful_shutdown=GRACE_S,
                 h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+                ssl_context_factory=None if context is None else lambda config, default: context,
             )
         )
         self._thread = daemon_thread(lambda: self._server.run(sockets=[self._socket]), "penstock-rest")
@@ -64,6 +69,8 @@ class RestServer:
                 raise ResourceError(f"the REST service at {self.url} did not start; the log says why")
             time.sleep(0.005)
         log.info("the REST service listens at %s", self.url)
+        if self._settings.key is None and not self._settings.loopback:
+            log.warning("%s is no TLS: the token crosses the network in clear; see rest.tls.certificate", self.url)
 
     @property
     def running(self) -> bool:
@@ -98,28 +105,44 @@ class _Running:
 _RUNNING = _Running()
 
 
-def serve(host: str = "127.0.0.1", port: int = 0, token: str | None = None) -> RestServer:
+def serve(
+    host: str = "127.0.0.1",
+    port: int = 0,
+    token: str | None = None,
+    *,
+    certificate: str | PathLike[str] | None = None,
+    key: str | PathLike[str] | None = None,
+    export_root: str | PathLike[str] | None = None,
+) -> RestServer:
     """Serve REST for all queries of this driver, those that are started later included (docs/rest.md).
 
-    There is one server per process: called again, it gives the one that runs, if that is what is asked for.
+    There is one server per process: called again, it gives the one that runs, if that is what is asked for; without any
+    argument, whichever runs. A session or query may ask for it by its options instead: ``spark.penstock.rest.enabled``
+    and what else begins with ``spark.penstock.rest.``.
 
     Args:
         host: an address of this machine. Any but loopback needs a ``token``.
         port: 0 for any free one; the server's ``url`` says which.
         token: every request has to carry it: ``Authorization: Bearer <token>``.
+        certificate: a PEM file, the chain included; with it and its ``key`` the service speaks TLS, and nothing else.
+        key: a PEM file without a password. Both are read now, and not again.
+        export_root: a folder or a prefix of a bucket, below which requests may export and fork snapshots, with the
+            rights of the driver. Without it they cannot.
 
     Returns:
         The server; ``stop()`` ends it, and so does leaving ``with penstock.serve() as server:``.
 
     Raises:
-        ConfigError: no such address or port, a missing or weak token, or a server with other settings runs already.
+        ConfigError: no such address or port, a missing or weak token, files that do not fit, or a server with other
+            settings runs already.
         ResourceError: the port is taken.
     """
-    settings = ServerSettings(host, port, token)
+    paths = (None if path is None else fspath(path) for path in (certificate, key, export_root))
+    settings = ServerSettings(host, port, token, *paths)
     with _RUNNING.lock:
         running = _RUNNING.server
         if running is not None and running.running:
-            if running._settings == settings:
+            if settings in (running._settings, ServerSettings()):
                 return running
             raise ConfigError(f"{running!r} serves this driver already, with other settings: stop() it first")
         server = RestServer(settings)
@@ -128,13 +151,21 @@ def serve(host: str = "127.0.0.1", port: int = 0, token: str | None = None) -> R
         return server
 
 
+def _context(settings: ServerSettings) -> ssl.SSLContext | None:
+    if settings.certificate is None or settings.key is None:
+        return None
+    return server_context(settings.certificate, settings.key)
+
+
 def _listening(settings: ServerSettings) -> socket.socket:
     host = "127.0.0.1" if settings.host.lower() == "localhost" else settings.host
     try:
         family = socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
     except ValueError:
         raise ConfigError(f"rest.host={host!r} is not an IP address; write for example 127.0.0.1 or 0.0.0.0") from None
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # With the protocol left to its default asyncio would leave Nagle's algorithm on: an answer's body could wait 40 ms
+    # until the other side acknowledges its head.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, settings.port))

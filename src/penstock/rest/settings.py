@@ -5,7 +5,8 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass, field
 
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, LocationError
+from penstock.snapshot.stores import location_text
 
 MIN_TOKEN = 16
 """Characters: shorter ones can be tried out."""
@@ -15,16 +16,20 @@ LOOPBACK_NAMES = ("localhost",)
 @dataclass(frozen=True)
 class ServerSettings:
     """``host``: an IP address or ``localhost``. ``port``: 0 for any free one. ``token``: asked of every request, if
-    there is one.
+    there is one. ``certificate``, ``key``: files; with both the service speaks TLS. ``export_root``: below which
+    snapshots may be exported and forked, None: nowhere.
 
     Raises:
         ConfigError: an address beyond loopback without a token; a token that is too short or no header could carry; a
-            port or host that is none.
+            port or host that is none; a certificate without a key; an empty path.
     """
 
     host: str = "127.0.0.1"
     port: int = 0
     token: str | None = field(default=None, repr=False)
+    certificate: str | None = None
+    key: str | None = None
+    export_root: str | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
@@ -39,6 +44,20 @@ class ServerSettings:
                 f"rest.host={self.host!r} is reachable from other machines: give a token "
                 "(penstock.serve(host=..., token=...)), or leave the host at 127.0.0.1"
             )
+        if (self.certificate is None) != (self.key is None):
+            raise ConfigError("TLS takes both: rest.tls.certificate and rest.tls.key, PEM files (they may be one)")
+        for name, path in self._paths().items():
+            if path is not None and not path.strip():
+                raise ConfigError(f"{name} is empty; give a path, or leave it out")
+
+        if self.export_root is not None:
+            try:
+                location_text(self.export_root)
+            except LocationError as error:
+                raise ConfigError(f"rest.exportRoot cannot be used: {error}") from error
+
+    def _paths(self) -> dict[str, str | None]:
+        return {"rest.tls.certificate": self.certificate, "rest.tls.key": self.key, "rest.exportRoot": self.export_root}
 
     @property
     def loopback(self) -> bool:

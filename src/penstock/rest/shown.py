@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
 
 from penstock.query.active_queries import ACTIVE_QUERIES
 from penstock.query.facts import QueryFacts
@@ -18,6 +20,7 @@ from penstock.rest.models import (
     QueryResource,
     QuerySpec,
     QueryStatus,
+    ServiceResource,
     SlotStatus,
     SubtaskFigures,
     VertexResource,
@@ -39,19 +42,39 @@ def spec_of(facts: QueryFacts) -> QuerySpec:
     """What was asked for counts from when it was accepted, though the query may not have heard of it yet."""
     wanted = facts.wanted
     rescale = STEERING.under_way(facts.run_id, Verb.RESCALE)
-    stops = not facts.active or STEERING.under_way(facts.run_id, Verb.STOP) is not None
     parallelism = wanted.parallelism if rescale is None else rescale.parallelism
     return QuerySpec(
-        state=WantedState.STOPPED if stops else WantedState.RUNNING,
+        state=_wanted_state(facts),
         parallelism=parallelism or wanted.parallelism,
         checkpoint=CheckpointSpec(interval_ms=wanted.checkpoint_interval_ms, alignment=Alignment(wanted.alignment)),
     )
 
 
-def query_of(facts: QueryFacts) -> QueryResource:
+def _wanted_state(facts: QueryFacts) -> WantedState:
+    def under_way(verb: Verb) -> bool:
+        return STEERING.under_way(facts.run_id, verb) is not None
+
+    if not facts.active or under_way(Verb.STOP):
+        return WantedState.STOPPED
+    if under_way(Verb.RESUME):
+        return WantedState.RUNNING
+    suspended = facts.view.state is ExecutionState.SUSPENDED or under_way(Verb.SUSPEND)
+    return WantedState.SUSPENDED if suspended else WantedState.RUNNING
+
+
+async def service_of(request: Request) -> ServiceResource:
+    """What the settings of the service allow."""
+    return ServiceResource(export_root=request.app.state.export_root is not None)
+
+
+ThisService = Annotated[ServiceResource, Depends(service_of)]
+
+
+def query_of(facts: QueryFacts, service: ServiceResource) -> QueryResource:
     view, spec = facts.view, spec_of(facts)
-    runs_as_wanted = view.state is ExecutionState.RUNNING and view.parallelism == spec.parallelism
-    runs_as_wanted = runs_as_wanted and spec.state is WantedState.RUNNING
+    as_wanted = view.state.value == spec.state.value
+    if spec.state is WantedState.RUNNING:
+        as_wanted = as_wanted and view.parallelism == spec.parallelism
     progress: dict[str, Any] | None = None if facts.last_progress is None else json.loads(facts.last_progress)
     return QueryResource(
         id=facts.id,
@@ -61,7 +84,7 @@ def query_of(facts: QueryFacts) -> QueryResource:
         spec=spec,
         status=QueryStatus(
             state=view.state,
-            converged=runs_as_wanted or view.state is ExecutionState.STOPPED,
+            converged=as_wanted,
             message=facts.message.partition("\n")[0],
             generation=view.generation,
             parallelism=view.parallelism,
@@ -76,24 +99,26 @@ def query_of(facts: QueryFacts) -> QueryResource:
             error=facts.error_kind or None,
         ),
         last_progress=progress,
+        service=service,
     )
 
 
 def graph_of(facts: QueryFacts) -> GraphResource:
     view = facts.view
+    figures: dict[int, list[SubtaskFigures]] = {vertex.id: [] for vertex in facts.shape.vertices}
+    for subtask in view.subtasks:
+        figures[subtask.metrics.vertex].append(SubtaskFigures.model_validate(subtask.metrics))
     return GraphResource(
         generation=view.generation,
         parallelism=view.parallelism,
+        input_limit_bytes=facts.shape.input_limit_bytes,
+        output_limit_bytes=facts.shape.output_limit_bytes,
         vertices=[
             VertexResource(
                 id=vertex.id,
                 name=vertex.name,
                 operators=[OperatorResource.model_validate(operator) for operator in vertex.operators],
-                subtasks=[
-                    SubtaskFigures.model_validate(subtask.metrics)
-                    for subtask in view.subtasks
-                    if subtask.metrics.vertex == vertex.id
-                ],
+                subtasks=figures[vertex.id],
             )
             for vertex in facts.shape.vertices
         ],

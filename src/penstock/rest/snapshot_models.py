@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, Field
+from typing import Annotated, Literal
 
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.json_schema import SkipJsonSchema
+
+from penstock.rest.change_models import Given, no_default, number
 from penstock.rest.models import Shown
+from penstock.snapshot.model import MAX_LABEL, MAX_NOTE
+from penstock.snapshot.verbs.requests import MAX_TIMEOUT_MS
+
+FOLDER_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$"
+"""One segment of a path, which hides nothing and leads nowhere else."""
 
 
 class SnapshotSummary(Shown):
@@ -14,6 +23,7 @@ class SnapshotSummary(Shown):
     id: str
     checkpoint: int
     label: str
+    note: str
     kind: str
     alignment: str
     created_at_ms: int = Field(validation_alias="created_ms")
@@ -112,3 +122,63 @@ class SnapshotResource(BaseModel):
     operators: list[StoredOperator]
     edges: list[StoredEdge]
     subtasks: list[StoredSubtask]
+
+
+class SnapshotRequest(Given):
+    """``label``: to find it by; nothing keeps several from having the same. ``alignment``: as the query's own if it is
+    left out. ``timeout_ms``: for all of it; ``checkpoint.timeout`` from its trigger if it is left out. ``format``:
+    ``portable`` has it written as files that other programs read, too."""
+
+    label: str = Field("", max_length=MAX_LABEL)
+    note: str = Field("", max_length=MAX_NOTE)
+    alignment: Literal["auto", "aligned", "unaligned"] | SkipJsonSchema[None] = None
+    timeout_ms: Annotated[int, Field(ge=1, le=MAX_TIMEOUT_MS), BeforeValidator(number)] | SkipJsonSchema[None] = None
+    format: Literal["native", "portable"] = "native"
+
+
+class SnapshotPatch(BaseModel):
+    """A JSON merge patch (RFC 7386): what is left out stays; null or an empty text takes it away."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra=no_default)
+
+    label: Annotated[str, Field(max_length=MAX_LABEL)] | None = None
+    note: Annotated[str, Field(max_length=MAX_NOTE)] | None = None
+
+    def named(self, member: str) -> str | None:
+        """What a member is to be; None: it is not to be changed."""
+        return (getattr(self, member) or "") if member in self.model_fields_set else None
+
+
+class TargetRequest(Given):
+    """``name``: of a new folder below the service's export root."""
+
+    name: str = Field(min_length=1, max_length=200, pattern=FOLDER_NAME)
+
+
+class SharedFileResource(Shown):
+    """``kind``: ``state`` (of operators and sources), ``inflight``, ``metadata`` or ``portable``. ``snapshots``: ids of
+    those that need it."""
+
+    path: str
+    bytes: int
+    kind: Literal["state", "inflight", "metadata", "portable"]
+    snapshots: list[str]
+
+
+class SharingResource(Shown):
+    """Which files the snapshots need, the largest first: at most 2,000, of the 200 newest snapshots, and ``truncated``
+    if there are more. Of a snapshot with damaged metadata those files are missing of which only that tells."""
+
+    files: list[SharedFileResource]
+    snapshots: list[str]
+    truncated: bool
+
+
+class DeletionPlan(BaseModel):
+    """The files that only this snapshot needs, and what they occupy. A checkpoint that is being taken may need some of
+    them yet."""
+
+    snapshot: str
+    files: int
+    bytes: int
+    paths: list[str]

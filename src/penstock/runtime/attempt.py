@@ -28,6 +28,7 @@ from penstock.runtime.messages import (
 )
 from penstock.runtime.rendezvous import ControlServer, SlotLost, SlotSaid, peers_of
 from penstock.runtime.secret import Secret
+from penstock.runtime.tls import Credentials
 from penstock.runtime.transport import IoLoop
 from penstock.snapshot import work as w
 from penstock.snapshot.log_entries import Forked
@@ -92,9 +93,19 @@ class Attempt:
         self.running: set[int] = set()
         self._gone: set[int] = set()
         secret = Secret.generate()
+        tls = Credentials.generate() if plan.options.network_tls else None
         address = launcher.control_address()
         ports = plan.options.driver_ports
-        self._server = ControlServer(loop, address.bind, secret, ready.generation, self._parallelism, on_event, ports)
+        self._server = ControlServer(
+            loop,
+            address.bind,
+            secret,
+            ready.generation,
+            self._parallelism,
+            on_event,
+            ports,
+            None if tls is None else tls.contexts(),
+        )
         self._address = f"{address.host}:{self._server.port}"
         self._access = plan.access
         task = SlotTask(
@@ -107,6 +118,7 @@ class Attempt:
             address.host,
             self._server.port,
             secret,
+            tls,
             first_epoch=ready.first_checkpoint,
         )
         try:

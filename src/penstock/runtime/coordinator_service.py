@@ -178,6 +178,8 @@ class CoordinatorService:
         """The query ended by itself: its input ended, and everything is committed."""
         self.drained = False
         """... and event time ended with it."""
+        self.to_be_suspended = self.suspended = False
+        """What an orderly end is to be, which any thread may say; and whether it was: another service may go on."""
         self.ended = threading.Event()
         self.thread = daemon_thread(self._run, "penstock-coordinator")
 
@@ -391,22 +393,23 @@ class CoordinatorService:
         attempt = self._attempt
         if attempt is None:
             if isinstance(output, ct.Abort):
-                self._figures.aborted(output.checkpoint, output.reason)
+                self._figures.aborted(output.checkpoint, output.reason, output.failed)
             return
         match output:
             case ct.Trigger(checkpoint, alignment, remaining_ms, _):
                 asked_for = alignment if remaining_ms is None else Alignment.AUTO
                 self._figures.triggered(checkpoint, asked_for.value)
             case ct.Abort(checkpoint, reason, _, failed):
-                self._figures.aborted(checkpoint, reason)
+                self._figures.aborted(checkpoint, reason, failed)
                 if failed:
-                    self._warn_of_failed_checkpoint(f"checkpoint {checkpoint} failed: {reason}; the query goes on")
+                    text = f"checkpoint {checkpoint} failed: {reason}; the query goes on"
+                    self._warn_of_failed_checkpoint(text, checkpoint)
         attempt.tell(output)
 
-    def _warn_of_failed_checkpoint(self, text: str) -> None:
+    def _warn_of_failed_checkpoint(self, text: str, checkpoint: int) -> None:
         """Once per row of failures: nothing is committed until one completes, and nothing else would tell."""
         if not self._checkpoints_fail:
-            log.warning("%s", text)
+            log.warning("%s", text, extra={"checkpoint": checkpoint})
         self._checkpoints_fail = True
 
     def _execute(self, work: w.Work) -> None:
@@ -557,9 +560,10 @@ class CoordinatorService:
             self._finish(error)
 
     def _finish(self, error: PenstockError | None) -> None:
-        self.error = error
-        self._figures.ended(error is not None)
+        self.error, self.suspended = error, error is None and self.to_be_suspended and not self.all_committed
+        self._figures.ended(failed=error is not None, suspended=self.suspended)
         reason = "the query has ended" if error is None else f"the query failed: {error}"
+        reason = "the query is suspended" if self.suspended else reason
         self._tickets.query_ended(reason)
         self._effects.refuse_takes(reason)  # of a last look, whose findings came too late
         if self.all_committed:

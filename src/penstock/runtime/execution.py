@@ -5,21 +5,15 @@ from __future__ import annotations
 import concurrent.futures
 import threading
 import time
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TypeVar
 
 from penstock.config import Options
-from penstock.connectors.base import Sink, Source
 from penstock.errors import (
     CheckpointFailed,
     ConfigError,
-    Fenced,
-    LocationError,
-    NotSupported,
     PenstockError,
     QueryFailed,
 )
@@ -27,36 +21,25 @@ from penstock.graph.model import JobGraph
 from penstock.logs import about
 from penstock.protocol.elements import Alignment
 from penstock.runtime.attempt import AttemptPlan
+from penstock.runtime.claimed_location import ClaimedLocation
 from penstock.runtime.coordinator_service import CoordinatorService
 from penstock.runtime.figures import Figures
+from penstock.runtime.history_writer import HistoryWriter
 from penstock.runtime.launching import SlotLauncher
 from penstock.runtime.policy import policy_of
+from penstock.runtime.scaling import no_such_parallelism
 from penstock.runtime.snapshot_tickets import SnapshotWish
 from penstock.runtime.view import EpochProgress, ExecutionView, Wanted
-from penstock.snapshot.fork import Origin, forked, query_at
-from penstock.snapshot.location import (
-    IDENTITY_PATH,
-    STAGED_FOLDER,
-    claim_identity,
-    identity_of,
-    open_location,
-    release_identity,
-)
-from penstock.snapshot.model import QueryIdentity, SnapshotMetadata, checked_words
-from penstock.snapshot.store import LocalStore, Store
+from penstock.snapshot.fork import Origin
+from penstock.snapshot.history.keeping import HistoryKeeper
+from penstock.snapshot.model import SnapshotMetadata, checked_words
 from penstock.snapshot.store_access import StoreAccess
+from penstock.snapshot.verbs.rolling_back import Output, roll_back
 
 _POLL_S = 0.2
+HISTORY_ENDS_S = 5.0
+"""How long the end of a query waits for the history of its last checkpoints."""
 _T = TypeVar("_T")
-
-
-@contextmanager
-def _usable(store: Store) -> Iterator[None]:
-    """What the store fails with is the location's error."""
-    try:
-        yield
-    except OSError as error:
-        raise LocationError(f"checkpointLocation {store.root} cannot be used: {error}; try again") from error
 
 
 class QueryExecution:
@@ -109,6 +92,12 @@ class QueryExecution:
         self._service: CoordinatorService | None = None
         self._figures = Figures(graph, "", run_id, name)
         self._changing = threading.Lock()
+        self._ended = threading.Event()
+        self._place: ClaimedLocation | None = None
+        self._history: HistoryWriter | None = None
+        self._resuming = threading.Lock()
+        self._parallelism: int | None = None  # of the next start, where it was said while the query was suspended
+        self._suspended_at: SnapshotMetadata | None = None
 
     @property
     def query_id(self) -> str:
@@ -129,85 +118,71 @@ class QueryExecution:
         for vertex in self._graph.vertices if self._until_available else ():
             if vertex.source is not None:
                 vertex.source.source.check_freezable()
-        store = open_location(self._location, self._access)
-        self._refuse_keepers(store)
-        with _usable(store):
-            proposed = identity_of(self._graph, str(uuid.uuid4()), self._origins_query(store))
-            identity = claim_identity(store, proposed, allow_dropped=self._options.allow_dropped_state)
-        self._query_id = identity.query_id
-        self._figures = Figures(self._graph, self._query_id, self._run_id, self._name)
+        place = ClaimedLocation(self._location, self._access, self._graph, self._options, self._origin)
+        self._query_id = place.query_id
+        history = self._history = HistoryWriter(HistoryKeeper(place.store))
+        self._figures = Figures(self._graph, self._query_id, self._run_id, self._name, ended=history.ended)
         try:
-            with about(query=self._name or self._query_id), _usable(store):
-                self._open(store, identity)
+            self._begin(place)
         except Exception:
-            if identity is proposed:
-                with suppress(OSError):  # then the claim stays: what went wrong first is what counts
-                    release_identity(store)
+            place.give_back()
             raise
-        self._confirm(store, identity)
-
-    def _refuse_keepers(self, store: Store) -> None:
-        """Those that keep files of their own at the location write and rename them as in a folder."""
-        if isinstance(store, LocalStore):
-            return
-        for vertex in self._graph.vertices:
-            keepers: list[Source | Sink] = [] if vertex.source is None else [vertex.source.source]
-            keepers += [] if vertex.sink is None else [vertex.sink.sink]
-            for what in keepers:
-                if what.keeps_files:
-                    raise NotSupported(
-                        f"{what.describe()} keeps files at the checkpoint location, which has to be a folder for it, "
-                        f"and {store.root} is none: give a checkpointLocation on a file system that driver and "
-                        "executors share, or read and write with file or Kafka sources and file sinks"
-                    )
-
-    def _origins_query(self, store: Store) -> str:
-        """What a new location begins as a fork of."""
-        return "" if self._origin is None or store.exists(IDENTITY_PATH) else query_at(self._origin)
-
-    def _open(self, store: Store, identity: QueryIdentity) -> None:
-        begins_with = forked(
-            self._origin,
-            store,
-            identity,
-            self._graph,
-            allow_dropped=self._options.allow_dropped_state,
-            allow_shared_sink=self._options.allow_shared_sink,
-        )
-        for vertex in self._graph.vertices:
-            if vertex.source is not None:
-                vertex.source.source.open(store.root, vertex.source.operator_id)
-            if vertex.sink is not None:
-                if identity.origin and self._options.allow_shared_sink:
-                    vertex.sink.sink.share(self._query_id, identity.origin)
-                vertex.sink.sink.stage_in(f"{store.root}/{STAGED_FOLDER}/{vertex.sink.operator_id}")
-        plan = AttemptPlan(
-            self._query_id,
-            self._name or "",
-            self._graph,
-            self._options,
-            store.root,
-            self._until_available,
-            begins_with,
-            self._access,
-        )
-        self._service = CoordinatorService(plan, store, self._launcher, self._figures, self._on_progress, self._on_end)
-        self._service.start()
-
-    def _confirm(self, store: Store, identity: QueryIdentity) -> None:
-        """The driver whose claim this was may have failed, and taken it back before our first log entry."""
+        self._place = place
         try:
-            with _usable(store):
-                stored = claim_identity(store, identity, allow_dropped=True)
-            if stored.query_id != identity.query_id:
-                raise Fenced(f"another query was started at {self._location} at the same time; choose another location")
+            place.confirm()
         except PenstockError:
             self.stop()
             raise
 
+    def _begin(self, place: ClaimedLocation) -> None:
+        with about(query=self._name or self._query_id, query_id=self._query_id), place.usable():
+            self._serve(place)
+
+    def _serve(self, place: ClaimedLocation) -> None:
+        begins_with = place.hand_over()
+        wanted = self.wanted().parallelism
+        plan = AttemptPlan(
+            self._query_id,
+            self._name or "",
+            replace(self._graph, parallelism=wanted),
+            replace(self._options, parallelism=wanted),
+            place.store.root,
+            self._until_available,
+            begins_with,
+            self._access,
+        )
+        before = self._service
+
+        def over(error: PenstockError | None) -> None:
+            if not service.suspended:
+                self._conclude(error)
+
+        service = CoordinatorService(plan, place.store, self._launcher, self._figures, self._on_progress, over)
+        self._service = service
+        try:
+            service.start()
+        except BaseException:
+            self._service = before or service
+            raise
+
+    def _conclude(self, error: PenstockError | None) -> None:
+        if self._history is not None:
+            self._history.close(HISTORY_ENDS_S)
+        try:
+            self._on_end(error)
+        finally:
+            self._ended.set()
+
     @property
     def is_active(self) -> bool:
-        return self._service is not None and not self._service.ended.is_set()
+        """It has begun and not ended; it may be suspended."""
+        service = self._service
+        return service is not None and not self._ended.is_set() and (service.suspended or not service.ended.is_set())
+
+    @property
+    def suspended(self) -> bool:
+        """It has no slots, and waits for ``resume``."""
+        return self._service is not None and self._service.suspended and not self._ended.is_set()
 
     @property
     def error(self) -> PenstockError | None:
@@ -219,12 +194,22 @@ class QueryExecution:
 
         Returns when everything has ended, or after ``timeout_s``; in a callback at once.
         """
-        if self._service is None or self._service.ended.is_set():
+        service = self._service
+        if service is None:
             return
-        self._service.stop()
-        if not self._service.owns_current_thread():
-            self._service.ended.wait(timeout_s)
-            self._service.thread.join(_POLL_S)
+        service.to_be_suspended = False
+        if service.owns_current_thread():
+            service.stop()
+            return
+        with self._resuming:
+            service = self._service or service
+            if self.suspended:
+                self._figures.ended(failed=False, suspended=False)
+                self._conclude(None)
+        if not service.ended.is_set():
+            service.stop()
+            service.ended.wait(timeout_s)
+            service.thread.join(_POLL_S)
 
     def drain(self, timeout_s: float | None = None) -> bool:
         """Read what is there now, let event time end so that every window closes, commit, and end. Blocks until it has
@@ -254,7 +239,7 @@ class QueryExecution:
     def await_termination(self, timeout_s: float | None = None) -> bool:
         """Block until the query ended, by itself (all its input ended and is committed), by ``stop`` or by a failure;
         False on time-out. Does not raise: look at ``error``."""
-        return self._service is not None and self._service.ended.wait(timeout_s)
+        return self._service is not None and self._ended.wait(timeout_s)
 
     def request_snapshot(
         self,
@@ -296,8 +281,15 @@ class QueryExecution:
             QueryFailed: the query failed when the snapshot was complete, but not everything in it committed: the next
                 start commits it.
         """
+        if self.suspended:
+            self.stop()
+            return self._suspended_at
         service = self._active()
-        future = service.request_snapshot(SnapshotWish(self._options.checkpoint_alignment, last=True))
+        service.to_be_suspended = False
+        return self._last_snapshot(service, "")
+
+    def _last_snapshot(self, service: CoordinatorService, label: str) -> SnapshotMetadata | None:
+        future = service.request_snapshot(SnapshotWish(self._options.checkpoint_alignment, label, last=True))
         if service.owns_current_thread():
             return None
         metadata = future.result()
@@ -307,6 +299,60 @@ class QueryExecution:
             text = f"the query failed behind its last snapshot, {metadata.id}, from which the next start goes on"
             raise QueryFailed(text) from service.error
         return metadata
+
+    def suspend(self, label: str = "") -> SnapshotMetadata | None:
+        """As ``stop_with_snapshot``, but the query has not ended: it has no slots, and waits for ``resume`` or
+        ``stop``. If it is suspended already, the snapshot of then.
+
+        Raises:
+            CheckpointFailed: there is no such snapshot; the query goes on, or has ended.
+            QueryFailed: see ``stop_with_snapshot``; or it was stopped meanwhile, or has ended by itself.
+        """
+        if self.suspended:
+            return self._suspended_at
+        checked_words(label, "")
+        service = self._active()
+        service.to_be_suspended = True
+        try:
+            metadata = self._last_snapshot(service, label)
+        except CheckpointFailed:
+            service.to_be_suspended = False
+            raise
+        self._suspended_at = metadata
+        if metadata is not None and not service.suspended:
+            raise QueryFailed(f"the query has ended instead of being suspended; its last snapshot is {metadata.id}")
+        return metadata
+
+    def resume(self, snapshot: str | None = None, output: Output | None = None) -> None:
+        """Begin again where the query was suspended. Returns when slots were asked for; nothing is done to one that
+        runs, unless a snapshot is named.
+
+        Args:
+            snapshot: by id or label: go on from this one instead, as after ``penstock snapshot rollback``.
+            output: what becomes of what was written behind it; needed if there is any.
+
+        Raises:
+            QueryFailed: the query has ended; or it runs, and a snapshot was named.
+            LocationError, SinkError, ResourceError, CorruptSnapshot: as at a start; it stays suspended.
+        """
+        with self._resuming:
+            if self._place is None or not self.suspended:
+                self._active()
+                if snapshot is not None:
+                    raise QueryFailed("the query runs: suspend it before it is to go on from another snapshot")
+                return
+            assert self._service is not None
+            self._service.ended.wait()
+            if snapshot is not None:
+                with self._place.usable():
+                    roll_back(self._place.store, snapshot, output=output)
+            self._figures.resumed()
+            try:
+                self._begin(self._place)
+            except BaseException:
+                self._figures.ended(failed=False, suspended=True)
+                raise
+            self._parallelism = None
 
     def _wish(
         self,
@@ -328,12 +374,15 @@ class QueryExecution:
         at this parallelism.
 
         Raises:
-            ConfigError: not between 1 and ``max_parallelism``. ResourceError: fewer slots are free. CheckpointFailed:
-            the
-                snapshot cannot be taken. The query goes on as it was.
+            ConfigError: not between 1 and ``max_parallelism``.
+            ResourceError: fewer slots are free.
+            CheckpointFailed: the snapshot cannot be taken. In all these cases the query goes on as it was.
             QueryFailed: the query has ended.
             TimeoutError: after ``timeout_s``; the query is rescaled all the same.
         """
+        if self.suspended:
+            self._rescale_suspended(parallelism)
+            return
         service = self._active()
         future = service.rescale(parallelism)
         self._await(service, future, timeout_s)
@@ -341,6 +390,12 @@ class QueryExecution:
             if service.ended.is_set():
                 raise QueryFailed("the query ended before it was rescaled") from service.error
             raise TimeoutError(f"not all subtasks ran within {timeout_s} s")
+
+    def _rescale_suspended(self, parallelism: int) -> None:
+        with self._resuming:
+            if not 1 <= parallelism <= self._graph.max_parallelism:
+                raise no_such_parallelism(parallelism, self._graph.max_parallelism)
+            self._parallelism = parallelism
 
     def set_checkpoints(self, interval_ms: int | None = None, alignment: Alignment | None = None) -> None:
         """Take periodic checkpoints so from now on; None: as before. Those that are in flight stay as they are, and a
@@ -352,7 +407,8 @@ class QueryExecution:
         """
         if interval_ms is not None and interval_ms < 1:
             raise ConfigError(f"checkpoint.interval must be 1 ms or longer, not {interval_ms} ms")
-        service = self._active()
+        service = self._service if self.suspended else self._active()
+        assert service is not None
         with self._changing:
             self._options = replace(
                 self._options,
@@ -364,7 +420,7 @@ class QueryExecution:
     def wanted(self) -> Wanted:
         """What the query is to be; never blocks."""
         options, service = self._options, self._service
-        parallelism = self._graph.parallelism if service is None else service.scaling.wanted
+        parallelism = self._parallelism or (self._graph.parallelism if service is None else service.scaling.wanted)
         return Wanted(parallelism, options.checkpoint_interval_ms, options.checkpoint_alignment.value)
 
     def process_all_available(self, timeout_s: float | None = None) -> None:
@@ -392,6 +448,8 @@ class QueryExecution:
         return self._figures.view()
 
     def _active(self) -> CoordinatorService:
+        if self.suspended:
+            raise QueryFailed("the query is suspended: resume() it first")
         if self._service is None or self._service.ended.is_set():
             raise QueryFailed("the query is not running")
         return self._service

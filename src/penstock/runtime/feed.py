@@ -18,6 +18,9 @@ from penstock.errors import ProtocolViolation
 from penstock.ids import CheckpointId, SubtaskId
 from penstock.runtime.host import SubtaskHost
 
+BEHIND = ("source_behind_rows", "source_behind_least", "source_behind_most", "source_behind_splits")
+"""Counters of a source's subtask: see ``penstock.runtime.view.Behind``."""
+
 
 class SourceFeed:
     """Owned by the subtask's thread. ``reader`` is open; ``splits`` are the restored ones."""
@@ -99,6 +102,14 @@ class SourceFeed:
         """Event time has ended: what is left of endless splits is not read, by nobody, and not kept."""
         self._drained = True
         self._unfinished = ()
+
+    def counters(self) -> dict[str, int]:
+        """How far endless splits are behind what is there (gauges); nothing where the reader cannot tell."""
+        behind = self._reader.behind()
+        if not behind:
+            return {}
+        figures = (sum(behind), min(behind), max(behind), len(behind))
+        return dict(zip(BEHIND, figures, strict=True))
 
     def poll(self, max_rows: int, now_ms: float) -> pa.RecordBatch | None:
         """The next rows, or None if there are none now."""

@@ -11,9 +11,14 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from penstock.graph.model import JobGraph
+from penstock.connectors.base import Split
+from penstock.graph.model import JobGraph, SourceSpec
+from penstock.operators.base import Plain
+from penstock.runtime.distribution import Distribution
+from penstock.runtime.feed import BEHIND
 from penstock.runtime.messages import Register, SlotMetrics, SubtaskMetrics
 from penstock.runtime.view import (
+    Behind,
     CheckpointState,
     CheckpointView,
     EpochProgress,
@@ -26,17 +31,19 @@ from penstock.runtime.view import (
     StateProgress,
     SubtaskView,
 )
-from penstock.snapshot.model import SnapshotMetadata
+from penstock.snapshot.model import CaptureMetrics, SnapshotMetadata
 
 REMEMBERED = 200
 """Checkpoints and restarts in the history; older ones are forgotten."""
 
 DROPPED_LATE = "rows_dropped_late"
+DROPPED_DUPLICATE = "rows_dropped_duplicate"
 STATE_BYTES = "state_bytes"
 
 
 class Figures:
-    """See the module's text. ``wall`` is in seconds."""
+    """See the module's text. ``wall`` is in seconds. ``ended`` is told of each checkpoint that is over, with the lock
+    held: it must not block."""
 
     def __init__(
         self,
@@ -46,8 +53,10 @@ class Figures:
         name: str | None,
         wall: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
+        ended: Callable[[CheckpointView], None] = lambda checkpoint: None,
     ) -> None:
         self._graph = graph
+        self._ended = ended
         self._query_id = query_id
         self._run_id = run_id
         self._name = name
@@ -63,15 +72,19 @@ class Figures:
         self._complete_s: dict[int, float] = {}
         self._restarts: deque[RestartView] = deque(maxlen=REMEMBERED)
         self._counts = dict.fromkeys((CheckpointState.COMPLETE, CheckpointState.FAILED), 0)
+        self._checkpoint_errors = 0
         self._restarts_begun = 0
         self._failed_s = 0.0
         self._committed_epoch = 0
         self._dry = False
         self._newest: SnapshotMetadata | None = None
+        self._last_epoch: EpochProgress | None = None
+        self._checkpoint_seconds = self._commit_seconds = Distribution.of_seconds()
         self._epoch_began = (clock(), wall())
         self._rows_before: dict[str, int] = {}
         self._counted: dict[tuple[int, int, str], int] = {}
-        self._late_before: dict[int, int] = {}
+        self._dropped_before: dict[tuple[int, str], int] = {}
+        self._offsets_before: dict[str, Plain] = {}
         self._sinks_before: dict[str, int] = {}
         self._totals: dict[tuple[int, str], int] = {}
 
@@ -90,6 +103,10 @@ class Figures:
             self._counted.clear()
             if self._newest is None and restored is not None:
                 self._rows_before = self._source_rows(restored)
+                self._offsets_before = {
+                    spec.operator_id: spec.source.offset_of([*pending, *reading])
+                    for _, spec, pending, reading in self._source_splits(restored)
+                }
             self._committed_epoch = max(self._committed_epoch, committed_epoch)
             self._amend_restart(generation=generation, restored_from="" if restored is None else restored.id)
 
@@ -121,10 +138,18 @@ class Figures:
             self._restarts_begun += 1
             self._restarts.append(RestartView(generation, 0, cause, self._wall_ms()))
 
-    def ended(self, failed: bool) -> None:
+    def ended(self, *, failed: bool, suspended: bool) -> None:
+        """No slots are left. One that is suspended may go on."""
         with self._lock:
-            self._state = ExecutionState.FAILED if failed else ExecutionState.STOPPED
+            orderly = ExecutionState.SUSPENDED if suspended else ExecutionState.STOPPED
+            self._state = ExecutionState.FAILED if failed else orderly
             self._slots.clear()
+
+    def resumed(self) -> None:
+        """It goes on, though perhaps from an older snapshot than the newest."""
+        with self._lock:
+            self._state = ExecutionState.STARTING
+            self._newest = None
 
     def sources_dry(self, dry: bool) -> None:
         self._dry = dry
@@ -175,10 +200,15 @@ class Figures:
                 label=metadata.label,
                 subtasks=tuple(m for slot in metadata.slots for m in slot.metrics),
             )
+            known = self._checkpoints.get(checkpoint)
+            if known is not None:
+                self._checkpoint_seconds = self._checkpoint_seconds.with_value(known.duration_ms / 1000)
 
-    def aborted(self, checkpoint: int, reason: str) -> None:
+    def aborted(self, checkpoint: int, reason: str, wrong: bool) -> None:
+        """``wrong``: something is, and it was not made superfluous, nor a user's."""
         with self._lock:
             self._counts[CheckpointState.FAILED] += 1
+            self._checkpoint_errors += wrong
             self._amend_checkpoint(checkpoint, state=CheckpointState.FAILED, reason=reason)
 
     def committed(self, epoch: int) -> EpochProgress | None:
@@ -194,7 +224,9 @@ class Figures:
             duration_s = max(now - began, 1e-3)
             complete_s = self._complete_s.get(epoch, now)
             triggered_s = self._triggered_s.get(epoch, complete_s)
-            return EpochProgress(
+            if epoch in self._complete_s:
+                self._commit_seconds = self._commit_seconds.with_value(now - complete_s)
+            self._last_epoch = EpochProgress(
                 epoch=epoch,
                 generation=metadata.generation,
                 started_ms=int(began_wall * 1000),
@@ -207,7 +239,9 @@ class Figures:
                     "checkpoint": (complete_s - triggered_s) * 1000,
                     "commit": (now - complete_s) * 1000,
                 },
+                checkpoint=self._checkpoints.get(epoch),
             )
+            return self._last_epoch
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -231,7 +265,11 @@ class Figures:
                 sources_dry=self._dry,
                 checkpoints_completed=self._counts[CheckpointState.COMPLETE],
                 checkpoints_failed=self._counts[CheckpointState.FAILED],
+                checkpoint_errors=self._checkpoint_errors,
                 restarts_begun=self._restarts_begun,
+                last_epoch=self._last_epoch,
+                checkpoint_seconds=self._checkpoint_seconds,
+                commit_seconds=self._commit_seconds,
             )
 
     def _up_to_date(self, checkpoint: CheckpointView, now: float) -> CheckpointView:
@@ -253,11 +291,15 @@ class Figures:
         known = self._checkpoints.get(checkpoint)
         if known is not None:
             duration_ms = (self._clock() - self._triggered_s[checkpoint]) * 1000
-            self._checkpoints[checkpoint] = replace(known, duration_ms=duration_ms, **changes)  # type: ignore[arg-type]
+            now = replace(known, duration_ms=duration_ms, **changes)  # type: ignore[arg-type]
+            self._checkpoints[checkpoint] = now
+            if known.state is CheckpointState.PENDING:
+                self._ended(now)
 
     def _count(self, metrics: SubtaskMetrics) -> None:
         """Counters begin at zero in each Generation: add up what they grow by."""
-        values = {"rows_out": metrics.rows_out, DROPPED_LATE: metrics.counters.get(DROPPED_LATE, 0)}
+        dropped = {name: metrics.counters.get(name, 0) for name in (DROPPED_LATE, DROPPED_DUPLICATE)}
+        values = {"rows_out": metrics.rows_out, **dropped}
         for name, value in values.items():
             key = (metrics.vertex, metrics.index, name)
             total = (metrics.vertex, name)
@@ -278,14 +320,51 @@ class Figures:
         now = self._source_rows(metadata)
         before, self._rows_before = self._rows_before, now
         found = []
-        for vertex in self._graph.vertices:
-            if vertex.source is not None:
-                operator_id = vertex.source.operator_id
-                rows = now[operator_id] - before.get(operator_id, 0)
-                description = vertex.source.source.describe()
-                latest = vertex.source.source.latest_offset()
-                found.append(SourceProgress(operator_id, description, rows, rows / duration_s, latest))
+        for vertex, spec, pending, reading in self._source_splits(metadata):
+            rows = now[spec.operator_id] - before.get(spec.operator_id, 0)
+            offset = spec.source.offset_of([*pending, *reading])
+            found.append(
+                SourceProgress(
+                    spec.operator_id,
+                    spec.source.describe(),
+                    rows,
+                    rows / duration_s,
+                    latest_offset=spec.source.latest_offset(),
+                    start_offset=self._offsets_before.get(spec.operator_id),
+                    end_offset=offset,
+                    total_rows=now[spec.operator_id],
+                    pending_splits=len(pending),
+                    reading_splits=len(reading),
+                    behind=self._behind(vertex),
+                )
+            )
+            self._offsets_before[spec.operator_id] = offset
         return tuple(found)
+
+    def _source_splits(self, metadata: SnapshotMetadata) -> list[tuple[int, SourceSpec, list[Split], list[Split]]]:
+        """Each vertex with a source, and its unfinished splits in that snapshot: that wait, and that readers have."""
+        pending = {source.operator_id: source.pending for source in metadata.sources}
+        reading: dict[int, list[Split]] = {}
+        for slot in metadata.slots:
+            for subtask in slot.subtasks:
+                reading.setdefault(subtask.vertex, []).extend(subtask.splits)
+        return [
+            (vertex.id, vertex.source, pending.get(vertex.source.operator_id, []), reading.get(vertex.id, []))
+            for vertex in self._graph.vertices
+            if vertex.source is not None
+        ]
+
+    def _behind(self, vertex: int) -> Behind | None:
+        """What the readers said last; None if none of them can tell."""
+        said = [
+            [known.counters[name] for name in BEHIND]
+            for (number, _), known in self._metrics.items()
+            if number == vertex and BEHIND[0] in known.counters
+        ]
+        if not said:
+            return None
+        rows, least, most, splits = zip(*said, strict=True)
+        return Behind(sum(rows), min(least), max(most), sum(splits))
 
     def _sinks(self) -> tuple[SinkProgress, ...]:
         """By output. A vertex yields to its sink whatever it yields."""
@@ -296,7 +375,7 @@ class Figures:
                 total = self._totals.get((vertex.id, "rows_out"), 0)
                 rows = total - self._sinks_before.get(operator_id, 0)
                 self._sinks_before[operator_id] = total
-                found.append(SinkProgress(operator_id, vertex.sink.sink.describe(), rows))
+                found.append(SinkProgress(operator_id, vertex.sink.sink.describe(), rows, total))
         return tuple(sorted(found, key=lambda sink: sink.operator_id))
 
     def _watermark(self, metadata: SnapshotMetadata) -> int | None:
@@ -313,20 +392,40 @@ class Figures:
 
     def _states(self, metadata: SnapshotMetadata) -> tuple[StateProgress, ...]:
         rows: dict[str, int] = {}
+        captures: dict[int, list[CaptureMetrics]] = {}
         for slot in metadata.slots:
             for metrics in slot.metrics:
+                captures.setdefault(metrics.vertex, []).append(metrics)
                 for operator_id, count in metrics.state_rows.items():
                     rows[operator_id] = rows.get(operator_id, 0) + count
-        found = []
+        found: list[StateProgress] = []
         for vertex in self._graph.vertices:
-            late = self._totals.get((vertex.id, DROPPED_LATE), 0)
-            dropped = late - self._late_before.get(vertex.id, 0)
-            self._late_before[vertex.id] = late
-            of_chain = [known for (number, _), known in self._metrics.items() if number == vertex.id]
-            held = sum(known.counters.get(STATE_BYTES, 0) for known in of_chain)
-            for spec in vertex.operators:
-                if spec.state_schemas:
-                    state_rows = rows.get(spec.operator_id, 0)
-                    found.append(StateProgress(spec.operator_id, spec.name, state_rows, dropped, held))
-                    dropped = held = 0  # counted per chain: told once
+            specs = [spec for spec in vertex.operators if spec.state_schemas]
+            late, duplicate = (self._dropped(vertex.id, name) for name in (DROPPED_LATE, DROPPED_DUPLICATE))
+            in_chain = [
+                StateProgress(
+                    spec.operator_id, spec.name, rows.get(spec.operator_id, 0), 0, tables=len(spec.state_schemas)
+                )
+                for spec in specs
+            ]
+            if in_chain:  # what is counted per chain is told once
+                of_chain = [known for (number, _), known in self._metrics.items() if number == vertex.id]
+                captured = captures.get(vertex.id, [])
+                in_chain[0] = replace(
+                    in_chain[0],
+                    rows_dropped_late=late,
+                    rows_dropped_duplicate=duplicate,
+                    state_bytes=sum(known.counters.get(STATE_BYTES, 0) for known in of_chain),
+                    written_bytes=sum(one.state_bytes for one in captured),
+                    total_bytes=sum(one.state_total_bytes for one in captured),
+                    commit_ms=sum(one.sync_ms + one.async_ms for one in captured),
+                )
+            found += in_chain
         return tuple(found)
+
+    def _dropped(self, vertex: int, name: str) -> int:
+        """Of this counter, since this was asked last."""
+        total = self._totals.get((vertex, name), 0)
+        before = self._dropped_before.get((vertex, name), 0)
+        self._dropped_before[vertex, name] = total
+        return total - before

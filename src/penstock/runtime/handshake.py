@@ -77,7 +77,7 @@ def _decode(body: bytes) -> _Body | None:
     try:
         message: _Body = _decoder.decode(body)
         return message
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
 
 

@@ -9,6 +9,7 @@ from penstock.config import Options
 from penstock.graph.model import JobGraph
 from penstock.logs import effective_level
 from penstock.runtime.secret import Secret
+from penstock.runtime.tls import Credentials
 
 
 @dataclass(frozen=True)
@@ -16,8 +17,8 @@ class SlotTask:
     """What every slot of one Generation is started with. Serialised with cloudpickle by the launcher, never stored.
 
     ``control_host``/``control_port``: where the driver listens. ``location``: the shared checkpoint location.
-    ``first_epoch``: the lowest of this Generation's. ``log_level``: of the slots' log lines, which go to their
-    process's stderr; the driver's.
+    ``tls``: of its links, if they are encrypted. ``first_epoch``: the lowest of this Generation's. ``log_level``: of
+    the slots' log lines, which go to their process's stderr; the driver's.
     """
 
     query_id: str
@@ -29,6 +30,7 @@ class SlotTask:
     control_host: str
     control_port: int
     secret: Secret
+    tls: Credentials | None = None
     log_level: int = field(default_factory=effective_level)
     first_epoch: int = 1
 

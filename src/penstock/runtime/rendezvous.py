@@ -12,6 +12,7 @@ from penstock.runtime.control import read_from_slot, send
 from penstock.runtime.handshake import Identity, ServerHandshake
 from penstock.runtime.messages import Register, ToDriver, ToSlot
 from penstock.runtime.secret import Secret, nonce
+from penstock.runtime.tls import Contexts
 from penstock.runtime.transport import ANY_PORT, IoLoop, Link, Listener
 from penstock.runtime.wire import Message
 
@@ -49,6 +50,7 @@ class ControlServer:
     Args:
         host: what it binds to.
         ports: one of these is taken; ResourceError if none is free.
+        tls: links are encrypted.
         on_event: called on the loop's thread, in order per slot; not called any more once ``close`` has returned from
             the loop's point of view (a few events may still come meanwhile: they carry their Generation).
     """
@@ -62,8 +64,10 @@ class ControlServer:
         parallelism: int,
         on_event: Callable[[SlotSaid | SlotLost], None],
         ports: range = ANY_PORT,
+        tls: Contexts | None = None,
     ) -> None:
         self._loop = loop
+        self._tls = tls
         self._secret = secret
         self._generation = generation
         self._parallelism = parallelism
@@ -98,7 +102,7 @@ class ControlServer:
             link.on_message = lambda message: self._message(identity.slot, message)
 
         handshake = ServerHandshake(self._secret, "control", self._generation, nonce())
-        return Link(self._loop, sock, handshake, opened, lambda message: None, self._link_closed)
+        return Link(self._loop, sock, handshake, opened, lambda message: None, self._link_closed, self._tls)
 
     def _message(self, seat: int, message: Message) -> None:
         decoded = read_from_slot(message)

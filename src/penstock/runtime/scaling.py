@@ -25,6 +25,13 @@ LOOK_EVERY_MS = 5_000.0
 """Between two looks for slots that have come back: each asks Spark."""
 
 
+def no_such_parallelism(parallelism: int, most: int) -> ConfigError:
+    return ConfigError(
+        f"a query cannot be rescaled to {parallelism}: parallelism is 1 to maxParallelism, which is {most} here and "
+        "cannot be changed"
+    )
+
+
 class Scaling:
     """Owned by the coordinator thread.
 
@@ -85,10 +92,7 @@ class Scaling:
 
     def _check(self, parallelism: int, current: Attempt | None) -> None:
         if not 1 <= parallelism <= self._most:
-            raise ConfigError(
-                f"a query cannot be rescaled to {parallelism}: parallelism is 1 to maxParallelism, which is "
-                f"{self._most} here and cannot be changed"
-            )
+            raise no_such_parallelism(parallelism, self._most)
         free = self._free_slots() + (self.parallelism if current is not None else 0)
         if parallelism > free:
             raise ResourceError(

@@ -596,5 +596,5 @@ class Subtask:
             output_queued_bytes=self.outputs.queued_bytes,
             recovered_rows_left=self.gate.recovered.rows_left,
             watermark_us=self.gate.watermark_us if watermark is None else watermark,
-            counters=self._chain.counters(),
+            counters=self._chain.counters() | ({} if self._feed is None else self._feed.counters()),
         )

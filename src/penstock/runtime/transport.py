@@ -20,7 +20,8 @@ import pyarrow as pa
 from penstock.errors import GenerationFailed, PenstockError, ResourceError
 from penstock.logs import daemon_thread, get_logger
 from penstock.runtime.handshake import HANDSHAKE_LIMIT, HANDSHAKE_TIMEOUT_S, ClientHandshake, Identity, ServerHandshake
-from penstock.runtime.wire import MAX_MESSAGE_BYTES, Bytes, FrameReader, FrameWriter, Message, MessageKind
+from penstock.runtime.tls import Contexts, MustReadFirst, TlsSocket
+from penstock.runtime.wire import MAX_MESSAGE_BYTES, MAX_STREAMS, Bytes, FrameReader, FrameWriter, Message, MessageKind
 
 log = get_logger(__name__)
 
@@ -130,7 +131,7 @@ class Link:
     """One connection: a handshake, then messages both ways until either side closes it.
 
     The callbacks run on the loop's thread. ``on_close`` is called exactly once, with the reason; ``error`` in it is
-    None only if this side closed the link.
+    None only if this side closed the link. ``tls``: it is encrypted.
     """
 
     def __init__(
@@ -141,15 +142,15 @@ class Link:
         on_open: Callable[[Link, Identity], None],
         on_message: Callable[[Message], None],
         on_close: Callable[[Link, PenstockError | None], None],
+        tls: Contexts | None = None,
     ) -> None:
         self._loop = loop
-        self._sock = sock
         self._handshake = handshake
         self._on_open = on_open
         self.on_message = on_message
         self._on_close = on_close
         self._inbox: deque[tuple[MessageKind, int, Sequence[Bytes | pa.Buffer]]] = deque()
-        self._reader = FrameReader(HANDSHAKE_LIMIT)
+        self._reader = FrameReader(HANDSHAKE_LIMIT, streams=1)
         self._writer = FrameWriter()
         self._unsent: deque[memoryview] = deque()
         self._flush_called = False
@@ -160,6 +161,9 @@ class Link:
         sock.setblocking(False)
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._tls = None if tls is None else TlsSocket(sock, tls, isinstance(handshake, ServerHandshake))
+        self._sock = sock if self._tls is None else self._tls.socket
+        self._bytes: socket.socket | TlsSocket = self._tls or sock
         loop.call(self._begin)
 
     # -- from any thread ------------------------------------------------------------------------------------------
@@ -184,6 +188,8 @@ class Link:
     def _begin(self) -> None:
         self._loop.watch(self._sock, selectors.EVENT_READ, self._ready)
         self._loop.call_later(HANDSHAKE_TIMEOUT_S, self._handshake_late)
+        if self._tls is not None:
+            self._receive()  # the client of TLS speaks first
         opening = self._handshake.start()
         if opening is not None:
             self._writer.push(MessageKind.HANDSHAKE, 0, [opening])
@@ -198,23 +204,34 @@ class Link:
             self._flush()
         if events & selectors.EVENT_READ and not self.closed:
             self._receive()
+            if self._tls is not None and not self.closed:
+                self._flush()  # it may have waited for what came
 
     def _receive(self) -> None:
+        if self.closed:
+            return None
         try:
             for _ in range(_READS_PER_TURN):
-                count = self._sock.recv_into(self._reader.writable())
+                count = self._bytes.recv_into(self._reader.writable())
                 if count == 0:
                     return self._closed(GenerationFailed("the link was closed by the other side"))
                 for message in self._reader.received(count):
                     self._deliver(message)
                     if self.closed:
                         return None
+            if self._tls is not None and self._tls.pending():
+                self._loop.call(self._receive)  # no selector tells of what is decrypted already
         except BlockingIOError:
             return None
         except OSError as problem:
             self._closed(GenerationFailed(f"the link broke: {problem}"))
         except PenstockError as problem:
             self._closed(problem)
+        except Exception as problem:
+            if self.peer is not None:
+                raise
+            log.exception("a stranger's words raised what they must not")  # and end nobody's link but its own
+            self._closed(GenerationFailed(f"the handshake failed: {type(problem).__name__}"))
         return None
 
     def _deliver(self, message: Message) -> None:
@@ -230,7 +247,7 @@ class Link:
             raise GenerationFailed(f"link refused: {step.refused}")
         if step.peer is not None:
             self.peer = step.peer
-            self._reader.limit = MAX_MESSAGE_BYTES
+            self._reader.limit, self._reader.streams = MAX_MESSAGE_BYTES, MAX_STREAMS
             self._on_open(self, step.peer)
         return None
 
@@ -245,10 +262,10 @@ class Link:
             while self._unsent or self._writer:
                 if not self._unsent:
                     self._unsent.extend(memoryview(p).cast("B") for p in self._writer.frames(_WRITE_BYTES))
-                sent = self._sock.sendmsg(list(itertools.islice(self._unsent, _WRITE_PARTS)))
+                sent = self._bytes.sendmsg(list(itertools.islice(self._unsent, _WRITE_PARTS)))
                 self._drop_sent(sent)
-        except BlockingIOError:
-            self._want_to_write(True)
+        except BlockingIOError as wait:
+            self._want_to_write(not isinstance(wait, MustReadFirst))
             return
         except OSError as problem:
             self._closed(GenerationFailed(f"the link broke: {problem}"))

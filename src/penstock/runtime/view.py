@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from penstock.operators.base import Plain
+from penstock.runtime.distribution import Distribution
 from penstock.runtime.messages import SubtaskMetrics
 from penstock.snapshot.model import CaptureMetrics
 
@@ -17,6 +18,7 @@ class ExecutionState(Enum):
     STARTING = "starting"
     RUNNING = "running"
     RESTARTING = "restarting"
+    SUSPENDED = "suspended"
     STOPPED = "stopped"
     FAILED = "failed"
 
@@ -77,8 +79,22 @@ class CheckpointView:
     subtasks: tuple[CaptureMetrics, ...] = ()
 
     @property
+    def unaligned(self) -> bool:
+        """Whether it was anywhere when it ended, asked for or because it took too long."""
+        return self.unaligned_subtasks > 0
+
+    @property
     def inflight_bytes(self) -> int:
         return sum(m.inflight_bytes for m in self.subtasks)
+
+    @property
+    def inflight_persisted_bytes(self) -> int:
+        """What was written for them."""
+        return sum(m.inflight_persisted_bytes for m in self.subtasks)
+
+    @property
+    def unaligned_subtasks(self) -> int:
+        return sum(m.unaligned for m in self.subtasks)
 
     @property
     def inflight_rows(self) -> int:
@@ -113,33 +129,77 @@ class RestartView:
 
 
 @dataclass(frozen=True)
+class Behind:
+    """How many rows are there and not yet read: of all endless splits, of the one with the fewest and of the one with
+    the most; as the readers' last figures said."""
+
+    rows: int
+    least: int
+    most: int
+    splits: int
+
+
+@dataclass(frozen=True)
 class SourceProgress:
+    """One source in one epoch.
+
+    Attributes:
+        rows: of this epoch.
+        start_offset, end_offset: of this epoch in Spark's own form, where the source has one.
+        total_rows: over the life of the checkpoint location.
+        pending_splits: found and not handed out yet.
+        reading_splits: handed out and not read to their ends.
+        behind: None: the source cannot tell.
+    """
+
     operator_id: str
     description: str
     rows: int
     rows_per_second: float
     latest_offset: Plain = None
+    start_offset: Plain = None
+    end_offset: Plain = None
+    total_rows: int = 0
+    pending_splits: int = 0
+    reading_splits: int = 0
+    behind: Behind | None = None
 
 
 @dataclass(frozen=True)
 class SinkProgress:
-    """``rows``: handed to the sink in this epoch as far as the slots' figures tell, -1 if unknown."""
+    """``rows``: handed to the sink in this epoch as far as the slots' figures tell, -1 if unknown. ``total_rows``: in
+    this run."""
 
     operator_id: str
     description: str
     rows: int
+    total_rows: int = 0
 
 
 @dataclass(frozen=True)
 class StateProgress:
-    """One stateful operator: rows of state in the snapshot, what they take in the slots' memory (of all operators of a
-    chain, told with the first), and rows it dropped as late in this epoch."""
+    """One stateful operator in one epoch. What is known of a chain only is told with its first stateful operator.
+
+    Attributes:
+        state_rows: in the snapshot.
+        rows_dropped_late: of the chain, in this epoch.
+        state_bytes: of the chain, what the rows take in the slots' memory.
+        tables: that the operator declares.
+        rows_dropped_duplicate: of the chain, in this epoch.
+        written_bytes, total_bytes: of the chain: what this epoch's checkpoint wrote, and all that holds the state.
+        commit_ms: of the chain: what its subtasks spent on this checkpoint, added up.
+    """
 
     operator_id: str
     name: str
     state_rows: int
     rows_dropped_late: int
     state_bytes: int = 0
+    tables: int = 1
+    rows_dropped_duplicate: int = 0
+    written_bytes: int = 0
+    total_bytes: int = 0
+    commit_ms: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -151,6 +211,7 @@ class EpochProgress:
         duration_ms: until this epoch was committed.
         durations_ms: parts of it by name: ``checkpoint`` (trigger to complete), ``commit``.
         watermark_us: minimum over the subtasks that have one, event time in microseconds.
+        checkpoint: that committed it; None if it is forgotten.
     """
 
     epoch: int
@@ -162,6 +223,7 @@ class EpochProgress:
     watermark_us: int | None
     states: tuple[StateProgress, ...]
     durations_ms: Mapping[str, float] = field(default_factory=dict)
+    checkpoint: CheckpointView | None = None
 
     @property
     def rows(self) -> int:
@@ -194,7 +256,9 @@ class ExecutionView:
     all of this run.
 
     ``inflight_bytes``: queued in all channels now. ``committed_epoch``: 0 if none ever. ``sources_dry``: every reader
-    is idle and nothing is pending.
+    is idle and nothing is pending. ``checkpoint_errors``: of those that failed, the periodic ones that something went
+    wrong with. ``last_epoch``: the newest that was committed in this run. ``checkpoint_seconds`` and ``commit_seconds``
+    (complete to visible): of every one of this run.
     """
 
     query_id: str
@@ -211,7 +275,11 @@ class ExecutionView:
     sources_dry: bool
     checkpoints_completed: int = 0
     checkpoints_failed: int = 0
+    checkpoint_errors: int = 0
     restarts_begun: int = 0
+    last_epoch: EpochProgress | None = None
+    checkpoint_seconds: Distribution = field(default_factory=Distribution.of_seconds)
+    commit_seconds: Distribution = field(default_factory=Distribution.of_seconds)
 
     @property
     def inflight_bytes(self) -> int:

@@ -30,6 +30,8 @@ FRAGMENT_BYTES = 256 << 10
 MAX_MESSAGE_BYTES = 1 << 30
 """More than any buffer that can be built: a buffer is cut to the exclusive window, a single row may be larger."""
 
+MAX_STREAMS = 1 << 16
+
 _SCRATCH_BYTES = 64 << 10
 
 Bytes = bytes | bytearray | memoryview
@@ -123,10 +125,12 @@ class FrameReader:
 
     Args:
         limit: the largest message accepted; raised once a peer is authenticated.
+        streams: so many may have a message on its way at a time; likewise.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, streams: int = MAX_STREAMS) -> None:
         self.limit = limit
+        self.streams = streams
         self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self._start = 0
         self._end = 0
@@ -176,6 +180,8 @@ class FrameReader:
             total = length + remaining
             if total > self.limit:
                 raise GenerationFailed(f"a peer announced a message of {total} bytes; at most {self.limit} are allowed")
+            if len(self._partial) >= self.streams:
+                raise GenerationFailed(f"a peer began a message on stream {stream} amid another stream's")
             if kind not in MessageKind.__members__.values():
                 raise GenerationFailed(f"a peer sent a message of unknown kind {kind}")
             buffer = pa.allocate_buffer(total)

@@ -221,6 +221,7 @@ class DriverCore:
                     self._graph.parallelism,
                     manifests.get(vertex.id),
                     [] if metadata is None else [split.split_id for split in unread_splits(metadata, vertex.id)],
+                    vertex.source.source.looks_ahead,
                 )
         shared = [(own, SharedClock([self._assigners[vertex] for vertex in own])) for own in clocks.values()]
         self._clocks = {vertex: clock for own, clock in shared for vertex in own}

@@ -275,7 +275,7 @@ def _brought(
                 text = f"{origin.says}: {snapshot_id(record.checkpoint)} is not whole: {error}"
                 raise CorruptSnapshot(text) from error
             continue
-        return msgspec.structs.replace(record, requested=False, in_lineage=True), metadata
+        return msgspec.structs.replace(record, requested=False, in_lineage=True, kept_by_label=False), metadata
     raise LocationError(
         f"{origin.says}: its snapshots are deleted faster than one can be copied; take one with query.snapshot(), "
         "which is kept, and name it"

@@ -71,6 +71,15 @@ class SnapshotDeleted(msgspec.Struct, frozen=True, tag="snapshot-deleted"):
     checkpoint: Ordinal
 
 
+class SnapshotLabelled(msgspec.Struct, frozen=True, tag="snapshot-labelled"):
+    """A user calls the snapshot so from here on, or notes this of it; what is None stays as it was. See ``called``."""
+
+    generation: Count
+    checkpoint: Ordinal
+    label: str | None = None
+    note: str | None = None
+
+
 class EpochCommitted(msgspec.Struct, frozen=True, tag="epoch-committed"):
     """Epochs up to ``epoch`` are visible. Also written to reserve ids and to end a driver's life orderly: then it is
     ``ended``, and ``reserved_until`` may be lower than before."""
@@ -83,7 +92,8 @@ class EpochCommitted(msgspec.Struct, frozen=True, tag="epoch-committed"):
 
 
 class SnapshotRecord(msgspec.Struct, frozen=True):
-    """One existing snapshot. ``in_lineage``: the current Generation descends from it."""
+    """One existing snapshot. ``requested``: it is never collected. ``in_lineage``: the current Generation descends from
+    it. ``kept_by_label``: it is only requested because a user has labelled it."""
 
     checkpoint: Ordinal
     generation: Count
@@ -92,6 +102,7 @@ class SnapshotRecord(msgspec.Struct, frozen=True):
     label: str = ""
     in_lineage: bool = True
     note: str = ""
+    kept_by_label: bool = False
 
 
 class Forked(msgspec.Struct, frozen=True, tag="forked"):
@@ -134,7 +145,15 @@ class Summary(msgspec.Struct, frozen=True, tag="summary"):
 
 
 Entry = (
-    GenerationOpened | SnapshotComplete | SnapshotDeleted | EpochCommitted | Forked | SnapshotCopied | Moved | Summary
+    GenerationOpened
+    | SnapshotComplete
+    | SnapshotDeleted
+    | SnapshotLabelled
+    | EpochCommitted
+    | Forked
+    | SnapshotCopied
+    | Moved
+    | Summary
 )
 
 
@@ -240,12 +259,26 @@ def fold(view: LogView, entry: Entry) -> LogView:
     if isinstance(entry, SnapshotDeleted):
         rest = tuple(record for record in view.snapshots if record.checkpoint != entry.checkpoint)
         return replace(after, snapshots=rest)
+    if isinstance(entry, SnapshotLabelled):
+        return _with_label(view, after, entry)
     if isinstance(entry, SnapshotCopied):
         return _with_copy(view, after, entry.snapshot)
     if isinstance(entry, Moved):
         return replace(after, snapshots=(), ended=True, moved=entry.token)
     committed = later(view.committed, CommitPoint(entry.epoch, entry.batches))
     return replace(after, committed=committed, reserved_until=entry.reserved_until, ended=entry.ended)
+
+
+def called(record: SnapshotRecord, label: str | None, note: str | None) -> SnapshotRecord:
+    """The snapshot under another label, with another note; None: as it was. One that a user labels is one to be kept:
+    it counts as requested. Without a label it is again what it was before it had one."""
+    if note is not None:
+        record = msgspec.structs.replace(record, note=note)
+    if label is None:
+        return record
+    kept_by_label = bool(label) and (record.kept_by_label or not record.requested)
+    requested = bool(label) or (record.requested and not record.kept_by_label)
+    return msgspec.structs.replace(record, label=label, requested=requested, kept_by_label=kept_by_label)
 
 
 def later(one: CommitPoint, other: CommitPoint) -> CommitPoint:
@@ -274,6 +307,14 @@ def _with_copy(view: LogView, after: LogView, record: SnapshotRecord) -> LogView
     if view.snapshot(record.checkpoint) is not None or record.generation >= view.owner or record.in_lineage:
         raise ValueError(f"snapshot {record.checkpoint} cannot have been copied here")
     return replace(after, snapshots=_with_record(view.snapshots, record))
+
+
+def _with_label(view: LogView, after: LogView, entry: SnapshotLabelled) -> LogView:
+    record = view.snapshot(entry.checkpoint)
+    if record is None:
+        raise ValueError(f"snapshot {entry.checkpoint} is labelled, and does not exist")
+    named = called(record, entry.label, entry.note)
+    return replace(after, snapshots=tuple(named if one is record else one for one in view.snapshots))
 
 
 def _with_record(records: tuple[SnapshotRecord, ...], record: SnapshotRecord) -> tuple[SnapshotRecord, ...]:

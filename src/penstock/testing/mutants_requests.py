@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.snapshot.verbs import answering as answering_module
+from penstock.snapshot.verbs import changing as changing_module
 from penstock.snapshot.verbs import deleting as deleting_module
 from penstock.snapshot.verbs import ownership as ownership_module
 from penstock.testing.mutation import mutant
@@ -32,8 +32,7 @@ def _from_nothing(original: Any) -> Any:
 REQUESTS = {
     "delete-files-first": mutant(
         "a command deletes the files of a snapshot before the log says that it is gone",
-        (answering_module, "delete_snapshots", _files_first),
-        (ownership_module, "delete_snapshots", _files_first),
+        (changing_module, "delete_snapshots", _files_first),
     ),
     "taken-over-from-the-oldest": mutant(
         "a command that takes the location over restores the oldest snapshot",

@@ -114,7 +114,7 @@ class PandasRows(UserRows):
         return pd.NA if self._settings.int_extension_types and pa.types.is_integer(kind) else float("nan")
 
     def split(self, batch: pa.RecordBatch, ends: Sequence[int]) -> list[Any]:
-        parts = self._cut(_widened(self._conversion.to_plain_frame(batch)), ends)
+        parts = self._cut(self._conversion.to_plain_frame(batch, wide=True), ends)
         for position, column in enumerate(batch.columns):
             if self._differs_by_key(column):
                 for part in parts:
@@ -173,7 +173,7 @@ class PandasRows(UserRows):
     def _converted(self, yielded: Sequence[tuple[int, pd.DataFrame]], blame: Blame) -> pa.RecordBatch:
         if len(yielded) > 1:
             try:
-                return self._conversion.from_frame(_joined([frame for _, frame in yielded]))
+                return self._together([frame for _, frame in yielded])
             except Exception:  # noqa: BLE001 - below it is raised again, by the key whose frame it is
                 batches = [self._converted([one], blame) for one in yielded]
                 return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
@@ -181,43 +181,27 @@ class PandasRows(UserRows):
         with blame(key):
             return self._conversion.from_frame(frame)
 
+    def _together(self, frames: Sequence[pd.DataFrame]) -> pa.RecordBatch:
+        """Frames that look the same, one below the other, converted."""
+        import pandas as pd
+
+        first = frames[0]
+        if not first.columns.is_unique or any(not isinstance(b.dtype, np.dtype) for b in first._mgr.blocks):
+            return self._conversion.from_frame(pd.concat(list(frames), ignore_index=True))
+        columns = [
+            np.concatenate([frame._mgr.iget_values(position) for frame in frames])
+            for position in range(len(first.columns))
+        ]
+        batch = self._conversion.from_numbers(list(first.columns), columns)
+        if batch is None:
+            batch = self._conversion.from_frame(pd.DataFrame(dict(zip(first.columns, columns, strict=True))))
+        return batch
+
 
 def _look(frame: pd.DataFrame) -> tuple[Any, ...]:
     """Equal for frames of equal columns and types. ``frame.dtypes`` takes ten times as long."""
     manager = frame._mgr
     return tuple(frame.columns), manager.blknos.tobytes(), [block.dtype for block in manager.blocks]
-
-
-def _joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Frames that look the same, one below the other: as ``pd.concat``, but quicker where all types are numpy's."""
-    import pandas as pd
-
-    first = frames[0]
-    if not first.columns.is_unique or any(not isinstance(b.dtype, np.dtype) for b in first._mgr.blocks):
-        return pd.concat(list(frames), ignore_index=True)
-    columns = {
-        name: np.concatenate([frame._mgr.iget_values(position) for frame in frames])
-        for position, name in enumerate(first.columns)
-    }
-    return pd.DataFrame(columns)
-
-
-def _widened(frame: pd.DataFrame) -> pd.DataFrame:
-    """Spark's worker builds frames of Python numbers, of which pandas makes the wide types."""
-    import pandas as pd
-
-    narrow = {
-        position: np.float64 if kind.kind == "f" else np.int64
-        for position, kind in enumerate(frame.dtypes)
-        if isinstance(kind, np.dtype) and kind.kind in "if" and kind.itemsize < 8
-    }
-    if not narrow:
-        return frame
-    names = list(frame.columns)
-    frame.columns = pd.RangeIndex(len(names))
-    frame = frame.astype(narrow)
-    frame.columns = names
-    return frame
 
 
 def _numbers(objects: Sequence[Any], make: Callable[[Any], Any], nothing: Any) -> list[Any]:

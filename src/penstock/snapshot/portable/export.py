@@ -98,9 +98,8 @@ def write_portable(
     progress: Progress = untold,
 ) -> Manifest:
     """As ``export_snapshot``, into an empty store. Its manifest comes last: without it what is there means nothing."""
-
+    metadata = opened.metadata(record)
     try:
-        metadata = opened.catalog.read(record)
         plan = plan_of_snapshot(metadata, opened.identity)
         manifest = _Export(opened.store, metadata, plan, target, range_bytes).written(run, progress)
         target.create_if_absent(MANIFEST, sealed(manifest))

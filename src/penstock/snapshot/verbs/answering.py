@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import assert_never
 
 from penstock.errors import Fenced, LocationError
 from penstock.snapshot.store import Store
 from penstock.snapshot.verbs import requests as rq
-from penstock.snapshot.verbs.collecting import collect_orphans
-from penstock.snapshot.verbs.deleting import delete_snapshots
+from penstock.snapshot.verbs.changing import carry_out
 from penstock.snapshot.verbs.owned import Owned
 
 MAX_AT_ONCE = 16
@@ -85,10 +83,6 @@ class RequestDesk:
     def _answer_to(self, token: str, verb: rq.Verb, interrupted: bool, owned: Owned) -> rq.Answer | None:
         """``interrupted``: a driver before this one had it in hand. What can be done twice is done again."""
         match verb:
-            case rq.Delete():
-                return delete_snapshots(owned, verb.checkpoints)
-            case rq.Collect():
-                return collect_orphans(owned, verb.dry_run)
             case rq.Take() if interrupted:
                 return rq.Answer(INTERRUPTED)
             case rq.Take():
@@ -96,7 +90,7 @@ class RequestDesk:
                 self._takes.append((token, verb))
                 return None
             case _:
-                assert_never(verb)
+                return carry_out(owned, verb)
 
     def _verb(self, token: str) -> rq.Verb:
         request = rq.read(self._store, token, rq.REQUEST, rq.Request)

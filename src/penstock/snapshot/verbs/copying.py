@@ -169,6 +169,6 @@ def _copy(there: Store, owned: Owned, record: SnapshotRecord, result: Copied) ->
         else:
             result.damaged[record.checkpoint] = str(error)
         return
-    copy = msgspec.structs.replace(record, requested=True, in_lineage=False)
+    copy = msgspec.structs.replace(record, requested=True, in_lineage=False, kept_by_label=False)
     owned.log.append(SnapshotCopied(owned.view.owner, copy))
     result.brought.append(record.checkpoint)

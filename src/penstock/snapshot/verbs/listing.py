@@ -55,6 +55,7 @@ class ListedSnapshot(msgspec.Struct, frozen=True):
     exclusive_bytes: int
     in_lineage: bool
     problem: str = ""
+    note: str = ""
 
 
 class Listing(msgspec.Struct, frozen=True):
@@ -143,7 +144,7 @@ def _line(record: SnapshotRecord, measures: Measures, sizes: Mapping[str, int], 
         id=snapshot_id(record.checkpoint),
         checkpoint=record.checkpoint,
         label=record.label,
-        kind=_kind(record),
+        kind=kind_of(record),
         alignment=measures.alignment,
         subtasks=measures.subtasks,
         unaligned_subtasks=measures.unaligned_subtasks,
@@ -158,14 +159,18 @@ def _line(record: SnapshotRecord, measures: Measures, sizes: Mapping[str, int], 
         bytes=measures.section_bytes + record.metadata.length,
         exclusive_bytes=sum(sizes.get(path, 0) for path in measures.files) + record.metadata.length,
         in_lineage=record.in_lineage,
+        note=record.note,
     )
 
 
 def _damaged(record: SnapshotRecord, problem: str) -> ListedSnapshot:
-    name, kind = snapshot_id(record.checkpoint), _kind(record)
+    name, kind = snapshot_id(record.checkpoint), kind_of(record)
     numbers = (0, 0, 0, 0.0, record.generation, 0, 0, 0, 0, 0, 0, 0)
-    return ListedSnapshot(name, record.checkpoint, record.label, kind, "", *numbers, record.in_lineage, problem)
+    return ListedSnapshot(
+        name, record.checkpoint, record.label, kind, "", *numbers, record.in_lineage, problem, record.note
+    )
 
 
-def _kind(record: SnapshotRecord) -> str:
+def kind_of(record: SnapshotRecord) -> str:
+    """Whether retention may collect it some day (``periodic``), or never (``requested``)."""
     return "requested" if record.requested else "periodic"

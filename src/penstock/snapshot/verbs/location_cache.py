@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import threading
+from collections import OrderedDict
 from collections.abc import Collection
 from pathlib import Path
 
@@ -25,6 +27,8 @@ from penstock.snapshot.verbs.measures import Measures
 VERSION = b"penstock location 1\n"
 """Changes with what ``Known`` and all that is in it mean."""
 _DIGEST_BYTES = 16
+REMEMBERED = 32
+"""Logs, each with a record of every snapshot that there is."""
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -96,6 +100,34 @@ class LocationCache:
             return msgspec.msgpack.decode(content, type=Known)
         except msgspec.DecodeError:
             return NOTHING
+
+
+class LogMemory:
+    """The logs that this process read last: who looks at a location again and again reads what was appended since.
+    Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._logs: OrderedDict[str, tuple[LogView, str]] = OrderedDict()
+
+    def recall(self, store: Store) -> LogView:
+        """What is known of the log that is at this place now; it may be nothing. Raises OSError if the store fails."""
+        with self._lock:
+            view, last_entry = self._logs.get(store.root, (NOTHING_LOGGED, ""))
+        return view if _last_entry(store, view) == last_entry else NOTHING_LOGGED
+
+    def remember(self, store: Store, view: LogView) -> None:
+        """As it was just read. Raises OSError if the store fails."""
+        with self._lock:
+            known = self._logs.get(store.root)
+        if known is not None and known[0] is view:
+            return
+        last_entry = _last_entry(store, view)
+        with self._lock:
+            self._logs[store.root] = view, last_entry
+            self._logs.move_to_end(store.root)
+            while len(self._logs) > REMEMBERED:
+                self._logs.popitem(last=False)
 
 
 def _last_entry(store: Store, view: LogView) -> str:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 
@@ -24,6 +25,7 @@ from penstock.snapshot.bringing import Bringer
 from penstock.snapshot.catalog import FOLDER as SNAPSHOTS_FOLDER
 from penstock.snapshot.catalog import PORTABLE_FOLDER, Catalog
 from penstock.snapshot.envelope import open_envelope, seal_envelope
+from penstock.snapshot.history.segments import FOLDER as HISTORY_FOLDER
 from penstock.snapshot.location import IDENTITY_PATH, KEPT_FOLDER, MOVING_PATH, STAGED_FOLDER, read_identity
 from penstock.snapshot.log import SnapshotLog, entry_path
 from penstock.snapshot.log_entries import LogView, Moved
@@ -71,7 +73,8 @@ def move_query(
     if not token:
         token = unless_fenced(lambda: _left(there, here, query_id, stopped(there, force=force, ask=ask), progress))
     _begin(there, here, Mark(query_id, token))
-    for folder in (SNAPSHOTS_FOLDER, PORTABLE_FOLDER, DATA_FOLDER, STAGED_FOLDER, KEPT_FOLDER, rq.FOLDER):
+    folders = (SNAPSHOTS_FOLDER, PORTABLE_FOLDER, DATA_FOLDER, STAGED_FOLDER, KEPT_FOLDER, HISTORY_FOLDER, rq.FOLDER)
+    for folder in folders:
         for path in there.list(folder):
             there.delete(path)
     here.delete(MOVING_PATH)
@@ -121,6 +124,9 @@ def _bring(there: Store, here: Store, view: LogView, progress: Progress) -> None
         progress(done, total)
         bringer.bring(record, catalog.read(record))
     bringer.memories()
+    for path in there.list(HISTORY_FOLDER):
+        with suppress(FileNotFoundError):  # a driver that has lost the location may merge segments yet
+            bringer.files([path])
     for done, path in enumerate(paths, len(view.snapshots)):
         progress(done, total)
         bringer.files([path])

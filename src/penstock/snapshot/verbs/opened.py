@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+import msgspec
+
 from penstock.errors import CorruptSnapshot, LocationError
 from penstock.ids import CheckpointId
 from penstock.snapshot.catalog import Catalog, snapshot_id
@@ -16,7 +18,7 @@ from penstock.snapshot.model import PlanManifest, QueryIdentity, SnapshotMetadat
 from penstock.snapshot.names import find_record
 from penstock.snapshot.store import Store, is_clean
 from penstock.snapshot.store_access import StoreAccess
-from penstock.snapshot.verbs.location_cache import NOTHING, Known, LocationCache
+from penstock.snapshot.verbs.location_cache import NOTHING, Known, LocationCache, LogMemory
 
 WHAT = "checkpoint location"
 T = TypeVar("T")
@@ -53,13 +55,13 @@ class OpenedLocation:
         return find_record(self.path, self.view, name)
 
     def metadata(self, record: SnapshotRecord) -> SnapshotMetadata:
-        """The verified metadata of a snapshot.
+        """The verified metadata of a snapshot, with the label and note that it has now.
 
         Raises:
             CorruptSnapshot: it is missing or changed.
             LocationError: its owner has deleted the snapshot meanwhile, or it is of a later release.
         """
-        return self.unless_deleted([record.checkpoint], lambda: self.catalog.read(record))
+        return self.unless_deleted([record.checkpoint], lambda: _as_called(self.catalog.read(record), record))
 
     def unless_deleted(self, checkpoints: Sequence[CheckpointId], read: Callable[[], T]) -> T:
         """What ``read`` gives of these snapshots, with the location's name on what it raises; files of one that was
@@ -86,26 +88,33 @@ class OpenedLocation:
         )
 
 
-def open_location_to_read(location: str, access: StoreAccess | None = None, *, cached: bool = False) -> OpenedLocation:
+def open_location_to_read(
+    location: str, access: StoreAccess | None = None, *, cached: bool = False, logs: LogMemory | None = None
+) -> OpenedLocation:
     """The location of a query.
 
     Args:
         access: to an object store; None: as the environment says.
         cached: use what the user's ``LocationCache`` has of it.
+        logs: of a process that may look at it again: read what was appended since the last time.
 
     Raises:
         LocationError: there is no such folder, or it is nobody's, somebody else's or Spark's; it cannot be read.
         CorruptSnapshot: ``query.json`` or the log is damaged.
     """
     store = store_to_read(location, access)
-    return opened_store(store, LocationCache.of(store.root) if cached else None)
+    return opened_store(store, LocationCache.of(store.root) if cached else None, logs)
 
 
-def opened_store(store: Store, cache: LocationCache | None = None) -> OpenedLocation:
+def opened_store(store: Store, cache: LocationCache | None = None, logs: LogMemory | None = None) -> OpenedLocation:
     """As ``open_location_to_read``, of a location that is known to be one."""
     identity = identity_at(store.root, store)
     known = NOTHING if cache is None else _named(store.root, lambda: cache.load(store))
-    return OpenedLocation(store.root, store, identity, read_log(store.root, store, known.log), cache, known)
+    read = NOTHING_LOGGED if logs is None else _named(store.root, lambda: logs.recall(store))
+    view = read_log(store.root, store, max(read, known.log, key=lambda log: log.next_seq))
+    if logs is not None:
+        _named(store.root, lambda: logs.remember(store, view))
+    return OpenedLocation(store.root, store, identity, view, cache, known)
 
 
 def store_to_read(location: str, access: StoreAccess | None = None) -> Store:
@@ -140,6 +149,11 @@ def file_sizes(opened: OpenedLocation, paths: Iterable[str]) -> dict[str, int]:
 def plan_of_snapshot(metadata: SnapshotMetadata, identity: QueryIdentity) -> PlanManifest:
     """What the numbers in the snapshot mean."""
     return identity if metadata.plan is None else metadata.plan
+
+
+def _as_called(metadata: SnapshotMetadata, record: SnapshotRecord) -> SnapshotMetadata:
+    """The file keeps what the snapshot was called when it was taken."""
+    return msgspec.structs.replace(metadata, label=record.label, note=record.note)
 
 
 def _named(path: str, read: Callable[[], T]) -> T:

@@ -20,8 +20,9 @@ from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import EpochCommitted, GenerationOpened, LogView, fold
 from penstock.snapshot.store import Store
 from penstock.snapshot.verbs import requests as rq
+from penstock.snapshot.verbs.changing import carry_out
 from penstock.snapshot.verbs.collecting import collect_orphans
-from penstock.snapshot.verbs.deleting import Deletion, delete_snapshots, planned
+from penstock.snapshot.verbs.deleting import Deletion, planned
 from penstock.snapshot.verbs.location_cache import NOTHING, Known
 from penstock.snapshot.verbs.owned import Owned
 
@@ -73,14 +74,14 @@ def take_snapshot(store: Store, verb: rq.Take, ask: Ask = rq.ask, token: Token =
 
 def change(
     store: Store,
-    verb: rq.Delete | rq.Collect,
+    verb: rq.Change,
     *,
     force: bool = False,
     ask: Ask = rq.ask,
     token: Token = new_token,
     known: Known = NOTHING,
 ) -> rq.Answer:
-    """Have the owner delete or collect, or do it here if there is none.
+    """Have the owner delete, collect or label, or do it here if there is none.
 
     Args:
         force: if no driver answers, fence it.
@@ -102,7 +103,7 @@ def change(
             raise LocationError(UNREACHABLE)
         try:
             with taken_over(store, view, token=token, known=known) as owned:
-                return _done_here(owned, verb)
+                return carry_out(owned, verb)
         except Fenced:
             unanswered = unanswered and force  # whoever has appended may answer, unless it was asked already
     raise LocationError(COME_AND_GO)
@@ -211,12 +212,6 @@ def foreseen(store: Store, known: Known = NOTHING) -> Owned:
     """A location as it would be if it was taken over now; for plans, its log cannot be appended to."""
     view = view_of(store, known)
     return Owned(store, SnapshotLog(store), Catalog(store, known.files()), foreseen=fold(view, _opening(view)))
-
-
-def _done_here(owned: Owned, verb: rq.Delete | rq.Collect) -> rq.Answer:
-    if isinstance(verb, rq.Delete):
-        return delete_snapshots(owned, verb.checkpoints)
-    return collect_orphans(owned, verb.dry_run)
 
 
 def _accepted(answer: rq.Answer) -> rq.Answer:

@@ -69,7 +69,17 @@ class Collect(msgspec.Struct, frozen=True, tag="gc"):
     dry_run: bool = False
 
 
-Verb = Take | Delete | Collect
+class Label(msgspec.Struct, frozen=True, tag="label"):
+    """Give a snapshot another label or note; empty: take it away; None: it stays as it is."""
+
+    checkpoint: Annotated[int, msgspec.Meta(ge=1)]
+    label: Annotated[str, msgspec.Meta(max_length=MAX_LABEL)] | None = None
+    note: Annotated[str, msgspec.Meta(max_length=MAX_NOTE)] | None = None
+
+
+Change = Delete | Collect | Label
+"""What others than a running query can carry out, too."""
+Verb = Take | Change
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -92,7 +102,7 @@ class Answer(msgspec.Struct, frozen=True):
     """``<token>.answer.json``: what was done, or in ``refusal`` why it was not.
 
     Attributes:
-        snapshot: the id of the one that was taken.
+        snapshot: the id of the one that was taken or labelled.
         files: how many files were removed (with ``dry_run``: would be).
         bytes: what they occupied.
     """

@@ -1,0 +1,55 @@
+"""The same service in a process of its own, which knows a made-up query at a real location.
+
+Requests to it load the machine as those to a driver do, and the driver not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from unittest import mock
+
+import psutil
+
+import penstock
+from penstock.query.active_queries import ACTIVE_QUERIES
+from tests.ui.made_up_query import MadeUpQuery
+
+
+class Elsewhere:
+    """The process, from outside; used with ``with``.
+
+    Attributes:
+        url, query_id, newest: of the service, its one query and the newest checkpoint of that.
+    """
+
+    def __init__(self, location: str, vertices: int, parallelism: int) -> None:
+        command = [sys.executable, "-m", __name__, location, str(vertices), str(parallelism)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.url, self.query_id, self.newest = json.loads(self._process.stdout.readline())
+
+    def __enter__(self) -> Elsewhere:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._process.communicate(timeout=30)
+
+    def cpu_s(self) -> float:
+        times = psutil.Process(self._process.pid).cpu_times()
+        return float(times.user + times.system)
+
+
+def main(location: str, vertices: str, parallelism: str) -> None:
+    """Serves until stdin ends. As many checkpoints as a driver remembers."""
+    query = MadeUpQuery(vertices=int(vertices), parallelism=int(parallelism), checkpoints=200)
+    facts = replace(query.facts(), location=location)
+    with mock.patch.object(ACTIVE_QUERIES, "known", return_value=[facts]), penstock.serve() as server:
+        print(json.dumps([server.url, query.query_id, query.checkpoints]), flush=True)
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,99 @@
+"""The section of ``docs/benchmarks.md`` about the test plan of FLIP-76: Flink, Penstock and Spark in one run."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+from benchmarks.harness import quantiles
+from benchmarks.report_cells import machine, row, times
+
+MARGIN_MS = 10.0
+
+
+def flip76(result: dict[str, Any]) -> str:
+    lines = [
+        "## The test plan of FLIP-76: Flink, Penstock and Spark",
+        "",
+        f"Apache Flink {result['flink']}, Penstock and Spark's own engine in one run, in turns: rows with 100 bytes of",
+        "ballast -> 3 x (hash exchange, count per key of 10,000 keys) -> a sink that takes so long for a row, two",
+        "slots. Checkpoints are asked for one at a time when the queues are full. Milliseconds from the trigger until",
+        "all have acknowledged, min / median / max, without each run's first unless it is the only one; `first` is",
+        "that one. `raw write`: to write and fsync as many bytes as the checkpoint wrote, measured behind each.",
+        "`start delay` is how long the subtask with the longest waited for its first barrier, median: there aligned",
+        "ones spend their time.",
+        "",
+    ]
+    for row_ms, table in result["row_ms"].items():
+        lines += [*_table(row_ms, table), ""]
+    lines += [
+        "What is not alike. Flink writes all that is in flight each time, Penstock refers to what its newest",
+        "checkpoint holds already, so look at `first`, too. Flink's queues are those of its defaults; Penstock's hold",
+        "far more, therefore it also runs with gates that hold about as much. Flink parks its thread once a row,",
+        "Penstock sleeps once a slice. Flink's processes stay up, idle, while the others are measured. Spark has no",
+        "queues and no barriers: what is not committed is the running micro-batch, here of as many rows as Flink had",
+        "in flight; its form of the job hands rows on without counting them. Flink and Penstock both fsync what they",
+        "write to the local disk.",
+    ]
+    return "\n".join([*lines, "", f"({machine(result)}, Flink {result['flink']})", ""])
+
+
+def _table(row_ms: str, table: dict[str, Any]) -> list[str]:
+    lines = [
+        row(f"{row_ms} ms a row", "", "in flight", "written", "first", "checkpoint", "raw write", "start delay"),
+        row("---", "---", "---:", "---:", "---:", "---:", "---:", "---:"),
+    ]
+    for engine, modes in table["engines"].items():
+        lines += [row(engine, mode, *_cells(cell)) for mode, cell in modes.items()]
+    spark = table["spark"]
+    whole = f"{spark['batch_rows']:,} rows"
+    lines.append(row("Spark", "micro-batch", whole, "", "", times(quantiles(spark["micro_batch_ms"])), "", ""))
+    return [*lines, "", _against_flink(table["engines"]), _rates(table["engines"])]
+
+
+def _cells(cell: dict[str, Any]) -> list[str]:
+    if not cell["checkpoints"]:
+        return ["", "", "", f"over {cell['over_ms']:.0f} (given up)", "", ""]
+    kept = later(cell)
+    figures = {name: statistics.median(one[name] for one in kept) for name in ("inflight_bytes", "written_bytes")}
+    return [
+        f"{figures['inflight_bytes'] / 1e6:.1f} MB",
+        f"{figures['written_bytes'] / 1e6:.2f} MB",
+        f"{cell['checkpoints'][0]['duration_ms']:.0f}",
+        times(quantiles([one["duration_ms"] for one in kept])),
+        times(quantiles([one["raw_write_ms"] for one in kept])),
+        f"{statistics.median(one['start_delay_ms'] for one in kept):.0f}",
+    ]
+
+
+def later(cell: dict[str, Any]) -> list[dict[str, Any]]:
+    """The checkpoints that count: all but the first, unless there is no other."""
+    taken: list[dict[str, Any]] = cell["checkpoints"]
+    return taken[1:] or taken
+
+
+def _against_flink(engines: dict[str, Any]) -> str:
+    """Unaligned ones: Penstock's median to Flink's, and to what the raw write allows."""
+    flink = median_ms(engines["Flink"]["unaligned"])
+    found = []
+    for engine, modes in engines.items():
+        if engine == "Flink":
+            continue
+        cell = modes["unaligned"]
+        within = sum(one["duration_ms"] <= 2 * (one["raw_write_ms"] + MARGIN_MS) for one in cell["checkpoints"])
+        found.append(
+            f"{engine}: {median_ms(cell) / flink:.2f} of Flink's median, {within} of {len(cell['checkpoints'])} within "
+            f"2 x (raw write + {MARGIN_MS:.0f} ms)"
+        )
+    return f"Unaligned. {'; '.join(found)}."
+
+
+def _rates(engines: dict[str, Any]) -> str:
+    """Whether the sinks took as long for a row: an aligned checkpoint takes as long as the queues in front of it."""
+    rates = {engine: [cell["rows"] / cell["seconds"] for cell in modes.values()] for engine, modes in engines.items()}
+    shown = (f"{engine} {min(found):,.0f} to {max(found):,.0f}" for engine, found in rates.items())
+    return f"Rows a second through the sink meanwhile: {'; '.join(shown)}."
+
+
+def median_ms(cell: dict[str, Any]) -> float:
+    return float(statistics.median(one["duration_ms"] for one in later(cell)))

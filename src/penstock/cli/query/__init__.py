@@ -1,0 +1,1 @@
+"""``penstock query``: looks at queries and steers them, through the REST service of their driver."""

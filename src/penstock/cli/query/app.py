@@ -1,0 +1,83 @@
+"""The command group ``penstock query``: what its verbs have in common.
+
+Exit codes: 0 done, 1 refused, failed or not known (one line on stderr says why and what to do), 2 wrong arguments, 130
+interrupted. With ``--json`` stdout holds one JSON document and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli.query.naming import names_and_ids
+from penstock.cli.query.service import TIMEOUT_S, Service, service_at
+from penstock.cli.query.texts import one_line
+from penstock.errors import ConfigError, PenstockError
+
+query_app = typer.Typer(
+    help="Looks at queries that run and steers them, through the REST service of their driver.", no_args_is_help=True
+)
+
+URL_VARIABLE = "PENSTOCK_URL"
+TOKEN_VARIABLE = "PENSTOCK_TOKEN"
+CA_VARIABLE = "PENSTOCK_CA"
+MAX_TOKEN_BYTES = 4096
+COMPLETION_TIMEOUT_S = 1.0
+"""Whoever presses the tab key waits for it."""
+
+
+def completed(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Names and ids that begin so. Nothing if the service does not answer at once: a shell shows no errors."""
+    try:
+        url, token_file, ca = (ctx.params.get(name) for name in ("url", "token_file", "ca"))
+        url, ca = url or os.environ.get(URL_VARIABLE, ""), ca or os.environ.get(CA_VARIABLE)
+        service = connected(url, token_file, ca, COMPLETION_TIMEOUT_S)
+        return names_and_ids(service, incomplete)
+    except PenstockError:
+        return []
+
+
+NAMED = "Its name, its id, or the beginning of its id."
+QueryName = Annotated[str, typer.Argument(help=NAMED, metavar="QUERY", autocompletion=completed)]
+Url = Annotated[
+    str,
+    typer.Option(
+        "--url", envvar=URL_VARIABLE, help="Where the REST service is, as penstock.serve() tells.", metavar="URL"
+    ),
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option("--token-file", help=f"A file that holds the token, instead of {TOKEN_VARIABLE}.", metavar="FILE"),
+]
+Ca = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca",
+        envvar=CA_VARIABLE,
+        help="A PEM file: the certificate of an https:// service, or of who has signed it.",
+        metavar="FILE",
+    ),
+]
+
+
+def connected(url: str, token_file: Path | str | None, ca: Path | str | None, timeout_s: float = TIMEOUT_S) -> Service:
+    """The service that is meant. Raises ConfigError if that cannot be one; nothing is sent yet."""
+    return service_at(url, _token(token_file), timeout_s, ca=None if ca is None else str(ca))
+
+
+def _token(token_file: Path | str | None) -> str | None:
+    if token_file is None:
+        return os.environ.get(TOKEN_VARIABLE) or None
+    shown = f"--token-file {one_line(str(token_file))}"
+    try:
+        with Path(token_file).open("rb") as file:
+            token = file.read(MAX_TOKEN_BYTES + 1).decode("ascii").strip()
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it holds no ASCII text"
+        raise ConfigError(f"{shown} cannot be read: {why}") from error
+    if len(token) > MAX_TOKEN_BYTES:
+        raise ConfigError(f"{shown} is no file of a token: it has more than {MAX_TOKEN_BYTES} bytes")
+    return token

@@ -1,0 +1,133 @@
+"""One frame of ``penstock query watch``: a sample, on so many columns and lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from penstock.cli.query.models import Checkpoint, Vertex
+from penstock.cli.query.sampling import Rates, Sample
+from penstock.cli.query.showing import STYLE_OF, checkpoints_line, restart_line, state_line
+from penstock.cli.query.texts import one_line, rate_text, short_vertex, time_text
+from penstock.cli.snapshot_texts import age_text, size_text, watermark_text
+from penstock.snapshot.verbs.plain_values import minimum
+
+BAR_CELLS = 12
+SHARES = "of its time"
+VERTEX_COLUMNS = ("rows in/s", "out/s", SHARES, "busy", "backp.", "queued")
+BUSY, BACKPRESSURED, IDLE = "█", "▒", "·"
+NOT_KNOWN = ("-", "-", "-")
+CHECKPOINTS_SHOWN = 5
+RESTARTS_SHOWN = 3
+WIDE = 110
+"""Columns from which on every vertex has its watermark besides."""
+
+
+def frame(sample: Sample, width: int, height: int | None = None, notice: str = "") -> RenderableType:
+    """``height``: lines that it may take; None: as many as it needs. ``notice``: above everything."""
+    restarts = sample.exceptions.restarts[:RESTARTS_SHOWN]
+    vertices, checkpoints = len(sample.graph.vertices), min(len(sample.checkpoints), CHECKPOINTS_SHOWN)
+    if height is not None:
+        # The notice, three lines of head; a blank and headings above the vertices; a blank, a line and headings above
+        # the checkpoints; a blank above the recoveries; why it failed.
+        taken = bool(notice) + 3 + 2 + 3 + len(restarts) + bool(restarts) + bool(sample.exceptions.failure)
+        room = max(2, height - taken)
+        checkpoints = min(checkpoints, max(1, room - vertices))
+        vertices = max(1, room - checkpoints)
+    parts: list[RenderableType] = [_line(notice, "black on yellow")] if notice else []
+    parts += [*_head(sample), Text(), *_vertices(sample, vertices, width >= WIDE)]
+    parts += [Text(), _line(checkpoints_line(sample.query)), _checkpoints(sample, checkpoints)]
+    if restarts:
+        parts += [Text(), *(_line(restart_line(one, sample.at_ms), "yellow") for one in restarts)]
+    if sample.exceptions.failure is not None:
+        failure = sample.exceptions.failure
+        parts.append(_line(f"{failure.kind}: {failure.text.partition(chr(10))[0]}", "bold red"))
+    return Group(*parts)
+
+
+def bar(busy: float, backpressured: float) -> Text:
+    """Busy, backpressured and idle shares, side by side; readable without colours."""
+    at_work = min(BAR_CELLS, round(busy * BAR_CELLS))
+    blocked = min(BAR_CELLS - at_work, round(backpressured * BAR_CELLS))
+    cells = Text(BUSY * at_work, style="green") + Text(BACKPRESSURED * blocked, style="red")
+    return cells + Text(IDLE * (BAR_CELLS - at_work - blocked), style="dim")
+
+
+def _line(text: str, style: str = "") -> Text:
+    return Text(one_line(text), style=style, no_wrap=True, overflow="ellipsis")
+
+
+def _head(sample: Sample) -> list[Text]:
+    query, status = sample.query, sample.query.status
+    wanted = query.spec.parallelism
+    arrives = "" if query.over or status.parallelism == wanted else f", to be {wanted}"
+    first = f"{query.called}  generation {status.generation}  parallelism {status.parallelism}{arrives}"
+    watermark = minimum(one.watermark_us for vertex in sample.graph.vertices for one in vertex.subtasks)
+    return [
+        _line(f"{first}  restarts {status.restarts}", "bold"),
+        _line(state_line(query), STYLE_OF.get(status.state, "yellow")),
+        _line(
+            f"watermark {watermark_text(watermark)}  epoch {status.committed_epoch:,} committed  "
+            f"{size_text(status.inflight_bytes)} in flight"
+        ),
+    ]
+
+
+def _table(first: str, columns: Sequence[str], left: Sequence[str] = ()) -> Table:
+    """The first column has what the others leave; those not in ``left`` hold numbers."""
+    table = Table(box=None, expand=True, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column(first, ratio=1, no_wrap=True, overflow="ellipsis")
+    for column in columns:
+        table.add_column(column, justify="left" if column in left else "right", no_wrap=True)
+    return table
+
+
+def _vertices(sample: Sample, shown: int, wide: bool) -> list[RenderableType]:
+    """``shown``: lines, of which one says how many vertices there was no room for."""
+    vertices = sample.graph.vertices
+    fits = len(vertices) <= shown
+    table = _table("vertex", [*VERTEX_COLUMNS, *(["watermark"] if wide else [])], (SHARES,))
+    for vertex in vertices if fits else vertices[: shown - 1]:
+        table.add_row(*_vertex(vertex, sample.rates.get(vertex.id)), *([_watermark(vertex)] if wide else []))
+    more = _line(f"and {len(vertices) - shown + 1} more, for which the window is too small", "dim")
+    return [table] if fits else [table, more]
+
+
+def _vertex(vertex: Vertex, rates: Rates | None) -> tuple[Text | str, ...]:
+    queued = sum(one.input_queued_bytes + one.output_queued_bytes for one in vertex.subtasks)
+    name = Text(short_vertex(vertex.name))
+    if rates is None:
+        return name, "-", "-", *NOT_KNOWN, size_text(queued)
+    rows = rate_text(rates.rows_in), rate_text(rates.rows_out)
+    if rates.busy is None or rates.backpressured is None:
+        return name, *rows, *NOT_KNOWN, size_text(queued)
+    shares = f"{rates.busy:.0%}", f"{rates.backpressured:.0%}"
+    return name, *rows, bar(rates.busy, rates.backpressured), *shares, size_text(queued)
+
+
+def _watermark(vertex: Vertex) -> str:
+    return watermark_text(minimum(one.watermark_us for one in vertex.subtasks))
+
+
+def _checkpoints(sample: Sample, shown: int) -> Table:
+    table = _table("checkpoint", ["state", "age", "took", "in flight", "written", "all state"], ("state",))
+    for one in sample.checkpoints[:shown]:
+        table.add_row(_checkpoint_name(one), *_checkpoint(one, sample.at_ms))
+    return table
+
+
+def _checkpoint_name(one: Checkpoint) -> Text:
+    label = f" {one_line(one.label, 40)}" if one.label else " requested" if one.requested else ""
+    return Text(f"{one.checkpoint}{label}") + Text(f" {one_line(one.alignment)}", style="dim")
+
+
+def _checkpoint(one: Checkpoint, at_ms: int) -> tuple[Text | str, ...]:
+    state = Text(one_line(one.state), style=STYLE_OF.get(one.state, "yellow"))
+    age = age_text(max(0, at_ms - one.triggered_at_ms) / 1000)
+    if one.state != "complete":
+        return state, age, time_text(one.duration_ms), "-", "-", "-"
+    sizes = (size_text(size) for size in (one.inflight_bytes, one.state_bytes, one.state_total_bytes))
+    return state, age, time_text(one.duration_ms), *sizes

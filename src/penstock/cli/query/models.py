@@ -1,0 +1,174 @@
+"""What of the service's documents is read here. What a newer service tells besides is no matter."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from penstock.cli.query.service import Service
+from penstock.cli.query.texts import one_line
+from penstock.errors import NoAnswer
+
+T = TypeVar("T")
+OVER = ("stopped", "failed")
+
+
+class CheckpointSpec(msgspec.Struct, frozen=True):
+    interval_ms: int
+    alignment: str
+
+
+class Spec(msgspec.Struct, frozen=True):
+    state: str
+    parallelism: int
+    checkpoint: CheckpointSpec
+
+
+class Status(msgspec.Struct, frozen=True):
+    state: str
+    converged: bool
+    message: str
+    generation: int
+    parallelism: int
+    max_parallelism: int
+    committed_epoch: int
+    inflight_bytes: int
+    checkpoints_completed: int
+    checkpoints_failed: int
+    restarts: int
+    error: str | None = None
+
+
+class Query(msgspec.Struct, frozen=True):
+    id: str
+    run_id: str
+    location: str
+    spec: Spec
+    status: Status
+    name: str | None = None
+
+    @property
+    def over(self) -> bool:
+        return self.status.state in OVER
+
+    @property
+    def called(self) -> str:
+        """``sums (5b0c1f2e)``, or the id alone."""
+        return f"{one_line(self.name, 60)} ({self.short_id})" if self.name else self.short_id
+
+    @property
+    def short_id(self) -> str:
+        return one_line(self.id[:8])
+
+
+class QueryList(msgspec.Struct, frozen=True):
+    queries: list[Query]
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """Of one subtask, since its Generation began."""
+
+    index: int
+    rows_in: int
+    rows_out: int
+    busy_ms: float
+    backpressured_ms: float
+    idle_ms: float
+    input_queued_bytes: int
+    output_queued_bytes: int
+    watermark_us: int | None = None
+
+    @property
+    def elapsed_ms(self) -> float:
+        """On the subtask's own clock, up to the newest figures."""
+        return self.busy_ms + self.backpressured_ms + self.idle_ms
+
+
+class Operator(msgspec.Struct, frozen=True):
+    operator_id: str
+    name: str
+    role: str
+    text: str = ""
+
+
+class Vertex(msgspec.Struct, frozen=True):
+    id: int
+    name: str
+    operators: list[Operator]
+    subtasks: list[Figures]
+
+
+class Edge(msgspec.Struct, frozen=True):
+    producer: int
+    consumer: int
+    kind: str
+    keys: list[str]
+
+
+class Graph(msgspec.Struct, frozen=True):
+    generation: int
+    vertices: list[Vertex]
+    edges: list[Edge]
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    checkpoint: int
+    state: str
+    alignment: str
+    requested: bool
+    label: str
+    triggered_at_ms: int
+    duration_ms: float
+    reason: str
+    inflight_bytes: int
+    state_bytes: int
+    state_total_bytes: int
+
+
+class CheckpointPage(msgspec.Struct, frozen=True):
+    checkpoints: list[Checkpoint]
+
+
+class Failure(msgspec.Struct, frozen=True):
+    kind: str
+    text: str
+
+
+class Restart(msgspec.Struct, frozen=True):
+    failed_generation: int
+    generation: int
+    cause: str
+    detected_at_ms: int
+    restored_from: str
+    duration_ms: float | None = None
+
+
+class Exceptions(msgspec.Struct, frozen=True):
+    restarts: list[Restart]
+    failure: Failure | None = None
+
+
+class OperationProgress(msgspec.Struct, frozen=True):
+    message: str
+    done: int
+    total: int
+
+
+class Operation(msgspec.Struct, frozen=True):
+    id: str
+    verb: str
+    state: str
+    progress: OperationProgress | None = None
+    error: Failure | None = None
+
+
+def understood(service: Service, document: Any, kind: type[T]) -> T:
+    """``document`` as one of these. Raises NoAnswer if it is none."""
+    try:
+        return msgspec.convert(document, kind)
+    except msgspec.ValidationError as error:
+        raise NoAnswer(
+            f"what {service.url} answers is not understood: {one_line(str(error))}; see that the address is of "
+            "Penstock's REST service, and its release this one's"
+        ) from error

@@ -1,0 +1,68 @@
+"""Which query a user means: by name, by id, or by the beginning of an id."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.cli.query.models import Query, QueryList, understood
+from penstock.cli.query.service import Service
+from penstock.cli.query.texts import one_line
+from penstock.errors import ConfigError
+
+SHOWN = 5
+"""Queries that an error lists."""
+
+
+def all_queries(service: Service) -> list[Query]:
+    """Those that run, then those that ended last. Raises as ``Service.get`` does."""
+    return understood(service, service.get("queries").document, QueryList).queries
+
+
+def named_query(service: Service, text: str) -> Query:
+    """The one that ``text`` names. Of several of a name, the one that runs is meant.
+
+    Raises:
+        ConfigError: there is none, or ``text`` fits several. Besides, as ``Service.get`` does.
+    """
+    return chosen(all_queries(service), text, service.url)
+
+
+def chosen(queries: Sequence[Query], text: str, place: str) -> Query:
+    for fitting in (
+        [query for query in queries if query.id == text],
+        [query for query in queries if query.name == text and not query.over],
+        [query for query in queries if query.name == text],
+        [query for query in queries if text and query.id.startswith(text)],
+    ):
+        if len(fitting) == 1:
+            return fitting[0]
+        if fitting:
+            raise ConfigError(
+                f"{_said(text)} fits {len(fitting)} queries: {_listed(fitting)}; write more of the id of one, as "
+                f"{one_line(fitting[0].id)}"
+            )
+    known = f"it knows {_listed(queries)}" if queries else "it knows none; they are known while their driver runs"
+    raise ConfigError(f"there is no query {_said(text)} at {place}: {known}")
+
+
+def names_and_ids(service: Service, beginning: str) -> list[tuple[str, str]]:
+    """For a shell's completion: what may be written, and what that is. Ids only where there is no name that could be
+    written without quotes, or where they have been begun."""
+    found: dict[str, str] = {}
+    for query in all_queries(service):
+        state = one_line(query.status.state)
+        writable = query.name is not None and query.name.replace("-", "").replace(".", "").isidentifier()
+        if writable and str(query.name).startswith(beginning):
+            found.setdefault(str(query.name), f"{state}, {query.short_id}")
+        elif one_line(query.id) == query.id and query.id.startswith(beginning) and (beginning or not writable):
+            found.setdefault(query.id, f"{state}, {one_line(query.name or 'without a name')}")
+    return list(found.items())
+
+
+def _said(text: str) -> str:
+    return repr(one_line(text, 100))
+
+
+def _listed(queries: Sequence[Query]) -> str:
+    names = ", ".join(f"{query.called} {one_line(query.status.state)}" for query in queries[:SHOWN])
+    return names + (f" and {len(queries) - SHOWN} more" if len(queries) > SHOWN else "")

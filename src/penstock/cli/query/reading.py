@@ -1,0 +1,74 @@
+"""``penstock query list`` and ``show``."""
+
+from __future__ import annotations
+
+import typer
+
+from penstock.cli.query.app import Ca, QueryName, TokenFile, Url, connected, query_app
+from penstock.cli.query.models import Exceptions, Graph, Query, QueryList, understood
+from penstock.cli.query.naming import named_query
+from penstock.cli.query.texts import one_line
+from penstock.cli.snapshot_app import AsJson, emit, reported
+
+HEADINGS = ("query", "name", "state", "parallelism", "checkpoints", "restarts", "doing")
+RIGHT = ("parallelism", "checkpoints", "restarts")
+
+
+@query_app.command("list")
+def list_command(url: Url = "", token_file: TokenFile = None, ca: Ca = None, as_json: AsJson = False) -> None:
+    """List the queries of the driver: those that run, then those that ended last."""
+    with reported():
+        service = connected(url, token_file, ca)
+        answer = service.get("queries")
+        queries = understood(service, answer.document, QueryList).queries
+        if as_json:
+            emit(answer.document)
+        elif queries:
+            _print_list(queries)
+        else:
+            typer.echo(f"{service.url} knows no query: none runs in its driver, and none has ended lately")
+
+
+@query_app.command("show")
+def show_command(
+    query: QueryName, url: Url = "", token_file: TokenFile = None, ca: Ca = None, as_json: AsJson = False
+) -> None:
+    """Show a query: what it is and is to be, its dataflow, why it failed and what it recovered from."""
+    from penstock.cli.query.showing import print_query
+
+    with reported() as console:
+        service = connected(url, token_file, ca)
+        name = named_query(service, query).id
+        documents = [service.get("queries", name, *more).document for more in ((), ("graph",), ("exceptions",))]
+        shown = understood(service, documents[0], Query)
+        graph = understood(service, documents[1], Graph)
+        exceptions = understood(service, documents[2], Exceptions)
+        if as_json:
+            emit({**documents[0], "graph": documents[1], "exceptions": documents[2]})
+        else:
+            print_query(console, shown, graph, exceptions)
+
+
+def _print_list(queries: list[Query]) -> None:
+    lines = [HEADINGS, *map(_listed, queries)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = (
+            cell.rjust(width) if heading in RIGHT else cell.ljust(width)
+            for cell, width, heading in zip(line, widths, HEADINGS, strict=True)
+        )
+        typer.echo("  ".join(cells).rstrip())
+
+
+def _listed(query: Query) -> tuple[str, ...]:
+    status, wanted = query.status, query.spec.parallelism
+    failed = f", {status.checkpoints_failed} failed" if status.checkpoints_failed else ""
+    return (
+        query.short_id,
+        one_line(query.name or "", 40),
+        one_line(status.state),
+        str(wanted) if status.parallelism == wanted or query.over else f"{status.parallelism}, to be {wanted}",
+        f"{status.checkpoints_completed:,}{failed}",
+        str(status.restarts),
+        one_line(status.message, 100),
+    )

@@ -1,0 +1,182 @@
+"""``penstock query rescale``, ``suspend``, ``resume``, ``stop`` and ``set``."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli.query.app import Ca, QueryName, TokenFile, Url, connected, query_app
+from penstock.cli.query.changing import Change, change
+from penstock.cli.query.following import GONE, RUNNING, begun_text, follow, progress_of
+from penstock.cli.query.models import Operation
+from penstock.cli.query.naming import named_query
+from penstock.cli.query.service import Service
+from penstock.cli.query.texts import exact_text, one_line
+from penstock.cli.snapshot_app import AsJson, emit, reported
+from penstock.config import alignment as parse_alignment
+from penstock.config import duration_ms
+from penstock.errors import ConfigError, ServiceRefused
+
+INTERRUPTED = 130
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Return once it is begun, without waiting for its end.")]
+
+
+@query_app.command()
+def rescale(
+    query: QueryName,
+    parallelism: Annotated[int, typer.Argument(help="Slots that it is to run on.", metavar="N", min=1)],
+    no_wait: NoWait = False,
+    url: Url = "",
+    token_file: TokenFile = None,
+    ca: Ca = None,
+    as_json: AsJson = False,
+) -> None:
+    """Have a query run at another parallelism, and wait until it does. It goes on from a snapshot: nothing is lost."""
+    with reported():
+        service = connected(url, token_file, ca)
+        done = change(service, named_query(service, query).id, {"parallelism": parallelism})
+        _refuse_ended(done)
+        ended = _carried_out(service, done, no_wait, as_json)
+        already = "is to run" if done.query.status.parallelism != parallelism else "runs"
+        _tell(
+            done,
+            ended,
+            as_json,
+            f"runs at parallelism {parallelism}",
+            f"{already} at parallelism {parallelism} already",
+        )
+
+
+@query_app.command()
+def stop(
+    query: QueryName,
+    no_wait: NoWait = False,
+    url: Url = "",
+    token_file: TokenFile = None,
+    ca: Ca = None,
+    as_json: AsJson = False,
+) -> None:
+    """Stop a query. It goes on from its newest snapshot when its program starts it again."""
+    with reported():
+        service = connected(url, token_file, ca)
+        done = change(service, named_query(service, query).id, {"state": "stopped"})
+        ended = _carried_out(service, done, no_wait, as_json)
+        is_gone = ended is not None and ended.state == GONE
+        already = "has ended already" if done.query.over else "is being stopped already"
+        _tell(done, ended, as_json, "has ended with its driver" if is_gone else "has stopped", already)
+
+
+@query_app.command()
+def suspend(
+    query: QueryName,
+    no_wait: NoWait = False,
+    url: Url = "",
+    token_file: TokenFile = None,
+    ca: Ca = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take a snapshot, commit what it covers, and give the query's slots back. It waits for resume, in its driver."""
+    with reported():
+        service = connected(url, token_file, ca)
+        done = change(service, named_query(service, query).id, {"state": "suspended"})
+        _refuse_ended(done)
+        ended = _carried_out(service, done, no_wait, as_json)
+        _tell(done, ended, as_json, "is suspended", "is suspended already")
+
+
+@query_app.command()
+def resume(
+    query: QueryName,
+    snapshot: Annotated[str, typer.Option("--from", help="An older snapshot, by id or label: a rollback.")] = "",
+    output: Annotated[str, typer.Option("--output", help="What was written since: retract or keep.")] = "",
+    no_wait: NoWait = False,
+    url: Url = "",
+    token_file: TokenFile = None,
+    ca: Ca = None,
+    as_json: AsJson = False,
+) -> None:
+    """Have a suspended query go on where it was, or from an older snapshot."""
+    with reported():
+        beside = _resume_from(snapshot, output)
+        service = connected(url, token_file, ca)
+        done = change(service, named_query(service, query).id, {"state": "running"}, beside)
+        _refuse_ended(done)
+        ended = _carried_out(service, done, no_wait, as_json)
+        where = f" from {one_line(snapshot)}" if snapshot else ""
+        _tell(done, ended, as_json, f"goes on{where}", "runs already")
+
+
+def _resume_from(snapshot: str, output: str) -> dict[str, Any]:
+    if output and not snapshot:
+        raise ConfigError("--output says nothing without --from: it is what becomes of what was written behind that")
+    if not snapshot:
+        return {}
+    return {"resume_from": {"snapshot": snapshot, **({"output": output} if output else {})}}
+
+
+@query_app.command("set")
+def set_command(
+    query: QueryName,
+    interval: Annotated[str, typer.Option("--interval", help="Between checkpoints: 500ms, 5s, 2m.")] = "",
+    alignment: Annotated[str, typer.Option("--alignment", help="auto, aligned or unaligned.")] = "",
+    url: Url = "",
+    token_file: TokenFile = None,
+    ca: Ca = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change how a query takes its checkpoints, from the next one on. A later start has what its program says."""
+    with reported():
+        wish = _checkpoint_wish(interval, alignment)
+        service = connected(url, token_file, ca)
+        done = change(service, named_query(service, query).id, {"checkpoint": wish})
+        _refuse_ended(done)
+        every = [f"every {exact_text(wish['interval_ms'])}"] if interval else []
+        said = ", ".join([*every, *([wish["alignment"]] if alignment else [])])
+        _tell(done, None, as_json, f"takes checkpoints {said}", f"takes checkpoints {said} already")
+
+
+def _checkpoint_wish(interval: str, alignment: str) -> dict[str, Any]:
+    if not interval and not alignment:
+        raise ConfigError("say what to set: --interval 5s, --alignment unaligned, or both")
+    wish: dict[str, Any] = {}
+    if interval:
+        wish["interval_ms"] = duration_ms("--interval", interval)
+    if alignment:
+        wish["alignment"] = parse_alignment("--alignment", alignment).value
+    return wish
+
+
+def _refuse_ended(done: Change) -> None:
+    """A service says yes to what an ended query was anyway; whoever asks for it takes the query to run."""
+    if done.query.over:
+        raise ServiceRefused(f"{done.query.called} has ended: start it again in its program", HTTPStatus.CONFLICT)
+
+
+def _carried_out(service: Service, done: Change, no_wait: bool, as_json: bool) -> Operation | None:
+    """The operation as it ended, or, without waiting, as it began; None if there is none."""
+    begun, query = done.operation, done.query
+    if begun is None or (no_wait and begun.state == RUNNING):
+        return begun
+    try:
+        with progress_of(begun, query, hidden=as_json) as told:
+            return follow(service, query, begun, told)
+    except KeyboardInterrupt:
+        typer.echo(
+            f"penstock: not followed any longer; {begun_text(begun, query)} goes on, and "
+            f"`penstock query show {query.short_id}` tells where it is",
+            err=True,
+        )
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _tell(done: Change, ended: Operation | None, as_json: bool, now: str, before: str) -> None:
+    query = done.query
+    if as_json:
+        told = {"query_id": query.id, "name": query.name, "asked": done.wish, "changed": done.changed}
+        emit({**told, "operation": ended})
+    elif ended is not None and ended.state == RUNNING:
+        typer.echo(f"{begun_text(ended, query)} is begun; `penstock query show {query.short_id}` tells where it is")
+    else:
+        typer.echo(f"{query.called} {now if done.changed else before}")

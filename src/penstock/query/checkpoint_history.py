@@ -1,0 +1,75 @@
+"""Checkpoints of a query, over its runs: what its driver remembers, and behind that the history at its location."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from penstock.errors import LocationError
+from penstock.query.facts import QueryFacts
+from penstock.runtime.view import CheckpointView
+from penstock.snapshot.history.reading import History
+from penstock.snapshot.history.records import CheckpointRecord, RecordedCheckpoint
+from penstock.snapshot.stores import store_at
+
+Known = CheckpointView | CheckpointRecord
+"""Both have the same attributes, but for the figures of subtasks."""
+Page = tuple[Sequence[Known], bool]
+"""The newest first; and whether there are older ones."""
+
+
+def remembered_page(facts: QueryFacts, before: int | None, limit: int) -> Page | None:
+    """As ``checkpoint_page``, without reading anything. None: that would have to be read."""
+    known = _remembered(facts, before)
+    # A run that is active has the newest there are.
+    return _page(known, limit) if facts.active and len(known) > limit else None
+
+
+def checkpoint_page(facts: QueryFacts, before: int | None, limit: int) -> Page:
+    """The newest that are older than ``before``, at most ``limit``, newest first; and whether there are older ones.
+
+    Nothing is read while the driver's own memory has all of them.
+
+    Raises:
+        LocationError: the location cannot be read.
+    """
+    page = remembered_page(facts, before, limit)
+    if page is not None:
+        return page
+    try:
+        recorded = _history(facts).page(before, limit + 1)
+    except OSError as error:
+        raise _unreadable(facts, error) from error
+    return _page({**{one.checkpoint: one for one in recorded}, **_remembered(facts, before)}, limit)
+
+
+def remembered_checkpoint(facts: QueryFacts, checkpoint: int) -> CheckpointView | None:
+    """As ``checkpoint_of``, without reading anything. None: the driver does not remember it."""
+    return next((known for known in facts.view.checkpoints if known.checkpoint == checkpoint), None)
+
+
+def checkpoint_of(facts: QueryFacts, checkpoint: int) -> CheckpointView | RecordedCheckpoint | None:
+    """One of them with the figures of its subtasks; None: there is none, or it is too old. Raises LocationError."""
+    known = remembered_checkpoint(facts, checkpoint)
+    if known is not None:
+        return known
+    try:
+        return _history(facts).find(checkpoint)
+    except OSError as error:
+        raise _unreadable(facts, error) from error
+
+
+def _remembered(facts: QueryFacts, before: int | None) -> dict[int, Known]:
+    return {one.checkpoint: one for one in facts.view.checkpoints if before is None or one.checkpoint < before}
+
+
+def _page(known: Mapping[int, Known], limit: int) -> Page:
+    newest = [known[number] for number in sorted(known, reverse=True)[: limit + 1]]
+    return newest[:limit], len(newest) > limit
+
+
+def _history(facts: QueryFacts) -> History:
+    return History(store_at(facts.location, facts.access))
+
+
+def _unreadable(facts: QueryFacts, error: OSError) -> LocationError:
+    return LocationError(f"{facts.location} cannot be read: {error}; check its permissions")

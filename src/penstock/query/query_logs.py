@@ -1,0 +1,121 @@
+"""The newest lines that Penstock logged in this driver, by query: for whoever cannot look into the driver's own log.
+
+What is logged at all the levels of Python's ``logging`` decide, as always (``warning`` and above by default). Slots log
+on their executors, where Spark shows it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import re
+import threading
+import traceback
+from collections import deque
+from dataclasses import dataclass
+
+from penstock.logs import ROOT
+
+KEPT = 1000
+"""Lines of one query; older ones are forgotten."""
+QUERIES = 50
+"""Of more, those that logged least lately are forgotten."""
+MAX_TEXT = 4000
+"""Characters of a line, and of what is shown of a traceback: its end."""
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+# No pattern may take more than linear time: lines are of any length, and logged on the coordinator's thread.
+_SECRET = re.compile(
+    r"(?i)((?:password|passwd|secret|token|credential|access[_.-]?key|api[_.-]?key)[\w.-]{0,40}[\"']?\s{0,4}[=:]\s{0,4})"
+    r"(\"[^\"]*\"|'[^']*'|[^\s,;&)}\]]+)"
+)
+_IN_URL = re.compile(r"(://[^/\s:@]*:)[^/\s@]+(?=@)")
+_BEARER = re.compile(r"(?i)(\bbearer\s+)\S+")
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """``number`` rises with every line of the process. ``generation``: None if the line is about none. ``exception``:
+    the end of the traceback, else empty."""
+
+    number: int
+    at_ms: int
+    level: int
+    level_name: str
+    logger: str
+    generation: int | None
+    message: str
+    exception: str
+
+
+class QueryLogs(logging.Handler):
+    """Thread-safe; one instance per process. It only listens: what other handlers do is as without it."""
+
+    only_listens = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._reading = threading.Lock()
+        self._lines: dict[str, deque[LogLine]] = {}
+        self._numbers = itertools.count(1)
+
+    def listen(self) -> None:
+        """To everything of Penstock in this process, from now on. Idempotent."""
+        logging.getLogger(ROOT).addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """As ``logging`` asks of handlers: never raises."""
+        try:
+            if query_id := getattr(record, "query_id", ""):
+                self._remember(str(query_id), record)
+        except Exception:  # noqa: BLE001 - so does every handler: the line is no reason for its logger to fail
+            self.handleError(record)
+        self._pass_on(record)
+
+    def page(self, query_id: str, level: int, before: int | None, limit: int) -> tuple[list[LogLine], bool]:
+        """Lines of this level and above, older than the number ``before``, the newest first, at most ``limit``; and
+        whether there are more."""
+        with self._reading:
+            known = list(self._lines.get(query_id, ()))
+        fit = [line for line in reversed(known) if line.level >= level and (before is None or line.number < before)]
+        return fit[:limit], len(fit) > limit
+
+    def _remember(self, query_id: str, record: logging.LogRecord) -> None:
+        generation = getattr(record, "generation", None)
+        raised = "".join(traceback.format_exception(*record.exc_info)) if record.exc_info else ""
+        line = LogLine(
+            number=next(self._numbers),
+            at_ms=int(record.created * 1000),
+            level=record.levelno,
+            level_name=record.levelname.lower(),
+            logger=record.name,
+            generation=generation if isinstance(generation, int) else None,
+            message=without_secrets(record.getMessage())[:MAX_TEXT],
+            exception=without_secrets(raised)[-MAX_TEXT:],
+        )
+        with self._reading:
+            lines = self._lines.pop(query_id, None) or deque(maxlen=KEPT)
+            lines.append(line)
+            self._lines[query_id] = lines
+            for oldest in list(self._lines)[:-QUERIES]:
+                del self._lines[oldest]
+
+    def _pass_on(self, record: logging.LogRecord) -> None:
+        """Where no logging is set up Python writes warnings to stderr, and takes us for one that was."""
+        here: logging.Logger | None = logging.getLogger(record.name)
+        while here is not None:
+            if any(handler is not self for handler in here.handlers):
+                return
+            here = here.parent if here.propagate else None
+        last = logging.lastResort
+        if last is not None and record.levelno >= last.level:
+            last.handle(record)
+
+
+def without_secrets(text: str) -> str:
+    """What is given to something that is called a password, token or key, or is one by its place, stands nowhere."""
+    for found in (_SECRET, _IN_URL, _BEARER):
+        text = found.sub(r"\1***", text)
+    return text
+
+
+QUERY_LOGS = QueryLogs()

@@ -1,0 +1,160 @@
+"""What callers who speak HTTP have done with snapshots, by the engine's own verbs."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+from functools import partial
+
+import msgspec
+
+from penstock.errors import CorruptSnapshot, LocationError
+from penstock.query.facts import QueryFacts
+from penstock.query.steering import STEERING, Done, Operation, Outcome, Verb
+from penstock.query.streaming_query import StreamingQuery
+from penstock.snapshot.catalog import snapshot_id
+from penstock.snapshot.location import open_location
+from penstock.snapshot.stores import store_at
+from penstock.snapshot.verbs import forking, ownership
+from penstock.snapshot.verbs import requests as rq
+from penstock.snapshot.verbs.deleting import Deletion
+from penstock.snapshot.verbs.location_cache import Known, LogMemory
+from penstock.snapshot.verbs.opened import OpenedLocation, open_location_to_read
+
+LOOKS = 5
+"""How often a plan is made anew because a snapshot that it asked about was collected meanwhile."""
+
+LABELS_AT_ONCE = 8
+"""Each waits about a second for the driver that owns the location, on one of the service's threads."""
+_LABELS = threading.BoundedSemaphore(LABELS_AT_ONCE)
+_LOGS = LogMemory()
+LABEL_ANSWER_S = 30.0
+"""Once the owner has it in hand: it is one entry of the log, behind what its driver is writing."""
+
+
+@dataclass(frozen=True)
+class SnapshotOrder:
+    """The arguments of ``StreamingQuery.snapshot``."""
+
+    label: str
+    note: str
+    alignment: str | None
+    timeout_s: float | None
+    format: str
+
+
+def take_snapshot(query: StreamingQuery, order: SnapshotOrder, key: str) -> Operation | None:
+    """Begin ``query.snapshot``. What was begun under the same key, if it is not empty, is given again, whatever it was
+    asked for: see ``Operation.asked``. None: too many are under way."""
+
+    def take() -> Outcome:
+        metadata = query.snapshot(
+            order.label or None, order.alignment, order.timeout_s, order.note or None, format=order.format
+        )
+        return Outcome(metadata.id)
+
+    return STEERING.on_snapshots(Verb.SNAPSHOT, query.id, query.runId, take, key=key, asked=order, once=True)
+
+
+def delete_snapshot(facts: QueryFacts, checkpoint: int) -> Operation | None:
+    """Begin to delete one, as ``penstock snapshot delete`` does: the location's owner is asked, in whatever process it
+    runs; of a query that has ended orderly the location is taken over for a moment. One that is under way is given
+    again. None: too many are."""
+
+    def delete() -> Outcome:
+        opened = opened_location(facts)
+        answer = ownership.change(opened.store, rq.Delete([checkpoint]), known=_known(opened))
+        return Outcome(snapshot_id(checkpoint), answer.files, answer.bytes)
+
+    key = snapshot_id(checkpoint)
+    return STEERING.on_snapshots(Verb.DELETE_SNAPSHOT, facts.id, facts.run_id, delete, key=key)
+
+
+def label_snapshot(opened: OpenedLocation, wanted: rq.Label) -> bool:
+    """Have the location's owner call it so; returns when it is done. False, with nothing done: too many others wait.
+
+    Raises:
+        LocationError: refused; the way out is said.
+    """
+    if not _LABELS.acquire(blocking=False):
+        return False
+    try:
+        ownership.change(opened.store, wanted, ask=partial(rq.ask, answer_s=LABEL_ANSWER_S), known=_known(opened))
+    except OSError as error:
+        raise LocationError(f"{opened.path} cannot be used: {error}; check its permissions") from error
+    finally:
+        _LABELS.release()
+    return True
+
+
+def export_snapshot(facts: QueryFacts, checkpoint: int, target: str) -> Operation | None:
+    """Begin to write one as a portable snapshot to ``target``, in this process. What is begun for the same target is
+    given again: see ``Operation.asked``, which is the snapshot's id. None: too many are under way."""
+    name, so_far = snapshot_id(checkpoint), Done()
+
+    def export() -> Outcome:
+        from penstock.snapshot.portable.export import export_snapshot as export_to  # it takes a moment
+
+        export_to(facts.location, name, target, access=facts.access, progress=so_far.tell)
+        return Outcome(name, location=target)
+
+    verb = Verb.EXPORT_SNAPSHOT
+    return STEERING.on_snapshots(verb, facts.id, facts.run_id, export, key=target, asked=name, so_far=so_far)
+
+
+def fork_snapshot(facts: QueryFacts, checkpoint: int, target: str) -> Operation | None:
+    """As ``export_snapshot``: a location where a query of its own begins with the snapshot."""
+    name = snapshot_id(checkpoint)
+
+    def fork() -> Outcome:
+        there = opened_location(facts).store
+        try:
+            forking.fork_snapshot(there, name, open_location(target, facts.access))
+        except OSError as error:
+            raise LocationError(f"{target} cannot be used: {error}; check its permissions") from error
+        return Outcome(name, location=target)
+
+    return STEERING.on_snapshots(Verb.FORK_SNAPSHOT, facts.id, facts.run_id, fork, key=target, asked=name)
+
+
+def is_taken(facts: QueryFacts, target: str) -> bool:
+    """Whether there is something already. Raises LocationError if it cannot be looked at."""
+    try:
+        return bool(store_at(target, facts.access).names())
+    except FileNotFoundError:
+        return False
+    except NotADirectoryError:
+        return True
+    except OSError as error:
+        raise LocationError(f"{target} cannot be looked at: {error}; check its permissions") from error
+
+
+def would_delete(opened: OpenedLocation, checkpoint: int) -> Deletion:
+    """What deleting it would remove now. The driver that owns the location may collect others meanwhile: then it is
+    looked at again.
+
+    Raises:
+        LocationError: it is gone, or the location cannot be read.
+        CorruptSnapshot: what another snapshot refers to cannot be read.
+    """
+    for _ in range(LOOKS):
+        opened.record(snapshot_id(checkpoint))
+        try:
+            return ownership.would_delete(opened.store, [checkpoint], _known(opened))
+        except OSError as error:
+            raise LocationError(f"{opened.path} cannot be read: {error}; check its permissions") from error
+        except CorruptSnapshot:
+            now = opened.refreshed()
+            if all(now.snapshot(record.checkpoint) for record in opened.view.snapshots):
+                raise
+            opened = replace(opened, view=now)
+    raise LocationError(f"{opened.path}: snapshots come and go while this looks at them; ask again")
+
+
+def opened_location(facts: QueryFacts) -> OpenedLocation:
+    """For reading. Raises LocationError."""
+    return open_location_to_read(facts.location, facts.access, cached=True, logs=_LOGS)
+
+
+def _known(opened: OpenedLocation) -> Known:
+    return msgspec.structs.replace(opened.known, log=opened.view)

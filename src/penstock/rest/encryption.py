@@ -1,0 +1,45 @@
+"""TLS of the service: a certificate and a key in files, as a proxy or a mail server has them."""
+
+from __future__ import annotations
+
+import ssl
+
+from penstock.errors import ConfigError
+
+
+def server_context(certificate: str, key: str) -> ssl.SSLContext:
+    """TLS 1.2 or newer. The files are read now; what is written there later counts for the next server.
+
+    Args:
+        certificate: PEM; the service's own first, then those between it and the one that clients trust.
+        key: PEM, of the first certificate, without a password.
+
+    Raises:
+        ConfigError: one cannot be read, is not what it has to be, or they do not belong together.
+    """
+    for what, path in (("certificate", certificate), ("key", key)):
+        try:
+            with open(path, "rb") as file:
+                text = file.read(1 << 20)
+        except OSError as error:
+            raise ConfigError(f"rest.tls.{what}={path!r} cannot be read: {error.strerror}") from error
+        word = b"CERTIFICATE-----" if what == "certificate" else b"PRIVATE KEY-----"
+        if word not in text:
+            raise ConfigError(f"rest.tls.{what}={path!r} holds no PEM {what} (-----BEGIN ... {word.decode()})")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+
+    def password() -> str:  # without it OpenSSL would ask at the terminal
+        raise ConfigError(f"rest.tls.key={key!r} has a password; give one without, for the driver's user alone")
+
+    try:
+        context.load_cert_chain(certificate, key, password)
+    except ssl.SSLError as error:
+        raise ConfigError(_why(error, certificate, key)) from error
+    return context
+
+
+def _why(error: ssl.SSLError, certificate: str, key: str) -> str:
+    if error.reason == "KEY_VALUES_MISMATCH":
+        return f"rest.tls.key={key!r} is not the key of rest.tls.certificate={certificate!r}"
+    return f"rest.tls.certificate={certificate!r} and rest.tls.key={key!r}: one is damaged, or not PEM throughout"

@@ -1,0 +1,147 @@
+"""What a metric is, and the ways to make one: of the driver, of each query, vertex, subtask, source or sink."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from penstock.query.facts import QueryFacts
+from penstock.runtime.distribution import Distribution
+from penstock.runtime.messages import SubtaskMetrics
+from penstock.runtime.view import CheckpointState, CheckpointView, SinkProgress, SourceProgress
+from penstock.snapshot.model import CaptureMetrics
+
+Value = float | Distribution | None
+"""None: not known now, and no sample."""
+Sample = tuple[tuple[str, ...], Value]
+"""The label values of one sample, and its value."""
+Known = Sequence[QueryFacts]
+"""All queries that the driver knows: those that run, and those that ended last."""
+
+PER_DRIVER: tuple[str, ...] = ()
+PER_QUERY = ("query", "name")
+PER_VERTEX = (*PER_QUERY, "vertex", "vertex_name")
+PER_SUBTASK = (*PER_VERTEX, "subtask")
+PER_SOURCE = (*PER_QUERY, "source")
+PER_SINK = (*PER_QUERY, "sink")
+
+UNITS = ("seconds", "bytes", "rows", "splits")
+
+
+class Kind(Enum):
+    """As Prometheus has them."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True)
+class MetricSpec:
+    """One metric family. ``text``: the meaning, one sentence. ``read``: its samples now."""
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    text: str
+    read: Callable[[Known], Iterable[Sample]]
+
+    @property
+    def series(self) -> tuple[str, ...]:
+        """The names that its samples have."""
+        if self.kind is Kind.HISTOGRAM:
+            return tuple(f"{self.name}_{part}" for part in ("bucket", "sum", "count"))
+        return (self.name,)
+
+    @property
+    def unit(self) -> str:
+        """One of ``UNITS``; empty for a plain number."""
+        return next((word for word in self.name.split("_") if word in UNITS), "")
+
+
+def of_driver(name: str, text: str, read: Callable[[Known], float]) -> MetricSpec:
+    return MetricSpec(name, _kind(name), PER_DRIVER, text, lambda known: [((), read(known))])
+
+
+def of_query(name: str, text: str, read: Callable[[QueryFacts], float | None]) -> MetricSpec:
+    return _each_query(name, _kind(name), text, read)
+
+
+def distribution(name: str, text: str, read: Callable[[QueryFacts], Distribution]) -> MetricSpec:
+    return _each_query(name, Kind.HISTOGRAM, text, read)
+
+
+def of_subtask(name: str, text: str, read: Callable[[SubtaskMetrics], float | None]) -> MetricSpec:
+    def samples(known: Known) -> Iterator[Sample]:
+        for facts in active(known):
+            for subtask in facts.view.subtasks:
+                m = subtask.metrics
+                yield (*query_labels(facts), str(m.vertex), subtask.name, str(m.index)), read(m)
+
+    return MetricSpec(name, _kind(name), PER_SUBTASK, text, samples)
+
+
+def of_vertex(name: str, text: str, read: Callable[[list[CaptureMetrics]], float]) -> MetricSpec:
+    """Read from what a vertex's subtasks said of the newest complete checkpoint."""
+
+    def samples(known: Known) -> Iterator[Sample]:
+        for facts in active(known):
+            newest = newest_checkpoint(facts)
+            captures: dict[int, list[CaptureMetrics]] = {}
+            for one in () if newest is None else newest.subtasks:
+                captures.setdefault(one.vertex, []).append(one)
+            for vertex in facts.shape.vertices:
+                if vertex.id in captures:
+                    yield (*query_labels(facts), str(vertex.id), vertex.name), read(captures[vertex.id])
+
+    return MetricSpec(name, _kind(name), PER_VERTEX, text, samples)
+
+
+def of_source(name: str, text: str, read: Callable[[SourceProgress], float | None]) -> MetricSpec:
+    """As of the newest committed epoch."""
+
+    def samples(known: Known) -> Iterator[Sample]:
+        for facts in active(known):
+            epoch = facts.view.last_epoch
+            for source in () if epoch is None else epoch.sources:
+                yield (*query_labels(facts), source.operator_id), read(source)
+
+    return MetricSpec(name, _kind(name), PER_SOURCE, text, samples)
+
+
+def of_sink(name: str, text: str, read: Callable[[SinkProgress], float | None]) -> MetricSpec:
+    """As of the newest committed epoch."""
+
+    def samples(known: Known) -> Iterator[Sample]:
+        for facts in active(known):
+            epoch = facts.view.last_epoch
+            for sink in () if epoch is None else epoch.sinks:
+                yield (*query_labels(facts), sink.operator_id), read(sink)
+
+    return MetricSpec(name, _kind(name), PER_SINK, text, samples)
+
+
+def active(known: Known) -> list[QueryFacts]:
+    return [facts for facts in known if facts.active]
+
+
+def query_labels(facts: QueryFacts) -> tuple[str, str]:
+    return facts.id, facts.name or ""
+
+
+def newest_checkpoint(facts: QueryFacts) -> CheckpointView | None:
+    """The newest complete one."""
+    return next((one for one in reversed(facts.view.checkpoints) if one.state is CheckpointState.COMPLETE), None)
+
+
+def _kind(name: str) -> Kind:
+    return Kind.COUNTER if name.endswith("_total") else Kind.GAUGE
+
+
+def _each_query(name: str, kind: Kind, text: str, read: Callable[[QueryFacts], Value]) -> MetricSpec:
+    def samples(known: Known) -> Iterator[Sample]:
+        for facts in active(known):
+            yield query_labels(facts), read(facts)
+
+    return MetricSpec(name, kind, PER_QUERY, text, samples)

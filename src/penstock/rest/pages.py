@@ -1,0 +1,117 @@
+"""The web UI's files, at ``/`` and below ``/ui/``.
+
+They are the same for everybody and hold nothing of any query, so they need no token: what they show they ask the REST
+service for, like any other client.
+
+All but the page itself lie below a folder that is named after what is in them: a browser that has them never asks for
+them again, and another release has other names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from penstock.rest.problems import problem
+
+FOLDER = Path(__file__).parent / "ui"
+PREFIX = "/ui/"
+MEDIA_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+CONTENT_SECURITY_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        # Names of queries and texts of errors are other people's: no string of theirs can become markup.
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+)
+HEADERS = {
+    "content-security-policy": CONTENT_SECURITY_POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+ASKED_AGAIN = "no-cache"
+"""Of the page, which names the others: a browser asks each time, and is mostly told that nothing has changed."""
+KEPT = "public, max-age=31536000, immutable"
+
+
+@dataclass(frozen=True)
+class Page:
+    """One file, as it is sent."""
+
+    body: bytes
+    media_type: str
+    etag: str
+    cache_control: str = ASKED_AGAIN
+
+
+def is_page(path: str) -> bool:
+    """Whether this is for ``Pages`` to answer."""
+    return path == "/" or path.startswith(PREFIX)
+
+
+def load_pages(folder: Path = FOLDER) -> dict[str, Page]:
+    """All files by their paths on the server. They are read once: no request names a file of this machine."""
+    bodies = {file.name: file.read_bytes() for file in sorted(folder.iterdir()) if file.suffix in MEDIA_TYPES}
+    release = f"{PREFIX}{_digest(b''.join(bodies.values()))[:16]}/"
+    first = bodies.pop("index.html").replace(PREFIX.encode(), release.encode())
+    pages = {release + name: _page(name, body, KEPT) for name, body in bodies.items()}
+    return {"/": _page("index.html", first, ASKED_AGAIN), **pages}
+
+
+def _page(name: str, body: bytes, cache_control: str) -> Page:
+    return Page(body, MEDIA_TYPES[Path(name).suffix], f'"{_digest(body)[:24]}"', cache_control)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+class Pages:
+    """ASGI middleware: answers ``is_page`` paths itself and hands all others on."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._pages = load_pages()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not is_page(scope["path"]):
+            await self._app(scope, receive, send)
+            return
+        await self._answer(scope)(scope, receive, send)
+
+    def _answer(self, scope: Scope) -> Response:
+        path, method = scope["path"], scope["method"]
+        page = self._pages.get(path)
+        if page is None:
+            return problem(404, f"the web UI has no {path!r:.100}; it is at /", instance=path)
+        if method not in ("GET", "HEAD"):
+            text = f"{method} is not for {path}; the web UI is only read"
+            return problem(405, text, instance=path, headers={"allow": "GET, HEAD"})
+        headers = {**HEADERS, "etag": page.etag, "cache-control": page.cache_control}
+        known = Headers(scope=scope).get("if-none-match", "")
+        if page.etag in [one.strip().removeprefix("W/") for one in known.split(",")]:
+            return Response(status_code=304, headers=headers)
+        if method == "HEAD":
+            return Response(headers={**headers, "content-length": str(len(page.body))}, media_type=page.media_type)
+        return Response(page.body, headers=headers, media_type=page.media_type)

@@ -1,0 +1,67 @@
+"""``/api/v1/queries/{id}/logs``: what Penstock logged about a query in its driver."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel
+
+from penstock.query.query_logs import LEVELS, QUERY_LOGS, LogLine
+from penstock.rest.answers import answer
+from penstock.rest.problems import responses
+from penstock.rest.routes_queries import MAX_PAGE, PAGE, QueryId
+from penstock.rest.shown import facts_of
+from penstock.snapshot.model import LARGEST
+from penstock.snapshot.store_access import StoreAccess
+
+router = APIRouter(prefix="/api/v1/queries/{query_id}", tags=["logs"])
+
+
+class LogRecord(BaseModel):
+    """``number`` rises with every line. ``generation``: null where a line is about none. ``exception``: the end of the
+    traceback, if something was raised."""
+
+    number: int
+    at_ms: int
+    level: str
+    logger: str
+    generation: int | None
+    message: str
+    exception: str | None
+
+
+class LogPage(BaseModel):
+    """Newest first. ``next``: the ``before`` of the next page; null behind the oldest that is remembered."""
+
+    records: list[LogRecord]
+    next: int | None
+
+
+@router.get("/logs", response_model=LogPage, responses=responses(404))
+async def list_logs(
+    query_id: QueryId,
+    level: Annotated[Literal["debug", "info", "warning", "error"], Query(description="This one and above.")] = "debug",
+    before: Annotated[int | None, Query(ge=1, le=LARGEST, description="Older than the line of this number.")] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = PAGE,
+) -> Response:
+    """The newest lines about this query that Penstock logged in the driver: 1,000 are remembered."""
+    facts = facts_of(query_id)
+    lines, more = QUERY_LOGS.page(facts.id, LEVELS[level], before, limit)
+    records = [_shown(one, facts.access) for one in lines]
+    return answer(LogPage(records=records, next=lines[-1].number if more else None))
+
+
+def _shown(line: LogLine, access: StoreAccess | None) -> LogRecord:
+    message, exception = line.message, line.exception
+    if access is not None:
+        message, exception = access.without_secrets(message), access.without_secrets(exception)
+    return LogRecord(
+        number=line.number,
+        at_ms=line.at_ms,
+        level=line.level_name,
+        logger=line.logger,
+        generation=line.generation,
+        message=message,
+        exception=exception or None,
+    )

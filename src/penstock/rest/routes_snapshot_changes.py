@@ -1,0 +1,146 @@
+"""Taking, deleting and labelling snapshots: what ``penstock snapshot take``, ``delete`` and ``label`` do."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Path, Response
+
+from penstock.errors import CorruptSnapshot, LocationError
+from penstock.query.active_queries import ACTIVE_QUERIES
+from penstock.query.facts import QueryFacts
+from penstock.query.snapshot_steering import (
+    LABELS_AT_ONCE,
+    SnapshotOrder,
+    delete_snapshot,
+    label_snapshot,
+    opened_location,
+    take_snapshot,
+    would_delete,
+)
+from penstock.query.steering import SNAPSHOTS_AT_ONCE, Operation
+from penstock.query.streaming_query import StreamingQuery
+from penstock.rest.answers import answer
+from penstock.rest.change_models import OperationResource
+from penstock.rest.problems import ProblemError, responses
+from penstock.rest.routes_changes import accepted
+from penstock.rest.routes_queries import QueryId
+from penstock.rest.routes_snapshots import now_ms
+from penstock.rest.shown import facts_of
+from penstock.rest.snapshot_models import DeletionPlan, SnapshotPatch, SnapshotRequest, SnapshotSummary
+from penstock.snapshot.log_entries import SnapshotRecord
+from penstock.snapshot.verbs import requests as rq
+from penstock.snapshot.verbs.deleting import check_deletable
+from penstock.snapshot.verbs.listing import list_snapshots
+from penstock.snapshot.verbs.opened import OpenedLocation
+
+router = APIRouter(prefix="/api/v1/queries/{query_id}/snapshots", tags=["snapshots"])
+
+SnapshotId = Annotated[
+    str, Path(pattern="^chk-[1-9][0-9]{0,15}$", description="Its id, which is never used again. A label will not do.")
+]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(min_length=1, max_length=200, description="Sent again with the same key, the request begins nothing new."),
+]
+BEGUN = "It is begun; the operation is at Location."
+
+
+@router.post(
+    "",
+    status_code=202,
+    response_model=OperationResource,
+    response_description=BEGUN,
+    responses=responses(404, 409),
+)
+def take(query_id: QueryId, wanted: SnapshotRequest, idempotency_key: IdempotencyKey = None) -> Response:
+    """Have the query take a snapshot now; the operation tells its id. It is never collected."""
+    query = _running(facts_of(query_id))
+    order = SnapshotOrder(
+        wanted.label,
+        wanted.note,
+        wanted.alignment,
+        None if wanted.timeout_ms is None else wanted.timeout_ms / 1000,
+        wanted.format,
+    )
+    operation = _begun(take_snapshot(query, order, idempotency_key or ""))
+    if operation.asked != order:
+        raise ProblemError(409, "another snapshot was asked for with this Idempotency-Key: use a new one")
+    return accepted(operation)
+
+
+@router.delete(
+    "/{snapshot:snapshot}",
+    status_code=202,
+    response_model=OperationResource,
+    response_description=BEGUN,
+    responses=responses(404, 409),
+)
+def delete(query_id: QueryId, snapshot: SnapshotId) -> Response:
+    """Delete a snapshot, one that was asked for, too, but never the newest, which the query goes on from. The operation
+    tells what went with it."""
+    facts = facts_of(query_id)
+    checkpoint = _deletable(opened_location(facts), snapshot).checkpoint
+    return accepted(_begun(delete_snapshot(facts, checkpoint)))
+
+
+@router.patch("/{snapshot:snapshot}", response_model=SnapshotSummary, responses=responses(404, 409))
+def relabel(query_id: QueryId, snapshot: SnapshotId, patch: SnapshotPatch) -> Response:
+    """Change its label or note. One with a label is kept until it is deleted or loses it; without, it is again what it
+    was: one that was taken periodically may be collected. Answers when the location's owner has done it, which takes
+    about a second."""
+    facts = facts_of(query_id)
+    checkpoint = opened_location(facts).record(snapshot).checkpoint
+    wanted = rq.Label(checkpoint, patch.named("label"), patch.named("note"))
+    if patch.model_fields_set:
+        _label(facts, wanted)
+    lines = list_snapshots(opened_location(facts), now_ms()).snapshots
+    line = next((one for one in lines if one.checkpoint == checkpoint), None)
+    if line is None:
+        raise ProblemError(404, f"{snapshot} was deleted, or collected, meanwhile")
+    return answer(SnapshotSummary.model_validate(line))
+
+
+@router.get("/{snapshot:snapshot}/deletion", response_model=DeletionPlan, responses=responses(404, 409))
+def plan_deletion(query_id: QueryId, snapshot: SnapshotId) -> Response:
+    """What deleting it would free now; nothing is changed."""
+    opened = opened_location(facts_of(query_id))
+    record = _deletable(opened, snapshot)
+    deletion = would_delete(opened, record.checkpoint)
+    files = deletion.files
+    return answer(DeletionPlan(snapshot=snapshot, files=len(files), bytes=deletion.bytes, paths=list(files)))
+
+
+def _running(facts: QueryFacts) -> StreamingQuery:
+    query = ACTIVE_QUERIES.running(facts.id)
+    if query is None or not query.isActive:
+        raise ProblemError(409, f"query {facts.id} has ended: only one that runs can take a snapshot")
+    return query
+
+
+def _label(facts: QueryFacts, wanted: rq.Label) -> None:
+    opened = opened_location(facts)
+    try:
+        if not label_snapshot(opened, wanted):
+            raise ProblemError(409, f"{LABELS_AT_ONCE} snapshots are being labelled: ask again in a second")
+    except CorruptSnapshot:
+        raise
+    except LocationError as refusal:
+        if opened.refreshed().snapshot(wanted.checkpoint) is None:
+            raise  # it is gone
+        raise ProblemError(409, str(refusal)) from refusal
+
+
+def _deletable(opened: OpenedLocation, snapshot: str) -> SnapshotRecord:
+    record = opened.record(snapshot)
+    try:
+        check_deletable(opened.view, [record.checkpoint])
+    except LocationError as refusal:
+        raise ProblemError(409, str(refusal)) from refusal
+    return record
+
+
+def _begun(operation: Operation | None) -> Operation:
+    if operation is None:
+        raise ProblemError(409, f"{SNAPSHOTS_AT_ONCE} operations on this query's snapshots go on: wait for one to end")
+    return operation

@@ -1,0 +1,100 @@
+// One checkpoint: where its time went, vertex by vertex and subtask by subtask, or why it failed.
+
+import { h } from "./dom.js";
+import { bytes, clock, count, duration } from "./format.js";
+import { badge, empty, facts, legend, notice, section, shareBar, table } from "./parts.js";
+import { address } from "./router.js";
+
+const PARTS = [
+  ["delay", "start_delay_ms", "start delay"],
+  ["align", "alignment_ms", "alignment"],
+  ["sync", "sync_ms", "sync"],
+  ["async", "async_ms", "async"],
+];
+const LEGEND = [
+  ["delay", "start delay: trigger to first barrier"],
+  ["align", "alignment: first barrier to last"],
+  ["sync", "sync: it stood still"],
+  ["async", "async: writing beside its work"],
+];
+
+/** As it came out; `auto` says only how it was to be. */
+export function alignment(one) {
+  if (one.state !== "complete") return `asked for: ${one.alignment}`;
+  return one.unaligned_subtasks ? `unaligned (${count(one.unaligned_subtasks)} subtasks)` : "aligned";
+}
+
+export function checkpointView({ one, names }, query, local, ctx) {
+  return [
+    h("p", { key: "back" }, h("a", { href: address(query, "checkpoints") }, "← All checkpoints")),
+    section(`Checkpoint ${one.checkpoint}`,
+      h("p", {}, badge(one.state)),
+      one.reason && (one.state === "failed" ? notice("bad", "Why it failed", one.reason) : notice("calm", "Remark", one.reason)),
+      facts([
+        ["Triggered", clock(one.triggered_at_ms)],
+        ["Took", duration(one.duration_ms)],
+        ["Alignment", alignment(one)],
+        ["State written", bytes(one.state_bytes)],
+        ["State size", bytes(one.state_total_bytes)],
+        ["In flight", `${count(one.inflight_rows)} rows, ${bytes(one.inflight_bytes)}`],
+        ["Generation", one.generation],
+        ["Slots that acknowledged", one.acknowledged],
+        ["Asked for", one.requested ? "by a user" : "by its interval"],
+        one.label && ["Label", one.label],
+        one.snapshot_id && ["Snapshot", h("a", { href: address(query, "snapshots", one.snapshot_id) }, one.snapshot_id)],
+      ])),
+    section("Subtasks", one.subtasks.length
+      ? breakdown(one.subtasks, names, local, ctx)
+      : empty("Their figures are known once a checkpoint is complete.")),
+  ];
+}
+
+/** Tables of what is folded up are not made: of many subtasks they would be most of the page. */
+function breakdown(subtasks, names, local, ctx) {
+  const opened = (local.opened ??= new Set());
+  const toggled = (id) => (event) => {
+    if (event.target.open) opened.add(id);
+    else opened.delete(id);
+    ctx.render();
+  };
+  const longest = Math.max(1, ...subtasks.map(total));
+  const ids = [...new Set(subtasks.map((one) => one.vertex))];
+  return [
+    legend(LEGEND),
+    h("div", { class: "breakdowns" }, ids.map((id) => {
+      const own = subtasks.filter((one) => one.vertex === id);
+      const slowest = own.reduce((most, one) => (total(one) > total(most) ? one : most));
+      return h("details", { key: `vertex-${id}`, class: "breakdown", open: opened.has(id), ontoggle: toggled(id) },
+        h("summary", {}, h("strong", {}, names.get(id) ?? `vertex ${id}`), " ",
+          h("span", { class: "hint" }, `slowest: subtask ${slowest.index}, ${duration(total(slowest))}; `,
+            `in flight ${bytes(sum(own, "inflight_bytes"))}; state ${bytes(sum(own, "state_bytes"))}`),
+          bar(slowest, longest)),
+        opened.has(id) && table(`Subtasks of ${names.get(id) ?? id}`, columns(longest), own, (one) => one.index));
+    })),
+  ];
+}
+
+function columns(longest) {
+  const time = (head, name) => ({ head, number: true, cell: (one) => duration(one[name]) });
+  return [
+    { head: "Subtask", number: true, cell: (one) => one.index },
+    { head: "Time", cell: (one) => bar(one, longest) },
+    time("Start delay", "start_delay_ms"),
+    time("Alignment", "alignment_ms"),
+    time("Sync", "sync_ms"),
+    time("Async", "async_ms"),
+    { head: "Unaligned", cell: (one) => (one.unaligned ? "unaligned" : "aligned") },
+    { head: "Rows in flight", number: true, cell: (one) => count(one.inflight_rows) },
+    { head: "In flight", number: true, cell: (one) => bytes(one.inflight_bytes) },
+    { head: "Of it written", number: true, cell: (one) => bytes(one.inflight_persisted_bytes) },
+    { head: "State written", number: true, cell: (one) => bytes(one.state_bytes) },
+    { head: "State size", number: true, cell: (one) => bytes(one.state_total_bytes) },
+  ];
+}
+
+function bar(one, longest) {
+  return shareBar(PARTS.map(([look, name, word]) => [look, one[name] / longest, `${word} ${duration(one[name])}`]));
+}
+
+const total = (one) => PARTS.reduce((all, [, name]) => all + one[name], 0);
+const sum = (list, name) => list.reduce((all, one) => all + one[name], 0);

@@ -1,0 +1,50 @@
+"""How values are spread, in a fixed number of counts: what Prometheus calls a histogram."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, replace
+
+SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0)
+"""Upper bounds for checkpoints and commits: a quick one takes tens of milliseconds, and ``checkpoint.timeout`` is ten
+minutes by default."""
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Frozen: a value more is another one.
+
+    Attributes:
+        bounds: upper bounds, ascending; a value on a bound is below it.
+        counts: of the values up to each bound and above the one before; one more, at the end, for those above all.
+        total: of all values.
+
+    >>> Distribution.of_seconds().with_value(0.3).with_value(0.07).cumulative()[:4]
+    [(0.05, 0), (0.1, 1), (0.25, 1), (0.5, 2)]
+    """
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    total: float = 0.0
+
+    @classmethod
+    def of_seconds(cls) -> Distribution:
+        """Without a value yet."""
+        return cls(SECONDS, (0,) * (len(SECONDS) + 1))
+
+    def with_value(self, value: float) -> Distribution:
+        place = bisect_left(self.bounds, value)
+        counts = (*self.counts[:place], self.counts[place] + 1, *self.counts[place + 1 :])
+        return replace(self, counts=counts, total=self.total + value)
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+    def cumulative(self) -> list[tuple[float, int]]:
+        """Of each bound, infinity at the end, how many values are not above it."""
+        found, so_far = [], 0
+        for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
+            so_far += count
+            found.append((bound, so_far))
+        return found

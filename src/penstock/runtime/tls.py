@@ -1,0 +1,142 @@
+"""TLS 1.3 for control and data links: a key and a certificate of its own for each Generation, and no other is trusted.
+
+Slots get both with their task, as they get the secret; so there is nothing to set up, and nothing that expires. Both
+sides of a link show the certificate. What Spark sends tasks by must be encrypted, too
+(``spark.network.crypto.enabled``, ``spark.ssl``): who reads it there has the key.
+"""
+
+from __future__ import annotations
+
+import datetime
+import socket
+import ssl
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock.errors import ConfigError
+
+_NAME = "penstock"
+_LIFE = datetime.timedelta(days=3650)
+_SKEW = datetime.timedelta(days=1)
+"""Clocks of other machines may be behind."""
+_RECORD_BYTES = 64 << 10
+"""Encrypted at once: what is queued in small pieces is joined up to this, what is large is cut."""
+
+
+@dataclass(frozen=True, repr=False)
+class Credentials:
+    """PEM texts. ``repr`` and ``str`` do not show them."""
+
+    certificate: str
+    key: str
+
+    @classmethod
+    def generate(cls) -> Credentials:
+        """Raises ConfigError if the library is not installed that it takes; only the driver needs it."""
+        try:
+            from cryptography import x509
+            from cryptography.hazmat.primitives import hashes, serialization
+            from cryptography.hazmat.primitives.asymmetric import ec
+        except ImportError as missing:
+            raise ConfigError(
+                "spark.penstock.network.tls=true needs the package cryptography in the driver: "
+                "pip install 'penstock[tls]'"
+            ) from missing
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, _NAME)])
+        now = datetime.datetime.now(datetime.UTC)
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - _SKEW)
+            .not_valid_after(now + _LIFE)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .sign(key, hashes.SHA256())
+        )
+        pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+        return cls(
+            certificate.public_bytes(pem).decode(),
+            key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain).decode(),
+        )
+
+    def contexts(self) -> Contexts:
+        return Contexts(self._context(ssl.PROTOCOL_TLS_SERVER), self._context(ssl.PROTOCOL_TLS_CLIENT))
+
+    def _context(self, protocol: int) -> ssl.SSLContext:
+        context = ssl.SSLContext(protocol)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.check_hostname = False  # whoever has the key is a part of this Generation, on whatever host
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(cadata=self.certificate)
+        with tempfile.NamedTemporaryFile("w", prefix="penstock-tls-") as file:  # ssl reads keys from files only
+            file.write(self.key + self.certificate)
+            file.flush()
+            context.load_cert_chain(file.name)
+        return context
+
+    def __repr__(self) -> str:
+        return "Credentials(***)"
+
+
+@dataclass(frozen=True)
+class Contexts:
+    """Of whoever accepts links, and of whoever connects."""
+
+    server: ssl.SSLContext
+    client: ssl.SSLContext
+
+
+class MustReadFirst(BlockingIOError):
+    """What is to be sent waits for the other side: for readability, not for room."""
+
+
+class TlsSocket:
+    """What a link calls of a non-blocking socket, encrypted. The handshake happens in the calls.
+
+    ``socket`` is for selectors. After ``recv_into`` rows may be decrypted that no selector tells of: see ``pending``.
+    """
+
+    def __init__(self, sock: socket.socket, contexts: Contexts, server_side: bool) -> None:
+        context = contexts.server if server_side else contexts.client
+        self.socket = context.wrap_socket(sock, server_side=server_side, do_handshake_on_connect=False)
+        self._begun: bytes | memoryview | None = None  # a write that is tried again must be the same
+
+    def pending(self) -> int:
+        """Bytes that ``recv_into`` has at once."""
+        return self.socket.pending()
+
+    def recv_into(self, buffer: memoryview) -> int:
+        try:
+            return self.socket.recv_into(buffer)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as wait:
+            raise BlockingIOError from wait
+
+    def sendmsg(self, parts: Sequence[memoryview]) -> int:
+        """Sends the first bytes of the parts, as many as it says."""
+        if self._begun is None:
+            self._begun = _first_bytes(parts)
+        try:
+            sent = self.socket.send(self._begun)
+        except ssl.SSLWantReadError as wait:
+            raise MustReadFirst from wait
+        except ssl.SSLWantWriteError as wait:
+            raise BlockingIOError from wait
+        self._begun = None
+        return sent
+
+
+def _first_bytes(parts: Sequence[memoryview]) -> bytes | memoryview:
+    if parts[0].nbytes >= _RECORD_BYTES or len(parts) == 1:
+        return parts[0][:_RECORD_BYTES]
+    joined, size = [], 0
+    for part in parts:
+        joined.append(part[: _RECORD_BYTES - size])
+        size += joined[-1].nbytes
+        if size == _RECORD_BYTES:
+            break
+    return b"".join(joined)

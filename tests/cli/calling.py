@@ -1,0 +1,26 @@
+"""Calls ``penstock query`` as a user does."""
+
+from __future__ import annotations
+
+from typer.testing import CliRunner
+
+from penstock.cli.main import app
+
+
+def query(*words: str, **environment: str | None) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of ``penstock query <words>``."""
+    said = {"PENSTOCK_URL": None, "PENSTOCK_TOKEN": None, "COLUMNS": "80", **environment}
+    result = CliRunner().invoke(app, ["query", *words], env=said, prog_name="penstock")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def assert_one_line(called: tuple[int, str, str], *texts: str) -> None:
+    """Refused: code 1, nothing on stdout, one line on stderr that has all of these."""
+    code, out, err = called
+    assert (code, out) == (1, ""), called
+    assert err.startswith("penstock: ")
+    assert err.count("\n") == 1, err
+    for text in texts:
+        assert text in err, err

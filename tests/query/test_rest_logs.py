@@ -1,0 +1,119 @@
+"""The log lines of one query: bounded, by level, in pages, without secrets; other handlers notice nothing."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+from query_running import Inbox, Start, eventually
+from rest_client import Client, assert_problem
+
+import penstock
+from penstock.logs import about, get_logger, now_about
+from penstock.query.query_logs import KEPT, QUERIES, QueryLogs, without_secrets
+
+log = get_logger("penstock.made_up")
+
+
+@pytest.fixture
+def logs() -> Iterator[QueryLogs]:
+    heard = QueryLogs()
+    heard.listen()
+    yield heard
+    logging.getLogger("penstock").removeHandler(heard)
+
+
+def messages(logs: QueryLogs, query_id: str, level: int = 0, before: int | None = None, limit: int = 10) -> list[str]:
+    return [line.message for line in logs.page(query_id, level, before, limit)[0]]
+
+
+def test_lines_are_kept_by_query_and_level_in_pages(logs: QueryLogs) -> None:
+    with about(query="orders", query_id="a"):
+        now_about(generation=2)
+        for number in range(5):
+            log.warning("line %d", number)
+        try:
+            raise ValueError("no such thing")
+        except ValueError:
+            log.exception("it failed")
+    with about(query="b", query_id="b"):
+        log.warning("of another one")
+    log.warning("of nobody")
+    assert messages(logs, "b") == ["[query b] of another one"]
+    newest, more = logs.page("a", logging.ERROR, None, 10)
+    assert not more
+    assert [(line.level_name, line.generation) for line in newest] == [("error", 2)]
+    assert "ValueError: no such thing" in newest[0].exception
+    lines, more = logs.page("a", logging.WARNING, newest[0].number, 2)
+    assert more
+    assert [line.message[-6:] for line in lines] == ["line 4", "line 3"]
+    assert messages(logs, "a", before=lines[-1].number)[-1].endswith("line 0")
+
+
+def test_it_is_bounded(logs: QueryLogs) -> None:
+    with about(query_id="much"):
+        for _ in range(KEPT + 10):
+            log.warning("%s", "x" * 10_000)
+    lines, more = logs.page("much", 0, None, 2 * KEPT)
+    assert (len(lines), more, len(lines[0].message)) == (KEPT, False, 4000)
+    for number in range(QUERIES):
+        with about(query_id=f"q{number}"):
+            log.warning("one line")
+    assert not logs.page("much", 0, None, 1)[0]
+    assert logs.page("q0", 0, None, 1)[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("password=hunter2, user=me", "password=***, user=me"),
+        ('{"kafka.sasl.password": "a b", "x": 1}', '{"kafka.sasl.password": ***, "x": 1}'),
+        ("spark.penstock.s3.secretKey: abc", "spark.penstock.s3.secretKey: ***"),
+        ("https://host/?token=abc&a=1", "https://host/?token=***&a=1"),
+        ("jdbc:x://me:hunter2@host/db", "jdbc:x://me:***@host/db"),
+        ("sent Bearer abc.def", "sent Bearer ***"),
+        ("the key columns are a, b", "the key columns are a, b"),
+    ],
+)
+def test_secrets_are_not_shown(text: str, shown: str) -> None:
+    assert without_secrets(text) == shown
+
+
+def test_warnings_reach_stderr_as_without_it() -> None:
+    program = (
+        "from penstock.query.query_logs import QUERY_LOGS\n"
+        "from penstock.logs import get_logger\n"
+        "import logging, sys\n"
+        "QUERY_LOGS.listen()\n"
+        "get_logger('penstock.x').warning('nothing is set up')\n"
+        "logging.basicConfig(stream=sys.stderr, format='set up: %(message)s')\n"
+        "get_logger('penstock.x').warning('once')\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert ran.stderr == "nothing is set up\nset up: once\n"
+
+
+@pytest.mark.spark
+def test_the_log_of_a_query_is_read_over_http(spark: SparkSession, inbox: Inbox, start: Start) -> None:
+    inbox.add([(1, 1, 1.0)])
+    query = start(inbox.stream(spark), format="noop", queryName="watched")
+    query.processAllAvailable()
+    os.kill(query.view().slots[0].pid, signal.SIGKILL)
+    eventually(lambda: query.generation == 2 and query.view().state.value == "running", "Generation 2")
+    with penstock.serve() as server:
+        client = Client(server.url)
+        path = f"/api/v1/queries/{query.id}/logs"
+        page = client.get(f"{path}?level=warning&limit=1").json
+        eventually(lambda: client.get(path).json["records"] != [], "the warning")
+        records = client.get(f"{path}?level=warning").json["records"]
+        assert any("the Generation failed" in one["message"] for one in records)
+        assert all(one["level"] in ("warning", "error") for one in records)
+        assert len(page["records"]) == 1
+        assert_problem(client.get("/api/v1/queries/unknown/logs"), 404, "unknown")
+        assert_problem(client.get(f"{path}?level=loud"), 422)

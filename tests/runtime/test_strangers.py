@@ -1,0 +1,103 @@
+"""Whoever speaks to the ports of a running query without its secret gets nothing, and breaks nothing."""
+
+from __future__ import annotations
+
+import random
+import socket
+import struct
+from pathlib import Path
+
+import pytest
+from process_launcher import ProcessLauncher
+from running import run
+from tiny import Numbers, assert_exact, tiny_graph
+
+from penstock.runtime.handshake import ClientHandshake, Identity
+from penstock.runtime.secret import Secret, nonce
+from penstock.runtime.wire import FrameReader, FrameWriter, MessageKind
+
+ROWS = 30_000
+ATTEMPTS = 150
+
+
+def frame(kind: MessageKind, body: bytes) -> bytes:
+    writer = FrameWriter()
+    writer.push(kind, 0, [body])
+    return b"".join(bytes(part) for part in writer.frames(1 << 20))
+
+
+def challenge(sock: socket.socket) -> bytes:
+    reader = FrameReader(1 << 10)
+    while True:
+        count = sock.recv_into(reader.writable())
+        assert count, "the server speaks first"
+        for message in reader.received(count):
+            return message.body.to_pybytes()
+
+
+def mutated(chance: random.Random, data: bytes) -> bytes:
+    changed = bytearray(data)
+    for _ in range(chance.randint(1, 4)):
+        match chance.randrange(3):
+            case 0:
+                changed[chance.randrange(len(changed))] = chance.randrange(256)
+            case 1:
+                del changed[chance.randrange(len(changed)) :]
+            case _:
+                changed += chance.randbytes(chance.randint(1, 40))
+        changed = changed or bytearray(b"x")
+    return bytes(changed)
+
+
+def attempt(chance: random.Random, port: int, tls: bool) -> bytes:
+    """One stranger; returns what it was told after it had spoken, if anything."""
+    try:
+        return shout(chance, port) if tls else lie(chance, port)
+    except OSError:
+        return b""
+
+
+def shout(chance: random.Random, port: int) -> bytes:
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as sock:
+        sock.sendall(chance.randbytes(chance.randint(1, 300)))
+        sock.shutdown(socket.SHUT_WR)
+        return sock.recv(1 << 16)
+
+
+def lie(chance: random.Random, port: int) -> bytes:
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as sock:
+        identity = Identity(chance.choice(["control", "data"]), chance.choice([1, 2]), chance.randrange(4))
+        hello = ClientHandshake(Secret.generate(), identity, nonce()).receive(challenge(sock)).send
+        assert hello is not None
+        match chance.randrange(4):
+            case 0:
+                said = frame(MessageKind.HANDSHAKE, hello)
+            case 1:
+                said = mutated(chance, frame(MessageKind.HANDSHAKE, hello))
+            case 2:
+                said = frame(chance.choice(list(MessageKind)), chance.randbytes(chance.randint(0, 200)))
+            case _:
+                said = struct.pack("<I", chance.randrange(1 << 32)) + chance.randbytes(chance.randint(0, 400))
+        sock.sendall(said)
+        sock.shutdown(socket.SHUT_WR)
+        return sock.recv(1 << 16)
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_query_goes_on_whatever_strangers_say(tls: bool, tmp_path: Path, launcher: ProcessLauncher) -> None:
+    graph = tiny_graph(tmp_path / "out", 2, Numbers(ROWS, rate=10_000))
+    query = run(graph, tmp_path / "chk", launcher, network_tls=tls)
+    query.until_running(1)
+    service = query.execution._service
+    assert service is not None
+    current = service._attempt
+    assert current is not None
+    ports = [current._server.port, *(message.data_port for message in current.registered.values())]
+    chance = random.Random(7)
+    told = [attempt(chance, ports[number % len(ports)], tls) for number in range(ATTEMPTS)]
+    assert all(len(answer) < 200 for answer in told)
+    assert tls or any(b"wrong secret" in answer for answer in told)
+    query.execution.process_all_available(60)
+    assert query.view.generation == 1
+    query.execution.stop()
+    assert_exact(tmp_path / "out", ROWS)

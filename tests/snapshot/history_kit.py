@@ -1,0 +1,36 @@
+"""Checkpoints that have ended, made up."""
+
+from __future__ import annotations
+
+from penstock.snapshot.history.records import CheckpointRecord
+from penstock.snapshot.history.segments import Entry, entry_of
+from penstock.snapshot.model import CaptureMetrics
+
+
+def record(checkpoint: int, generation: int = 1, reason: str = "", label: str = "") -> CheckpointRecord:
+    return CheckpointRecord(
+        checkpoint=checkpoint,
+        generation=generation,
+        state="failed" if reason else "complete",
+        alignment="auto",
+        requested=bool(label),
+        label=label,
+        triggered_ms=1_700_000_000_000 + checkpoint % 1000,
+        duration_us=12_500,
+        acknowledged=2,
+        reason=reason,
+        snapshot_id="" if reason else f"chk-{checkpoint}",
+        unaligned_subtasks=0,
+        inflight_rows=checkpoint,
+        inflight_bytes=checkpoint // 2,
+        state_bytes=3,
+        state_total_bytes=4,
+    )
+
+
+def captures(checkpoint: int) -> list[CaptureMetrics]:
+    return [CaptureMetrics(vertex=0, index=index, sync_ms=checkpoint / 8, state_rows={"a": 1}) for index in range(2)]
+
+
+def entry(checkpoint: int, generation: int = 1) -> Entry:
+    return entry_of(record(checkpoint, generation), captures(checkpoint))
