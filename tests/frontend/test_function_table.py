@@ -26,3 +26,10 @@ def test_the_page_has_every_function_and_what_is_tried_is_as_it_says(spark: Spar
         "python -m penstock.frontend.function_table > docs/functions.md"
     )
     assert f"{sum('` | yes |' in line for line in lines)} of {len(lines)} run." in PAGE.read_text()
+
+
+def test_a_function_that_the_session_registered_is_not_listed(spark: SparkSession) -> None:
+    session = spark.newSession()
+    session.udf.register("registered_here", lambda value: value)
+    assert session.catalog.functionExists("registered_here")
+    assert "registered_here" not in names(session)

@@ -48,8 +48,10 @@ class Function:
 
 
 def names(spark: SparkSession) -> list[str]:
-    """Of all built-in functions, sorted."""
-    found = spark._jsparkSession.sessionState().functionRegistry().listFunction()
+    """Of all built-in functions, sorted: those that a session registered for itself are not among them."""
+    jvm = spark._jvm
+    assert jvm is not None
+    found = jvm.org.apache.spark.sql.catalyst.analysis.FunctionRegistry.builtin().listFunction()
     return sorted({str(found.apply(number).funcName()) for number in range(found.size())})
 
 
