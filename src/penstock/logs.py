@@ -27,6 +27,10 @@ _PREFIX = "penstock_prefix"
 """What of a record's text says what it is about."""
 _TOLD = (*_FIELDS, *_UNSAID, "checkpoint")
 """Attributes of records that are fields of a JSON line; no others are, whoever puts them there."""
+ONLY_LISTENS = "only_listens"
+"""True of a handler that writes nothing, wherever such a one is put: logging is not set up by it."""
+FROM_ELSEWHERE = "from_elsewhere"
+"""True of a record of another process: it needs nobody who writes it."""
 _subject: ContextVar[dict[str, object] | None] = ContextVar("penstock_log_subject", default=None)
 
 
@@ -103,6 +107,17 @@ def daemon_thread(target: Callable[[], None], name: str) -> threading.Thread:
     return threading.Thread(target=context.run, args=(target,), name=name, daemon=True)
 
 
+def to_listeners(record: logging.LogRecord, **subject: object) -> None:
+    """A line of another process, for those that only listen here: it was written where it was logged.
+
+    It is about what this thread's lines are about, and ``subject``; its text says so already.
+    """
+    vars(record).update({**(_subject.get() or {}), **subject, FROM_ELSEWHERE: True})
+    for handler in logging.getLogger(ROOT).handlers:
+        if getattr(handler, ONLY_LISTENS, False):
+            handler.handle(record)
+
+
 def effective_level() -> int:
     """The level that slots log at: the driver's."""
     return logging.getLogger(ROOT).getEffectiveLevel()
@@ -126,10 +141,6 @@ def log_on_driver(log_format: LogFormat) -> None:
 
 _own_handler: logging.Handler | None = None
 """Of this process."""
-
-
-ONLY_LISTENS = "only_listens"
-"""True of a handler that writes nothing, wherever such a one is put: logging is not set up by it."""
 
 
 def _write_own(log_format: LogFormat) -> None:

@@ -9,14 +9,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from query_running import Inbox, Start, eventually
 from rest_client import Client, assert_problem
 
 import penstock
 from penstock.logs import about, get_logger, now_about
 from penstock.query.query_logs import KEPT, QUERIES, QueryLogs, without_secrets
+from penstock.runtime.log_relay import MOST_LINES, LogRelay, relayed
 
 log = get_logger("penstock.made_up")
 
@@ -97,6 +100,58 @@ def test_warnings_reach_stderr_as_without_it() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert ran.stderr == "nothing is set up\nset up: once\n"
+
+
+def test_a_slot_tells_its_lines_and_how_many_it_leaves_out(logs: QueryLogs, capsys: pytest.CaptureFixture[str]) -> None:
+    relay = LogRelay()
+    assert relay.take(1) is None
+    with relay.listening():
+        log.warning("the first")
+        try:
+            raise OSError("the disk is full")
+        except OSError:
+            log.exception("it failed")
+        for _ in range(MOST_LINES):
+            log.warning("%s", "x" * 10_000)
+    log.warning("nobody listens")
+    told = relay.take(1)
+    assert told is not None
+    assert relay.take(1) is None
+    written = capsys.readouterr()
+    with about(query="orders", query_id="slots", generation=3):
+        relayed(msgspec.msgpack.decode(msgspec.msgpack.encode(told), type=type(told)))
+    lines = [line for line in reversed(logs.page("slots", 0, None, 200)[0]) if "xxx" not in line.message]
+    assert [line.message for line in lines[:2]] == ["the first", "it failed"]
+    assert "OSError: the disk is full" in lines[1].exception
+    assert lines[2].message == "slot 1 logged 2 lines more at this time: its executor's log has them"
+    assert {(line.generation, line.slot, line.logger) for line in lines} == {(3, 1, "penstock.made_up")}
+    assert len(logs.page("slots", 0, None, 200)[0]) == MOST_LINES + 1
+    assert capsys.readouterr() == ("", ""), (written, "what was written in the slot is not written again")
+
+
+@pytest.mark.spark
+def test_the_log_of_a_query_has_lines_of_its_slots(spark: SparkSession, inbox: Inbox, start: Start) -> None:
+    def warns(value: int) -> int:
+        import logging
+
+        logging.getLogger("penstock.users").warning("the value is %d, password=hunter2", value)
+        return value
+
+    inbox.add([(1, 17, 1.0)])
+    df = inbox.stream(spark).select(F.udf(warns, "bigint", useArrow=False)("value").alias("value"))
+    query = start(df, format="noop", parallelism=2)
+    with penstock.serve() as server:
+        client = Client(server.url)
+        path = f"/api/v1/queries/{query.id}/logs"
+
+        def told() -> list[dict[str, object]]:
+            return [one for one in client.get(path).json["records"] if one["logger"] == "penstock.users"]
+
+        eventually(lambda: told() != [], "the slot's warning")
+        assert [(one["message"], one["level"], one["generation"]) for one in told()] == [
+            ("the value is 17, password=***", "warning", 1)
+        ]
+        assert told()[0]["slot"] in (0, 1)
 
 
 @pytest.mark.spark

@@ -114,32 +114,37 @@ def test_rows_in_flight_go_along_and_two_forks_are_alike(
 def test_a_fork_of_the_spark_lane_takes_its_staged_rows_along(
     spark: SparkSession, tmp_path: Path, out: Path, start: Start
 ) -> None:
-    memory = MemoryStream(spark)
-    memory.add(*range(10))
-    gate = tmp_path / "open"
+    checkpoint, fork, gate = tmp_path / "checkpoint", tmp_path / "fork", tmp_path / "open"
 
-    def waits(value: int) -> int:
+    def slowly(value: int) -> int:
         import os
         import time
 
-        while not os.path.exists(gate):
-            time.sleep(0.01)
+        if not os.path.exists(gate):
+            time.sleep(0.05)
         return value
 
-    df = memory.frame().select(F.udf(waits, "bigint", useArrow=False)("value").alias("value"))
-    origin = start(df)
-    eventually(lambda: bool(list((tmp_path / "checkpoint").glob("lane/*/*/part-*.parquet"))), "a staged range", 60)
+    def staged(place: Path) -> list[Path]:
+        return list(place.glob("lane/*/*/part-*.parquet"))
+
+    memory = MemoryStream(spark)
+    memory.add(*range(600))  # half a minute's work, behind which the next range waits
+    df = memory.frame().select(F.udf(slowly, "bigint", useArrow=False)("value").alias("value"))
+    origin = start(df, parallelism=1)
+    eventually(lambda: bool(staged(checkpoint)), "a staged range", 60)
+    first = set(staged(checkpoint))
+    memory.add(*range(600, 610))
+    eventually(lambda: bool(set(staged(checkpoint)) - first), "another one", 60)
     origin.snapshot(alignment="unaligned")
     origin.stop()
-    fork = tmp_path / "fork"
     gate.touch()
-    forked = start(
-        df, startFrom=str(tmp_path / "checkpoint"), checkpointLocation=str(fork), path=str(tmp_path / "theirs")
-    )
-    shutil.rmtree(tmp_path / "checkpoint")
+    already = values(out)
+    settings = {"checkpointLocation": str(fork), "path": str(tmp_path / "theirs"), "parallelism": None}
+    forked = start(df, startFrom=str(checkpoint), **settings)
+    assert staged(fork), "rows that nobody had read yet"
+    shutil.rmtree(checkpoint)
     forked.processAllAvailable()
-    assert values(out) == []
-    assert values(tmp_path / "theirs") == list(range(10))
+    assert sorted([*already, *values(tmp_path / "theirs")]) == list(range(610))
 
 
 def test_a_claim_goes_on_with_the_query_that_is_there(

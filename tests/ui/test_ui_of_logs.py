@@ -31,7 +31,7 @@ def logged(made_up: list[MadeUpQuery], request: pytest.FixtureRequest) -> Iterat
     try:
         for number in range(1, LINES + 1):
             log.info("checkpoint %d is complete", number, extra=about)
-        log.warning("slot 3 is slow: %s", ILL, extra=about)
+        log.warning("slot 3 is slow: %s", ILL, extra={**about, "slot": 3})
         try:
             raise OSError(f"the store is gone {ILL}")
         except OSError:
@@ -52,7 +52,8 @@ def test_lines_are_filtered_by_level_and_paged(open_tab: OpenTab, server: RestSe
     newest = lines(page).first
     expect(newest).to_contain_text("a checkpoint was given up")
     expect(lines(page).nth(1)).to_contain_text(f"slot 3 is slow: {ILL}")
-    expect(lines(page).nth(1)).to_contain_text("Generation 3")
+    expect(lines(page).nth(1).locator(".log-where")).to_contain_text("Generation 3slot 3")
+    expect(newest.locator(".log-where")).not_to_contain_text("slot")
     expect(newest.locator("pre")).to_be_hidden()
     newest.locator("summary").click()
     expect(newest.locator("pre")).to_contain_text("Traceback (most recent call last)")

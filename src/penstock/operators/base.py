@@ -197,6 +197,10 @@ class Operator(ABC):
         large as what has come in."""
         return False
 
+    def joins(self) -> bool:
+        """Whether what comes while rows are under way is best worked on together with these, and so is wanted now."""
+        return False
+
     def away_ms(self) -> float:
         """How long other processes have worked for this operator, all calls together."""
         return 0.0

@@ -1,7 +1,7 @@
-"""The newest lines that Penstock logged in this driver, by query: for whoever cannot look into the driver's own log.
+"""The newest lines that Penstock logged, by query: for whoever cannot look into the logs of driver and executors.
 
-What is logged at all the levels of Python's ``logging`` decide, as always (``warning`` and above by default). Slots log
-on their executors, where Spark shows it.
+What is logged at all the levels of Python's ``logging`` decide, as always (``warning`` and above by default); slots
+take the driver's, and tell it what they log.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import traceback
 from collections import deque
 from dataclasses import dataclass
 
-from penstock.logs import ROOT
+from penstock.logs import FROM_ELSEWHERE, ROOT
 
 KEPT = 1000
 """Lines of one query; older ones are forgotten."""
@@ -34,8 +34,8 @@ _BEARER = re.compile(r"(?i)(\bbearer\s+)\S+")
 
 @dataclass(frozen=True)
 class LogLine:
-    """``number`` rises with every line of the process. ``generation``: None if the line is about none. ``exception``:
-    the end of the traceback, else empty."""
+    """``number`` rises with every line of the process. ``generation``: None if the line is about none. ``slot``:
+    None of the driver's lines. ``exception``: the end of the traceback, else empty."""
 
     number: int
     at_ms: int
@@ -43,6 +43,7 @@ class LogLine:
     level_name: str
     logger: str
     generation: int | None
+    slot: int | None
     message: str
     exception: str
 
@@ -69,7 +70,8 @@ class QueryLogs(logging.Handler):
                 self._remember(str(query_id), record)
         except Exception:  # noqa: BLE001 - so does every handler: the line is no reason for its logger to fail
             self.handleError(record)
-        self._pass_on(record)
+        if not getattr(record, FROM_ELSEWHERE, False):
+            self._pass_on(record)
 
     def page(self, query_id: str, level: int, before: int | None, limit: int) -> tuple[list[LogLine], bool]:
         """Lines of this level and above, older than the number ``before``, the newest first, at most ``limit``; and
@@ -80,15 +82,15 @@ class QueryLogs(logging.Handler):
         return fit[:limit], len(fit) > limit
 
     def _remember(self, query_id: str, record: logging.LogRecord) -> None:
-        generation = getattr(record, "generation", None)
-        raised = "".join(traceback.format_exception(*record.exc_info)) if record.exc_info else ""
+        raised = "".join(traceback.format_exception(*record.exc_info)) if record.exc_info else record.exc_text or ""
         line = LogLine(
             number=next(self._numbers),
             at_ms=int(record.created * 1000),
             level=record.levelno,
             level_name=record.levelname.lower(),
             logger=record.name,
-            generation=generation if isinstance(generation, int) else None,
+            generation=_number(record, "generation"),
+            slot=_number(record, "slot"),
             message=without_secrets(record.getMessage())[:MAX_TEXT],
             exception=without_secrets(raised)[-MAX_TEXT:],
         )
@@ -109,6 +111,11 @@ class QueryLogs(logging.Handler):
         last = logging.lastResort
         if last is not None and record.levelno >= last.level:
             last.handle(record)
+
+
+def _number(record: logging.LogRecord, field: str) -> int | None:
+    value = getattr(record, field, None)
+    return value if isinstance(value, int) else None
 
 
 def without_secrets(text: str) -> str:

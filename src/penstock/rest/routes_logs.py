@@ -1,4 +1,4 @@
-"""``/api/v1/queries/{id}/logs``: what Penstock logged about a query in its driver."""
+"""``/api/v1/queries/{id}/logs``: what Penstock logged about a query in its driver and slots."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ router = APIRouter(prefix="/api/v1/queries/{query_id}", tags=["logs"])
 
 
 class LogRecord(BaseModel):
-    """``number`` rises with every line. ``generation``: null where a line is about none. ``exception``: the end of the
-    traceback, if something was raised."""
+    """``number`` rises with every line. ``generation``: null where a line is about none. ``slot``: null of the
+    driver's lines. ``exception``: the end of the traceback, if something was raised."""
 
     number: int
     at_ms: int
     level: str
     logger: str
     generation: int | None
+    slot: int | None
     message: str
     exception: str | None
 
@@ -45,7 +46,8 @@ async def list_logs(
     before: Annotated[int | None, Query(ge=1, le=LARGEST, description="Older than the line of this number.")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = PAGE,
 ) -> Response:
-    """The newest lines about this query that Penstock logged in the driver: 1,000 are remembered."""
+    """The newest lines about this query that Penstock logged in the driver, and in the slots, which tell the driver
+    twice a second: 1,000 are remembered."""
     facts = facts_of(query_id)
     lines, more = QUERY_LOGS.page(facts.id, LEVELS[level], before, limit)
     records = [_shown(one, facts.access) for one in lines]
@@ -62,6 +64,7 @@ def _shown(line: LogLine, access: StoreAccess | None) -> LogRecord:
         level=line.level_name,
         logger=line.logger,
         generation=line.generation,
+        slot=line.slot,
         message=message,
         exception=exception or None,
     )

@@ -95,13 +95,24 @@ class Chain:
 
     @property
     def under_way(self) -> bool:
-        """Whether an operator has rows under way; until ``collect`` has brought them, no input is wanted."""
+        """Whether an operator has rows under way; until ``collect`` has brought them, no input is wanted but
+        by who ``joins``."""
         return bool(self._elsewhere) and any(operator.under_way() for _, operator in self._elsewhere)
 
     @property
     def pauses(self) -> bool:
         """Whether a large slice holds nothing up: see ``Operator``."""
         return bool(self._stages) and self._stages[0].operator.pauses()
+
+    def joins(self, now_ms: float) -> bool:
+        """Whether input may be processed although rows are under way (see ``Operator``): not when something else is
+        due, which might never have its turn."""
+        if self.advancing or not (self._stages and self._stages[0].operator.joins()):
+            return False
+        if any(operator.under_way() for index, operator in self._elsewhere if index):
+            return False
+        wake_at_ms = self.wake_at_ms()
+        return wake_at_ms is None or wake_at_ms > now_ms
 
     def collect(self) -> bool:
         """Push on what came of rows that are under way; False if nothing did."""

@@ -24,6 +24,7 @@ from penstock.protocol import coordinator_types as ct
 from penstock.protocol import splits as sp
 from penstock.protocol.elements import Alignment
 from penstock.protocol.restarts import SOURCE, Failure, GiveUp, Restarts
+from penstock.runtime import messages as ms
 from penstock.runtime.attempt import Attempt, AttemptPlan
 from penstock.runtime.demands import Demands
 from penstock.runtime.failures import error_of, failure_of, gave_up, wrapped
@@ -31,18 +32,7 @@ from penstock.runtime.figures import Figures
 from penstock.runtime.generations import Generations
 from penstock.runtime.lanes import Lanes
 from penstock.runtime.launching import SlotLauncher
-from penstock.runtime.messages import (
-    CheckpointAck,
-    CheckpointDecline,
-    Looked,
-    Register,
-    Running,
-    SlotFailed,
-    SlotMetrics,
-    SplitRequest,
-    Stopped,
-    SubtaskFinished,
-)
+from penstock.runtime.log_relay import relayed
 from penstock.runtime.policy import policy_of, restart_policy_of
 from penstock.runtime.rendezvous import SlotLost, SlotSaid
 from penstock.runtime.request_files import RequestFiles, written_beside
@@ -313,38 +303,40 @@ class CoordinatorService:
         slot, generation, message = attempt.slot_of(said.seat), said.generation, said.message
         attempt.heard(slot, time.monotonic())
         match message:
-            case Register():
+            case ms.Register():
                 if attempt.register(slot, message):
                     self._figures.registered(attempt.registered)
-            case Running(kept_tables=kept):
+            case ms.Running(kept_tables=kept):
                 self._figures.slot_runs(slot, kept)
                 if attempt.run(slot):
                     self._figures.all_run(attempt.inflight_rows)
                     self.scaling.runs(attempt)
                 self._feed(w.SlotRunning(generation, slot))
-            case CheckpointAck(checkpoint, manifest):
+            case ms.CheckpointAck(checkpoint, manifest):
                 self._figures.acknowledged(checkpoint)
                 self._feed(ct.Ack(generation, checkpoint, manifest))
-            case CheckpointDecline(_, checkpoint, reason):
+            case ms.CheckpointDecline(_, checkpoint, reason):
                 self._feed(ct.Decline(generation, checkpoint, slot, reason))
-            case SplitRequest(vertex, index, holding, watermark_us, received, frozen):
+            case ms.SplitRequest(vertex, index, holding, watermark_us, received, frozen):
                 request = sp.Requested(index, holding, watermark_us, received, frozen)
                 self._feed(w.SplitRequested(generation, vertex, request))
-            case Looked(vertex, index, number):
+            case ms.Looked(vertex, index, number):
                 self._demands.looked(vertex, index, number)
-            case SubtaskFinished(vertex, index):
+            case ms.SubtaskFinished(vertex, index):
                 self._feed(w.SubtaskFinished(generation, SubtaskId(vertex, index)))
-            case SlotMetrics():
+            case ms.SlotMetrics():
                 self._figures.metrics(message)
                 for subtask in message.subtasks:
                     if subtask.vertex in self._source_vertices:
                         progress = sp.Progressed(subtask.index, subtask.watermark_us)
                         self._feed(w.ReaderProgressed(generation, subtask.vertex, progress))
-            case SlotFailed(kind="link"):
+            case ms.SlotLogged():
+                relayed(message)
+            case ms.SlotFailed(kind="link"):
                 self._generations.link_broke(failure_of(message), now_ms())
-            case SlotFailed():
+            case ms.SlotFailed():
                 self._generation_failed(failure_of(message), error_of(message))
-            case Stopped():
+            case ms.Stopped():
                 attempt.gone(slot)
 
     # -- outputs of the brain -------------------------------------------------------------------------------------

@@ -99,6 +99,24 @@ class SlotMetrics(msgspec.Struct, frozen=True, tag=True):
     subtasks: list[SubtaskMetrics]
 
 
+class LoggedLine(msgspec.Struct, frozen=True):
+    """``at_s``: since 1970. ``level``: of ``logging``. ``exception``: the end of a traceback, or empty."""
+
+    at_s: float
+    level: int
+    logger: str
+    message: str
+    exception: str
+
+
+class SlotLogged(msgspec.Struct, frozen=True, tag=True):
+    """At least one line, the oldest first; ``left_out``: how many followed them."""
+
+    slot: int
+    lines: list[LoggedLine]
+    left_out: int
+
+
 class Stopped(msgspec.Struct, frozen=True, tag=True):
     """All threads of the slot ended in answer to ``Stop``."""
 
@@ -178,6 +196,7 @@ ToDriver = (
     | SubtaskFinished
     | SlotFailed
     | SlotMetrics
+    | SlotLogged
     | Stopped
 )
 ToSlot = (

@@ -21,7 +21,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -38,6 +38,7 @@ from penstock.runtime.control import read_from_driver, send
 from penstock.runtime.handshake import ClientHandshake, Identity, ServerHandshake
 from penstock.runtime.launching import SlotTask
 from penstock.runtime.loads import Loader
+from penstock.runtime.log_relay import LogRelay
 from penstock.runtime.messages import (
     CheckpointAck,
     CheckpointDecline,
@@ -147,8 +148,9 @@ def _run_slot(seat: int, task: SlotTask, own_process: bool, host: str | None) ->
         # The port is open for as long as the Generation lives, and Spark may start a task after that.
         log.info("the Generation ended before this slot began")
         return
-    with _tuned_interpreter():
-        Slot(seat, task, own_process).run(sock, host or sock.getsockname()[0])
+    relay = LogRelay()
+    with _tuned_interpreter(), relay.listening() if own_process else nullcontext():
+        Slot(seat, task, own_process, relay).run(sock, host or sock.getsockname()[0])
     gc.collect()  # what the subtasks held is not kept by a worker that is used again
     pa.default_memory_pool().release_unused()
 
@@ -168,12 +170,13 @@ def _tuned_interpreter() -> Iterator[None]:
 class Slot:
     """See the module's text."""
 
-    def __init__(self, seat: int, task: SlotTask, own_process: bool) -> None:
+    def __init__(self, seat: int, task: SlotTask, own_process: bool, relay: LogRelay) -> None:
         self._seat = seat
         self._index = seat  # until ``Deploy`` says which slot it is
         self._task = task
         self._tls = None if task.tls is None else task.tls.contexts()
         self._own_process = own_process
+        self._relay = relay
         self._token = secrets.token_hex(8)
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._loop = IoLoop(f"penstock-io-{seat}", self._crashed)
@@ -402,9 +405,15 @@ class Slot:
         if now - self._metrics_at >= METRICS_EVERY_S * 0.9:
             self._metrics_at = now
             self._send_metrics()
+            self._send_logged()
 
     def _send_metrics(self) -> None:
         send(self._control, SlotMetrics(self._index, [_metrics(subtask) for subtask in self._subtasks]))
+
+    def _send_logged(self) -> None:
+        logged = self._relay.take(self._index)
+        if logged is not None:
+            send(self._control, logged)
 
     def _subtask_failed(self, subtask: SubtaskId, problem: BaseException) -> None:
         vertex = self._task.graph.vertex(subtask.vertex)
@@ -417,6 +426,7 @@ class Slot:
 
     def _end(self, listener: Listener, farewell: SlotFailed | Stopped | None) -> None:
         """Nothing is left behind. ``Stopped`` is said when all threads are through; a failure is said at once."""
+        self._send_logged()
         if isinstance(farewell, SlotFailed):
             send(self._control, farewell)
         stuck = self._stop_threads()

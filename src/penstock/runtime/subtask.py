@@ -10,8 +10,8 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from penstock.config import Isolation, Options, TriggerOn
 from penstock.connectors.base import SinkContext, SinkWriter, Split
-from penstock.errors import FunctionError, ProtocolViolation
+from penstock.errors import ProtocolViolation
 from penstock.graph.model import JobGraph, Vertex
 from penstock.ids import ChannelId, CheckpointId, GenerationId, SubtaskId
 from penstock.operators.base import OperatorContext, OperatorState
@@ -62,6 +62,7 @@ from penstock.runtime.host import (
 from penstock.runtime.inbox import Inbox
 from penstock.runtime.partitioner import Partitioner, partitioner
 from penstock.runtime.payloads import concat, measure
+from penstock.runtime.slice import Slice
 from penstock.runtime.slicing import MAX_ROWS, TARGET_MS, SliceSizer
 from penstock.runtime.wiring import build_gate, build_outputs, open_state
 from penstock.snapshot.model import CaptureMetrics, InflightEntry
@@ -69,17 +70,6 @@ from penstock.state.table import StateBackend
 
 STATUS_EVERY_MS = 100.0
 NOTHING = SubtaskRestore({}, (), (), {}, {}, 0)
-
-
-@dataclass
-class _Slice:
-    """The newest rows that were taken in, and what they have cost so far."""
-
-    rows: int
-    position: str
-    bytes_before: int
-    away_before_ms: float
-    here_ms: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -147,7 +137,7 @@ class Subtask:
         for edge in graph.outputs(vertex.id):
             self._ports.setdefault(edge.port, []).append((edge.id, partitioner(edge, subtask.index, graph)))
         self._sizer = SliceSizer(self.outputs.step_bytes)
-        self._slice = _Slice(0, "", 0, 0.0)
+        self._slice = Slice(0, "", "", 0, 0.0, clock(), clock)
         self._isolation = options.function_isolation
         self._activity = Activity(clock)
         self._epoch_ends: dict[CheckpointId, _EpochEnd] = {}
@@ -316,7 +306,7 @@ class Subtask:
         """What user functions still yield belongs before the barrier; before an aligned one, the watermark that waited
         for it does too, with what that makes due; before one that stays aligned, all rows."""
         if self._chain.under_way:
-            with self._on_slice(self._slice):
+            with self._slice.worked_on():
                 self._chain.finish_epoch(strict and alignment is Alignment.ALIGNED)
         self._chain.finish_epoch()
         while alignment is Alignment.ALIGNED and self._chain.advancing:
@@ -398,7 +388,8 @@ class Subtask:
         worked = False
         while self.outputs.has_room:
             if self._chain.under_way:
-                if not self._collect():
+                joined = self._slice.open and self._chain.joins(self._now_ms) and self._consume()
+                if not (self._collect() or joined):
                     break
             elif self._chain.advancing:
                 self._chain.advance()
@@ -447,44 +438,35 @@ class Subtask:
         batch = feed.poll(self._sizer.rows, self._now_ms)
         if batch is None:
             return False
-        self._push(0, batch, position)
+        self._push(0, batch, position, position)
         return True
 
     def _process(self, number: int, ranges: Sequence[RowRange]) -> None:
         first, last = ranges[0], ranges[-1]
-        if first is last:
-            self._push(number, first.payload, first.position)
-        else:
-            self._push(number, concat([r.payload for r in ranges]), f"{first.position} to {last.position}")
+        batch = first.payload if first is last else concat([r.payload for r in ranges])
+        self._push(number, batch, first.position, last.position)
 
-    def _push(self, number: int, batch: pa.RecordBatch, position: str) -> None:
-        """One slice through the chain, or on its way to another process."""
-        self._slice = _Slice(batch.num_rows, position, self._bytes_out, self._chain.away_ms())
-        with self._on_slice(self._slice):
+    def _push(self, number: int, batch: pa.RecordBatch, first: str, last: str) -> None:
+        """One slice through the chain, or on its way to another process; rows that join one are of it."""
+        if self._chain.under_way and self._slice.rows:
+            self._slice.join(batch.num_rows, last)
+        else:
+            before, away_ms = self._bytes_out, self._chain.away_ms()
+            self._slice = Slice(batch.num_rows, first, last, before, away_ms, self._clock(), self._clock)
+        with self._slice.worked_on():
             self._chain.process(batch, number)
         self._rows_in += batch.num_rows
         self._judge(self._slice)
 
     def _collect(self) -> bool:
         """What came back of the slice that is on its way; False if nothing did."""
-        with self._on_slice(self._slice):
+        with self._slice.worked_on():
             came = self._chain.collect()
         if came:
             self._judge(self._slice)
         return came
 
-    @contextmanager
-    def _on_slice(self, slice_: _Slice) -> Iterator[None]:
-        began = self._clock()
-        try:
-            yield
-        except FunctionError as error:
-            if error.position:
-                raise
-            raise FunctionError(error.operator, error.message, error.user_traceback, slice_.position) from error
-        slice_.here_ms += (self._clock() - began) * 1000
-
-    def _judge(self, slice_: _Slice) -> None:
+    def _judge(self, slice_: Slice) -> None:
         """Once all its rows went through: by how long that took, here and elsewhere. Before the first slice there is
         none: a process has only become ready."""
         if self._chain.under_way or not slice_.rows:

@@ -16,7 +16,7 @@ class KeyedRows:
     """A slice.
 
     Attributes:
-        keys: the distinct keys, a column each.
+        keys: the distinct keys, a column each, in the order in which they came.
         batch: the rows, those of one key behind those of the other, in the order in which they came.
         ends: where each key's rows end.
         done: so many keys have had their turn.
@@ -32,11 +32,18 @@ class KeyedRows:
         """``positions``: of the key's columns."""
         columns = [normalize_floats(batch.column(position)) for position in positions]
         owners, first = group_rows(columns, batch.num_rows)
-        chosen = pa.array(first)
+        order = np.argsort(first)
+        places = np.empty_like(order)
+        places[order] = np.arange(len(order))
+        owners, chosen = places[owners], pa.array(first[order])
         if len(first) > 1:
             batch = batch.take(pa.array(np.argsort(owners, kind="stable")))
         ends: list[int] = np.cumsum(np.bincount(owners, minlength=len(first))).tolist()
         return cls([column.take(chosen) for column in columns], batch, ends)
+
+    def joined(self, batch: pa.RecordBatch, positions: Sequence[int]) -> KeyedRows:
+        """Those that wait, and these: a key that waits keeps its turn, and has all of its rows then."""
+        return KeyedRows.of(pa.concat_batches([self.waiting, batch]), positions)
 
     @property
     def begin(self) -> int:

@@ -2,8 +2,8 @@
 
 The user's code runs for one key after the other. So many keys as have their turn in some milliseconds are a unit: their
 rows are converted and their state is read together, what changed is written together, and all output is one batch.
-Between two units there may be snapshots, for which the rows of keys that had no turn yet are state. Timers fire in such
-units, too.
+Between two units there may be snapshots, for which the rows of keys that had no turn yet are state. Rows that come in
+between join those. Timers fire in such units, too.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ _LEAST_KEYS = 32
 _MOST_KEYS = 4096
 """Of a unit. To prepare one costs as much as many keys do: with fewer, a processor of which a few keys were slow, by
 themselves or because others had the processor, would be slow from then on, for its units would never be done early."""
+_FEW_ROWS = 4096
+"""That wait for their keys' turns: others may join them."""
 _INITIAL_KEYS = 4096
 """Keys of the initial state whose state is written at once."""
 _NO_TIMESTAMP = -1
@@ -193,14 +195,22 @@ class TransformWithStateOperator(Operator):
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         self._begin()
-        yield from self._rest()  # where one step brings several batches
         batch = self._without_late_rows(batch)
+        if self._slice is not None and self.joins():
+            self._slice = self._slice.joined(batch, self._spec.keys)
+            return
+        yield from self._rest()  # where one step brings several batches
         if batch.num_rows:
             self._slice = KeyedRows.of(batch, self._spec.keys)
             yield from self._unit()
 
     def pauses(self) -> bool:
         return True
+
+    def joins(self) -> bool:
+        """Keys have their turns one after the other, round and round, as long as rows come: so a row waits for one
+        round at most. To put many rows in order for each unit would cost more than that saves."""
+        return self._slice is not None and self._passing is None and self._slice.waiting.num_rows <= _FEW_ROWS
 
     def under_way(self) -> bool:
         return self._slice is not None or self._restored is not None or self._passing is not None

@@ -1,4 +1,4 @@
-// What Penstock logged about the query in its driver.
+// What Penstock logged about the query in its driver and slots.
 
 import { get, queryPath } from "./api.js";
 import { h } from "./dom.js";
@@ -38,7 +38,7 @@ export function view({ data, local, ctx }) {
       ? h("ol", { class: "log", "aria-label": "Log lines, newest first" }, records.map(line))
       : empty(nothing(data)),
     pager(next, local, ctx),
-    h("p", { class: "hint" }, "The newest 1,000 lines of the driver, as far as Python’s logging lets them through. Slots log on their executors, in Spark’s UI."));
+    h("p", { class: "hint" }, "The newest 1,000 lines of driver and slots, as far as Python’s logging lets them through. What user code prints is in the executors’ logs, in Spark’s UI."));
 }
 
 function nothing({ level, newest }) {
@@ -47,10 +47,13 @@ function nothing({ level, newest }) {
 }
 
 function line(one) {
-  const generation = one.generation === null ? null : `Generation ${one.generation}`;
+  const where = [
+    one.generation === null ? null : `Generation ${one.generation}`,
+    one.slot === null ? null : `slot ${one.slot}`,
+  ].filter(Boolean);
   return h("li", { key: one.number, class: `log-line ${one.level}` },
     h("p", { class: "log-where" },
-      h("span", {}, clock(one.at_ms)), badge(one.level), generation && h("span", {}, generation), h("span", { class: "mono" }, one.logger)),
+      h("span", {}, clock(one.at_ms)), badge(one.level), where.map((text) => h("span", { key: text }, text)), h("span", { class: "mono" }, one.logger)),
     h("p", { class: "cause" }, one.message),
     one.exception && h("details", {}, h("summary", {}, lastLine(one.exception)),
       h("div", { class: "scroller", tabindex: "0", role: "region", "aria-label": `Traceback of line ${one.number}` }, h("pre", {}, one.exception))));
