@@ -406,6 +406,33 @@ def test_keys_of_a_large_slice_are_prepared_as_many_as_have_their_turn(monkeypat
     fleet.close()
 
 
+def test_rows_that_come_meanwhile_join_those_of_their_key_and_the_turn_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a slow processor a row waits for one round of all keys at most."""
+    monkeypatch.setattr(stateful_operator, "_SLICE_S", 0.0)
+    monkeypatch.setattr(stateful_operator, "_FEW_ROWS", 6)
+
+    def echo(self: Any, key: Any, lines: Iterator[Row], timers: Any) -> Iterator[Row]:
+        yield said(key, [line.n for line in lines])
+
+    fleet = Fleet(spec_of(Processor(echo)))
+    [operator] = fleet.operators
+    assert not operator.joins(), "nothing is under way"
+    turns = [row for one in operator.process(rows(*[(name, 1, None) for name in "dbca"])) for row in one.to_pylist()]
+    assert operator.joins()
+    assert list(operator.process(rows(("a", 2, None), ("d", 3, None), ("b", 4, None), ("a", 5, None)))) == []
+    assert not operator.joins(), "seven rows wait"
+    while operator.under_way():
+        turns += [row for one in operator.collect() for row in one.to_pylist()]
+    assert [(row["id"], row["said"]) for row in turns] == [
+        ("d", "[1]"),
+        ("b", "[1, 4]"),
+        ("c", "[1]"),
+        ("a", "[1, 2, 5]"),
+        ("d", "[3]"),
+    ]
+    fleet.close()
+
+
 def test_preparing_that_takes_long_is_not_done_for_key_after_key(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside busy neighbours everything takes long: the fixed costs of a unit must not be paid for single keys then."""
 

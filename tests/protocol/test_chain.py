@@ -253,6 +253,26 @@ class Bitwise(Noting):
         yield batch()
 
 
+class Joining(Bitwise):
+    def joins(self) -> bool:
+        return True
+
+
+def test_rows_join_only_where_nothing_else_is_due_and_no_operator_behind_is_at_work() -> None:
+    ringing, last = Ringing("b", []), Bitwise("c", [])
+    chain, _ = chain_of(Joining("a", []), ringing, last)
+    assert chain.joins(10.0)
+    assert not chain_of(Bitwise("a", []))[0].joins(10.0)
+    ringing.at = 11.0
+    assert chain.joins(10.0)
+    assert not chain.joins(11.0)
+    last.waiting = [batch(1)]
+    assert not chain.joins(10.0)
+    last.waiting = []
+    chain.watermark(9)
+    assert not chain.joins(10.0)
+
+
 def test_rows_under_way_may_stay_behind_a_barrier_unless_all_of_them_belong_before_it() -> None:
     chain, out = chain_of(Bitwise("a", []), Bitwise("b", []))
     chain.process(batch(1, 2, 3))

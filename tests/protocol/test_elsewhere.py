@@ -14,6 +14,7 @@ from penstock.ids import ChannelId, SubtaskId
 from penstock.operators.base import Operator
 from penstock.protocol.elements import Alignment, Barrier, Buffer, Watermark
 from penstock.runtime.host import Arrived
+from penstock.runtime.slice import JOINED_FOR_S
 from penstock.runtime.slicing import FIRST_ROWS, GROWTH
 
 
@@ -90,6 +91,67 @@ def test_an_operator_that_pauses_by_itself_gets_all_that_has_come() -> None:
         job.step(1, index)
         assert elsewhere(job, 1, index).taken[1] > GROWTH * FIRST_ROWS, "others get this much at most"
     job.close()
+
+
+class Joining(Elsewhere):
+    """Takes more while rows are inside."""
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        self.inside.append(batch)
+        self.taken.append(batch.num_rows)
+        yield from ()
+
+    def joins(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def joining() -> Iterator[HandDriven]:
+    """Three rows are under way in the only subtask in the middle."""
+    job = HandDriven(graph_of(middle=Joining, parallelism=1))
+    job.step(2)
+    job.deliver(1)
+    arrives(job, 3)
+    yield job
+    job.close()
+
+
+def arrives(job: HandDriven, rows: int, watermark_us: int | None = None) -> list[int]:
+    """Rows come to the middle, and a watermark before them; what it has taken in up to then."""
+    if watermark_us is not None:
+        job.at(0, 0).outputs.watermark(watermark_us)
+    job.at(0, 0)._emit(batch_of(list(range(rows))))
+    job.run(vertices=(0, 1), edges=(0,))
+    return elsewhere(job, 1, 0).taken
+
+
+def test_rows_join_those_that_are_under_way_but_none_from_behind_a_watermark(joining: HandDriven) -> None:
+    assert arrives(joining, 4) == [3, 4]
+    assert arrives(joining, 5, watermark_us=77) == [3, 4], "it would be passed by rows behind it"
+    elsewhere(joining, 1, 0).done = True
+    joining.run()
+    assert elsewhere(joining, 1, 0).taken == [3, 4, 5]
+    assert len(joining.writer(0).rows) == 12
+
+
+def test_a_slice_ends_now_and_then_whatever_comes_in(joining: HandDriven) -> None:
+    joining.clock_s += JOINED_FOR_S - 1
+    assert arrives(joining, 4) == [3, 4]
+    joining.clock_s += 1
+    assert arrives(joining, 5) == [3, 4]
+    elsewhere(joining, 1, 0).done = True
+    joining.run()
+    assert elsewhere(joining, 1, 0).taken == [3, 4, 5]
+
+
+def test_a_failure_tells_all_the_rows_that_it_may_be_about(joining: HandDriven) -> None:
+    arrives(joining, 4)
+    elsewhere(joining, 1, 0).done = FunctionError("f", "ValueError: no", "Traceback")
+    with pytest.raises(FunctionError) as caught:
+        joining.step(1, 0)
+    first, _, last = caught.value.position.partition(" to ")
+    assert first
+    assert last > first
 
 
 @pytest.mark.parametrize("alignment", [Alignment.UNALIGNED, Alignment.ALIGNED])
