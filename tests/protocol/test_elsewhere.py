@@ -121,6 +121,8 @@ def arrives(job: HandDriven, rows: int, watermark_us: int | None = None) -> list
     if watermark_us is not None:
         job.at(0, 0).outputs.watermark(watermark_us)
     job.at(0, 0)._emit(batch_of(list(range(rows))))
+    job.step(0)
+    job.now_ms += 100
     job.run(vertices=(0, 1), edges=(0,))
     return elsewhere(job, 1, 0).taken
 
