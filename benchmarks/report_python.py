@@ -105,7 +105,7 @@ def latency(result: dict[str, Any]) -> str:
         "The forms of pandas and of Rows are called once per key and slice. Alone, without any engine, a call with",
         f"five rows takes {result['call_us']['pandas']:.0f} us in pandas and {result['call_us']['Rows']:.0f} us with",
         "Rows. In pandas with 100 keys these calls, of some rows each, are most of what keeps both cores busy all the",
-        "time, and a row waits for two rounds over all keys.",
+        "time, and a row waits for up to a round over all keys.",
         "",
         row("function", "keys", "engine", "median", "p99", "largest", "median to Spark's", "p99 to Spark's"),
         row("---", "---:", "---", "---:", "---:", "---:", "---:", "---:"),
