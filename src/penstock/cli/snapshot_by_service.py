@@ -92,7 +92,8 @@ class ByService:
         return ended
 
     def _sent(self, what: str, send: Callable[[], Answer], tries: int = 1) -> Answer:
-        """Once an answer is lost, whatever follows says nothing of what was done."""
+        """What it answers, of several tries the first that does. Once an answer is lost, nothing that follows, be it a
+        refusal, says what was done."""
         lost: ServiceError | None = None
         for attempt in range(tries):
             time.sleep(PAUSE_S if attempt else 0)
