@@ -123,10 +123,14 @@ def test_another_query_of_the_same_path_is_not_this_one(
     assert called("delete", link, "chk-1", "--url", url)[0] == 0
     assert operations() == 1, "a link leads to the same place"
     (facts,) = ACTIVE_QUERIES.known()
+    linked = replace(facts, location=f"file://{link}/")
+    monkeypatch.setattr(ACTIVE_QUERIES, "known", lambda: [linked])
+    assert called("delete", location, "chk-2", "--url", url)[0] == 0
+    assert operations() == 2, "whoever has named it so"
     other = replace(facts, id="query-of-another-machine")
     monkeypatch.setattr(ACTIVE_QUERIES, "known", lambda: [other])
-    assert called("delete", location, "chk-2", "--url", url)[0] == 0
-    assert (operations(), ids(location)) == (1, [3, 4])
+    assert called("delete", location, "chk-3", "--url", url)[0] == 0
+    assert (operations(), ids(location)) == (2, [4])
 
 
 def test_several_are_deleted_by_one_request_or_none_is(location: Path, url: str) -> None:
