@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -128,6 +129,14 @@ def test_what_the_service_does_not_run_goes_by_the_files(fake: FakeService, loca
     for words in (["take", HERE], ["delete", HERE, "five"], ["label", HERE, "five", "--label", "x"]):
         assert_one_line(snapshot(*words, PENSTOCK_URL=fake.url), NO_FOLDER)
     assert {one.path for one in fake.requests} == {"/api/v1/queries"}
+
+
+def test_what_is_here_at_the_same_path_and_no_location_is_another_place(fake: FakeService, tmp_path: Path) -> None:
+    runs_at(fake, str(tmp_path))
+    assert snapshot("take", str(tmp_path), "--url", fake.url)[:2] == (0, "chk-7\n"), "such as a mount that is missing"
+    (tmp_path / "notes.txt").write_text("mine")
+    assert_one_line(snapshot("take", str(tmp_path), "--url", fake.url), "holds files that are not Penstock's")
+    assert len(fake.asked("POST")) == 1
 
 
 def test_nobody_is_asked_whom_the_user_has_not_named(fake: FakeService) -> None:

@@ -17,7 +17,7 @@ from penstock.cli.snapshot_by_files import ByFiles
 from penstock.cli.snapshot_by_service import ByService
 from penstock.cli.snapshot_changes import Owner
 from penstock.errors import LocationError, ServiceError
-from penstock.snapshot.location import read_identity
+from penstock.snapshot.location import IDENTITY_PATH, read_identity
 from penstock.snapshot.stores import place_of, store_at
 
 
@@ -62,8 +62,12 @@ def _is_at(query: Query, place: str) -> bool:
 
 
 def _id_at(location: str) -> str | None:
-    """Whose the location is, as seen from here: on another machine the same path may be another query's. None: it is
-    not to be seen from here, so it can only be the service's."""
+    """Whose the location is, as seen from here: on another machine the same path may be another query's, or hold
+    anything else (empty then). None: it is not to be seen from here, so it can only be the service's."""
     with suppress(LocationError, OSError):
-        return read_identity(store_at(location)).query_id
+        store = store_at(location)
+        names = store.names()
+        if IDENTITY_PATH in names:
+            return read_identity(store).query_id
+        return "" if names else None
     return None
