@@ -49,10 +49,10 @@ def take_snapshot(query: StreamingQuery, order: SnapshotOrder, key: str) -> Oper
     asked for: see ``Operation.asked``. None: too many are under way."""
 
     def take() -> Outcome:
-        metadata = query.snapshot(
-            order.label or None, order.alignment, order.timeout_s, order.note or None, format=order.format
-        )
-        return Outcome(metadata.id)
+        # Not by waiting for it: that gives up by a clock of its own, when the snapshot may still come about.
+        label, note = order.label or None, order.note or None
+        promised = query.snapshot(label, order.alignment, order.timeout_s, note, wait=False, format=order.format)
+        return Outcome(promised.result().id)
 
     return STEERING.on_snapshots(Verb.SNAPSHOT, query.id, query.runId, take, key=key, asked=order, once=True)
 
