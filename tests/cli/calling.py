@@ -1,4 +1,4 @@
-"""Calls ``penstock query`` as a user does."""
+"""Calls ``penstock query`` and ``penstock snapshot`` as a user does."""
 
 from __future__ import annotations
 
@@ -9,8 +9,17 @@ from penstock.cli.main import app
 
 def query(*words: str, **environment: str | None) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of ``penstock query <words>``."""
+    return _called("query", *words, **environment)
+
+
+def snapshot(*words: str, **environment: str | None) -> tuple[int, str, str]:
+    """Likewise, of ``penstock snapshot <words>``."""
+    return _called("snapshot", *words, **environment)
+
+
+def _called(*words: str, **environment: str | None) -> tuple[int, str, str]:
     said = {"PENSTOCK_URL": None, "PENSTOCK_TOKEN": None, "COLUMNS": "80", **environment}
-    result = CliRunner().invoke(app, ["query", *words], env=said, prog_name="penstock")
+    result = CliRunner().invoke(app, words, env=said, prog_name="penstock")
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.exit_code, result.stdout, result.stderr

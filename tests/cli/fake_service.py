@@ -63,7 +63,7 @@ class FakeService:
                 fake.requests.append(request)
                 fake._answer(self, request)
 
-            do_PATCH = do_GET  # noqa: N815
+            do_PATCH = do_POST = do_DELETE = do_GET  # noqa: N815
 
             def log_message(self, *arguments: object) -> None:
                 """Tests look at ``requests``."""

@@ -109,7 +109,9 @@ def test_requests_that_cannot_be_change_nothing(
     assert_problem(client.send("DELETE", f"{path}/chk-999999"), 404, "chk-999999")
     assert_problem(client.send("DELETE", f"{path}/mine"), 422)
     assert_problem(client.get(f"{path}/chk-0/deletion"), 422)
-    assert client.send("DELETE", path).headers["allow"] == "GET, POST"
+    assert client.send("PUT", path).headers["allow"] == "DELETE, GET, POST"
+    assert_problem(client.send("DELETE", path), 422)
+    assert_problem(client.send("DELETE", f"{path}?snapshot=mine"), 422)
     assert not [one for one in client.get(path).json["snapshots"] if one["kind"] == "requested"]
     failed = ended(client, take(client, query.id, {"alignment": "aligned", "timeout_ms": 1}))
     assert failed["state"] in ("failed", "succeeded")  # a millisecond may do

@@ -10,7 +10,8 @@ import typer
 from rich.console import Console
 
 from penstock.cli.snapshot_app import AsJson, Location, emit, reported, snapshot_app
-from penstock.cli.snapshot_changing import Force, _located
+from penstock.cli.snapshot_by_files import located
+from penstock.cli.snapshot_changing import Force
 from penstock.cli.snapshot_reading import SNAPSHOT_HELP, _bar
 from penstock.errors import ConfigError, LocationError
 from penstock.snapshot.catalog import snapshot_id
@@ -41,7 +42,7 @@ def copy(
 ) -> None:
     """Copy snapshots into an archive, where they stay until they are deleted; what is there is not copied again."""
     *names, target = rest
-    with reported() as console, _located(location) as there, _made(target) as here:
+    with reported() as console, located(location) as there, _made(target) as here:
         with _bar("copying", hidden=as_json, is_bytes=False) as progress:
             copied = copying.copy_snapshots(there, here, names, force=force, progress=progress)
         brought, present = _ids(copied.brought), _ids(copied.present)
@@ -65,7 +66,7 @@ def move(
     as_json: AsJson = False,
 ) -> None:
     """Move a query that does not run, with all its snapshots, to another location; or some snapshots to an archive."""
-    with reported() as console, _located(location) as there:
+    with reported() as console, located(location) as there:
         if snapshots:
             _move_snapshots(console, there, target, snapshots, force, as_json)
             return
@@ -100,7 +101,7 @@ def _move_snapshots(
 @snapshot_app.command()
 def fork(location: Location, snapshot: _Snapshot, target: _Target, as_json: AsJson = False) -> None:
     """Make a location where a query of its own begins with a snapshot; the query at LOCATION is not disturbed."""
-    with reported() as console, _located(location) as there, _made(target) as here:
+    with reported() as console, located(location) as there, _made(target) as here:
         identity = forking.fork_snapshot(there, snapshot, here)
         if as_json:
             emit({"target": here.root, "query_id": identity.query_id, "origin": identity.origin})
@@ -123,7 +124,7 @@ def rollback(
     as_json: AsJson = False,
 ) -> None:
     """Have a query that does not run go on from an older snapshot at its next start."""
-    with reported() as console, _located(location) as store:
+    with reported() as console, located(location) as store:
         done = rb.roll_back(store, snapshot, output=_output(output), force=force)
         name = snapshot_id(done.snapshot)
         if as_json:

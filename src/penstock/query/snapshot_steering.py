@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -48,25 +49,30 @@ def take_snapshot(query: StreamingQuery, order: SnapshotOrder, key: str) -> Oper
     asked for: see ``Operation.asked``. None: too many are under way."""
 
     def take() -> Outcome:
-        metadata = query.snapshot(
-            order.label or None, order.alignment, order.timeout_s, order.note or None, format=order.format
-        )
-        return Outcome(metadata.id)
+        # Not by waiting for it: that gives up by a clock of its own, when the snapshot may still come about.
+        label, note = order.label or None, order.note or None
+        promised = query.snapshot(label, order.alignment, order.timeout_s, note, wait=False, format=order.format)
+        return Outcome(promised.result().id)
 
     return STEERING.on_snapshots(Verb.SNAPSHOT, query.id, query.runId, take, key=key, asked=order, once=True)
 
 
-def delete_snapshot(facts: QueryFacts, checkpoint: int) -> Operation | None:
-    """Begin to delete one, as ``penstock snapshot delete`` does: the location's owner is asked, in whatever process it
-    runs; of a query that has ended orderly the location is taken over for a moment. One that is under way is given
-    again. None: too many are."""
+def delete_snapshots(facts: QueryFacts, checkpoints: Sequence[int]) -> Operation | None:
+    """Begin to delete them, all or none, as ``penstock snapshot delete`` does: the location's owner is asked, in
+    whatever process it runs; of a query that has ended orderly the location is taken over for a moment. A deletion of
+    the same that is under way is given again. None: too many are.
+
+    Args:
+        checkpoints: ``rq.MAX_IDS`` at most.
+    """
+    ids = [snapshot_id(checkpoint) for checkpoint in checkpoints]
 
     def delete() -> Outcome:
         opened = opened_location(facts)
-        answer = ownership.change(opened.store, rq.Delete([checkpoint]), known=_known(opened))
-        return Outcome(snapshot_id(checkpoint), answer.files, answer.bytes)
+        answer = ownership.change(opened.store, rq.Delete(list(checkpoints)), known=_known(opened))
+        return Outcome(ids[0] if len(ids) == 1 else None, answer.files, answer.bytes)
 
-    key = snapshot_id(checkpoint)
+    key = " ".join(ids)
     return STEERING.on_snapshots(Verb.DELETE_SNAPSHOT, facts.id, facts.run_id, delete, key=key)
 
 

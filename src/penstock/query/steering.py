@@ -83,9 +83,9 @@ class Operation:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of an operation on a snapshot: which one, what went with it, and where it was written to."""
+    """Of an operation on snapshots: which one (None: several), what went with it, and where it was written to."""
 
-    snapshot: str
+    snapshot: str | None
     freed_files: int | None = None
     freed_bytes: int | None = None
     location: str | None = None

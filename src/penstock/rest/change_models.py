@@ -84,8 +84,8 @@ class OperationError(BaseModel):
 
 class OperationResource(Shown):
     """Work that takes its time. ``parallelism``: what the query is rescaled to. ``snapshot``: the one that was taken or
-    deleted, exported or forked; ``freed_files``, ``freed_bytes``: what went with it; ``location``: where it was written
-    to. ``progress``: null once it has ended."""
+    deleted, exported or forked, null where several were deleted; ``freed_files``, ``freed_bytes``: what went with them;
+    ``location``: where it was written to. ``progress``: null once it has ended."""
 
     id: str
     query_id: str

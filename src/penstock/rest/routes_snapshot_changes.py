@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Path, Response
+from fastapi import APIRouter, Header, Path, Query, Response
 
 from penstock.errors import CorruptSnapshot, LocationError
 from penstock.query.active_queries import ACTIVE_QUERIES
@@ -12,7 +13,7 @@ from penstock.query.facts import QueryFacts
 from penstock.query.snapshot_steering import (
     LABELS_AT_ONCE,
     SnapshotOrder,
-    delete_snapshot,
+    delete_snapshots,
     label_snapshot,
     opened_location,
     take_snapshot,
@@ -36,8 +37,11 @@ from penstock.snapshot.verbs.opened import OpenedLocation
 
 router = APIRouter(prefix="/api/v1/queries/{query_id}/snapshots", tags=["snapshots"])
 
-SnapshotId = Annotated[
-    str, Path(pattern="^chk-[1-9][0-9]{0,15}$", description="Its id, which is never used again. A label will not do.")
+ID = "^chk-[1-9][0-9]{0,15}$"
+SnapshotId = Annotated[str, Path(pattern=ID, description="Its id, which is never used again. A label will not do.")]
+Snapshots = Annotated[
+    list[Annotated[str, Query(pattern=ID)]],
+    Query(min_length=1, max_length=rq.MAX_IDS, description="Their ids: the parameter may come again and again."),
 ]
 IdempotencyKey = Annotated[
     str | None,
@@ -79,9 +83,20 @@ def take(query_id: QueryId, wanted: SnapshotRequest, idempotency_key: Idempotenc
 def delete(query_id: QueryId, snapshot: SnapshotId) -> Response:
     """Delete a snapshot, one that was asked for, too, but never the newest, which the query goes on from. The operation
     tells what went with it."""
-    facts = facts_of(query_id)
-    checkpoint = _deletable(opened_location(facts), snapshot).checkpoint
-    return accepted(_begun(delete_snapshot(facts, checkpoint)))
+    return accepted(_deletion(query_id, [snapshot]))
+
+
+@router.delete(
+    "",
+    status_code=202,
+    response_model=OperationResource,
+    response_description=BEGUN,
+    responses=responses(404, 409),
+)
+def delete_several(query_id: QueryId, snapshot: Snapshots) -> Response:
+    """Delete these snapshots, all of them or, if one of them is refused, none. The operation tells what went with
+    them."""
+    return accepted(_deletion(query_id, snapshot))
 
 
 @router.patch("/{snapshot:snapshot}", response_model=SnapshotSummary, responses=responses(404, 409))
@@ -129,6 +144,13 @@ def _label(facts: QueryFacts, wanted: rq.Label) -> None:
         if opened.refreshed().snapshot(wanted.checkpoint) is None:
             raise  # it is gone
         raise ProblemError(409, str(refusal)) from refusal
+
+
+def _deletion(query_id: str, snapshots: Sequence[str]) -> Operation:
+    facts = facts_of(query_id)
+    opened = opened_location(facts)
+    checkpoints = sorted({_deletable(opened, snapshot).checkpoint for snapshot in snapshots})
+    return _begun(delete_snapshots(facts, checkpoints))
 
 
 def _deletable(opened: OpenedLocation, snapshot: str) -> SnapshotRecord:

@@ -163,6 +163,32 @@ class Operation(msgspec.Struct, frozen=True):
     error: Failure | None = None
 
 
+class SnapshotOperation(Operation, frozen=True):
+    """One that takes a snapshot, or deletes some."""
+
+    snapshot: str | None = None
+    freed_files: int | None = None
+    freed_bytes: int | None = None
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """One that is stored."""
+
+    id: str
+    checkpoint: int
+    label: str
+    note: str
+    kind: str
+    in_lineage: bool
+
+
+class SnapshotList(msgspec.Struct, frozen=True):
+    """By ascending checkpoint."""
+
+    location: str
+    snapshots: list[Snapshot]
+
+
 def understood(service: Service, document: Any, kind: type[T]) -> T:
     """``document`` as one of these. Raises NoAnswer if it is none."""
     try:

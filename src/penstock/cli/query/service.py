@@ -25,6 +25,7 @@ MAX_ANSWER_BYTES = 32 << 20
 """A hundred times what the largest query has to say of itself."""
 MAX_REFUSAL = 300
 """Characters of an answer that is no problem document."""
+JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 
 
@@ -60,10 +61,21 @@ class Service:
         """
         return self._ask("GET", _joined(path) + (f"?{query}" if query else ""))
 
-    def patch(self, *path: str, changes: object, tag: str) -> Answer:
-        """A merge patch of what had ``tag``. Raises as ``get`` does; NoAnswer: it may have been made."""
-        headers = {"Content-Type": MERGE_PATCH, "If-Match": tag}
-        return self._ask("PATCH", _joined(path), json.dumps(changes).encode(), headers)
+    def patch(self, *path: str, changes: object, tag: str = "") -> Answer:
+        """A merge patch of what had ``tag``, or, without one, of what has none. Raises as ``get`` does; NoAnswer: it
+        may have been made."""
+        guard = {"If-Match": tag} if tag else {}
+        return self._ask("PATCH", _joined(path), json.dumps(changes).encode(), {"Content-Type": MERGE_PATCH, **guard})
+
+    def post(self, *path: str, wanted: object, key: str) -> Answer:
+        """Have something begun; with the same key (visible ASCII) again, nothing new. Raises as ``get`` does; NoAnswer:
+        it may have begun."""
+        headers = {"Content-Type": JSON, "Idempotency-Key": key}
+        return self._ask("POST", _joined(path), json.dumps(wanted).encode(), headers)
+
+    def delete(self, *path: str, query: str = "") -> Answer:
+        """Raises as ``get`` does; NoAnswer: it may have begun."""
+        return self._ask("DELETE", _joined(path) + (f"?{query}" if query else ""))
 
     def _ask(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
@@ -98,7 +110,7 @@ class Service:
 
     def _headers(self, more: Mapping[str, str]) -> dict[str, str]:
         said = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
-        return {"Accept": "application/json", "Connection": "close", **said, **more}
+        return {"Accept": JSON, "Connection": "close", **said, **more}
 
     def _understood(self, response: http.client.HTTPResponse, text: bytes) -> Answer:
         status = response.status

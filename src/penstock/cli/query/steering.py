@@ -9,7 +9,7 @@ import typer
 
 from penstock.cli.query.app import Ca, QueryName, TokenFile, Url, connected, query_app
 from penstock.cli.query.changing import Change, change
-from penstock.cli.query.following import GONE, RUNNING, begun_text, follow, progress_of
+from penstock.cli.query.following import GONE, RUNNING, begun_text, followed, succeeded
 from penstock.cli.query.models import Operation
 from penstock.cli.query.naming import named_query
 from penstock.cli.query.service import Service
@@ -19,7 +19,6 @@ from penstock.config import alignment as parse_alignment
 from penstock.config import duration_ms
 from penstock.errors import ConfigError, ServiceRefused
 
-INTERRUPTED = 130
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Return once it is begun, without waiting for its end.")]
 
 
@@ -159,16 +158,8 @@ def _carried_out(service: Service, done: Change, no_wait: bool, as_json: bool) -
     begun, query = done.operation, done.query
     if begun is None or (no_wait and begun.state == RUNNING):
         return begun
-    try:
-        with progress_of(begun, query, hidden=as_json) as told:
-            return follow(service, query, begun, told)
-    except KeyboardInterrupt:
-        typer.echo(
-            f"penstock: not followed any longer; {begun_text(begun, query)} goes on, and "
-            f"`penstock query show {query.short_id}` tells where it is",
-            err=True,
-        )
-        raise typer.Exit(INTERRUPTED) from None
+    tells = f"penstock query show {query.short_id}"
+    return succeeded(followed(service, query, begun, hidden=as_json, tells=tells), query)
 
 
 def _tell(done: Change, ended: Operation | None, as_json: bool, now: str, before: str) -> None:

@@ -38,10 +38,15 @@ def choose(where: str, view: LogView, names: Iterable[str]) -> list[CheckpointId
 
 def check_deletable(view: LogView, checkpoints: Sequence[CheckpointId]) -> None:
     """Raise LocationError for the one that recovery needs."""
-    for record in view.lineage[-1:]:
-        if record.checkpoint in checkpoints:
+    refuse_newest([record.checkpoint for record in view.lineage], checkpoints)
+
+
+def refuse_newest(lineage: Sequence[CheckpointId], checkpoints: Sequence[CheckpointId]) -> None:
+    """As ``check_deletable``; ``lineage``: ascending."""
+    for newest in lineage[-1:]:
+        if newest in checkpoints:
             raise LocationError(
-                f"{snapshot_id(record.checkpoint)} is the newest snapshot: the query goes on from it. It can be "
+                f"{snapshot_id(newest)} is the newest snapshot: the query goes on from it. It can be "
                 "deleted when a newer one is complete; to give the query up, delete the whole checkpoint location"
             )
 

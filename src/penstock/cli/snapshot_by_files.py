@@ -1,0 +1,69 @@
+"""Changes snapshots by the files at their location: the driver that owns it is asked there, or, where none does any
+more, the location is taken over for a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import msgspec
+
+from penstock.cli.snapshot_changes import Deleted, Labelled
+from penstock.errors import LocationError
+from penstock.snapshot.catalog import snapshot_id
+from penstock.snapshot.location import existing_location
+from penstock.snapshot.names import find_record
+from penstock.snapshot.store import Store
+from penstock.snapshot.verbs import ownership
+from penstock.snapshot.verbs import requests as rq
+from penstock.snapshot.verbs.deleting import choose
+from penstock.snapshot.verbs.listing import kind_of
+from penstock.snapshot.verbs.location_cache import Known, LocationCache
+
+
+@dataclass(frozen=True)
+class ByFiles:
+    """An ``Owner``. ``force``: a location whose driver does not answer is taken over."""
+
+    location: str
+    force: bool = False
+
+    def take(self, wish: rq.Take) -> str:
+        with located(self.location) as store:
+            return ownership.take_snapshot(store, wish)
+
+    def delete(self, names: Sequence[str]) -> Deleted:
+        with located(self.location) as store:
+            known = known_at(store)
+            chosen = choose(store.root, known.log, names)
+            parts = [chosen[first : first + rq.MAX_IDS] for first in range(0, len(chosen), rq.MAX_IDS)]
+            answers = [ownership.change(store, rq.Delete(part), force=self.force, known=known) for part in parts]
+            return Deleted(
+                [snapshot_id(checkpoint) for checkpoint in chosen],
+                sum(answer.files for answer in answers),
+                sum(answer.bytes for answer in answers),
+            )
+
+    def label(self, name: str, label: str | None, note: str | None) -> Labelled:
+        with located(self.location) as store:
+            known = known_at(store)
+            checkpoint = find_record(store.root, known.log, name).checkpoint
+            ownership.change(store, rq.Label(checkpoint, label, note), force=self.force, known=known)
+            now = find_record(store.root, ownership.view_of(store, known), snapshot_id(checkpoint))
+            return Labelled(snapshot_id(checkpoint), now.label, now.note, kind_of(now))
+
+
+@contextmanager
+def located(location: str) -> Iterator[Store]:
+    """The store there; what it fails with is one line, too."""
+    try:
+        yield existing_location("location", location)
+    except OSError as error:
+        raise LocationError(f"location {location} cannot be used: {error}") from error
+
+
+def known_at(store: Store) -> Known:
+    """What the user's cache has of a location where a query has run, with the log as it is now."""
+    known = LocationCache.of(store.root).load(store)
+    return msgspec.structs.replace(known, log=ownership.view_of(store, known))

@@ -1,0 +1,119 @@
+"""Changes snapshots of a query that runs through the REST service of its driver."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlencode
+
+from penstock.cli.query.following import SUCCEEDED, failure_of, followed
+from penstock.cli.query.models import Query, Snapshot, SnapshotList, SnapshotOperation, understood
+from penstock.cli.query.service import Answer, Service
+from penstock.cli.query.texts import one_line
+from penstock.cli.snapshot_changes import Deleted, Labelled
+from penstock.errors import NoAnswer, ServiceError
+from penstock.snapshot.names import find_called
+from penstock.snapshot.verbs import requests as rq
+from penstock.snapshot.verbs.deleting import refuse_newest
+from penstock.snapshot.verbs.ownership import new_token
+
+PATIENT_S = 60.0
+"""Of a request that has the service read the location, or wait for its owner: a store may be slow."""
+TRIES = 3
+"""Of a request that begins nothing new when it comes again."""
+PAUSE_S = 0.5
+"""Between two of them."""
+
+
+@dataclass(frozen=True)
+class ByService:
+    """An ``Owner``. ``location``: as the user has named it."""
+
+    service: Service
+    query: Query
+    location: str
+    quiet: bool
+    """Draw no bar."""
+
+    def take(self, wish: rq.Take) -> str:
+        wanted: dict[str, Any] = {"label": wish.label, "note": wish.note, "format": wish.format}
+        if wish.alignment:
+            wanted["alignment"] = wish.alignment
+        if wish.timeout_ms:
+            wanted["timeout_ms"] = wish.timeout_ms
+        service, path, key = self._patient, self._path(), new_token()
+        done = self._done("a snapshot is taken", lambda: service.post(*path, wanted=wanted, key=key), TRIES)
+        if done.snapshot is None:
+            raise NoAnswer(f"{service.url} has taken a snapshot, and does not say which: `{self._tells}` tells")
+        return one_line(done.snapshot)
+
+    def delete(self, names: Sequence[str]) -> Deleted:
+        there = self._stored()
+        chosen = {one.checkpoint: one.id for one in (self._named(there, name) for name in names)}
+        refuse_newest([one.checkpoint for one in there.snapshots if one.in_lineage], list(chosen))
+        ids = [chosen[checkpoint] for checkpoint in sorted(chosen)]
+        parts = [ids[first : first + rq.MAX_IDS] for first in range(0, len(ids), rq.MAX_IDS)]
+        ended = [self._delete(part) for part in parts]
+        return Deleted(
+            [one_line(name) for name in ids],
+            sum(one.freed_files or 0 for one in ended),
+            sum(one.freed_bytes or 0 for one in ended),
+        )
+
+    def label(self, name: str, label: str | None, note: str | None) -> Labelled:
+        checkpoint = self._named(self._stored(), name).id
+        changes = {member: text for member, text in (("label", label), ("note", note)) if text is not None}
+        what, path = f"{one_line(checkpoint)} is called so", self._path(checkpoint)
+        answer = self._sent(what, lambda: self._patient.patch(*path, changes=changes))
+        now = understood(self.service, answer.document, Snapshot)
+        return Labelled(one_line(now.id), now.label, now.note, one_line(now.kind))
+
+    def _delete(self, ids: Sequence[str]) -> SnapshotOperation:
+        asked = urlencode([("snapshot", name) for name in ids])
+        what = f"{one_line(', '.join(ids))} {'is' if len(ids) == 1 else 'are'} deleted"
+        return self._done(what, lambda: self._patient.delete(*self._path(), query=asked))
+
+    def _stored(self) -> SnapshotList:
+        return understood(self.service, self._patient.get(*self._path()).document, SnapshotList)
+
+    @staticmethod
+    def _named(there: SnapshotList, name: str) -> Snapshot:
+        return find_called(one_line(there.location), there.snapshots, name)
+
+    def _done(self, what: str, send: Callable[[], Answer], tries: int = 1) -> SnapshotOperation:
+        """The operation that it begins, as it has ended; ``what`` is the case then. What it failed with is all that is
+        told, as by the other way."""
+        begun = understood(self.service, self._sent(what, send, tries).document, SnapshotOperation)
+        ended = followed(self.service, self.query, begun, hidden=self.quiet, tells=self._tells)
+        if ended.state != SUCCEEDED:
+            raise ServiceError(failure_of(ended)[1])
+        return ended
+
+    def _sent(self, what: str, send: Callable[[], Answer], tries: int = 1) -> Answer:
+        """What it answers, of several tries the first that does. Once an answer is lost, nothing that follows, be it a
+        refusal, says what was done."""
+        lost: ServiceError | None = None
+        for attempt in range(tries):
+            time.sleep(PAUSE_S if attempt else 0)
+            try:
+                return send()
+            except NoAnswer as error:
+                lost = error
+            except ServiceError as error:
+                if lost is None:
+                    raise
+                lost = error
+        raise NoAnswer(f"{lost}; it is not known whether {what}: `{self._tells}` tells") from lost
+
+    def _path(self, *more: str) -> tuple[str, ...]:
+        return ("queries", self.query.id, "snapshots", *more)
+
+    @property
+    def _patient(self) -> Service:
+        return replace(self.service, timeout_s=PATIENT_S)
+
+    @property
+    def _tells(self) -> str:
+        return f"penstock snapshot list {one_line(self.location)}"

@@ -1,0 +1,73 @@
+"""Who has a change of snapshots done for the command line: the one place where that is decided.
+
+Where the user has named a REST service, and that knows of a query that runs at the location, it is asked over HTTP. All
+else goes by the files at the location, which need nothing but the location. What is told of it is the same.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from penstock.cli.query.app import connected
+from penstock.cli.query.models import Query
+from penstock.cli.query.naming import all_queries
+from penstock.cli.query.service import Service
+from penstock.cli.snapshot_by_files import ByFiles
+from penstock.cli.snapshot_by_service import ByService
+from penstock.cli.snapshot_changes import Owner
+from penstock.errors import LocationError, ServiceError
+from penstock.snapshot.location import IDENTITY_PATH, read_identity
+from penstock.snapshot.stores import place_of, store_at
+
+
+def owner_of(
+    location: str, url: str, token_file: Path | None, ca: Path | None, *, force: bool = False, quiet: bool = False
+) -> Owner:
+    """How the owner of ``location`` is reached; nothing is changed yet.
+
+    Args:
+        url: of the service, empty for none. A token goes there and to no other address, above all to none that is read
+            from the location.
+        force: take the location over if no driver answers there: that is decided by its files, so they are asked.
+        quiet: draw no bars.
+
+    Raises:
+        ConfigError: ``url``, the token or ``ca`` cannot be.
+        LocationError: ``location`` cannot be one.
+        ServiceError: the service that the user has named does not tell whether it has the query. To go by the files
+            then would hide that what was asked for does not work.
+    """
+    if not url or force:
+        return ByFiles(location, force)
+    service = connected(url, token_file, ca)
+    try:
+        query = _running_at(location, service)
+    except ServiceError as error:
+        raise ServiceError(f"{error}; or, by the files at the location and without a service: --url ''") from error
+    return ByFiles(location) if query is None else ByService(service, query, location, quiet)
+
+
+def _running_at(location: str, service: Service) -> Query | None:
+    place = place_of(location)
+    query = next((one for one in all_queries(service) if not one.over and _is_at(one, place)), None)
+    return None if query is None or _id_at(location) not in (None, query.id) else query
+
+
+def _is_at(query: Query, place: str) -> bool:
+    try:
+        return place_of(query.location) == place
+    except LocationError:  # a later release knows more schemes
+        return False
+
+
+def _id_at(location: str) -> str | None:
+    """Whose the location is, as seen from here: on another machine the same path may be another query's, or hold
+    anything else (empty then). None: it is not to be seen from here, so it can only be the service's."""
+    with suppress(LocationError, OSError):
+        store = store_at(location)
+        names = store.names()
+        if IDENTITY_PATH in names:
+            return read_identity(store).query_id
+        return "" if names else None
+    return None
