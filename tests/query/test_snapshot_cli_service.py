@@ -100,6 +100,8 @@ def test_over_http_while_it_runs_and_by_the_files_afterwards(
     over_http = asked_over_http(query.id)
     by_files = done("take", location, "--url", "", "--label", "by files").strip()
     assert asked_over_http(query.id) == over_http
+    assert (location / rq.FOLDER).is_dir(), "what asks by files leaves it"
+
     query.stop()
     over_http = asked_over_http(query.id)
     assert "no query runs at this location" in refused()
