@@ -95,7 +95,7 @@ torture: $(VENV)/.ready ## Random scenarios on real processes, killed and rescal
 bench: setup flink ## Run the benchmarks; writes docs/benchmarks.md and its charts
 	@$(BIN)/python -m benchmarks
 
-bench-quick: environment ## The ratios that matter most, in under five minutes; keeps nothing. With Flink if make flink was run
+bench-quick: environment ## The ratios that matter most, in some minutes; keeps nothing. With Flink if make flink was run
 	@$(BIN)/python -m benchmarks --quick
 
 # A peer of the benchmarks, in an environment of its own. Tests do without it.

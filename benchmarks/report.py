@@ -24,8 +24,8 @@ CHARTS = PAGE.with_suffix("")
 HEAD = """# Benchmarks
 
 Written by `make bench` from the raw figures in `benchmarks/results/`, with its charts; `penstock bench NAME` measures
-one section anew, on the machine it is called on, and `make bench-quick` prints the ratios that matter most in under
-five minutes and keeps nothing. Machines are shared and noisy: read the ratios, not the absolute figures.
+one section anew, on the machine it is called on, and `make bench-quick` prints the ratios that matter most in some
+minutes and keeps nothing. Machines are shared and noisy: read the ratios, not the absolute figures.
 
 `1.20 (1.10 to 1.45)` is a median with the least and the largest of its rounds, `1.20 (once)` a single round; where only
 one figure was kept there is no spread to tell. Each section ends with what it was measured on, as far as that was kept

@@ -114,7 +114,7 @@ class _Drawing:
         for tick in self._ticks:
             x = self._x(tick)
             self._line(x, TITLE_HEIGHT - 4, x, self._bottom, "grid")
-            self._label(x, self._bottom + 16, _figure(tick), "small middle")
+            self._label(x, self._bottom + 16, figure(tick), "small middle")
         scale = " (logarithmic)" if self._chart.logarithmic else ""
         self._label((LEFT + RIGHT) / 2, self._bottom + 34, self._chart.unit + scale, "small middle")
 
@@ -131,7 +131,7 @@ class _Drawing:
             ElementTree.SubElement(self._root, "circle", place)
         if row.raw is not None:
             self._line(self._x(row.raw), y - 7, self._x(row.raw), y + 7, "raw")
-        self._label(RIGHT + 12, y + 4, f"{_figure(row.median)}{row.note}", "figure")
+        self._label(RIGHT + 12, y + 4, f"{figure(row.median)}{row.note}", "figure")
 
     def _x(self, figure: float) -> float:
         first, last = self._ticks[0], self._ticks[-1]
@@ -167,7 +167,7 @@ def _steps(most: float) -> list[float]:
     return [step * number for number in range(math.ceil(most / step) + 1)]
 
 
-def _figure(value: float) -> str:
+def figure(value: float) -> str:
     """Three digits, or all before the point."""
     if value >= 100 or value == 0:
         return f"{value:,.0f}"
