@@ -9,7 +9,7 @@ export SPARK_LOCAL_IP ?= 127.0.0.1
 # Bytecode is kept: hundreds of processes are started here, and each would compile the package anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup java javac chromium environment demo test costs compiled lint fuzz fuzz-format fuzz-plans oracle simulate torture bench flink clean lock
+.PHONY: help setup java javac chromium environment demo test costs compiled lint fuzz fuzz-format fuzz-plans oracle simulate torture bench bench-quick flink clean lock
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -92,8 +92,11 @@ HOURS ?= 0.1
 torture: $(VENV)/.ready ## Random scenarios on real processes, killed and rescaled, CPUs oversubscribed: make torture HOURS=2 [SEED=7]
 	@$(BIN)/python tests/scenarios/torture.py $(HOURS) $(if $(SEED),--seed $(SEED))
 
-bench: setup flink ## Run the benchmarks; writes docs/benchmarks.md
+bench: setup flink ## Run the benchmarks; writes docs/benchmarks.md and its charts
 	@$(BIN)/python -m benchmarks
+
+bench-quick: environment ## The ratios that matter most, in some minutes; keeps nothing. With Flink if make flink was run
+	@$(BIN)/python -m benchmarks --quick
 
 # A peer of the benchmarks, in an environment of its own. Tests do without it.
 FLINK := .venv-flink

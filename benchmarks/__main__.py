@@ -1,4 +1,4 @@
-"""``python -m benchmarks [NAME...] [--quick]``: run, keep raw results, rewrite docs/benchmarks.md."""
+"""``python -m benchmarks [NAME...]``: run, keep raw results, rewrite docs/benchmarks.md and its charts."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from benchmarks import (
     large_state,
     latency,
     parquet_jobs,
+    quick,
     recovery,
     report,
     rescale,
@@ -67,8 +68,25 @@ def main(
     names: Annotated[
         list[str] | None, typer.Argument(help=f"Which ones: {', '.join(BENCHMARKS)} (default: all)")
     ] = None,
-    quick: Annotated[bool, typer.Option(help="Fewer rounds; prints, keeps nothing")] = False,
+    short: Annotated[
+        bool,
+        typer.Option("--quick", help="Fewer rounds; prints, keeps nothing. Without a name: the ratios of all days."),
+    ] = False,
+    listed: Annotated[bool, typer.Option("--list", help="Only say which ones there are.")] = False,
+    page: Annotated[bool, typer.Option("--page", help="Only write the page and its charts from what is kept.")] = False,
 ) -> None:
+    """Run the benchmarks, keep what they found in benchmarks/results/, and write docs/benchmarks.md and its charts."""
+    if listed:
+        print("\n".join(BENCHMARKS))
+    elif page:
+        report.write()
+    elif short and not names:
+        quick.run()
+    else:
+        measure(names, short)
+
+
+def measure(names: list[str] | None, short: bool) -> None:
     chosen = names or list(BENCHMARKS)
     unknown = [name for name in chosen if name not in BENCHMARKS]
     if unknown:
@@ -76,11 +94,11 @@ def main(
     for name in chosen:
         print(f"{name} ...", flush=True)
         with harness.session(MASTERS.get(name, harness.MASTER)) as spark:
-            result = BENCHMARKS[name](spark, quick)
+            result = BENCHMARKS[name](spark, short)
         print(f"{name}: {result}", flush=True)
-        if not quick:
+        if not short:
             harness.save(name, result)
-    if not quick:
+    if not short:
         report.write()
 
 

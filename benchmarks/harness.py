@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import platform
 import statistics
 import sys
 import tempfile
@@ -14,11 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import pyarrow
-import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
 import penstock
+from benchmarks import machine
 from benchmarks.feed import FeedSource
 from penstock.query.streaming_query import StreamingQuery
 from penstock.runtime.view import CheckpointView
@@ -155,11 +153,5 @@ def quantiles(values: Sequence[float]) -> dict[str, float]:
 def save(name: str, result: dict[str, object]) -> None:
     """Keep the raw figures beside the benchmark, with what they were measured on."""
     RESULTS.mkdir(exist_ok=True)
-    machine = {
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "pyspark": pyspark.__version__,
-        "pyarrow": pyarrow.__version__,
-        "date": time.strftime("%Y-%m-%d"),
-    }
-    (RESULTS / f"{name}.json").write_text(json.dumps({"machine": machine, **result}, indent=2) + "\n")
+    kept = {"machine": machine.recorded(), **result}
+    (RESULTS / f"{name}.json").write_text(json.dumps(kept, indent=2) + "\n")

@@ -14,8 +14,14 @@ KILLS = 10
 
 
 def run(spark: SparkSession, quick: bool) -> dict[str, object]:
-    kills = 3 if quick else KILLS
-    durations, restored = [], []
+    durations, restored = kill(spark, 3 if quick else KILLS)
+    return {"kill_to_running_ms": harness.quantiles(durations), "restored_inflight_rows": restored}
+
+
+def kill(spark: SparkSession, kills: int) -> tuple[list[float], list[int]]:
+    """Of each kill the milliseconds until all runs again, and the in-flight rows that were restored."""
+    durations: list[float] = []
+    restored: list[int] = []
     df = backpressure.job(spark, "sleeping")
     with harness.running(df, **{"exchange.memoryPerGate": str(2 << 20)}) as query:
         backpressure.fill(query)
@@ -33,4 +39,4 @@ def run(spark: SparkSession, quick: bool) -> dict[str, object]:
                 durations.append((time.perf_counter() - killed) * 1000)
                 restored.append(query.view().restarts[-1].restored_inflight_rows)
             time.sleep(1.0)
-    return {"kill_to_running_ms": harness.quantiles(durations), "restored_inflight_rows": restored}
+    return durations, restored

@@ -1,25 +1,35 @@
-"""``docs/benchmarks.md`` from the raw results; nothing in it is typed by hand but the explanations."""
+"""``docs/benchmarks.md`` and its charts from the raw results; nothing is typed by hand but the explanations."""
 
 from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.charts import CHARTS as DRAWN
 from benchmarks.harness import RESULTS
-from benchmarks.report_cells import against_spark, jobs, machine, row, times, times_p99
+from benchmarks.report_cells import against_spark, jobs, machine, row, spread, times, times_p99
 from benchmarks.report_faces import faces
 from benchmarks.report_flip76 import flip76
 from benchmarks.report_python import isolation, latency, stateful_python, timers
+from benchmarks.report_snapshots import snapshot_catalog, snapshot_formats, state_as_data
+from benchmarks.report_state import keyed, large_state, state, state_rocksdb
+from benchmarks.svg import drawn
 
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+CHARTS = PAGE.with_suffix("")
+"""The folder of the charts."""
 
 HEAD = """# Benchmarks
 
-Written by `make bench` (`python -m benchmarks`) from the raw figures in `benchmarks/results/`. Machines are shared and
-noisy: read the ratios, not the absolute figures.
+Written by `make bench` from the raw figures in `benchmarks/results/`, with its charts; `penstock bench NAME` measures
+one section anew, on the machine it is called on, and `make bench-quick` prints the ratios that matter most in some
+minutes and keeps nothing. Machines are shared and noisy: read the ratios, not the absolute figures.
+
+`1.20 (1.10 to 1.45)` is a median with the least and the largest of its rounds, `1.20 (once)` a single round; where only
+one figure was kept there is no spread to tell. Each section ends with what it was measured on, as far as that was kept
+with its figures.
 """
 
 
@@ -33,12 +43,12 @@ def exchange(result: dict[str, Any]) -> str:
         "Only `exchanged` does what the reference does: `grouped` sends fewer rows, so its ratio flatters it.",
         "Rounds alternate; the ratio is the median of the rounds' ratios.",
         "",
-        row("", "M rows/s (median)", "ratio to the reference"),
+        row("", "M rows/s", "ratio to the reference"),
         row("---", "---:", "---:"),
     ]
     for name, rates in result["rows_per_second"].items():
         ratio = result["ratio_to_reference"].get(name, 1.0)
-        lines.append(row(name, f"{statistics.median(rates) / 1e6:.1f}", f"{ratio:.2f}"))
+        lines.append(row(name, spread(rates, 1e6, 1), f"{ratio:.2f}"))
     return "\n".join([*lines, "", f"({machine(result)})", ""])
 
 
@@ -109,14 +119,14 @@ def throughput(result: dict[str, Any]) -> str:
         "that of two runs of one round. The bound is the one-sided 95 % bound of the mean ratio by Student's t; the",
         "target is 0.93.",
         "",
-        row("", "M rows/s (median)", "checkpoints a run", "mean ratio", "standard deviation", "lower 95 % bound"),
+        row("", "M rows/s", "checkpoints a run", "mean ratio", "standard deviation", "lower 95 % bound"),
         row("---", "---:", "---:", "---:", "---:", "---:"),
     ]
     for form, summary in result["summary"].items():
         lines.append(
             row(
                 form,
-                f"{statistics.median(result['rows_per_second'][form]) / 1e6:.1f}",
+                spread(result["rows_per_second"][form], 1e6, 1),
                 f"{min(result['checkpoints'][form])} to {max(result['checkpoints'][form])}",
                 f"{summary['mean']:.3f}",
                 f"{summary['deviation']:.3f}",
@@ -240,160 +250,12 @@ def file_sink(result: dict[str, Any]) -> str:
         "from a source that makes rows as fast as it is asked. Rounds alternate; the ratio is the median of the",
         "rounds' ratios. The target is 0.5 for `query`.",
         "",
-        row("", "M rows/s (median)", "ratio to the reference"),
+        row("", "M rows/s", "ratio to the reference"),
         row("---", "---:", "---:"),
     ]
     for name, rates in result["rows_per_second"].items():
-        lines.append(row(name, f"{statistics.median(rates) / 1e6:.1f}", f"{result['ratio_to_reference'][name]:.2f}"))
+        lines.append(row(name, spread(rates, 1e6, 1), f"{result['ratio_to_reference'][name]:.2f}"))
     return "\n".join([*lines, "", f"({machine(result)})", ""])
-
-
-def state(result: dict[str, Any]) -> str:
-    rounds, captures = result["rates"], result["captures"]
-    median = {name: statistics.median(figures[name] for figures in rounds) for name in rounds[0]}
-    seconds = {name: statistics.median(captures[f"{name}_s"]) for name in ("plain", "full", "delta")}
-    changed = captures["delta_bytes"] / captures["changed_bytes"]
-    lines = [
-        "## Keyed state in memory",
-        "",
-        f"A keyed count over {result['keys']:,} distinct int64 keys, two processes with half of them each; the",
-        "reference is pyarrow's `group_by` of the same rows. Memory is what the process grew by; the same two columns",
-        "take 16 bytes a row in an Arrow table. The targets are 1 M rows/s and 48 bytes.",
-        "",
-        row("", "M rows/s (median)", "ratio to `group_by`"),
-        row("---", "---:", "---:"),
-    ]
-    for name in ("insert", "update", "group_by"):
-        lines.append(row(name, f"{median[name] / 1e6:.1f}", f"{median[name] / median['group_by']:.2f}"))
-    lines += [
-        "",
-        f"Bytes a row: {median['row_bytes']:.1f}. The slowest batch of 65,536 rows while the table grew took "
-        f"{max(figures['slowest_ms'] for figures in rounds):.0f} ms.",
-        "",
-        f"One table of {captures['full_bytes'] / 1e9:.2f} GB ({result['keys']:,} rows of an int64 key and eleven int64",
-        "values), written as an Arrow IPC file with fsync: `plain` by pyarrow from an Arrow table, `full` from a",
-        "capture, `delta` what changed since, 1 % of the rows. Rounds alternate; medians, and the median of the",
-        "rounds' ratios. The targets are 0.5 for `full`, and for `delta` 1/20 of its time and 3 x the changed bytes.",
-        "",
-        row("", "seconds", "MB", "ratio"),
-        row("---", "---:", "---:", "---:"),
-        row("plain", f"{seconds['plain']:.2f}", f"{captures['plain_bytes'] / 1e6:.0f}", ""),
-        row("full", f"{seconds['full']:.2f}", f"{captures['full_bytes'] / 1e6:.0f}",
-             f"{statistics.median(captures['ratio']):.2f} of plain's speed"),
-        row("delta", f"{seconds['delta']:.3f}", f"{captures['delta_bytes'] / 1e6:.1f}",
-             f"{statistics.median(captures['share']):.3f} of full's time; {changed:.2f} x the changed bytes"),
-        "",
-        f"`capture()` itself: {max(captures['pause_ms']):.1f} ms at most. A batch of 8,192 rows took "
-        f"{times_p99(captures['alone_ms'])} ms (min / median / p99 / max) with nothing beside it, and "
-        f"{times_p99(captures['while_read_ms'])} ms while another thread read a capture.",
-    ]  # fmt: skip
-    return "\n".join([*lines, "", f"({machine(result)})", ""])
-
-
-def state_rocksdb(result: dict[str, Any]) -> str:
-    lines = [
-        "## State larger than its memory",
-        "",
-        f"A keyed count over {result['keys']:,} distinct int64 keys in random order, one table in one process: every",
-        "key once (insert), every key again in another order (update), then the whole content read back as a capture's",
-        "base. `rocksdb` has a quarter of the bytes of its rows as write buffers and cache, `memory` keeps all. Rounds",
-        "alternate; the ratio is the median of the rounds' ratios.",
-        "",
-        row("M rows/s (median)", *result["runs"], "ratio"),
-        row("---", "---:", "---:", "---:"),
-    ]
-    for phase, ratio in result["ratio_to_memory"].items():
-        medians = [statistics.median(run[phase] for run in runs) for runs in result["runs"].values()]
-        lines.append(row(phase, *(f"{median / 1e6:.2f}" for median in medians), f"{ratio:.2f}"))
-    pauses = max(run["capture_ms"] for run in result["runs"]["rocksdb"])
-    note = f"Taking a capture of the `rocksdb` table kept its owner for {pauses:.1f} ms at most."
-    return "\n".join([*lines, "", note, "", f"({machine(result)})", ""])
-
-
-def keyed(result: dict[str, Any]) -> str:
-    rounds, tables = result["rounds"], result["tables"]
-    lines = [
-        "## A keyed count over many keys",
-        "",
-        f"Parquet -> partial count -> hash -> count -> noop, two slots, {result['keys']:,} distinct int64 keys in",
-        "random order: every key once (insert), then every key again (update). The reference is the table alone, two",
-        "processes with half of the keys each (`benchmarks/state.py`). Rounds alternate; M rows/s, medians. The target",
-        "is 1.",
-        "",
-        row("", "query", "table alone", "ratio"),
-        row("---", "---:", "---:", "---:"),
-    ]
-    for name, ratio in result["ratio_to_table"].items():
-        medians = [statistics.median(figures[name] for figures in of) / 1e6 for of in (rounds, tables)]
-        lines.append(row(name, *(f"{median:.2f}" for median in medians), f"{ratio:.2f}"))
-    held = max(figures["bytes_to_columns"] for figures in rounds)
-    note = f"The table takes {held:.1f} x the bytes of its two columns in Arrow; the target is 3."
-    return "\n".join([*lines, "", note, "", *_keyed_on_rocksdb(result["rocksdb"]), "", f"({machine(result)})", ""])
-
-
-def _keyed_on_rocksdb(figures: dict[str, float]) -> list[str]:
-    """Flink's figure is typed by hand: it needs a cluster of its own."""
-    return [
-        f"The same query with `state.backend` rocksdb, once, and {figures['memory_bytes'] / 1e6:.0f} MB of",
-        "`state.memory` over both slots, a quarter of what its rows take there: insert "
-        f"**{figures['insert'] / 1e6:.2f}**, update **{figures['update'] / 1e6:.2f}** M rows/s.",
-        f"Both processes together grew by {figures['grown_bytes'] / 1e6:.0f} MB at most, rows on their way included.",
-        "Flink's RocksDB backend: 0.24-0.29 M rows/s for a keyed count and sum in SQL at parallelism 2, measured on",
-        "such a machine before, not in this run; it had 10,000 keys, which its memory holds.",
-    ]
-
-
-LARGE_STATE_TARGETS = {
-    "full_to_plain_speed": ("first full checkpoint: its speed to plain `pyarrow.ipc` with fsync", "at least 0.5"),
-    "delta_bytes_to_changed": ("checkpoint after 1 %: bytes written to bytes changed, worst", "at most 3"),
-    "delta_to_full_time": ("its time to the full one's, mean", "at most 0.05"),
-    "delta_without_pause_to_full_time": ("the same without the pause, in which what changed is emitted", ""),
-    "worst_pause_ms": ("worst pause of a subtask, full one included, ms", "at most 100"),
-    "kill_s": ("kill -9 to all subtasks running, s", "at most 5; string keys 15"),
-    "rescale_to_kill": ("rescale from 2 to 4, to that", "at most 1.5"),
-}
-
-
-def large_state(result: dict[str, Any]) -> str:
-    variants = {name: result[name] for name in ("int64", "string")}
-    sizes = {name: f"{variant['rounds'][-1]['state_bytes'] / 1e9:.2f} GB" for name, variant in variants.items()}
-    lines = [
-        "## A query with large state",
-        "",
-        f"Parquet -> partial -> hash -> {result['values']} sums, minima and maxima by key -> noop, update mode, two",
-        f"slots: {variants['int64']['keys']:,} keys, {sizes['int64']} of state with int64 keys, {sizes['string']} with",
-        "strings of 20 bytes. The first full checkpoint has nothing to emit: one that was given up has. A round is a",
-        "new query in a new location up to that checkpoint, then one plain write of the same batches, two threads with",
-        "a file each; the ratio is the median of the rounds' ratios. A round before them warms up and does not count:",
-        "the first GB that anybody writes is slower. All else is of the last round's query. A later checkpoint's pause",
-        "has the emission of what changed in it. Medians, if not said otherwise.",
-        "",
-        row("", *variants, "target"),
-        row("---", "---:", "---:", "---:"),
-    ]
-    for name, (text, target) in LARGE_STATE_TARGETS.items():
-        lines.append(row(text, *(f"{variant['ratios'][name]:.3g}" for variant in variants.values()), target))
-    notes = [f"- {name}: {_large_state_note(variant)}" for name, variant in variants.items()]
-    return "\n".join([*lines, "", *notes, "", f"({machine(result)})", ""])
-
-
-def _large_state_note(variant: dict[str, Any]) -> str:
-    rounds, deltas, kills = variant["rounds"], variant["deltas"], variant["kills"]
-    seconds = {name: [round(kill[name], 1) for kill in kills] for name in ("running_s", "row_s")}
-    rescales = ", ".join(f"{name} {figure:.1f} s" for name, figure in variant["rescale_s"].items())
-    emitted_s = statistics.median(figures["emitted_s"] for figures in rounds)
-    return (
-        f"full {_ms_list(figures['duration_ms'] for figures in rounds)} ms, plain "
-        f"{_ms_list(figures['plain_ms'] for figures in rounds)} ms (warming up: "
-        f"{variant['warm_up']['duration_ms']:.0f} and {variant['warm_up']['plain_ms']:.0f} ms); after 1 % "
-        f"{_ms_list(figures['duration_ms'] for figures in deltas)} ms; kill to running {seconds['running_s']} s, to "
-        f"the first row as reported (twice a second) {seconds['row_s']} s; rescale {rescales}. To emit all keys at the "
-        f"end of an epoch took {emitted_s:.1f} s."
-    )
-
-
-def _ms_list(values: Iterable[float]) -> str:
-    return ", ".join(f"{value:.0f}" for value in values)
 
 
 def rescale(result: dict[str, Any]) -> str:
@@ -419,104 +281,13 @@ def rescale(result: dict[str, Any]) -> str:
     return "\n".join([*lines, "", f"({machine(result)})", ""])
 
 
-def snapshot_catalog(result: dict[str, Any]) -> str:
-    sizes = result["metadata_bytes"]
-    lines = [
-        "## Many snapshots in one location",
-        "",
-        "`penstock snapshot` as a process of its own on a location whose query has ended, seconds from start to end;",
-        f"`penstock snapshot --help` takes {result['start_s']:.2f} s of that. Metadata of a small query (a count and a",
-        f"sum of 100 keys, two slots), as real snapshots had it: {sizes['newest'] / 1000:.1f} KB, the largest",
-        f"{sizes['largest'] / 1000:.1f} KB (target: at most 20). Cold: no file of the location is in the page cache.",
-        "",
-        row("snapshots", "`list --json`, cold", "again", "`list`, again", "`delete` one", "`gc`, a tenth is orphans"),
-        row("---", "---:", "---:", "---:", "---:", "---:"),
-    ]
-    for count, figures in result["snapshots"].items():
-        names = ("cold_s", "warm_s", "warm_text_s", "delete_s", "gc_s")
-        lines.append(row(f"{int(count):,}", *(f"{figures[name]:.2f}" for name in names)))
-    lines.append(row("target at 10,000", "20", "2", "2", "1 + its bytes", "linear"))
-    return "\n".join([*lines, *_catalog_in_bucket(result.get("in_bucket", {})), "", f"({machine(result)})", ""])
-
-
-def _catalog_in_bucket(found: dict[str, dict[str, float]]) -> list[str]:
-    if not found:
-        return []
-    lines = [
-        "",
-        "The same in a bucket, of moto on the same machine, which answers with one process in Python. As a measure,",
-        "its own time for plain requests, made with obstore: getting all metadata, as many side by side as `list`",
-        "does, and listing all data files and metadata, as `gc` does.",
-        "",
-        row("snapshots", "plain gets", "`list --json`, cold", "again", "`delete` one", "plain listings", "`gc`"),
-        row("---", "---:", "---:", "---:", "---:", "---:", "---:"),
-    ]
-    for count, figures in found.items():
-        names = ("plain_gets_s", "cold_s", "warm_s", "delete_s", "plain_lists_s", "gc_s")
-        lines.append(row(f"{int(count):,}", *(f"{figures[name]:.2f}" for name in names)))
-    return lines
-
-
-def snapshot_formats(result: dict[str, Any]) -> str:
-    export = result["export"]
-    lines = [
-        "## Portable snapshots, and snapshots that users ask for",
-        "",
-        f"The query of *A query with large state* with {result['keys']:,} int64 keys. `export`:",
-        f"{export['bytes'] / 1e9:.2f} GB to Parquet with fsync, by threads of one process or",
-        "by Spark's executors, in turns with Spark reading that from Parquet and writing it to Parquet without fsync.",
-        "Medians of seconds; speed is to Spark's.",
-        "",
-        row("", "seconds", "speed to Spark, uncompressed", "to Spark, snappy", "target"),
-        row("---", "---:", "---:", "---:", "---:"),
-    ]
-    for name in ("threads", "executors"):
-        seconds = statistics.median(export["seconds"][name])
-        ratios = [f"{export[which][name]:.2f}" for which in ("speed_to_spark", "speed_to_spark_snappy")]
-        lines.append(row(f"`export`, {name}", f"{seconds:.1f}", *ratios, "at least 0.6"))
-    for name, text in (("spark", "Spark, uncompressed"), ("spark_snappy", "Spark, snappy")):
-        lines.append(row(text, f"{statistics.median(export['seconds'][name]):.1f}", "1", "", ""))
-    lines += [
-        "",
-        "A snapshot by `query.snapshot()` in the middle between two periodic ones, 4 s apart, while 0.5 % of the keys",
-        "change every second; under backpressure a stage in front takes 0.2 %. A portable one is written a second time",
-        "when the query has done its part, which is what counts here. Medians of milliseconds.",
-        "",
-        row("", "periodic", "native", "portable", "native to periodic", "portable to periodic", "target"),
-        row("---", "---:", "---:", "---:", "---:", "---:", "---:"),
-    ]
-    for name, text in (("calm", "calm"), ("under_backpressure", "under backpressure")):
-        figures = result[name]
-        times = [f"{statistics.median(values):.0f}" for values in figures["duration_ms"].values()]
-        ratios = [f"{ratio:.2f}" for ratio in figures["to_periodic"].values()]
-        lines.append(row(text, *times, *ratios, "at most 1.5"))
-    return "\n".join([*lines, "", f"({machine(result)})", ""])
-
-
-def state_as_data(result: dict[str, Any]) -> str:
-    lines = [
-        "## State as data",
-        "",
-        f"The state of a keyed count and maximum, {result['rows']:,} rows of three columns: written by",
-        "`penstock.SnapshotWriter` (sorted by key, fsynced, with the index that a query restores from) and read with",
-        '`spark.read.format("penstock")`, in turns with Spark writing and reading Parquet files of the same rows.',
-        "",
-        row("", "Penstock, s", "Parquet, s", "ratio"),
-        row("---", "---:", "---:", "---:"),
-    ]
-    for name, text in (("write_s", "write"), ("read_s", "read all"), ("one_key_s", "one row by its key")):
-        mine, spark = result[name]["penstock"], result[name]["parquet"]
-        lines.append(row(text, f"{mine:.2f}", f"{spark:.2f}", f"{mine / spark:.1f}"))
-    return "\n".join([*lines, "", f"({machine(result)})", ""])
-
-
 def nexmark(result: dict[str, Any]) -> str:
     lines = [
         "## Nexmark",
         "",
         f"The queries of `benchmarks/nexmark/queries` over {result['events']:,} events in Parquet files. Each one's",
         "drained output equals Spark's batch result, row for row. Then both engines run `availableNow` into a noop",
-        "sink, in turns: medians of seconds from `start()` to the query's end, and of CPU seconds of all processes.",
+        "sink, in turns: seconds from `start()` to the query's end, and CPU seconds of all processes.",
         "",
         row("query", "rows", "Penstock, s", "Spark, s", "speed to Spark", "CPU to Spark"),
         row("---", "---:", "---:", "---:", "---:", "---:"),
@@ -556,11 +327,36 @@ SECTIONS = {
 }
 
 
-def write() -> None:
-    """Rewrite the page from whatever results are there."""
+def page(results: Path = RESULTS) -> str:
+    """Of whatever results are there."""
     parts = [HEAD]
-    for name, section in SECTIONS.items():
-        path = RESULTS / f"{name}.json"
-        if path.exists():
-            parts.append(section(json.loads(path.read_text())))
-    PAGE.write_text("\n".join(parts))
+    for name, result in _kept(results).items():
+        shown = [f"![{title}]({CHARTS.name}/{file})\n" for file, (title, _) in _charts(name, result).items()]
+        command = f"Measured by `penstock bench {name}`; [raw figures](../benchmarks/results/{name}.json).\n"
+        parts += [SECTIONS[name](result), *shown, command]
+    return "\n".join(parts)
+
+
+def charts(results: Path = RESULTS) -> dict[str, str]:
+    """By file name, all that the page shows."""
+    drawings = (_charts(name, result) for name, result in _kept(results).items())
+    return {file: text for drawing in drawings for file, (_, text) in drawing.items()}
+
+
+def _kept(results: Path) -> dict[str, dict[str, Any]]:
+    paths = {name: results / f"{name}.json" for name in SECTIONS}
+    return {name: json.loads(path.read_text()) for name, path in paths.items() if path.exists()}
+
+
+def _charts(name: str, result: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """By file name, the title and the drawing."""
+    made = {f"{file}.svg": draw(result) for file, draw in DRAWN.get(name, {}).items()}
+    return {file: (chart.title, drawn(chart)) for file, chart in made.items()}
+
+
+def write() -> None:
+    """Rewrite the page and its charts."""
+    PAGE.write_text(page())
+    CHARTS.mkdir(exist_ok=True)
+    for file, text in charts().items():
+        (CHARTS / file).write_text(text)

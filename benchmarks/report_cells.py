@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
+from operator import truediv
 from typing import Any
+
+from benchmarks.machine import told
 
 
 def row(*cells: object) -> str:
@@ -11,8 +15,7 @@ def row(*cells: object) -> str:
 
 
 def machine(result: dict[str, Any]) -> str:
-    on = result["machine"]
-    return f"{on['date']}, {on['cores']} cores, Python {on['python']}, PySpark {on['pyspark']}, pyarrow {on['pyarrow']}"
+    return told(result["machine"])
 
 
 def times(figures: dict[str, float]) -> str:
@@ -36,5 +39,15 @@ def jobs(result: dict[str, Any]) -> list[str]:
 
 def against_spark(found: dict[str, Any]) -> list[str]:
     """Seconds of both, speed and CPU to Spark's."""
-    seconds = [f"{statistics.median(found['seconds'][engine]):.2f}" for engine in ("penstock", "spark")]
-    return [*seconds, *(f"{found[which]:.2f}" for which in ("speed_to_spark", "cpu_to_spark"))]
+    seconds, cpu = found["seconds"], found["cpu_seconds"]
+    return [
+        *(spread(seconds[engine]) for engine in ("penstock", "spark")),
+        spread([*map(truediv, seconds["spark"], seconds["penstock"])]),
+        spread([*map(truediv, cpu["penstock"], cpu["spark"])]),
+    ]
+
+
+def spread(rounds: Sequence[float], unit: float = 1.0, digits: int = 2) -> str:
+    """The median, and the least and the largest."""
+    least, median, most = (f"{pick(rounds) / unit:.{digits}f}" for pick in (min, statistics.median, max))
+    return f"{median} ({least} to {most})" if len(rounds) > 1 else f"{median} (once)"

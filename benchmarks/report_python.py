@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from benchmarks.report_cells import jobs, machine, row, times, times_p99
+from benchmarks.report_cells import jobs, machine, row, spread, times, times_p99
 
 
 def stateful_python(result: dict[str, Any]) -> str:
@@ -33,7 +33,7 @@ def _calls(job: dict[str, Any]) -> list[str]:
 
 
 def _forms(found: dict[str, Any]) -> list[str]:
-    seconds = {form: statistics.median(taken) for form, taken in found["seconds"].items()}
+    seconds = {form: spread(taken) for form, taken in found["seconds"].items()}
     return [
         "",
         "The sessions by Penstock alone: key by key, and by `transformWithStateInArrow`, many keys at a time. The",
@@ -41,7 +41,7 @@ def _forms(found: dict[str, Any]) -> list[str]:
         "",
         row("form", "s", "Arrow's speed to it"),
         row("---", "---:", "---:"),
-        *[row(form, f"{taken:.2f}", f"{found['arrow_to'][form]:.2f}") for form, taken in seconds.items()],
+        *[row(form, taken, f"{found['arrow_to'][form]:.2f}") for form, taken in seconds.items()],
     ]
 
 
@@ -79,7 +79,7 @@ def isolation(result: dict[str, Any]) -> str:
     ]
     for name, stage in result["stages"].items():
         rates = stage["rows_per_second"]
-        shown = [f"{statistics.median(rates[form]) / 1e6:.2f}" if rates[form] else "" for form in ("none", "process")]
+        shown = [spread(rates[form], 1e6) if rates[form] else "" for form in ("none", "process")]
         ratio = f"{stage['ratio']:.2f}" if stage["ratio"] is not None else ""
         durations = [times_p99(stage["checkpoint_ms"][form]) for form in ("none", "process")]
         lines.append(row(name, *shown, ratio, *durations))
@@ -112,11 +112,9 @@ def latency(result: dict[str, Any]) -> str:
     ]
     for job, forms in result["jobs"].items():
         for form, rounds in forms.items():
-            median, p99, most_ms = (statistics.median(one[name] for one in rounds) for name in ("median", "p99", "max"))
+            median, p99, most_ms = (spread([one[name] for one in rounds], 1, 0) for name in ("median", "p99", "max"))
             ratios = [f"{ratio_to(forms['spark'], rounds, name):.3f}" for name in ("median", "p99")]
-            lines.append(
-                row(job, result["keys"][job], form, f"{median:.0f}", f"**{p99:.0f}**", f"{most_ms:.0f}", *ratios)
-            )
+            lines.append(row(job, result["keys"][job], form, median, f"**{p99}**", most_ms, *ratios))
     return "\n".join([*lines, "", f"({'; '.join([machine(result), *result.get('notes', ())])})", ""])
 
 

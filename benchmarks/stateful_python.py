@@ -236,10 +236,29 @@ def compare_forms(
     return {"seconds": seconds, "arrow_to": ratios, "target": 5.0}
 
 
-def run(spark: SparkSession, quick: bool) -> dict[str, object]:
+def configure(spark: SparkSession) -> None:
     spark.conf.set("spark.sql.shuffle.partitions", str(harness.SLOTS))
     provider = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", provider)
+
+
+def source(spark: SparkSession, directory: Path) -> DataFrame:
+    return spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(directory))
+
+
+def beside_spark(spark: SparkSession, job: Job, whole: Path, part: Path, calls: str, rounds: int) -> dict[str, object]:
+    """One job over the files of ``whole`` by both engines; ``calls``: an empty folder."""
+    return compare(
+        lambda: job.make(source(spark, whole), calls),
+        "update",
+        rounds,
+        warm_up=lambda: job.make(source(spark, part), calls),
+        calls=lambda: take_calls(calls),
+    )
+
+
+def run(spark: SparkSession, quick: bool) -> dict[str, object]:
+    configure(spark)
     rows, users, rounds = (ROWS // 10, USERS // 10, 1) if quick else (ROWS, USERS, ROUNDS)
     found: dict[str, object] = {}
     with (
@@ -252,24 +271,15 @@ def run(spark: SparkSession, quick: bool) -> dict[str, object]:
         for files, directory in wholes.items():
             write_files(directory, rows, users, files)
 
-        def source(directory: Path) -> DataFrame:
-            return spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(directory))
-
         whole = wholes[max(wholes)]
-        forms = {"rows": rows, **compare_forms(lambda: source(whole), lambda: source(part), calls, rounds)}
+        forms = {
+            "rows": rows,
+            **compare_forms(lambda: source(spark, whole), lambda: source(spark, part), calls, rounds),
+        }
         print(f"  sessions, form by form: {forms}", flush=True)
         take_calls(calls)
         for name, job in JOBS.items():
-
-            def make(directory: Path, job: Job = job) -> DataFrame:
-                return job.make(source(directory), calls)
-
-            found[name] = {"rows": rows, "files": job.files, "target": job.target} | compare(
-                lambda make=make, job=job: make(wholes[job.files]),  # type: ignore[misc]
-                "update",
-                rounds,
-                warm_up=lambda make=make: make(part),  # type: ignore[misc]
-                calls=lambda: take_calls(calls),
-            )
+            figures = beside_spark(spark, job, wholes[job.files], part, calls, rounds)
+            found[name] = {"rows": rows, "files": job.files, "target": job.target} | figures
             print(f"  {name}: {found[name]}", flush=True)
     return {"jobs": found, "forms": forms, "users": users}

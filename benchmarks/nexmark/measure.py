@@ -34,11 +34,15 @@ def run(spark: SparkSession, quick: bool) -> dict[str, object]:
         for number, query_name in enumerate(NAMES):
             try:
                 rows = check_equal(spark, events, query_name, Path(name, str(number)))
-                figures = compare(lambda name=query_name: query(spark, stream(spark, events), name), "append", rounds)
-                found[query_name] = {"rows": rows, **figures}
+                found[query_name] = {"rows": rows, **beside_spark(spark, events, query_name, rounds)}
             except NotSupported as error:
                 found[query_name] = {"refused": str(error).splitlines()[0]}
     return {"events": count, "queries": found}
+
+
+def beside_spark(spark: SparkSession, events: Path, name: str, rounds: int) -> dict[str, object]:
+    """One query over the files of ``events`` by both engines."""
+    return compare(lambda: query(spark, stream(spark, events), name), "append", rounds)
 
 
 def check_equal(spark: SparkSession, events: Path, name: str, folder: Path) -> int:

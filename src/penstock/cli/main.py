@@ -16,9 +16,10 @@ from penstock.cli import (  # noqa: F401 - they join the group
     snapshot_reading,
     snapshot_spark,
 )
+from penstock.cli.bench import run as run_benchmarks
 from penstock.cli.query import reading, steering, watching  # noqa: F401 - likewise
 from penstock.cli.query.app import query_app
-from penstock.cli.snapshot_app import snapshot_app
+from penstock.cli.snapshot_app import reported, snapshot_app
 from penstock.errors import PenstockError
 
 app = typer.Typer(help="Runs PySpark streaming DataFrames as continuous dataflows.", no_args_is_help=True)
@@ -35,6 +36,24 @@ def main() -> None:
 def version() -> None:
     """Print the version."""
     typer.echo(f"penstock {metadata.version('penstock')}")
+
+
+@app.command()
+def bench(
+    names: Annotated[list[str] | None, typer.Argument(help="Which ones; by default all.", metavar="[NAME]...")] = None,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Shorter, and nothing is kept; without NAME the ratios that matter most."),
+    ] = False,
+    listed: Annotated[bool, typer.Option("--list", help="Only say which ones there are.")] = False,
+    page: Annotated[bool, typer.Option("--page", help="Only write the page and its charts from what is kept.")] = False,
+) -> None:
+    """Run the benchmarks of a checkout: they keep raw figures beside them and write docs/benchmarks.md."""
+    chosen = {"--quick": quick, "--list": listed, "--page": page}
+    arguments = [*(names or ()), *(option for option, given in chosen.items() if given)]
+    with reported():
+        code = run_benchmarks(arguments)
+    raise typer.Exit(code)
 
 
 @app.command()

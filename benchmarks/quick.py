@@ -1,0 +1,282 @@
+"""The ratios that the claims of docs/benchmarks.md rest on, in some minutes: ``make bench-quick``.
+
+The same benchmarks over less data and in fewer rounds, so each figure is less sure than that of the page; nothing is
+kept. What takes long to be measured well (large state, the web UI, latency) is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from operator import truediv
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from benchmarks import against_spark, flip76, harness, recovery, report_flip76, stateful_python, throughput
+from benchmarks.flink import cluster
+from benchmarks.flink.installation import FlinkError, installation
+from benchmarks.nexmark import measure as nexmark
+from benchmarks.nexmark.source import write_parquet
+from benchmarks.svg import figure
+
+LIMIT_S = 300.0
+"""Of all of it, on two cores that nobody else uses."""
+QUERIES = ("q5", "q20")
+"""Sliding windows, and a join."""
+NEXMARK_EVENTS = 500_000
+NEXMARK_ROUNDS = 2
+USERS = 20_000
+PYTHON_ROWS = {"running totals, Rows": 100_000, "running totals, pandas": 30_000}
+CHECKPOINTS = 5
+KILLS = 3
+ROW_MS = 1.0
+QUEUES = "Penstock, queues as Flink's"
+OVERHEAD_ROUNDS = 3
+RECOVERY_TARGET_MS = 1500.0
+WIDTH = 130
+"""Of the table where nobody tells how wide a line may be."""
+LOG_TAIL_BYTES = 8000
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a ratio is to be: at least, or at most, so much."""
+
+    limit: float
+    at_least: bool
+
+    def holds(self, ratio: float) -> bool:
+        return ratio >= self.limit if self.at_least else ratio <= self.limit
+
+    def __str__(self) -> str:
+        return f"{'at least' if self.at_least else 'at most'} {self.limit:g}"
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A claim, and what it is now.
+
+    Attributes:
+        rounds: the ratio in each round; one at least.
+        reference: what it is a ratio to.
+        target: None if there is none.
+    """
+
+    name: str
+    rounds: Sequence[float]
+    reference: str
+    target: Target | None = None
+
+    @property
+    def value(self) -> float:
+        return statistics.median(self.rounds)
+
+    @property
+    def held(self) -> bool | None:
+        """None without a target."""
+        return None if self.target is None else self.target.holds(self.value)
+
+    def verdict(self) -> str:
+        """With the rounds that hold it alone: where they differ, it takes the benchmark itself to tell."""
+        if self.target is None:
+            return ""
+        within = sum(map(self.target.holds, self.rounds))
+        return f"{'held' if self.held else 'NOT held'} ({within} of {len(self.rounds)})"
+
+    def spread(self) -> str:
+        return f"{figure(min(self.rounds))} to {figure(max(self.rounds))}" if len(self.rounds) > 1 else "once"
+
+
+# -- beside Spark -----------------------------------------------------------------------------------------------------
+
+
+def nexmark_ratios(spark: SparkSession) -> list[Ratio]:
+    spark.conf.set("spark.sql.shuffle.partitions", str(harness.SLOTS))
+    found = []
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-nexmark-") as folder:
+        events = Path(folder, "events")
+        write_parquet(events, NEXMARK_EVENTS, nexmark.FILES)
+        for name in QUERIES:
+            found += beside_spark(f"Nexmark {name}", nexmark.beside_spark(spark, events, name, NEXMARK_ROUNDS), None)
+    return found
+
+
+def python_ratios(spark: SparkSession) -> list[Ratio]:
+    stateful_python.configure(spark)
+    found = []
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-rows-") as folder:
+        part, calls = Path(folder, "part"), Path(folder, "calls")
+        calls.mkdir()
+        stateful_python.write_files(part, stateful_python.WARM_UP_ROWS, USERS, 1)
+        for name, rows in PYTHON_ROWS.items():
+            job, whole = stateful_python.JOBS[name], Path(folder, str(rows))
+            stateful_python.write_files(whole, rows, USERS, job.files)
+            figures = stateful_python.beside_spark(spark, job, whole, part, str(calls), 1)
+            found += beside_spark(name, figures, Target(job.target, True))
+    return found
+
+
+def beside_spark(name: str, figures: dict[str, Any], target: Target | None) -> list[Ratio]:
+    seconds, cpu = figures["seconds"], figures["cpu_seconds"]
+    return [
+        Ratio(f"{name}, rows/s", [*map(truediv, seconds["spark"], seconds["penstock"])], "Spark's", target),
+        Ratio(f"{name}, CPU", [*map(truediv, cpu["penstock"], cpu["spark"])], "Spark's"),
+    ]
+
+
+# -- checkpoints and recovery -----------------------------------------------------------------------------------------
+
+
+def checkpoint_ratios(spark: SparkSession) -> list[Ratio]:
+    """Under backpressure, with queues as Flink's: to what a raw write of as many bytes takes."""
+    cells = {mode: penstock_cell(spark, mode) for mode in flip76.ALIGNMENTS}
+    target = Target(2.0, False)
+    return [
+        Ratio(
+            f"checkpoint, {mode}",
+            [one["duration_ms"] / (one["raw_write_ms"] + report_flip76.MARGIN_MS) for one in cell["checkpoints"]],
+            f"raw write + {report_flip76.MARGIN_MS:.0f} ms",
+            target if mode == "unaligned" else None,
+        )
+        for mode, cell in cells.items()
+    ] + flink_ratios(cells)
+
+
+def penstock_cell(spark: SparkSession, mode: str) -> flip76.Cell:
+    return completed(f"Penstock, {mode}", flip76.by_penstock(spark, QUEUES, mode, ROW_MS, count(mode)))
+
+
+def flink_ratios(mine: dict[str, flip76.Cell]) -> list[Ratio]:
+    """Penstock's checkpoints to Flink's median; none where Flink is not installed. Aligned ones are left out: there
+    each engine waits for the same slow sink."""
+    if flink_missing() is not None:
+        return []
+    found = []
+    with cluster.Cluster(harness.SLOTS) as peer:
+        for flinks, mode in zip(flip76.FLINK_MODES, flip76.ALIGNMENTS, strict=True):
+            if mode == "aligned":
+                continue
+            cell = completed(f"Flink, {flinks}", flip76.by_flink(peer, flinks, ROW_MS, count(mode)))
+            base = report_flip76.median_ms(cell)
+            ratios = [one["duration_ms"] / base for one in report_flip76.later(mine[mode])]
+            reference = f"Flink {peer.version}'s, {flinks}"
+            found.append(Ratio(f"checkpoint, {mode}", ratios, reference))
+    return found
+
+
+def flink_missing() -> str | None:
+    """Why there is no Flink to compare with; None: there is."""
+    try:
+        installation()
+    except FlinkError as error:
+        return str(error)
+    return None
+
+
+def count(mode: str) -> int:
+    return 1 if mode == "aligned" else CHECKPOINTS
+
+
+def completed(name: str, cell: flip76.Cell) -> flip76.Cell:
+    if not cell["checkpoints"]:
+        raise TimeoutError(f"{name}: no checkpoint was complete within {cell['over_ms'] / 1000:.0f} s")
+    return cell
+
+
+def recovery_ratios(spark: SparkSession) -> list[Ratio]:
+    took_ms, _ = recovery.kill(spark, KILLS)
+    ratios = [ms / RECOVERY_TARGET_MS for ms in took_ms]
+    return [Ratio("kill -9 of a worker to all running", ratios, "1.5 s", Target(1.0, False))]
+
+
+def overhead_ratios(spark: SparkSession) -> list[Ratio]:
+    throughput.one(spark, throughput.BASE)  # the first query of a session pays for it
+    ratios = []
+    for number in range(OVERHEAD_ROUNDS):
+        forms = ["aligned", throughput.BASE] if number % 2 else [throughput.BASE, "aligned"]
+        rates = {form: throughput.one(spark, form)[0] for form in forms}
+        ratios.append(rates["aligned"] / rates[throughput.BASE])
+    return [Ratio("checkpoint a second, rows/s", ratios, "without any", Target(throughput.TARGET, True))]
+
+
+# -- all of them ------------------------------------------------------------------------------------------------------
+
+Part = Callable[[SparkSession], list[Ratio]]
+PARTS: dict[str, tuple[str, Part]] = {
+    "Nexmark": (against_spark.MASTER, nexmark_ratios),
+    "stateful Python": (against_spark.MASTER, python_ratios),
+    "checkpoints": (harness.MASTER, checkpoint_ratios),
+    "recovery": (harness.MASTER, recovery_ratios),
+    "overhead": (harness.MASTER, overhead_ratios),
+}
+"""Spark's master, and what measures it."""
+
+
+def run() -> None:
+    """Measure all, and print one table."""
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    began = time.perf_counter()
+    found: list[Ratio] = []
+    with quiet(console):
+        for name, (master, measure) in PARTS.items():
+            since = time.perf_counter()
+            with harness.session(master) as spark:
+                found += measure(spark)
+            console.print(f"{name}: {time.perf_counter() - since:.0f} s", highlight=False)
+    console.print(table_of(found))
+    console.print(summary(found, time.perf_counter() - began), highlight=False)
+
+
+@contextmanager
+def quiet(console: Console) -> Iterator[None]:
+    """What is said on stderr meanwhile, also by Spark and its workers, is shown only if it fails: workers are killed
+    on purpose here."""
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as log:
+        os.dup2(log.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            os.dup2(kept, 2)
+            log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
+            console.print(log.read().decode(errors="replace"), markup=False, highlight=False)
+            raise
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+def table_of(ratios: Sequence[Ratio]) -> Table:
+    table = Table("", "ratio", "rounds", "to", "target", "held (rounds)")
+    for one in ratios:
+        style = {True: "green", False: "bold red", None: ""}[one.held]
+        target = "none" if one.target is None else str(one.target)
+        table.add_row(
+            one.name, figure(one.value), one.spread(), one.reference, target, Text(one.verdict(), style=style)
+        )
+    return table
+
+
+def summary(ratios: Sequence[Ratio], seconds: float) -> str:
+    judged = [one.held for one in ratios if one.held is not None]
+    lines = [
+        f"{sum(judged)} of {len(judged)} targets held; {seconds:.0f} s in all, of {LIMIT_S:.0f} s that it may take."
+    ]
+    missing = flink_missing()
+    if missing is not None:
+        lines.append(f"Without Flink's checkpoints: {missing}.")
+    lines.append(
+        "Few rounds over little data: what differs between rounds, `penstock bench NAME` measures. Nothing is kept."
+    )
+    return "\n".join(lines)

@@ -1,0 +1,171 @@
+"""The page of the benchmarks and its charts are what the raw results give, and what is drawn is what was measured."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from benchmarks import charts, machine, report
+from benchmarks.__main__ import BENCHMARKS
+from benchmarks.harness import RESULTS
+from benchmarks.report_cells import spread
+from benchmarks.svg import COLOURS, LEFT, RIGHT, Chart, Row, drawn
+
+SVG = "{http://www.w3.org/2000/svg}"
+AGAIN = "run: penstock bench --page"
+
+
+# -- the page ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_is_what_the_raw_results_give() -> None:
+    assert report.PAGE.read_text() == report.page(), AGAIN
+
+
+def test_the_charts_are_what_the_raw_results_give_and_there_are_no_others() -> None:
+    kept = {file.name: file.read_text() for file in report.CHARTS.iterdir()}
+    assert kept == report.charts(), AGAIN
+
+
+def test_the_page_shows_every_chart_and_every_benchmark_that_has_results() -> None:
+    page = report.page()
+    shown = re.findall(r"^!\[[^]]+\]\(benchmarks/([a-z-]+\.svg)\)$", page, re.MULTILINE)
+    assert sorted(shown) == sorted(report.charts())
+    measured = re.findall(r"^Measured by `penstock bench (\w+)`; \[raw figures\]\(../(\S+)\)\.$", page, re.MULTILINE)
+    assert [name for name, _ in measured] == [name for name in report.SECTIONS if name in BENCHMARKS]
+    assert {Path(path) for _, path in measured} == {file.relative_to(report.PAGE.parent.parent) for file in kept()}
+
+
+def kept() -> list[Path]:
+    return sorted(RESULTS.glob("*.json"))
+
+
+def test_every_benchmark_has_a_section_and_every_section_says_what_it_was_measured_on() -> None:
+    assert set(BENCHMARKS) == set(report.SECTIONS)
+    sections = report.page().split("\n## ")[1:]
+    assert len(sections) == len(kept())
+    assert [section for section in sections if not re.search(r"\n\(20\d\d-\d\d-\d\d, \d+ cores, ", section)] == []
+
+
+# -- the machine ------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_result_does_not_say_of_its_machine_is_called_not_recorded() -> None:
+    old = {"date": "2026-11-21", "cores": 2, "python": "3.11.7", "pyspark": "4.3.0", "pyarrow": "26.0.1"}
+    assert machine.told(old) == (
+        "2026-11-21, 2 cores, Python 3.11.7, PySpark 4.3.0, pyarrow 26.0.1; "
+        "not recorded: CPU, memory, kernel, Penstock's commit, Java, numpy, pandas"
+    )
+    full = old | {"cpu": "one", "memory_bytes": 24 << 30, "kernel": "Linux 6", "java": "17", "penstock": "abc"}
+    assert machine.told(full | {"numpy": "2", "pandas": "3"}) == (
+        "2026-11-21, 2 cores, CPU one, memory 24 GiB, kernel Linux 6, Penstock's commit abc, Python 3.11.7, Java 17, "
+        "PySpark 4.3.0, pyarrow 26.0.1, numpy 2, pandas 3"
+    )
+
+
+def test_what_is_recorded_now_has_all_that_the_page_tells() -> None:
+    found = machine.recorded()
+    assert {"date", "cores", "memory_bytes", "kernel", "python", "java", "pyspark", "pyarrow"} <= set(found)
+    assert set(found) <= {"date", "cores", *machine.LABELS}
+    assert re.fullmatch(r"\d+(\.\d+)*\S*", found["java"])
+
+
+# -- spread and charts ------------------------------------------------------------------------------------------------
+
+
+def test_a_median_comes_with_the_least_and_the_largest_and_a_single_round_is_called_that() -> None:
+    assert spread([3.0e6, 1.0e6, 2.0e6], 1e6, 1) == "2.0 (1.0 to 3.0)"
+    assert spread([1.234]) == "1.23 (once)"
+
+
+def lines(drawing: str, kind: str) -> list[tuple[float, float]]:
+    """From where to where those of a class go, from left to right."""
+    root = ElementTree.fromstring(drawing)
+    return [(float(line.attrib["x1"]), float(line.attrib["x2"])) for line in root.iter(f"{SVG}line")
+            if line.attrib["class"] == kind]  # fmt: skip
+
+
+def texts(drawing: str) -> list[str]:
+    return [text.text or "" for text in ElementTree.fromstring(drawing).iter(f"{SVG}text")]
+
+
+def test_a_bar_ends_at_the_median_and_its_spread_goes_from_the_least_to_the_largest() -> None:
+    drawing = drawn(Chart("Rates", "of two", "rows", [("a & <b>", [Row("one", "Spark", 25, 50, 100)])]))
+    width = RIGHT - LEFT
+    bar = next(one for one in ElementTree.fromstring(drawing).iter(f"{SVG}rect") if "bar" in one.attrib["class"])
+    assert float(bar.attrib["width"]) == width / 2
+    assert lines(drawing, "spread Spark")[0] == (LEFT + width / 4, RIGHT)
+    assert texts(drawing) == ["Rates", "of two", "0", "20", "40", "60", "80", "100", "rows", "a & <b>", "one", "50"]
+
+
+def test_a_logarithmic_chart_has_a_decade_take_as_much_room_as_the_next() -> None:
+    rows = [Row("one", "Flink", 1, 10, 100, raw=10)]
+    drawing = drawn(Chart("Times", "", "ms", [("", rows)], logarithmic=True))
+    middle = (LEFT + RIGHT) / 2
+    dot = next(ElementTree.fromstring(drawing).iter(f"{SVG}circle"))
+    assert float(dot.attrib["cx"]) == middle
+    assert lines(drawing, "raw") == [(middle, middle)]
+    assert lines(drawing, "spread Flink")[0] == (LEFT, RIGHT)
+    assert [x for x, _ in lines(drawing, "grid")] == [LEFT, middle, RIGHT]
+
+
+def test_one_round_has_no_spread_to_draw() -> None:
+    drawing = drawn(Chart("t", "s", "u", [("", [charts.of_rounds("one", "Penstock", [5.0])])]))
+    assert lines(drawing, "spread Penstock") == []
+    assert texts(drawing)[-1] == "5 (once)"
+
+
+def test_charts_can_be_read_on_white_and_on_black() -> None:
+    """Contrasts as WCAG 2 wants them: 4.5 for text, 3 for what is drawn."""
+    drawing = next(iter(report.charts().values()))
+    light, dark = (ElementTree.fromstring(drawing).findtext(f"{SVG}style") or "").split("@media")
+    for half in (light, dark):
+        colours = {name: value for name, _, value in re.findall(r"(\S+) { ([^}]*?)(?:fill|stroke): (#\w{6})", half)}
+        ground = luminance(colours[".ground"])
+        for name, wanted in (("text", 4.5), (".small", 4.5), (".raw", 3), *((f".{engine}", 3) for engine in COLOURS)):
+            least, most = sorted((ground, luminance(colours[name])))
+            assert (most + 0.05) / (least + 0.05) >= wanted, (name, colours[name])
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of sRGB, by WCAG 2."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def raw(name: str) -> dict[str, Any]:
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def test_nexmarks_rates_are_events_by_the_seconds_of_each_round() -> None:
+    result = {"events": 2_000, "queries": {"q1": {"seconds": {"penstock": [1.0, 2.0, 4.0], "spark": [8.0]}},
+                                           "q2": {"refused": "no"}}}  # fmt: skip
+    assert charts.nexmark_rates(result).groups == [
+        ("q1", [Row("Penstock", "Penstock", 0.5, 1.0, 2.0), Row("Spark", "Spark", 0.25, 0.25, 0.25, note=" (once)")])
+    ]
+
+
+def test_checkpoints_are_drawn_without_a_runs_first_and_one_that_was_given_up_took_longer() -> None:
+    taken = [{"duration_ms": float(ms), "raw_write_ms": 1.0} for ms in (900, 10, 20, 40)]
+    cells = {"unaligned": {"checkpoints": taken}, "aligned": {"checkpoints": [], "over_ms": 75_000.0}}
+    table = {"engines": {"Penstock, default queues": cells}, "spark": {"micro_batch_ms": [100.0]}}
+    (_, mine), (_, spark) = charts.checkpoints({"row_ms": {"1": table}}).groups
+    assert mine == [
+        Row("unaligned", "Penstock", 10.0, 20.0, 40.0, raw=1.0),
+        Row("aligned", "Penstock", 75_000.0, 75_000.0, 75_000.0, note=" or more"),
+    ]
+    assert spark == [Row("micro-batch", "Spark", 100.0, 100.0, 100.0, note=" (once)")]
+
+
+@pytest.mark.parametrize("name", sorted(charts.CHARTS))
+def test_every_row_of_a_chart_is_named_and_has_its_figures_in_order(name: str) -> None:
+    for draw in charts.CHARTS[name].values():
+        chart = draw(raw(name))
+        assert len(chart.rows()) > 3
+        assert all(row.name and 0 < row.least <= row.median <= row.most for row in chart.rows())
