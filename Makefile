@@ -17,7 +17,8 @@ help: ## List the targets
 $(VENV)/.ready: pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "penstock: $(PYTHON) is older than 3.11; run make PYTHON=python3.11 (or newer)" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	@# What is imported is compiled then, which is a part of it.
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -29,8 +30,9 @@ java:
 environment: java $(VENV)/.ready
 
 # The tests of the web UI drive a real browser. As root with apt-get it is installed; who has neither is told, once.
-chromium: $(VENV)/.ready
-	@if command -v chromium || command -v chromium-browser || command -v google-chrome; then :; \
+chromium:
+	@mkdir -p $(VENV); \
+	if command -v chromium || command -v chromium-browser || command -v google-chrome; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get; then \
 	  echo "penstock: installing chromium for the tests of the web UI" >&2; export DEBIAN_FRONTEND=noninteractive; \
 	  install="apt-get install -y --no-install-recommends chromium fonts-liberation"; \
@@ -39,7 +41,8 @@ chromium: $(VENV)/.ready
 	else echo "penstock: there is no chromium, and no root with apt-get to install it: THE TESTS OF THE WEB UI ARE SKIPPED" >&2; \
 	fi > /dev/null
 
-setup: environment chromium ## Make the environment in .venv, and see to a browser for the web UI's tests
+setup: java ## Make the environment in .venv, and see to a browser for the web UI's tests
+	@$(MAKE) --no-print-directory -j 2 environment chromium
 
 demo: environment ## Run the main job on real data, kill a worker and compare with Spark
 	@$(BIN)/penstock demo
