@@ -95,13 +95,13 @@ def next_key(rows: DataFrame) -> DataFrame:
     return rows.withColumn("key", (F.col("key") * 7919 + F.col("value")) % KEYS)
 
 
-def penstock_job(spark: SparkSession, row_ms: float) -> DataFrame:
+def penstock_job(spark: SparkSession, last: backpressure.Stage) -> DataFrame:
     feed = spark.readStream.format("feed").option("keys", str(KEYS)).option("batchRows", "1024")
     rows = feed.option("payloadBytes", str(PAYLOAD_BYTES)).load()
     for _ in range(STAGES):
         grouped = next_key(rows).groupBy("key")
         rows = penstock.transformWithStateInArrow(grouped, CountPerKey(), SCHEMA, "Append", "None")
-    return rows.mapInArrow(slow(row_ms), SCHEMA)
+    return rows.mapInArrow(last, SCHEMA)
 
 
 def spark_job(spark: SparkSession, row_ms: float, batch_rows: int) -> DataFrame:
@@ -166,7 +166,7 @@ def by_flink(peer: cluster.Cluster, mode: str, row_ms: float, count: int) -> Cel
 
 
 def by_penstock(spark: SparkSession, queues: str, mode: str, row_ms: float, count: int) -> Cell:
-    with harness.running(penstock_job(spark, row_ms), **GATES[queues]) as query:
+    with harness.running(penstock_job(spark, slow(row_ms)), **GATES[queues]) as query:
 
         def one(left_s: float) -> Cell | None:
             try:

@@ -12,6 +12,7 @@ from benchmarks.harness import RESULTS
 from benchmarks.report_cells import against_spark, jobs, machine, row, times, times_p99
 from benchmarks.report_faces import faces
 from benchmarks.report_flip76 import flip76
+from benchmarks.report_progress import progress
 from benchmarks.report_python import isolation, latency, stateful_python, timers
 
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
@@ -553,6 +554,7 @@ SECTIONS = {
     "nexmark": nexmark,
     "faces": faces,
     "flip76": flip76,
+    "progress": progress,
 }
 
 

@@ -74,6 +74,10 @@ class Cluster:
         self._start(name, {"taskmanager.resource-id": name})
         return name
 
+    def has_task_manager(self, name: str) -> bool:
+        """It was started, and not killed; its slot may not be there yet."""
+        return name in self._processes
+
     def kill_task_manager(self, name: str) -> None:
         """``kill -9``; returns when it is gone."""
         process = self._processes.pop(name)
