@@ -20,11 +20,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from benchmarks import backpressure, diary, flip76, harness
+from benchmarks import diary, failing_job, flip76, harness
 from benchmarks.flink import cluster, job
+from benchmarks.flip76_job import KEYS, PAYLOAD_BYTES, STAGES, penstock_job
 from penstock.query.streaming_query import StreamingQuery
 
 ROW_MS = 1.0
@@ -35,11 +35,12 @@ RESTART_DELAY_MS = cluster.RESTART_DELAY_MS
 Flink's waits longer each time."""
 QUEUES = "Penstock, queues as Flink's"
 UNDISTURBED_S = 60.0
-STRUCK_LIMIT_S = 120.0
-"""Until a failure has come about: an exception needs a row, and a process can be killed once it is there."""
+MOST_PERIODS = 3
+"""For each cycle: a job that has not come back by then does not."""
+THROWN_LIMIT_S = 120.0
+"""An exception comes with a row."""
 MODES = dict(zip(flip76.FLINK_MODES, flip76.ALIGNMENTS, strict=True))
 """Flink's, and Penstock's beside it."""
-FLAG = "fail"
 
 
 @dataclass(frozen=True)
@@ -60,11 +61,11 @@ TROUBLES = {
 
 @dataclass(frozen=True)
 class Running:
-    """A job that runs. ``throw`` and ``kill`` return when that has happened."""
+    """A job that runs. ``throw`` and ``kill`` return when that has happened; False: it has not, the job does not run."""
 
     queued: Callable[[], int]
-    throw: Callable[[], None]
-    kill: Callable[[], None]
+    throw: Callable[[], bool]
+    kill: Callable[[], bool]
 
 
 @dataclass(frozen=True)
@@ -88,39 +89,16 @@ class Cycle:
 # -- the two engines --------------------------------------------------------------------------------------------------
 
 
-def failing(folder: str) -> backpressure.Stage:
-    """The slow stage of ``flip76``, which throws when it is asked to, and keeps the diary."""
-
-    def sink(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            time.sleep(batch.num_rows * ROW_MS / 1000)
-            throw_if_asked(folder)
-            diary.took(folder, batch.num_rows)
-            yield batch
-
-    return sink
-
-
-def throw_if_asked(folder: str) -> None:
-    """Once for each time that the flag is set, in whichever subtask sees it first."""
-    flag = os.path.join(folder, FLAG)
-    try:
-        number = Path(flag).read_text()
-        os.unlink(flag)
-    except FileNotFoundError:
-        return
-    raise RuntimeError(f"asked to fail, number {number}")
-
-
-def until_thrown(folder: Path) -> Callable[[], None]:
+def until_thrown(folder: Path) -> Callable[[], bool]:
     """Sets the flag, and waits until it has been taken. The messages differ: Penstock takes the same error from the
     same input for one that comes again."""
 
-    def throw() -> None:
+    def throw() -> bool:
         draft = folder / "draft"
         draft.write_text(str(time.time_ns()))
-        draft.rename(folder / FLAG)
-        harness.wait_for("the exception", lambda: not (folder / FLAG).exists(), STRUCK_LIMIT_S)
+        draft.rename(folder / failing_job.FLAG)
+        harness.wait_for("the exception", lambda: not (folder / failing_job.FLAG).exists(), THROWN_LIMIT_S)
+        return True
 
     return throw
 
@@ -136,15 +114,18 @@ def by_penstock(spark: SparkSession, mode: str, folder: Path) -> Iterator[Runnin
         "restart.jitter": "0",
         **flip76.GATES[QUEUES],
     }
-    df = flip76.penstock_job(spark, failing(str(folder)))
+    df = penstock_job(spark, failing_job.failing(str(folder), ROW_MS))
     with harness.running(df, sink=diary.FORMAT, path=str(folder), **options) as query:
         yield Running(lambda: query.view().inflight_bytes, until_thrown(folder), lambda: kill_slot(query))
 
 
-def kill_slot(query: StreamingQuery) -> None:
+def kill_slot(query: StreamingQuery) -> bool:
     """The Python worker of the first one."""
-    harness.wait_for("the slots", lambda: query.view().state.value == "running", STRUCK_LIMIT_S)
-    os.kill(query.view().slots[0].pid, signal.SIGKILL)
+    view = query.view()
+    if view.state.value != "running":
+        return False
+    os.kill(view.slots[0].pid, signal.SIGKILL)
+    return True
 
 
 @contextmanager
@@ -152,10 +133,10 @@ def by_flink(peer: cluster.Cluster, mode: str, folder: Path) -> Iterator[Running
     settings = job.Settings(
         ROW_MS,
         INTERVAL_MS,
-        stages=flip76.STAGES,
-        keys=flip76.KEYS,
-        payload_bytes=flip76.PAYLOAD_BYTES,
-        fail_file=folder / FLAG,
+        stages=STAGES,
+        keys=KEYS,
+        payload_bytes=PAYLOAD_BYTES,
+        fail_file=folder / failing_job.FLAG,
         diary=folder,
     )
     with job.running(peer, replace(settings, **flip76.FLINK_MODES[mode])) as running:
@@ -166,16 +147,14 @@ def by_flink(peer: cluster.Cluster, mode: str, folder: Path) -> Iterator[Running
         )
 
 
-def kill_task_manager(peer: cluster.Cluster, running: job.Job) -> None:
+def kill_task_manager(peer: cluster.Cluster, running: job.Job) -> bool:
     """The one with the last stage's first subtask; another is started at once."""
-
-    def victim() -> str | None:
-        found = running.task_manager()
-        return found if running.state() == "RUNNING" and peer.has_task_manager(found) else None
-
-    harness.wait_for("Flink's job to run", lambda: victim() is not None, STRUCK_LIMIT_S)
-    peer.kill_task_manager(running.task_manager())
+    victim = running.task_manager()
+    if running.state() != "RUNNING" or not peer.has_task_manager(victim):
+        return False
+    peer.kill_task_manager(victim)
     peer.start_task_manager()
+    return True
 
 
 # -- what is measured -------------------------------------------------------------------------------------------------
@@ -192,14 +171,20 @@ def undisturbed(running: Running, folder: Path, seconds: float) -> float:
 
 
 def disturbed(running: Running, folder: Path, trouble: Trouble) -> list[Cycle]:
-    """The first failure comes as long after the queues are full as the others after each other."""
+    """Failures come at multiples of their period from when the queues are full. Where the job does not run by then,
+    that one is left out, and the cycle lasts until the next."""
     flip76.settle(running.queued)
+    strike = running.kill if trouble.kill else running.throw
     began = time.monotonic()
-    failures = []
-    for number in range(trouble.cycles + 1):
-        time.sleep(max(0.0, began + (number + 1) * trouble.every_s - time.monotonic()))
-        (running.kill if trouble.kill else running.throw)()
-        failures.append(time.time())
+    failures: list[float] = []
+    for number in range(1, MOST_PERIODS * trouble.cycles + 2):
+        time.sleep(max(0.0, began + number * trouble.every_s - time.monotonic()))
+        if strike():
+            failures.append(time.time())
+        if len(failures) > trouble.cycles:
+            break
+    else:
+        failures.append(time.time())  # the last one was not recovered from
     return cycles(diary.read(folder), failures)
 
 

@@ -41,8 +41,8 @@ def progress(result: dict[str, Any]) -> str:
         "Penstock's Python worker is a fork of a process that has its imports done, and the JVM around it stays.",
         "Penstock looks for the request to fail once a slice of about 20 ms, Flink every 10 ms. Penstock's messages",
         "differ from failure to failure: the same error from the same input again and again would end the query,",
-        "which Flink would try for ever. A failure comes later than its time where the job does not run by then:",
-        "that spares who recovers slowly. Aligned checkpoints are the slower the fuller the queues, and their share",
+        "which Flink would try for ever. A kill is left out where the job does not run by then: that spares who",
+        "recovers slowly. Aligned checkpoints are the slower the fuller the queues, and their share",
         "depends on how the failures' period meets theirs.",
     ]
     return "\n".join([*lines, "", f"({machine(result)}, Flink {result['flink']})", ""])

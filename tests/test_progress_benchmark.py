@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from benchmarks import diary, progress, report_progress
+from benchmarks import diary, failing_job, progress, report_progress
 from benchmarks.diary import Diary
 from benchmarks.progress import Cycle
 
@@ -69,11 +69,11 @@ def test_the_sink_notes_committed_rows_once_for_a_batch(tmp_path: Path) -> None:
 
 
 def test_an_exception_comes_once_for_each_time_it_is_asked_for(tmp_path: Path) -> None:
-    progress.throw_if_asked(str(tmp_path))
-    (tmp_path / progress.FLAG).write_text("7")
+    failing_job.throw_if_asked(str(tmp_path))
+    (tmp_path / failing_job.FLAG).write_text("7")
     with pytest.raises(RuntimeError, match="asked to fail, number 7"):
-        progress.throw_if_asked(str(tmp_path))
-    progress.throw_if_asked(str(tmp_path))
+        failing_job.throw_if_asked(str(tmp_path))
+    failing_job.throw_if_asked(str(tmp_path))
 
 
 def test_the_report_has_the_share_over_all_cycles_and_says_where_nothing_came_back() -> None:
