@@ -61,7 +61,7 @@ TROUBLES = {
 
 @dataclass(frozen=True)
 class Running:
-    """A job that runs. ``throw`` and ``kill`` return when that has happened; False: it has not, the job does not run."""
+    """A job that runs. ``throw`` and ``kill`` return when that has happened; False: it has not, no job runs."""
 
     queued: Callable[[], int]
     throw: Callable[[], bool]
