@@ -139,6 +139,7 @@ def by_flink(peer: cluster.Cluster, mode: str, folder: Path) -> Iterator[Running
         fail_file=folder / failing_job.FLAG,
         diary=folder,
     )
+    peer.wait_until_whole()  # the run before may have killed one
     with job.running(peer, replace(settings, **flip76.FLINK_MODES[mode])) as running:
         yield Running(
             lambda: running.rows_generated() - running.rows_processed(),
