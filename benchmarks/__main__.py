@@ -21,6 +21,7 @@ from benchmarks import (
     large_state,
     latency,
     parquet_jobs,
+    progress,
     quick,
     recovery,
     report,
@@ -60,6 +61,7 @@ BENCHMARKS = {
     "latency": latency.run,
     "faces": faces.run,
     "flip76": flip76.run,
+    "progress": progress.run,
 }
 MASTERS = dict.fromkeys(("parquet_jobs", "nexmark", "stateful_python", "latency"), against_spark.MASTER)
 

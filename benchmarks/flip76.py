@@ -11,30 +11,21 @@ as many rows as Flink had in flight stands for its checkpoint. Its form of the j
 https://cwiki.apache.org/confluence/display/FLINK/FLIP-76%3A+Unaligned+Checkpoints
 """
 
-# ruff: noqa: N803 - the names are PySpark's
-
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
 
-import penstock
 from benchmarks import backpressure, harness
 from benchmarks.flink import cluster, job
+from benchmarks.flip76_job import KEYS, PAYLOAD_BYTES, SCHEMA, STAGES, next_key, penstock_job, slow
 from penstock.errors import CheckpointFailed
 
-STAGES = 3
-KEYS = 10_000
-PAYLOAD_BYTES = 100
-SCHEMA = "key bigint, value bigint, payload string"
 INTERVAL_MS = 3_600_000
 """Of periodic checkpoints: none come between those that are asked for."""
 PAUSE_S = 0.5
@@ -61,47 +52,7 @@ Cell = dict[str, Any]
 """What one run found: ``checkpoints``, and ``over_ms`` if the last one was given up at the limit."""
 
 
-# -- the job, for Penstock and for Spark ------------------------------------------------------------------------------
-
-
-class CountPerKey(penstock.ArrowStatefulProcessor):
-    """Counts the rows of each key and hands every row on."""
-
-    def init(self, handle: penstock.ArrowStatefulProcessorHandle) -> None:
-        self.kept = handle.getValueState("count", "n bigint")
-
-    def handleInputBatch(  # noqa: N802 - PySpark's name
-        self, keys: Any, owners: Any, rows: Any, timerValues: Any
-    ) -> Iterator[pa.RecordBatch]:
-        before = self.kept.get().column("n").fill_null(0).to_numpy()
-        self.kept.update(pa.RecordBatch.from_pydict({"n": before + np.bincount(owners, minlength=keys.num_rows)}))
-        yield rows
-
-    def close(self) -> None:
-        pass
-
-
-def slow(row_ms: float) -> backpressure.Stage:
-    def sink(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            time.sleep(batch.num_rows * row_ms / 1000)
-            yield batch
-
-    return sink
-
-
-def next_key(rows: DataFrame) -> DataFrame:
-    """Spread over the keys anew."""
-    return rows.withColumn("key", (F.col("key") * 7919 + F.col("value")) % KEYS)
-
-
-def penstock_job(spark: SparkSession, row_ms: float) -> DataFrame:
-    feed = spark.readStream.format("feed").option("keys", str(KEYS)).option("batchRows", "1024")
-    rows = feed.option("payloadBytes", str(PAYLOAD_BYTES)).load()
-    for _ in range(STAGES):
-        grouped = next_key(rows).groupBy("key")
-        rows = penstock.transformWithStateInArrow(grouped, CountPerKey(), SCHEMA, "Append", "None")
-    return rows.mapInArrow(slow(row_ms), SCHEMA)
+# -- the job, for Spark -----------------------------------------------------------------------------------------------
 
 
 def spark_job(spark: SparkSession, row_ms: float, batch_rows: int) -> DataFrame:
@@ -166,7 +117,7 @@ def by_flink(peer: cluster.Cluster, mode: str, row_ms: float, count: int) -> Cel
 
 
 def by_penstock(spark: SparkSession, queues: str, mode: str, row_ms: float, count: int) -> Cell:
-    with harness.running(penstock_job(spark, row_ms), **GATES[queues]) as query:
+    with harness.running(penstock_job(spark, slow(row_ms)), **GATES[queues]) as query:
 
         def one(left_s: float) -> Cell | None:
             try:

@@ -23,6 +23,8 @@ from benchmarks.flink.rest import Rest
 HOST = "127.0.0.1"
 START_LIMIT_S = 90.0
 STOP_LIMIT_S = 20.0
+WHOLE_LIMIT_S = 150.0
+"""A lost heartbeat takes 50 s to show."""
 LOG_TAIL_LINES = 15
 HISTORY = 2000
 """Checkpoints that the JobManager remembers; its default of 10 is fewer than a minute's."""
@@ -74,11 +76,25 @@ class Cluster:
         self._start(name, {"taskmanager.resource-id": name})
         return name
 
+    def has_task_manager(self, name: str) -> bool:
+        """It was started, and not killed; its slot may not be there yet."""
+        return name in self._processes
+
     def kill_task_manager(self, name: str) -> None:
         """``kill -9``; returns when it is gone."""
         process = self._processes.pop(name)
         process.send_signal(signal.SIGKILL)
         process.wait(STOP_LIMIT_S)
+
+    def wait_until_whole(self) -> None:
+        """Returns when those TaskManagers have registered that run, and killed ones are forgotten: by default some ten
+        seconds after they are gone, and longer where nobody calls them."""
+        until = time.monotonic() + WHOLE_LIMIT_S
+        alive = {name for name in self._processes if name.startswith("taskmanager")}
+        while (known := {one["id"] for one in self.rest.get("/taskmanagers")["taskmanagers"]}) != alive:
+            if time.monotonic() > until:
+                raise FlinkError(f"Flink knows {sorted(known)} after {WHOLE_LIMIT_S:.0f} s; there are {sorted(alive)}")
+            time.sleep(0.5)
 
     def _start(self, name: str, own: dict[str, str]) -> None:
         script = self._found.home / "bin" / f"{name.split('-')[0]}.sh"

@@ -31,6 +31,7 @@ class Settings:
         unaligned: or aligned.
         alignment_timeout_ms: how long an unaligned one stays aligned at first.
         fail_file: the job throws when it is there, and removes it; None: never.
+        diary: a folder, for what ``benchmarks/diary.py`` reads; None: it keeps none.
     """
 
     row_ms: float
@@ -42,6 +43,7 @@ class Settings:
     keys: int = 10_000
     payload_bytes: int = 100
     fail_file: Path | None = None
+    diary: Path | None = None
 
     def arguments(self) -> list[str]:
         given = {
@@ -55,6 +57,8 @@ class Settings:
         }
         if self.fail_file is not None:
             given["failFile"] = str(self.fail_file)
+        if self.diary is not None:
+            given["diary"] = str(self.diary)
         return [text for name, value in given.items() for text in (f"--{name}", str(value))]
 
 

@@ -1,0 +1,265 @@
+"""What failures leave of a job's progress: Flink and Penstock in one run, in turns.
+
+The job of ``flip76`` with a checkpoint every second; its sink takes a millisecond for a row. When its queues are full,
+it runs undisturbed, or an exception is thrown in its last stage at fixed times, or the process of a slot is killed. A
+failure has what was processed since the last completed checkpoint processed again: progress is the rows in completed
+ones. It is counted over whole cycles, from a failure to the next, so that each has its recovery in it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from benchmarks import diary, failing_job, flip76, harness
+from benchmarks.flink import cluster, job
+from benchmarks.flip76_job import KEYS, PAYLOAD_BYTES, STAGES, penstock_job
+from penstock.query.streaming_query import StreamingQuery
+
+ROW_MS = 1.0
+INTERVAL_MS = 1_000
+"""Of checkpoints, of both."""
+RESTART_DELAY_MS = cluster.RESTART_DELAY_MS
+"""Of both, each time, and as often as need be: Penstock's default gives up after ten restarts without progress, and
+Flink's waits longer each time."""
+QUEUES = "Penstock, queues as Flink's"
+UNDISTURBED_S = 60.0
+MOST_PERIODS = 3
+"""For each cycle: a job that has not come back by then does not."""
+THROWN_LIMIT_S = 120.0
+"""An exception comes with a row."""
+MODES = dict(zip(flip76.FLINK_MODES, flip76.ALIGNMENTS, strict=True))
+"""Flink's, and Penstock's beside it."""
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """``cycles``: from a failure to the next."""
+
+    every_s: float
+    cycles: int
+    kill: bool = False
+
+
+TROUBLES = {
+    "exception every 20 s": Trouble(20.0, 4),
+    "exception every 5 s": Trouble(5.0, 12),
+    "kill -9 every 20 s": Trouble(20.0, 4, kill=True),
+}
+
+
+@dataclass(frozen=True)
+class Running:
+    """A job that runs. ``throw`` and ``kill`` return when that has happened; False: it has not, no job runs."""
+
+    queued: Callable[[], int]
+    throw: Callable[[], bool]
+    kill: Callable[[], bool]
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """From a failure to the next.
+
+    Attributes:
+        rows: that were committed meanwhile.
+        again: rows that were processed before the first failure and not committed by then: they come again.
+        recovery_s: from the failure until every subtask of the last stage has processed a row; None: it did not.
+        next_checkpoint_s: from then until a checkpoint was complete; None: none was.
+    """
+
+    seconds: float
+    rows: int
+    again: int
+    recovery_s: float | None
+    next_checkpoint_s: float | None
+
+
+# -- the two engines --------------------------------------------------------------------------------------------------
+
+
+def until_thrown(folder: Path) -> Callable[[], bool]:
+    """Sets the flag, and waits until it has been taken. The messages differ: Penstock takes the same error from the
+    same input for one that comes again."""
+
+    def throw() -> bool:
+        draft = folder / "draft"
+        draft.write_text(str(time.time_ns()))
+        draft.rename(folder / failing_job.FLAG)
+        harness.wait_for("the exception", lambda: not (folder / failing_job.FLAG).exists(), THROWN_LIMIT_S)
+        return True
+
+    return throw
+
+
+@contextmanager
+def by_penstock(spark: SparkSession, mode: str, folder: Path) -> Iterator[Running]:
+    options = {
+        "checkpoint.interval": f"{INTERVAL_MS}ms",
+        "checkpoint.alignment": flip76.ALIGNMENTS[mode],
+        "restart.strategy": "fixed",
+        "restart.attempts": "1000000",
+        "restart.delay": f"{RESTART_DELAY_MS}ms",
+        "restart.jitter": "0",
+        **flip76.GATES[QUEUES],
+    }
+    df = penstock_job(spark, failing_job.failing(str(folder), ROW_MS))
+    with harness.running(df, sink=diary.FORMAT, path=str(folder), **options) as query:
+        yield Running(lambda: query.view().inflight_bytes, until_thrown(folder), lambda: kill_slot(query))
+
+
+def kill_slot(query: StreamingQuery) -> bool:
+    """The Python worker of the first one."""
+    view = query.view()
+    if view.state.value != "running":
+        return False
+    os.kill(view.slots[0].pid, signal.SIGKILL)
+    return True
+
+
+@contextmanager
+def by_flink(peer: cluster.Cluster, mode: str, folder: Path) -> Iterator[Running]:
+    settings = job.Settings(
+        ROW_MS,
+        INTERVAL_MS,
+        stages=STAGES,
+        keys=KEYS,
+        payload_bytes=PAYLOAD_BYTES,
+        fail_file=folder / failing_job.FLAG,
+        diary=folder,
+    )
+    peer.wait_until_whole()  # the run before may have killed one
+    with job.running(peer, replace(settings, **flip76.FLINK_MODES[mode])) as running:
+        yield Running(
+            lambda: running.rows_generated() - running.rows_processed(),
+            until_thrown(folder),
+            lambda: kill_task_manager(peer, running),
+        )
+
+
+def kill_task_manager(peer: cluster.Cluster, running: job.Job) -> bool:
+    """The one with the last stage's first subtask; another is started at once."""
+    victim = running.task_manager()
+    if running.state() != "RUNNING" or not peer.has_task_manager(victim):
+        return False
+    peer.kill_task_manager(victim)
+    peer.start_task_manager()
+    return True
+
+
+# -- what is measured -------------------------------------------------------------------------------------------------
+
+
+def undisturbed(running: Running, folder: Path, seconds: float) -> float:
+    """Rows a second. Without failures whatever is processed is committed, and is so in steps of a checkpoint."""
+    flip76.settle(running.queued)
+    began = time.time()
+    time.sleep(seconds)
+    ended = time.time()
+    notes = diary.read(folder)
+    return (notes.rows_processed(ended) - notes.rows_processed(began)) / (ended - began)
+
+
+def disturbed(running: Running, folder: Path, trouble: Trouble) -> list[Cycle]:
+    """Failures come at multiples of their period from when the queues are full. Where the job does not run by then,
+    that one is left out, and the cycle lasts until the next."""
+    flip76.settle(running.queued)
+    strike = running.kill if trouble.kill else running.throw
+    began = time.monotonic()
+    failures: list[float] = []
+    for number in range(1, MOST_PERIODS * trouble.cycles + 2):
+        time.sleep(max(0.0, began + number * trouble.every_s - time.monotonic()))
+        if strike():
+            failures.append(time.time())
+        if len(failures) > trouble.cycles:
+            break
+    else:
+        failures.append(time.time())  # the last one was not recovered from
+    return cycles(diary.read(folder), failures)
+
+
+def cycles(notes: diary.Diary, failures: list[float]) -> list[Cycle]:
+    """``failures``: when they were, in seconds of the wall clock."""
+    found = []
+    known_again = 0
+    for began, ended in itertools.pairwise(failures):
+        again = notes.rows_processed(began) - notes.rows_committed(began) - known_again
+        known_again += again
+        first = [at_s for at_s in notes.first_rows(began) if at_s <= ended]
+        recovered = first[harness.SLOTS - 1] if len(first) >= harness.SLOTS else None
+        complete = None if recovered is None else notes.next_commit(recovered)
+        found.append(
+            Cycle(
+                seconds=ended - began,
+                rows=notes.rows_committed(ended) - notes.rows_committed(began),
+                again=again,
+                recovery_s=None if recovered is None else recovered - began,
+                next_checkpoint_s=None
+                if recovered is None or complete is None or complete > ended
+                else complete - recovered,
+            )
+        )
+    return found
+
+
+def share(cycles: list[dict[str, Any]], undisturbed_rates: list[float]) -> float:
+    """What cycles committed, of what as much time without failures would have."""
+    rate = sum(cycle["rows"] for cycle in cycles) / sum(cycle["seconds"] for cycle in cycles)
+    return float(rate / statistics.mean(undisturbed_rates))
+
+
+# -- all of it, in turns ----------------------------------------------------------------------------------------------
+
+
+def run(spark: SparkSession, quick: bool) -> dict[str, object]:
+    spark.dataSource.register(diary.DiarySink)
+    modes = ["unaligned"] if quick else list(MODES)
+    troubles = TROUBLES
+    if quick:
+        troubles = {name: replace(one, cycles=max(1, one.cycles // 4)) for name, one in TROUBLES.items()}
+    found: dict[str, dict[str, Any]] = {"Flink": {}, QUEUES: {}}
+    with cluster.Cluster(harness.SLOTS) as peer:
+        for mode in modes:
+            for engine, cell in measured(spark, peer, mode, troubles, UNDISTURBED_S / (4 if quick else 1)).items():
+                found[engine][mode] = cell
+        return {"flink": peer.version, "engines": found}
+
+
+def measured(
+    spark: SparkSession, peer: cluster.Cluster, mode: str, troubles: dict[str, Trouble], undisturbed_s: float
+) -> dict[str, dict[str, Any]]:
+    """Of both engines in one mode (Flink's name of it): the undisturbed rates, first and last of all, as a machine has
+    its hours; and the cycles of each trouble."""
+    starts: dict[str, Callable[[Path], Any]] = {
+        "Flink": lambda folder: by_flink(peer, mode, folder),
+        QUEUES: lambda folder: by_penstock(spark, MODES[mode], folder),
+    }
+    cells: dict[str, dict[str, Any]] = {engine: {"undisturbed": [], "troubles": {}} for engine in starts}
+
+    def run_undisturbed() -> None:
+        for engine, start in starts.items():
+            with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder, start(Path(folder)) as running:
+                rate = undisturbed(running, Path(folder), undisturbed_s)
+            cells[engine]["undisturbed"].append(rate)
+            print(f"  {engine}, {mode}: {rate:.0f} rows/s", flush=True)
+
+    run_undisturbed()
+    for name, trouble in troubles.items():
+        for engine, start in starts.items():
+            with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder, start(Path(folder)) as running:
+                found = [asdict(cycle) for cycle in disturbed(running, Path(folder), trouble)]
+            cells[engine]["troubles"][name] = found
+            print(f"  {engine}, {mode}, {name}: {found}", flush=True)
+    run_undisturbed()
+    return cells
