@@ -67,7 +67,7 @@ class Length:
     paintings: int
 
 
-FULL = Length(5.0, 2, 14, 5.0, 1, 4, 10.0, 100, 20)
+FULL = Length(5.0, 2, 24, 5.0, 1, 6, 10.0, 100, 20)
 QUICK = Length(1.0, 1, 1, 2.0, 1, 1, 2.0, 10, 3)
 
 
