@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -87,6 +88,7 @@ class Job:
         self.output: list[pa.RecordBatch] = []
         self.late = self.held = 0  # rows that were late, and rows of state when it was closed
         self._backend = backend
+        self._closing = ExitStack()
         self._edges = {edge.consumer: edge for edge in graph.edges}
         self._specs = [vertex.operators for vertex in graph.vertices]
         source = graph.vertices[0].source
@@ -102,9 +104,9 @@ class Job:
         chain = []
         for spec in specs:
             operator = spec.create()
-            operator.open(
-                OperatorContext(spec.operator_id, subtask, self._parallelism, MAX_PARALLELISM, self._backend())
-            )
+            backend = self._closing.enter_context(closing(self._backend()))
+            operator.open(OperatorContext(spec.operator_id, subtask, self._parallelism, MAX_PARALLELISM, backend))
+            self._closing.callback(operator.close)
             chain.append(operator)
         return chain
 
@@ -204,10 +206,7 @@ class Job:
     def close(self) -> None:
         self.late += self.counter("rows_dropped_late")
         self.held = self.counter("state_rows")
-        for subtasks in self._vertices:
-            for chain in subtasks:
-                for operator in chain:
-                    operator.close()
+        self._closing.close()
 
 
 def of_groups(batch: pa.RecordBatch, first: int, last: int) -> pa.RecordBatch:
