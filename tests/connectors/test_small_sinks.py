@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from kits import QUERY_ID, check_commits_once, rows_of, stage
 
+from penstock.connectors.arrow_message import MERGED_ROWS, RowsMessage, decode_rows
 from penstock.connectors.base import EpochCommit, SinkContext
 from penstock.connectors.console import ConsoleSink
 from penstock.connectors.memory import MemorySink
@@ -57,6 +58,18 @@ def test_memory_renames_columns_by_position() -> None:
     other = pa.record_batch([pa.array([1]), pa.array(["x"])], names=["x#1", "y#2"])
     sink.create_committer().commit(stage(sink, {0: other}, 1))
     assert sink.table().schema == SCHEMA
+
+
+@pytest.mark.parametrize("sizes", [(1, 0, 2), (0,), (1, MERGED_ROWS, 1, 1), (MERGED_ROWS - 1, 1), (5,) * 2_000])
+def test_a_message_has_the_rows_in_order_in_few_batches(sizes: tuple[int, ...]) -> None:
+    message, at = RowsMessage(SCHEMA), 0
+    for size in sizes:
+        message.add(batch(*range(at, at + size)))
+        at += size
+    table = decode_rows(message.finish())
+    assert table.schema == SCHEMA
+    assert table.column("a").to_pylist() == list(range(at))
+    assert table.column("a").num_chunks <= 1 + 2 * at // MERGED_ROWS
 
 
 def test_noop_stages_nothing() -> None:

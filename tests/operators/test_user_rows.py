@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from contextlib import nullcontext
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -119,3 +121,24 @@ def test_a_late_row_is_told_whatever_times_are_in_it() -> None:
     row = pa.record_batch([pa.array([10], times), pa.array([253_402_300_800_000_000], times)], schema=schema)
     with pytest.raises(FunctionError, match=r"ROWS_ARE_OLDER_THAN_WATERMARK.*'far': '10000-01-01 00:00:00"):
         list(operator.process(row))
+
+
+def test_plain_rows_leave_nothing_to_the_garbage_collector() -> None:
+    rows = made(RowRows)
+    item = Row(x=1)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(100):
+            rows.take(0, item)
+        assert rows.batch(lambda key: nullcontext()).num_rows == 100
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
+
+
+def test_nested_rows_are_taken_as_structs() -> None:
+    schema = pa.schema([("x", pa.struct([("y", pa.int64())])), ("z", pa.list_(pa.struct([("y", pa.int64())])))])
+    rows = RowRows(["k"], schema, PythonSettings())
+    rows.take(0, Row(x=Row(y=1), z=[Row(y=2), None]))
+    assert rows.batch(lambda key: nullcontext()).to_pylist() == [{"x": {"y": 1}, "z": [{"y": 2}, None]}]

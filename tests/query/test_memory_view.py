@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.connectors.arrow_message import encode_rows
+from penstock.connectors.arrow_message import RowsMessage
 from penstock.connectors.base import EpochCommit
 from penstock.connectors.memory import MemorySink
 from penstock.query.memory_view import MERGED, MemoryView
@@ -19,7 +19,9 @@ SCHEMA = pa.schema([("n", pa.int64())])
 
 def commit(sink: MemorySink, epoch: int, numbers: list[int]) -> None:
     batch = pa.record_batch([pa.array(numbers, pa.int64())], schema=SCHEMA)
-    sink.keep(EpochCommit("query", epoch, {0: encode_rows(SCHEMA, [batch])}))
+    message = RowsMessage(SCHEMA)
+    message.add(batch)
+    sink.keep(EpochCommit("query", epoch, {0: message.finish()}))
 
 
 def shown(spark: SparkSession, name: str) -> list[int]:

@@ -2,17 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pyarrow as pa
 
+MERGED_ROWS = 4096
+"""Smaller batches wait until they are so many rows together: what a batch costs by itself, to encode and to read, is
+what hundreds of rows cost."""
 
-def encode_rows(schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    return bytes(sink.getvalue())
+
+class RowsMessage:
+    """The rows of one epoch, in order, encoded as they come: the end of the epoch, for which input waits, only has what
+    is left to do.
+
+    Args:
+        schema: of the rows. Columns are addressed by position; its names win.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._sink = pa.BufferOutputStream()
+        self._stream = pa.ipc.new_stream(self._sink, schema)
+        self._small: list[pa.RecordBatch] = []
+        self._small_rows = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        named = pa.RecordBatch.from_arrays(batch.columns, schema=self._schema)
+        if named.num_rows >= MERGED_ROWS:
+            self._encode()
+            self._stream.write_batch(named)
+            return
+        self._small.append(named)
+        self._small_rows += named.num_rows
+        if self._small_rows >= MERGED_ROWS:
+            self._encode()
+
+    def finish(self) -> bytes:
+        """The message; nothing may be added any more."""
+        self._encode()
+        self._stream.close()
+        return bytes(self._sink.getvalue())
+
+    def _encode(self) -> None:
+        batches, self._small, self._small_rows = self._small, [], 0
+        if batches:
+            self._stream.write_batch(pa.concat_batches(batches))
 
 
 def decode_rows(message: bytes) -> pa.Table:

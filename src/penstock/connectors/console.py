@@ -6,7 +6,7 @@ import sys
 
 import pyarrow as pa
 
-from penstock.connectors.arrow_message import decode_rows, encode_rows
+from penstock.connectors.arrow_message import RowsMessage, decode_rows
 from penstock.connectors.base import EpochCommit, Sink, SinkCommitter, SinkWriter
 from penstock.connectors.show import render_table
 from penstock.errors import ConfigError
@@ -49,24 +49,22 @@ class _ConsoleWriter(SinkWriter):
     def __init__(self, schema: pa.Schema, num_rows: int) -> None:
         self._schema = schema
         self._limit = num_rows + 1  # one more tells whether rows were left out
-        self._kept: list[pa.RecordBatch] = []
+        self._kept: RowsMessage | None = None
         self._rows = 0
-        self._replaces = False
 
     def replace(self) -> None:
-        self._replaces = True
+        self._kept = self._kept or RowsMessage(self._schema)
 
     def write(self, batch: pa.RecordBatch) -> None:
         wanted = min(batch.num_rows, self._limit - self._rows)
         if wanted > 0:
-            named = pa.RecordBatch.from_arrays(batch.slice(0, wanted).columns, schema=self._schema)
-            self._kept.append(named)
+            self._kept = self._kept or RowsMessage(self._schema)
+            self._kept.add(batch.slice(0, wanted))
             self._rows += wanted
 
     def prepare(self, epoch: int) -> bytes | None:
-        kept, self._kept, self._rows = self._kept, [], 0
-        wanted, self._replaces = bool(kept) or self._replaces, False
-        return encode_rows(self._schema, kept) if wanted else None
+        kept, self._kept, self._rows = self._kept, None, 0
+        return None if kept is None else kept.finish()
 
 
 class _ConsoleCommitter(SinkCommitter):

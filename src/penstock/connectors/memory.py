@@ -6,7 +6,7 @@ import threading
 
 import pyarrow as pa
 
-from penstock.connectors.arrow_message import decode_rows, encode_rows
+from penstock.connectors.arrow_message import RowsMessage, decode_rows
 from penstock.connectors.base import EpochCommit, Sink, SinkCommitter, SinkWriter
 
 
@@ -74,19 +74,18 @@ class MemorySink(Sink):
 class _MemoryWriter(SinkWriter):
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
-        self._batches: list[pa.RecordBatch] = []
-        self._replaces = False
+        self._message: RowsMessage | None = None
 
     def replace(self) -> None:
-        self._replaces = True
+        self._message = self._message or RowsMessage(self._schema)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._batches.append(batch)
+        self._message = self._message or RowsMessage(self._schema)
+        self._message.add(batch)
 
     def prepare(self, epoch: int) -> bytes | None:
-        batches, self._batches = self._batches, []
-        wanted, self._replaces = bool(batches) or self._replaces, False
-        return encode_rows(self._schema, [_named(batch, self._schema) for batch in batches]) if wanted else None
+        message, self._message = self._message, None
+        return None if message is None else message.finish()
 
 
 class _MemoryCommitter(SinkCommitter):
@@ -95,8 +94,3 @@ class _MemoryCommitter(SinkCommitter):
 
     def commit(self, permit: EpochCommit) -> None:
         self._sink.keep(permit)
-
-
-def _named(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Columns are addressed by position; the sink's names win."""
-    return pa.RecordBatch.from_arrays(batch.columns, schema=schema)

@@ -253,6 +253,11 @@ def _depends_on_nulls(data_type: pa.DataType) -> bool:
 class RowRows(UserRows):
     """``transformWithState``: PySpark's Rows, of what Arrow gives for each value."""
 
+    def __init__(self, key_names: Sequence[str], output_schema: pa.Schema, settings: PythonSettings) -> None:
+        super().__init__(key_names, output_schema, settings)
+        # Nested Rows take ``asDict`` a cycle of objects for each row, which only the garbage collector can free.
+        self._nested = any(pa.types.is_nested(kind) for kind in output_schema.types)
+
     def keys(self, columns: Sequence[pa.Array], count: int) -> list[Key]:
         batch = pa.RecordBatch.from_arrays(list(columns), list(self._key_row))
         lists = for_user(lambda keys: [self._localized(column).to_pylist() for column in keys.columns], batch)
@@ -277,7 +282,7 @@ class RowRows(UserRows):
     def take(self, key: int, item: Any) -> None:
         if not isinstance(item, Row):
             raise TypeError(f"the processor must yield pyspark.sql.Row, not {type(item).__name__}")
-        self._yielded.append((key, item.asDict(True)))
+        self._yielded.append((key, item.asDict(self._nested)))
 
     def batch(self, blame: Blame) -> pa.RecordBatch:
         yielded, self._yielded = self._yielded, []
