@@ -219,7 +219,7 @@ class Options:
     allow_shared_sink: bool = False
     memory_per_gate: int = 32 << 20
     exclusive_window: int = 1 << 20
-    flush_interval_ms: int = 20
+    flush_interval_ms: int = 10
     inflight_target_ms: int | None = None
     function_isolation: Isolation = Isolation.NONE
     join_max_static_bytes: int = 256 << 20

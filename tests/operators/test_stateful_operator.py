@@ -433,6 +433,31 @@ def test_rows_that_come_meanwhile_join_those_of_their_key_and_the_turn_goes_on(m
     fleet.close()
 
 
+@pytest.mark.parametrize(("rows_per_key", "turns"), [(1, 9), (100, 21)])
+def test_a_unit_is_shorter_where_few_rows_wait(monkeypatch: pytest.MonkeyPatch, rows_per_key: int, turns: int) -> None:
+    """A millisecond a key: 8 ms, or 20, and the key that was begun."""
+
+    def count(self: Any, key: Any, lines: Iterator[Row], timers: Any) -> Iterator[Row]:
+        yield said(key, len(list(lines)))
+
+    now_s = [0.0]
+    monkeypatch.setattr(stateful_operator, "time", SimpleNamespace(perf_counter=lambda: now_s[0]))
+    monkeypatch.setattr(stateful_operator, "_LEAST_KEYS", 64)
+    fleet = Fleet(spec_of(Processor(count)))
+    [operator] = fleet.operators
+    assert isinstance(operator, stateful_operator.TransformWithStateOperator)
+    handed = operator._rows.handed
+
+    def slow(lines: Any) -> Iterator[Any]:
+        now_s[0] += 1 / 1024
+        return handed(lines)
+
+    monkeypatch.setattr(operator._rows, "handed", slow)
+    batch = rows(*[(f"k{n % 64}", n, None) for n in range(64 * rows_per_key)])
+    assert [output.num_rows for output in operator.process(batch)] == [turns]
+    fleet.close()
+
+
 def test_preparing_that_takes_long_is_not_done_for_key_after_key(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside busy neighbours everything takes long: the fixed costs of a unit must not be paid for single keys then."""
 
@@ -454,7 +479,7 @@ def test_preparing_that_takes_long_is_not_done_for_key_after_key(monkeypatch: py
 
     monkeypatch.setattr(operator._rows, "split", slow_split)
     fleet.process(rows(*[(f"k{n}", n, None) for n in range(320)]))
-    assert prepared == [32] * 10
+    assert prepared == [stateful_operator._LEAST_KEYS] * (320 // stateful_operator._LEAST_KEYS)
     fleet.close()
 
 

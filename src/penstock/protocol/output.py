@@ -22,7 +22,7 @@ SEAL_BYTES = 64 << 10
 """A tail of this size is worth a buffer of its own: coalescing copies, and a buffer's overhead is spent on few bytes
 only below."""
 
-EAGER_SHARE = 4
+EAGER_SHARE = 2
 """A consumer that has taken all it was sent gets the tail without delay, but not more often than at this part of the
 flush interval: every buffer costs it a call of its operators, and a producer of single rows would send them singly."""
 

@@ -51,7 +51,10 @@ _STORES: dict[Kind, Callable[..., Store]] = {Kind.VALUE: ValueStore, Kind.LIST: 
 _Holder = Store | TimerStore
 _SLICE_S = 0.02
 """After so long no further key or timer has its turn before control work had."""
-_LEAST_KEYS = 32
+_FEW_ROWS_SHARE = 0.4
+"""Of that time, where few rows wait: for those that come meanwhile, and for what keys yielded, latency counts more than
+what it takes to prepare a unit."""
+_LEAST_KEYS = 16
 _MOST_KEYS = 4096
 """Of a unit. To prepare one costs as much as many keys do: with fewer, a processor of which a few keys were slow, by
 themselves or because others had the processor, would be slow from then on, for its units would never be done early."""
@@ -210,7 +213,7 @@ class TransformWithStateOperator(Operator):
     def joins(self) -> bool:
         """Keys have their turns one after the other, round and round, as long as rows come: so a row waits for one
         round at most. To put many rows in order for each unit would cost more than that saves."""
-        return self._slice is not None and self._passing is None and self._slice.waiting.num_rows <= _FEW_ROWS
+        return self._slice is not None and self._passing is None and _few(self._slice)
 
     def under_way(self) -> bool:
         return self._slice is not None or self._restored is not None or self._passing is not None
@@ -258,6 +261,7 @@ class TransformWithStateOperator(Operator):
         """As many keys are prepared as had their turn in the unit before, or twice as many if that was early done, or
         half as many if that was late. However long that takes, keys have their turn for some milliseconds."""
         began_s = time.perf_counter()
+        slice_s = _SLICE_S * _FEW_ROWS_SHARE if _few(rows) else _SLICE_S
         count = min(self._unit_keys, len(rows.ends) - rows.done)
         ends = [end - rows.begin for end in rows.ends[rows.done : rows.done + count]]
         with user_errors(self._label):
@@ -268,13 +272,13 @@ class TransformWithStateOperator(Operator):
             with self._for_key(key):
                 self._take(key, self._handle_rows(self._keys[key], self._rows.handed(part), values))
             rows.done += 1
-            if time.perf_counter() - prepared_s > _SLICE_S:
+            if time.perf_counter() - prepared_s > slice_s:
                 self._unit_keys = max(key + 1, _LEAST_KEYS)
                 return
         took_s = time.perf_counter() - began_s
-        if took_s < _SLICE_S / 2:
+        if took_s < slice_s / 2:
             self._unit_keys = min(max(self._unit_keys, 2 * count), _MOST_KEYS)
-        elif took_s > _SLICE_S:
+        elif took_s > slice_s:
             self._unit_keys = max(count // 2, _LEAST_KEYS)
 
     def _without_late_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -431,3 +435,8 @@ class TransformWithStateOperator(Operator):
     def finish_epoch(self) -> Iterator[pa.RecordBatch]:
         self._begin()
         return iter(())
+
+
+def _few(rows: KeyedRows) -> bool:
+    """Whether few rows wait."""
+    return bool(rows.waiting.num_rows <= _FEW_ROWS)
