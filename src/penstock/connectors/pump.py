@@ -38,7 +38,6 @@ class Pump(Generic[T]):
     def __init__(
         self, name: str, produce: Callable[[threading.Event], Iterator[T]], capacity: int, weight: Callable[[T], int]
     ) -> None:
-        self._produce = produce
         self._capacity = capacity
         self._weight = weight
         self._items: deque[T] = deque()
@@ -51,12 +50,14 @@ class Pump(Generic[T]):
         self._ended = False
         self._error: BaseException | None = None
         self.user_traceback = ""
-        self._thread = threading.Thread(target=self._run, name=f"penstock-read-{name}", daemon=True)
+        # ``produce``, often a method of the pump's owner, is the thread's alone: a cycle would be left of each, for
+        # the garbage collector to find while the query waits.
+        self._thread = threading.Thread(target=self._run, args=(produce,), name=f"penstock-read-{name}", daemon=True)
         self._thread.start()
 
-    def _run(self) -> None:
+    def _run(self, produce: Callable[[threading.Event], Iterator[T]]) -> None:
         try:
-            for item in self._produce(self._stop):
+            for item in produce(self._stop):
                 self._items.append(item)
                 self._weight_in += self._weight(item)
                 if self._ahead >= self._capacity:
