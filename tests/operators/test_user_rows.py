@@ -137,8 +137,9 @@ def test_plain_rows_leave_nothing_to_the_garbage_collector() -> None:
         gc.enable()
 
 
-def test_nested_rows_are_taken_as_structs() -> None:
-    schema = pa.schema([("x", pa.struct([("y", pa.int64())])), ("z", pa.list_(pa.struct([("y", pa.int64())])))])
-    rows = RowRows(["k"], schema, PythonSettings())
-    rows.take(0, Row(x=Row(y=1), z=[Row(y=2), None]))
-    assert rows.batch(lambda key: nullcontext()).to_pylist() == [{"x": {"y": 1}, "z": [{"y": 2}, None]}]
+def test_nested_rows_are_taken_as_structs_by_their_names() -> None:
+    pair = pa.struct([("a", pa.int64()), ("b", pa.int64())])
+    rows = RowRows(["k"], pa.schema([("x", pair), ("y", pa.list_(pair))]), PythonSettings())
+    rows.take(0, Row(x=Row(b=2, a=1), y=[Row(b=4, a=3), None]))
+    made = rows.batch(lambda key: nullcontext())
+    assert made.to_pylist() == [{"x": {"a": 1, "b": 2}, "y": [{"a": 3, "b": 4}, None]}]
