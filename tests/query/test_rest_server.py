@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import socket
 import threading
@@ -14,6 +15,7 @@ from rest_client import Client, assert_problem
 
 import penstock
 from penstock.errors import ConfigError, ResourceError
+from penstock.rest.connection import MAX_HEAD_BYTES, JoinedWrites
 from penstock.rest.guard import MAX_BODY_BYTES
 
 TOKEN = "a-token-of-some-length"
@@ -142,6 +144,71 @@ def test_requests_are_bounded(client: Client) -> None:
     assert_problem(client.send("PATCH", path, chunks), 413)  # type: ignore[arg-type]
     assert_problem(client.get(f"{QUERIES}/{'x' * 9000}"), 414)
     assert client.get(QUERIES).status == 200
+
+
+def said_to(client: Client, *pieces: bytes) -> bytes:
+    """What is answered on one connection until it ends."""
+    host, port = client.place.split(":")
+    with socket.create_connection((host, int(port)), 30) as raw:
+        for piece in pieces:
+            raw.sendall(piece)
+        answered = b""
+        while more := raw.recv(1 << 16):
+            answered += more
+        return answered
+
+
+@pytest.mark.parametrize(
+    "header", [b"x: " + b"y" * MAX_HEAD_BYTES, b"x: y\r\n" * MAX_HEAD_BYTES, b"x" * MAX_HEAD_BYTES]
+)
+def test_headers_without_an_end_are_refused_and_not_held(client: Client, header: bytes) -> None:
+    """However slowly they come: nobody has shown a token yet."""
+    pieces = [header[at : at + 8192] for at in range(0, MAX_HEAD_BYTES, 8192)]
+    begun = f"GET {QUERIES} HTTP/1.1\r\nhost: {client.place}\r\n".encode()
+    answered = said_to(client, begun, *pieces)
+    assert answered.startswith(b"HTTP/1.1 400 ")
+    assert answered.count(b"HTTP/1.1") == 1
+    assert client.get(QUERIES).status == 200
+
+
+def test_many_requests_on_one_connection_are_not_one_long_one(client: Client) -> None:
+    one = f"GET {QUERIES} HTTP/1.1\r\nhost: {client.place}\r\nx: {'y' * 1000}\r\n".encode()
+    last = one + b"connection: close\r\n\r\n"
+    assert 60 * len(one) > MAX_HEAD_BYTES
+    assert said_to(client, *[one + b"\r\n"] * 60, last).count(b"HTTP/1.1 200 OK") == 61
+    assert said_to(client, (one + b"\r\n") * 20 + last).count(b"HTTP/1.1 200 OK") == 21, "all at once"
+
+
+class Network(asyncio.Transport):
+    """Keeps what it is told, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[bytes | str] = []
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.told.append(bytes(data))
+
+    def close(self) -> None:
+        self.told.append("closed")
+
+
+def test_a_response_goes_out_in_one_piece_and_before_the_end() -> None:
+    async def write() -> Network:
+        network = Network()
+        joined = JoinedWrites(network, asyncio.get_running_loop())
+        joined.write(b"head,")
+        joined.write(b"body")
+        joined.write(b"")
+        assert network.told == []
+        await asyncio.sleep(0)
+        assert network.told == [b"head,body"]
+        joined.write(b"last")
+        joined.close()
+        await asyncio.sleep(0)
+        return network
+
+    assert asyncio.run(write()).told == [b"head,body", b"last", "closed"]
 
 
 def test_what_is_not_there_is_a_problem(client: Client) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -12,20 +15,22 @@ import msgspec
 import pytest
 from made_up_query import MadeUpQuery
 from rest_client import Answer, Client
+from starlette.types import Message, Receive, Scope, Send
 from test_requests_cli import penstock as penstock_command
 
 import penstock
 from penstock.query.active_queries import ACTIVE_QUERIES
 from penstock.query.facts import QueryFacts
 from penstock.rest import routes_queries
-from penstock.rest.answers import KEPT_ANSWERS, MAX_KEPT, KeptAnswers
+from penstock.rest.answers import MAX_KEPT, KeptAnswer, KeptAnswers
+from penstock.rest.routes_snapshots import LISTED_FOR_S
 from penstock.runtime.view import CheckpointState, ExecutionState, ExecutionView
 
 MADE_UP = MadeUpQuery(vertices=3, parallelism=2, checkpoints=60)
 BASE = f"/api/v1/queries/{MADE_UP.query_id}"
 FROM_MEMORY = (
     "/api/v1/queries", BASE, f"{BASE}/graph", f"{BASE}/checkpoints", f"{BASE}/checkpoints?limit=3&before=41",
-    f"{BASE}/checkpoints/60", f"{BASE}/exceptions", f"{BASE}/logs", "/metrics",
+    f"{BASE}/checkpoints?limit=200", f"{BASE}/checkpoints/60", f"{BASE}/exceptions", f"{BASE}/logs", "/metrics",
 )  # fmt: skip
 
 
@@ -55,17 +60,17 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Changing:
 
 
 @pytest.fixture
-def client(driver: Changing, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
-    monkeypatch.setattr(KEPT_ANSWERS, "_kept", type(KEPT_ANSWERS._kept)())
+def client(driver: Changing) -> Iterator[Client]:
     with penstock.serve() as server:
         yield Client(server.url)
 
 
-def anew(client: Client, path: str, monkeypatch: pytest.MonkeyPatch) -> Answer:
-    """With nothing kept."""
-    with monkeypatch.context() as patch:
-        patch.setattr(KEPT_ANSWERS, "_kept", type(KEPT_ANSWERS._kept)())
-        return client.get(path)
+NUMBERS = itertools.count()
+
+
+def anew(client: Client, path: str) -> Answer:
+    """As nobody has asked for it: nothing can be kept."""
+    return client.get(f"{path}{'&' if '?' in path else '?'}ignored={next(NUMBERS)}")
 
 
 def moved(view: ExecutionView) -> ExecutionView:
@@ -91,7 +96,7 @@ def stopped(view: ExecutionView) -> ExecutionView:
 CHANGES = (moved, triggered, took_longer, stopped)
 
 
-def test_every_change_is_seen_at_once(client: Client, driver: Changing, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_change_is_seen_at_once(client: Client, driver: Changing) -> None:
     before = {path: client.get(path) for path in FROM_MEMORY}
     assert {answer.status for answer in before.values()} == {200}
     others = set()
@@ -99,7 +104,7 @@ def test_every_change_is_seen_at_once(client: Client, driver: Changing, monkeypa
         driver.change(view=change(driver.view))
         for path in FROM_MEMORY:
             told = client.get(path)
-            assert told.text == anew(client, path, monkeypatch).text, (change, path)
+            assert told.text == anew(client, path).text, (change, path)
             if told.text != before[path].text:
                 others.add((change, path))
             before[path] = told
@@ -126,15 +131,72 @@ def test_an_answer_is_made_once_while_nothing_changes(
     assert len(made) == 2
 
 
-def test_so_many_are_kept(client: Client) -> None:
-    told = {limit: client.get(f"{BASE}/checkpoints?limit={limit}").json for limit in range(1, MAX_KEPT + 10)}
-    assert len(KEPT_ANSWERS._kept) == MAX_KEPT
-    assert [len(page["checkpoints"]) for page in told.values()] == list(told)
-    kept, made = KeptAnswers(), []
-    for number in range(MAX_KEPT + 5):
-        kept.get(number, "facts", lambda number=number: made.append(number) or str(number))  # type: ignore[misc]
-        assert kept.get(0, "facts", lambda: "made anew") == b"0"  # what is asked for stays
-    assert made == list(range(MAX_KEPT + 5))
+class Asked:
+    """The middleware in front of an application that answers with how often it was asked."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+        self.facts: object = "facts"
+        self.meanwhile: Callable[[], Awaitable[object]] | None = None
+        self.kept = KeptAnswers(self._app)
+
+    async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        facts, number = self.facts, len(self.made)
+        self.made.append(scope["raw_path"].decode())
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            await meanwhile()
+        await KeptAnswer(str(number), facts, lambda: self.facts)(scope, receive, send)
+
+    async def ask(self, path: str, method: str = "GET") -> str:
+        said: list[Message] = []
+
+        async def send(message: Message) -> None:
+            said.append(message)
+
+        async def receive() -> Message:
+            raise AssertionError("nobody reads what these requests say")
+
+        scope = {"type": "http", "method": method, "raw_path": path.encode(), "query_string": b""}
+        await self.kept(scope, receive, send)
+        assert [message["type"] for message in said] == ["http.response.start", "http.response.body"]
+        body: bytes = said[1]["body"]
+        return body.decode()
+
+
+def test_so_many_are_kept_and_what_is_asked_for_stays() -> None:
+    async def ask() -> None:
+        asked = Asked()
+        for number in range(MAX_KEPT + 5):
+            await asked.ask(f"/{number}")
+            assert await asked.ask("/0") == "0"
+        assert asked.made == [f"/{number}" for number in range(MAX_KEPT + 5)]
+        assert await asked.ask("/1") == str(MAX_KEPT + 5), "made anew"
+
+    asyncio.run(ask())
+
+
+def test_nothing_that_was_looked_up_before_a_change_is_told_after_it() -> None:
+    async def ask() -> None:
+        asked = Asked()
+        assert [await asked.ask("/a"), await asked.ask("/a")] == ["0", "0"]
+        assert await asked.ask("/a", "PATCH") == "1"
+        assert [await asked.ask("/a"), await asked.ask("/a")] == ["2", "2"]
+        asked.meanwhile = lambda: asked.ask("/a", "DELETE")
+        assert await asked.ask("/b") == "3", "looked up before the change"
+        assert [await asked.ask("/b"), await asked.ask("/a")] == ["5", "6"]
+
+    asyncio.run(ask())
+
+
+def test_an_answer_is_good_for_the_facts_that_it_was_made_of() -> None:
+    async def ask() -> None:
+        asked = Asked()
+        assert [await asked.ask("/a"), await asked.ask("/a")] == ["0", "0"]
+        asked.facts = "others"
+        assert [await asked.ask("/a"), await asked.ask("/a")] == ["1", "1"]
+
+    asyncio.run(ask())
 
 
 def test_what_is_told_from_memory_waits_for_no_store(
@@ -148,6 +210,7 @@ def test_what_is_told_from_memory_waits_for_no_store(
         go_on.wait(60)
 
     monkeypatch.setattr(routes_queries, "checkpoint_of", slow)
+    monkeypatch.setattr(routes_queries, "checkpoint_page", slow)
     with ThreadPoolExecutor(60) as clients:
         slow_ones = [clients.submit(client.get, f"{BASE}/checkpoints/1000") for _ in range(60)]
         try:
@@ -159,7 +222,7 @@ def test_what_is_told_from_memory_waits_for_no_store(
         assert {one.result().status for one in slow_ones} == {404}
 
 
-def test_snapshots_that_others_take_away_are_gone_at_once(client: Client, driver: Changing, location: Path) -> None:
+def test_snapshots_that_others_take_away_are_gone_soon(client: Client, driver: Changing, location: Path) -> None:
     driver.change(location=str(location))
 
     def listed() -> list[str]:
@@ -167,7 +230,9 @@ def test_snapshots_that_others_take_away_are_gone_at_once(client: Client, driver
 
     assert listed() == listed() == ["chk-1", "chk-2", "chk-3", "chk-4"]
     assert penstock_command("delete", location, "chk-1").exit_code == 0
+    time.sleep(LISTED_FOR_S)
     assert listed() == ["chk-2", "chk-3", "chk-4"]
     assert penstock_command("label", location, "chk-2", "--label", "mine").exit_code == 0
+    time.sleep(LISTED_FOR_S)
     labels = {one["id"]: one["label"] for one in client.get(f"{BASE}/snapshots").json["snapshots"]}
     assert labels["chk-2"] == "mine"

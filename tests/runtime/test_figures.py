@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+import pytest
 from tiny import Numbers, tiny_graph
 
 from penstock.connectors.base import Split
@@ -14,7 +15,7 @@ from penstock.operators.base import Plain
 from penstock.runtime.feed import BEHIND
 from penstock.runtime.figures import Figures
 from penstock.runtime.messages import SlotMetrics, SubtaskMetrics
-from penstock.runtime.view import Behind, CheckpointState, SourceProgress, StateProgress
+from penstock.runtime.view import Behind, CheckpointState, ExecutionState, SourceProgress, StateProgress
 from penstock.snapshot.model import CaptureMetrics, SlotManifest, SnapshotMetadata, SourceManifest, SubtaskManifest
 
 
@@ -117,3 +118,58 @@ def test_what_a_checkpoint_wrote_of_state_is_told_with_the_operator(tmp_path: Pa
     assert again is not None
     [state] = again.states
     assert (state.rows_dropped_late, state.rows_dropped_duplicate) == (0, 0), "told once"
+
+
+class Clock:
+    """Seconds, as the test says."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def moved(rows: int) -> SlotMetrics:
+    return SlotMetrics(0, [SubtaskMetrics(0, 0, rows, rows, 0.0, 0.0, 0.0, 0, 0, 0, None, {})])
+
+
+def test_a_view_is_the_same_object_while_nothing_changes(tmp_path: Path) -> None:
+    clock = Clock()
+    figures = Figures(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None, clock=clock)
+    first = figures.view()
+    clock.now += 10
+    figures.sources_dry(False)  # as before
+    assert figures.view() is first
+    figures.metrics(moved(1))
+    assert figures.view() is not first
+    assert [subtask.metrics.rows_in for subtask in figures.view().subtasks] == [1]
+
+
+def test_what_subtasks_say_and_checkpoints_under_way_may_be_told_later_but_not_what_became_of_them(
+    tmp_path: Path,
+) -> None:
+    clock = Clock()
+    figures = Figures(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None, clock=clock)
+    before = figures.view(0.1)
+    clock.now += 50
+    figures.metrics(moved(1))
+    figures.triggered(1, "auto")
+    figures.sources_dry(True)
+    clock.now += 0.09
+    assert figures.view(0.1) is before, "however long it had been true"
+    clock.now += 0.02
+    pending = figures.view(0.1)
+    assert ([c.state for c in pending.checkpoints], pending.sources_dry) == ([CheckpointState.PENDING], True)
+    assert pending.checkpoints[0].duration_ms == pytest.approx(110)
+    clock.now += 0.09
+    assert figures.view(0.1) is pending
+    clock.now += 0.02
+    assert figures.view(0.1).checkpoints[0].duration_ms == pytest.approx(220), "it grows older without any news"
+    figures.complete(snapshot(1, 500))
+    assert figures.view(0.1).checkpoints[0].state is CheckpointState.COMPLETE
+    figures.committed(1)
+    assert figures.view(0.1).committed_epoch == 1
+    figures.failed(1, "lost")
+    assert figures.view(0.1).state is ExecutionState.RESTARTING
+    assert figures.view() is figures.view(0.1)

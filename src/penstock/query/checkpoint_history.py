@@ -11,6 +11,8 @@ from penstock.snapshot.history.reading import History
 from penstock.snapshot.history.records import CheckpointRecord, RecordedCheckpoint
 from penstock.snapshot.stores import store_at
 
+FIRST = 1
+"""Ids rise from here, and none is used twice."""
 Known = CheckpointView | CheckpointRecord
 """Both have the same attributes, but for the figures of subtasks."""
 Page = tuple[Sequence[Known], bool]
@@ -20,8 +22,14 @@ Page = tuple[Sequence[Known], bool]
 def remembered_page(facts: QueryFacts, before: int | None, limit: int) -> Page | None:
     """As ``checkpoint_page``, without reading anything. None: that would have to be read."""
     known = _remembered(facts, before)
+    enough = len(known) > limit or _remembers_all(facts)
     # A run that is active has the newest there are.
-    return _page(known, limit) if facts.active and len(known) > limit else None
+    return _page(known, limit) if facts.active and enough else None
+
+
+def _remembers_all(facts: QueryFacts) -> bool:
+    """The first that was ever triggered at the location is among them."""
+    return any(known.checkpoint == FIRST for known in facts.view.checkpoints[:1])
 
 
 def checkpoint_page(facts: QueryFacts, before: int | None, limit: int) -> Page:

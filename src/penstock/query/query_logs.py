@@ -81,6 +81,12 @@ class QueryLogs(logging.Handler):
         fit = [line for line in reversed(known) if line.level >= level and (before is None or line.number < before)]
         return fit[:limit], len(fit) > limit
 
+    def newest(self, query_id: str) -> int:
+        """The number of its newest line; 0: there is none."""
+        with self._reading:
+            lines = self._lines.get(query_id)
+            return lines[-1].number if lines else 0
+
     def _remember(self, query_id: str, record: logging.LogRecord) -> None:
         raised = "".join(traceback.format_exception(*record.exc_info)) if record.exc_info else record.exc_text or ""
         line = LogLine(

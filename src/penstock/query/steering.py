@@ -172,6 +172,11 @@ class Steering:
         with self._lock:
             return self._under_way(run_id, verb)
 
+    def all_under_way(self) -> list[Operation]:
+        """Of all runs, in the order they began."""
+        with self._lock:
+            return [one for one in self._operations.values() if one.state is OperationState.RUNNING]
+
     def _under_way(self, run_id: str, verb: Verb) -> Operation | None:
         running = (one for one in self._operations.values() if one.state is OperationState.RUNNING)
         return next((one for one in running if (one.run_id, one.verb) == (run_id, verb)), None)

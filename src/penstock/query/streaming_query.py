@@ -27,7 +27,7 @@ from penstock.query.progress import ProgressHistory, QueryProgress, for_listener
 from penstock.query.query_logs import QUERY_LOGS
 from penstock.runtime.execution import QueryExecution
 from penstock.runtime.launching import SlotLauncher
-from penstock.runtime.view import EpochProgress, ExecutionState, ExecutionView
+from penstock.runtime.view import EpochProgress, ExecutionState, ExecutionView, Wanted
 from penstock.snapshot.fork import Origin
 from penstock.snapshot.model import SnapshotMetadata
 from penstock.snapshot.portable.in_both import SnapshotFormat, in_both, parse_format, then_in_both
@@ -38,6 +38,9 @@ PROGRESS_FOLLOWS_S = 5.0
 """How long ``processAllAvailable`` waits for the progress of what was committed, which follows on another thread."""
 LISTENERS_HEAR_THE_END_S = 5.0
 """How long ``stop`` and ``awaitTermination`` wait for slow listeners to hear that the query ended."""
+LATE_S = 0.1
+"""Of facts for others. A checkpoint moves figures at each of its steps: if whoever looks saw each of them, the driver
+would write all its answers anew just then, and the checkpoint wait for that."""
 
 
 class StreamingQuery:
@@ -90,6 +93,7 @@ class StreamingQuery:
         self._ended = threading.Event()
         self._reported = threading.Condition()
         self._reported_epoch = 0
+        self._facts: tuple[object, QueryFacts] | None = None
         self._execution = QueryExecution(
             graph,
             name=name,
@@ -371,18 +375,34 @@ class StreamingQuery:
         self._execution.set_checkpoints(interval_ms, chosen)
 
     def facts(self) -> QueryFacts:
-        """Everything there is to know of the query now, as one value; never blocks."""
-        error = self._execution.error
+        """Everything there is to know of the query now, as one value; never blocks. The same object while it is so.
+
+        What subtasks say of themselves, and checkpoints under way, may be told ``LATE_S`` later.
+        """
+        execution = self._execution
+        of = self.id, execution.error, self.lastProgress, execution.wanted(), execution.view(LATE_S)
+        kept = self._facts
+        if kept is None or kept[0] != of:
+            kept = self._facts = of, self._facts_of(*of)
+        return kept[1]
+
+    def _facts_of(
+        self,
+        query_id: str,
+        error: PenstockError | None,
+        progress: QueryProgress | None,
+        wanted: Wanted,
+        view: ExecutionView,
+    ) -> QueryFacts:
         cause = None if error is None else _first_cause(error)
-        progress, view = self.lastProgress, self._execution.view()
         return QueryFacts(
-            id=self.id,
+            id=query_id,
             run_id=self._run_id,
             name=self._name,
             location=self._location,
             access=self._access,
             shape=self._shape,
-            wanted=self._execution.wanted(),
+            wanted=wanted,
             view=view,
             message=str(self._status(view)["message"]),
             error_kind="" if cause is None else type(cause).__name__,

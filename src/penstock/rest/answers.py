@@ -3,48 +3,99 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 
 from fastapi import Response
 from pydantic import BaseModel
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from penstock.rest.problems import ProblemError
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 MAX_KEPT = 32
 """Answers: of a query with 1,000 subtasks the largest has about 250 KB."""
+JSON = "application/json"
+_KEEP = "penstock.keep"
+"""In the scope of a request whose answer may be kept: who keeps it."""
 
 
 def answer(resource: BaseModel, status: int = 200, headers: Mapping[str, str] = NO_HEADERS) -> Response:
     """As JSON, encoded once. A route that returned the resource itself would have FastAPI make and check all of it a
     second time, on a thread of its own; so routes name it as their ``response_model``, for OpenAPI, and return this."""
-    return answer_json(resource.model_dump_json(), status, headers)
+    return Response(resource.model_dump_json(), status, headers=dict(headers), media_type=JSON)
 
 
-def answer_json(content: str | bytes, status: int = 200, headers: Mapping[str, str] = NO_HEADERS) -> Response:
-    return Response(content, status, headers=dict(headers), media_type="application/json")
+class KeptAnswer(Response):
+    """An answer that was made of some facts and of nothing else, and is good for as long as they are what they were.
+
+    Args:
+        content: as it is sent.
+        facts: what it was made of. They were looked up before.
+        again: looks the same up again, quickly; it raises ProblemError if that is not there any more.
+    """
+
+    def __init__(
+        self,
+        content: str | bytes,
+        facts: object,
+        again: Callable[[], object],
+        headers: Mapping[str, str] = NO_HEADERS,
+        media_type: str = JSON,
+    ) -> None:
+        super().__init__(content, headers=dict(headers), media_type=media_type)
+        self._facts = facts
+        self._again = again
+
+    def is_good(self) -> bool:
+        """To compare facts takes little, for those that have not changed are mostly the same objects."""
+        try:
+            return [self._again()] == [self._facts]  # lists: the same object is equal to itself without a look into it
+        except ProblemError:
+            return False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        keep = scope.get(_KEEP)
+        if keep is not None:
+            keep(self)
+        await super().__call__(scope, receive, send)
 
 
 class KeptAnswers:
-    """What is large is made again when it would be another, and not for every request: subtasks report their figures
-    twice a second. Only on the service's own thread.
+    """ASGI middleware: whoever asks the same again is answered here while the answer is good.
 
-    An answer is kept with the facts that it was made of, and is good for facts that are equal to them: it cannot be out
-    of date. To compare them takes little, for facts that have not changed are mostly the same objects.
+    More than half of what a request costs is to find its route and to make the answer, and while a driver does that,
+    its other threads wait, those that take checkpoints, too. Only on the service's own thread, and behind whatever may
+    refuse a request. Nothing outlives a request that may change something.
     """
 
-    def __init__(self) -> None:
-        self._kept: OrderedDict[Hashable, tuple[object, bytes]] = OrderedDict()
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._kept: OrderedDict[tuple[bytes, bytes], KeptAnswer] = OrderedDict()
+        self._changes = 0
 
-    def get(self, asked: Hashable, facts: object, make: Callable[[], str | bytes]) -> bytes:
-        """What is kept for the request ``asked``, or what ``make`` makes of these facts and of nothing else."""
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] != "GET":
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                self._changes += 1  # what is being looked up now may be of the time before
+                self._kept.clear()
+            return
+        asked = scope["raw_path"], scope["query_string"]
         kept = self._kept.get(asked)
-        if kept is None or kept[0] != facts:
-            made = make()
-            kept = self._kept[asked] = facts, made.encode() if isinstance(made, str) else made
+        if kept is not None and kept.is_good():
+            self._kept.move_to_end(asked)
+            await kept(scope, receive, send)
+            return
+        keep = partial(self._keep, asked, self._changes)
+        await self._app({**scope, _KEEP: keep}, receive, send)
+
+    def _keep(self, asked: tuple[bytes, bytes], changes: int, answer: KeptAnswer) -> None:
+        if changes != self._changes:
+            return
+        self._kept[asked] = answer
         self._kept.move_to_end(asked)
         while len(self._kept) > MAX_KEPT:
             self._kept.popitem(last=False)
-        return kept[1]
-
-
-KEPT_ANSWERS = KeptAnswers()

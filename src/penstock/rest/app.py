@@ -17,6 +17,7 @@ from penstock.rest import (
     routes_snapshot_copies,
     routes_snapshots,
 )
+from penstock.rest.answers import KeptAnswers
 from penstock.rest.guard import Guard
 from penstock.rest.pages import Pages
 from penstock.rest.problems import Problem, answer_problems
@@ -34,7 +35,7 @@ def create_app(settings: ServerSettings) -> ASGIApp:
         app.include_router(routes.router)
     document = _described(app, settings)
     app.openapi = lambda: document  # type: ignore[method-assign]
-    return Guard(Pages(app), settings)
+    return Guard(Pages(KeptAnswers(app)), settings)
 
 
 def _described(app: FastAPI, settings: ServerSettings) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -87,6 +88,7 @@ def urlsplit_host(origin: str) -> str:
         return ""
 
 
+@lru_cache(maxsize=64)  # a client says the same with every request
 def _names_loopback(host: str) -> bool:
     try:
         name = urlsplit(f"//{host}").hostname

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from penstock.query.active_queries import ACTIVE_QUERIES
 from penstock.query.facts import QueryFacts
-from penstock.rest.answers import KEPT_ANSWERS
+from penstock.rest.answers import KeptAnswer
 from penstock.rest.metric_kinds import Kind, MetricSpec
 from penstock.rest.metric_list import METRICS
 from penstock.rest.problems import responses
@@ -47,8 +47,8 @@ def families(known: Sequence[QueryFacts]) -> Iterable[Metric]:
 async def metrics() -> Response:
     """All queries that run, in Prometheus' text format."""
     known = ACTIVE_QUERIES.known()
-    text = KEPT_ANSWERS.get("metrics", known, lambda: generate_latest(QueriesCollector(known)))
-    return Response(text, media_type=CONTENT_TYPE_PLAIN_0_0_4)
+    text = generate_latest(QueriesCollector(known))
+    return KeptAnswer(text, known, ACTIVE_QUERIES.known, media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
 def _family(spec: MetricSpec, known: Sequence[QueryFacts]) -> Metric:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel
 
 from penstock.query.query_logs import LEVELS, QUERY_LOGS, LogLine
-from penstock.rest.answers import answer
+from penstock.rest.answers import KeptAnswer
 from penstock.rest.problems import responses
 from penstock.rest.routes_queries import MAX_PAGE, PAGE, QueryId
 from penstock.rest.shown import facts_of
@@ -48,10 +49,16 @@ async def list_logs(
 ) -> Response:
     """The newest lines about this query that Penstock logged in the driver, and in the slots, which tell the driver
     twice a second: 1,000 are remembered."""
-    facts = facts_of(query_id)
-    lines, more = QUERY_LOGS.page(facts.id, LEVELS[level], before, limit)
-    records = [_shown(one, facts.access) for one in lines]
-    return answer(LogPage(records=records, next=lines[-1].number if more else None))
+    facts = access, _ = _logged(query_id)
+    lines, more = QUERY_LOGS.page(query_id, LEVELS[level], before, limit)
+    records = [_shown(one, access) for one in lines]
+    page = LogPage(records=records, next=lines[-1].number if more else None)
+    return KeptAnswer(page.model_dump_json(), facts, partial(_logged, query_id))
+
+
+def _logged(query_id: str) -> tuple[StoreAccess | None, int]:
+    """What must not be told, and the newest line's number."""
+    return facts_of(query_id).access, QUERY_LOGS.newest(query_id)
 
 
 def _shown(line: LogLine, access: StoreAccess | None) -> LogRecord:

@@ -6,6 +6,7 @@ What is told from memory is told on the service's own thread: to hand it to anot
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
@@ -19,7 +20,9 @@ from penstock.query.checkpoint_history import (
     remembered_checkpoint,
     remembered_page,
 )
-from penstock.rest.answers import KEPT_ANSWERS, answer, answer_json
+from penstock.query.facts import QueryFacts
+from penstock.query.steering import STEERING, Operation
+from penstock.rest.answers import KeptAnswer, answer
 from penstock.rest.models import (
     CheckpointPage,
     CheckpointResource,
@@ -33,6 +36,7 @@ from penstock.rest.models import (
 )
 from penstock.rest.problems import ProblemError, responses
 from penstock.rest.shown import ThisService, etag_of, facts_of, graph_of, query_of
+from penstock.runtime.view import RestartView
 from penstock.snapshot.model import LARGEST
 
 router = APIRouter(prefix="/api/v1", tags=["queries"])
@@ -46,21 +50,34 @@ Ordinal = Annotated[int, Path(ge=1, le=LARGEST)]
 @router.get("/queries", response_model=QueryList, responses=responses())
 async def list_queries(service: ThisService) -> Response:
     """The queries of this driver: those that run, then those that ended last."""
-    return answer(QueryList(queries=[query_of(facts, service) for facts in ACTIVE_QUERIES.known()]))
+    known, under_way = _all_queries()
+    resource = QueryList(queries=[query_of(facts, service) for facts in known])
+    return KeptAnswer(resource.model_dump_json(), (known, under_way), _all_queries)
+
+
+def _all_queries() -> tuple[list[QueryFacts], list[Operation]]:
+    """What they are, and what is being done to them."""
+    return ACTIVE_QUERIES.known(), STEERING.all_under_way()
 
 
 @router.get("/queries/{query_id}", response_model=QueryResource, responses=responses(404))
 async def show_query(query_id: QueryId, service: ThisService) -> Response:
     """One query: what it is to be, and what it is. The ``ETag`` is the spec's."""
-    facts = facts_of(query_id)
-    return answer(query_of(facts, service), headers={"etag": etag_of(facts)})
+    facts, under_way = _one_query(query_id)
+    resource = query_of(facts, service)
+    again = partial(_one_query, query_id)
+    return KeptAnswer(resource.model_dump_json(), (facts, under_way), again, {"etag": etag_of(facts)})
+
+
+def _one_query(query_id: str) -> tuple[QueryFacts, list[Operation]]:
+    return facts_of(query_id), STEERING.all_under_way()
 
 
 @router.get("/queries/{query_id}/graph", response_model=GraphResource, responses=responses(404))
 async def show_graph(query_id: QueryId) -> Response:
     """The dataflow, with the newest figures of every subtask (about half a second old)."""
     facts = facts_of(query_id)
-    return answer_json(KEPT_ANSWERS.get(("graph", query_id), facts, lambda: graph_of(facts).model_dump_json()))
+    return KeptAnswer(graph_of(facts).model_dump_json(), facts, partial(facts_of, query_id))
 
 
 @router.get("/queries/{query_id}/checkpoints", response_model=CheckpointPage, responses=responses(404))
@@ -74,8 +91,17 @@ async def list_checkpoints(
     found = remembered_page(facts, before, limit)
     if found is None:
         return answer(_page_of(*await run_in_threadpool(checkpoint_page, facts, before, limit)))
-    asked = ("checkpoints", query_id, before, limit)
-    return answer_json(KEPT_ANSWERS.get(asked, facts, lambda: _page_of(*found).model_dump_json()))
+    again = partial(_checkpoints_known, query_id)
+    return KeptAnswer(_page_of(*found).model_dump_json(), _in_memory(facts), again)
+
+
+def _checkpoints_known(query_id: str) -> object:
+    return _in_memory(facts_of(query_id))
+
+
+def _in_memory(facts: QueryFacts) -> object:
+    """What ``remembered_page`` looks at."""
+    return facts.active, facts.view.checkpoints
 
 
 def _page_of(page: Sequence[Known], more: bool) -> CheckpointPage:
@@ -87,18 +113,26 @@ def _page_of(page: Sequence[Known], more: bool) -> CheckpointPage:
 async def show_checkpoint(query_id: QueryId, checkpoint: Ordinal) -> Response:
     """One checkpoint, with the figures of every subtask once it is complete."""
     facts = facts_of(query_id)
-    known: Known | None = remembered_checkpoint(facts, checkpoint)
-    if known is None:
-        known = await run_in_threadpool(checkpoint_of, facts, checkpoint)
-    if known is None:
+    remembered = remembered_checkpoint(facts, checkpoint)
+    if remembered is not None:
+        text = CheckpointResource.model_validate(remembered).model_dump_json()
+        return KeptAnswer(text, remembered, lambda: remembered_checkpoint(facts_of(query_id), checkpoint))
+    recorded = await run_in_threadpool(checkpoint_of, facts, checkpoint)
+    if recorded is None:
         raise ProblemError(404, f"there is no checkpoint {checkpoint}, or it is too old to be remembered")
-    return answer(CheckpointResource.model_validate(known))
+    return answer(CheckpointResource.model_validate(recorded))
 
 
 @router.get("/queries/{query_id}/exceptions", response_model=ExceptionsResource, responses=responses(404))
 async def show_exceptions(query_id: QueryId) -> Response:
     """Why the query failed, if it did, and the recoveries of this run."""
+    failed = kind, text, recoveries = _failures_of(query_id)
+    failure = FailureResource(kind=kind, text=text) if kind else None
+    restarts = [RestartResource.model_validate(one) for one in reversed(recoveries)]
+    resource = ExceptionsResource(failure=failure, restarts=restarts)
+    return KeptAnswer(resource.model_dump_json(), failed, partial(_failures_of, query_id))
+
+
+def _failures_of(query_id: str) -> tuple[str, str, tuple[RestartView, ...]]:
     facts = facts_of(query_id)
-    failure = FailureResource(kind=facts.error_kind, text=facts.error_text) if facts.error_kind else None
-    restarts = [RestartResource.model_validate(one) for one in reversed(facts.view.restarts)]
-    return answer(ExceptionsResource(failure=failure, restarts=restarts))
+    return facts.error_kind, facts.error_text, facts.view.restarts

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 from starlette.convertors import StringConvertor, register_url_convertor
 
 from penstock.query.snapshot_steering import opened_location
-from penstock.rest.answers import answer
+from penstock.query.steering import STEERING
+from penstock.rest.answers import KeptAnswer, answer
 from penstock.rest.problems import responses
 from penstock.rest.routes_queries import QueryId
 from penstock.rest.shown import facts_of
@@ -31,6 +33,9 @@ from penstock.snapshot.verbs.showing import show_snapshot
 router = APIRouter(prefix="/api/v1/queries/{query_id}", tags=["snapshots"])
 
 
+LISTED_FOR_S = 0.25
+
+
 class _SnapshotName(StringConvertor):
     """A segment that no resource beside the snapshots has, so that other methods of that are 405 and not its own."""
 
@@ -42,8 +47,17 @@ register_url_convertor("snapshot", _SnapshotName())
 
 @router.get("/snapshots", response_model=SnapshotList, responses=responses(404))
 def list_stored(query_id: QueryId) -> Response:
-    """All snapshots at the query's checkpoint location; damaged ones say so in ``problem``."""
-    return answer(SnapshotList.model_validate(list_snapshots(opened_location(facts_of(query_id)), now_ms())))
+    """All snapshots at the query's checkpoint location, as they were at most a quarter of a second ago; damaged ones
+    say so in ``problem``."""
+    facts = _about_now(query_id)
+    listing = SnapshotList.model_validate(list_snapshots(opened_location(facts_of(query_id)), now_ms()))
+    return KeptAnswer(listing.model_dump_json(), facts, partial(_about_now, query_id))
+
+
+def _about_now(query_id: str) -> tuple[object, ...]:
+    """The location is not looked at for every request: others than this driver change it hardly ever."""
+    view = facts_of(query_id).view
+    return view.generation, view.checkpoints_completed, STEERING.all_under_way(), time.monotonic() // LISTED_FOR_S
 
 
 @router.get("/snapshots/sharing", response_model=SharingResource, responses=responses(404))

@@ -14,6 +14,7 @@ import uvicorn
 from penstock.errors import ConfigError, ResourceError
 from penstock.logs import daemon_thread, get_logger
 from penstock.rest.app import create_app
+from penstock.rest.connection import Connection
 from penstock.rest.encryption import server_context
 from penstock.rest.settings import ServerSettings
 
@@ -24,7 +25,6 @@ GRACE_S = 2
 """What is being answered when the server stops may take so long; then its connection is cut."""
 MAX_CONNECTIONS = 100
 """At a time; more get 503, so that nobody can take the driver's memory."""
-MAX_HEADER_BYTES = 32 << 10
 
 
 class RestServer:
@@ -44,7 +44,7 @@ class RestServer:
             uvicorn.Config(
                 create_app(settings),
                 loop="asyncio",
-                http="h11",
+                http=Connection,
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -53,7 +53,6 @@ class RestServer:
                 server_header=False,
                 limit_concurrency=MAX_CONNECTIONS,
                 timeout_graceful_shutdown=GRACE_S,
-                h11_max_incomplete_event_size=MAX_HEADER_BYTES,
                 ssl_context_factory=None if context is None else lambda config, default: context,
             )
         )

@@ -443,9 +443,9 @@ class QueryExecution:
                 raise QueryFailed("the query ended before all available data was committed") from service.error
             raise TimeoutError(f"not everything available was committed within {timeout_s} s")
 
-    def view(self) -> ExecutionView:
-        """The newest figures; never blocks."""
-        return self._figures.view()
+    def view(self, late_s: float = 0.0) -> ExecutionView:
+        """The newest figures; never blocks. ``late_s``: see ``Figures.view``."""
+        return self._figures.view(late_s)
 
     def _active(self) -> CoordinatorService:
         if self.suspended:

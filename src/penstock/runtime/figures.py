@@ -8,7 +8,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 
 from penstock.connectors.base import Split
@@ -63,6 +64,8 @@ class Figures:
         self._wall = wall
         self._clock = clock
         self._lock = threading.Lock()
+        self._looked: ExecutionView | None = None
+        self._moved_s: float | None = None
         self._state = ExecutionState.STARTING
         self._generation = 0
         self._slots: dict[int, SlotView] = {}
@@ -90,13 +93,13 @@ class Figures:
 
     def rescaled(self, graph: JobGraph) -> None:
         """The next Generation has this parallelism."""
-        with self._lock:
+        with self._changing():
             self._graph = graph
 
     # -- the life of the query ------------------------------------------------------------------------------------
 
     def opened(self, generation: int, restored: SnapshotMetadata | None, committed_epoch: int) -> None:
-        with self._lock:
+        with self._changing():
             self._generation = generation
             self._slots.clear()
             self._metrics.clear()
@@ -112,16 +115,16 @@ class Figures:
 
     def registered(self, slots: Mapping[int, Register]) -> None:
         """All of them, and which one each is."""
-        with self._lock:
+        with self._changing():
             for slot, message in slots.items():
                 self._slots[slot] = SlotView(slot, message.data_host, message.pid, False)
 
     def slot_runs(self, slot: int, kept_tables: int) -> None:
-        with self._lock:
+        with self._changing():
             self._slots[slot] = replace(self._slots[slot], running=True, kept_tables=kept_tables)
 
     def all_run(self, inflight_rows: int) -> None:
-        with self._lock:
+        with self._changing():
             self._state = ExecutionState.RUNNING
             self._amend_restart(
                 running_ms=self._wall_ms(),
@@ -130,7 +133,7 @@ class Figures:
             )
 
     def failed(self, generation: int, cause: str) -> None:
-        with self._lock:
+        with self._changing():
             self._state = ExecutionState.RESTARTING
             if self._restarts and self._restarts[-1].running_ms is None:
                 return  # it failed again before it ran: the time counts from the first failure
@@ -140,22 +143,24 @@ class Figures:
 
     def ended(self, *, failed: bool, suspended: bool) -> None:
         """No slots are left. One that is suspended may go on."""
-        with self._lock:
+        with self._changing():
             orderly = ExecutionState.SUSPENDED if suspended else ExecutionState.STOPPED
             self._state = ExecutionState.FAILED if failed else orderly
             self._slots.clear()
 
     def resumed(self) -> None:
         """It goes on, though perhaps from an older snapshot than the newest."""
-        with self._lock:
+        with self._changing():
             self._state = ExecutionState.STARTING
             self._newest = None
 
     def sources_dry(self, dry: bool) -> None:
-        self._dry = dry
+        if dry != self._dry:  # it is said after everything that happens
+            with self._moving():
+                self._dry = dry
 
     def metrics(self, message: SlotMetrics) -> None:
-        with self._lock:
+        with self._moving():
             for subtask in message.subtasks:
                 self._metrics[subtask.vertex, subtask.index] = subtask
                 self._count(subtask)
@@ -163,7 +168,7 @@ class Figures:
     # -- checkpoints ----------------------------------------------------------------------------------------------
 
     def triggered(self, checkpoint: int, alignment: str) -> None:
-        with self._lock:
+        with self._moving():
             self._triggered_s[checkpoint] = self._clock()
             self._checkpoints[checkpoint] = CheckpointView(
                 checkpoint,
@@ -180,13 +185,13 @@ class Figures:
                     known.pop(old, None)
 
     def acknowledged(self, checkpoint: int) -> None:
-        with self._lock:
+        with self._moving():
             known = self._checkpoints.get(checkpoint)
             if known is not None:
                 self._checkpoints[checkpoint] = replace(known, acknowledged=known.acknowledged + 1)
 
     def complete(self, metadata: SnapshotMetadata) -> None:
-        with self._lock:
+        with self._changing():
             checkpoint = metadata.checkpoint
             if self._newest is None or checkpoint > self._newest.checkpoint:  # a user's may complete after a newer one
                 self._newest = metadata
@@ -206,14 +211,14 @@ class Figures:
 
     def aborted(self, checkpoint: int, reason: str, wrong: bool) -> None:
         """``wrong``: something is, and it was not made superfluous, nor a user's."""
-        with self._lock:
+        with self._changing():
             self._counts[CheckpointState.FAILED] += 1
             self._checkpoint_errors += wrong
             self._amend_checkpoint(checkpoint, state=CheckpointState.FAILED, reason=reason)
 
     def committed(self, epoch: int) -> EpochProgress | None:
         """Every epoch up to this one is visible: the progress since the last call; None before any snapshot."""
-        with self._lock:
+        with self._changing():
             self._committed_epoch = epoch
             metadata = self._newest
             if metadata is None:
@@ -245,32 +250,19 @@ class Figures:
 
     # -- reading --------------------------------------------------------------------------------------------------
 
-    def view(self) -> ExecutionView:
-        """From any thread."""
+    def view(self, late_s: float = 0.0) -> ExecutionView:
+        """From any thread. The same object while nothing changes.
+
+        Args:
+            late_s: what subtasks say of themselves, and checkpoints under way, may be told so much later.
+        """
         with self._lock:
             now = self._clock()
-            names = {vertex.id: vertex.name for vertex in self._graph.vertices}
-            return ExecutionView(
-                query_id=self._query_id,
-                run_id=self._run_id,
-                name=self._name,
-                generation=self._generation,
-                state=self._state,
-                parallelism=self._graph.parallelism,
-                committed_epoch=self._committed_epoch,
-                slots=tuple(self._slots[slot] for slot in sorted(self._slots)),
-                subtasks=tuple(SubtaskView(names[m.vertex], m.index, m) for _, m in sorted(self._metrics.items())),
-                checkpoints=tuple(self._up_to_date(c, now) for c in self._checkpoints.values()),
-                restarts=tuple(self._restarts),
-                sources_dry=self._dry,
-                checkpoints_completed=self._counts[CheckpointState.COMPLETE],
-                checkpoints_failed=self._counts[CheckpointState.FAILED],
-                checkpoint_errors=self._checkpoint_errors,
-                restarts_begun=self._restarts_begun,
-                last_epoch=self._last_epoch,
-                checkpoint_seconds=self._checkpoint_seconds,
-                commit_seconds=self._commit_seconds,
-            )
+            if self._looked is None or (self._moved_s is not None and now - self._moved_s >= late_s):
+                self._looked = self._look(now)
+                pending = any(known.state is CheckpointState.PENDING for known in self._looked.checkpoints)
+                self._moved_s = now if pending else None  # it grows older all the time
+            return self._looked
 
     def _up_to_date(self, checkpoint: CheckpointView, now: float) -> CheckpointView:
         if checkpoint.state is not CheckpointState.PENDING:
@@ -278,6 +270,45 @@ class Figures:
         return replace(checkpoint, duration_ms=(now - self._triggered_s[checkpoint.checkpoint]) * 1000)
 
     # -- with the lock held ---------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """What everybody sees at once; this holds the lock."""
+        with self._lock:
+            self._looked = None
+            yield
+
+    @contextmanager
+    def _moving(self) -> Iterator[None]:
+        """What may be seen later; this holds the lock."""
+        with self._lock:
+            if self._moved_s is None:
+                self._moved_s = self._clock()
+            yield
+
+    def _look(self, now: float) -> ExecutionView:
+        names = {vertex.id: vertex.name for vertex in self._graph.vertices}
+        return ExecutionView(
+            query_id=self._query_id,
+            run_id=self._run_id,
+            name=self._name,
+            generation=self._generation,
+            state=self._state,
+            parallelism=self._graph.parallelism,
+            committed_epoch=self._committed_epoch,
+            slots=tuple(self._slots[slot] for slot in sorted(self._slots)),
+            subtasks=tuple(SubtaskView(names[m.vertex], m.index, m) for _, m in sorted(self._metrics.items())),
+            checkpoints=tuple(self._up_to_date(c, now) for c in self._checkpoints.values()),
+            restarts=tuple(self._restarts),
+            sources_dry=self._dry,
+            checkpoints_completed=self._counts[CheckpointState.COMPLETE],
+            checkpoints_failed=self._counts[CheckpointState.FAILED],
+            checkpoint_errors=self._checkpoint_errors,
+            restarts_begun=self._restarts_begun,
+            last_epoch=self._last_epoch,
+            checkpoint_seconds=self._checkpoint_seconds,
+            commit_seconds=self._commit_seconds,
+        )
 
     def _wall_ms(self) -> int:
         return int(self._wall() * 1000)
