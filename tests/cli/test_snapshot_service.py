@@ -147,6 +147,13 @@ def test_nobody_is_asked_whom_the_user_has_not_named(fake: FakeService) -> None:
     assert not fake.requests
 
 
+def test_a_token_for_no_service_is_refused(fake: FakeService, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(TOKEN)
+    words = ["delete", HERE, "five", "--token-file", str(tmp_path / "token")]
+    assert_one_line(snapshot(*words), "--token-file", "--url")
+    assert snapshot(*words, "--url", fake.url)[0] == 0
+
+
 def test_a_service_that_was_named_and_does_not_answer_is_not_passed_over(fake: FakeService) -> None:
     fake.end()
     for named in ({"PENSTOCK_URL": fake.url}, {}):

@@ -21,10 +21,11 @@ from test_requests_cli import penstock as penstock_command
 import penstock
 from penstock.query.active_queries import ACTIVE_QUERIES
 from penstock.query.facts import QueryFacts
+from penstock.query.steering import STEERING, Operation, OperationState, Verb
 from penstock.rest import routes_queries
 from penstock.rest.answers import MAX_KEPT, KeptAnswer, KeptAnswers
 from penstock.rest.routes_snapshots import LISTED_FOR_S
-from penstock.runtime.view import CheckpointState, ExecutionState, ExecutionView
+from penstock.runtime.view import CheckpointState, ExecutionState, ExecutionView, RestartView
 
 MADE_UP = MadeUpQuery(vertices=3, parallelism=2, checkpoints=60)
 BASE = f"/api/v1/queries/{MADE_UP.query_id}"
@@ -89,11 +90,15 @@ def took_longer(view: ExecutionView) -> ExecutionView:
     return replace(view, checkpoints=(*others, replace(newest, duration_ms=newest.duration_ms + 1)))
 
 
+def recovered(view: ExecutionView) -> ExecutionView:
+    return replace(view, restarts=(*view.restarts, RestartView(1, 2, "slot 0 was lost", 1_000)))
+
+
 def stopped(view: ExecutionView) -> ExecutionView:
     return replace(view, state=ExecutionState.STOPPED, slots=(), subtasks=())
 
 
-CHANGES = (moved, triggered, took_longer, stopped)
+CHANGES = (moved, triggered, took_longer, recovered, stopped)
 
 
 def test_every_change_is_seen_at_once(client: Client, driver: Changing) -> None:
@@ -111,10 +116,30 @@ def test_every_change_is_seen_at_once(client: Client, driver: Changing) -> None:
     seen = [
         (moved, f"{BASE}/graph"), (moved, "/metrics"), (triggered, f"{BASE}/checkpoints"),
         (took_longer, f"{BASE}/checkpoints"), (stopped, f"{BASE}/graph"), (stopped, "/metrics"), (stopped, BASE),
+        (recovered, f"{BASE}/exceptions"),
     ]  # fmt: skip
     assert set(seen) <= others
+    driver.change(error_kind="QueryFailed", error_text="the sink is full")
+    assert client.get(f"{BASE}/exceptions").json["failure"]["text"] == "the sink is full"
     driver.known = []
     assert {client.get(path).status for path in FROM_MEMORY if path.startswith(BASE)} == {404}
+
+
+def test_what_is_being_done_to_a_query_is_seen_at_once(
+    client: Client, driver: Changing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def states() -> list[str]:
+        return [
+            client.get(BASE).json["spec"]["state"],
+            client.get("/api/v1/queries").json["queries"][0]["spec"]["state"],
+        ]
+
+    assert states() == ["running", "running"]
+    stop = Operation("stop", MADE_UP.query_id, driver.known[0].run_id, Verb.STOP, None, OperationState.RUNNING, 0)
+    monkeypatch.setitem(STEERING._operations, "stop", stop)
+    assert states() == ["stopped", "stopped"]
+    monkeypatch.setitem(STEERING._operations, "stop", replace(stop, state=OperationState.FAILED))
+    assert states() == ["running", "running"]
 
 
 def test_an_answer_is_made_once_while_nothing_changes(

@@ -156,7 +156,9 @@ def test_what_subtasks_say_and_checkpoints_under_way_may_be_told_later_but_not_w
     figures.metrics(moved(1))
     figures.triggered(1, "auto")
     figures.sources_dry(True)
-    clock.now += 0.09
+    clock.now += 0.05
+    figures.metrics(moved(2))
+    clock.now += 0.04
     assert figures.view(0.1) is before, "however long it had been true"
     clock.now += 0.02
     pending = figures.view(0.1)

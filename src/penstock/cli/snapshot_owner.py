@@ -16,7 +16,7 @@ from penstock.cli.query.service import Service
 from penstock.cli.snapshot_by_files import ByFiles
 from penstock.cli.snapshot_by_service import ByService
 from penstock.cli.snapshot_changes import Owner
-from penstock.errors import LocationError, ServiceError
+from penstock.errors import ConfigError, LocationError, ServiceError
 from penstock.snapshot.location import IDENTITY_PATH, read_identity
 from penstock.snapshot.stores import place_of, store_at
 
@@ -33,11 +33,15 @@ def owner_of(
         quiet: draw no bars.
 
     Raises:
-        ConfigError: ``url``, the token or ``ca`` cannot be.
+        ConfigError: ``url``, the token or ``ca`` cannot be, or there is a ``token_file`` without a ``url``.
         LocationError: ``location`` cannot be one.
         ServiceError: the service that the user has named does not tell whether it has the query. To go by the files
             then would hide that what was asked for does not work.
     """
+    if token_file is not None and not url:
+        raise ConfigError(
+            "--token-file holds the token of a REST service, and none is named: give its --url, or neither"
+        )
     if not url or force:
         return ByFiles(location, force)
     service = connected(url, token_file, ca)

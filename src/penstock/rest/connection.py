@@ -28,8 +28,6 @@ class Connection(HttpToolsProtocol):
         super().connection_made(JoinedWrites(transport, self.loop))
 
     def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing():  # after a refusal the rest of the request may still come
-            return
         if self._in_head:
             self._head_bytes += len(data)
         super().data_received(data)
