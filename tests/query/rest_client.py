@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,12 @@ class Client:
 
     def get(self, path: str, **headers: str) -> Answer:
         return self.send("GET", path, headers=headers)
+
+
+def run_apart(coroutine: Coroutine[Any, Any, T]) -> T:
+    """On a thread of its own: a browser that another test has open keeps an event loop on this one."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, coroutine).result()
 
 
 def assert_problem(answer: Answer, status: int, *words: str) -> None:

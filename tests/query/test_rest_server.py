@@ -11,7 +11,7 @@ from contextlib import closing
 
 import psutil
 import pytest
-from rest_client import Client, assert_problem
+from rest_client import Client, assert_problem, run_apart
 
 import penstock
 from penstock.errors import ConfigError, ResourceError
@@ -208,7 +208,7 @@ def test_a_response_goes_out_in_one_piece_and_before_the_end() -> None:
         await asyncio.sleep(0)
         return network
 
-    assert asyncio.run(write()).told == [b"head,body", b"last", "closed"]
+    assert run_apart(write()).told == [b"head,body", b"last", "closed"]
 
 
 def test_what_is_not_there_is_a_problem(client: Client) -> None:

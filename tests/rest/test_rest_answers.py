@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import threading
 import time
@@ -14,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from made_up_query import MadeUpQuery
-from rest_client import Answer, Client
+from rest_client import Answer, Client, run_apart
 from starlette.types import Message, Receive, Scope, Send
 from test_requests_cli import penstock as penstock_command
 
@@ -198,7 +197,7 @@ def test_so_many_are_kept_and_what_is_asked_for_stays() -> None:
         assert asked.made == [f"/{number}" for number in range(MAX_KEPT + 5)]
         assert await asked.ask("/1") == str(MAX_KEPT + 5), "made anew"
 
-    asyncio.run(ask())
+    run_apart(ask())
 
 
 def test_nothing_that_was_looked_up_before_a_change_is_told_after_it() -> None:
@@ -211,7 +210,7 @@ def test_nothing_that_was_looked_up_before_a_change_is_told_after_it() -> None:
         assert await asked.ask("/b") == "3", "looked up before the change"
         assert [await asked.ask("/b"), await asked.ask("/a")] == ["5", "6"]
 
-    asyncio.run(ask())
+    run_apart(ask())
 
 
 def test_an_answer_is_good_for_the_facts_that_it_was_made_of() -> None:
@@ -221,7 +220,7 @@ def test_an_answer_is_good_for_the_facts_that_it_was_made_of() -> None:
         asked.facts = "others"
         assert [await asked.ask("/a"), await asked.ask("/a")] == ["1", "1"]
 
-    asyncio.run(ask())
+    run_apart(ask())
 
 
 def test_what_is_told_from_memory_waits_for_no_store(
