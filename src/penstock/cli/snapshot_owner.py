@@ -39,9 +39,7 @@ def owner_of(
             then would hide that what was asked for does not work.
     """
     if token_file is not None and not url:
-        raise ConfigError(
-            "--token-file holds the token of a REST service, and none is named: give its --url, or neither"
-        )
+        raise ConfigError("--token-file holds the token of a REST service, and none is named: give its --url, too")
     if not url or force:
         return ByFiles(location, force)
     service = connected(url, token_file, ca)

@@ -1,9 +1,9 @@
 """One client's connection: uvicorn's protocol over httptools, with a bound that it lacks, and its writes joined.
 
 While a driver answers, its other threads wait for the interpreter, those that take checkpoints, too. That is why the
-parser is one in C (h11, in Python, took a third more of a driver's time for a request), and why a response goes to the
-network in one piece: each piece is a system call, behind which another thread may have the interpreter, and wakes the
-client once more.
+parser is one in C (with h11, in Python, an answer that is kept took half as much CPU again), and why a response goes to
+the network in one piece: each piece is a system call, behind which another thread may have the interpreter, and wakes
+the client once more.
 """
 
 from __future__ import annotations

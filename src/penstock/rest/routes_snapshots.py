@@ -34,6 +34,7 @@ router = APIRouter(prefix="/api/v1/queries/{query_id}", tags=["snapshots"])
 
 
 LISTED_FOR_S = 0.25
+"""How long a list is told again without a look at the location."""
 
 
 class _SnapshotName(StringConvertor):
