@@ -154,7 +154,7 @@ def test_a_failure_rate_counts_within_a_time_whatever_completes_in_between() -> 
     restarts = Restarts(replace(POLICY, strategy=RestartStrategy.FAILURE_RATE, interval_ms=10_000))
     for now_ms in (0.0, 1_000.0, 2_000.0, 3_000.0, 10_000.0, 11_000.0):
         assert restarts.failed(LOST, now_ms) == RestartAt(now_ms + 100, 1)
-        restarts.progressed()
+        restarts.completed(rows_read=0)
         restarts.check_invariants()
     last = restarts.failed(LOST, 11_999.0)
     assert last == GiveUp(LOST, "4 restarts within 10 s")
@@ -173,7 +173,30 @@ def test_a_completed_checkpoint_resets_the_bounds() -> None:
     for _ in range(20):
         assert restarts.failed(LOST, 0.0) == RestartAt(100, 1)
         assert restarts.attempts == 1
-        restarts.progressed()
+        restarts.completed(rows_read=0)
+
+
+def test_the_first_checkpoint_behind_a_restore_is_progress_only_if_something_was_read() -> None:
+    """It comes so soon that a Generation which dies of the same cause each time has one, too."""
+    restarts = Restarts(POLICY)
+    for attempt in range(POLICY.attempts):
+        assert isinstance(restarts.failed(LOST, 0.0), RestartAt)
+        assert restarts.attempts == attempt + 1
+        restarts.restored(rows_read=100)
+        restarts.completed(rows_read=100)
+    assert isinstance(restarts.failed(LOST, 0.0), GiveUp)
+    restarts.completed(rows_read=101)
+    assert restarts.attempts == 0
+
+
+def test_an_idle_query_that_lives_longer_than_its_first_checkpoint_progresses() -> None:
+    restarts = Restarts(POLICY)
+    restarts.failed(LOST, 0.0)
+    restarts.restored(rows_read=100)
+    restarts.completed(rows_read=100)
+    assert restarts.attempts == 1
+    restarts.completed(rows_read=100)
+    assert restarts.attempts == 0
 
 
 def test_checkpoints_are_no_progress_while_a_source_cannot_be_looked_at() -> None:
@@ -183,10 +206,10 @@ def test_checkpoints_are_no_progress_while_a_source_cannot_be_looked_at() -> Non
         assert isinstance(restarts.failed(unreadable, 0.0), RestartAt)
         assert restarts.attempts == attempt + 1
         restarts.looked("another source")
-        restarts.progressed()
+        restarts.completed(rows_read=0)
     assert isinstance(restarts.failed(unreadable, 0.0), GiveUp)
     restarts.looked("files")
-    restarts.progressed()
+    restarts.completed(rows_read=0)
     assert restarts.failed(unreadable, 0.0) == RestartAt(100, 1)
 
 
@@ -194,7 +217,7 @@ def test_the_same_user_error_at_the_same_position_twice_is_deterministic() -> No
     restarts = Restarts(POLICY)
     error = Failure("function", "udf-1", "ValueError: x", "split a, row 17")
     assert isinstance(restarts.failed(error, 0.0), RestartAt)
-    restarts.progressed()
+    restarts.completed(rows_read=0)
     assert isinstance(restarts.failed(LOST, 0.0), RestartAt)
     again = restarts.failed(error, 0.0)
     assert isinstance(again, GiveUp)
@@ -223,7 +246,7 @@ def test_the_same_user_error_is_not_retried_for_ever_although_checkpoints_comple
     restarts = Restarts(POLICY)
     for row in range(POLICY.attempts):
         assert isinstance(restarts.failed(user_error(row), 0.0), RestartAt)
-        restarts.progressed()
+        restarts.completed(rows_read=0)
     last = restarts.failed(user_error(99), 0.0)
     assert isinstance(last, GiveUp)
     assert "whatever completed in between" in last.reason

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from coordinator_kit import ALIGNED, SINK, UNALIGNED, acknowledge, complete, manifest, policy, started
+from coordinator_kit import ALIGNED, SINK, SINK_VERTEX, UNALIGNED, acknowledge, complete, manifest, policy, started
 
 from penstock.errors import ProtocolViolation
 from penstock.protocol import coordinator_types as ct
@@ -212,6 +212,25 @@ def test_the_end_of_a_generation_kills_what_is_not_being_logged() -> None:
     assert machine.handle(ct.GenerationOpened(2, 1, 3, 67, CommitPoint(1, {SINK: 1})), 1006) == []
     assert machine.handle(ct.AllRunning(2), 1007) == []
     assert machine.handle(TICK, 2007) == [ct.Trigger(3, UNALIGNED, base=1)], "ids go on where they were"
+
+
+def restored(**changes: object) -> Coordinator:
+    """A coordinator whose Generation 2 restored checkpoint 7, and runs since 100 ms."""
+    machine = Coordinator(policy(**changes), 2, CommitLedger({SINK_VERTEX: SINK}))
+    machine.handle(ct.GenerationOpened(2, 7, 8, 8 + ID_BLOCK, CommitPoint(7)), 0)
+    machine.handle(ct.AllRunning(2), 100)
+    return machine
+
+
+def test_the_first_checkpoint_behind_a_restore_does_not_wait_for_the_interval() -> None:
+    machine = restored()
+    assert machine.next_wake_ms() == 100 + ct.AFTER_RESTORE_MS
+    assert machine.handle(TICK, 99 + ct.AFTER_RESTORE_MS) == []
+    assert machine.handle(TICK, 100 + ct.AFTER_RESTORE_MS) == [ct.Trigger(8, UNALIGNED, base=7)]
+    complete(machine, 8, 700, generation=2)
+    assert machine.next_wake_ms() == 1100 + ct.AFTER_RESTORE_MS, "from then on it does"
+    assert restored(interval_ms=50).next_wake_ms() == 150, "nor any longer than the interval"
+    assert started(now_ms=100).next_wake_ms() == 1100, "without a snapshot there is nothing to go on from"
 
 
 def test_recovery_commits_what_the_restored_snapshot_holds_before_anything_new() -> None:

@@ -228,7 +228,9 @@ class Coordinator:
         if event.generation != self._generation or self._running:
             return [Ignored(event, f"Generation {self._generation}, running: {self._running}")]
         self._running = True
-        self._next_trigger_ms = now_ms + self._policy.interval_ms
+        restored = self._newest_complete > 0
+        first_ms = self._policy.after_restore_ms if restored else self._policy.interval_ms
+        self._next_trigger_ms = now_ms + min(first_ms, self._policy.interval_ms)
         return []
 
     def _on_ended(self, event: GenerationEnded, now_ms: float) -> list[Command]:

@@ -14,6 +14,9 @@ MAX_AWAITING_COMMIT = 8
 """Epochs that may await their commit; beyond, triggering pauses, so that a dead sink does not pile up snapshots."""
 MAX_IN_FLIGHT = 8
 """Checkpoints in flight, those that users asked for included."""
+AFTER_RESTORE_MS = 500
+"""Until the first checkpoint behind a restore is complete, another failure takes all that was done since: it does not
+wait for the interval. Earlier there would be little to save."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,7 @@ class Policy:
 
     Attributes:
         alignment_timeout_ms: the budget of AUTO checkpoints.
+        after_restore_ms: from when a restored Generation runs to its first checkpoint, if the interval is longer.
         min_pause_ms: from the end of a periodic checkpoint to the next; if set, they do not overlap.
         max_concurrent: periodic checkpoints in flight.
         tolerable_failures: periodic checkpoints that may fail in a row before the Generation is failed; None: any
@@ -36,6 +40,7 @@ class Policy:
     max_awaiting_commit: int = MAX_AWAITING_COMMIT
     max_concurrent: int = 1
     tolerable_failures: int | None = None
+    after_restore_ms: int = AFTER_RESTORE_MS
 
 
 # -- events -----------------------------------------------------------------------------------------------------------

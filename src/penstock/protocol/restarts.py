@@ -1,8 +1,10 @@
 """When a lost Generation is started again, and when the query gives up.
 
 Restarts are bounded by a strategy, as Flink's are: so many without progress (with a pause that stays the same or
-grows), or so many within a time. A completed checkpoint is progress and resets count and pause, unless a source cannot
-be looked at: checkpoints of what was found before go on completing, and nothing comes of it. A user error is
+grows), or so many within a time. A completed checkpoint is progress and resets count and pause, with two exceptions.
+While a source cannot be looked at, checkpoints of what was found before go on completing, and nothing comes of it. And
+the first one behind a restore comes so soon that a Generation which always fails has one, too: it has to have read
+something. A user error is
 deterministic, so that starting again would only fail again, if it came at the same position twice, or if it came
 ``IDENTICAL_ERRORS`` times from the same snapshot: slices and readers differ between Generations, so that the position
 of one bad row may differ too, but the input behind a snapshot does not.
@@ -77,6 +79,7 @@ class Restarts:
         self._identical = 0
         self._since_change = 0
         self._failing_sources: set[str] = set()
+        self._read_before: int | None = None
         self._restarted_ms: deque[float] = deque()
 
     @property
@@ -84,9 +87,15 @@ class Restarts:
         """Restarts since the last progress."""
         return len(self._failures)
 
-    def progressed(self) -> None:
-        """A checkpoint of the current Generation completed."""
-        if not self._failing_sources:
+    def restored(self, rows_read: int) -> None:
+        """A Generation goes on from a snapshot up to which the sources had read so many rows."""
+        self._read_before = rows_read
+
+    def completed(self, rows_read: int) -> None:
+        """A checkpoint of the current Generation completed; the sources had read so many rows by then."""
+        before, self._read_before = self._read_before, None
+        progressed = before is None or rows_read > before
+        if progressed and not self._failing_sources:
             self._failures.clear()
             self._identical = 0
 

@@ -42,7 +42,7 @@ from penstock.runtime.snapshot_tickets import SnapshotTickets, SnapshotWish
 from penstock.runtime.transport import IoLoop
 from penstock.runtime.view import EpochProgress
 from penstock.snapshot import work as w
-from penstock.snapshot.driver import DriverCore
+from penstock.snapshot.driver import DriverCore, rows_read
 from penstock.snapshot.effects import DriverEffects
 from penstock.snapshot.model import SnapshotMetadata
 from penstock.snapshot.store import Store
@@ -355,7 +355,7 @@ class CoordinatorService:
                 self._launch(ready)
             case w.SnapshotExists(metadata):
                 self._figures.complete(metadata)
-                self._restarts.progressed()
+                self._restarts.completed(rows_read(metadata))
                 self._checkpoints_fail = False
                 self._tickets.exists(metadata)
             case w.EpochsCommitted(epoch):
@@ -427,6 +427,8 @@ class CoordinatorService:
 
     def _launch(self, ready: w.GenerationReady) -> None:
         self._figures.opened(ready.generation, ready.restored, ready.committed.epoch)
+        if ready.restored is not None:
+            self._restarts.restored(rows_read(ready.restored))
         for reason in ready.skipped:
             log.warning("a newer snapshot was passed over: %s", reason)
         if ready.restored is not None and any(source.drained for source in ready.restored.sources):

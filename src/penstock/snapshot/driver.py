@@ -373,3 +373,9 @@ def unread_splits(metadata: SnapshotMetadata, vertex: int) -> list[Split]:
         if subtask.vertex == vertex
         for split in subtask.splits
     ]
+
+
+def rows_read(metadata: SnapshotMetadata) -> int:
+    """By all sources up to this snapshot, over the life of the location."""
+    sources = [source.vertex for source in metadata.sources]
+    return sum(subtask.rows_in for slot in metadata.slots for subtask in slot.subtasks if subtask.vertex in sources)

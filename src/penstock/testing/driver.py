@@ -16,7 +16,7 @@ from penstock.protocol.restarts import Failure, GiveUp, RestartPolicy, Restarts
 from penstock.runtime.request_files import LOOK_EVERY_MS, RequestFiles
 from penstock.runtime.snapshot_tickets import SnapshotTickets, SnapshotWish
 from penstock.snapshot import work as w
-from penstock.snapshot.driver import DriverCore
+from penstock.snapshot.driver import DriverCore, rows_read
 from penstock.snapshot.effects import DriverEffects
 from penstock.snapshot.model import SnapshotMetadata
 from penstock.snapshot.state_index import DELTA
@@ -94,7 +94,8 @@ class SimulatedDriver:
         self.splits = SplitWatch(world)
         policy = world.settings.policy()
         if not checkpoints:
-            policy = ct.Policy(interval_ms=1 << 40, timeout_ms=policy.timeout_ms, alignment=policy.alignment)
+            never_ms = 1 << 40
+            policy = replace(policy, interval_ms=never_ms, after_restore_ms=never_ms)
         self._policy = policy
         self.core = DriverCore(world.graph, "query", policy, world.settings.until_available)
         graph = world.graph
@@ -321,7 +322,7 @@ class SimulatedDriver:
                 slot.command(message)
 
     def _snapshot_exists(self, metadata: SnapshotMetadata) -> None:
-        self._restarts.progressed()
+        self._restarts.completed(rows_read(metadata))
         self._tickets.exists(metadata)
         self.world.figures.count("completed")
         self.world.figures.count(f"completed {metadata.alignment}")
@@ -378,6 +379,8 @@ class SimulatedDriver:
         entries = (entry for slot in ready.slots for subtask in slot for entry in subtask.states)
         world.figures.count("restarts from chains of deltas", any(entry.kind == DELTA for entry in entries))
         restored = ready.restored
+        if restored is not None:
+            self._restarts.restored(rows_read(restored))
         if restored is not None and restored.parallelism != self.core.graph.parallelism:
             world.figures.count(f"rescaled {'up' if restored.parallelism < self.core.graph.parallelism else 'down'}")
             world.figures.count("rescaled with in-flight rows", len(layers) > 0)

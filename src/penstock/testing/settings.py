@@ -204,6 +204,7 @@ class Settings(msgspec.Struct, frozen=True):
         """As the coordinator gets it."""
         return ct.Policy(
             interval_ms=self.interval_ms,
+            after_restore_ms=self.interval_ms,
             timeout_ms=self.timeout_ms,
             alignment=Alignment(self.alignment),
             alignment_timeout_ms=self.alignment_timeout_ms,
