@@ -59,7 +59,7 @@ $(ARCHIVE): $(VENV)/.ready tests/java_archive.py tests/quick_java.py
 
 # Whole files at a time: the tests of one share what is dear to set up. More workers than cores: tests wait for servers
 # and for each other's processes.
-WORKERS ?= 5
+WORKERS ?= 4
 test: setup ## Lint, types and all tests
 	@$(MAKE) --no-print-directory -j 2 lint compiled $(ARCHIVE)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
