@@ -212,3 +212,26 @@ def test_the_longest_texts_fit_a_header() -> None:
     segment, data = sealed([Entry(one) for one in worst], "0" * 16)
     store.create_if_absent(segment.path, data)
     assert OpenSegment(store, segment).records == worst
+
+
+def test_a_segment_is_opened_once_however_many_pages_lie_in_it() -> None:
+    store = Meter()
+    written(store, 1, 300)
+    history = History(store)
+    for before in (None, 280, 260, 240, 20):
+        history.page(before, 50)
+    store.looks.clear()
+    for before in (None, 280, 260, 240, 20):
+        assert numbers(history.page(before, 50)) == list(range((before or 301) - 1, 0, -1))[:50]
+    assert not store.looks
+
+
+def test_what_was_opened_is_not_shown_once_it_is_gone() -> None:
+    store = MemoryStore()
+    written(store, 1, 40)
+    history = History(store)
+    assert numbers(history.page(None, 50)) == list(range(40, 0, -1))
+    store.delete_all([segment.path for segment in segments_at(store) if segment.first > 32])
+    assert numbers(history.page(None, 50)) == list(range(32, 0, -1))
+    written(store, 41, 41)
+    assert numbers(history.page(None, 50)) == [41, *range(32, 0, -1)]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from penstock.errors import LocationError
 from penstock.query.facts import QueryFacts
 from penstock.runtime.view import CheckpointView
 from penstock.snapshot.history.reading import History
 from penstock.snapshot.history.records import CheckpointRecord, RecordedCheckpoint
+from penstock.snapshot.store_access import StoreAccess
 from penstock.snapshot.stores import store_at
 
 FIRST = 1
@@ -44,7 +46,7 @@ def checkpoint_page(facts: QueryFacts, before: int | None, limit: int) -> Page:
     if page is not None:
         return page
     try:
-        recorded = _history(facts).page(before, limit + 1)
+        recorded = _history(facts.location, facts.access).page(before, limit + 1)
     except OSError as error:
         raise _unreadable(facts, error) from error
     return _page({**{one.checkpoint: one for one in recorded}, **_remembered(facts, before)}, limit)
@@ -61,7 +63,7 @@ def checkpoint_of(facts: QueryFacts, checkpoint: int) -> CheckpointView | Record
     if known is not None:
         return known
     try:
-        return _history(facts).find(checkpoint)
+        return _history(facts.location, facts.access).find(checkpoint)
     except OSError as error:
         raise _unreadable(facts, error) from error
 
@@ -75,8 +77,9 @@ def _page(known: Mapping[int, Known], limit: int) -> Page:
     return newest[:limit], len(newest) > limit
 
 
-def _history(facts: QueryFacts) -> History:
-    return History(store_at(facts.location, facts.access))
+@lru_cache(maxsize=8)
+def _history(location: str, access: StoreAccess | None) -> History:
+    return History(store_at(location, access))
 
 
 def _unreadable(facts: QueryFacts, error: OSError) -> LocationError:

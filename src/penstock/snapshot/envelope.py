@@ -7,7 +7,9 @@ not demand. That is Python's ``json.dumps(body, sort_keys=True, separators=(",",
 from __future__ import annotations
 
 import json
+import re
 
+import msgspec
 import xxhash
 
 from penstock.errors import CorruptSnapshot
@@ -21,6 +23,10 @@ def canonical_json(body: object) -> bytes:
 _WAY_OUT = "restore this file of the checkpoint location from a copy, or start anew with an empty checkpointLocation"
 
 
+_SEALED = re.compile(rb'\{"body":(.*),"checksum":"([0-9a-f]{32})"\}\n', re.DOTALL)
+"""As ``seal_envelope`` writes it; what was laid out anew since is as intact, if its content is."""
+
+
 def digest(data: bytes) -> str:
     """The xxh3-128 hex digest."""
     return str(xxhash.xxh3_128_hexdigest(data))
@@ -31,19 +37,34 @@ def seal_envelope(body: object) -> bytes:
     return canonical_json({"body": body, "checksum": digest(canonical_json(body))}) + b"\n"
 
 
-def open_envelope(data: bytes, path: str) -> object:
-    """The body of an intact file.
+def sealed_body(data: bytes, path: str) -> bytes:
+    """The JSON of an intact file's body, as it was sealed.
 
     Raises:
         CorruptSnapshot: not JSON, not an envelope, or changed; ``path`` is named.
     """
+    as_sealed = _SEALED.fullmatch(data)
+    if as_sealed and digest(as_sealed[1]) == as_sealed[2].decode():
+        return as_sealed[1]  # nothing to parse: these are the bytes that the checksum was taken over
     try:
         envelope = json.loads(data)
         if not isinstance(envelope, dict) or set(envelope) != {"body", "checksum"}:
             raise CorruptSnapshot(f"{path} is not a file of Penstock; {_WAY_OUT}")
-        actual = digest(canonical_json(envelope["body"]))
+        body = canonical_json(envelope["body"])
     except (ValueError, RecursionError, MemoryError) as error:  # numbers, brackets, half a character without an end
-        raise CorruptSnapshot(f"{path} is not JSON ({error!s:.200}); {_WAY_OUT}") from error
-    if actual != envelope["checksum"]:
+        raise _no_json(path, error) from error
+    if digest(body) != envelope["checksum"]:
         raise CorruptSnapshot(f"{path} does not match its checksum; {_WAY_OUT}")
-    return envelope["body"]
+    return body
+
+
+def open_envelope(data: bytes, path: str) -> object:
+    """The body of an intact file. Raises as ``sealed_body``."""
+    try:
+        return msgspec.json.decode(sealed_body(data, path))  # strict: what has a checksum need not be canonical
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise _no_json(path, error) from error
+
+
+def _no_json(path: str, error: BaseException) -> CorruptSnapshot:
+    return CorruptSnapshot(f"{path} is not JSON ({error!s:.200}); {_WAY_OUT}")

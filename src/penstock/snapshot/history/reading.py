@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import msgspec
 
@@ -15,6 +15,9 @@ from penstock.snapshot.store import Store
 
 log = get_logger(__name__)
 
+KEPT_OPEN = 48
+"""Headers of segments: the newest, of one checkpoint each and up to ``SMALL_ONES``, are in every look at the first
+page, and who leafs through pages of 50 comes to each of the full ones, of 128, again."""
 LOOKS = 3
 """How often a listing is made anew because its segments were merged before they were read."""
 
@@ -22,11 +25,15 @@ LOOKS = 3
 class History:
     """For readers, of any process, while a driver writes it. What is damaged is left out, and said once in the log.
 
+    What segments there are is looked up each time. What one of them says is kept: none is ever changed, and no name is
+    used twice. It may be used by several threads.
+
     All raise OSError if the store fails.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._open = lru_cache(KEPT_OPEN)(partial(OpenSegment, store))
 
     def page(self, before: int | None, limit: int) -> list[CheckpointRecord]:
         """The newest that are older than ``before``, at most ``limit``, newest first."""
@@ -63,7 +70,7 @@ class History:
         for segment in segments_at(self._store):
             if segment.first <= checkpoint <= segment.last:
                 try:
-                    opened = OpenSegment(self._store, segment)
+                    opened = self._open(segment)
                     for record in opened.records:
                         if record.checkpoint == checkpoint:
                             known = msgspec.structs.asdict(record)
@@ -73,7 +80,7 @@ class History:
 
     def _records(self, segment: Segment, missing_ok: bool) -> list[CheckpointRecord]:
         try:
-            return OpenSegment(self._store, segment).records
+            return self._open(segment).records
         except CorruptSnapshot as damage:
             say_once(self._store.root, str(damage))
         except FileNotFoundError:

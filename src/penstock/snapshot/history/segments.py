@@ -15,13 +15,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated
 
 import msgspec
 import pyarrow as pa
 
 from penstock.errors import CorruptSnapshot
-from penstock.snapshot.envelope import digest, open_envelope, seal_envelope
+from penstock.snapshot.envelope import digest, seal_envelope, sealed_body
 from penstock.snapshot.history.records import MAX_SUBTASKS_BYTES, CheckpointRecord
 from penstock.snapshot.model import CaptureMetrics, Count
 from penstock.snapshot.store import Store
@@ -80,11 +81,15 @@ class Segment:
 
 def segments_at(store: Store) -> list[Segment]:
     """All of them, those with the newest checkpoints first; what is not named so is none. Raises OSError."""
-    found = []
-    for path in store.list(FOLDER):
-        if match := _NAME.fullmatch(path):
-            found.append(Segment(path, int(match[1]), int(match[2]), int(match[3])))
+    found = [segment for segment in map(_named, store.list(FOLDER)) if segment]
     return sorted(found, key=lambda segment: (segment.last, segment.path), reverse=True)
+
+
+@lru_cache(maxsize=4096)
+def _named(path: str) -> Segment | None:
+    """The same names are listed again and again: for every page that is read."""
+    match = _NAME.fullmatch(path)
+    return Segment(path, int(match[1]), int(match[2]), int(match[3])) if match else None
 
 
 def entry_of(record: CheckpointRecord, subtasks: Sequence[CaptureMetrics]) -> Entry:
@@ -144,8 +149,8 @@ class OpenSegment:
 
     def _read(self, header: bytes) -> list[_Line]:
         try:
-            return msgspec.convert(open_envelope(header, self._path), _Header).entries
-        except msgspec.ValidationError as error:
+            return msgspec.json.decode(sealed_body(header, self._path), type=_Header).entries
+        except msgspec.DecodeError as error:
             raise CorruptSnapshot(f"{self._path} is no segment of a history: {error}") from error
 
     @property
