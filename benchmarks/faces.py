@@ -47,8 +47,9 @@ FORMS = ("without", "elsewhere", "with")
 driver."""
 ALONE = FORMS[0]
 JOBS = ("paced", "saturated")
-HISTORIES = (100, 1_000, 10_000)
 NEWEST = 100
+HISTORIES = tuple(NEWEST + merged * MERGED_CHECKPOINTS for merged in (0, 8, 78))
+"""The newest of each are merged alike: a driver that has just merged has fewer files to read than one about to."""
 RESAMPLES = 10_000
 
 
@@ -67,7 +68,7 @@ class Length:
     paintings: int
 
 
-FULL = Length(5.0, 2, 24, 5.0, 1, 6, 10.0, 100, 20)
+FULL = Length(5.0, 2, 24, 5.0, 1, 6, 10.0, 200, 20)
 QUICK = Length(1.0, 1, 1, 2.0, 1, 1, 2.0, 10, 3)
 
 
@@ -336,7 +337,19 @@ def history(visits: int) -> dict[str, Any]:
         with mock.patch.object(ACTIVE_QUERIES, "known", return_value=list(known.values())):
             clients.begin(server.url, visits * len(paths) / 50, paths, 50.0)
             latency_ms = clients.result()["latency_ms"]
-    return {name: harness.quantiles(latency_ms[name]) for name in paths}
+    return {name: _beside_shortest(name, latency_ms) for name in paths}
+
+
+def _beside_shortest(name: str, latency_ms: dict[str, list[float]]) -> dict[str, Any]:
+    """With the ratio of its median to that of the same place of the shortest history, by turns."""
+    shortest = latency_ms[f"{HISTORIES[0]} {name.split()[1]}"]
+    turns = list(zip(latency_ms[name], shortest, strict=False))
+    return {**harness.quantiles(latency_ms[name]), "ratio": bootstrap(_ratio_of_medians, turns)}
+
+
+def _ratio_of_medians(turns: Sequence[tuple[float, float]]) -> float:
+    long, short = zip(*turns, strict=True)
+    return statistics.median(long) / statistics.median(short)
 
 
 def _pages(facts: QueryFacts, count: int) -> list[tuple[str, str]]:

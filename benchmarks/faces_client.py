@@ -17,18 +17,18 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+from benchmarks.open_loop import OpenLoop, request
+
 POLL_S = 1.5
 """``EVERY_MS`` of page-graph.js: from one answer to the next request."""
 SCRAPE_S = 5.0
-CONNECTIONS = 16
-"""Of the open loop. Enough for answers that take 80 ms each at 200 a second."""
 
 
 class Connection:
     """HTTP/1.1 with keep-alive, as much of it as GET needs; one request at a time."""
 
     def __init__(self, url: str) -> None:
-        self._place = urlsplit(url)
+        self._url, self._place = url, urlsplit(url)
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def get(self, path: str) -> int:
@@ -36,7 +36,7 @@ class Connection:
         if self._streams is None:
             self._streams = await asyncio.open_connection(self._place.hostname, self._place.port)
         reader, writer = self._streams
-        writer.write(f"GET {path} HTTP/1.1\r\nHost: {self._place.netloc}\r\nAccept: */*\r\n\r\n".encode())
+        writer.write(request(self._url, path))
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
         length = next(line for line in head.split("\r\n") if line.startswith("content-length:"))
         await reader.readexactly(int(length.partition(":")[2]))
@@ -55,11 +55,14 @@ class Book:
         self.latency_ms: dict[str, list[float]] = defaultdict(list)
         self.statuses: Counter[int] = Counter()
 
-    async def ask(self, connection: Connection, name: str, path: str, due_s: float | None = None) -> None:
-        """``due_s``: when it ought to have been sent; what it waited since counts."""
-        since = time.perf_counter() if due_s is None else due_s
-        self.statuses[await connection.get(path)] += 1
-        self.latency_ms[name].append((time.perf_counter() - since) * 1000)
+    def enter(self, name: str, waited_s: float, status: int) -> None:
+        self.statuses[status] += 1
+        self.latency_ms[name].append(waited_s * 1000)
+
+    async def ask(self, connection: Connection, name: str, path: str) -> None:
+        since_s = time.perf_counter()
+        status = await connection.get(path)
+        self.enter(name, time.perf_counter() - since_s, status)
 
 
 async def open_page(url: str, paths: dict[str, str], until_s: float, book: Book) -> None:
@@ -85,34 +88,17 @@ async def scrape(url: str, until_s: float, book: Book) -> None:
     await connection.close()
 
 
-async def open_loop(url: str, paths: dict[str, str], rate: float, seconds: float, book: Book) -> None:
-    """``rate`` requests a second, each path in its turn, whether or not earlier ones are answered."""
-    due: asyncio.Queue[tuple[str, float] | None] = asyncio.Queue()
-
-    async def serve_queue() -> None:
-        connection = Connection(url)
-        while (item := await due.get()) is not None:
-            await book.ask(connection, item[0], paths[item[0]], item[1])
-        await connection.close()
-
-    workers = [asyncio.create_task(serve_queue()) for _ in range(CONNECTIONS)]
-    began, names = time.perf_counter(), list(paths)
-    for number in range(int(rate * seconds)):
-        due_s = began + number / rate
-        await asyncio.sleep(max(0.0, due_s - time.perf_counter()))
-        due.put_nowait((names[number % len(names)], due_s))
-    for _ in workers:
-        due.put_nowait(None)
-    await asyncio.gather(*workers)
+async def watch(url: str, paths: dict[str, str], seconds: float, book: Book) -> None:
+    until_s = time.perf_counter() + seconds
+    await asyncio.gather(open_page(url, paths, until_s, book), scrape(url, until_s, book))
 
 
-async def carry_out(url: str, seconds: float, paths: dict[str, str], rate: float | None) -> Book:
+def carry_out(url: str, seconds: float, paths: dict[str, str], rate: float | None) -> Book:
     book = Book()
     if rate is not None:
-        await open_loop(url, paths, rate, seconds, book)
+        OpenLoop(url, paths, book.enter).run(rate, seconds)
     else:
-        until_s = time.perf_counter() + seconds
-        await asyncio.gather(open_page(url, paths, until_s, book), scrape(url, until_s, book))
+        asyncio.run(watch(url, paths, seconds, book))
     return book
 
 
@@ -152,7 +138,7 @@ class Clients:
 def main(lines: Sequence[str] | Any) -> None:
     for line in lines:
         before_s = time.process_time()
-        book = asyncio.run(carry_out(**json.loads(line)))
+        book = carry_out(**json.loads(line))
         used_s = time.process_time() - before_s
         answer = {"latency_ms": book.latency_ms, "statuses": book.statuses, "cpu_s": used_s}
         print(json.dumps(answer), flush=True)

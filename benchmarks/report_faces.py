@@ -116,8 +116,8 @@ def _history(found: dict[str, Any]) -> list[str]:
     sizes = list(dict.fromkeys(name.split()[0] for name in found))
     lines = [
         "A page of 50 checkpoints of a history on a local disk, over HTTP, by how many checkpoints the history has:",
-        "milliseconds, min / median / p99 / max, and the ratio of the medians to that of the shortest history. The",
-        "target is no slowing.",
+        "milliseconds, min / median / p99 / max, and the ratio of the medians to that of the shortest history, with",
+        "95 % bounds of either side. The target is no slowing: 1.",
         "",
         row("checkpoints", "beginning", "ratio", "middle", "ratio", "end", "ratio"),
         row("---", "---:", "---:", "---:", "---:", "---:", "---:"),
@@ -126,7 +126,7 @@ def _history(found: dict[str, Any]) -> list[str]:
         cells = []
         for place in ("beginning", "middle", "end"):
             one = found[f"{size} {place}"]
-            cells += [times_p99(one), f"{one['median'] / found[f'{sizes[0]} {place}']['median']:.2f}"]
+            cells += [times_p99(one), "" if size == sizes[0] else _between(one["ratio"])]
         lines.append(row(f"{int(size):,}", *cells))
     return [*lines, ""]
 
