@@ -267,8 +267,13 @@ def _checkpoint_window(query: StreamingQuery, beside: Beside, form: str, length:
     driver_s, elsewhere_s = time.process_time() - driver_s, beside.elsewhere.cpu_s() - elsewhere_s
     harness.wait_for("the last checkpoint to end", lambda: not _pending(query, until_ms))
     durations = [one.duration_ms for one in _complete(query) if from_ms <= one.triggered_ms < until_ms]
-    figures = {"duration_ms": durations, "cores": {"driver": driver_s / seconds, "elsewhere": elsewhere_s / seconds}}
-    return figures if form == ALONE else {**figures, **beside.clients.result()}
+    cores = {"driver": driver_s / seconds, "elsewhere": elsewhere_s / seconds, "clients": 0.0}
+    figures: dict[str, Any] = {"duration_ms": durations, "cores": cores}
+    if form != ALONE:
+        asked = beside.clients.result()
+        cores["clients"] = asked["cpu_s"] / (SETTLE_S + seconds)
+        figures["latency_ms"] = asked["latency_ms"]
+    return figures
 
 
 def _pending(query: StreamingQuery, until_ms: float) -> list[CheckpointView]:
@@ -292,7 +297,7 @@ def checkpoint_summary(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for form in FORMS:
         windows = [one[form] for one in rounds]
-        cores = {who: statistics.mean(one["cores"][who] for one in windows) for who in ("driver", "elsewhere")}
+        cores = {who: statistics.mean(one["cores"][who] for one in windows) for who in windows[0]["cores"]}
         found[form] = {"duration_ms": _pooled(rounds, form), "cores": cores}
         if form != ALONE:
             latencies = _by_name(one["latency_ms"] for one in windows)

@@ -75,12 +75,13 @@ def _throughput(found: dict[str, Any]) -> list[str]:
 def _checkpoints(found: dict[str, Any]) -> list[str]:
     lines = [
         "Checkpoints, one a second, beside 200 requests a second: an open loop, they are sent when they are due; ten",
-        "kinds of GET in turn, 16 connections. `without`: nobody asks. `elsewhere`: the same requests to the same",
-        "service in a process that has nothing to do with the query, so that the two cores have as much to do. `with`:",
-        "they are the query's own driver's to answer. Windows of 10 s in rotating order, of one query each time:",
-        "`saturated` is the one above; `paced` has the same aggregation over 200,000 rows a second, which leave the",
-        "machine room. Bounds of ratios, at 5 % and 95 %, are from rounds of windows drawn anew; a p99 of fewer than",
-        "100 is the largest. Milliseconds, min / median / p99 / max. The target is a ratio of 1.",
+        "kinds of GET in turn, 16 connections, from a process on the same two cores. `without`: nobody asks.",
+        "`elsewhere`: the same requests to the same service in a process that has nothing to do with the query, so",
+        "that the two cores have as much to do. `with`: they are the query's own driver's to answer. Windows of 10 s",
+        "in rotating order, of one query each time: `saturated` is the one above; `paced` has the same aggregation",
+        "over 200,000 rows a second, which leave the machine room. Bounds of ratios, at 5 % and 95 %, are from rounds",
+        "of windows drawn anew; a p99 of fewer than 100 is the largest. Milliseconds, min / median / p99 / max. The",
+        "target is a ratio of 1.",
         "",
         row(
             "query",
@@ -92,17 +93,18 @@ def _checkpoints(found: dict[str, Any]) -> list[str]:
             "medians to `elsewhere`",
             "requests took",
             "cores of who answers",
+            "who asks",
         ),
-        row("---", "---", "---:", "---:", "---:", "---:", "---:", "---:", "---:"),
+        row("---", "---", "---:", "---:", "---:", "---:", "---:", "---:", "---:", "---:"),
     ]
     for job, forms in found.items():
         for form, one in forms.items():
-            asked = [""] * 5
+            asked = [""] * 6
             if form != "without":
                 ratios = [_between(one["ratio"][name]) for name in ("median", "p99")]
                 ratios.append(_between(one["ratio_to_elsewhere"]["median"]) if form == "with" else "")
                 cores = one["cores"]["driver" if form == "with" else "elsewhere"]
-                asked = [*ratios, times_p99(one["all_latency_ms"]), f"{cores:.2f}"]
+                asked = [*ratios, times_p99(one["all_latency_ms"]), f"{cores:.2f}", f"{one['cores']['clients']:.2f}"]
             lines.append(row(job, form, times_p99(one["duration_ms"]), one["duration_ms"]["n"], *asked))
     return [*lines, ""]
 

@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.faces import bootstrap, checkpoint_summary
-from benchmarks.faces_client import Book, Connection, open_loop
+from benchmarks.faces_client import Book, Connection
+from benchmarks.open_loop import CONNECTIONS, OpenLoop
 
+ANSWER_S = 0.005
 Values = st.lists(st.floats(0.5, 1.5), min_size=1, max_size=30)
 
 
@@ -36,7 +38,7 @@ def test_the_bound_of_a_mean_is_the_one_that_statistics_has_for_many_values() ->
 
 def test_ratios_of_checkpoints_are_those_of_all_windows_together() -> None:
     def window(*durations: float) -> dict[str, object]:
-        cores = {"driver": 0.5, "elsewhere": 0.25}
+        cores = {"driver": 0.5, "elsewhere": 0.25, "clients": 0.125}
         return {"duration_ms": list(durations), "cores": cores, "latency_ms": {"graph": [1.0, 3.0]}}
 
     rounds = [
@@ -67,7 +69,11 @@ async def answering(asked: Counter[str], status: str, work: object) -> Book:
         while head := await reader.readline():
             asked[head.decode().split()[1]] += 1
             await reader.readuntil(b"\r\n\r\n")
-            writer.write(f"HTTP/1.1 {status}\r\nContent-Length: 2\r\n\r\n{{}}".encode())
+            await asyncio.sleep(ANSWER_S)
+            writer.write(f"HTTP/1.1 {status}\r\nContent-Length: 2\r\n\r\n".encode())
+            await writer.drain()
+            await asyncio.sleep(0)  # an answer may come in two pieces
+            writer.write(b"{}")
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
@@ -82,12 +88,45 @@ def test_the_open_loop_asks_for_each_path_in_its_turn() -> None:
     asked: Counter[str] = Counter()
 
     async def work(url: str, book: Book) -> None:
-        await open_loop(url, {"one": "/1", "two": "/2", "three": "/3"}, 200.0, 0.15, book)
+        loop = OpenLoop(url, {"one": "/1", "two": "/2", "three": "/3"}, book.enter)
+        await asyncio.to_thread(loop.run, 200.0, 0.15)
 
     book = run(answering(asked, "200 OK", work))
     assert asked == {"/1": 10, "/2": 10, "/3": 10}
     assert {name: len(values) for name, values in book.latency_ms.items()} == {"one": 10, "two": 10, "three": 10}
     assert book.statuses == {200: 30}
+
+
+def test_what_a_request_waits_for_a_connection_counts() -> None:
+    requests = 3 * CONNECTIONS
+
+    async def work(url: str, book: Book) -> None:
+        # All are due at once, and a connection has one request at a time: the last ones wait for two answers before.
+        await asyncio.to_thread(OpenLoop(url, {"one": "/1"}, book.enter).run, requests * 1000.0, 0.001)
+
+    book = run(answering(Counter(), "200 OK", work))
+    waited = sorted(book.latency_ms["one"])
+    assert len(waited) == requests
+    assert waited[-CONNECTIONS] >= 3 * ANSWER_S * 1000
+
+
+def test_an_open_loop_whose_connection_is_cut_says_so() -> None:
+    async def work(url: str, book: Book) -> None:
+        with pytest.raises(AssertionError, match="closed the connection instead of answering one"):
+            await asyncio.to_thread(OpenLoop(url, {"one": "/1"}, book.enter).run, 100.0, 0.01)
+
+    async def cut(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.close()
+
+    async def against_cutting() -> Book:
+        server = await asyncio.start_server(cut, "127.0.0.1", 0)
+        host, port = server.sockets[0].getsockname()
+        async with server:
+            await work(f"http://{host}:{port}", book := Book())
+        return book
+
+    assert run(against_cutting()).statuses == {}
 
 
 def test_other_answers_are_seen_as_such() -> None:

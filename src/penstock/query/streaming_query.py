@@ -38,7 +38,7 @@ PROGRESS_FOLLOWS_S = 5.0
 """How long ``processAllAvailable`` waits for the progress of what was committed, which follows on another thread."""
 LISTENERS_HEAR_THE_END_S = 5.0
 """How long ``stop`` and ``awaitTermination`` wait for slow listeners to hear that the query ended."""
-LATE_S = 0.1
+LATE_S = 0.25
 """Of facts for others. A checkpoint moves figures at each of its steps: if whoever looks saw each of them, the driver
 would write all its answers anew just then, and the checkpoint wait for that."""
 
