@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from penstock.config import Options
 from penstock.errors import ConfigError
 from penstock.protocol.elements import END_OF_TIME_US
 from penstock.query.facts import GraphShape, QueryFacts, VertexShape
@@ -112,6 +113,7 @@ FACTS = QueryFacts(
     error_kind="",
     error_text="",
     last_progress=None,
+    options=Options(),
 )
 FAILED = replace(FACTS, id="gone", view=replace(VIEW, state=ExecutionState.FAILED))
 

@@ -54,6 +54,8 @@ def test_checkpoints_of_earlier_runs_are_shown_with_their_generation(
         runs.append(query)
     first, last = runs
     assert first.id == last.id
+    status = client.get(f"/api/v1/queries/{last.id}").json["status"]
+    assert (status["generation"], status["first_generation"]) == (2, 2)
     shown = pages(client, last)
     expected = [(one.checkpoint, one.generation, one.state.value) for run in runs for one in over(run)]
     told = [(one["checkpoint"], one["generation"], one["state"]) for one in shown if one["state"] != "pending"]

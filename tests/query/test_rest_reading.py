@@ -58,6 +58,15 @@ def test_a_running_query_is_told_of(spark: SparkSession, inbox: Inbox, start: St
     query.setCheckpoints(interval="1s", alignment="unaligned")
     changed = client.get(f"/api/v1/queries/{query.id}")
     assert changed.json["spec"]["checkpoint"] == {"interval_ms": 1000, "alignment": "unaligned"}
+    options = client.get(f"/api/v1/queries/{query.id}/configuration").json["options"]
+    own = {one["name"]: (one["value"], one["at_start"]) for one in options if not one["is_default"]}
+    assert own == {
+        "checkpoint.alignment": ("unaligned", "auto"),
+        "checkpoint.interval": ("1s", "200ms"),
+        "parallelism": ("2", "2"),
+        "restart.attempts": ("2", "2"),
+        "restart.delay": ("10ms", "10ms"),
+    }
     assert changed.headers["etag"] != answer.headers["etag"]
 
 

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from penstock.config import Options
 from penstock.query.facts import EdgeShape, GraphShape, OperatorShape, QueryFacts, VertexShape
 from penstock.runtime.messages import SubtaskMetrics
 from penstock.runtime.view import (
@@ -38,10 +39,18 @@ class MadeUpQuery:
     vertices: int = 50
     parallelism: int = 16
     checkpoints: int = 120
+    first_generation: int = 1
+    earlier_run: int = 0
+    """So many checkpoints are of the run before: this driver does not remember them."""
     state: ExecutionState = ExecutionState.RUNNING
     error_kind: str = ""
     error_text: str = ""
     restarts: tuple[RestartView, ...] = ()
+    options: Options = field(default_factory=Options)
+    wanted: Wanted | None = None
+    location: str = "/data/checkpoints/orders-by-region"
+    told: dict[tuple[int, int], SubtaskMetrics] = field(default_factory=dict)
+    """By vertex and index, in place of figures that move on with the clock."""
     began_s: float = field(default_factory=lambda: time.monotonic() - 600)
     began_ms: int = field(default_factory=lambda: int(time.time() * 1000) - 600_000)
 
@@ -52,15 +61,16 @@ class MadeUpQuery:
             id=self.query_id,
             run_id="3b0b8a52-0000-4000-8000-000000000002",
             name=self.name,
-            location="/data/checkpoints/orders-by-region",
+            location=self.location,
             access=None,
             shape=shape,
-            wanted=Wanted(self.parallelism, 10_000, "auto"),
+            wanted=self.wanted or Wanted(self.parallelism, 10_000, "auto"),
             view=self._view(shape, running),
             message=MESSAGES.get(self.state, "Terminated with exception"),
             error_kind=self.error_kind,
             error_text=self.error_text,
             last_progress=json.dumps({"inputRowsPerSecond": 81_230.5, "processedRowsPerSecond": 80_912.25}),
+            options=self.options,
         )
 
     def shape(self) -> GraphShape:
@@ -88,7 +98,7 @@ class MadeUpQuery:
 
     def _view(self, shape: GraphShape, running: bool) -> ExecutionView:
         subtasks = tuple(
-            SubtaskView(vertex.name, index, self._metrics(vertex.id, index))
+            SubtaskView(vertex.name, index, self.told.get((vertex.id, index)) or self._metrics(vertex.id, index))
             for vertex in shape.vertices
             for index in range(self.parallelism)
         )
@@ -99,7 +109,8 @@ class MadeUpQuery:
             query_id=self.query_id,
             run_id="3b0b8a52-0000-4000-8000-000000000002",
             name=self.name,
-            generation=1 + len(self.restarts),
+            generation=self.first_generation + len(self.restarts),
+            first_generation=self.first_generation,
             state=self.state,
             parallelism=self.parallelism,
             committed_epoch=self.checkpoints,
@@ -141,7 +152,7 @@ class MadeUpQuery:
 
     @cached_property
     def _history(self) -> tuple[CheckpointView, ...]:
-        return tuple(self.checkpoint_at(number) for number in range(1, self.checkpoints + 1))
+        return tuple(self.checkpoint_at(number) for number in range(self.earlier_run + 1, self.checkpoints + 1))
 
     def checkpoint_at(self, number: int) -> CheckpointView:
         failed = number % 17 == 0
@@ -166,7 +177,7 @@ class MadeUpQuery:
         )
         return CheckpointView(
             checkpoint=number,
-            generation=1,
+            generation=self.first_generation,
             alignment="auto",
             requested=number % 40 == 0,
             label="before-upgrade" if number % 40 == 0 else "",

@@ -95,7 +95,7 @@ def test_history_goes_back_in_pages(open_tab: OpenTab, server: RestServer, made_
     made_up.append(query)
     tab = open_tab(server.url)
     page = tab.go(f"#/queries/{query.query_id}/checkpoints")
-    rows = page.get_by_role("region", name="Checkpoints of this run, newest first").locator("tbody tr")
+    rows = page.get_by_role("region", name="Checkpoints, newest first").locator("tbody tr")
     expect(rows).to_have_count(50)
     first = rows.first.get_by_role("link")
     expect(first).to_have_text("120")

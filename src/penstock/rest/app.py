@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 from penstock.rest import (
     metrics,
     routes_changes,
+    routes_configuration,
     routes_logs,
     routes_queries,
     routes_snapshot_changes,
@@ -31,7 +32,7 @@ def create_app(settings: ServerSettings) -> ASGIApp:
     app.state.export_root = settings.export_root
     answer_problems(app)
     snapshots = (routes_snapshots, routes_snapshot_changes, routes_snapshot_copies)
-    for routes in (routes_queries, routes_changes, *snapshots, routes_logs, metrics):
+    for routes in (routes_queries, routes_changes, *snapshots, routes_logs, routes_configuration, metrics):
         app.include_router(routes.router)
     document = _described(app, settings)
     app.openapi = lambda: document  # type: ignore[method-assign]

@@ -58,12 +58,14 @@ class QueryStatus(BaseModel):
 
     ``state`` is the engine's; ``converged``: it is as ``spec`` says, and otherwise ``message`` says what it does.
     ``committed_epoch``: up to which all output is visible. ``inflight_bytes``: queued in all channels.
+    ``first_generation``: of this run; what is older was another run at the same location.
     """
 
     state: ExecutionState
     converged: bool
     message: str
     generation: int
+    first_generation: int
     parallelism: int
     max_parallelism: int
     committed_epoch: int

@@ -87,6 +87,7 @@ def query_of(facts: QueryFacts, service: ServiceResource) -> QueryResource:
             converged=as_wanted,
             message=facts.message.partition("\n")[0],
             generation=view.generation,
+            first_generation=view.first_generation,
             parallelism=view.parallelism,
             max_parallelism=facts.shape.max_parallelism,
             committed_epoch=view.committed_epoch,

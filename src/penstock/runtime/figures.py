@@ -67,7 +67,7 @@ class Figures:
         self._looked: ExecutionView | None = None
         self._moved_s: float | None = None
         self._state = ExecutionState.STARTING
-        self._generation = 0
+        self._first_generation = self._generation = 0
         self._slots: dict[int, SlotView] = {}
         self._metrics: dict[tuple[int, int], SubtaskMetrics] = {}
         self._checkpoints: dict[int, CheckpointView] = {}
@@ -100,6 +100,7 @@ class Figures:
 
     def opened(self, generation: int, restored: SnapshotMetadata | None, committed_epoch: int) -> None:
         with self._changing():
+            self._first_generation = self._first_generation or generation
             self._generation = generation
             self._slots.clear()
             self._metrics.clear()
@@ -305,6 +306,7 @@ class Figures:
             checkpoints_failed=self._counts[CheckpointState.FAILED],
             checkpoint_errors=self._checkpoint_errors,
             restarts_begun=self._restarts_begun,
+            first_generation=self._first_generation,
             last_epoch=self._last_epoch,
             checkpoint_seconds=self._checkpoint_seconds,
             commit_seconds=self._commit_seconds,

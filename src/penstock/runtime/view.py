@@ -257,7 +257,8 @@ class ExecutionView:
 
     ``inflight_bytes``: queued in all channels now. ``committed_epoch``: 0 if none ever. ``sources_dry``: every reader
     is idle and nothing is pending. ``checkpoint_errors``: of those that failed, the periodic ones that something went
-    wrong with. ``last_epoch``: the newest that was committed in this run. ``checkpoint_seconds`` and ``commit_seconds``
+    wrong with. ``last_epoch``: the newest that was committed in this run. ``first_generation``: of this run; 0 before
+    there is one. ``checkpoint_seconds`` and ``commit_seconds``
     (complete to visible): of every one of this run.
     """
 
@@ -277,6 +278,7 @@ class ExecutionView:
     checkpoints_failed: int = 0
     checkpoint_errors: int = 0
     restarts_begun: int = 0
+    first_generation: int = 0
     last_epoch: EpochProgress | None = None
     checkpoint_seconds: Distribution = field(default_factory=Distribution.of_seconds)
     commit_seconds: Distribution = field(default_factory=Distribution.of_seconds)

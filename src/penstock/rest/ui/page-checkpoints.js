@@ -1,4 +1,4 @@
-// The history of this run's checkpoints, in pages; one of them with every subtask.
+// The history of checkpoints, over all runs at the location, in pages; one of them with every subtask.
 
 import { get, queryPath } from "./api.js";
 import { checkpointCharts } from "./charts.js";
@@ -7,7 +7,7 @@ import { bytes, clock, count, duration } from "./format.js";
 import { pageBefore, pager } from "./pager.js";
 import { badge, empty, loading, section, table } from "./parts.js";
 import { address } from "./router.js";
-import { alignment, checkpointView } from "./checkpoint-view.js";
+import { alignment, checkpointView, generation } from "./checkpoint-view.js";
 
 export const EVERY_MS = 2000;
 const PAGE = 50;
@@ -29,23 +29,25 @@ export async function load(route, signal, local) {
 export function view({ data, query, route, local, ctx }) {
   const one = data.one ? String(data.one.checkpoint) : null;
   if (one !== route.item) return loading(); // the way from one to another, or to all
-  if (one !== null) return checkpointView(data, route.query, local, ctx);
+  if (one !== null) return checkpointView(data, query, local, ctx);
   const { checkpoints } = data.page;
-  if (!checkpoints.length) return section("Checkpoints", empty("None yet in this run."));
+  if (!checkpoints.length) return section("Checkpoints", empty("None yet at this checkpoint location."));
   return [
     section("Duration and size", checkpointCharts(checkpoints, query.id)),
     section("History",
-      table("Checkpoints of this run, newest first", columns(query.id), checkpoints, (one) => one.checkpoint),
+      table("Checkpoints, newest first", columns(query), checkpoints, (one) => one.checkpoint),
       pager(data.page.next, local, ctx),
-      h("p", { class: "hint" }, "The driver remembers the 200 newest of this run. What is kept beyond it is under Snapshots.")),
+      h("p", { class: "hint" }, "The 20,000 newest of all runs at this checkpoint location. ",
+        "What can be restored of them is under ", h("a", { href: address(query.id, "snapshots") }, "Snapshots"), ".")),
   ];
 }
 
 function columns(query) {
-  const link = (one) => address(query, "checkpoints", one.checkpoint);
+  const link = (one) => address(query.id, "checkpoints", one.checkpoint);
   return [
     { head: "Number", number: true, cell: (one) => h("a", { href: link(one) }, one.checkpoint) },
     { head: "State", cell: (one) => badge(one.state) },
+    { head: "Generation", cell: (one) => generation(one, query) },
     { head: "Triggered", cell: (one) => clock(one.triggered_at_ms) },
     { head: "Took", number: true, cell: (one) => duration(one.duration_ms) },
     { head: "Alignment", cell: alignment },
