@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from penstock.config import Options
@@ -70,7 +70,7 @@ class MadeUpQuery:
             error_kind=self.error_kind,
             error_text=self.error_text,
             last_progress=json.dumps({"inputRowsPerSecond": 81_230.5, "processedRowsPerSecond": 80_912.25}),
-            options=self.options,
+            options=replace(self.options, parallelism=self.options.parallelism or self.parallelism),
         )
 
     def shape(self) -> GraphShape:
@@ -119,8 +119,8 @@ class MadeUpQuery:
             checkpoints=self._history,
             restarts=self.restarts,
             sources_dry=False,
-            checkpoints_completed=self.checkpoints - self.checkpoints // 17,
-            checkpoints_failed=self.checkpoints // 17,
+            checkpoints_completed=sum(one.state is CheckpointState.COMPLETE for one in self._history),
+            checkpoints_failed=sum(one.state is CheckpointState.FAILED for one in self._history),
             restarts_begun=len(self.restarts),
         )
 

@@ -9,6 +9,7 @@ from browser import PHONE, OpenTab, assert_fit
 from made_up_query import MadeUpQuery
 from playwright.sync_api import expect
 
+from penstock.config import parse_options
 from penstock.rest.server import RestServer
 from penstock.runtime.view import ExecutionState, RestartView
 
@@ -247,6 +248,10 @@ SHOWN = {
 """What is there once a page of a query is; the first is all queries."""
 
 
+TRACEBACK = """Traceback (most recent call last):
+  File "/opt/app/shipments.py", line 41, in <module>
+    client.send(rows)
+ConnectionError: the warehouse does not answer; the sink 'late-shipments' gave up after 10 attempts in 4 minutes"""
 GROUNDS = {"light": "rgb(244, 246, 249)", "dark": "rgb(14, 19, 26)"}
 
 
@@ -255,12 +260,15 @@ def test_light_dark_and_phone(device: str, open_tab: OpenTab, server: RestServer
     """Screenshots for people; what a machine can see of them is checked."""
     failed = ExecutionState.FAILED
     large, query = MadeUpQuery(), MadeUpQuery("of-other-pages", vertices=12, parallelism=4)
-    failing = MadeUpQuery("another", "late-shipments", 9, 2, state=failed, error_kind="SinkError")
+    failing = MadeUpQuery("another", "late-shipments", 9, 2, state=failed, error_kind="SinkError", error_text=TRACEBACK)
+    lost = "slot 1 was lost: its executor ended (exit code 137: killed, perhaps for memory)"
+    failing.restarts = (RestartView(1, 2, lost, failing.began_ms, failing.began_ms + 900, 900.0, 1200, "chk-7"),)
+    query.options = parse_options({"state.backend": "rocksdb", "state.memory": "256m", "restart.strategy": "fixed"})
     made_up.extend([large, query, failing])
     phone = {"viewport": PHONE, "has_touch": True, "device_scale_factor": 2}
     tab = open_tab(server.url, **(phone if device == "phone" else {}))
     for place, selector in SHOWN.items():
-        shown = large if place.startswith("graph") else query
+        shown = large if place.startswith("graph") else failing if place == "exceptions" else query
         page = tab.go(f"#/queries/{shown.query_id}/{place}" if place else "#/")
         expect(page.locator(selector).first).to_be_visible()
         assert_fit(page)

@@ -70,7 +70,7 @@ def test_a_query_on_its_way_says_what_it_does(
     status = Client(server.url).get(f"/api/v1/queries/{query.query_id}").json["status"]
     assert not status["converged"]
     expect(notice).to_contain_text(status["message"])
-    expect(page.locator(".query-head")).to_contain_text("2 of 4")
+    expect(page.locator(".query-head")).to_contain_text("2 → 4")
     query.parallelism = 4
     tab.ask()
     expect(notice).to_have_count(0)
@@ -118,11 +118,11 @@ def test_every_option_is_shown_with_when_it_can_be_changed(
     page = tab.go(f"#/queries/{query.query_id}/configuration")
     own = page.get_by_role("region", name="Options that differ from their defaults").locator("tbody tr")
     expect(own).to_have_count(4)
-    assert own.all_inner_texts() == [
-        "checkpoint.interval\t4500ms\n\nstarted with 10s\t10s\tnow, on this page",
-        "parallelism\t2\tnone\tnow, on this page",
-        "snapshots.retained\t5\t3\tat its next start",
-        "state.backend\trocksdb\tmemory\tat its next start",
+    assert [" ".join(row.split()) for row in own.all_inner_texts()] == [
+        "checkpoint.interval 4500ms started with 10s 10s now, on this page",
+        "parallelism 2 none now, on this page",
+        "snapshots.retained 5 3 at its next start",
+        "state.backend rocksdb memory at its next start",
     ]
     others = page.get_by_role("region", name="Options at their defaults").locator("tbody tr")
     expect(others.first).to_be_hidden()

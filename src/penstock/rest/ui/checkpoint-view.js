@@ -39,9 +39,9 @@ export function checkpointView({ one, names }, query, local, ctx) {
   return [
     h("p", { key: "back" }, h("a", { href: address(query.id, "checkpoints") }, "← All checkpoints")),
     section(`Checkpoint ${one.checkpoint}`,
-      h("p", {}, badge(one.state)),
       one.reason && (one.state === "failed" ? notice("bad", "Why it failed", one.reason) : notice("calm", "Remark", one.reason)),
       facts([
+        ["State", badge(one.state)],
         ["Triggered", clock(one.triggered_at_ms)],
         ["Took", duration(one.duration_ms)],
         ["Alignment", alignment(one)],

@@ -47,7 +47,6 @@ function columns(query) {
   return [
     { head: "Number", number: true, cell: (one) => h("a", { href: link(one) }, one.checkpoint) },
     { head: "State", cell: (one) => badge(one.state) },
-    { head: "Generation", cell: (one) => generation(one, query) },
     { head: "Triggered", cell: (one) => clock(one.triggered_at_ms) },
     { head: "Took", number: true, cell: (one) => duration(one.duration_ms) },
     { head: "Alignment", cell: alignment },
@@ -55,6 +54,7 @@ function columns(query) {
     { head: "State size", number: true, cell: (one) => complete(one, bytes(one.state_total_bytes)) },
     { head: "Rows in flight", number: true, cell: (one) => complete(one, count(one.inflight_rows)) },
     { head: "In flight", number: true, cell: (one) => complete(one, bytes(one.inflight_bytes)) },
+    { head: "Generation", cell: (one) => generation(one, query) },
     { head: "Remarks", wide: true, cell: remarks },
   ];
 }
@@ -62,5 +62,6 @@ function columns(query) {
 const complete = (one, words) => (one.state === "complete" ? words : "–");
 
 function remarks(one) {
-  return [one.requested && "asked for by a user", one.label && `“${one.label}”`, one.reason].filter(Boolean).join(" · ");
+  const said = [one.requested && "asked for by a user", one.label && `“${one.label}”`, one.reason].filter(Boolean).join(" · ");
+  return said && h("p", { class: "clamped", title: said }, said); // in full on its own page
 }

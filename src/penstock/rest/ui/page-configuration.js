@@ -12,9 +12,9 @@ import { address } from "./router.js";
 export const EVERY_MS = 2000;
 const MOST_INTERVAL_MS = 7 * 24 * 3_600_000;
 const ALIGNMENTS = [
-  ["auto", "auto: unaligned where aligned takes too long"],
-  ["aligned", "aligned: nothing in flight is captured"],
-  ["unaligned", "unaligned: barriers overtake what is in flight"],
+  ["auto", "auto: unaligned if aligning is slow"],
+  ["aligned", "aligned: captures nothing in flight"],
+  ["unaligned", "unaligned: barriers overtake rows"],
 ];
 
 export async function load(route, signal) {
@@ -27,7 +27,8 @@ export function view(state) {
   return [
     over
       ? section("Change", h("p", {}, "The query has ended or is about to: it is started again in its program."))
-      : [changes(state), pausing(state), stopping(state)],
+      : h("div", { key: "changes", class: "columns" },
+        changes(state), h("div", { class: "stack" }, pausing(state), stopping(state))),
     section("Spec", facts(specEntries(query), "facts wide")),
     optionsSection(data.options, over),
     section("Workers", query.status.slots.length

@@ -31,7 +31,7 @@ function summary(query, last) {
   const failed = status.checkpoints_failed ? `, ${count(status.checkpoints_failed)} failed` : "";
   const at = last && last.triggered_at_ms + last.duration_ms;
   return facts([
-    ["Last safe", last ? `${ago(at)} (${duration(last.duration_ms)})` : "not yet in this run",
+    ["Last safe", last ? `${ago(at)} (${duration(last.duration_ms)})` : "not yet",
       last ? `Checkpoint ${last.checkpoint} was complete at ${clock(at)}` : null],
     ["Checkpoints", `${count(status.checkpoints_completed)} complete${failed}`],
     ["Parallelism", slots(query), `of at most ${status.max_parallelism}`],
