@@ -175,6 +175,7 @@ def test_a_failed_query_says_so_on_every_page(
     tab = open_tab(server.url)
     page = tab.go(f"#/queries/{query.query_id}/graph")
     expect(page.get_by_role("alert")).to_contain_text("It failed: SinkError")
+    expect(page.get_by_text("On its way")).to_have_count(0)
     expect(page.locator(".vertex.off")).to_have_count(7)
     page.get_by_role("link", name="Why it failed").click()
     expect(page.get_by_role("heading", name="Failure")).to_be_visible()
