@@ -5,7 +5,7 @@ import { checkpointCharts } from "./charts.js";
 import { h } from "./dom.js";
 import { bytes, clock, count, duration } from "./format.js";
 import { pageBefore, pager } from "./pager.js";
-import { badge, empty, loading, section, table } from "./parts.js";
+import { badge, clamped, empty, loading, section, table } from "./parts.js";
 import { address } from "./router.js";
 import { alignment, checkpointView, generation } from "./checkpoint-view.js";
 
@@ -63,5 +63,5 @@ const complete = (one, words) => (one.state === "complete" ? words : "–");
 
 function remarks(one) {
   const said = [one.requested && "asked for by a user", one.label && `“${one.label}”`, one.reason].filter(Boolean).join(" · ");
-  return said && h("p", { class: "clamped", title: said }, said); // in full on its own page
+  return said && clamped(said); // in full on its own page
 }
