@@ -160,7 +160,8 @@ def test_recoveries_are_told(spark: SparkSession, inbox: Inbox, start: Start, cl
     exceptions = client.get(f"/api/v1/queries/{query.id}/exceptions").json
     assert exceptions["failure"] is None
     assert [(one["failed_generation"], one["generation"]) for one in exceptions["restarts"]] == [(1, 2)]
-    assert client.get(f"/api/v1/queries/{query.id}").json["status"]["restarts"] == 1
+    status = client.get(f"/api/v1/queries/{query.id}").json["status"]
+    assert (status["restarts"], status["generation"], status["first_generation"]) == (1, 2, 1)
 
 
 def test_a_location_that_is_gone_is_a_problem(
