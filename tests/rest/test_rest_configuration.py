@@ -74,6 +74,7 @@ def test_every_option_has_a_text() -> None:
     texts = option_texts(parse_options({"exchange.memoryPerGate": "1536k", "restart.delay": "90s"}))
     assert (texts["exchange.memoryPerGate"], texts["restart.delay"]) == ("1536k", "90s")
     assert (texts["join.maxStaticBytes"], texts["checkpoint.timeout"]) == ("256m", "10m")
+    assert (texts["checkpoint.tolerableFailures"], texts["checkpoint.maxInflightBytes"]) == ("unlimited", None)
     assert (texts["checkpoint.minPause"], texts["slot.port"], texts["parallelism"]) == ("0ms", "0", None)
 
 
