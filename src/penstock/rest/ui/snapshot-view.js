@@ -58,7 +58,8 @@ function inFlight(edges) {
   if (!edges.length) return empty("All of this plan is one vertex: rows are in flight on edges alone.");
   return h("div", { class: "edges" }, edges.map((edge) => h("div", { key: edge.exchange, class: "edge-card" },
     h("h3", {}, edge.exchange),
-    clamped(`${edge.producer} → ${edge.consumer} (${edge.kind})`, "hint"),
+    clamped(`from ${edge.producer}`, "hint"),
+    clamped(`to ${edge.consumer} (${edge.kind})`, "hint"),
     facts([
       ["Rows", count(edge.rows)],
       ["Bytes", bytes(edge.bytes)],
