@@ -160,7 +160,8 @@ class GraphResource(BaseModel):
 class SubtaskCapture(Shown):
     """One subtask in one checkpoint. ``start_delay_ms``: trigger to first barrier. ``alignment_ms``: first barrier to
     last. ``sync_ms``: the subtask stood still. ``async_ms``: writing beside it. ``inflight_bytes``: captured;
-    ``inflight_persisted_bytes``: of them, written anew."""
+    ``inflight_persisted_bytes``: of them, written anew; ``inflight_processed_bytes``: taken from its inputs between
+    first barrier and last."""
 
     vertex: int
     index: int
@@ -172,6 +173,7 @@ class SubtaskCapture(Shown):
     inflight_rows: int
     inflight_bytes: int
     inflight_persisted_bytes: int
+    inflight_processed_bytes: int
     state_bytes: int
     state_total_bytes: int
 

@@ -93,6 +93,11 @@ class CheckpointView:
         return sum(m.inflight_persisted_bytes for m in self.subtasks)
 
     @property
+    def inflight_processed_bytes(self) -> int:
+        """What its subtasks took from their inputs while barriers were missing."""
+        return sum(m.inflight_processed_bytes for m in self.subtasks)
+
+    @property
     def unaligned_subtasks(self) -> int:
         return sum(m.unaligned for m in self.subtasks)
 
