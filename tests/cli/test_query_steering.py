@@ -79,6 +79,14 @@ def test_what_the_spec_says_already_changes_nothing(fake: FakeService, steered: 
     assert (told["changed"], told["operation"], told["name"]) == (False, None, "sums")
 
 
+def test_what_is_under_way_already_is_waited_for(fake: FakeService, steered: SteeredQuery) -> None:
+    fake.routes[f"PATCH {QUERY}"] = Reply(operation_document(), 202)
+    assert query("rescale", "sums", "2", PENSTOCK_URL=fake.url) == (0, "sums (5b0c1f2e) runs at parallelism 2\n", "")
+    assert fake.asked("GET", OPERATION)
+    told = json.loads(query("rescale", "sums", "2", "--json", PENSTOCK_URL=fake.url)[1])
+    assert (told["changed"], told["operation"]["state"]) == (False, "succeeded")
+
+
 def test_an_operation_that_fails_ends_with_1(fake: FakeService, steered: SteeredQuery) -> None:
     error = {"kind": "ResourceError", "text": "99 slots are not free"}
     steered.operation = Reply(operation_document(state="failed", error=error))
