@@ -87,6 +87,18 @@ def test_what_is_under_way_already_is_waited_for(fake: FakeService, steered: Ste
     assert (told["changed"], told["operation"]["state"]) == (False, "succeeded")
 
 
+def test_what_is_under_way_is_shown_with_its_query(fake: FakeService, steered: SteeredQuery) -> None:
+    fake.routes[f"GET {QUERY}/graph"] = Reply({"generation": 3, "vertices": [], "edges": []})
+    fake.routes[f"GET {QUERY}/exceptions"] = Reply({"failure": None, "restarts": []})
+    assert "under way" not in query("show", "sums", PENSTOCK_URL=fake.url)[1]
+    message = "Starting at parallelism 4: 1 of 4 slots run"
+    steered.change(message=message, converged=False, operations=[{"id": "op-1", "verb": "rescale", "began_at_ms": 1}])
+    code, shown, _ = query("show", "sums", PENSTOCK_URL=fake.url)
+    assert code == 0
+    assert f"running: {message}\n" in shown
+    assert "under way: rescale, operation op-1\n" in shown
+
+
 def test_an_operation_that_fails_ends_with_1(fake: FakeService, steered: SteeredQuery) -> None:
     error = {"kind": "ResourceError", "text": "99 slots are not free"}
     steered.operation = Reply(operation_document(state="failed", error=error))

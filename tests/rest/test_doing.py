@@ -31,12 +31,12 @@ USUALLY = {
 QUERY = MadeUpQuery(vertices=2, parallelism=2, checkpoints=3).facts()
 
 
-def facts_of(state: str, parallelism: int, running: int | None, **wanted: Any) -> QueryFacts:
+def facts_of(state: str, parallelism: int, running: int | None, /, **wanted: Any) -> QueryFacts:
     """``running``: slots that run, of those that are known; None: none is known yet."""
     now = ExecutionState(state)
     slots = tuple(SlotView(n, "host", 40 + n, n < running) for n in range(parallelism)) if running is not None else ()
     view = replace(QUERY.view, state=now, parallelism=parallelism, slots=slots)
-    said = replace(QUERY.wanted, **{"parallelism": parallelism, **wanted})
+    said = replace(QUERY.wanted, **{"parallelism": parallelism} | wanted)
     return replace(QUERY, view=view, wanted=said, message=USUALLY.get(now, "something else"))
 
 
