@@ -9,9 +9,10 @@ from typing import Any
 
 from benchmarks.charts import CHARTS as DRAWN
 from benchmarks.harness import RESULTS
-from benchmarks.report_cells import against_spark, jobs, machine, row, spread, times, times_p99
+from benchmarks.report_cells import jobs, machine, row, spread, times, times_p99
 from benchmarks.report_faces import faces
 from benchmarks.report_flip76 import flip76
+from benchmarks.report_nexmark import nexmark
 from benchmarks.report_progress import progress
 from benchmarks.report_python import isolation, latency, stateful_python, timers
 from benchmarks.report_snapshots import snapshot_catalog, snapshot_formats, state_as_data
@@ -279,25 +280,6 @@ def rescale(result: dict[str, Any]) -> str:
             sizes = [f"{median[size] / 1e6:.0f} MB" for size in ("queued_bytes", "state_total_bytes")]
             times = [f"{median[at]:.2f} ({worst[at]:.2f})" for at in ("running_s", "checkpoint_s", "barrier_job_s")]
             lines.append(row(name, step, *sizes, *times))
-    return "\n".join([*lines, "", f"({machine(result)})", ""])
-
-
-def nexmark(result: dict[str, Any]) -> str:
-    lines = [
-        "## Nexmark",
-        "",
-        f"The queries of `benchmarks/nexmark/queries` over {result['events']:,} events in Parquet files. Each one's",
-        "drained output equals Spark's batch result, row for row. Then both engines run `availableNow` into a noop",
-        "sink, in turns: seconds from `start()` to the query's end, and CPU seconds of all processes.",
-        "",
-        row("query", "rows", "Penstock, s", "Spark, s", "speed to Spark", "CPU to Spark"),
-        row("---", "---:", "---:", "---:", "---:", "---:"),
-    ]
-    for name, found in result["queries"].items():
-        if "refused" in found:
-            lines.append(row(name, "", "", "", "not run yet", ""))
-            continue
-        lines.append(row(name, f"{found['rows']:,}", *against_spark(found)))
     return "\n".join([*lines, "", f"({machine(result)})", ""])
 
 

@@ -69,6 +69,10 @@ class Cluster:
     ) -> None:
         self._resources.close()
 
+    def pids(self) -> list[int]:
+        """Of all its processes, which have no children."""
+        return [process.pid for process in self._processes.values()]
+
     def start_task_manager(self) -> str:
         """Returns its resource id at once; its slot is there some seconds later."""
         name = f"taskmanager-{self._started}"
