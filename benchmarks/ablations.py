@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -106,22 +107,22 @@ TIME_OUTS = {"0": "0ms", "50 ms": "50ms", "200 ms": "200ms", "1 s": "1s", "never
 
 def _with_time_out(form: Form, text: str | None, count: int) -> Form:
     if text is None:
-        return Form(form.job, feed=form.feed, options=form.options, alignment="aligned", count=count)
+        return replace(form, alignment="aligned", count=count)
     options = {**form.options, "checkpoint.alignmentTimeout": text}
-    return Form(form.job, feed=form.feed, options=options, alignment="auto", count=count)
+    return replace(form, options=options, alignment="auto", count=count)
 
 
-_QUICK = Form(slowed, feed=TEXT, options=SHORT)
-_LARGE = Form(slowed, feed=TEXT, options=LONG)
+_SHORT_QUEUES = Form(slowed, feed=TEXT, options=SHORT)
+_LONG_QUEUES = Form(slowed, feed=TEXT, options=LONG)
 CHECKPOINTS: dict[str, Form] = {
-    "as it is": _QUICK,
+    "as it is": _SHORT_QUEUES,
     "barriers stay behind the queues": Form(slowed, "barriers stay behind the queues", TEXT, SHORT, count=2),
     "slices of whole buffers": Form(slowed, "slices of whole buffers", TEXT, SHORT),
-    "long queues": _LARGE,
+    "long queues": _LONG_QUEUES,
     "all rows in flight are written": Form(slowed, "all rows in flight are written", TEXT, LONG),
     "snapshots compress with lz4": Form(slowed, "snapshots compress with lz4", TEXT, LONG),
     **{
-        f"time-out {name}, slow sink": _with_time_out(_QUICK, text, 4 if text else 2)
+        f"time-out {name}, slow sink": _with_time_out(_SHORT_QUEUES, text, 4 if text else 2)
         for name, text in TIME_OUTS.items()
     },
     **{f"time-out {name}, saturated": _with_time_out(Form(summed), text, 6) for name, text in TIME_OUTS.items()},
@@ -132,8 +133,7 @@ ISOLATED = {"rows_per_second": "light", "checkpoint_ms": "holding"}
 # -- one run of a form ------------------------------------------------------------------------------------------------
 
 
-def started(spark: SparkSession, form: Form) -> Any:
-    """The running query, as a context."""
+def started(spark: SparkSession, form: Form) -> AbstractContextManager[StreamingQuery]:
     reader = spark.readStream.format(AblatedFeed.name()).option("with", form.replacement)
     for name, value in form.feed.items():
         reader = reader.option(name, value)
@@ -167,7 +167,7 @@ def _checkpoint(query: StreamingQuery, alignment: str) -> Cell:
     return {
         "duration_ms": done.duration_ms,
         "inflight_bytes": done.inflight_bytes,
-        "written_bytes": harness.written_bytes(query, done),
+        "written_bytes": done.inflight_persisted_bytes,
         "writing_ms": max(subtask.async_ms for subtask in done.subtasks),
         "unaligned": done.unaligned,
     }
@@ -180,12 +180,11 @@ def run(spark: SparkSession, quick: bool) -> dict[str, object]:
     spark.dataSource.register(AblatedFeed)
     rate(spark, RATES["as it is"])  # the first query of a session pays for it
     rates = rounds_of("rows/s", RATES, 1 if quick else RATE_ROUNDS, lambda form: rate(spark, form))
-    most = 2 if quick else LARGEST
     taken = rounds_of(
         "checkpoints",
         CHECKPOINTS,
         1 if quick else CHECKPOINT_ROUNDS,
-        lambda form: checkpoints(spark, form, min(form.count, most)),
+        lambda form: checkpoints(spark, form, 2 if quick else form.count),
     )
     return {
         "rows_per_second": rates,
@@ -193,9 +192,6 @@ def run(spark: SparkSession, quick: bool) -> dict[str, object]:
         "isolation": isolated(spark, 1 if quick else CHECKPOINT_ROUNDS),
         "batch_bytes": {"numbers": sizes(FeedReader({})), "text": sizes(AblatedReader(TEXT))},
     }
-
-
-LARGEST = max(form.count for form in CHECKPOINTS.values())
 
 
 def rounds_of(what: str, forms: dict[str, Form], count: int, measure: Callable[[Form], Any]) -> dict[str, list[Any]]:

@@ -232,11 +232,13 @@ def ablations(result: dict[str, Any]) -> str:
         "",
         "How it was done, and what is not alike. The time-out, partial aggregation (by `repartition` before it) and",
         "`function.isolation` are switched as a user would. The rest has no switch: the running code of the slots is",
-        "replaced (`benchmarks/replacements.py`), so no form without a mechanism was made as good as it might be, and",
-        "nothing was restored from its snapshots. Barriers behind the queues still act when they arrive at a consumer,",
-        "ahead of what waits in its input queue, which is kind to that form. Spilling writes to one file over and",
-        "over, without checksum or index, which is kind to it as well. Compression uses Arrow's own lz4 frames on",
-        "loopback and a local disk; a real network or an object store would speak more for it.",
+        "replaced (`benchmarks/replacements.py`), so no form without a mechanism was made as good as it might be. In",
+        "schedules of the simulator, which restore from what was captured, replaced barriers, slices and references",
+        "lose nothing and double nothing; spilled buffers are read by nobody. Barriers behind the queues still act",
+        "when they arrive at a consumer, ahead of what waits in its input queue, which is kind to that form. Spilling",
+        "writes to one file over and over, without checksum or index, which is kind to it as well. Compression uses",
+        "Arrow's own lz4 frames on loopback and a local disk; a real network or an object store would speak more for",
+        "it.",
     ]
     return "\n".join([*lines, "", f"({machine(result)})", ""])
 

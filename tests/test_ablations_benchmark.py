@@ -31,6 +31,8 @@ from penstock.snapshot.inflight_index import InflightIndex, Piece
 from penstock.snapshot.model import SectionRef
 from penstock.snapshot.sections import SectionWriter, read_content
 from penstock.snapshot.stores import store_at
+from penstock.testing.promptness import Promptness
+from penstock.testing.schedule import Task, run_task
 
 CHANNEL = ChannelId(0, 0, 1)
 ROWS = pa.RecordBatch.from_pydict({"key": list(range(2_000)), "payload": ["the same again"] * 2_000})
@@ -136,6 +138,30 @@ def test_log_lines_are_of_about_a_hundred_bytes_and_no_two_rows_the_same() -> No
     assert len(texts) == 8_192
     assert len(set(texts)) > 8_000
     assert 95 <= sum(map(len, texts)) / len(texts) <= 110
+
+
+SEEDS = range(3)
+
+
+def failing_oracles() -> list[str]:
+    results = [run_task(Task(seed)) for seed in SEEDS]
+    return [result.failure.oracle for result in results if result.failure is not None]
+
+
+@pytest.mark.simulation
+def test_barriers_behind_the_queues_are_late_and_otherwise_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Schedules with faults, which restore from what was captured: nothing is lost or twice there."""
+    run_with("barriers stay behind the queues")
+    assert set(failing_oracles()) == {"progress"}
+    monkeypatch.setattr(Promptness, "step_ended", lambda self: None)
+    assert failing_oracles() == []
+
+
+@pytest.mark.simulation
+@pytest.mark.parametrize("name", ["all rows in flight are written", "slices of whole buffers", "slices of 20 rows"])
+def test_other_replacements_keep_every_promise(name: str) -> None:
+    run_with(name)
+    assert failing_oracles() == []
 
 
 # -- forms and report -------------------------------------------------------------------------------------------------
