@@ -28,19 +28,19 @@ Job = Callable[[DataFrame], DataFrame]
 
 RATE_ROUNDS = 3
 CHECKPOINT_ROUNDS = 2
-WARM_UP_S = 2.0
+WARM_UP_S = 1.5
 MEASURED_S = 3.0
-PAUSE_S = 0.3
 LIMIT_S = 60.0
 MANY_KEYS = 1_000_000
 """A batch of 65,536 rows has hardly two of the same."""
 PAYLOAD_BYTES = 100
 NUMBERS_BYTES = 16
 """Of a row without payload."""
-SHORT = {"exchange.memoryPerGate": "256k"}
+SHORT = {"exchange.memoryPerGate": "512k"}
 """Queues that drain in some seconds: for forms that wait for that."""
-LONG = {"exchange.memoryPerGate": "8m"}
-"""Queues that take a while to be written: for forms that differ in what they write."""
+LONG = {"exchange.memoryPerGate": "8m", "exchange.exclusiveWindow": "256k"}
+"""Queues that take a while to be written: for forms that differ in what they write. With small windows rows move on a
+few at a time, else nothing would in most of the time between two checkpoints."""
 
 # -- the jobs ---------------------------------------------------------------------------------------------------------
 
@@ -75,6 +75,7 @@ class Form:
         options: of the query.
         alignment: of its checkpoints.
         count: checkpoints to take; of unaligned ones the first is told apart, as it alone can refer to none.
+        pause_s: from one to the next.
     """
 
     job: Job
@@ -83,6 +84,7 @@ class Form:
     options: dict[str, str] = field(default_factory=dict)
     alignment: str = "unaligned"
     count: int = 6
+    pause_s: float = 0.3
 
 
 TEXT = {"payloadBytes": str(PAYLOAD_BYTES), "batchRows": "8192", "text": "true"}
@@ -113,14 +115,16 @@ def _with_time_out(form: Form, text: str | None, count: int) -> Form:
 
 
 _SHORT_QUEUES = Form(slowed, feed=TEXT, options=SHORT)
-_LONG_QUEUES = Form(slowed, feed=TEXT, options=LONG)
+_LONG_QUEUES = Form(slowed, feed=TEXT, options=LONG, pause_s=1.0)
 CHECKPOINTS: dict[str, Form] = {
     "as it is": _SHORT_QUEUES,
-    "barriers stay behind the queues": Form(slowed, "barriers stay behind the queues", TEXT, SHORT, count=2),
-    "slices of whole buffers": Form(slowed, "slices of whole buffers", TEXT, SHORT),
+    "barriers stay behind the queues": replace(_SHORT_QUEUES, replacement="barriers stay behind the queues", count=2),
+    "slices of whole buffers": replace(_SHORT_QUEUES, replacement="slices of whole buffers"),
     "long queues": _LONG_QUEUES,
-    "all rows in flight are written": Form(slowed, "all rows in flight are written", TEXT, LONG),
-    "snapshots compress with lz4": Form(slowed, "snapshots compress with lz4", TEXT, LONG),
+    **{
+        name: replace(_LONG_QUEUES, replacement=name)
+        for name in ("all rows in flight are written", "all rows in flight are written with lz4")
+    },
     **{
         f"time-out {name}, slow sink": _with_time_out(_SHORT_QUEUES, text, 4 if text else 2)
         for name, text in TIME_OUTS.items()
@@ -129,6 +133,7 @@ CHECKPOINTS: dict[str, Form] = {
 }
 ISOLATED = {"rows_per_second": "light", "checkpoint_ms": "holding"}
 """What is measured of ``function.isolation``, and with which stage of ``isolation``."""
+ISOLATED_COUNT = 4
 
 # -- one run of a form ------------------------------------------------------------------------------------------------
 
@@ -141,12 +146,12 @@ def started(spark: SparkSession, form: Form) -> AbstractContextManager[Streaming
     return harness.running(form.job(reader.load()), mode=mode, **form.options)
 
 
-def rate(spark: SparkSession, form: Form) -> float:
+def rate(spark: SparkSession, form: Form, measured_s: float) -> float:
     """Source rows per second in the steady state."""
     with started(spark, form) as query:
         harness.wait_for("the first rows", lambda: harness.rows_in(query, 0) > 0)
         time.sleep(WARM_UP_S)
-        return harness.rate(query, 0, MEASURED_S)
+        return harness.rate(query, 0, measured_s)
 
 
 def checkpoints(spark: SparkSession, form: Form, count: int) -> list[Cell]:
@@ -157,13 +162,13 @@ def checkpoints(spark: SparkSession, form: Form, count: int) -> list[Cell]:
         else:
             harness.wait_for("the first rows", lambda: harness.rows_in(query, 0) > 0)
             time.sleep(WARM_UP_S)
-        return [_checkpoint(query, form.alignment) for _ in range(count)]
+        return [_checkpoint(query, form) for _ in range(count)]
 
 
-def _checkpoint(query: StreamingQuery, alignment: str) -> Cell:
-    query.snapshot(alignment=alignment, timeout=LIMIT_S)
+def _checkpoint(query: StreamingQuery, form: Form) -> Cell:
+    query.snapshot(alignment=form.alignment, timeout=LIMIT_S)
     done = query.view().checkpoints[-1]
-    time.sleep(PAUSE_S)
+    time.sleep(form.pause_s)
     return {
         "duration_ms": done.duration_ms,
         "inflight_bytes": done.inflight_bytes,
@@ -178,18 +183,15 @@ def _checkpoint(query: StreamingQuery, alignment: str) -> Cell:
 
 def run(spark: SparkSession, quick: bool) -> dict[str, object]:
     spark.dataSource.register(AblatedFeed)
-    rate(spark, RATES["as it is"])  # the first query of a session pays for it
-    rates = rounds_of("rows/s", RATES, 1 if quick else RATE_ROUNDS, lambda form: rate(spark, form))
-    taken = rounds_of(
-        "checkpoints",
-        CHECKPOINTS,
-        1 if quick else CHECKPOINT_ROUNDS,
-        lambda form: checkpoints(spark, form, 2 if quick else form.count),
-    )
+    measured_s = 1.0 if quick else MEASURED_S
+    rate_rounds, rounds = (1, 1) if quick else (RATE_ROUNDS, CHECKPOINT_ROUNDS)
+    rate(spark, RATES["as it is"], measured_s)  # the first query of a session pays for it
     return {
-        "rows_per_second": rates,
-        "checkpoints": taken,
-        "isolation": isolated(spark, 1 if quick else CHECKPOINT_ROUNDS),
+        "rows_per_second": rounds_of("rows/s", RATES, rate_rounds, lambda form: rate(spark, form, measured_s)),
+        "checkpoints": rounds_of(
+            "checkpoints", CHECKPOINTS, rounds, lambda form: checkpoints(spark, form, 2 if quick else form.count)
+        ),
+        "isolation": isolated(spark, rounds, 1 if quick else ISOLATED_COUNT),
         "batch_bytes": {"numbers": sizes(FeedReader({})), "text": sizes(AblatedReader(TEXT))},
     }
 
@@ -204,13 +206,13 @@ def rounds_of(what: str, forms: dict[str, Form], count: int, measure: Callable[[
     return found
 
 
-def isolated(spark: SparkSession, count: int) -> dict[str, dict[str, list[Any]]]:
-    """By measure, then by ``function.isolation``, what each round found."""
+def isolated(spark: SparkSession, rounds: int, count: int) -> dict[str, dict[str, list[Any]]]:
+    """By measure, then by ``function.isolation``, what each round found; ``count`` checkpoints in each."""
     found: dict[str, dict[str, list[Any]]] = {measure: {form: [] for form in isolation.FORMS} for measure in ISOLATED}
-    for number in range(count):
+    for number in range(rounds):
         for form in isolation.FORMS if number % 2 == 0 else isolation.FORMS[::-1]:
             rows = isolation.rows_per_second(spark, ISOLATED["rows_per_second"], form)
-            took = isolation.checkpoints(spark, ISOLATED["checkpoint_ms"], form, 4)
+            took = isolation.checkpoints(spark, ISOLATED["checkpoint_ms"], form, count)
             found["rows_per_second"][form].append(rows)
             found["checkpoint_ms"][form].append(took["median"])
             print(f"  functions, {form}: {rows:.0f} rows/s, checkpoints of {took['median']:.0f} ms", flush=True)

@@ -154,19 +154,22 @@ def _spilling() -> Iterator[None]:
         yield
 
 
-def _patched(owner: type, attribute: str, make: Callable[[Any], Any]) -> Callable[[], AbstractContextManager[None]]:
-    return lambda: mutant(make.__name__, (owner, attribute, make)).applied()
+def _patched(*patches: tuple[Any, str, Callable[[Any], Any]]) -> Callable[[], AbstractContextManager[None]]:
+    return mutant("a mechanism is replaced", *patches).applied
 
 
+_ALL_WRITTEN = (BaseIndexes, "of_base", _no_rows_durable)
 REPLACEMENTS: dict[str, Callable[[], AbstractContextManager[None]]] = {
-    NOTHING: lambda: mutant("nothing").applied(),
-    "barriers stay behind the queues": _patched(Outputs, "overtake", _behind_the_queue),
+    NOTHING: _patched(),
+    "barriers stay behind the queues": _patched((Outputs, "overtake", _behind_the_queue)),
     "every buffer is spilled": _spilling,
-    "all rows in flight are written": _patched(BaseIndexes, "of_base", _no_rows_durable),
-    "slices of whole buffers": _patched(Subtask, "_gather", _one_buffer),
-    f"slices of {FIXED_ROWS} rows": _patched(SliceSizer, "rows", _always_as_many),
-    "links compress with lz4": _patched(DataEncoder, "element", _compressed_messages),
-    "snapshots compress with lz4": _patched(SectionWriter, "__init__", _compressed_sections),
+    "all rows in flight are written": _patched(_ALL_WRITTEN),
+    "slices of whole buffers": _patched((Subtask, "_gather", _one_buffer)),
+    f"slices of {FIXED_ROWS} rows": _patched((SliceSizer, "rows", _always_as_many)),
+    "links compress with lz4": _patched((DataEncoder, "element", _compressed_messages)),
+    "all rows in flight are written with lz4": _patched(
+        _ALL_WRITTEN, (SectionWriter, "__init__", _compressed_sections)
+    ),
 }
 
 # -- how they get into slots ------------------------------------------------------------------------------------------

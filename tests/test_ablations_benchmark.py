@@ -3,6 +3,7 @@ the figures. Without Spark."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from benchmarks import ablations, replacements, report_ablations
 from benchmarks.ablations import CHECKPOINTS, RATES, TIME_OUTS
 from benchmarks.replacements import NOTHING, REPLACEMENTS, run_with
-from benchmarks.report_ablations import DURATION, LINES, RATE, Line
+from benchmarks.report_ablations import DURATION, LINES, RATE, WRITTEN, Line
 from penstock.ids import BufferId, ChannelId
 from penstock.protocol.elements import Alignment, Barrier, Buffer
 from penstock.protocol.gate import WatermarkRose
@@ -82,7 +83,8 @@ def test_rows_in_flight_are_written_again_and_tables_are_still_referred_to() -> 
     tables: Any = {"table": "where it lies"}
     indexes = BaseIndexes()
     indexes.add(1, BaseIndex(InflightIndex([piece]), tables))
-    for name, known in ((NOTHING, 1), ("all rows in flight are written", 0)):
+    written = "all rows in flight are written"
+    for name, known in ((NOTHING, 1), (written, 0), (f"{written} with lz4", 0)):
         run_with(name)
         assert len(indexes.of_base(1).inflight._pieces) == known
         assert indexes.of_base(1).tables == tables
@@ -123,13 +125,13 @@ def test_compressed_buffers_arrive_as_they_were_sent() -> None:
 def test_compressed_sections_are_read_as_they_were_written(tmp_path: Path) -> None:
     store = store_at(str(tmp_path), None)
     lengths = {}
-    for number, name in enumerate((NOTHING, "snapshots compress with lz4")):
+    for number, name in enumerate((NOTHING, "all rows in flight are written with lz4")):
         run_with(name)
         with SectionWriter(store, f"data/{number}") as writer:
             ref = writer.append("one", ROWS.schema, [(ROWS, None)])
         assert read_content(store, ref).batches[0].equals(ROWS)
         lengths[name] = ref.length
-    assert lengths["snapshots compress with lz4"] < lengths[NOTHING] / 2
+    assert lengths["all rows in flight are written with lz4"] < lengths[NOTHING] / 2
 
 
 def test_log_lines_are_of_about_a_hundred_bytes_and_no_two_rows_the_same() -> None:
@@ -202,6 +204,14 @@ def test_a_gain_is_how_many_times_better_it_is_with_the_mechanism_round_by_round
     found["checkpoints"] |= {"short": [[cell(99), cell(10)]], "long": [[cell(99), cell(40)]]}
     assert report_ablations.gains(Line("", RATE, "fast", "slow", ""), found) == [2.0, 3.0]
     assert report_ablations.gains(Line("", DURATION, "short", "long", ""), found) == [4.0]
+
+
+def test_bytes_written_are_compared_by_their_mean_and_nothing_is_infinitely_better_than_something() -> None:
+    found = result()
+    some = [cell(1, written) for written in (9_000_000, 0, 0, 3_000_000)]
+    found["checkpoints"] |= {"none": [[cell(1, 9), cell(1, 0)]], "some": [some], "all": [[cell(1), cell(1, 4_000_000)]]}
+    assert report_ablations.gains(Line("", WRITTEN, "some", "all", ""), found) == [4.0]
+    assert report_ablations.gains(Line("", WRITTEN, "none", "all", ""), found) == [math.inf]
 
 
 def test_it_pays_or_costs_only_if_every_round_says_so() -> None:
