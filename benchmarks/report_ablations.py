@@ -54,8 +54,8 @@ LINES = (
         DURATION,
         "as it is",
         "barriers stay behind the queues",
-        "Logging channels until the barrier arrives (Chandy and Lamport) writes less, but waits for output queues to "
-        "drain, hop by hop: its time is that of the slow sink.",
+        "Logging channels until the barrier arrives (Chandy and Lamport) leaves output queues uncaptured, and waits for "
+        "them to drain, hop by hop: its time is that of the slow sink.",
     ),
     Line(
         "barriers overtake queued rows",
@@ -161,7 +161,8 @@ LINES = (
         ISOLATED_MS,
         "process",
         "none",
-        "A call that holds the GIL stalls its slot, barriers included; in another process it does not.",
+        "In place, a call that holds the GIL stalls its slot. In a process it does not, but a barrier waits for the "
+        "call all the same where it is under way: an epoch ends between two.",
     ),
 )
 
@@ -209,6 +210,8 @@ def _ratio(value: float, reference: float) -> float:
 
 
 def verdict(found: Sequence[float]) -> str:
+    if len(found) == 1:
+        return "one round only"
     if min(found) >= NOTICEABLE:
         return "pays"
     if max(found) <= 1 / NOTICEABLE:
@@ -276,7 +279,7 @@ def _spilled(result: dict[str, Any]) -> str:
 def _time_outs(checkpoints: dict[str, Any]) -> list[str]:
     lines = [
         "`checkpoint.alignmentTimeout`, of the job with the slow sink (its queues drain in some seconds) and of the",
-        "saturated exchange (they drain at once): milliseconds, MB written by a checkpoint, and how many were",
+        "saturated exchange (in far less): milliseconds, MB written by a checkpoint, and how many were",
         "unaligned anywhere.",
         "",
         row("time-out", "slow sink, ms", "MB", "unaligned", "saturated, ms", "MB", "unaligned"),
@@ -309,5 +312,5 @@ def _break_even(result: dict[str, Any]) -> str:
             texts.append(f"{smaller} and are no slower even on loopback")
             continue
         gbit = 8 * packed * size["plain"] / size["rows"] / CROSSING / 1e9
-        texts.append(f"{smaller}, and on a link below {gbit:.1f} Gbit/s each way that would outweigh the CPU")
+        texts.append(f"{smaller}, which outweighs the CPU on a link below {gbit:.1f} Gbit/s each way")
     return f"Computed from these rates and from the sizes of a batch: {'; '.join(texts)}."
