@@ -54,7 +54,7 @@ LINES = (
         DURATION,
         "as it is",
         "barriers stay behind the queues",
-        "Logging channels until the barrier arrives (Chandy and Lamport) leaves output queues uncaptured, and waits for "
+        "Logging channels until the barrier arrives (Chandy and Lamport) captures no output queues, and waits for "
         "them to drain, hop by hop: its time is that of the slow sink.",
     ),
     Line(
