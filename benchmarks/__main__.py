@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from benchmarks import (
+    ablations,
     against_spark,
     backpressure,
     concurrency,
@@ -62,6 +63,7 @@ BENCHMARKS = {
     "faces": faces.run,
     "flip76": flip76.run,
     "progress": progress.run,
+    "ablations": ablations.run,
 }
 MASTERS = dict.fromkeys(("parquet_jobs", "nexmark", "stateful_python", "latency"), against_spark.MASTER)
 

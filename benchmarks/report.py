@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.charts import CHARTS as DRAWN
 from benchmarks.harness import RESULTS
+from benchmarks.report_ablations import ablations
 from benchmarks.report_cells import jobs, machine, row, spread, times, times_p99
 from benchmarks.report_faces import faces
 from benchmarks.report_flip76 import flip76
@@ -308,6 +309,7 @@ SECTIONS = {
     "faces": faces,
     "flip76": flip76,
     "progress": progress,
+    "ablations": ablations,
 }
 
 
