@@ -55,13 +55,13 @@ Cell = dict[str, Any]
 # -- the job, for Spark -----------------------------------------------------------------------------------------------
 
 
-def spark_job(spark: SparkSession, row_ms: float, batch_rows: int) -> DataFrame:
+def spark_job(spark: SparkSession, last: backpressure.Stage, batch_rows: int) -> DataFrame:
     """Each micro-batch has so many rows. The stages only hand rows on: counting would take Spark longer."""
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", str(batch_rows))
     numbers = source.option("numPartitions", str(harness.SLOTS)).load()
     rows = numbers.selectExpr("value % 10000 AS key", "value", f"repeat('x', {PAYLOAD_BYTES}) AS payload")
     for stage in range(STAGES):
-        through = slow(row_ms) if stage == STAGES - 1 else backpressure.middle
+        through = last if stage == STAGES - 1 else backpressure.middle
         rows = next_key(rows).repartition(harness.SLOTS, "key").mapInArrow(through, SCHEMA)
     return rows
 
@@ -141,7 +141,7 @@ def by_penstock(spark: SparkSession, queues: str, mode: str, row_ms: float, coun
 def by_spark(spark: SparkSession, row_ms: float, batch_rows: int, count: int) -> Cell:
     """Its first micro-batch starts workers and does not count."""
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as location:
-        writer = spark_job(spark, row_ms, batch_rows).writeStream.format("noop")
+        writer = spark_job(spark, slow(row_ms), batch_rows).writeStream.format("noop")
         query = writer.option("checkpointLocation", location).start()
         try:
             limit_s = 60 + (count + 1) * 4 * batch_rows * row_ms / 1000
