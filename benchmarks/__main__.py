@@ -9,6 +9,7 @@ import typer
 from benchmarks import (
     against_spark,
     backpressure,
+    checkpoint_cost,
     concurrency,
     exchange,
     faces,
@@ -62,6 +63,7 @@ BENCHMARKS = {
     "faces": faces.run,
     "flip76": flip76.run,
     "progress": progress.run,
+    "checkpoint_cost": checkpoint_cost.run,
 }
 MASTERS = dict.fromkeys(("parquet_jobs", "nexmark", "stateful_python", "latency"), against_spark.MASTER)
 

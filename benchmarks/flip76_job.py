@@ -63,6 +63,10 @@ def penstock_job(spark: SparkSession, last: Stage) -> DataFrame:
     feed = spark.readStream.format("feed").option("keys", str(KEYS)).option("batchRows", "1024")
     rows = feed.option("payloadBytes", str(PAYLOAD_BYTES)).load()
     for _ in range(STAGES):
-        grouped = next_key(rows).groupBy("key")
-        rows = penstock.transformWithStateInArrow(grouped, CountPerKey(), SCHEMA, "Append", "None")
+        rows = counted(next_key(rows), SCHEMA)
     return rows.mapInArrow(last, SCHEMA)
+
+
+def counted(rows: DataFrame, schema: str) -> DataFrame:
+    """A stage: hash exchange, count per key."""
+    return penstock.transformWithStateInArrow(rows.groupBy("key"), CountPerKey(), schema, "Append", "None")

@@ -10,6 +10,7 @@ from typing import Any
 from benchmarks.charts import CHARTS as DRAWN
 from benchmarks.harness import RESULTS
 from benchmarks.report_cells import against_spark, jobs, machine, row, spread, times, times_p99
+from benchmarks.report_checkpoint_cost import checkpoint_cost
 from benchmarks.report_faces import faces
 from benchmarks.report_flip76 import flip76
 from benchmarks.report_progress import progress
@@ -326,6 +327,7 @@ SECTIONS = {
     "faces": faces,
     "flip76": flip76,
     "progress": progress,
+    "checkpoint_cost": checkpoint_cost,
 }
 
 
