@@ -25,6 +25,7 @@ from benchmarks import (
     progress,
     quick,
     recovery,
+    recovery_peers,
     report,
     rescale,
     snapshot_catalog,
@@ -64,6 +65,7 @@ BENCHMARKS = {
     "flip76": flip76.run,
     "progress": progress.run,
     "checkpoint_cost": checkpoint_cost.run,
+    "recovery_peers": recovery_peers.run,
 }
 MASTERS = dict.fromkeys(("parquet_jobs", "nexmark", "stateful_python", "latency"), against_spark.MASTER)
 

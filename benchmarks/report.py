@@ -15,6 +15,7 @@ from benchmarks.report_faces import faces
 from benchmarks.report_flip76 import flip76
 from benchmarks.report_progress import progress
 from benchmarks.report_python import isolation, latency, stateful_python, timers
+from benchmarks.report_recovery_peers import recovery_peers
 from benchmarks.report_snapshots import snapshot_catalog, snapshot_formats, state_as_data
 from benchmarks.report_state import keyed, large_state, state, state_rocksdb
 from benchmarks.svg import drawn
@@ -328,6 +329,7 @@ SECTIONS = {
     "flip76": flip76,
     "progress": progress,
     "checkpoint_cost": checkpoint_cost,
+    "recovery_peers": recovery_peers,
 }
 
 
