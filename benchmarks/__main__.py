@@ -16,6 +16,7 @@ from benchmarks import (
     file_sink,
     flip76,
     harness,
+    incremental_peers,
     inflight_target,
     isolation,
     keyed,
@@ -23,6 +24,7 @@ from benchmarks import (
     latency,
     parquet_jobs,
     progress,
+    queues_and_skew,
     quick,
     recovery,
     recovery_peers,
@@ -63,9 +65,11 @@ BENCHMARKS = {
     "latency": latency.run,
     "faces": faces.run,
     "flip76": flip76.run,
+    "queues_and_skew": queues_and_skew.run,
     "progress": progress.run,
     "checkpoint_cost": checkpoint_cost.run,
     "recovery_peers": recovery_peers.run,
+    "incremental_peers": incremental_peers.run,
 }
 MASTERS = dict.fromkeys(("parquet_jobs", "nexmark", "stateful_python", "latency"), against_spark.MASTER)
 

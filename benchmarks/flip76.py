@@ -102,8 +102,12 @@ def take(count: int, limit_s: float, one: Callable[[float], Cell | None], rows: 
     return cell
 
 
-def by_flink(peer: cluster.Cluster, mode: str, row_ms: float, count: int) -> Cell:
-    settings = job.Settings(row_ms, INTERVAL_MS, stages=STAGES, keys=KEYS, payload_bytes=PAYLOAD_BYTES)
+def by_flink(
+    peer: cluster.Cluster, mode: str, row_ms: float, count: int, hot_percent: int = 0, limit_s: float = LIMIT_S
+) -> Cell:
+    settings = job.Settings(
+        row_ms, INTERVAL_MS, stages=STAGES, keys=KEYS, hot_percent=hot_percent, payload_bytes=PAYLOAD_BYTES
+    )
     with job.running(peer, replace(settings, **FLINK_MODES[mode])) as running:
 
         def one(left_s: float) -> Cell | None:
@@ -113,11 +117,15 @@ def by_flink(peer: cluster.Cluster, mode: str, row_ms: float, count: int) -> Cel
             return asdict(checkpoint) | asdict(running.waiting(checkpoint))
 
         queued = settle(lambda: running.rows_generated() - running.rows_processed())
-        return {"queued_rows": queued, **take(count, LIMIT_S, one, running.rows_processed)}
+        return {"queued_rows": queued, **take(count, limit_s, one, running.rows_processed)}
 
 
 def by_penstock(spark: SparkSession, queues: str, mode: str, row_ms: float, count: int) -> Cell:
-    with harness.running(penstock_job(spark, slow(row_ms)), **GATES[queues]) as query:
+    return penstock_cell(penstock_job(spark, slow(row_ms)), GATES[queues], mode, count, LIMIT_S)
+
+
+def penstock_cell(df: DataFrame, gates: dict[str, str], mode: str, count: int, limit_s: float) -> Cell:
+    with harness.running(df, **gates) as query:
 
         def one(left_s: float) -> Cell | None:
             try:
@@ -135,7 +143,7 @@ def by_penstock(spark: SparkSession, queues: str, mode: str, row_ms: float, coun
             }
 
         queued = settle(lambda: query.view().inflight_bytes)
-        return {"queued_bytes": queued, **take(count, LIMIT_S, one, lambda: harness.rows_in(query, STAGES))}
+        return {"queued_bytes": queued, **take(count, limit_s, one, lambda: harness.rows_in(query, STAGES))}
 
 
 def by_spark(spark: SparkSession, row_ms: float, batch_rows: int, count: int) -> Cell:
