@@ -14,15 +14,15 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
 
-from benchmarks import diary, flip76, harness, progress
+from benchmarks import diary, harness, progress
 from benchmarks.flink import cluster, job
 from benchmarks.flink.installation import FlinkError
 
@@ -37,6 +37,8 @@ PAUSE_S = 8.0
 """Behind each: the queues fill up, and checkpoints go on."""
 LIMIT_S = 90.0
 LOOK_EVERY_S = 0.1
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,15 @@ def awaited(folder: Path, began_s: float, subtasks: int, running_s: float | None
     return asdict(found)
 
 
+@contextmanager
+def begun(folder: Path, start: AbstractContextManager[T]) -> Iterator[T]:
+    """The job, once every subtask of its last stage has processed a row: none is taken for one that comes back."""
+    began_s = time.time()
+    with start as running:
+        awaited(folder, began_s, harness.SLOTS)
+        yield running
+
+
 def killed(folder: Path, kill: Callable[[], bool]) -> dict[str, Any]:
     harness.wait_for("something to kill", kill)
     return awaited(folder, time.time(), harness.SLOTS)
@@ -93,8 +104,7 @@ Found = dict[str, list[dict[str, Any]]]
 
 
 def by_penstock(spark: SparkSession, folder: Path) -> Found:
-    with progress.penstock_query(spark, MODE, folder) as query:
-        flip76.settle(lambda: query.view().inflight_bytes)
+    with begun(folder, progress.penstock_query(spark, MODE, folder)) as query:
         found = {KILL: [killed(folder, lambda: progress.kill_slot(query)) for _ in range(KILLS["Penstock"])]}
         for width in WIDTHS:
             found[f"rescale to {width}"] = [rescaled(folder, width, partial(query.rescale, width, LIMIT_S))]
@@ -103,13 +113,11 @@ def by_penstock(spark: SparkSession, folder: Path) -> Found:
 
 def by_flink(peer: cluster.Cluster, folder: Path) -> Found:
     """The cluster is whole again before the jobs that are rescaled."""
-    with progress.by_flink(peer, MODE, folder) as running:
-        flip76.settle(running.queued)
+    with begun(folder, progress.by_flink(peer, MODE, folder)) as running:
         found = {KILL: [killed(folder, running.kill) for _ in range(KILLS["Flink"])]}
     peer.wait_until_whole()
     for way, leave in WAYS.items():
-        with succession(peer, folder) as jobs:
-            flip76.settle(jobs.queued)
+        with begun(folder, succession(peer, folder)) as jobs:
             for width in WIDTHS:
                 found[f"rescale to {width}, {way}"] = [rescaled(folder, width, partial(jobs.go_on, leave, width))]
     return found
@@ -120,11 +128,10 @@ def stopped(running: job.Job, folder: Path) -> str:
 
 
 def cancelled(running: job.Job, folder: Path) -> str:
-    taken = running.checkpoint(LIMIT_S)
-    if taken is None:
+    if running.checkpoint(LIMIT_S) is None:
         raise FlinkError(f"Flink's checkpoint was not complete within {LIMIT_S:.0f} s")
     running.cancel()
-    return running.path_of(taken)
+    return running.path_of(running.checkpoints()[-1])  # a periodic one may have taken its place
 
 
 Leave = Callable[[job.Job, Path], str]
@@ -140,10 +147,6 @@ class Succession:
         self._folder = folder
         self._settings = progress.flink_settings(MODE, folder)
         self.now = job.start(peer, self._settings)
-
-    def queued(self) -> int:
-        """Rows, of a job that was not restored."""
-        return self.now.rows_generated() - self.now.rows_processed()
 
     def go_on(self, leave: Leave, parallelism: int) -> None:
         """Returns when all subtasks of the next one run."""
@@ -163,8 +166,7 @@ def succession(peer: cluster.Cluster, folder: Path) -> Iterator[Succession]:
 
 
 def by_spark(spark: SparkSession, folder: Path) -> Found:
-    with progress.by_spark(spark, folder) as running:
-        flip76.settle(running.queued)
+    with begun(folder, progress.by_spark(spark, folder)) as running:
         return {KILL: [killed(folder, running.kill) for _ in range(KILLS["Spark"])]}
 
 
