@@ -50,8 +50,8 @@ FORMS: dict[str, dict[str, dict[str, Any]]] = {
 }
 WARM_UP_S = {"Flink": 5.0, "Penstock": 2.0}
 """Without backpressure. Flink compiles each job's code anew."""
-SPARK_BATCH_ROWS = {WITH: round(harness.SLOTS * 1000 / ROW_MS), WITHOUT: 4_000_000}
-"""About a second of work: what is committed as often as by the others' checkpoints."""
+SPARK_BATCH_ROWS = {WITH: round(harness.SLOTS * 1000 / ROW_MS), WITHOUT: 2_000_000}
+"""With backpressure what the sink takes in a second; without, of the order of a second's work."""
 SPARK_WARM_UP_BATCHES = 3
 SPARK_LEAST_BATCHES = 2
 """That are measured, however long they take."""

@@ -32,7 +32,7 @@ def checkpoint_cost(result: dict[str, Any]) -> str:
         "checkpoint under backpressure may take longer than a run is measured (0 complete): its barriers' way is in",
         "the figure, what its end costs is not. `default` is Penstock's: aligned at first, unaligned after 200 ms.",
         "Every micro-batch of Spark is a commit, so it has no form without: its batches are of",
-        f"{SPARK_BATCH_ROWS[WITH]:,} and {SPARK_BATCH_ROWS[WITHOUT]:,} rows, about a second each. With backpressure",
+        f"{SPARK_BATCH_ROWS[WITH]:,} and {SPARK_BATCH_ROWS[WITHOUT]:,} rows. With backpressure",
         "its stages hand rows on without counting them; without, its SQL aggregation emits changed counts, where",
         "Flink's and Penstock's stage is a user's function (Java for an event, Python for an Arrow batch) that hands",
         "on every row. Across engines the rates are therefore no race; the ratios within one are what is measured.",

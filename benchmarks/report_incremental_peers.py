@@ -28,10 +28,10 @@ def incremental_peers(result: dict[str, Any]) -> str:
         "",
         "What is not alike. Penstock aggregates in batches, Flink's job is a user's function in Java with an array for",
         "a key. RocksDB is a store on disk: its checkpoint refers to files that are there and writes those that are",
-        "new, and a compaction writes anew what did not change; the other two hold all in memory. Flink's time of a",
-        "savepoint and Penstock's of a portable snapshot are those of the call that asked for it, checkpoints' are the",
-        "engines' own. Penstock's portable snapshot is written behind an ordinary one, from its files, while the query",
-        "goes on. Of four gigabytes nothing is measured.",
+        "new, compressed, and a compaction writes anew what did not change; the other two hold all in memory. Flink's",
+        "time of a savepoint and Penstock's of a portable snapshot are those of the call that asked for it, those of",
+        "checkpoints the engines' own. Penstock's portable snapshot is written behind an ordinary one, from its files,",
+        "while the query goes on. Of four gigabytes nothing is measured.",
     ]
     return "\n".join([*lines, "", f"({machine(result)}, Flink {result['flink']})", ""])
 
