@@ -11,11 +11,15 @@ from benchmarks.charts import CHARTS as DRAWN
 from benchmarks.harness import RESULTS
 from benchmarks.report_ablations import ablations
 from benchmarks.report_cells import jobs, machine, row, spread, times, times_p99
+from benchmarks.report_checkpoint_cost import checkpoint_cost
 from benchmarks.report_faces import faces
 from benchmarks.report_flip76 import flip76
+from benchmarks.report_incremental_peers import incremental_peers
 from benchmarks.report_nexmark import nexmark
 from benchmarks.report_progress import progress
 from benchmarks.report_python import isolation, latency, stateful_python, timers
+from benchmarks.report_queues_and_skew import queues_and_skew
+from benchmarks.report_recovery_peers import recovery_peers
 from benchmarks.report_snapshots import snapshot_catalog, snapshot_formats, state_as_data
 from benchmarks.report_state import keyed, large_state, state, state_rocksdb
 from benchmarks.svg import drawn
@@ -308,8 +312,12 @@ SECTIONS = {
     "nexmark": nexmark,
     "faces": faces,
     "flip76": flip76,
+    "queues_and_skew": queues_and_skew,
     "progress": progress,
     "ablations": ablations,
+    "checkpoint_cost": checkpoint_cost,
+    "recovery_peers": recovery_peers,
+    "incremental_peers": incremental_peers,
 }
 
 
