@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from penstock.query.steering import Verb
 from penstock.runtime.view import CheckpointState, ExecutionState
 
 
@@ -53,10 +54,19 @@ class SlotStatus(Shown):
     kept_tables: int
 
 
+class OperationUnderWay(Shown):
+    """What takes its time and has not ended; ``/operations/{id}`` tells how far it is."""
+
+    id: str
+    verb: Verb
+    began_at_ms: int = Field(validation_alias="began_ms")
+
+
 class QueryStatus(BaseModel):
     """What the query is.
 
-    ``state`` is the engine's; ``converged``: it is as ``spec`` says, and otherwise ``message`` says what it does.
+    ``state`` is the engine's; ``converged``: it is as ``spec`` says. ``message``: what it does, and while it has not
+    converged, what it does about that. ``operations``: those on it that are under way, in the order they began.
     ``committed_epoch``: up to which all output is visible. ``inflight_bytes``: queued in all channels.
     """
 
@@ -73,6 +83,7 @@ class QueryStatus(BaseModel):
     checkpoints_failed: int
     restarts: int
     slots: list[SlotStatus]
+    operations: list[OperationUnderWay]
     error: str | None
 
 

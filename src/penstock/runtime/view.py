@@ -248,11 +248,13 @@ class EpochProgress:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a query is to be, as opposed to what it is: it may be on its way there, or short of slots."""
+    """What a query is to be, as opposed to what it is: it may be on its way there, or short of slots. ``leaving``: a
+    snapshot is being taken, from which it goes on at that parallelism."""
 
     parallelism: int
     checkpoint_interval_ms: int
     alignment: str
+    leaving: bool = False
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ export function queryHead({ query, last, route }) {
   return h("div", { key: "head", class: "query-head" },
     h("p", { class: "crumb" }, h("a", { href: "#/" }, "Queries"), " / ", h("span", { class: "mono" }, route.query.slice(0, 8))),
     h("h1", { tabindex: "-1" }, query?.name ?? "Query", " ", query && badge(query.status.state)),
-    query && !query.status.converged && notice("warn", "On its way", query.status.message),
+    query && !query.status.converged && query.status.state !== "failed" && notice("warn", "On its way", query.status.message),
     query && ended(query),
     query && summary(query, last),
     h("nav", { key: "tabs", class: "tabs", "aria-label": "Pages of this query" }, TABS.map(([page, word]) =>
