@@ -7,14 +7,17 @@ from typing import Annotated
 import typer
 
 from benchmarks import (
+    ablations,
     against_spark,
     backpressure,
+    checkpoint_cost,
     concurrency,
     exchange,
     faces,
     file_sink,
     flip76,
     harness,
+    incremental_peers,
     inflight_target,
     isolation,
     keyed,
@@ -22,8 +25,10 @@ from benchmarks import (
     latency,
     parquet_jobs,
     progress,
+    queues_and_skew,
     quick,
     recovery,
+    recovery_peers,
     report,
     rescale,
     snapshot_catalog,
@@ -61,7 +66,12 @@ BENCHMARKS = {
     "latency": latency.run,
     "faces": faces.run,
     "flip76": flip76.run,
+    "queues_and_skew": queues_and_skew.run,
     "progress": progress.run,
+    "ablations": ablations.run,
+    "checkpoint_cost": checkpoint_cost.run,
+    "recovery_peers": recovery_peers.run,
+    "incremental_peers": incremental_peers.run,
 }
 MASTERS = dict.fromkeys(("parquet_jobs", "nexmark", "stateful_python", "latency"), against_spark.MASTER)
 

@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.report_flip76 import later
 from benchmarks.svg import Chart, Row
 
-NAMES = {"penstock": "Penstock", "spark": "Spark"}
+NAMES = {"penstock": "Penstock", "spark": "Spark", "flink": "Flink"}
 
 
 def of_rounds(name: str, engine: str, figures: Sequence[float], raw: float | None = None) -> Row:

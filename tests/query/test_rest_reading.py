@@ -7,6 +7,7 @@ import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -18,7 +19,8 @@ from rest_client import Client, assert_problem
 import penstock
 from penstock.query.streaming_query import StreamingQuery
 from penstock.rest.metric_list import METRICS
-from penstock.runtime.view import CheckpointState
+from penstock.rest.models import SubtaskCapture
+from penstock.runtime.view import CheckpointState, CheckpointView
 
 pytestmark = pytest.mark.spark
 
@@ -112,6 +114,45 @@ def test_checkpoints_come_in_pages_with_figures_of_each_subtask(
     ]
     assert shown["subtasks"][0]["async_ms"] == newest.subtasks[0].async_ms
     assert_problem(client.get(f"{path}/999999"), 404, "999999")
+
+
+def test_a_checkpoint_has_every_figure_of_every_subtask(
+    spark: SparkSession, inbox: Inbox, start: Start, client: Client
+) -> None:
+    def slowly(value: int) -> int:
+        import time
+
+        time.sleep(0.001)
+        return value
+
+    inbox.add([(n % 7, n, 0.0) for n in range(4000)])
+    rows = inbox.stream(spark).repartition("key")
+    df = rows.select(F.udf(slowly, "bigint", useArrow=False)("value").alias("value"))
+    query = start(df, **{"checkpoint.interval": "10m"}, format="noop", parallelism=2)
+    path = f"/api/v1/queries/{query.id}/checkpoints"
+    names = set(SubtaskCapture.model_fields)
+
+    def shown(alignment: str) -> CheckpointView:
+        """A checkpoint as the query knows it, which has been compared with what is told of it."""
+        number = query.snapshot(alignment=alignment).checkpoint
+        known = next(one for one in query.view().checkpoints if one.checkpoint == number)
+        told = client.get(f"{path}/{number}").json
+        assert told["subtasks"] == [{name: getattr(one, name) for name in names} for one in known.subtasks]
+        return known
+
+    eventually(lambda: shown("unaligned").inflight_rows > 0, "rows in flight")
+    aligned = shown("aligned")
+    assert aligned.inflight_rows == 0
+    assert aligned.inflight_processed_bytes > 0, "its barriers waited behind the rows"
+    assert query.lastProgress is not None
+    eventually(lambda: told_of(query)["id"] == aligned.checkpoint, "its commit")
+    assert told_of(query)["inflightProcessedBytes"] == aligned.inflight_processed_bytes
+
+
+def told_of(query: StreamingQuery) -> dict[str, Any]:
+    """The checkpoint, in the newest progress."""
+    assert query.lastProgress is not None
+    return dict(query.lastProgress["checkpoint"])
 
 
 def test_snapshots_are_listed_and_shown(spark: SparkSession, inbox: Inbox, start: Start, client: Client) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import penstock
 from penstock.errors import ConfigError
 from penstock.query import snapshot_steering
 from penstock.snapshot.location import read_identity
+from penstock.snapshot.portable import export as portable_export
 from penstock.snapshot.portable.layout import read_manifest
 from penstock.snapshot.store import LocalStore
 from penstock.snapshot.verbs import sharing
@@ -136,6 +137,32 @@ def test_the_same_request_again_is_the_same_operation_and_only_so_many_write(
     go_on.set()
     assert {ended(writing, begun)["state"] for begun in (first, second)} == {"succeeded"}
     assert sorted(told) == ["chk-2", "chk-3"]
+
+
+def test_an_export_tells_how_many_rows_are_written(
+    writing: Client, known_query: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, some = threading.Event(), threading.Event()
+    export_to = portable_export.export_snapshot
+
+    def slow(*arguments: Any, progress: Callable[[int, int], None], **named: Any) -> Any:
+        def told(done: int, total: int) -> None:
+            progress(done, total)
+            some.set()
+            assert go_on.wait(30)
+
+        return export_to(*arguments, progress=told, **named)
+
+    monkeypatch.setattr(portable_export, "export_snapshot", slow)
+    begun = post(writing, known_query, "exports", {"name": "slowly"})
+    try:
+        assert some.wait(30)
+        progress = writing.get(begun.headers["location"]).json["progress"]
+        assert progress == {"message": "Exporting a snapshot", "done": 2, "total": 2}, "its table has two rows"
+    finally:
+        go_on.set()
+    done = ended(writing, begun)
+    assert (done["state"], done["progress"]) == ("succeeded", None)
 
 
 def test_an_export_that_fails_says_why_and_leaves_nothing(

@@ -167,6 +167,7 @@ class MadeUpQuery:
                 async_ms=20.0 + vertex,
                 inflight_bytes=30_000 * index if unaligned else 0,
                 inflight_persisted_bytes=10_000 * index if unaligned else 0,
+                inflight_processed_bytes=2_048 * index,
                 inflight_rows=300 * index if unaligned else 0,
                 state_bytes=4_000 * (1 + vertex % 5),
                 state_total_bytes=900_000,

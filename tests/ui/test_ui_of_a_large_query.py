@@ -118,6 +118,8 @@ def test_history_goes_back_in_pages(open_tab: OpenTab, server: RestServer, made_
     vertex = page.locator("details.breakdown").first
     vertex.locator("summary").click()
     expect(vertex.locator("tbody tr")).to_have_count(3)
+    expect(vertex.get_by_role("columnheader", name="Processed meanwhile")).to_be_visible()
+    expect(vertex.locator("tbody tr").nth(2)).to_contain_text("4 KiB")
     with page.expect_response(lambda answer: answer.url.endswith("/checkpoints/120")):
         tab.ask()
     expect(vertex).to_have_attribute("open", "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -36,6 +36,7 @@ class Verb(Enum):
     FORK_SNAPSHOT = "fork-snapshot"
 
 
+STATE_VERBS = (Verb.SUSPEND, Verb.RESUME, Verb.STOP)
 WRITING_VERBS = (Verb.EXPORT_SNAPSHOT, Verb.FORK_SNAPSHOT)
 SNAPSHOT_VERBS = (Verb.SNAPSHOT, Verb.DELETE_SNAPSHOT, *WRITING_VERBS)
 
@@ -119,12 +120,13 @@ class Steering:
             known = self._under_way(query.runId, Verb.SUSPEND)
             return known or self._begin(query, Verb.SUSPEND, None, query.suspend)
 
-    def resume(self, query: StreamingQuery, snapshot: str | None, output: str | None) -> Operation | None:
-        """Begin ``query.resume``. None: it is being resumed already."""
+    def resume(self, query: StreamingQuery, snapshot: str | None, output: str | None) -> Operation:
+        """Begin ``query.resume``, or give the one that is under way again, whatever it goes on from: see
+        ``Operation.asked``, which is both arguments."""
         with self._lock:
-            if self._under_way(query.runId, Verb.RESUME) is not None:
-                return None
-            return self._begin(query, Verb.RESUME, None, lambda: query.resume(snapshot, output))
+            known = self._under_way(query.runId, Verb.RESUME)
+            asked = snapshot, output
+            return known or self._begin(query, Verb.RESUME, None, lambda: query.resume(snapshot, output), asked)
 
     def on_snapshots(
         self,
@@ -172,6 +174,12 @@ class Steering:
         with self._lock:
             return self._under_way(run_id, verb)
 
+    def newest(self, run_id: str, verbs: Collection[Verb]) -> Operation | None:
+        """The one of these verbs that began last; it may have ended, as long as it is remembered."""
+        with self._lock:
+            known = (one for one in reversed(self._operations.values()) if one.run_id == run_id)
+            return next((one for one in known if one.verb in verbs), None)
+
     def all_under_way(self) -> list[Operation]:
         """Of all runs, in the order they began."""
         with self._lock:
@@ -182,9 +190,14 @@ class Steering:
         return next((one for one in running if (one.run_id, one.verb) == (run_id, verb)), None)
 
     def _begin(
-        self, query: StreamingQuery, verb: Verb, parallelism: int | None, carry_out: Callable[[], object]
+        self,
+        query: StreamingQuery,
+        verb: Verb,
+        parallelism: int | None,
+        carry_out: Callable[[], object],
+        asked: object = None,
     ) -> Operation:
-        return self._begin_on(query.id, query.runId, verb, parallelism, carry_out)
+        return self._begin_on(query.id, query.runId, verb, parallelism, carry_out, asked=asked)
 
     def _begin_on(
         self,

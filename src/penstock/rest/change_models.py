@@ -62,15 +62,16 @@ class ResumePatch(Patch):
 
 
 class QueryPatch(Patch):
-    """``resume_from`` goes with ``state`` ``running`` of a suspended query."""
+    """``resume_from`` goes with ``state`` ``running`` of a suspended query, or of one that was resumed so."""
 
     spec: SpecPatch | SkipJsonSchema[None] = None
     resume_from: ResumePatch | SkipJsonSchema[None] = None
 
 
 class OperationProgress(BaseModel):
-    """``message``: what it is at. ``done`` of ``total``: slots that run, of those there are to be; rows written of a
-    snapshot that is exported; 0 of 1 while one is taken, deleted or forked."""
+    """``message``: what it is at. ``done`` of ``total``: slots that run, of those there are to be, while the query is
+    rescaled or resumed; slots given back while it is suspended or stopped; slots that acknowledged a snapshot that is
+    taken; rows written of one that is exported; 0 of 1 while one is deleted or forked."""
 
     message: str
     done: int

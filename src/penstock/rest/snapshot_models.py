@@ -101,6 +101,7 @@ class StoredSubtask(Shown):
     unaligned: bool
     inflight_bytes: int
     inflight_persisted_bytes: int
+    inflight_processed_bytes: int
     state_bytes: int
 
 

@@ -93,6 +93,11 @@ class CheckpointView:
         return sum(m.inflight_persisted_bytes for m in self.subtasks)
 
     @property
+    def inflight_processed_bytes(self) -> int:
+        """What its subtasks took from their inputs while barriers were missing."""
+        return sum(m.inflight_processed_bytes for m in self.subtasks)
+
+    @property
     def unaligned_subtasks(self) -> int:
         return sum(m.unaligned for m in self.subtasks)
 
@@ -243,11 +248,13 @@ class EpochProgress:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a query is to be, as opposed to what it is: it may be on its way there, or short of slots."""
+    """What a query is to be, as opposed to what it is: it may be on its way there, or short of slots. ``leaving``: a
+    snapshot is being taken, from which it goes on at that parallelism."""
 
     parallelism: int
     checkpoint_interval_ms: int
     alignment: str
+    leaving: bool = False
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,7 @@ function columns(longest) {
     { head: "Rows in flight", number: true, cell: (one) => count(one.inflight_rows) },
     { head: "In flight", number: true, cell: (one) => bytes(one.inflight_bytes) },
     { head: "Of it written", number: true, cell: (one) => bytes(one.inflight_persisted_bytes) },
+    { head: "Processed meanwhile", number: true, cell: (one) => bytes(one.inflight_processed_bytes) },
     { head: "State written", number: true, cell: (one) => bytes(one.state_bytes) },
     { head: "State size", number: true, cell: (one) => bytes(one.state_total_bytes) },
   ];
