@@ -32,10 +32,14 @@ _DECIDING = threading.Lock()
 """Whoever compares a tag and changes the spec does both at once."""
 
 DOING = {
-    Verb.SNAPSHOT: "Taking",
-    Verb.DELETE_SNAPSHOT: "Deleting",
-    Verb.EXPORT_SNAPSHOT: "Exporting",
-    Verb.FORK_SNAPSHOT: "Forking",
+    Verb.SNAPSHOT: "Taking a snapshot",
+    Verb.DELETE_SNAPSHOT: "Deleting a snapshot",
+    Verb.EXPORT_SNAPSHOT: "Exporting a snapshot",
+    Verb.FORK_SNAPSHOT: "Forking a snapshot",
+    Verb.COPY_SNAPSHOT: "Copying a snapshot",
+    Verb.VERIFY_SNAPSHOTS: "Verifying every file",
+    Verb.COMPARE_SNAPSHOTS: "Comparing two snapshots",
+    Verb.COLLECT_FILES: "Removing files that no snapshot needs",
 }
 ACCEPTED: dict[int | str, dict[str, Any]] = {
     202: {"model": OperationResource, "description": "It is begun; the operation is at Location."}
@@ -88,7 +92,7 @@ def operation_of(operation: Operation) -> OperationResource:
 def _progress(operation: Operation, facts: QueryFacts) -> OperationProgress:
     if operation.verb in SNAPSHOT_VERBS:
         done, total = operation.so_far.counts
-        return OperationProgress(message=f"{DOING[operation.verb]} a snapshot", done=done, total=total)
+        return OperationProgress(message=DOING[operation.verb], done=done, total=total)
     view = facts.view
     total = operation.parallelism or view.parallelism
     arrived = view.parallelism == total
