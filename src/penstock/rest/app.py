@@ -15,6 +15,7 @@ from penstock.rest import (
     routes_logs,
     routes_queries,
     routes_snapshot_changes,
+    routes_snapshot_checks,
     routes_snapshot_copies,
     routes_snapshots,
 )
@@ -31,7 +32,7 @@ def create_app(settings: ServerSettings) -> ASGIApp:
     app = FastAPI(title="Penstock", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.state.export_root = settings.export_root
     answer_problems(app)
-    snapshots = (routes_snapshots, routes_snapshot_changes, routes_snapshot_copies)
+    snapshots = (routes_snapshots, routes_snapshot_checks, routes_snapshot_changes, routes_snapshot_copies)
     for routes in (routes_queries, routes_changes, *snapshots, routes_logs, routes_configuration, metrics):
         app.include_router(routes.router)
     document = _described(app, settings)

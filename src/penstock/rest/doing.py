@@ -12,10 +12,14 @@ from penstock.rest.models import QuerySpec, WantedState
 from penstock.runtime.view import CheckpointState, CheckpointView, ExecutionState, ExecutionView
 
 _ON_SNAPSHOTS = {
-    Verb.SNAPSHOT: "Taking",
-    Verb.DELETE_SNAPSHOT: "Deleting",
-    Verb.EXPORT_SNAPSHOT: "Exporting",
-    Verb.FORK_SNAPSHOT: "Forking",
+    Verb.SNAPSHOT: "Taking a snapshot",
+    Verb.DELETE_SNAPSHOT: "Deleting a snapshot",
+    Verb.EXPORT_SNAPSHOT: "Exporting a snapshot",
+    Verb.FORK_SNAPSHOT: "Forking a snapshot",
+    Verb.COPY_SNAPSHOT: "Copying a snapshot",
+    Verb.VERIFY_SNAPSHOTS: "Verifying every file",
+    Verb.COMPARE_SNAPSHOTS: "Comparing two snapshots",
+    Verb.COLLECT_FILES: "Removing files that no snapshot needs",
 }
 _BEGINNING = (ExecutionState.STARTING, ExecutionState.RESTARTING)
 """Slots are asked for, and none of this Generation has been given back."""
@@ -68,7 +72,7 @@ def progress_of(operation: Operation, facts: QueryFacts, does: str) -> Operation
         case _:
             assert operation.verb in SNAPSHOT_VERBS
             done, total = operation.so_far.counts
-            return OperationProgress(message=f"{_ON_SNAPSHOTS[operation.verb]} a snapshot", done=done, total=total)
+            return OperationProgress(message=_ON_SNAPSHOTS[operation.verb], done=done, total=total)
 
 
 def _of_snapshot(operation: Operation, order: SnapshotOrder, view: ExecutionView) -> OperationProgress:

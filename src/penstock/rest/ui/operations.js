@@ -18,6 +18,10 @@ const WORDS = {
   "delete-snapshot": "Delete snapshots",
   "export-snapshot": "Export a snapshot",
   "fork-snapshot": "Fork a snapshot",
+  "copy-snapshot": "Copy a snapshot",
+  "verify-snapshots": "Verify snapshots",
+  "compare-snapshots": "Compare snapshots",
+  "collect-files": "Remove what no snapshot needs",
 };
 const followed = [];
 
