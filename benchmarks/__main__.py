@@ -26,8 +26,10 @@ from benchmarks import (
     recovery,
     report,
     rescale,
+    scaling,
     snapshot_catalog,
     snapshot_formats,
+    soak,
     state,
     state_as_data,
     state_rocksdb,
@@ -62,8 +64,11 @@ BENCHMARKS = {
     "faces": faces.run,
     "flip76": flip76.run,
     "progress": progress.run,
+    "scaling": scaling.run,
+    "soak": soak.run,
 }
 MASTERS = dict.fromkeys(("parquet_jobs", "nexmark", "stateful_python", "latency"), against_spark.MASTER)
+MASTERS["scaling"] = scaling.MASTER
 
 
 def main(

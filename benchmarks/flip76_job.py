@@ -61,7 +61,11 @@ def next_key(rows: DataFrame) -> DataFrame:
 
 def penstock_job(spark: SparkSession, last: Stage) -> DataFrame:
     feed = spark.readStream.format("feed").option("keys", str(KEYS)).option("batchRows", "1024")
-    rows = feed.option("payloadBytes", str(PAYLOAD_BYTES)).load()
+    return chained(feed.option("payloadBytes", str(PAYLOAD_BYTES)).load(), last)
+
+
+def chained(rows: DataFrame, last: Stage) -> DataFrame:
+    """``STAGES`` x (hash, count per key) -> ``last``."""
     for _ in range(STAGES):
         grouped = next_key(rows).groupBy("key")
         rows = penstock.transformWithStateInArrow(grouped, CountPerKey(), SCHEMA, "Append", "None")
