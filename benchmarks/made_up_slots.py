@@ -115,55 +115,37 @@ class Slots:
         vertex, index = subtask.vertex, subtask.index
         if vertex == 0:
             return SubtaskManifest(vertex, index, splits=list(self.splits.get(index, ())), rows_in=checkpoint * 1_000)
-        producers = range(self.parallelism)
-        watermarks = {f"{vertex - 1}:{producer}": NOW_US + checkpoint for producer in producers}
+        groups = owned_range(index, self.parallelism, KEY_GROUPS)
+        timed = range(self.parallelism if self.shape.watermarks else 0)
+        behind = range(self.parallelism if self.shape.inflight else 0)
         return SubtaskManifest(
             vertex,
             index,
-            states=[self._state(subtask, checkpoint, age) for age in range(self.shape.deltas, -1, -1)],
+            states=[self._state(subtask, checkpoint, age, groups) for age in range(self.shape.deltas, -1, -1)],
             scalars={f"operator-{vertex}": {"watermark": NOW_US + checkpoint}},
-            inflight=[self._inflight(subtask, checkpoint, p) for p in producers] if self.shape.inflight else [],
-            channel_watermarks=watermarks if self.shape.watermarks else {},
+            inflight=[self._inflight(subtask, checkpoint, producer, groups) for producer in behind],
+            channel_watermarks={f"{vertex - 1}:{producer}": NOW_US + checkpoint for producer in timed},
             pending_messages={checkpoint: bytes(MESSAGE_BYTES)} if vertex == VERTICES - 1 else {},
             rows_in=checkpoint * 1_000,
         )
 
-    def _state(self, subtask: SubtaskId, checkpoint: int, age: int) -> StateEntry:
+    def _state(self, subtask: SubtaskId, checkpoint: int, age: int, groups: tuple[int, int]) -> StateEntry:
         """The oldest is the base, in the first checkpoint's file; a delta is in the file of the checkpoint that many
         before."""
         is_base = age == self.shape.deltas
         written = 1 if is_base else max(1, checkpoint - age)
         place = subtask.vertex * (self.shape.deltas + 1) + age
-        return StateEntry(
-            operator_id=f"operator-{subtask.vertex}",
-            table="state",
-            kind=BASE if is_base else DELTA,
-            rows=100,
-            **self._key_groups(subtask.index),
-            section=_section(
-                state_path(GENERATION, written, subtask.index), place, written, f"{subtask}/operator/state"
-            ),
-        )
+        path = state_path(GENERATION, written, subtask.index)
+        section = _section(path, place, written, f"v{subtask.vertex}[{subtask.index}]/operator/state")
+        kind = BASE if is_base else DELTA
+        return StateEntry(f"operator-{subtask.vertex}", "state", kind, 100, groups[0], groups[1], section)
 
-    def _inflight(self, subtask: SubtaskId, checkpoint: int, producer: int) -> InflightEntry:
-        edge = subtask.vertex - 1
-        lane = f"{subtask}/inflight/e{edge}:{producer}->{subtask.index}/consumer/0/1"
-        path = data_path(GENERATION, checkpoint, subtask.index)
-        return InflightEntry(
-            layer=0,
-            edge=edge,
-            producer=producer,
-            consumer=subtask.index,
-            side="consumer",
-            row_start=0,
-            rows=100,
-            **self._key_groups(subtask.index),
-            section=_section(path, edge * self.parallelism + producer, checkpoint, lane),
-        )
-
-    def _key_groups(self, index: int) -> dict[str, int]:
-        first, last = owned_range(index, self.parallelism, KEY_GROUPS)
-        return {"key_group_first": first, "key_group_last": last}
+    def _inflight(self, subtask: SubtaskId, checkpoint: int, producer: int, groups: tuple[int, int]) -> InflightEntry:
+        edge, consumer = subtask.vertex - 1, subtask.index
+        lane = f"v{subtask.vertex}[{consumer}]/inflight/e{edge}:{producer}->{consumer}/consumer/0"
+        path = data_path(GENERATION, checkpoint, consumer)
+        section = _section(path, edge * self.parallelism + producer, checkpoint, lane)
+        return InflightEntry(0, edge, producer, consumer, "consumer", 0, 100, groups[0], groups[1], section)
 
 
 def _make_file(path: Path, length: int) -> None:
