@@ -145,7 +145,7 @@ def soak(result: dict[str, Any]) -> Lines:
         Panel("Resident memory, MB", of_processes("resident_bytes", 1e6)),
         Panel("Open files and sockets", of_processes("open_files")),
         Panel("Threads", of_processes("threads")),
-        Panel("Files in the checkpoint location, the log's apart", [_line("files", found["location, files"])]),
+        Panel("Files of snapshots in the checkpoint location", [_line("files", found["location, files"])]),
         Panel("Checkpoints, ms (median of each sample)", [_line("checkpoint", found["checkpoint, duration_ms"])]),
     ]
     return Lines(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.report_cells import machine, row
-from benchmarks.soak import FLAT, KEYS, WINDOW, kind
+from benchmarks.soak import FLAT, KEYS, WINDOW
+from penstock.snapshot.history.keeping import KEPT_CHECKPOINTS, MERGED_CHECKPOINTS
 
 UNITS = {
     "cpu_s_per_million": ("CPU seconds for a million events", 1.0, 3),
@@ -13,8 +14,9 @@ UNITS = {
     "threads": ("threads", 1.0, 0),
     "open_files": ("open files and sockets", 1.0, 0),
     "duration_ms": ("milliseconds", 1.0, 1),
-    "files": ("files, the log's apart", 1.0, 0),
-    "log_files": ("files of its log", 1.0, 0),
+    "files": ("files of snapshots", 1.0, 0),
+    "log_files": ("files of the log", 1.0, 0),
+    "history_files": ("files of the history", 1.0, 0),
 }
 """By the last part of a figure's name: what it is, its unit and digits."""
 
@@ -42,7 +44,7 @@ def soak(result: dict[str, Any]) -> str:
     ]
     for name, found in result["summary"].items():
         who, _, what = name.rpartition(", ")
-        if what in UNITS and (kind(name) or what == "log_files" or what == "resident_bytes"):
+        if what in UNITS:
             lines.append(_row(who, *UNITS[what], found))
     log = result["summary"]["location, log_files"]
     grown = log["slope_per_hour"]["value"] * log["median"] / 3600
@@ -52,10 +54,11 @@ def soak(result: dict[str, Any]) -> str:
             "",
             f"Over the {counted_s / 60:.0f} minutes that count. What grows by design: the log, by {grown:.1f} files a",
             "second (an entry for each checkpoint and for each that retention deletes; entries are small and are never",
-            "removed, or a driver that was paused could create one anew), and the output. The JVM is Spark's; it",
+            "removed, or a driver that was paused could create one anew); the history of checkpoints, by a file for",
+            f"{MERGED_CHECKPOINTS} of them until it has {KEPT_CHECKPOINTS:,}; and the output. The JVM is Spark's; it",
             "takes what its heap allows, so nothing is wanted of its memory. The driver's figures include the looking:",
-            "that happens in its process. The machine is shared, and nothing tells what others did to the CPU's caches",
-            "meanwhile; that is what the bound of the CPU is for.",
+            "that happens in its process. The machine is shared, and nothing tells what others did to the processor's",
+            "caches meanwhile; that is what the bounds are for.",
             "",
             f"({machine(result)})",
             "",

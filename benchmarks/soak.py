@@ -69,6 +69,9 @@ others use, too. What is counted (threads, open files, files) is whole: its medi
 """
 JVM = "JVM"
 """Spark's: its memory is its heap, which it takes as it likes, so nothing is wanted of that."""
+GROWING = ("log", "history")
+"""Folders of a checkpoint location that grow by design: an entry of the log is never removed, or a driver that was
+paused could create it anew; the history of checkpoints has a bound that is reached after many hours."""
 PROCESSES = ("driver", "slot 0", "slot 1", JVM)
 KINDS = {"cpu_s_per_million": "cpu", "resident_bytes": "memory", "threads": "count", "open_files": "count"}
 
@@ -165,11 +168,13 @@ def series(samples: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
 
 
 def _of_all(now: dict[str, Any], duration_ms: float) -> dict[str, float]:
-    log = now["files"].get("log", 0)
+    by_folder = now["files"]
+    log, history = (by_folder.get(folder, 0) for folder in GROWING)
     return {
         "checkpoint, duration_ms": duration_ms,
-        "location, files": sum(now["files"].values()) - log,
+        "location, files": sum(by_folder.values()) - log - history,
         "location, log_files": log,
+        "location, history_files": history,
         "state_rows": now["state_rows"],
         "output_files": now["output_files"],
     }

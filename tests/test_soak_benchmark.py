@@ -79,7 +79,7 @@ def sample(number: int, leak: int = 0) -> dict[str, Any]:
         "rows": {0: 6_000 * number, 1: 4_000 * number},
         "lived_s": {0: 10.0 * number, 1: 10.0 * number},
         "processes": dict.fromkeys(soak.PROCESSES, process),
-        "files": {"data": 6 + number % 2, "log": 20 * number},
+        "files": {"data": 6 + number % 2, "log": 20 * number, "history": 2 * number},
         "output_files": number,
         "state_rows": 5_000,
         "duration_ms": None if number == 3 else 20.0,
@@ -94,6 +94,7 @@ def test_cost_is_cpu_by_the_rows_of_the_same_time() -> None:
     assert found["checkpoint, duration_ms"] == [20.0] * 5
     assert found["location, files"] == [7, 6, 7, 6, 7]
     assert found["location, log_files"] == [20, 40, 60, 80, 100]
+    assert found["location, history_files"] == [2, 4, 6, 8, 10]
     assert {len(values) for values in found.values()} == {5}
 
 
@@ -101,7 +102,7 @@ def test_a_handle_that_is_not_closed_is_found_and_the_log_is_not_called_a_leak()
     found = summary(series([sample(n) for n in range(150)]), LENGTH)
     verdicts = {name: one["verdict"] for name, one in found.items()}
     assert {verdict for verdict in verdicts.values() if verdict} == {"flat"}
-    assert verdicts["location, log_files"] is None
+    assert verdicts["location, log_files"] is verdicts["location, history_files"] is None
     assert verdicts["JVM, resident_bytes"] is None
     leaking = summary(series([sample(n, leak=1) for n in range(150)]), LENGTH)
     assert leaking["slot 1, open_files"]["verdict"] == "grows"
