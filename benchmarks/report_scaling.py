@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.coordinator import BEHIND_THE_ENTRY, RETAINED, exponent, until_logged_ms
 from benchmarks.made_up_slots import KEY_GROUPS, MESSAGE_BYTES, SHAPES, VERTICES
 from benchmarks.report_cells import machine, row, spread
-from benchmarks.scaling import ROW_MS
+from benchmarks.scaling import PAYLOAD_BYTES, ROW_MS
 from penstock.runtime.figures import REMEMBERED
 from penstock.snapshot.store import WHOLE_AT_MOST
 
@@ -27,9 +27,10 @@ def _parallelism(result: dict[str, Any]) -> list[str]:
     lines = [
         "## Scaling: parallelism, and large jobs",
         "",
-        f"Parallelism on one machine: the job of FLIP-76 above, but its sink sleeps {ROW_MS:.0f} ms for a row, so that",
-        "cores are not the limit (`busy cores` are those of the whole machine while checkpoints are taken). When the",
-        "queues are full, unaligned checkpoints are asked for one at a time; parallelisms in turn, upwards and",
+        f"Parallelism on one machine: the job of FLIP-76 above, but of rows of {PAYLOAD_BYTES / 1000:.0f} kB, for each",
+        f"of which its sink sleeps {ROW_MS:.0f} ms, so that cores are not what 16 slots wait for (`busy cores` are",
+        "those of the whole machine while checkpoints are taken: they tell whether that holds). When the queues are",
+        "full, unaligned checkpoints are asked for one at a time; parallelisms in turn, upwards and",
         "downwards. Median (least to most) over all checkpoints of all rounds; `x` is the ratio of medians to",
         f"parallelism 1. `gates`: what waits in a subtask's gate, whose budget is {budget / 2**20:.0f} MiB",
         "(`exchange.memoryPerGate`), whatever the number of its channels. `raw write`: as many bytes as the checkpoint",
@@ -96,7 +97,9 @@ def _parallelism(result: dict[str, Any]) -> list[str]:
         "a core each take turns, and a disk writes more bytes, so checkpoints are slower here than on machines that",
         "grow with the job. The raw write goes through its files one after the other, slots write side by side. The",
         "driver's CPU is that of its Python process, less what it uses when there is no checkpoint; Spark's JVM has no",
-        "part in one. A slot's process is a fork: `own` is what no other process shares.",
+        "part in one. A slot's process is a fork: `own` is what no other process shares. Rows are long on purpose: a",
+        "slow job of short rows sends them in buffers of a row or two, as buffers are flushed every 10 ms, and the more",
+        "channels the more buffers; two cores are then what checkpoints of 16 slots wait for.",
         "",
     ]
 

@@ -39,7 +39,7 @@ KEYS = 5_000
 WINDOW = "10 seconds"
 DELAY = "1 second"
 CHECKPOINT_INTERVAL = "1s"
-SCHEMA = "key int, value double, due_us bigint"
+SCHEMA = "key int, value double, due_us bigint, at timestamp"
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,13 @@ def job(spark: SparkSession) -> DataFrame:
         .option("partitions", str(harness.SLOTS))
         .load()
     )
-    counted = penstock.transformWithStateInArrow(rows.groupBy("key"), CountPerKey(), SCHEMA, "Append", "None")
-    timed = counted.withColumn("at", F.timestamp_micros("due_us")).withWatermark("at", DELAY)
-    windows = timed.groupBy(F.window("at", WINDOW), "key").agg(F.count("*").alias("rows"), F.sum("value").alias("sum"))
+    timed = rows.withColumn("at", F.timestamp_micros("due_us")).withWatermark("at", DELAY)
+    counted = penstock.transformWithStateInArrow(
+        timed.groupBy("key"), CountPerKey(), SCHEMA, "Append", "EventTime", eventTimeColumnName="at"
+    )
+    windows = counted.groupBy(F.window("at", WINDOW), "key").agg(
+        F.count("*").alias("rows"), F.sum("value").alias("sum")
+    )
     return windows.select(F.col("window.start").alias("start"), "key", "rows", "sum")
 
 
