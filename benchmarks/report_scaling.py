@@ -97,9 +97,8 @@ def _parallelism(result: dict[str, Any]) -> list[str]:
         "a core each take turns, and a disk writes more bytes, so checkpoints are slower here than on machines that",
         "grow with the job. The raw write goes through its files one after the other, slots write side by side. The",
         "driver's CPU is that of its Python process, less what it uses when there is no checkpoint; Spark's JVM has no",
-        "part in one. A slot's process is a fork: `own` is what no other process shares. Rows are long on purpose: a",
-        "slow job of short rows sends them in buffers of a row or two, as buffers are flushed every 10 ms, and the more",
-        "channels the more buffers; two cores are then what checkpoints of 16 slots wait for.",
+        "part in one. A slot's process is a fork: `own` is what no other process shares. Rows are long on purpose: as",
+        "many bytes of short rows are more work for the same two cores, and more of it the more channels there are.",
         "",
     ]
 

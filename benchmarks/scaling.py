@@ -1,9 +1,8 @@
 """What more parallelism costs: real queries of 1 to 16 slots, and the driver's code with up to 10,000 made-up subtasks.
 
 The job of ``flip76``, but of rows of 10 kB, for each of which the last stage sleeps 20 ms, and with a checkpoint only
-when one is asked for. So few rows go through that two cores are enough for 16 slots: what is measured are waiting
-queues. (Of short rows as many bytes are a hundred times as many; a slow job sends each in a buffer of its own, for
-buffers are flushed every 10 ms, and then cores are what 16 slots wait for.) For the other part see ``coordinator``.
+when one is asked for. So few rows go through that two cores have room beside 16 slots: what is measured are waiting
+queues. For the other part see ``coordinator``.
 """
 
 from __future__ import annotations
