@@ -124,7 +124,7 @@ def sample(query: StreamingQuery, output: Path, since_checkpoint: int) -> dict[s
 
 def jvm() -> psutil.Process:
     """The one that this process has started."""
-    return next(one for one in psutil.Process().children() if one.name() == "java")
+    return next(one for one in psutil.Process().children(recursive=True) if one.name() == "java")
 
 
 def of_process(process: psutil.Process) -> dict[str, float]:
