@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Iterable
 from typing import Any
 
 from benchmarks.coordinator import BEHIND_THE_ENTRY, RETAINED, exponent, until_logged_ms
@@ -28,15 +27,16 @@ def _parallelism(result: dict[str, Any]) -> list[str]:
         "## Scaling: parallelism, and large jobs",
         "",
         f"Parallelism on one machine: the job of FLIP-76 above, but of rows of {PAYLOAD_BYTES / 1000:.0f} kB, for each",
-        f"of which its sink sleeps {ROW_MS:.0f} ms, so that cores are not what 16 slots wait for (`busy cores` are",
-        "those of the whole machine while checkpoints are taken: they tell whether that holds). When the queues are",
+        f"of which its sink sleeps {ROW_MS:.0f} ms, so that cores are not what 16 slots wait for (`cores` are those",
+        "that the slots use while checkpoints are taken, and in brackets the whole machine: they tell whether that",
+        "holds). When the queues are",
         "full, unaligned checkpoints are asked for one at a time; parallelisms in turn, upwards and",
         "downwards. Median (least to most) over all checkpoints of all rounds; `x` is the ratio of medians to",
         f"parallelism 1. `gates`: what waits in a subtask's gate, whose budget is {budget / 2**20:.0f} MiB",
         "(`exchange.memoryPerGate`), whatever the number of its channels. `raw write`: as many bytes as the checkpoint",
         "wrote, written and fsynced into a file for each slot.",
         "",
-        row("parallelism", "channels", "checkpoint, ms", "x", "raw write, ms", "x", "in flight, MB", "x", "busy cores"),
+        row("parallelism", "channels", "checkpoint, ms", "x", "raw write, ms", "x", "in flight, MB", "x", "cores"),
         row(*["---:"] * 9),
     ]
     for parallelism, cells in result["parallelism"].items():
@@ -51,7 +51,7 @@ def _parallelism(result: dict[str, Any]) -> list[str]:
                 f"{ratio['raw_write_ms']:.1f}",
                 spread(_all(cells, "inflight_bytes"), 1e6, 1),
                 f"{ratio['inflight_bytes']:.1f}",
-                _median(f"{cell['busy_cores']:.1f}" for cell in cells),
+                f"{_cores(cells, 'slot_cores')} ({_cores(cells, 'busy_cores')})",
             )
         )
     lines += [
@@ -107,8 +107,8 @@ def _all(cells: list[dict[str, Any]], name: str) -> list[float]:
     return [value for cell in cells for value in cell[name]]
 
 
-def _median(texts: Iterable[str]) -> str:
-    return f"{statistics.median(map(float, texts)):.1f}"
+def _cores(cells: list[dict[str, Any]], name: str) -> str:
+    return f"{statistics.median(cell[name] for cell in cells):.1f}"
 
 
 # -- the driver of a large job ----------------------------------------------------------------------------------------

@@ -52,13 +52,15 @@ def one(spark: SparkSession, parallelism: int, checkpoints: int) -> dict[str, An
     with harness.running(scaled_job(spark, parallelism), **settings) as query:
         queued_bytes = settle(lambda: query.view().inflight_bytes)
         query.snapshot(alignment="unaligned")  # the first one writes everything, and pays for imports
-        idle = _used(IDLE_S)
+        before = _cpu_s(query)
+        time.sleep(IDLE_S)
+        idle_cores = (_cpu_s(query)["driver"] - before["driver"]) / IDLE_S
         began_s = time.perf_counter()
-        before = _cpu_s()
+        before = _cpu_s(query)
         for _ in range(checkpoints):
             query.snapshot(alignment="unaligned")
             time.sleep(PAUSE_S)
-        used_s = {who: now_s - before[who] for who, now_s in _cpu_s().items()}
+        used_s = {who: now_s - before[who] for who, now_s in _cpu_s(query).items()}
         seconds = time.perf_counter() - began_s
         return {
             "channels": STAGES * parallelism**2,
@@ -66,8 +68,9 @@ def one(spark: SparkSession, parallelism: int, checkpoints: int) -> dict[str, An
             "gate_bytes": gates(query),
             **_checkpoints(query, parallelism, checkpoints),
             "slot_bytes": _memory(query),
-            "driver_cpu_ms": (used_s["driver"] - idle["driver"] * seconds) * 1000 / checkpoints,
-            "driver_idle_cores": idle["driver"],
+            "driver_cpu_ms": (used_s["driver"] - idle_cores * seconds) * 1000 / checkpoints,
+            "driver_idle_cores": idle_cores,
+            "slot_cores": used_s["slots"] / seconds,
             "busy_cores": used_s["machine"] / seconds,
         }
 
@@ -98,18 +101,12 @@ def _memory(query: StreamingQuery) -> dict[str, list[int]]:
     return {"resident": [one.rss for one in found], "own": [one.uss for one in found]}
 
 
-def _used(seconds: float) -> dict[str, float]:
-    """CPU seconds a second."""
-    before = _cpu_s()
-    time.sleep(seconds)
-    return {who: (now_s - before[who]) / seconds for who, now_s in _cpu_s().items()}
-
-
-def _cpu_s() -> dict[str, float]:
-    """So far: of this process, which is the driver without Spark's JVM; and of everything on the machine."""
+def _cpu_s(query: StreamingQuery) -> dict[str, float]:
+    """CPU seconds so far: of this process, which is the driver without Spark's JVM; of the slots; of everything."""
     machine = psutil.cpu_times()
     busy_s = machine.user + machine.nice + machine.system + machine.irq + machine.softirq + machine.steal
-    return {"driver": time.process_time(), "machine": busy_s}
+    slots = [psutil.Process(slot.pid).cpu_times() for slot in query.view().slots]
+    return {"driver": time.process_time(), "slots": sum(t.user + t.system for t in slots), "machine": busy_s}
 
 
 def run(spark: SparkSession, quick: bool) -> dict[str, object]:

@@ -33,8 +33,8 @@ from benchmarks.trend import Verdict, last_to_first, slope
 from penstock.query.streaming_query import StreamingQuery
 from penstock.runtime.view import CheckpointState
 
-ROWS_PER_SECOND = 50_000
-"""About half of what two cores could do: behind the clock a run would be no paced one."""
+ROWS_PER_SECOND = 20_000
+"""A quarter of what two cores can do: a run that falls behind the clock would be no paced one."""
 KEYS = 5_000
 WINDOW = "10 seconds"
 DELAY = "1 second"

@@ -111,6 +111,7 @@ def cell(scale: float) -> dict[str, Any]:
         "slot_bytes": {"own": [50_000_000] * 2, "resident": [200_000_000] * 2},
         "driver_cpu_ms": 4.0 * scale,
         "driver_idle_cores": 0.01,
+        "slot_cores": 0.3,
         "busy_cores": 0.4,
     }
 
@@ -132,7 +133,7 @@ def test_the_section_has_gates_against_their_budget_growth_and_what_was_refused(
         "coordinator": {"state": {"10": case(5.0), "100": case(500.0), "1000": case(5_000.0, "too large")}},
     }
     page = report_scaling.scaling(result)
-    assert "| 2 | 3 | 50 (40 to 60) | **2.0** | 5 (5 to 5) | 1.0 | 2.0 (2.0 to 2.0) | 2.0 | 0.4 |" in page
+    assert "| 2 | 3 | 50 (40 to 60) | **2.0** | 5 (5 to 5) | 1.0 | 2.0 (2.0 to 2.0) | 2.0 | 0.3 (0.4) |" in page
     assert "| 2 | 0.66 (0.52 to 0.79) | **0.75** | 8 (8 to 8) | 2.0 | 50 (50 to 50) | 1.00 | 200 |" in page
     assert "| state | 100 | 9 | 500.0 (500.0 to 500.0) | 5000 | 10.00 | 2.00 | 0.04 | 0.4 | 2 | 0.00 |" in page
     assert "5000.0 (5000.0 to 5000.0) **refused** | 5000 | 10.00 | 1.00 |  |" in page
