@@ -134,17 +134,18 @@ LOOKS = {
 def soak(result: dict[str, Any]) -> Lines:
     found = result["series"]
 
-    def of_processes(what: str, unit: float = 1.0) -> list[Line]:
+    def of_processes(what: str, unit: float = 1.0, without: str = "") -> list[Line]:
         return [
             Line(name, colour, [value / unit for value in found[f"{name}, {what}"]], dashed)
             for name, (colour, dashed) in LOOKS.items()
+            if name != without
         ]
 
     panels = [
         Panel("CPU seconds for a million events", of_processes("cpu_s_per_million")),
         Panel("Resident memory, MB", of_processes("resident_bytes", 1e6)),
-        Panel("Open files and sockets", of_processes("open_files")),
-        Panel("Threads", of_processes("threads")),
+        Panel("Open files and sockets of Penstock's processes", of_processes("open_files", without="JVM")),
+        Panel("Threads of Penstock's processes", of_processes("threads", without="JVM")),
         Panel("Files of snapshots in the checkpoint location", [_line("files", found["location, files"])]),
         Panel("Checkpoints, ms (median of each sample)", [_line("checkpoint", found["checkpoint, duration_ms"])]),
     ]

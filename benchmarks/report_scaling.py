@@ -98,7 +98,8 @@ def _parallelism(result: dict[str, Any]) -> list[str]:
         "grow with the job. The raw write goes through its files one after the other, slots write side by side. The",
         "driver's CPU is that of its Python process, less what it uses when there is no checkpoint; Spark's JVM has no",
         "part in one. A slot's process is a fork: `own` is what no other process shares. Rows are long on purpose: as",
-        "many bytes of short rows are more work for the same two cores.",
+        "many bytes of short rows are more work for the same two cores. A checkpoint waits for the row that a stage is",
+        f"at: up to {ROW_MS:.0f} ms, and the more likely the whole of it the more slots there are.",
         "",
     ]
 

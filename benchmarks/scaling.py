@@ -1,6 +1,6 @@
 """What more parallelism costs: real queries of 1 to 16 slots, and the driver's code with up to 10,000 made-up subtasks.
 
-The job of ``flip76``, but of rows of 10 kB, for each of which the last stage sleeps 20 ms, and with a checkpoint only
+The job of ``flip76``, but of rows of 10 kB, for each of which the last stage sleeps 50 ms, and with a checkpoint only
 when one is asked for. So few rows go through that two cores have room beside 16 slots: what is measured are waiting
 queues. For the other part see ``coordinator``.
 """
@@ -28,7 +28,8 @@ ROUNDS = 2
 """Upwards, then downwards."""
 CHECKPOINTS = 8
 PAUSE_S = 0.5
-ROW_MS = 20.0
+ROW_MS = 50.0
+"""A checkpoint waits for the row that a stage is at, up to so long; with less, more rows are work for the cores."""
 PAYLOAD_BYTES = 10_000
 BATCH_ROWS = 32
 GATE_BYTES = 1 << 20

@@ -68,7 +68,8 @@ memory, over the quarter of an hour between the two thirds, is a byte for ten ev
 others use, too. What is counted (threads, open files, files) is whole: its median must not be larger at all.
 """
 JVM = "JVM"
-"""Spark's: its memory is its heap, which it takes as it likes, so nothing is wanted of that."""
+"""Spark's: its memory is its heap, which it takes as it likes, and its CPU is some ticks of the clock for a sample and
+counts in that of all. So nothing is wanted of these."""
 GROWING = ("log", "history")
 """Folders of a checkpoint location that grow by design: an entry of the log is never removed, or a driver that was
 paused could create it anew; the history of checkpoints has a bound that is reached after many hours."""
@@ -195,7 +196,7 @@ def rows_per_second(before: dict[str, Any], now: dict[str, Any]) -> float:
 
 def kind(name: str) -> str | None:
     """Of a figure that has to be flat; None: nothing is wanted of it."""
-    if name == f"{JVM}, resident_bytes":
+    if name in (f"{JVM}, resident_bytes", f"{JVM}, cpu_s_per_million"):
         return None
     if name in ("location, files", "checkpoint, duration_ms"):
         return "count" if name == "location, files" else "duration"
