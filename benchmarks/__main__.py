@@ -31,8 +31,10 @@ from benchmarks import (
     recovery_peers,
     report,
     rescale,
+    scaling,
     snapshot_catalog,
     snapshot_formats,
+    soak,
     state,
     state_as_data,
     state_rocksdb,
@@ -72,8 +74,11 @@ BENCHMARKS = {
     "checkpoint_cost": checkpoint_cost.run,
     "recovery_peers": recovery_peers.run,
     "incremental_peers": incremental_peers.run,
+    "scaling": scaling.run,
+    "soak": soak.run,
 }
 MASTERS = dict.fromkeys(("parquet_jobs", "nexmark", "stateful_python", "latency"), against_spark.MASTER)
+MASTERS["scaling"] = scaling.MASTER
 
 
 def main(

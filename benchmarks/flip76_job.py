@@ -64,7 +64,11 @@ def next_key(rows: DataFrame, hot_percent: int = 0) -> DataFrame:
 
 def penstock_job(spark: SparkSession, last: Stage, hot_percent: int = 0) -> DataFrame:
     feed = spark.readStream.format("feed").option("keys", str(KEYS)).option("batchRows", "1024")
-    rows = feed.option("payloadBytes", str(PAYLOAD_BYTES)).load()
+    return chained(feed.option("payloadBytes", str(PAYLOAD_BYTES)).load(), last, hot_percent)
+
+
+def chained(rows: DataFrame, last: Stage, hot_percent: int = 0) -> DataFrame:
+    """``STAGES`` x (hash, count per key) -> ``last``."""
     for _ in range(STAGES):
         rows = counted(next_key(rows, hot_percent), SCHEMA)
     return rows.mapInArrow(last, SCHEMA)

@@ -20,9 +20,12 @@ from benchmarks.report_progress import progress
 from benchmarks.report_python import isolation, latency, stateful_python, timers
 from benchmarks.report_queues_and_skew import queues_and_skew
 from benchmarks.report_recovery_peers import recovery_peers
+from benchmarks.report_scaling import scaling
 from benchmarks.report_snapshots import snapshot_catalog, snapshot_formats, state_as_data
+from benchmarks.report_soak import soak
 from benchmarks.report_state import keyed, large_state, state, state_rocksdb
-from benchmarks.svg import drawn
+from benchmarks.svg import Chart, drawn
+from benchmarks.svg_lines import Lines, drawn_lines
 
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 CHARTS = PAGE.with_suffix("")
@@ -318,6 +321,8 @@ SECTIONS = {
     "checkpoint_cost": checkpoint_cost,
     "recovery_peers": recovery_peers,
     "incremental_peers": incremental_peers,
+    "scaling": scaling,
+    "soak": soak,
 }
 
 
@@ -345,7 +350,11 @@ def _kept(results: Path) -> dict[str, dict[str, Any]]:
 def _charts(name: str, result: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """By file name, the title and the drawing."""
     made = {f"{file}.svg": draw(result) for file, draw in DRAWN.get(name, {}).items()}
-    return {file: (chart.title, drawn(chart)) for file, chart in made.items()}
+    return {file: (chart.title, _drawn(chart)) for file, chart in made.items()}
+
+
+def _drawn(chart: Chart | Lines) -> str:
+    return drawn_lines(chart) if isinstance(chart, Lines) else drawn(chart)
 
 
 def write() -> None:
