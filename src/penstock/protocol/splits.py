@@ -359,12 +359,14 @@ class SplitAssigner:
     def _lift(self) -> list[Command]:
         self._lift_due = False
         self._held_us = least_us = self.least_us
+        if least_us is None:
+            return []
         commands: list[Command] = []
-        for index in sorted(self._idle) if least_us is not None else ():
+        for index in sorted(self._idle):
             idle = self._readers[index]
             if idle.lifted_us is None or idle.lifted_us < least_us:
                 idle.lifted_us = least_us
-                commands.append(Lift(self.vertex, index, idle.lifted_us))
+                commands.append(Lift(self.vertex, index, least_us))
         return commands
 
     def _set_request(self, index: int, request: Requested | None) -> None:
