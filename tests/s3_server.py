@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import socket
 import subprocess
 import sys
@@ -12,10 +11,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from penstock.snapshot.store_access import StoreAccess
 
+PROGRAM = Path(__file__).with_name("s3_program.py")
 START_TIMEOUT_S = 60
 PAGE = 100
 """Objects in one answer of a listing: few, so that there are several."""
@@ -55,14 +56,12 @@ class S3Server:
 @contextmanager
 def moto(page: int = PAGE) -> Iterator[S3Server]:
     """Ends its process in any case. ``page``: objects in one answer of a listing."""
-    program = Path(sys.executable).with_name("moto_server")
-    command = str(program) if program.exists() else shutil.which("moto_server")
-    assert command is not None, "moto is not installed: pip install 'moto[s3]' flask-cors"
+    assert find_spec("moto") is not None, "moto is not installed: pip install 'moto[s3]' flask-cors"
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
     process = subprocess.Popen(
-        [command, "-H", "127.0.0.1", "-p", str(port)],
+        [sys.executable, str(PROGRAM), "-H", "127.0.0.1", "-p", str(port)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env={**os.environ, "MOTO_S3_DEFAULT_MAX_KEYS": str(page)},
