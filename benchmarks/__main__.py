@@ -20,6 +20,7 @@ from benchmarks import (
     keyed,
     large_state,
     latency,
+    latency_under_load,
     parquet_jobs,
     progress,
     quick,
@@ -62,8 +63,11 @@ BENCHMARKS = {
     "faces": faces.run,
     "flip76": flip76.run,
     "progress": progress.run,
+    "latency_under_load": latency_under_load.run,
 }
-MASTERS = dict.fromkeys(("parquet_jobs", "nexmark", "stateful_python", "latency"), against_spark.MASTER)
+MASTERS = dict.fromkeys(
+    ("parquet_jobs", "nexmark", "stateful_python", "latency", "latency_under_load"), against_spark.MASTER
+)
 
 
 def main(

@@ -12,6 +12,7 @@ from benchmarks.harness import RESULTS
 from benchmarks.report_cells import against_spark, jobs, machine, row, spread, times, times_p99
 from benchmarks.report_faces import faces
 from benchmarks.report_flip76 import flip76
+from benchmarks.report_load import latency_under_load
 from benchmarks.report_progress import progress
 from benchmarks.report_python import isolation, latency, stateful_python, timers
 from benchmarks.report_snapshots import snapshot_catalog, snapshot_formats, state_as_data
@@ -326,6 +327,7 @@ SECTIONS = {
     "faces": faces,
     "flip76": flip76,
     "progress": progress,
+    "latency_under_load": latency_under_load,
 }
 
 

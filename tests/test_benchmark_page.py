@@ -163,7 +163,7 @@ def test_checkpoints_are_drawn_without_a_runs_first_and_one_that_was_given_up_to
     assert spark == [Row("micro-batch", "Spark", 100.0, 100.0, 100.0, note=" (once)")]
 
 
-@pytest.mark.parametrize("name", sorted(charts.CHARTS))
+@pytest.mark.parametrize("name", sorted(name for name in charts.CHARTS if (RESULTS / f"{name}.json").exists()))
 def test_every_row_of_a_chart_is_named_and_has_its_figures_in_order(name: str) -> None:
     for draw in charts.CHARTS[name].values():
         chart = draw(raw(name))

@@ -1,4 +1,4 @@
-"""The job of ``job/Backpressure.java``, started and looked at over REST."""
+"""Jobs of ``job``, started and looked at over REST; the settings here are those of ``Backpressure.java``."""
 
 from __future__ import annotations
 
@@ -7,18 +7,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from benchmarks.flink.checkpoints import Checkpoint, Waiting, completed, requested, waiting
 from benchmarks.flink.cluster import REFRESH_MS, Cluster
 from benchmarks.flink.installation import FlinkError
 
-MAIN_CLASS = "penstock.peer.Backpressure"
 RUN_LIMIT_S = 60.0
 CANCEL_LIMIT_S = 30.0
 HISTORY_LIMIT_S = 10.0
 """From a checkpoint's completion until the history, which is cached, has it."""
 TERMINAL = {"CANCELED", "FAILED", "FINISHED"}
+
+
+class JobSettings(Protocol):
+    """What one run of a job is started with."""
+
+    main_class: ClassVar[str]
+
+    @property
+    def parallelism(self) -> int: ...
+
+    def arguments(self) -> list[str]: ...
 
 
 @dataclass(frozen=True)
@@ -33,6 +43,8 @@ class Settings:
         fail_file: the job throws when it is there, and removes it; None: never.
         diary: a folder, for what ``benchmarks/diary.py`` reads; None: it keeps none.
     """
+
+    main_class: ClassVar[str] = "penstock.peer.Backpressure"
 
     row_ms: float
     interval_ms: int = 1000
@@ -65,7 +77,7 @@ class Settings:
 class Job:
     """A job that runs, or ran."""
 
-    def __init__(self, cluster: Cluster, job_id: str, settings: Settings) -> None:
+    def __init__(self, cluster: Cluster, job_id: str, settings: JobSettings) -> None:
         self._cluster = cluster
         self._rest = cluster.rest
         self.id = job_id
@@ -113,12 +125,6 @@ class Job:
     def rows_committed(self) -> int:
         """Of these, those in completed checkpoints."""
         return self._sum(-1, "slow.rowsCommitted")
-
-    def fail(self) -> None:
-        """The slow sink throws at its next row."""
-        if self.settings.fail_file is None:
-            raise FlinkError("a job that is to fail on demand needs Settings.fail_file")
-        self.settings.fail_file.touch()
 
     def task_manager(self) -> str:
         """The one that runs the slow sink's first subtask."""
@@ -170,10 +176,10 @@ class Job:
 
 
 @contextmanager
-def running(cluster: Cluster, settings: Settings) -> Iterator[Job]:
+def running(cluster: Cluster, settings: JobSettings) -> Iterator[Job]:
     """The job, all of whose subtasks run; cancelled on leaving."""
     request = {
-        "entryClass": MAIN_CLASS,
+        "entryClass": settings.main_class,
         "programArgsList": settings.arguments(),
         "parallelism": settings.parallelism,
     }
