@@ -213,7 +213,7 @@ def result(**cells: list[dict[str, Any]]) -> dict[str, Any]:
 
 def test_the_figures_are_over_the_rows_of_all_rounds_and_the_ratios_of_those_figures() -> None:
     made = result(
-        penstock=[cell([100] * 98 + [200]), cell([100] * 98 + [50_000] * 3)],
+        penstock=[cell([100] * 98 + [50_000] * 3), cell([100] * 98 + [200])],
         unaligned=[cell([50])],
         flink=[cell([200])],
         spark=[cell([1_000])],
@@ -241,7 +241,7 @@ def test_the_report_says_who_is_behind() -> None:
 
 def test_the_chart_goes_from_the_median_to_the_worst_thousandth() -> None:
     made = result(
-        penstock=[cell([1_000] * 500 + [2_000] * 490 + [4_000] * 9 + [8_000])],
+        penstock=[cell([1_000] * 500 + [1_500] * 400 + [2_000] * 90 + [4_000] * 9 + [8_000])],
         unaligned=[cell([9])],
         spark=[cell([9])],
     )
