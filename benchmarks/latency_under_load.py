@@ -31,12 +31,13 @@ from benchmarks.load_source import SCHEMA, SECOND_US, LoadSource, Schedule, Step
 
 LOADS = (10, 50, 90)
 """Percent of the most."""
+START_LOAD = 10
+START_S = 6
+"""Rows are due while a job still starts: few, so that it catches up with them soon."""
 WARM_LOAD = 50
 DRAIN_LOAD = 10
 """Behind the last measured rows, so that an engine that fell behind gets to them."""
 DRAIN_S = 120
-LEAD_S = 6
-"""From the start of a run until row 0 is due."""
 SETTLE_S = 2
 """At a new pace, until rows count."""
 PERCENTILES = (50.0, 90.0, 99.0, 99.9, 100.0)
@@ -119,8 +120,14 @@ def by_spark(spark: SparkSession, pace: Pace, folder: Path) -> Iterator[Running]
         exchanged = source(spark, pace, rangeRows=SPARK_RANGE_ROWS).repartition(harness.SLOTS, "key")
         writer = exchanged.writeStream.format(tally.FORMAT).option("checkpointLocation", location)
         query = writer.start(str(folder))
+
+        def rate(seconds: range) -> float:
+            beyond = lambda: any(began_s(one) >= seconds.stop for one in query.recentProgress)  # noqa: E731
+            harness.wait_for("a micro-batch behind the window", beyond, LIMIT_S)
+            return batch_rate(query.recentProgress, seconds)
+
         try:
-            yield Running(lambda: len(query.recentProgress), lambda seconds: batch_rate(query.recentProgress, seconds))
+            yield Running(lambda: len(query.recentProgress), rate)
         finally:
             query.stop()
 
@@ -136,11 +143,18 @@ def noted_rate(folder: Path, seconds: range) -> float:
     return tally.read(folder).arrived(seconds) / len(seconds)
 
 
+def began_s(progress: Any) -> float:
+    return datetime.fromisoformat(progress["timestamp"]).timestamp()
+
+
 def batch_rate(progress: list[Any], seconds: range) -> float:
-    """By whole micro-batches that began then: they are few, and rows arrive late in each."""
-    chosen = [one for one in progress if int(datetime.fromisoformat(one["timestamp"]).timestamp()) in seconds]
-    took_ms = sum(one["durationMs"]["triggerExecution"] for one in chosen)
-    return float(1_000 * sum(one["numInputRows"] for one in chosen) / took_ms)
+    """By whole micro-batches that ran then, if only for a part of it: they are few, and rows arrive late in each."""
+    rows, took_s = 0, 0.0
+    for one in progress:
+        one_s = one["durationMs"]["triggerExecution"] / 1_000
+        if began_s(one) < seconds.stop and began_s(one) + one_s > seconds.start:
+            rows, took_s = rows + one["numInputRows"], took_s + one_s
+    return rows / took_s
 
 
 # -- what is measured -------------------------------------------------------------------------------------------------
@@ -163,19 +177,19 @@ def plan(most: float, started_s: int, lengths: Lengths) -> tuple[Schedule, dict[
         return Step(max(1, round(most * load / 100)), seconds)
 
     loads = [step(load, SETTLE_S + lengths.load) for load in LOADS]
-    steps = [step(WARM_LOAD, lengths.warm_up), *loads, step(DRAIN_LOAD, DRAIN_S)]
+    first = [step(START_LOAD, START_S), step(WARM_LOAD, lengths.warm_up)]
     windows = {}
-    stop = started_s + lengths.warm_up
+    stop = started_s + START_S + lengths.warm_up
     for load in LOADS:
         stop += SETTLE_S + lengths.load
         windows[load] = range(stop - lengths.load, stop)
-    return Schedule(started_s * SECOND_US, steps), windows
+    return Schedule(started_s * SECOND_US, [*first, *loads, step(DRAIN_LOAD, DRAIN_S)]), windows
 
 
 def under_load(start: Start, most: float, lengths: Lengths) -> dict[str, dict[str, Any]]:
     """By load: what was aimed at, what was achieved, and how late rows were."""
-    schedule, windows = plan(most, int(time.time()) + 1 + LEAD_S, lengths)
-    targets = {load: step.rows_per_second for load, step in zip(LOADS, schedule.steps[1:-1], strict=True)}
+    schedule, windows = plan(most, int(time.time()) + 1, lengths)
+    targets = {load: step.rows_per_second for load, step in zip(LOADS, schedule.steps[2:-1], strict=True)}
     expected = {load: targets[load] * len(window) for load, window in windows.items()}
     pace = Pace(schedule.started_us, str(schedule))
     completed = {}

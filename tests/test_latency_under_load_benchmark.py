@@ -158,6 +158,7 @@ def test_the_measured_seconds_are_the_last_ones_of_each_load() -> None:
     assert rates == {10: {100}, 50: {500}, 90: {900}}
     assert {len(window) for window in windows.values()} == {3}
     assert _rate(schedule, windows[10].start - latency_under_load.SETTLE_S - 1) == 500, "the warm-up"
+    assert _rate(schedule, STARTED_S) == 100, "while the job starts"
     assert _rate(schedule, windows[90].stop) == 100, "so that who is behind gets to the rest"
 
 
@@ -177,12 +178,12 @@ def test_the_rate_is_of_what_arrived_and_only_once_every_writer_has_noted_it(
         latency_under_load.noted_rate(tmp_path, range(10, 12))
 
 
-def test_sparks_rate_is_that_of_the_micro_batches_that_began_in_the_window() -> None:
-    def batch(second: int, rows: int, took_ms: int) -> dict[str, Any]:
-        timestamp = f"2023-11-14T22:13:{20 + second}.500Z"
+def test_sparks_rate_is_that_of_the_micro_batches_that_ran_in_the_window() -> None:
+    def batch(second: float, rows: int, took_ms: int) -> dict[str, Any]:
+        timestamp = f"2023-11-14T22:13:{20 + second:06.3f}Z"
         return {"timestamp": timestamp, "numInputRows": rows, "durationMs": {"triggerExecution": took_ms}}
 
-    progress = [batch(0, 999, 1), batch(1, 400, 500), batch(2, 600, 1_500), batch(3, 999, 1)]
+    progress = [batch(0, 999, 900), batch(0.9, 400, 500), batch(1.4, 600, 1_500), batch(3, 999, 1)]
     assert latency_under_load.batch_rate(progress, range(STARTED_S + 1, STARTED_S + 3)) == 500.0
 
 
