@@ -170,11 +170,11 @@ def most(start: Start, lengths: Lengths) -> float:
         return running.rate(window)
 
 
-def plan(most: float, started_s: int, lengths: Lengths) -> tuple[Schedule, dict[int, range]]:
+def plan(most_rows: float, started_s: int, lengths: Lengths) -> tuple[Schedule, dict[int, range]]:
     """The paces of a run, and in which seconds each of ``LOADS`` is measured."""
 
     def step(load: int, seconds: int) -> Step:
-        return Step(max(1, round(most * load / 100)), seconds)
+        return Step(max(1, round(most_rows * load / 100)), seconds)
 
     loads = [step(load, SETTLE_S + lengths.load) for load in LOADS]
     first = [step(START_LOAD, START_S), step(WARM_LOAD, lengths.warm_up)]
@@ -186,9 +186,9 @@ def plan(most: float, started_s: int, lengths: Lengths) -> tuple[Schedule, dict[
     return Schedule(started_s * SECOND_US, [*first, *loads, step(DRAIN_LOAD, DRAIN_S)]), windows
 
 
-def under_load(start: Start, most: float, lengths: Lengths) -> dict[str, dict[str, Any]]:
+def under_load(start: Start, most_rows: float, lengths: Lengths) -> dict[str, dict[str, Any]]:
     """By load: what was aimed at, what was achieved, and how late rows were."""
-    schedule, windows = plan(most, int(time.time()) + 1, lengths)
+    schedule, windows = plan(most_rows, int(time.time()) + 1, lengths)
     targets = {load: step.rows_per_second for load, step in zip(LOADS, schedule.steps[2:-1], strict=True)}
     expected = {load: targets[load] * len(window) for load, window in windows.items()}
     pace = Pace(schedule.started_us, str(schedule))
