@@ -21,8 +21,9 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 SECOND_US = 1_000_000
 BATCH_ROWS = 65_536
 """The most in one Arrow batch."""
-POLL_S = 0.002
-"""Between two looks at the clock of a reader that waits."""
+LINGER_MS = 5
+"""Of a reader that waits, from one batch to the next if it is not behind. Without it batches were of the few rows that
+come due while one is made, and an engine that takes batches would do nothing else than begin and end them."""
 ENDLESS = 1 << 62
 SCHEMA = "key bigint, value double, due_us bigint"
 
@@ -85,7 +86,7 @@ class LoadPartition(InputPartition):
 
 class LoadReader(DataSourceStreamReader):
     """Options: ``startedUs``, ``steps`` (without: rows are there, and due, when they are asked for; of a range
-    ``rangeRows``), ``keys``, ``partitions``, ``waits``."""
+    ``rangeRows``), ``keys``, ``partitions``, ``waits``, ``lingerMs``."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         steps = options.get("steps")
@@ -93,6 +94,7 @@ class LoadReader(DataSourceStreamReader):
         self.range_rows = int(options.get("rangeRows", "0"))
         self.keys = int(options["keys"])
         self.partition_count = int(options["partitions"])
+        self.linger_s = int(options.get("lingerMs", LINGER_MS)) / 1_000
         self.waits = options.get("waits") == "true"
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - PySpark's name
@@ -114,15 +116,20 @@ class LoadReader(DataSourceStreamReader):
         values = pa.array(random.random(2 * BATCH_ROWS))
         number = partition.first + (partition.index - partition.first) % count
         while number < partition.stop:
-            stop = min(self._rows_due(), partition.stop, number + BATCH_ROWS * count)
-            if number >= stop:
-                time.sleep(POLL_S)
-                continue
-            numbers = np.arange(number, stop, count, dtype=np.int64)
-            at = number // count % BATCH_ROWS
-            columns = [keys.slice(at, len(numbers)), values.slice(at, len(numbers)), pa.array(self._due_us(numbers))]
-            yield pa.RecordBatch.from_arrays(columns, names=["key", "value", "due_us"])
-            number += len(numbers) * count
+            due = self._rows_due()
+            stop = min(due, partition.stop, number + BATCH_ROWS * count)
+            if number < stop:
+                numbers = np.arange(number, stop, count, dtype=np.int64)
+                at = slice(number // count % BATCH_ROWS, None)
+                yield self._batch(keys[at], values[at], numbers)
+                number += len(numbers) * count
+            if stop == due:
+                time.sleep(self.linger_s)
+
+    def _batch(self, keys: pa.Array, values: pa.Array, numbers: np.ndarray) -> pa.RecordBatch:
+        """``keys`` and ``values`` may have more."""
+        columns = [keys[: len(numbers)], values[: len(numbers)], pa.array(self._due_us(numbers))]
+        return pa.RecordBatch.from_arrays(columns, names=["key", "value", "due_us"])
 
     def _rows_due(self) -> int:
         return ENDLESS if self.schedule is None else self.schedule.rows_due(time.time_ns() // 1_000)

@@ -45,7 +45,7 @@ UNLIKE = [
     "how many. Penstock and Spark read the same Python source and write to the same Python sink, in Arrow batches;",
     "Spark's rows cross from Python to the JVM and back for that, which Penstock's do not, and its form of the job",
     "leaves out the count: no function by key of Spark's takes many keys at a time and hands rows on. Penstock's",
-    "source is read by its slots, and looks at the clock every 2 ms; Spark's driver asks for a range by micro-batch.",
+    "source is read by its slots, and looks at the clock every 5 ms; Spark's driver asks for a range by micro-batch.",
     "Flink's source and sink are Java, for a row at a time, and read the clock as often. `Flink` is as it is shipped:",
     "aligned checkpoints, and a row may wait 100 ms for its network buffer to fill; `buffers of 10 ms` is for who",
     "wants less. Spark's rows are stamped when its Python worker gets them, before their micro-batch is committed, and",
