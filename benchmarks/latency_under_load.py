@@ -42,7 +42,7 @@ SETTLE_S = 2
 """At a new pace, until rows count."""
 PERCENTILES = (50.0, 90.0, 99.0, 99.9, 100.0)
 INTERVAL_MS = 1_000
-SPARK_RANGE_ROWS = 4_000_000
+SPARK_RANGE_ROWS = 2_000_000
 """Of a micro-batch where rows come as fast as they are taken."""
 LIMIT_S = 60.0
 
