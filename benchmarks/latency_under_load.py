@@ -45,6 +45,7 @@ INTERVAL_MS = 1_000
 SPARK_RANGE_ROWS = 2_000_000
 """Of a micro-batch where rows come as fast as they are taken."""
 LIMIT_S = 60.0
+"""Rows that are not there by then are missing."""
 
 PENSTOCK = {"Penstock": {}, "Penstock, unaligned": {"checkpoint.alignment": "unaligned"}}
 FLINK: dict[str, dict[str, Any]] = {
@@ -200,13 +201,14 @@ def under_load(start: Start, most_rows: float, lengths: Lengths) -> dict[str, di
             sleep_until(window.stop)
             completed[load] = running.completed() - before
         notes = arrived(Path(name), windows, expected)
+    missing = {load: expected[load] - notes.due(window) for load, window in windows.items()}
     return {
         str(load): {
             "target_rows_per_second": targets[load],
             "achieved_rows_per_second": notes.arrived(window) / len(window),
-            "missing_rows": expected[load] - notes.due(window),
+            "missing_rows": missing[load],
             "checkpoints": completed[load],
-            **told(histogram(notes, window)),
+            **told(histogram(notes, window, missing[load])),
         }
         for load, window in windows.items()
     }
@@ -232,12 +234,15 @@ def sleep_until(second: int) -> None:
 # -- histograms -------------------------------------------------------------------------------------------------------
 
 
-def histogram(notes: tally.Notes, seconds: range) -> HdrHistogram:
-    """Latencies in microseconds of the rows that were due then."""
+def histogram(notes: tally.Notes, seconds: range, missing: int = 0) -> HdrHistogram:
+    """Latencies in microseconds of the rows that were due then. Those that never came count as so late as was waited
+    for them: they were later."""
     chosen = tally.within(notes.due_s, seconds)
     found = HdrHistogram(1, tally.MOST_US, tally.DIGITS)
     for latency_us, rows in zip(notes.least_us[chosen].tolist(), notes.rows[chosen].tolist(), strict=True):
         found.record_value(latency_us, rows)
+    if missing:
+        found.record_value(round(LIMIT_S * SECOND_US), missing)
     return found
 
 

@@ -26,7 +26,7 @@ def latency_under_load(result: dict[str, Any]) -> str:
         "not wait for who is behind, and every row that was due counts, however late (no coordinated omission).",
         "Counts are kept in HDR histograms of two digits (to within 0.8 %), over all rounds; milliseconds, and behind",
         "p99 that of each round. `arrived` is what reached the sink in the measured seconds, of what was due in them:",
-        f"below {BEHIND:.0%} an engine is behind.",
+        f"below {BEHIND:.0%} an engine is behind. Rows that have not come a minute later count as that late.",
         "",
         row("", "most, M rows/s", "load", "M rows/s", "arrived", *SHOWN.values(), "checkpoints"),
         row("---", *["---:"] * (5 + len(SHOWN))),

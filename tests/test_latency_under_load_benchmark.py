@@ -134,6 +134,15 @@ def test_a_stall_counts_for_every_row_that_was_due_in_it(tmp_path: Path) -> None
     assert latency_under_load.percentiles(whole)["50"] == 0.0
 
 
+def test_rows_that_never_came_count_as_later_than_was_waited(tmp_path: Path) -> None:
+    (tmp_path / "0-1.tally").write_text("5 5 1000 60\n")
+    notes = tally.read(tmp_path)
+    found = latency_under_load.percentiles(latency_under_load.histogram(notes, range(5, 6), missing=40))
+    assert found["50"] == pytest.approx(1.0, rel=0.01)
+    assert found["90"] == pytest.approx(latency_under_load.LIMIT_S * 1_000, rel=0.01)
+    assert latency_under_load.percentiles(latency_under_load.histogram(notes, range(9, 10), missing=1))["50"] > 59_000
+
+
 def test_rows_are_counted_by_when_they_were_due_and_by_when_they_arrived(tmp_path: Path) -> None:
     writer = tally.TallySink({"path": str(tmp_path)}).streamWriter(StructType(), overwrite=False)
     now_s = time.time_ns() // 1_000_000_000
