@@ -246,6 +246,26 @@ def test_the_figures_are_over_the_rows_of_all_rounds_and_the_ratios_of_those_fig
     assert set(made["ratios"]["Penstock"]["50"]) == {"Flink", "Spark"}, "what was measured"
 
 
+def test_an_engines_first_run_does_not_count_and_rounds_go_there_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    forms = ["Penstock", "Penstock, unaligned", "Flink", "Spark"]
+    ran: list[str] = []
+
+    def most(start: Any, lengths: Lengths) -> float:
+        ran.append(start)
+        return float(len(ran))
+
+    monkeypatch.setattr(latency_under_load, "most", most)
+    monkeypatch.setattr(
+        latency_under_load,
+        "under_load",
+        lambda start, most_rows, lengths: {str(load): cell([100]) for load in latency_under_load.LOADS},
+    )
+    found: Any = latency_under_load.measured({form: form for form in forms}, quick=False)  # type: ignore[dict-item]
+    assert ran == ["Penstock", "Flink", "Spark", *forms, *reversed(forms)]
+    rates = {form: [one["most_rows_per_second"] for one in rounds] for form, rounds in found["rounds"].items()}
+    assert rates == {"Penstock": [4, 11], "Penstock, unaligned": [5, 10], "Flink": [6, 9], "Spark": [7, 8]}
+
+
 def test_the_report_says_who_is_behind() -> None:
     page = report_load.latency_under_load(
         result(
