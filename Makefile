@@ -104,6 +104,7 @@ bench-quick: environment ## The ratios that matter most, in some minutes; keeps 
 # A peer of the benchmarks, in an environment of its own. Tests do without it.
 FLINK := .venv-flink
 FLINK_JOB := $(wildcard benchmarks/flink/job/*.java)
+FLINK_SERVICES := benchmarks/flink/job/META-INF
 flink: java $(FLINK)/peer.jar ## Install Apache Flink in .venv-flink and compile its job: a peer of the benchmarks
 
 $(FLINK)/.ready: benchmarks/flink/requirements.txt
@@ -112,11 +113,11 @@ $(FLINK)/.ready: benchmarks/flink/requirements.txt
 	|| { echo "penstock: Apache Flink has no wheel for this Python or platform, or the package index cannot be reached (pip's words are above); Python 3.11 and 3.12 have one: rm -r $(FLINK); make flink PYTHON=python3.12" >&2; exit 1; }
 	@touch $@
 
-$(FLINK)/peer.jar: $(FLINK)/.ready $(FLINK_JOB) | javac
+$(FLINK)/peer.jar: $(FLINK)/.ready $(FLINK_JOB) $(wildcard $(FLINK_SERVICES)/services/*) | javac
 	@rm -rf $(FLINK)/classes
 	@javac --release 17 -proc:none -Xlint:all,-serial,-processing,-classfile,-path -Werror -d $(FLINK)/classes \
 	  -cp "$$(echo $(FLINK)/lib/python3.*/site-packages/pyflink/lib/)*" $(FLINK_JOB)
-	@jar --create --file $@ -C $(FLINK)/classes .
+	@jar --create --file $@ -C $(FLINK)/classes . -C $(dir $(FLINK_SERVICES)) $(notdir $(FLINK_SERVICES))
 
 javac: $(FLINK)/.ready
 	@command -v javac > /dev/null || { \

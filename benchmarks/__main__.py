@@ -7,14 +7,17 @@ from typing import Annotated
 import typer
 
 from benchmarks import (
+    ablations,
     against_spark,
     backpressure,
+    checkpoint_cost,
     concurrency,
     exchange,
     faces,
     file_sink,
     flip76,
     harness,
+    incremental_peers,
     inflight_target,
     isolation,
     keyed,
@@ -23,12 +26,16 @@ from benchmarks import (
     latency_under_load,
     parquet_jobs,
     progress,
+    queues_and_skew,
     quick,
     recovery,
+    recovery_peers,
     report,
     rescale,
+    scaling,
     snapshot_catalog,
     snapshot_formats,
+    soak,
     state,
     state_as_data,
     state_rocksdb,
@@ -62,12 +69,20 @@ BENCHMARKS = {
     "latency": latency.run,
     "faces": faces.run,
     "flip76": flip76.run,
+    "queues_and_skew": queues_and_skew.run,
     "progress": progress.run,
     "latency_under_load": latency_under_load.run,
+    "ablations": ablations.run,
+    "checkpoint_cost": checkpoint_cost.run,
+    "recovery_peers": recovery_peers.run,
+    "incremental_peers": incremental_peers.run,
+    "scaling": scaling.run,
+    "soak": soak.run,
 }
 MASTERS = dict.fromkeys(
     ("parquet_jobs", "nexmark", "stateful_python", "latency", "latency_under_load"), against_spark.MASTER
 )
+MASTERS["scaling"] = scaling.MASTER
 
 
 def main(

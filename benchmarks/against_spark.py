@@ -10,7 +10,9 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from operator import truediv
 
 from pyspark.sql import DataFrame
@@ -43,7 +45,42 @@ def by_spark(df: DataFrame, mode: str, location: str) -> None:
         raise TimeoutError(f"Spark did not end within {TIMEOUT_S:.0f} s")
 
 
+PEER = "flink"
+"""Which has processes of its own (``benchmarks.flink``)."""
 ENGINES = {"penstock": by_penstock, "spark": by_spark}
+
+Run = Callable[[], None]
+"""One query to its end."""
+Prepared = Callable[[], AbstractContextManager[Run]]
+"""Called anew for each run: what is done on entering and on leaving is not measured."""
+
+
+@contextmanager
+def prepared(engine: str, make: Callable[[], DataFrame], mode: str) -> Iterator[Run]:
+    df = make()
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as location:
+        yield lambda: ENGINES[engine](df, mode, location)
+
+
+def in_turns(engines: Mapping[str, Prepared], rounds: int, peer_pids: Collection[int] = ()) -> tuple[Figures, Figures]:
+    """Every engine once in each round; who begins changes. Seconds and CPU seconds of each run.
+
+    Args:
+        peer_pids: processes of ``PEER``: its CPU seconds are theirs, and theirs are not the others'.
+    """
+    seconds: Figures = {engine: [] for engine in engines}
+    cpu: Figures = {engine: [] for engine in engines}
+    names = list(engines)
+    for number in range(rounds):
+        for engine in names[number % len(names) :] + names[: number % len(names)]:
+            used = CpuTime(of=peer_pids) if engine == PEER else CpuTime(without=peer_pids)
+            with engines[engine]() as run:
+                began = time.perf_counter()
+                with used:
+                    run()
+                seconds[engine].append(time.perf_counter() - began)
+            cpu[engine].append(used.seconds)
+    return seconds, cpu
 
 
 def compare(
@@ -64,22 +101,17 @@ def compare(
         ``cpu_to_spark`` (below 1: it needs less), the median of the rounds' ratios each; ``calls`` of the last round by
         engine, if they are counted.
     """
-    seconds: Figures = {engine: [] for engine in ENGINES}
-    cpu: Figures = {engine: [] for engine in ENGINES}
     called: dict[str, int] = {}
-    for number in range(rounds + 1):
-        for engine in ENGINES if number % 2 else reversed(ENGINES):
-            df = make() if number or warm_up is None else warm_up()
-            with tempfile.TemporaryDirectory(prefix="penstock-bench-") as location:
-                began = time.perf_counter()
-                with CpuTime() as used:
-                    ENGINES[engine](df, mode, location)
-                took_s = time.perf_counter() - began
-                if calls is not None:
-                    called[engine] = calls()
-                if number:
-                    seconds[engine].append(took_s)
-                    cpu[engine].append(used.seconds)
+
+    @contextmanager
+    def counted(engine: str, make: Callable[[], DataFrame]) -> Iterator[Run]:
+        with prepared(engine, make, mode) as run:
+            yield run
+        if calls is not None:
+            called[engine] = calls()
+
+    in_turns({engine: partial(counted, engine, warm_up or make) for engine in ENGINES}, 1)
+    seconds, cpu = in_turns({engine: partial(counted, engine, make) for engine in ENGINES}, rounds)
     return {
         "seconds": seconds,
         "cpu_seconds": cpu,

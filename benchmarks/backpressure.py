@@ -103,13 +103,13 @@ def fill(query: StreamingQuery) -> int:
     return best
 
 
-def raw_write_ms(length: int) -> float:
-    """Write and fsync as many bytes into two files, as the two slots do."""
-    chunk = os.urandom(length // harness.SLOTS + 1)
+def raw_write_ms(length: int, files: int = harness.SLOTS) -> float:
+    """Write and fsync as many bytes, in a file for each slot, one after the other: slots do it side by side."""
+    chunk = os.urandom(length // files + 1)
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
         started = time.perf_counter()
-        for slot in range(harness.SLOTS):
-            with open(os.path.join(folder, str(slot)), "wb") as file:
+        for number in range(files):
+            with open(os.path.join(folder, str(number)), "wb") as file:
                 file.write(chunk)
                 file.flush()
                 os.fsync(file.fileno())

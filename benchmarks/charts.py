@@ -8,8 +8,9 @@ from typing import Any
 
 from benchmarks.report_flip76 import later
 from benchmarks.svg import Chart, Row, figure
+from benchmarks.svg_lines import Line, Lines, Panel
 
-NAMES = {"penstock": "Penstock", "spark": "Spark"}
+NAMES = {"penstock": "Penstock", "spark": "Spark", "flink": "Flink"}
 
 
 def of_rounds(name: str, engine: str, figures: Sequence[float], raw: float | None = None) -> Row:
@@ -137,11 +138,55 @@ def latency_under_load(result: dict[str, Any]) -> Chart:
     )
 
 
-CHARTS: dict[str, dict[str, Callable[[dict[str, Any]], Chart]]] = {
+# -- over time --------------------------------------------------------------------------------------------------------
+
+LOOKS = {
+    "driver": ("Flink", False),
+    "slot 0": ("Penstock", False),
+    "slot 1": ("Penstock", True),
+    "JVM": ("Spark", False),
+}
+"""By process: the colour of its line, and whether it is dashed."""
+
+
+def soak(result: dict[str, Any]) -> Lines:
+    found = result["series"]
+
+    def of_processes(what: str, unit: float = 1.0, without: str = "") -> list[Line]:
+        return [
+            Line(name, colour, [value / unit for value in found[f"{name}, {what}"]], dashed)
+            for name, (colour, dashed) in LOOKS.items()
+            if name != without
+        ]
+
+    panels = [
+        Panel("CPU seconds for a million events", of_processes("cpu_s_per_million")),
+        Panel("Resident memory, MB", of_processes("resident_bytes", 1e6)),
+        Panel("Open files and sockets of Penstock's processes", of_processes("open_files", without="JVM")),
+        Panel("Threads of Penstock's processes", of_processes("threads", without="JVM")),
+        Panel("Files of snapshots in the checkpoint location", [_line("files", found["location, files"])]),
+        Panel("Checkpoints, ms (median of each sample)", [_line("checkpoint", found["checkpoint, duration_ms"])]),
+    ]
+    return Lines(
+        "A query that runs for long",
+        "From 0 in each panel; the upright stroke is the end of the warm-up.",
+        "minutes",
+        [at_s / 60 for at_s in found["at_s"]],
+        panels,
+        since=result["length"]["warm_up_s"] / 60,
+    )
+
+
+def _line(name: str, values: Sequence[float]) -> Line:
+    return Line(name, "Penstock", values)
+
+
+CHARTS: dict[str, dict[str, Callable[[dict[str, Any]], Chart | Lines]]] = {
     "flip76": {"checkpoints": checkpoints},
     "nexmark": {"nexmark-rates": nexmark_rates, "nexmark-cpu": nexmark_cpu},
     "stateful_python": {"stateful-python": stateful_python},
     "latency": {"latency": latency},
     "latency_under_load": {"latency-under-load": latency_under_load},
+    "soak": {"soak": soak},
 }
 """By benchmark: the names of its charts' files, and what draws them."""

@@ -89,8 +89,15 @@ class _Count:
         now_ms = time.time() * 1000
         if now_ms - self._noted_ms >= NOTE_EVERY_MS:
             self._noted_ms = now_ms
-            self._file.write(f"{now_ms:.0f} {self._rows}\n")
-            self._file.flush()
+            self._note(now_ms)
+
+    def end(self) -> None:
+        self._note(time.time() * 1000)
+        self._file.close()
+
+    def _note(self, now_ms: float) -> None:
+        self._file.write(f"{now_ms:.0f} {self._rows}\n")
+        self._file.flush()
 
 
 def took(folder: str, rows: int) -> None:
@@ -98,6 +105,12 @@ def took(folder: str, rows: int) -> None:
     if not hasattr(_own, "count"):
         _own.count = _Count(folder)
     _own.count.took(rows)
+
+
+def end() -> None:
+    """The subtask on this thread is over; what the thread takes from now on is noted as another's."""
+    if (count := _own.__dict__.pop("count", None)) is not None:
+        count.end()
 
 
 @dataclass

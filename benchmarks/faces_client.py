@@ -80,12 +80,14 @@ async def open_page(url: str, paths: dict[str, str], until_s: float, book: Book)
 
 
 async def scrape(url: str, until_s: float, book: Book) -> None:
-    connection, due_s = Connection(url), time.perf_counter() + random.uniform(0.0, SCRAPE_S)
+    """Each time over a new connection: a service may close one that was idle for so long, just then."""
+    due_s = time.perf_counter() + random.uniform(0.0, SCRAPE_S)
     while due_s < until_s:
         await asyncio.sleep(due_s - time.perf_counter())
+        connection = Connection(url)
         await book.ask(connection, "metrics", "/metrics")
+        await connection.close()
         due_s += SCRAPE_S
-    await connection.close()
 
 
 async def watch(url: str, paths: dict[str, str], seconds: float, book: Book) -> None:

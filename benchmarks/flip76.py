@@ -55,13 +55,13 @@ Cell = dict[str, Any]
 # -- the job, for Spark -----------------------------------------------------------------------------------------------
 
 
-def spark_job(spark: SparkSession, row_ms: float, batch_rows: int) -> DataFrame:
+def spark_job(spark: SparkSession, last: backpressure.Stage, batch_rows: int) -> DataFrame:
     """Each micro-batch has so many rows. The stages only hand rows on: counting would take Spark longer."""
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", str(batch_rows))
     numbers = source.option("numPartitions", str(harness.SLOTS)).load()
     rows = numbers.selectExpr("value % 10000 AS key", "value", f"repeat('x', {PAYLOAD_BYTES}) AS payload")
     for stage in range(STAGES):
-        through = slow(row_ms) if stage == STAGES - 1 else backpressure.middle
+        through = last if stage == STAGES - 1 else backpressure.middle
         rows = next_key(rows).repartition(harness.SLOTS, "key").mapInArrow(through, SCHEMA)
     return rows
 
@@ -102,8 +102,12 @@ def take(count: int, limit_s: float, one: Callable[[float], Cell | None], rows: 
     return cell
 
 
-def by_flink(peer: cluster.Cluster, mode: str, row_ms: float, count: int) -> Cell:
-    settings = job.Settings(row_ms, INTERVAL_MS, stages=STAGES, keys=KEYS, payload_bytes=PAYLOAD_BYTES)
+def by_flink(
+    peer: cluster.Cluster, mode: str, row_ms: float, count: int, hot_percent: int = 0, limit_s: float = LIMIT_S
+) -> Cell:
+    settings = job.Settings(
+        row_ms, INTERVAL_MS, stages=STAGES, keys=KEYS, hot_percent=hot_percent, payload_bytes=PAYLOAD_BYTES
+    )
     with job.running(peer, replace(settings, **FLINK_MODES[mode])) as running:
 
         def one(left_s: float) -> Cell | None:
@@ -113,11 +117,15 @@ def by_flink(peer: cluster.Cluster, mode: str, row_ms: float, count: int) -> Cel
             return asdict(checkpoint) | asdict(running.waiting(checkpoint))
 
         queued = settle(lambda: running.rows_generated() - running.rows_processed())
-        return {"queued_rows": queued, **take(count, LIMIT_S, one, running.rows_processed)}
+        return {"queued_rows": queued, **take(count, limit_s, one, running.rows_processed)}
 
 
 def by_penstock(spark: SparkSession, queues: str, mode: str, row_ms: float, count: int) -> Cell:
-    with harness.running(penstock_job(spark, slow(row_ms)), **GATES[queues]) as query:
+    return penstock_cell(penstock_job(spark, slow(row_ms)), GATES[queues], mode, count, LIMIT_S)
+
+
+def penstock_cell(df: DataFrame, gates: dict[str, str], mode: str, count: int, limit_s: float) -> Cell:
+    with harness.running(df, **gates) as query:
 
         def one(left_s: float) -> Cell | None:
             try:
@@ -135,13 +143,13 @@ def by_penstock(spark: SparkSession, queues: str, mode: str, row_ms: float, coun
             }
 
         queued = settle(lambda: query.view().inflight_bytes)
-        return {"queued_bytes": queued, **take(count, LIMIT_S, one, lambda: harness.rows_in(query, STAGES))}
+        return {"queued_bytes": queued, **take(count, limit_s, one, lambda: harness.rows_in(query, STAGES))}
 
 
 def by_spark(spark: SparkSession, row_ms: float, batch_rows: int, count: int) -> Cell:
     """Its first micro-batch starts workers and does not count."""
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as location:
-        writer = spark_job(spark, row_ms, batch_rows).writeStream.format("noop")
+        writer = spark_job(spark, slow(row_ms), batch_rows).writeStream.format("noop")
         query = writer.option("checkpointLocation", location).start()
         try:
             limit_s = 60 + (count + 1) * 4 * batch_rows * row_ms / 1000

@@ -54,15 +54,26 @@ def slow(row_ms: float) -> Stage:
     return sink
 
 
-def next_key(rows: DataFrame) -> DataFrame:
-    """Spread over the keys anew."""
-    return rows.withColumn("key", (F.col("key") * 7919 + F.col("value")) % KEYS)
+def next_key(rows: DataFrame, hot_percent: int = 0) -> DataFrame:
+    """Spread over the keys anew; so many of a hundred rows have one and the same."""
+    spread = (F.col("key") * 7919 + F.col("value")) % KEYS
+    if hot_percent:
+        spread = F.when(F.col("value") % 100 < hot_percent, F.lit(0)).otherwise(spread)
+    return rows.withColumn("key", spread)
 
 
-def penstock_job(spark: SparkSession, last: Stage) -> DataFrame:
+def penstock_job(spark: SparkSession, last: Stage, hot_percent: int = 0) -> DataFrame:
     feed = spark.readStream.format("feed").option("keys", str(KEYS)).option("batchRows", "1024")
-    rows = feed.option("payloadBytes", str(PAYLOAD_BYTES)).load()
+    return chained(feed.option("payloadBytes", str(PAYLOAD_BYTES)).load(), last, hot_percent)
+
+
+def chained(rows: DataFrame, last: Stage, hot_percent: int = 0) -> DataFrame:
+    """``STAGES`` x (hash, count per key) -> ``last``."""
     for _ in range(STAGES):
-        grouped = next_key(rows).groupBy("key")
-        rows = penstock.transformWithStateInArrow(grouped, CountPerKey(), SCHEMA, "Append", "None")
+        rows = counted(next_key(rows, hot_percent), SCHEMA)
     return rows.mapInArrow(last, SCHEMA)
+
+
+def counted(rows: DataFrame, schema: str) -> DataFrame:
+    """A stage: hash exchange, count per key."""
+    return penstock.transformWithStateInArrow(rows.groupBy("key"), CountPerKey(), schema, "Append", "None")

@@ -9,7 +9,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -136,6 +136,12 @@ def _fresh_reports(query: StreamingQuery, vertex: int) -> dict[int, tuple[float,
 
     wait_for(f"every subtask of vertex {vertex} to report progress", look)
     return found
+
+
+def rotated(names: Iterable[str], by: int) -> list[str]:
+    """In turns, who begins: each round with another one."""
+    found = list(names)
+    return found[by % len(found) :] + found[: by % len(found)]
 
 
 def quantiles(values: Sequence[float]) -> dict[str, float]:

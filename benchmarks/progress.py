@@ -1,9 +1,10 @@
-"""What failures leave of a job's progress: Flink and Penstock in one run, in turns.
+"""What failures leave of a job's progress: Flink, Penstock and Spark in one run, in turns.
 
 The job of ``flip76`` with a checkpoint every second; its sink takes a millisecond for a row. When its queues are full,
 it runs undisturbed, or an exception is thrown in its last stage at fixed times, or the process of a slot is killed. A
 failure has what was processed since the last completed checkpoint processed again: progress is the rows in completed
-ones. It is counted over whole cycles, from a failure to the next, so that each has its recovery in it.
+ones, of Spark those in committed micro-batches. It is counted over whole cycles, from a failure to the next, so that
+each has its recovery in it.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from benchmarks import diary, failing_job, flip76, harness
+from benchmarks import diary, failing_job, flip76, harness, spark_restarts
 from benchmarks.flink import cluster, job
 from benchmarks.flip76_job import KEYS, PAYLOAD_BYTES, STAGES, penstock_job
 from penstock.query.streaming_query import StreamingQuery
@@ -34,6 +35,8 @@ RESTART_DELAY_MS = cluster.RESTART_DELAY_MS
 """Of both, each time, and as often as need be: Penstock's default gives up after ten restarts without progress, and
 Flink's waits longer each time."""
 QUEUES = "Penstock, queues as Flink's"
+SPARK_BATCH_ROWS = round(harness.SLOTS * INTERVAL_MS / ROW_MS)
+"""What the sink takes in a second."""
 UNDISTURBED_S = 60.0
 MOST_PERIODS = 3
 """For each cycle: a job that has not come back by then does not."""
@@ -86,7 +89,7 @@ class Cycle:
     next_checkpoint_s: float | None
 
 
-# -- the two engines --------------------------------------------------------------------------------------------------
+# -- the engines ------------------------------------------------------------------------------------------------------
 
 
 def until_thrown(folder: Path) -> Callable[[], bool]:
@@ -103,8 +106,7 @@ def until_thrown(folder: Path) -> Callable[[], bool]:
     return throw
 
 
-@contextmanager
-def by_penstock(spark: SparkSession, mode: str, folder: Path) -> Iterator[Running]:
+def penstock_query(spark: SparkSession, mode: str, folder: Path) -> AbstractContextManager[StreamingQuery]:
     options = {
         "checkpoint.interval": f"{INTERVAL_MS}ms",
         "checkpoint.alignment": flip76.ALIGNMENTS[mode],
@@ -115,7 +117,12 @@ def by_penstock(spark: SparkSession, mode: str, folder: Path) -> Iterator[Runnin
         **flip76.GATES[QUEUES],
     }
     df = penstock_job(spark, failing_job.failing(str(folder), ROW_MS))
-    with harness.running(df, sink=diary.FORMAT, path=str(folder), **options) as query:
+    return harness.running(df, sink=diary.FORMAT, path=str(folder), **options)
+
+
+@contextmanager
+def by_penstock(spark: SparkSession, mode: str, folder: Path) -> Iterator[Running]:
+    with penstock_query(spark, mode, folder) as query:
         yield Running(lambda: query.view().inflight_bytes, until_thrown(folder), lambda: kill_slot(query))
 
 
@@ -128,8 +135,7 @@ def kill_slot(query: StreamingQuery) -> bool:
     return True
 
 
-@contextmanager
-def by_flink(peer: cluster.Cluster, mode: str, folder: Path) -> Iterator[Running]:
+def flink_settings(mode: str, folder: Path) -> job.Settings:
     settings = job.Settings(
         ROW_MS,
         INTERVAL_MS,
@@ -139,8 +145,13 @@ def by_flink(peer: cluster.Cluster, mode: str, folder: Path) -> Iterator[Running
         fail_file=folder / failing_job.FLAG,
         diary=folder,
     )
+    return replace(settings, **flip76.FLINK_MODES[mode])
+
+
+@contextmanager
+def by_flink(peer: cluster.Cluster, mode: str, folder: Path) -> Iterator[Running]:
     peer.wait_until_whole()  # the run before may have killed one
-    with job.running(peer, replace(settings, **flip76.FLINK_MODES[mode])) as running:
+    with job.running(peer, flink_settings(mode, folder)) as running:
         yield Running(
             lambda: running.rows_generated() - running.rows_processed(),
             until_thrown(folder),
@@ -156,6 +167,16 @@ def kill_task_manager(peer: cluster.Cluster, running: job.Job) -> bool:
     peer.kill_task_manager(victim)
     peer.start_task_manager()
     return True
+
+
+@contextmanager
+def by_spark(spark: SparkSession, folder: Path) -> Iterator[Running]:
+    """Micro-batches of a second's rows."""
+    df = flip76.spark_job(spark, spark_restarts.last_stage(str(folder), ROW_MS), SPARK_BATCH_ROWS)
+    with spark_restarts.running(df, folder, RESTART_DELAY_MS) as loop:
+        yield Running(
+            lambda: min(1, loop.micro_batches), until_thrown(folder), lambda: spark_restarts.kill_worker(folder)
+        )
 
 
 # -- what is measured -------------------------------------------------------------------------------------------------
@@ -222,29 +243,38 @@ def share(cycles: list[dict[str, Any]], undisturbed_rates: list[float]) -> float
 # -- all of it, in turns ----------------------------------------------------------------------------------------------
 
 
+Starts = dict[str, Callable[[Path], AbstractContextManager[Running]]]
+"""By engine, what begins a job that keeps its diary in this folder."""
+
+
 def run(spark: SparkSession, quick: bool) -> dict[str, object]:
     spark.dataSource.register(diary.DiarySink)
-    modes = ["unaligned"] if quick else list(MODES)
     troubles = TROUBLES
     if quick:
         troubles = {name: replace(one, cycles=max(1, one.cycles // 4)) for name, one in TROUBLES.items()}
-    found: dict[str, dict[str, Any]] = {"Flink": {}, QUEUES: {}}
+    found: dict[str, dict[str, Any]] = {"Flink": {}, QUEUES: {}, "Spark": {}}
     with cluster.Cluster(harness.SLOTS) as peer:
-        for mode in modes:
-            for engine, cell in measured(spark, peer, mode, troubles, UNDISTURBED_S / (4 if quick else 1)).items():
-                found[engine][mode] = cell
+        for mode in ["unaligned"] if quick else list(MODES):
+            starts = starts_of(spark, peer, mode)
+            for engine, cell in measured(starts, mode, troubles, UNDISTURBED_S / (4 if quick else 1)).items():
+                found[engine]["micro-batch" if engine == "Spark" else mode] = cell
         return {"flink": peer.version, "engines": found}
 
 
-def measured(
-    spark: SparkSession, peer: cluster.Cluster, mode: str, troubles: dict[str, Trouble], undisturbed_s: float
-) -> dict[str, dict[str, Any]]:
-    """Of both engines in one mode (Flink's name of it): the undisturbed rates, first and last of all, as a machine has
-    its hours; and the cycles of each trouble."""
-    starts: dict[str, Callable[[Path], Any]] = {
+def starts_of(spark: SparkSession, peer: cluster.Cluster, mode: str) -> Starts:
+    """``mode``: Flink's name of it. Spark has none, and takes its turn once."""
+    starts: Starts = {
         "Flink": lambda folder: by_flink(peer, mode, folder),
         QUEUES: lambda folder: by_penstock(spark, MODES[mode], folder),
     }
+    return starts | ({"Spark": lambda folder: by_spark(spark, folder)} if mode == "unaligned" else {})
+
+
+def measured(
+    starts: Starts, mode: str, troubles: dict[str, Trouble], undisturbed_s: float
+) -> dict[str, dict[str, Any]]:
+    """Of each engine in one mode: the undisturbed rates, first and last of all, as a machine has its hours; and the
+    cycles of each trouble."""
     cells: dict[str, dict[str, Any]] = {engine: {"undisturbed": [], "troubles": {}} for engine in starts}
 
     def run_undisturbed() -> None:

@@ -35,6 +35,7 @@ LIMIT_S = 300.0
 QUERIES = ("q5", "q20")
 """Sliding windows, and a join."""
 NEXMARK_EVENTS = 500_000
+NEXMARK_FILES = 20
 NEXMARK_ROUNDS = 2
 USERS = 20_000
 PYTHON_ROWS = {"running totals, Rows": 100_000, "running totals, pandas": 30_000}
@@ -106,7 +107,7 @@ def nexmark_ratios(spark: SparkSession) -> list[Ratio]:
     found = []
     with tempfile.TemporaryDirectory(prefix="penstock-bench-nexmark-") as folder:
         events = Path(folder, "events")
-        write_parquet(events, NEXMARK_EVENTS, nexmark.FILES)
+        write_parquet(events, NEXMARK_EVENTS, NEXMARK_FILES)
         for name in QUERIES:
             found += beside_spark(f"Nexmark {name}", nexmark.beside_spark(spark, events, name, NEXMARK_ROUNDS), None)
     return found

@@ -9,15 +9,24 @@ from typing import Any
 
 from benchmarks.charts import CHARTS as DRAWN
 from benchmarks.harness import RESULTS
-from benchmarks.report_cells import against_spark, jobs, machine, row, spread, times, times_p99
+from benchmarks.report_ablations import ablations
+from benchmarks.report_cells import jobs, machine, row, spread, times, times_p99
+from benchmarks.report_checkpoint_cost import checkpoint_cost
 from benchmarks.report_faces import faces
 from benchmarks.report_flip76 import flip76
+from benchmarks.report_incremental_peers import incremental_peers
 from benchmarks.report_load import latency_under_load
+from benchmarks.report_nexmark import nexmark
 from benchmarks.report_progress import progress
 from benchmarks.report_python import isolation, latency, stateful_python, timers
+from benchmarks.report_queues_and_skew import queues_and_skew
+from benchmarks.report_recovery_peers import recovery_peers
+from benchmarks.report_scaling import scaling
 from benchmarks.report_snapshots import snapshot_catalog, snapshot_formats, state_as_data
+from benchmarks.report_soak import soak
 from benchmarks.report_state import keyed, large_state, state, state_rocksdb
-from benchmarks.svg import drawn
+from benchmarks.svg import Chart, drawn
+from benchmarks.svg_lines import Lines, drawn_lines
 
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 CHARTS = PAGE.with_suffix("")
@@ -283,25 +292,6 @@ def rescale(result: dict[str, Any]) -> str:
     return "\n".join([*lines, "", f"({machine(result)})", ""])
 
 
-def nexmark(result: dict[str, Any]) -> str:
-    lines = [
-        "## Nexmark",
-        "",
-        f"The queries of `benchmarks/nexmark/queries` over {result['events']:,} events in Parquet files. Each one's",
-        "drained output equals Spark's batch result, row for row. Then both engines run `availableNow` into a noop",
-        "sink, in turns: seconds from `start()` to the query's end, and CPU seconds of all processes.",
-        "",
-        row("query", "rows", "Penstock, s", "Spark, s", "speed to Spark", "CPU to Spark"),
-        row("---", "---:", "---:", "---:", "---:", "---:"),
-    ]
-    for name, found in result["queries"].items():
-        if "refused" in found:
-            lines.append(row(name, "", "", "", "not run yet", ""))
-            continue
-        lines.append(row(name, f"{found['rows']:,}", *against_spark(found)))
-    return "\n".join([*lines, "", f"({machine(result)})", ""])
-
-
 SECTIONS = {
     "exchange": exchange,
     "throughput": throughput,
@@ -326,8 +316,15 @@ SECTIONS = {
     "nexmark": nexmark,
     "faces": faces,
     "flip76": flip76,
+    "queues_and_skew": queues_and_skew,
     "progress": progress,
     "latency_under_load": latency_under_load,
+    "ablations": ablations,
+    "checkpoint_cost": checkpoint_cost,
+    "recovery_peers": recovery_peers,
+    "incremental_peers": incremental_peers,
+    "scaling": scaling,
+    "soak": soak,
 }
 
 
@@ -355,7 +352,11 @@ def _kept(results: Path) -> dict[str, dict[str, Any]]:
 def _charts(name: str, result: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """By file name, the title and the drawing."""
     made = {f"{file}.svg": draw(result) for file, draw in DRAWN.get(name, {}).items()}
-    return {file: (chart.title, drawn(chart)) for file, chart in made.items()}
+    return {file: (chart.title, _drawn(chart)) for file, chart in made.items()}
+
+
+def _drawn(chart: Chart | Lines) -> str:
+    return drawn_lines(chart) if isinstance(chart, Lines) else drawn(chart)
 
 
 def write() -> None:

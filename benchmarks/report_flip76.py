@@ -44,14 +44,15 @@ def _table(row_ms: str, table: dict[str, Any]) -> list[str]:
         row("---", "---", "---:", "---:", "---:", "---:", "---:", "---:"),
     ]
     for engine, modes in table["engines"].items():
-        lines += [row(engine, mode, *_cells(cell)) for mode, cell in modes.items()]
+        lines += [row(engine, mode, *cells(cell)) for mode, cell in modes.items()]
     spark = table["spark"]
     whole = f"{spark['batch_rows']:,} rows"
     lines.append(row("Spark", "micro-batch", whole, "", "", times(quantiles(spark["micro_batch_ms"])), "", ""))
     return [*lines, "", _against_flink(table["engines"]), _rates(table["engines"])]
 
 
-def _cells(cell: dict[str, Any]) -> list[str]:
+def cells(cell: dict[str, Any]) -> list[str]:
+    """In flight, written, first, the others, raw write, start delay."""
     if not cell["checkpoints"]:
         return ["", "", "", f"over {cell['over_ms']:.0f} (given up)", "", ""]
     kept = later(cell)

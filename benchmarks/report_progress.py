@@ -1,4 +1,4 @@
-"""The section of ``docs/benchmarks.md`` about what failures leave of progress: Flink and Penstock in one run."""
+"""The section of ``docs/benchmarks.md`` about what failures leave of progress: Flink, Penstock and Spark."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ TARGETS = {"exception every 20 s": 0.90, "exception every 5 s": 0.60, "kill -9 e
 
 def progress(result: dict[str, Any]) -> str:
     lines = [
-        "## Progress under failures: Flink and Penstock",
+        "## Progress under failures: Flink, Penstock and Spark",
         "",
-        f"Apache Flink {result['flink']} and Penstock in one run, in turns: the job of FLIP-76 above with 1 ms a",
-        "row, a checkpoint every second, and queues alike. When they are full, it runs undisturbed (first and last",
-        "of all), or an exception is thrown in its last stage at fixed times, or the process of a slot is killed",
-        "(Penstock: its Python worker; Flink: its TaskManager, and another is started at once). Progress is rows in",
-        "completed checkpoints, counted from a failure to the next; `share` is what it is to the rows a second of",
-        "the undisturbed run, over all such cycles, then the least and the most of one. `recovery`: from a failure",
-        "until all subtasks of the last stage have processed a row; `checkpoint`: from then until the next is",
-        "complete; seconds, median / max. `again`: rows that a failure has processed again, median.",
+        f"Apache Flink {result['flink']}, Penstock and Spark's own engine in one run, in turns: the job of FLIP-76",
+        "above with 1 ms a row, a checkpoint every second, and queues alike. When they are full, it runs undisturbed",
+        "(first and last of all), or an exception is thrown in its last stage at fixed times, or the process of a slot",
+        "is killed (Penstock: its Python worker; Flink: its TaskManager, and another is started at once; Spark: a",
+        "task's Python worker). Progress is rows in completed checkpoints, of Spark in committed micro-batches,",
+        "counted from a failure to the next; `share` is what it is to the rows a second of the undisturbed run, over",
+        "all such cycles, then the least and the most of one. `recovery`: from a failure until all subtasks of the",
+        "last stage have processed a row; `checkpoint`: from then until the next is complete; seconds, median / max.",
+        "`again`: rows that a failure has processed again, median.",
         "",
         row("", "", "undisturbed, rows/s", "share", "target", "recovery", "checkpoint", "again"),
         row("---", "---", "---:", "---:", "---:", "---:", "---:", "---:"),
@@ -42,7 +43,9 @@ def progress(result: dict[str, Any]) -> str:
         "differ from failure to failure: the same error from the same input again and again would end the query,",
         "which Flink would try for ever. A kill is left out where the job does not run by then: that spares who",
         "recovers slowly. Aligned checkpoints are the slower the fuller the queues, and their share",
-        "depends on how the failures' period meets theirs.",
+        "depends on how the failures' period meets theirs. Nothing in Spark starts a streaming query again: a loop in",
+        "its driver does, as soon as the others. Its micro-batches have the rows of a second, and its stages hand them",
+        "on without counting them; a killed Python worker ends the query, where a cluster would try the task again.",
     ]
     return "\n".join([*lines, "", f"({machine(result)}, Flink {result['flink']})", ""])
 

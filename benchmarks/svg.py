@@ -80,7 +80,7 @@ class _Drawing:
         named = sum(len(name) > SHORT_NAME for name, _ in chart.groups)
         self._bottom = TITLE_HEIGHT + (len(rows) + named) * ROW_HEIGHT + len(chart.groups) * GROUP_GAP
         figures = [figure for row in rows for figure in (row.least, row.most, row.raw) if figure is not None]
-        self._ticks = _decades(min(figures), max(figures)) if chart.logarithmic else _steps(max(figures))
+        self._ticks = _decades(min(figures), max(figures)) if chart.logarithmic else steps(max(figures))
         self._root = ElementTree.Element(
             "svg",
             {
@@ -94,7 +94,7 @@ class _Drawing:
         )
 
     def text(self) -> str:
-        ElementTree.SubElement(self._root, "style").text = _style()
+        ElementTree.SubElement(self._root, "style").text = style()
         self._rectangle(0, 0, WIDTH, self._bottom + AXIS_HEIGHT, "ground")
         self._label(16, 26, self._chart.title, "title")
         self._label(16, 46, self._chart.subtitle, "small")
@@ -127,7 +127,7 @@ class _Drawing:
             for end in (row.least, row.most):
                 self._line(self._x(end), y - 4, self._x(end), y + 4, f"spread {row.engine}")
         if self._chart.logarithmic:
-            place = {"cx": _short(self._x(row.median)), "cy": _short(y), "r": "5", "class": f"dot {row.engine}"}
+            place = {"cx": short(self._x(row.median)), "cy": short(y), "r": "5", "class": f"dot {row.engine}"}
             ElementTree.SubElement(self._root, "circle", place)
         if row.raw is not None:
             self._line(self._x(row.raw), y - 7, self._x(row.raw), y + 7, "raw")
@@ -142,14 +142,14 @@ class _Drawing:
         return LEFT + share * (RIGHT - LEFT)
 
     def _label(self, x: float, y: float, text: str, kind: str) -> None:
-        ElementTree.SubElement(self._root, "text", {"x": _short(x), "y": _short(y), "class": kind}).text = text
+        ElementTree.SubElement(self._root, "text", {"x": short(x), "y": short(y), "class": kind}).text = text
 
     def _line(self, x1: float, y1: float, x2: float, y2: float, kind: str) -> None:
-        ends = {name: _short(value) for name, value in (("x1", x1), ("y1", y1), ("x2", x2), ("y2", y2))}
+        ends = {name: short(value) for name, value in (("x1", x1), ("y1", y1), ("x2", x2), ("y2", y2))}
         ElementTree.SubElement(self._root, "line", ends | {"class": kind})
 
     def _rectangle(self, x: float, y: float, width: float, height: float, kind: str) -> None:
-        sides = {name: _short(value) for name, value in (("x", x), ("y", y), ("width", width), ("height", height))}
+        sides = {name: short(value) for name, value in (("x", x), ("y", y), ("width", width), ("height", height))}
         ElementTree.SubElement(self._root, "rect", sides | {"class": kind})
 
 
@@ -159,9 +159,9 @@ def _decades(least: float, most: float) -> list[float]:
     return [10.0**power for power in range(first, max(last, first + 1) + 1)]
 
 
-def _steps(most: float) -> list[float]:
-    """From 0, in round steps, to no less than ``most``."""
-    rough = most / TICKS
+def steps(most: float, count: int = TICKS) -> list[float]:
+    """From 0, in about ``count`` round steps, to no less than ``most``."""
+    rough = most / count
     unit = 10.0 ** math.floor(math.log10(rough))
     step = next(unit * times for times in (1, 2, 2.5, 5, 10) if unit * times >= rough)
     return [step * number for number in range(math.ceil(most / step) + 1)]
@@ -174,11 +174,13 @@ def figure(value: float) -> str:
     return f"{value:.3g}"
 
 
-def _short(value: float) -> str:
+def short(value: float) -> str:
+    """A coordinate."""
     return f"{value:.1f}".removesuffix(".0")
 
 
-def _style() -> str:
+def style() -> str:
+    """Of all charts."""
     light, dark = (
         [f".{engine} {{ fill: {pair[which]}; stroke: {pair[which]}; }}" for engine, pair in COLOURS.items()]
         for which in (0, 1)

@@ -35,3 +35,14 @@ def test_what_an_older_process_used_before_does_not_count_though_it_ends_meanwhi
 def cpu_of(pid: int) -> float:
     times = psutil.Process(pid).cpu_times()
     return float(times.user + times.system)
+
+
+def test_of_others_and_without_some() -> None:
+    with CpuTime(of=()) as nobody, CpuTime() as all_of_us, burning(0.9, "input()") as one:
+        with CpuTime(of=[one.pid]) as alone, CpuTime(without=[one.pid]) as others:
+            while cpu_of(one.pid) < 0.8:
+                time.sleep(0.02)
+        one.communicate(b"\n", timeout=60)
+    assert nobody.seconds == 0
+    assert 0.5 < alone.seconds < 1.5
+    assert all_of_us.seconds - others.seconds >= 0.5, "of both, this process has used as much"

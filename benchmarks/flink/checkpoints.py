@@ -77,3 +77,20 @@ def requested(answer: dict[str, Any]) -> int:
     if (cause := operation.get("failureCause")) is not None:
         raise FlinkError(f"Flink's checkpoint failed: {cause.get('stack-trace', cause)[:2000]}")
     return int(operation["checkpointId"])
+
+
+def external_path(answer: dict[str, Any], number: int) -> str:
+    """Where ``/jobs/<id>/checkpoints`` says that a completed one lies: what another job is restored from."""
+    return next(str(entry["external_path"]) for entry in answer["history"] if entry["id"] == number)
+
+
+def savepoint(answer: dict[str, Any]) -> str:
+    """Where the one lies that was asked for, of ``/jobs/<id>/savepoints/<request>`` once it has ended.
+
+    Raises:
+        FlinkError: it failed.
+    """
+    operation = answer["operation"]
+    if (cause := operation.get("failure-cause")) is not None:
+        raise FlinkError(f"Flink's savepoint failed: {cause.get('stack-trace', cause)[:2000]}")
+    return str(operation["location"])

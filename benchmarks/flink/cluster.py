@@ -41,7 +41,9 @@ class Cluster:
         version: of Flink.
     """
 
-    def __init__(self, task_managers: int) -> None:
+    def __init__(self, task_managers: int, **own: str) -> None:
+        """``own``: settings of Flink's, by key."""
+        self._own = own
         self._found: Installation = installation()
         self.version = self._found.version
         self._count = task_managers
@@ -54,7 +56,7 @@ class Cluster:
             self._folder = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="penstock-flink-")))
             resources.callback(self._stop)
             rpc_port, rest_port = free_ports(2)
-            self._settings = settings(self._folder, rpc_port, rest_port)
+            self._settings = settings(self._folder, rpc_port, rest_port) | self._own
             self.rest = Rest(rest_port)
             self._start("jobmanager", {})
             for _ in range(self._count):
@@ -68,6 +70,10 @@ class Cluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._resources.close()
+
+    def pids(self) -> list[int]:
+        """Of all its processes, which have no children."""
+        return [process.pid for process in self._processes.values()]
 
     def start_task_manager(self) -> str:
         """Returns its resource id at once; its slot is there some seconds later."""
@@ -163,6 +169,8 @@ def settings(folder: Path, rpc_port: int, rest_port: int) -> dict[str, str]:
         "io.tmp.dirs": str(folder),
         "execution.checkpointing.storage": "filesystem",
         "execution.checkpointing.dir": (folder / "checkpoints").as_uri(),
+        # What a cancelled job is begun again from; it goes with the folder.
+        "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
         "restart-strategy.type": "fixed-delay",
         "restart-strategy.fixed-delay.attempts": "1000000",
         "restart-strategy.fixed-delay.delay": f"{RESTART_DELAY_MS} ms",

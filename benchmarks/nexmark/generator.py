@@ -244,7 +244,8 @@ def _channels(chance: _Chance) -> tuple[pa.Array, pa.Array]:
 
 
 def _micros(numbers: Longs) -> Longs:
-    return BEGIN_US + numbers * 1_000_000 // EVENTS_PER_SECOND
+    """Whole milliseconds, as Beam has them."""
+    return BEGIN_US + numbers * 1_000 // EVENTS_PER_SECOND * 1_000
 
 
 def _moments(numbers: Longs) -> pa.Array:

@@ -1,66 +1,149 @@
-"""Nexmark over a million events: every query equals Spark's batch result, and its speed against Structured Streaming.
+"""Nexmark by Penstock, Spark's own engine and Flink in one run, in turns.
 
-``benchmarks.against_spark`` says how both run.
+A part of the events first: every query's output equals Spark's batch result over it, Penstock's and Flink's, row for
+row. Then all of them, into nowhere (``benchmarks.against_spark`` says how Penstock and Spark run; Flink's job is
+submitted to a cluster that is up). The event rate decides how much state a query keeps: it is the generator's.
 """
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
 import penstock
 from benchmarks import harness
-from benchmarks.against_spark import compare
-from benchmarks.nexmark.generator import SPARK_SCHEMA
+from benchmarks.against_spark import ENGINES, PEER, Prepared, Run, compare, in_turns, prepared
+from benchmarks.flink import blocks
+from benchmarks.flink import nexmark as flinks
+from benchmarks.flink.cluster import Cluster
+from benchmarks.nexmark.generator import EVENTS_PER_SECOND, SPARK_SCHEMA
 from benchmarks.nexmark.queries import NAMES, query
 from benchmarks.nexmark.source import write_parquet
-from penstock.errors import NotSupported
 
-EVENTS = 1_000_000
-FILES = 20
+EVENTS = 10_000_000
+CHECKED = 1_000_000
+"""Events that all outputs are compared over, and that engines warm up with."""
 ROUNDS = 3
+QUICK = 10
+"""A quick run has so many times fewer of each."""
+FILE_EVENTS = 250_000
+SPARK_BATCH_EVENTS = 1_000_000
+"""In a micro-batch: Spark is quickest with few large ones, and a batch of all would have to keep all of a join."""
+
+
+@dataclass(frozen=True)
+class Events:
+    """So many, in Parquet files for Spark and Penstock, and in blocks for Flink."""
+
+    folder: Path
+    count: int
+
+    @property
+    def parquet(self) -> Path:
+        return self.folder / "parquet"
+
+    @property
+    def blocks(self) -> Path:
+        return self.folder / "blocks"
+
+    def write(self, with_blocks: bool) -> None:
+        self.folder.mkdir()
+        write_parquet(self.parquet, self.count, max(harness.SLOTS, self.count // FILE_EVENTS))
+        if with_blocks:
+            blocks.write(self.blocks, self.count)
 
 
 def run(spark: SparkSession, quick: bool) -> dict[str, object]:
-    count, rounds = (EVENTS // 10, 1) if quick else (EVENTS, ROUNDS)
+    scale, rounds = (QUICK, 1) if quick else (1, ROUNDS)
     spark.conf.set("spark.sql.shuffle.partitions", str(harness.SLOTS))
     spark.conf.set("spark.sql.session.timeZone", "UTC")
-    found: dict[str, object] = {}
-    with tempfile.TemporaryDirectory(prefix="penstock-bench-nexmark-") as name:
-        events = Path(name, "events")
-        write_parquet(events, count, FILES)
-        for number, query_name in enumerate(NAMES):
-            try:
-                rows = check_equal(spark, events, query_name, Path(name, str(number)))
-                found[query_name] = {"rows": rows, **beside_spark(spark, events, query_name, rounds)}
-            except NotSupported as error:
-                found[query_name] = {"refused": str(error).splitlines()[0]}
-    return {"events": count, "queries": found}
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-bench-nexmark-")))
+        part, whole = Events(folder / "part", CHECKED // scale), Events(folder / "whole", EVENTS // scale)
+        for events in (part, whole):
+            events.write(with_blocks=True)
+        peer = stack.enter_context(Cluster(harness.SLOTS))
+        found: dict[str, object] = {}
+        for name in NAMES:
+            rows = check_equal(spark, peer, part, name, folder / name)
+            seconds, cpu = beside_peers(spark, peer, part, whole, name, rounds)
+            found[name] = {"rows": rows, "seconds": seconds, "cpu_seconds": cpu}
+            print(f"  {name}: {found[name]}", flush=True)
+        return {
+            "events": whole.count,
+            "checked": part.count,
+            "events_per_second": EVENTS_PER_SECOND,
+            "spark_batch": SPARK_BATCH_EVENTS,
+            "flink": peer.version,
+            "queries": found,
+        }
 
 
-def beside_spark(spark: SparkSession, events: Path, name: str, rounds: int) -> dict[str, object]:
-    """One query over the files of ``events`` by both engines."""
-    return compare(lambda: query(spark, stream(spark, events), name), "append", rounds)
+def beside_peers(
+    spark: SparkSession, peer: Cluster, part: Events, whole: Events, name: str, rounds: int
+) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Seconds and CPU seconds of each engine in each round."""
+    in_turns(engines(spark, peer, part, name), 1, peer.pids())
+    return in_turns(engines(spark, peer, whole, name), rounds, peer.pids())
 
 
-def check_equal(spark: SparkSession, events: Path, name: str, folder: Path) -> int:
-    """Run it to its drained end and compare with the batch; the number of rows.
+def engines(spark: SparkSession, peer: Cluster, events: Events, name: str) -> dict[str, Prepared]:
+    found: dict[str, Prepared] = {
+        engine: partial(prepared, engine, one_query(spark, events.parquet, name, engine), "append")
+        for engine in ENGINES
+    }
+    return {**found, PEER: partial(by_flink, peer, events, name)}
+
+
+def one_query(spark: SparkSession, parquet: Path, name: str, engine: str) -> Callable[[], DataFrame]:
+    files = SPARK_BATCH_EVENTS // FILE_EVENTS if engine == "spark" else None
+    return lambda: query(spark, stream(spark, parquet, files), name)
+
+
+@contextmanager
+def by_flink(peer: Cluster, events: Events, name: str) -> Iterator[Run]:
+    yield lambda: flinks.run(peer, name, events.blocks, events.count // blocks.BLOCK, harness.SLOTS)
+
+
+def beside_spark(spark: SparkSession, parquet: Path, name: str, rounds: int) -> dict[str, object]:
+    """One query over the files of a folder by Penstock and Spark alone."""
+    return compare(lambda: query(spark, stream(spark, parquet), name), "append", rounds)
+
+
+def check_equal(spark: SparkSession, peer: Cluster, events: Events, name: str, folder: Path) -> int:
+    """Run it to its drained end by Penstock and by Flink, and compare with the batch; the number of rows.
 
     Raises:
         AssertionError: some differ.
     """
-    writer = penstock.writeStream(query(spark, stream(spark, events), name)).option("path", str(folder / "out"))
-    started = writer.start(checkpointLocation=str(folder / "checkpoint"), parallelism=harness.SLOTS)
+    expected = query(spark, spark.read.schema(SPARK_SCHEMA).parquet(str(events.parquet)), name).cache()
+    writer = penstock.writeStream(query(spark, stream(spark, events.parquet), name))
+    started = writer.option("path", str(folder / "penstock")).start(
+        checkpointLocation=str(folder / "checkpoint"), parallelism=harness.SLOTS
+    )
     started.processAllAvailable()
     started.stop(drain=True)
-    expected = query(spark, spark.read.schema(SPARK_SCHEMA).parquet(str(events)), name)
-    written = spark.read.schema(expected.schema).parquet(str(folder / "out"))
+    flinks.run(peer, name, events.blocks, events.count // blocks.BLOCK, harness.SLOTS, folder / PEER)
+    assert_same(f"{name} by Penstock", spark.read.schema(expected.schema).parquet(str(folder / "penstock")), expected)
+    assert_same(f"{name} by Flink", spark.read.schema(expected.schema).json(str(folder / PEER)), expected)
+    rows = expected.count()
+    expected.unpersist()
+    return rows
+
+
+def assert_same(what: str, written: DataFrame, expected: DataFrame) -> None:
     differing = written.exceptAll(expected).count(), expected.exceptAll(written).count()
-    assert differing == (0, 0), f"{name}: {differing[0]} rows too many, {differing[1]} missing"
-    return expected.count()
+    assert differing == (0, 0), f"{what}: {differing[0]} rows too many, {differing[1]} missing"
 
 
-def stream(spark: SparkSession, events: Path) -> DataFrame:
-    return spark.readStream.schema(SPARK_SCHEMA).parquet(str(events))
+def stream(spark: SparkSession, parquet: Path, files_a_batch: int | None = None) -> DataFrame:
+    reader = spark.readStream.schema(SPARK_SCHEMA)
+    if files_a_batch is not None:
+        reader = reader.option("maxFilesPerTrigger", str(files_a_batch))
+    return reader.parquet(str(parquet))

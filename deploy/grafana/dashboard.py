@@ -283,10 +283,12 @@ CHECKPOINTS = (
     ),
     Panel(
         "In-flight data",
-        "Captured by the newest checkpoint, and what of it was written: what was durable before is only referred to.",
+        "Captured by the newest checkpoint, and what of it was written: what was durable before is only referred to. "
+        "Processed: by subtasks that had one barrier and waited for others.",
         (
             (f"captured {QUERY}", of_query("penstock_checkpoint_last_inflight_bytes")),
             (f"written {QUERY}", of_query("penstock_checkpoint_last_inflight_written_bytes")),
+            (f"processed {QUERY}", of_query("penstock_checkpoint_last_inflight_processed_bytes")),
         ),
         unit="bytes",
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
 
@@ -297,3 +297,30 @@ def parse_options(texts: Mapping[str, str]) -> Options:
         values[field_name] = parse(f"{CONF_PREFIX}{known}", str(text))
     assert set(values) <= {f.name for f in fields(Options)}
     return Options(**values)  # type: ignore[arg-type]
+
+
+def option_texts(options: Options) -> dict[str, str | None]:
+    """Every option by its name, as it could be written; None: it is not said, and cannot be but by leaving it out."""
+    return {name: _text_of(getattr(options, field), parse) for name, (field, parse) in sorted(_PARSERS.items())}
+
+
+def _text_of(value: object, parse: object) -> str | None:
+    if value is None:
+        return "unlimited" if parse is count_or_unlimited else None
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, range):
+        return str(value[0]) if len(value) == 1 else f"{value[0]}-{value[-1]}"
+    if isinstance(value, int) and parse is duration_ms:
+        return _in_units(value, (("h", 3_600_000), ("m", 60_000), ("s", 1_000)), "ms")
+    if isinstance(value, int) and parse in (size_bytes, static_bytes):
+        return _in_units(value, (("g", 1 << 30), ("m", 1 << 20), ("k", 1 << 10)), "b")
+    return str(value)
+
+
+def _in_units(value: int, units: Sequence[tuple[str, int]], least: str) -> str:
+    """In the largest unit of which it is a whole number."""
+    unit, size = next(((unit, size) for unit, size in units if value and value % size == 0), (least, 1))
+    return f"{value // size}{unit}"

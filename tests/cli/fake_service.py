@@ -134,6 +134,7 @@ def query_document(**changes: Any) -> dict[str, Any]:
         "state": "running", "converged": True, "message": "Processing new data", "generation": 3, "parallelism": 2,
         "max_parallelism": 128, "committed_epoch": 1234, "inflight_bytes": 3 << 20, "sources_dry": False,
         "checkpoints_completed": 1234, "checkpoints_failed": 1, "restarts": 1, "slots": [], "error": None,
+        "operations": [],
     }  # fmt: skip
     query = {"id": ID, "run_id": "run-1", "name": "sums", "location": "/chk", "last_progress": None}
     spec["state"] = changes.pop("wanted", "running")

@@ -79,6 +79,26 @@ def test_what_the_spec_says_already_changes_nothing(fake: FakeService, steered: 
     assert (told["changed"], told["operation"], told["name"]) == (False, None, "sums")
 
 
+def test_what_is_under_way_already_is_waited_for(fake: FakeService, steered: SteeredQuery) -> None:
+    fake.routes[f"PATCH {QUERY}"] = Reply(operation_document(), 202)
+    assert query("rescale", "sums", "2", PENSTOCK_URL=fake.url) == (0, "sums (5b0c1f2e) runs at parallelism 2\n", "")
+    assert fake.asked("GET", OPERATION)
+    told = json.loads(query("rescale", "sums", "2", "--json", PENSTOCK_URL=fake.url)[1])
+    assert (told["changed"], told["operation"]["state"]) == (False, "succeeded")
+
+
+def test_what_is_under_way_is_shown_with_its_query(fake: FakeService, steered: SteeredQuery) -> None:
+    fake.routes[f"GET {QUERY}/graph"] = Reply({"generation": 3, "vertices": [], "edges": []})
+    fake.routes[f"GET {QUERY}/exceptions"] = Reply({"failure": None, "restarts": []})
+    assert "under way" not in query("show", "sums", PENSTOCK_URL=fake.url)[1]
+    message = "Starting at parallelism 4: 1 of 4 slots run"
+    steered.change(message=message, converged=False, operations=[{"id": "op-1", "verb": "rescale", "began_at_ms": 1}])
+    code, shown, _ = query("show", "sums", PENSTOCK_URL=fake.url)
+    assert code == 0
+    assert f"running: {message}\n" in shown
+    assert "under way: rescale, operation op-1\n" in shown
+
+
 def test_an_operation_that_fails_ends_with_1(fake: FakeService, steered: SteeredQuery) -> None:
     error = {"kind": "ResourceError", "text": "99 slots are not free"}
     steered.operation = Reply(operation_document(state="failed", error=error))

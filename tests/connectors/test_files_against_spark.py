@@ -80,7 +80,7 @@ def stream_source(df: DataFrame) -> FileSource:
     node = df._jdf.queryExecution().analyzed()
     while node.children().size():
         node = node.children().apply(0)
-    source = create_source(df.sparkSession, node, elements(node.output()))
+    source = create_source(df.sparkSession, node, elements(node.output()), {})
     assert isinstance(source, FileSource)
     assert source.schema == arrow_schema(elements(node.output()))
     return source

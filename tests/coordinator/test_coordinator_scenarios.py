@@ -111,6 +111,9 @@ def test_a_user_snapshot_runs_beside_a_periodic_one_and_may_complete_after_it() 
     machine.handle(TICK, 1000)
     assert machine.handle(ct.SnapshotRequested(7, UNALIGNED, "mine"), 1100) == [ct.Trigger(2, UNALIGNED)]
     assert machine.handle(ct.SnapshotRequested(8, UNALIGNED), 1101) == [ct.Trigger(3, UNALIGNED)]
+    assert [machine.wish_of(checkpoint) for checkpoint in (1, 2, 4)] == [
+        None, ct.SnapshotRequested(7, UNALIGNED, "mine"), None,
+    ]  # fmt: skip
     complete(machine, 1, 1200)
     assert ct.SnapshotSucceeded(8, 3) in complete(machine, 3, 1250)
     assert ct.SnapshotSucceeded(7, 2) in complete(machine, 2, 1300)

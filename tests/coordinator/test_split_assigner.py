@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from effort import some
 from hypothesis import settings
@@ -29,6 +31,7 @@ from penstock.protocol.splits import (
     ReadersRun,
     Requested,
     SplitAssigner,
+    _Reader,
     last_settled,
 )
 from penstock.snapshot.model import SourceManifest
@@ -122,6 +125,31 @@ def test_an_idle_reader_is_lifted_to_the_least_watermark_of_those_that_read() ->
     assert lifts(machine.handle(Requested(1, 0, 450), 7)) == []
     assert lifts(machine.handle(Progressed(0, 600), 8)) == [Lift(VERTEX, 1, 600), Lift(VERTEX, 2, 600)]
     machine.check_invariants()
+
+
+def test_reports_of_many_readers_have_all_of_them_looked_at_only_where_one_waits_for_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    readers, looks = 50, Counter[str]()
+
+    def least_us(machine: SplitAssigner) -> int:
+        looks["all"] += 1
+        return 0
+
+    machine = assigner(readers)
+    machine.handle(LookAround(), 0)
+    machine.handle(Discovered([split(number) for number in range(readers)], 1), 0)
+    for index in range(readers):
+        machine.handle(Requested(index, 0, None), 1)
+    monkeypatch.setattr(SplitAssigner, "least_us", property(least_us))
+    for index in range(readers):
+        machine.handle(Progressed(index, 10 + index), 2)
+    assert looks["all"] == 0, "nobody is idle"
+    machine.handle(Requested(0, 0, 10, received=1), 3)
+    for moment in range(1, 4):
+        for index in range(1, readers):
+            machine.handle(Progressed(index, 1_000 * moment + index), 3 + moment)
+    assert looks["all"] == 1, "the one with the least of all had not changed since"
 
 
 def lifts(commands: list[Command]) -> list[Lift]:
@@ -328,6 +356,15 @@ class SplitWorld(RuleBasedStateMachine):
     def reader_reads(self, index: int) -> None:
         if self.readers[index]:
             self.read.append(self.readers[index].pop(0).split_id)
+
+    @rule(index=st.integers(0, PARALLELISM - 1), watermark_us=st.none() | st.integers(0, 5))
+    def reader_progresses(self, index: int, watermark_us: int | None) -> None:
+        self.carry_out(self.machine.handle(Progressed(index, watermark_us), self.now))
+        assert not [reader for reader in self.machine._readers if self.is_held_back(reader)]
+
+    def is_held_back(self, reader: _Reader) -> bool:
+        least_us = self.machine.least_us
+        return reader.idle and least_us is not None and (reader.lifted_us is None or reader.lifted_us < least_us)
 
     @rule()
     def capture(self) -> None:

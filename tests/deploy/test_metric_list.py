@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from penstock.config import Options
 from penstock.errors import ConfigError
 from penstock.protocol.elements import END_OF_TIME_US
 from penstock.query.facts import GraphShape, QueryFacts, VertexShape
@@ -50,8 +51,8 @@ COMPLETE = CheckpointView(
     triggered_ms=1_000_000,
     duration_ms=500.0,
     subtasks=(
-        CaptureMetrics(0, 0, 10, 20, 30, 40, 100, 60, 5, 200, 900, {"a": 6}),
-        CaptureMetrics(0, 1, 50, 5, 1, 400, 1, 1, 1, 2, 3, {"a": 1}, unaligned=True),
+        CaptureMetrics(0, 0, 10, 20, 30, 40, 100, 60, 5, 200, 900, {"a": 6}, inflight_processed_bytes=8),
+        CaptureMetrics(0, 1, 50, 5, 1, 400, 1, 1, 1, 2, 3, {"a": 1}, unaligned=True, inflight_processed_bytes=9),
     ),
 )
 EPOCH = EpochProgress(
@@ -112,6 +113,7 @@ FACTS = QueryFacts(
     error_kind="",
     error_text="",
     last_progress=None,
+    options=Options(),
 )
 FAILED = replace(FACTS, id="gone", view=replace(VIEW, state=ExecutionState.FAILED))
 
@@ -200,6 +202,7 @@ def test_figures_are_in_base_units() -> None:
     assert exported.value("penstock_checkpoint_last_completed_timestamp_seconds") == 1_000.5
     assert exported.value("penstock_commit_last_duration_seconds") == 0.25
     assert exported.value("penstock_checkpoint_last_unaligned") == 1
+    assert exported.value("penstock_checkpoint_last_inflight_processed_bytes") == 17
     assert exported.value("penstock_subtask_busy_seconds_total", subtask="1") == 1.5
     assert exported.value("penstock_subtask_late_dropped_rows_total", subtask="0") == 3
     assert exported.value("penstock_source_behind_most_rows", source="source") == 8

@@ -344,6 +344,59 @@ def test_on_last_begins_when_the_last_barrier_has_arrived_and_blocks_channels_th
     assert [10, 11] in [m.consume(), m.consume()], "A goes on"
 
 
+def test_what_is_consumed_from_the_first_barrier_until_the_last_is_read_is_told() -> None:
+    m = Middle()
+    m.rows(A, 0)
+    m.rows(B, 100)
+    m.consume()
+    m.consume(1)
+    m.arrive(A, Barrier(1, ALIGNED))
+    m.rows(A, 10)
+    m.rows(B, 110)
+    m.arrive(B, Barrier(1, ALIGNED))
+    m.rows(B, 120)
+    read = []
+    while not m.epochs:
+        read.append(m.consume())
+    assert [rows for rows in read if isinstance(rows, list)] == [[101], [110, 111]]
+    m.consume()
+    m.pump()
+    assert m.ready[0].processed_bytes == 12, "three rows, none of those before, none of those behind"
+    m.arrive(A, Barrier(2, ALIGNED))
+    m.arrive(B, Barrier(2, ALIGNED))
+    while len(m.epochs) < 2:
+        m.consume()
+    m.pump()
+    assert m.ready[1].processed_bytes == 8, "10 and 11 were still in front of the barrier"
+
+
+def test_what_is_consumed_while_a_channel_is_recorded_is_told() -> None:
+    m = Middle()
+    m.rows(A, 0)
+    m.rows(B, 100)
+    m.arrive(A, Barrier(1, UNALIGNED))
+    m.consume()
+    m.consume(1)
+    m.arrive(B, Barrier(1, UNALIGNED))
+    m.consume()
+    m.pump()
+    assert m.ready[0].processed_bytes == 12, "nothing is awaited behind the last barrier"
+
+
+def test_what_was_consumed_until_a_budget_was_used_up_is_told() -> None:
+    m = Middle()
+    for channel, start in ((A, 0), (B, 100)):
+        m.rows(channel, start)
+        m.rows(channel, start + 10)
+        m.arrive(channel, Barrier(1, ALIGNED, 50))
+    m.consume()
+    m.wait_until(m.now_ms + 60)
+    assert m.epochs == [Barrier(1, UNALIGNED)]
+    m.consume()
+    m.pump()
+    assert m.ready[0].processed_bytes == 8, "its barriers overtook the rest"
+
+
 def test_dead_ids_are_bounded() -> None:
     m = Middle()
     for checkpoint in range(1, MAX_DEAD + 10):

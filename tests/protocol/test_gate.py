@@ -242,6 +242,17 @@ def test_time_without_input_is_not_taken_for_slowness() -> None:
     assert sum(credit for _, credit in gate.take_grants()) == 200 - WINDOW
 
 
+def test_what_was_taken_is_told_whether_or_not_speed_is_measured() -> None:
+    for target_ms in (None, 100):
+        gate = gate_of([A, B], target_ms=target_ms)
+        for seq, now_ms in enumerate((0, 10, 500)):
+            gate.arrive(A, buffer(A, seq, rows=3))
+            assert gate.poll(2, now_ms) is not None
+            assert gate.poll(2, now_ms) is not None
+            assert gate.poll(2, now_ms + 5) is None
+        assert gate.taken_bytes == 36
+
+
 def test_a_channel_that_waits_for_a_checkpoint_gets_no_floating_credit_until_it_goes_on() -> None:
     gate = gate_of([A, B])
     gate.arrive(A, Barrier(1, Alignment.ALIGNED))
@@ -269,6 +280,7 @@ def test_recovered_entries_are_read_in_order_before_live_rows_and_without_floati
     assert gate.take_grants() == []
     gate.loaded(first, [rows_of(2, start=50), rows_of(1, start=52)])
     assert taken(gate, 1) == (ChannelId(0, 0, 0), [50])
+    assert gate.taken_bytes == 4, "one of two rows of a batch"
     assert [(e.section.identity, e.row_start, e.rows) for e in recovered.carried()] == [
         ("a", 4, 2),
         ("b", 3, 2),
@@ -289,7 +301,9 @@ def test_recovered_entries_are_read_in_order_before_live_rows_and_without_floati
     assert recovered.drained
     assert (recovered.rows_left, recovered.loaded_bytes, recovered.reserved_bytes) == (0, 0, 0)
     assert gate.take_grants() == [(A, 100 - (WINDOW - 8))]
+    assert gate.taken_bytes == 24
     assert taken(gate) == (A, [0, 1])
+    assert gate.taken_bytes == 32
 
 
 def test_as_many_entries_are_asked_for_as_the_budget_leaves_and_one_at_least() -> None:

@@ -21,6 +21,7 @@ from penstock.runtime.host import (
     SplitsAssigned,
     SubtaskCapture,
     SubtaskRestore,
+    Triggered,
 )
 from penstock.runtime.slicing import FIRST_ROWS
 from penstock.snapshot.model import InflightEntry, SectionRef
@@ -121,6 +122,26 @@ def test_an_aligned_checkpoint_waits_for_the_rows_before_it_and_captures_none() 
     assert by_vertex[0] == by_vertex[1] == by_vertex[2]
     assert 0 < len(by_vertex[0]) < ROWS
     assert sorted(committed(job.captures, 1)) == by_vertex[2]
+
+
+def test_a_capture_tells_what_was_processed_between_its_barriers() -> None:
+    job = HandDriven(graph_of())
+    job.read_everything(ROWS)
+    job.at(0, 0).inbox.append(Triggered(1, Alignment.ALIGNED))
+    job.step(0, 0)
+    job.deliver(0)
+    job.step(1)
+    job.step(0, 1)  # rows from the other source, and only then its barrier
+    job.at(0, 1).inbox.append(Triggered(1, Alignment.ALIGNED))
+    between = [e for c, link in job.links.items() if c.producer == 1 for e in link if isinstance(e, Buffer)]
+    assert between
+    job.run()
+    told = {c.subtask: c.metrics.inflight_processed_bytes for c in all_captured(job, 1)}
+    assert sum(told[SubtaskId(1, index)] for index in range(2)) >= sum(buffer.cost for buffer in between)
+    assert [told[SubtaskId(0, index)] for index in range(2)] == [0, 0], "a source has no barriers to wait for"
+    job.trigger(2, Alignment.ALIGNED)
+    job.run()
+    assert {c.metrics.inflight_processed_bytes for c in all_captured(job, 2)} == {0}, "nothing is in flight any more"
 
 
 def test_the_first_aligned_barrier_blocks_its_channel_until_the_last_has_come() -> None:

@@ -33,8 +33,8 @@ COMPLETE = CheckpointView(
     duration_ms=500.0,
     subtasks=(
         CaptureMetrics(0, 0, 1, 0, 2, 30, 0, 0, 0, 0, 0),
-        CaptureMetrics(1, 0, 10, 20, 30, 40, 100, 60, 5, 200, 900),
-        CaptureMetrics(1, 1, 10, 200, 3, 40, 7, 7, 1, 20, 90, unaligned=True),
+        CaptureMetrics(1, 0, 10, 20, 30, 40, 100, 60, 5, 200, 900, inflight_processed_bytes=70),
+        CaptureMetrics(1, 1, 10, 200, 3, 40, 7, 7, 1, 20, 90, unaligned=True, inflight_processed_bytes=7),
     ),
 )
 EPOCH = EpochProgress(4, 2, 0, 1.0, (), (), None, (), {"checkpoint": 500.0, "commit": 25.0})
@@ -95,11 +95,13 @@ def test_a_checkpoint_is_a_trace_with_a_span_per_subtask_and_phase(spans: InMemo
     assert root.attributes["penstock.checkpoint"] == 4
     assert root.attributes["penstock.unaligned"] is True
     assert root.attributes["penstock.inflight.bytes"] == 107
+    assert root.attributes["penstock.inflight.processed_bytes"] == 77
     children = below(root, spans)
     assert set(children) == {"subtask Source [0]", "subtask Sum, Sink [0]", "subtask Sum, Sink [1]", "commit"}
     assert ms(children["commit"]) == (500, 525)
     aligned = children["subtask Sum, Sink [0]"]
     assert ms(aligned) == (0, 100)
+    assert (aligned.attributes or {})["penstock.inflight.processed_bytes"] == 70
     phases = {name: ms(span) for name, span in below(aligned, spans).items()}
     assert phases == {"start delay": (0, 10), "alignment": (10, 30), "sync": (30, 60), "async": (60, 100)}
     unaligned = children["subtask Sum, Sink [1]"]

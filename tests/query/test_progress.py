@@ -51,8 +51,8 @@ CHECKPOINT = CheckpointView(
     acknowledged=2,
     snapshot_id="chk-7",
     subtasks=(
-        CaptureMetrics(0, 0, 1.2, 3.4, 0.6, 10.0, 1_000, 700, 5, 300, 9_000),
-        CaptureMetrics(0, 1, 2.6, 0.0, 0.2, 12.4, 50, 50, 1, 20, 600, unaligned=True),
+        CaptureMetrics(0, 0, 1.2, 3.4, 0.6, 10.0, 1_000, 700, 5, 300, 9_000, inflight_processed_bytes=70),
+        CaptureMetrics(0, 1, 2.6, 0.0, 0.2, 12.4, 50, 50, 1, 20, 600, unaligned=True, inflight_processed_bytes=7),
     ),
 )
 
@@ -114,6 +114,7 @@ def test_the_checkpoint_is_a_section_of_its_own_and_survives_json() -> None:
         "inflightRows": 6,
         "inflightBytes": 1_050,
         "inflightWrittenBytes": 750,
+        "inflightProcessedBytes": 77,
         "stateWrittenBytes": 320,
         "stateTotalBytes": 9_600,
     }

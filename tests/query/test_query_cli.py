@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import penstock
 from penstock.cli.main import app
+from penstock.runtime.view import ExecutionState
 
 pytestmark = pytest.mark.spark
 
@@ -87,6 +88,40 @@ def test_a_query_is_looked_at_changed_rescaled_and_stopped(
     assert "has ended: start it again in its program" in refused("rescale", query.id, "2")
     assert "has ended: start it again in its program" in refused("set", query.id, "--interval", "100ms")
     assert "stopped: Stopped" in call("watch", query.id)
+
+
+def test_a_query_is_suspended_and_resumed_and_its_settings_are_told(
+    spark: SparkSession, inbox: Inbox, start: Start, url: str
+) -> None:
+    inbox.add([(n, n, float(n)) for n in range(10)])
+    query = start(inbox.stream(spark), format="noop", queryName="cli_waits")
+    query.processAllAvailable()
+    query.snapshot(label="older")
+    called = f"cli_waits ({query.id[:8]})"
+    told = json.loads(call("set", "cli_waits", "--interval", "300ms", "--json"))
+    assert (told["asked"], told["changed"], told["operation"]) == ({"checkpoint": {"interval_ms": 300}}, True, None)
+    assert json.loads(call("set", "cli_waits", "--interval", "300ms", "--json"))["changed"] is False
+    assert "suspend it first" in refused("resume", "cli_waits", "--from", "older")
+
+    assert call("suspend", "cli_waits") == f"{called} is suspended\n"
+    assert query.view().state is ExecutionState.SUSPENDED
+    assert call("suspend", "cli_waits") == f"{called} is suspended already\n"
+    assert "suspended: Suspended" in call("show", "cli_waits")
+    assert "failed: LocationError: " in refused("resume", "cli_waits", "--from", "unknown")
+    assert call("resume", "cli_waits", "--from", "older", "--output", "keep") == f"{called} goes on from older\n"
+    eventually(lambda: query.view().state is ExecutionState.RUNNING, "it to run")
+    generation = query.generation
+    assert call("resume", "cli_waits", "--from", "older", "--output", "keep") == f"{called} goes on from older\n"
+    assert (query.generation, query.view().state) == (generation, ExecutionState.RUNNING), "it was resumed once"
+    assert "suspend it first" in refused("resume", "cli_waits", "--from", "chk-1")
+    assert call("resume", "cli_waits") == f"{called} runs already\n"
+
+    told = json.loads(call("suspend", "cli_waits", "--no-wait", "--json"))
+    assert (told["asked"], told["operation"]["verb"]) == ({"state": "suspended"}, "suspend")
+    assert call("suspend", "cli_waits") in (f"{called} is suspended\n", f"{called} is suspended already\n")
+    told = json.loads(call("resume", "cli_waits", "--json"))
+    assert (told["changed"], told["operation"]["state"]) == (True, "succeeded")
+    assert query.isActive
 
 
 def test_who_may_not_is_told_so(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

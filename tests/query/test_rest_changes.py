@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,6 +26,28 @@ def client() -> Iterator[Client]:
 def patch(client: Client, query_id: str, spec: Any, tag: str | None = "*") -> Answer:
     headers = {"Content-Type": "application/merge-patch+json"} | ({} if tag is None else {"If-Match": tag})
     return client.send("PATCH", f"/api/v1/queries/{query_id}", json.dumps({"spec": spec}), headers)
+
+
+class Seen:
+    """What the service told of a query and an operation on it, look after look, until that ended."""
+
+    def __init__(self, client: Client, query_id: str, accepted: Answer) -> None:
+        assert accepted.status == 202, accepted.text
+        self.statuses: list[Any] = []
+        self.progress: list[Any] = []
+        path, query = accepted.headers["location"], f"/api/v1/queries/{query_id}"
+        deadline_s = time.monotonic() + 60
+        while (now := client.get(path).json)["state"] == "running":
+            self.progress.append(now["progress"])
+            self.statuses.append(client.get(query).json["status"])
+            assert time.monotonic() < deadline_s
+            time.sleep(0.005)
+        self.operation = now
+
+    @property
+    def messages(self) -> list[str]:
+        """In the order they came, each once."""
+        return list(dict.fromkeys(one["message"] for one in self.statuses if not one["converged"]))
 
 
 def ended(client: Client, accepted: Answer) -> Any:
@@ -51,8 +74,18 @@ def test_the_spec_is_changed_and_the_query_goes_there(
     assert accepted.json["verb"] == "rescale"
     assert accepted.headers["etag"] != tag
     assert client.get(f"/api/v1/queries/{query.id}").json["spec"]["parallelism"] == 3
-    operation = ended(client, accepted)
+    same = patch(client, query.id, {"parallelism": 3}, tag)
+    assert (same.status, same.json["id"]) == (202, accepted.json["id"]), "its answer was lost, and the tag is of before"
+    assert patch(client, query.id, {"checkpoint": {"interval_ms": 300}}).status == 200, "of something else"
+    seen = Seen(client, query.id, accepted)
+    operation = seen.operation
     assert (operation["state"], operation["error"], operation["parallelism"]) == ("succeeded", None, 3)
+    assert seen.messages[-1].startswith("Starting at parallelism 3: ")
+    assert "Processing new data" not in seen.messages
+    assert {one["verb"] for status in seen.statuses for one in status["operations"]} == {"rescale"}
+    counts = [(one["done"], one["total"]) for one in seen.progress]
+    assert counts == sorted(counts)
+    assert (counts[0], {total for _, total in counts}) == ((0, 3), {3})
     assert query.parallelism == 3
     eventually(lambda: client.get(f"/api/v1/queries/{query.id}").json["status"]["converged"], "convergence")
     again = patch(client, query.id, {"parallelism": 3}, accepted.headers["etag"])
@@ -113,8 +146,15 @@ def test_suspended_and_resumed_from_an_older_snapshot(
     )
     resume = json.dumps({"spec": {"state": "running"}, "resume_from": {"snapshot": "older", "output": "keep"}})
     headers = {"Content-Type": "application/merge-patch+json", "If-Match": "*"}
-    assert_problem(client.send("PATCH", path, resume, headers), 409, "suspended")
-    operation = ended(client, patch(client, query.id, {"state": "suspended"}))
+    assert_problem(client.send("PATCH", path, resume, headers), 409, "suspend it first")
+    accepted = patch(client, query.id, {"state": "suspended"})
+    assert patch(client, query.id, {"state": "suspended"}).json["id"] == accepted.json["id"]
+    seen = Seen(client, query.id, accepted)
+    assert set(seen.messages) <= {"Taking the last snapshot before it is suspended", "Giving its slots back"}
+    counts = [(one["done"], one["total"]) for one in seen.progress]
+    assert set(counts) <= {(0, 1), (1, 1)}
+    assert counts == sorted(counts)
+    operation = seen.operation
     assert (operation["verb"], operation["state"]) == ("suspend", "succeeded")
     shown = client.get(path).json
     assert (shown["spec"]["state"], shown["status"]["state"], shown["status"]["converged"]) == (
@@ -129,11 +169,24 @@ def test_suspended_and_resumed_from_an_older_snapshot(
     operation = ended(client, client.send("PATCH", path, json.dumps(wrong), headers))
     assert (operation["state"], operation["error"]["kind"]) == ("failed", "LocationError")
     assert client.get(path).json["spec"]["state"] == "suspended"
-    operation = ended(client, client.send("PATCH", path, resume, headers))
+    stateless = json.dumps({"resume_from": {"snapshot": "older"}})
+    assert_problem(client.send("PATCH", path, stateless, headers), 409, "goes with state running")
+    accepted = client.send("PATCH", path, resume, headers)
+    assert client.send("PATCH", path, resume, headers).json["id"] == accepted.json["id"], "under way, or it has ended"
+    operation = ended(client, accepted)
     assert (operation["verb"], operation["state"], operation["error"]) == ("resume", "succeeded", None)
+    for tag in ("*", '"of before"', accepted.headers["etag"]):
+        again = client.send("PATCH", path, resume, {**headers, "If-Match": tag})
+        assert (again.status, again.json["id"], again.json["state"]) == (202, accepted.json["id"], "succeeded")
+    assert_problem(client.send("PATCH", path, json.dumps(wrong), headers), 409, "suspend it first")
+    assert_problem(client.send("PATCH", path, stateless, headers), 409, "suspend it first")
     eventually(lambda: client.get(path).json["status"]["converged"], "convergence")
     assert query.generation > generation
     assert query.parallelism == 1
     inbox.add([(10, 10, 10.0)])
     query.processAllAvailable()
     assert query.view().committed_epoch > 0
+    assert ended(client, patch(client, query.id, {"state": "suspended"}))["state"] == "succeeded"
+    generation = query.generation
+    assert ended(client, client.send("PATCH", path, resume, headers))["id"] != accepted.json["id"]
+    eventually(lambda: query.generation > generation, "it to go on from there once more")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from query_running import Inbox, Start, eventually, rows_of
 from rest_client import Client, assert_problem
 
@@ -54,6 +55,8 @@ def test_checkpoints_of_earlier_runs_are_shown_with_their_generation(
         runs.append(query)
     first, last = runs
     assert first.id == last.id
+    status = client.get(f"/api/v1/queries/{last.id}").json["status"]
+    assert (status["generation"], status["first_generation"]) == (2, 2)
     shown = pages(client, last)
     expected = [(one.checkpoint, one.generation, one.state.value) for run in runs for one in over(run)]
     told = [(one["checkpoint"], one["generation"], one["state"]) for one in shown if one["state"] != "pending"]
@@ -69,6 +72,40 @@ def test_checkpoints_of_earlier_runs_are_shown_with_their_generation(
     verified = verify_location(str(tmp_path / "checkpoint"))
     assert not verified.damage
     assert not [one for one in [*verified.orphans, *verified.unsettled] if one.path.startswith("history/")]
+
+
+def test_why_a_checkpoint_failed_is_told_by_the_next_run_too(
+    spark: SparkSession, inbox: Inbox, start: Start, client: Client
+) -> None:
+    def slowly(value: int) -> int:
+        import time
+
+        time.sleep(0.001)
+        return value
+
+    inbox.add([(n % 7, n, 0.0) for n in range(2000)])
+    rows = inbox.stream(spark).repartition("key")
+    df = rows.select(F.udf(slowly, "bigint", useArrow=False)("value").alias("value"))
+    settings = {"checkpoint.interval": "20ms", "checkpoint.alignment": "unaligned", "checkpoint.maxInflightBytes": "1"}
+    query = start(df, **settings, format="noop", parallelism=2)
+
+    def declined() -> list[CheckpointView]:
+        return [one for one in over(query) if "maxInflightBytes" in one.reason]
+
+    eventually(lambda: bool(declined()), "one that was declined")
+    one = declined()[0]
+    path = f"/api/v1/queries/{query.id}/checkpoints"
+    told = client.get(f"{path}/{one.checkpoint}").json
+    assert (told["state"], told["reason"], told["subtasks"]) == ("failed", one.reason, [])
+    assert told["snapshot_id"] == ""
+    query.stop()
+    again = start(df, **settings, format="noop", parallelism=2)
+    assert again.id == query.id
+    assert one.checkpoint not in {known.checkpoint for known in again.view().checkpoints}
+    later = client.get(f"{path}/{one.checkpoint}").json
+    assert later == told | {"duration_ms": pytest.approx(told["duration_ms"], abs=0.001)}
+    listed = {shown["checkpoint"]: shown["reason"] for shown in pages(client, again, 100)}
+    assert listed[one.checkpoint] == one.reason
 
 
 def test_a_damaged_history_stops_no_query(

@@ -7,6 +7,7 @@ import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -18,7 +19,8 @@ from rest_client import Client, assert_problem
 import penstock
 from penstock.query.streaming_query import StreamingQuery
 from penstock.rest.metric_list import METRICS
-from penstock.runtime.view import CheckpointState
+from penstock.rest.models import SubtaskCapture
+from penstock.runtime.view import CheckpointState, CheckpointView
 
 pytestmark = pytest.mark.spark
 
@@ -58,6 +60,15 @@ def test_a_running_query_is_told_of(spark: SparkSession, inbox: Inbox, start: St
     query.setCheckpoints(interval="1s", alignment="unaligned")
     changed = client.get(f"/api/v1/queries/{query.id}")
     assert changed.json["spec"]["checkpoint"] == {"interval_ms": 1000, "alignment": "unaligned"}
+    options = client.get(f"/api/v1/queries/{query.id}/configuration").json["options"]
+    own = {one["name"]: (one["value"], one["at_start"]) for one in options if not one["is_default"]}
+    assert own == {
+        "checkpoint.alignment": ("unaligned", "auto"),
+        "checkpoint.interval": ("1s", "200ms"),
+        "parallelism": ("2", "2"),
+        "restart.attempts": ("2", "2"),
+        "restart.delay": ("10ms", "10ms"),
+    }
     assert changed.headers["etag"] != answer.headers["etag"]
 
 
@@ -103,6 +114,45 @@ def test_checkpoints_come_in_pages_with_figures_of_each_subtask(
     ]
     assert shown["subtasks"][0]["async_ms"] == newest.subtasks[0].async_ms
     assert_problem(client.get(f"{path}/999999"), 404, "999999")
+
+
+def test_a_checkpoint_has_every_figure_of_every_subtask(
+    spark: SparkSession, inbox: Inbox, start: Start, client: Client
+) -> None:
+    def slowly(value: int) -> int:
+        import time
+
+        time.sleep(0.001)
+        return value
+
+    inbox.add([(n % 7, n, 0.0) for n in range(4000)])
+    rows = inbox.stream(spark).repartition("key")
+    df = rows.select(F.udf(slowly, "bigint", useArrow=False)("value").alias("value"))
+    query = start(df, **{"checkpoint.interval": "10m"}, format="noop", parallelism=2)
+    path = f"/api/v1/queries/{query.id}/checkpoints"
+    names = set(SubtaskCapture.model_fields)
+
+    def shown(alignment: str) -> CheckpointView:
+        """A checkpoint as the query knows it, which has been compared with what is told of it."""
+        number = query.snapshot(alignment=alignment).checkpoint
+        known = next(one for one in query.view().checkpoints if one.checkpoint == number)
+        told = client.get(f"{path}/{number}").json
+        assert told["subtasks"] == [{name: getattr(one, name) for name in names} for one in known.subtasks]
+        return known
+
+    eventually(lambda: shown("unaligned").inflight_rows > 0, "rows in flight")
+    aligned = shown("aligned")
+    assert aligned.inflight_rows == 0
+    assert aligned.inflight_processed_bytes > 0, "its barriers waited behind the rows"
+    assert query.lastProgress is not None
+    eventually(lambda: told_of(query)["id"] == aligned.checkpoint, "its commit")
+    assert told_of(query)["inflightProcessedBytes"] == aligned.inflight_processed_bytes
+
+
+def told_of(query: StreamingQuery) -> dict[str, Any]:
+    """The checkpoint, in the newest progress."""
+    assert query.lastProgress is not None
+    return dict(query.lastProgress["checkpoint"])
 
 
 def test_snapshots_are_listed_and_shown(spark: SparkSession, inbox: Inbox, start: Start, client: Client) -> None:
@@ -151,7 +201,8 @@ def test_recoveries_are_told(spark: SparkSession, inbox: Inbox, start: Start, cl
     exceptions = client.get(f"/api/v1/queries/{query.id}/exceptions").json
     assert exceptions["failure"] is None
     assert [(one["failed_generation"], one["generation"]) for one in exceptions["restarts"]] == [(1, 2)]
-    assert client.get(f"/api/v1/queries/{query.id}").json["status"]["restarts"] == 1
+    status = client.get(f"/api/v1/queries/{query.id}").json["status"]
+    assert (status["restarts"], status["generation"], status["first_generation"]) == (1, 2, 1)
 
 
 def test_a_location_that_is_gone_is_a_problem(

@@ -116,6 +116,24 @@ def test_nothing_is_told_without_the_token(guarded: str, path: str) -> None:
     assert TOKEN not in repr(penstock.serve(token=TOKEN))
 
 
+def test_no_operation_is_carried_out_for_who_may_not_ask() -> None:
+    """Whatever there is, by the service's own list."""
+    strangers: list[tuple[int, str | None, dict[str, str]]] = [
+        (401, None, {}), (401, "another-token-of-some-length", {}),
+        (403, TOKEN, {"Origin": "http://evil.example.org"}), (421, TOKEN, {"Host": "evil.example.org"}),
+    ]  # fmt: skip
+    with penstock.serve(token=TOKEN) as server:
+        paths = Client(server.url, TOKEN).get("/openapi.json").json["paths"]
+        operations = [(method.upper(), path) for path, methods in paths.items() for method in methods]
+        assert ("POST", "/api/v1/queries/{query_id}/snapshots/verifications") in operations
+        for status, token, headers in strangers:
+            for method, path in operations:
+                assert_problem(
+                    Client(server.url, token).send(method, path.replace("{", "").replace("}", ""), headers=headers),
+                    status,
+                )
+
+
 @pytest.mark.parametrize("host", ["evil.example.org", "evil.example.org:80", "127.0.0.1.evil.example.org", "", "[::1"])
 def test_another_name_that_points_here_gets_nothing(client: Client, host: str) -> None:
     assert_problem(client.get(QUERIES, Host=host), 421, "localhost and loopback")
@@ -219,6 +237,28 @@ def test_what_is_not_there_is_a_problem(client: Client) -> None:
     assert answer.headers["allow"] == "GET"
     assert_problem(client.get(f"{QUERIES}/unknown/checkpoints?limit=0"), 422, "limit")
     assert_problem(client.get(f"{QUERIES}/unknown/checkpoints/zero"), 422, "checkpoint")
+
+
+def test_a_fault_of_the_service_is_told_in_the_log_alone(
+    client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(query_id: str) -> None:
+        raise RuntimeError("between the two of us")
+
+    for name in ("routes_queries", "routes_snapshots"):  # answered on the service's own thread, and on another
+        monkeypatch.setattr(f"penstock.rest.{name}.facts_of", broken)
+    for path in (f"{QUERIES}/some/graph", f"{QUERIES}/some/snapshots/sharing"):
+        caplog.clear()
+        answer = client.get(path)
+        assert_problem(answer, 500, "the driver's log says why")
+        assert answer.json["instance"] == path
+        assert "RuntimeError" not in answer.text
+        assert "between the two of us" not in answer.text
+        (told,) = [record for record in caplog.records if record.name == "penstock.rest.problems"]
+        assert told.getMessage() == f"GET {path} failed"
+        assert told.exc_info is not None
+        assert told.exc_info[0] is RuntimeError
+    assert client.get(QUERIES).status == 200
 
 
 def test_a_client_that_sends_no_http_breaks_nothing(client: Client) -> None:

@@ -96,6 +96,40 @@ def test_a_snapshot_is_taken_planned_away_and_deleted(
 
 
 @pytest.mark.spark
+def test_snapshots_of_a_query_that_runs_are_verified_compared_and_copied(
+    spark: SparkSession, inbox: Inbox, start: Start, tmp_path: Path
+) -> None:
+    inbox.add([(n, n, float(n)) for n in range(10)])
+    query = start(inbox.stream(spark).dropDuplicates(["key"]), format="noop")
+    query.processAllAvailable()
+    before = query.snapshot(label="before").id
+    inbox.add([(n, n, float(n)) for n in range(5, 13)])
+    query.processAllAvailable()
+    after = query.snapshot(label="after").id
+    orphan = tmp_path / "checkpoint" / "data" / "0-1-9.arrows"
+    orphan.write_bytes(b"left by a crash")
+    with penstock.serve(export_root=tmp_path / "archives") as server:
+        client, path = Client(server.url), f"/api/v1/queries/{query.id}/snapshots"
+
+        def done(what: str, wanted: Any) -> Any:
+            over = ended(client, client.send("POST", f"{path}/{what}", json.dumps(wanted), JSON))
+            assert over["state"] == "succeeded", over
+            return over
+
+        compared = done("before/comparisons", {"to": "after"})["diff"]
+        assert (compared["before"], compared["after"]) == (before, after)
+        assert [(one["added"], one["changed"], one["removed"]) for one in compared["tables"]] == [(3, 0, 0)]
+        assert [one["rows_in"] for one in compared["sources"]] == [8]
+        found = done("verifications", {})["verification"]
+        assert (found["damaged"], found["snapshots"] >= 2, found["bytes"] > 0) == (0, True, True)
+        assert done("collections", {})["freed_files"] in (0, 1)  # the query may have collected it by itself
+        assert not orphan.exists()
+        copied = done(f"{before}/copies", {"name": "archive"})["location"]
+        assert not verify_location(copied).damage
+        assert query.isActive
+
+
+@pytest.mark.spark
 def test_requests_that_cannot_be_change_nothing(
     spark: SparkSession, inbox: Inbox, start: Start, client: Client
 ) -> None:

@@ -30,7 +30,8 @@ MADE_UP = MadeUpQuery(vertices=3, parallelism=2, checkpoints=60)
 BASE = f"/api/v1/queries/{MADE_UP.query_id}"
 FROM_MEMORY = (
     "/api/v1/queries", BASE, f"{BASE}/graph", f"{BASE}/checkpoints", f"{BASE}/checkpoints?limit=3&before=41",
-    f"{BASE}/checkpoints?limit=200", f"{BASE}/checkpoints/60", f"{BASE}/exceptions", f"{BASE}/logs", "/metrics",
+    f"{BASE}/checkpoints?limit=200", f"{BASE}/checkpoints/60", f"{BASE}/exceptions", f"{BASE}/logs",
+    f"{BASE}/configuration", "/metrics",
 )  # fmt: skip
 
 

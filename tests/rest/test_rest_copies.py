@@ -1,14 +1,15 @@
-"""Snapshots exported and forked over HTTP, and which files they share."""
+"""Snapshots exported, forked and copied over HTTP, and which files they share."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from query_running import eventually
 from rest_client import Answer, Client, assert_problem
@@ -17,7 +18,9 @@ from test_requests_cli import penstock as command
 import penstock
 from penstock.errors import ConfigError
 from penstock.query import snapshot_steering
+from penstock.snapshot.envelope import seal_envelope
 from penstock.snapshot.location import read_identity
+from penstock.snapshot.portable import export as portable_export
 from penstock.snapshot.portable.layout import read_manifest
 from penstock.snapshot.store import LocalStore
 from penstock.snapshot.verbs import sharing
@@ -77,7 +80,60 @@ def test_a_fork_is_a_location_where_a_query_can_begin(
     assert ended(writing, post(writing, known_query, "forks", {"name": "empty"}))["state"] == "succeeded"
 
 
-@pytest.mark.parametrize("what", ["exports", "forks"])
+def test_copies_of_one_query_are_collected_in_an_archive(
+    writing: Client, known_query: str, root: Path, location: Path
+) -> None:
+    for snapshot in ("chk-2", "chk-3", "chk-2"):
+        done = ended(writing, post(writing, known_query, "copies", {"name": "archive"}, snapshot))
+        assert (done["state"], done["verb"], done["snapshot"], done["location"]) == (
+            "succeeded", "copy-snapshot", snapshot, str(root / "archive"),
+        )  # fmt: skip
+    made = open_location_to_read(str(root / "archive"))
+    assert made.identity == msgspec.structs.replace(read_identity(LocalStore(str(location))), archive=True)
+    assert [record.checkpoint for record in made.view.snapshots] == [2, 3]
+    assert command("verify", root / "archive").exit_code == 0
+
+
+def test_copies_go_into_nothing_but_an_archive_of_the_query(
+    writing: Client, known_query: str, root: Path, location: Path
+) -> None:
+    assert ended(writing, post(writing, known_query, "copies", {"name": "another"}))["state"] == "succeeded"
+    theirs = msgspec.structs.replace(read_identity(LocalStore(str(root / "another"))), query_id="query-2")
+    (root / "another" / "query.json").write_bytes(seal_envelope(msgspec.to_builtins(theirs)))
+    assert ended(writing, post(writing, known_query, "exports", {"name": "export"}))["state"] == "succeeded"
+    assert ended(writing, post(writing, known_query, "forks", {"name": "fork"}))["state"] == "succeeded"
+    (root / "damaged").mkdir()
+    (root / "damaged" / "query.json").write_text("{}")
+    before = sorted(root.rglob("*"))
+    for name in ("another", "export", "fork", "damaged"):
+        assert_problem(post(writing, known_query, "copies", {"name": name}), 409, "no archive of this query")
+    assert sorted(root.rglob("*")) == before
+    (location / "snapshots/chk-3/metadata.json").write_bytes(b"{}")
+    failed = ended(writing, post(writing, known_query, "copies", {"name": "archive"}, "chk-3"))
+    assert (failed["state"], failed["error"]["kind"]) == ("failed", "CorruptSnapshot")
+
+
+def test_a_copy_that_is_under_way_has_its_archive_to_itself(
+    writing: Client, known_query: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, copy = threading.Event(), snapshot_steering.copying.copy_snapshots
+
+    def slow(there: Any, here: Any, names: Any, *, progress: Any) -> Any:
+        assert go_on.wait(30)
+        return copy(there, here, names, progress=progress)
+
+    monkeypatch.setattr(snapshot_steering.copying, "copy_snapshots", slow)
+    first = post(writing, known_query, "copies", {"name": "archive"})
+    assert first.json["progress"] == {"message": "Copying a snapshot", "done": 0, "total": 1}
+    assert post(writing, known_query, "copies", {"name": "archive"}).json["id"] == first.json["id"]
+    assert_problem(post(writing, known_query, "copies", {"name": "archive"}, "chk-3"), 409, "something else")
+    assert_problem(post(writing, known_query, "forks", {"name": "archive"}), 409, "something else")
+    go_on.set()
+    assert ended(writing, first)["state"] == "succeeded"
+    assert ended(writing, post(writing, known_query, "copies", {"name": "archive"}, "chk-3"))["state"] == "succeeded"
+
+
+@pytest.mark.parametrize("what", ["exports", "forks", "copies"])
 def test_what_cannot_be_writes_nothing(writing: Client, known_query: str, root: Path, what: str) -> None:
     root.mkdir()
     for name in ("", ".", "..", ".hidden", "a/b", "../out", "a\\b", "a b", "a\n", "ä", "x" * 201, None, 7):
@@ -93,7 +149,7 @@ def test_what_cannot_be_writes_nothing(writing: Client, known_query: str, root: 
 
 
 def test_without_an_export_root_the_way_out_is_said(client: Client, known_query: str) -> None:
-    for what in ("exports", "forks"):
+    for what in ("exports", "forks", "copies"):
         assert_problem(
             post(client, known_query, what, {"name": "a"}), 409, "rest.exportRoot", "penstock snapshot export"
         )
@@ -131,11 +187,38 @@ def test_the_same_request_again_is_the_same_operation_and_only_so_many_write(
     assert first.json["progress"] == {"message": "Forking a snapshot", "done": 0, "total": 1}
     assert_problem(post(writing, known_query, "forks", {"name": "one"}, "chk-3"), 409, "something else")
     assert_problem(post(writing, known_query, "exports", {"name": "one"}), 409, "something else")
+    assert_problem(post(writing, known_query, "copies", {"name": "one"}), 409, "something else")
     second = post(writing, known_query, "forks", {"name": "two"}, "chk-3")
     assert_problem(post(writing, known_query, "forks", {"name": "three"}), 409, "2 snapshots")
     go_on.set()
     assert {ended(writing, begun)["state"] for begun in (first, second)} == {"succeeded"}
     assert sorted(told) == ["chk-2", "chk-3"]
+
+
+def test_an_export_tells_how_many_rows_are_written(
+    writing: Client, known_query: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, some = threading.Event(), threading.Event()
+    export_to = portable_export.export_snapshot
+
+    def slow(*arguments: Any, progress: Callable[[int, int], None], **named: Any) -> Any:
+        def told(done: int, total: int) -> None:
+            progress(done, total)
+            some.set()
+            assert go_on.wait(30)
+
+        return export_to(*arguments, progress=told, **named)
+
+    monkeypatch.setattr(portable_export, "export_snapshot", slow)
+    begun = post(writing, known_query, "exports", {"name": "slowly"})
+    try:
+        assert some.wait(30)
+        progress = writing.get(begun.headers["location"]).json["progress"]
+        assert progress == {"message": "Exporting a snapshot", "done": 2, "total": 2}, "its table has two rows"
+    finally:
+        go_on.set()
+    done = ended(writing, begun)
+    assert (done["state"], done["progress"]) == ("succeeded", None)
 
 
 def test_an_export_that_fails_says_why_and_leaves_nothing(

@@ -12,9 +12,11 @@ from tiny import Numbers, tiny_graph
 
 from penstock.connectors.base import Split
 from penstock.operators.base import Plain
+from penstock.protocol.coordinator_types import SnapshotRequested
+from penstock.protocol.elements import Alignment
 from penstock.runtime.feed import BEHIND
 from penstock.runtime.figures import Figures
-from penstock.runtime.messages import SlotMetrics, SubtaskMetrics
+from penstock.runtime.messages import Register, SlotMetrics, SubtaskMetrics
 from penstock.runtime.view import Behind, CheckpointState, ExecutionState, SourceProgress, StateProgress
 from penstock.snapshot.model import CaptureMetrics, SlotManifest, SnapshotMetadata, SourceManifest, SubtaskManifest
 
@@ -60,6 +62,41 @@ def test_durations_of_checkpoints_and_commits_are_counted_and_the_newest_epoch_i
     assert view.commit_seconds.total == progress.durations_ms["commit"] / 1000 > 0
     figures.committed(9)
     assert figures.view().commit_seconds.count == 1, "how long that took nobody knows"
+
+
+def test_between_two_generations_of_a_rescale_nothing_runs(tmp_path: Path) -> None:
+    figures = Figures(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None)
+    figures.opened(1, None, 0)
+    figures.registered({0: Register(0, 1, "1.0", 42, "host", 1)})
+    figures.slot_runs(0, 0)
+    figures.all_run(0)
+    assert (figures.view().state, figures.view().slots[0].running) == (ExecutionState.RUNNING, True)
+    figures.left(tiny_graph(tmp_path, 3, Numbers(1000)))
+    view = figures.view()
+    assert (view.state, view.parallelism, view.slots, view.restarts) == (ExecutionState.STARTING, 3, (), ())
+
+
+def test_slots_that_said_goodbye_do_not_run(tmp_path: Path) -> None:
+    figures = Figures(tiny_graph(tmp_path, 2, Numbers(1000)), "q", "run", None)
+    figures.registered({slot: Register(slot, 1, "1.0", 42, "host", 1) for slot in range(2)})
+    for slot in range(2):
+        figures.slot_runs(slot, 0)
+    figures.slot_gone(1)
+    assert [slot.running for slot in figures.view().slots] == [True, False]
+    figures.ended(failed=False, suspended=False)
+    figures.slot_gone(0)
+    assert figures.view().slots == (), "a late goodbye brings none back"
+
+
+def test_a_checkpoint_in_flight_says_who_asked_for_it(tmp_path: Path) -> None:
+    figures = Figures(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None)
+    figures.triggered(1, "auto")
+    figures.triggered(2, "auto", SnapshotRequested(1, Alignment.AUTO, "mine"))
+    figures.triggered(3, "unaligned", SnapshotRequested(2, Alignment.UNALIGNED, kept=False))
+    figures.aborted(2, "a slot declined", wrong=False)
+    assert [(one.requested, one.label) for one in figures.view().checkpoints] == [
+        (False, ""), (True, "mine"), (False, ""),
+    ]  # fmt: skip
 
 
 @dataclass(frozen=True)

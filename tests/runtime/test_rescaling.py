@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from process_launcher import ProcessLauncher
@@ -15,6 +17,8 @@ from tiny import CountSpec, Numbers, tiny_graph
 from penstock.errors import ConfigError, QueryFailed, ResourceError
 from penstock.protocol.elements import Alignment
 from penstock.runtime import scaling
+from penstock.runtime.coordinator_service import _Call
+from penstock.runtime.view import CheckpointState, ExecutionState
 
 
 def slots(query: Running, parallelism: int) -> None:
@@ -40,6 +44,42 @@ def test_a_running_query_is_rescaled_up_and_down_and_its_rows_are_exact(
         slots(query, parallelism)
         assert query.view.restarts == (), "a rescale is no failure"
     finish(query, tmp_path / "out", total)
+
+
+def test_who_looks_sees_what_a_rescale_a_snapshot_and_a_stop_are_at(
+    tmp_path: Path, launcher: ProcessLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = tmp_path / "slow"
+    slow.write_text("3000")
+    graph = tiny_graph(tmp_path / "out", 1, Numbers(40_000), CountSpec(slow_file=str(slow)))
+    query = run(graph, tmp_path / "chk", launcher, memory_per_gate=1 << 20)
+    query.until(lambda v: v.state is ExecutionState.RUNNING, what="it to run")
+    service = query.execution._service
+    assert service is not None
+    asked: list[Future[Any]] = []
+    take, service.scaling._snapshot = service.scaling._snapshot, asked.append
+    with ThreadPoolExecutor(1) as pool:
+        rescaled = pool.submit(query.execution.rescale, 2, 30)
+        query.until(lambda _: bool(asked), what="the snapshot to be asked for")
+        wanted, view = query.execution.wanted(), query.view
+        assert (wanted.parallelism, wanted.leaving, view.parallelism, view.state) == (
+            2,
+            True,
+            1,
+            ExecutionState.RUNNING,
+        )
+        service._queue.put(_Call(lambda: take(asked[0])))
+        query.until(lambda v: v.state is ExecutionState.STARTING, what="the next Generation")
+        assert (query.view.parallelism, query.execution.wanted().leaving) == (2, False)
+        rescaled.result(30)
+    assert query.view.state is ExecutionState.RUNNING
+    query.execution.begin_snapshot("mine", Alignment.ALIGNED)
+    query.until(lambda v: [(c.requested, c.label) for c in v.checkpoints][-1] == (True, "mine"), what="it in flight")
+    assert query.view.checkpoints[-1].state is CheckpointState.PENDING
+    gone: list[int] = []
+    monkeypatch.setattr(query.execution._figures, "slot_gone", gone.append)
+    query.execution.stop()
+    assert sorted(gone) == [0, 1]
 
 
 def test_under_full_backpressure_nothing_waits_and_rows_in_flight_change_hands(

@@ -54,9 +54,9 @@ class Query:
 def test_a_wish_is_met_when_the_next_generation_runs() -> None:
     query = Query()
     wish = query.rescale(4)
-    assert (query.scaling.parallelism, query.begun) == (2, [])
+    assert (query.scaling.parallelism, query.scaling.leaving, query.begun) == (2, True, [])
     query.snapshots[0].set_result(None)
-    assert (query.scaling.parallelism, query.begun) == (4, ["rescaled to 4"])
+    assert (query.scaling.parallelism, query.scaling.leaving, query.begun) == (4, False, ["rescaled to 4"])
     assert not wish.done()
     query.begins_again()
     assert wish.result(0) is None

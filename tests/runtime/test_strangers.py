@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
+import ssl
 import struct
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tiny import Numbers, assert_exact, tiny_graph
 
 from penstock.runtime.handshake import ClientHandshake, Identity
 from penstock.runtime.secret import Secret, nonce
+from penstock.runtime.tls import Credentials
 from penstock.runtime.wire import FrameReader, FrameWriter, MessageKind
 
 ROWS = 30_000
@@ -83,6 +85,33 @@ def lie(chance: random.Random, port: int) -> bytes:
         return sock.recv(1 << 16)
 
 
+def answer_to(port: int, secret: Secret, identity: Identity, heard: bytes | None = None) -> bytes:
+    """What one is told who knows the secret. ``heard``: another connection's challenge, which it answers instead."""
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as sock:
+        own = challenge(sock)
+        hello = ClientHandshake(secret, identity, nonce()).receive(heard or own).send
+        assert hello is not None
+        sock.sendall(frame(MessageKind.HANDSHAKE, hello))
+        return sock.recv(1 << 16)
+
+
+def assert_nothing_counts_twice(port: int, role: str, secret: Secret) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as other:
+        assert b"wrong secret" in answer_to(port, secret, Identity(role, 1, 0), challenge(other))
+    assert b"Generation 2 is over" in answer_to(port, secret, Identity(role, 2, 0)), "the secret is right"
+
+
+def told_to_a_foreign_certificate(port: int) -> bytes:
+    """Which the client of another Generation has; it takes whatever the server shows."""
+    context = Credentials.generate().contexts().client
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as sock, context.wrap_socket(sock) as wrapped:
+            return wrapped.recv(1 << 16)
+    except OSError:
+        return b""
+
+
 @pytest.mark.parametrize("tls", [False, True])
 def test_a_query_goes_on_whatever_strangers_say(tls: bool, tmp_path: Path, launcher: ProcessLauncher) -> None:
     graph = tiny_graph(tmp_path / "out", 2, Numbers(ROWS, rate=10_000))
@@ -97,6 +126,11 @@ def test_a_query_goes_on_whatever_strangers_say(tls: bool, tmp_path: Path, launc
     told = [attempt(chance, ports[number % len(ports)], tls) for number in range(ATTEMPTS)]
     assert all(len(answer) < 200 for answer in told)
     assert tls or any(b"wrong secret" in answer for answer in told)
+    for number, port in enumerate(ports):
+        if tls:
+            assert told_to_a_foreign_certificate(port) == b""
+        else:
+            assert_nothing_counts_twice(port, "data" if number else "control", current._server._secret)
     query.execution.process_all_available(60)
     assert query.view.generation == 1
     query.execution.stop()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from penstock.snapshot.history.records import CheckpointRecord
 from penstock.snapshot.history.segments import Entry, entry_of
 from penstock.snapshot.model import CaptureMetrics
@@ -29,7 +31,8 @@ def record(checkpoint: int, generation: int = 1, reason: str = "", label: str = 
 
 
 def captures(checkpoint: int) -> list[CaptureMetrics]:
-    return [CaptureMetrics(vertex=0, index=index, sync_ms=checkpoint / 8, state_rows={"a": 1}) for index in range(2)]
+    figures = {"sync_ms": checkpoint / 8, "state_rows": {"a": 1}, "inflight_processed_bytes": checkpoint}
+    return [msgspec.convert({"vertex": 0, "index": index, **figures}, CaptureMetrics) for index in range(2)]
 
 
 def entry(checkpoint: int, generation: int = 1) -> Entry:

@@ -8,6 +8,8 @@ import logging
 import random
 from collections.abc import Callable
 
+import msgspec
+import pyarrow as pa
 import pytest
 from effort import some
 from history_kit import captures, entry, record
@@ -19,9 +21,11 @@ from penstock.snapshot.history import keeping
 from penstock.snapshot.history.keeping import HistoryKeeper
 from penstock.snapshot.history.reading import History, say_once
 from penstock.snapshot.history.records import MAX_REASON, CheckpointRecord
-from penstock.snapshot.history.segments import Entry, OpenSegment, sealed, segments_at
+from penstock.snapshot.history.segments import CODEC, Entry, OpenSegment, sealed, segments_at
 from penstock.snapshot.model import MAX_LABEL
 from penstock.snapshot.store import MemoryStore
+
+ADDED = "inflight_processed_bytes"
 
 
 def numbers(records: list[CheckpointRecord]) -> list[int]:
@@ -64,6 +68,17 @@ def test_every_checkpoint_comes_back_with_its_figures_however_segments_were_merg
     assert (found.checkpoint, found.generation) == (17, 1)
     assert found.subtasks == tuple(captures(17))
     assert history.find(301) is None
+
+
+def test_figures_that_were_written_before_one_was_measured_are_read() -> None:
+    store = MemoryStore()
+    figures = [{k: v for k, v in one.items() if k != ADDED} for one in msgspec.to_builtins(captures(7))]
+    content = msgspec.json.encode(figures)
+    segment, data = sealed([Entry(record(7), pa.compress(content, codec=CODEC, asbytes=True), len(content))], "0" * 16)
+    store.create_if_absent(segment.path, data)
+    found = History(store).find(7)
+    assert found is not None
+    assert [one.inflight_processed_bytes for one in found.subtasks] == [0, 0]
 
 
 def test_runs_go_on_with_one_history() -> None:

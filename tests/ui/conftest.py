@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "query"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "snapshot"))
 
 from browser import OpenTab, Tab, context_of, launched
 from made_up_query import MadeUpQuery

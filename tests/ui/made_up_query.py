@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from penstock.config import Options
 from penstock.query.facts import EdgeShape, GraphShape, OperatorShape, QueryFacts, VertexShape
 from penstock.runtime.messages import SubtaskMetrics
 from penstock.runtime.view import (
@@ -38,10 +39,18 @@ class MadeUpQuery:
     vertices: int = 50
     parallelism: int = 16
     checkpoints: int = 120
+    first_generation: int = 1
+    earlier_run: int = 0
+    """So many checkpoints are of the run before: this driver does not remember them."""
     state: ExecutionState = ExecutionState.RUNNING
     error_kind: str = ""
     error_text: str = ""
     restarts: tuple[RestartView, ...] = ()
+    options: Options = field(default_factory=Options)
+    wanted: Wanted | None = None
+    location: str = "/data/checkpoints/orders-by-region"
+    told: dict[tuple[int, int], SubtaskMetrics] = field(default_factory=dict)
+    """By vertex and index, in place of figures that move on with the clock."""
     began_s: float = field(default_factory=lambda: time.monotonic() - 600)
     began_ms: int = field(default_factory=lambda: int(time.time() * 1000) - 600_000)
 
@@ -52,15 +61,16 @@ class MadeUpQuery:
             id=self.query_id,
             run_id="3b0b8a52-0000-4000-8000-000000000002",
             name=self.name,
-            location="/data/checkpoints/orders-by-region",
+            location=self.location,
             access=None,
             shape=shape,
-            wanted=Wanted(self.parallelism, 10_000, "auto"),
+            wanted=self.wanted or Wanted(self.parallelism, 10_000, "auto"),
             view=self._view(shape, running),
             message=MESSAGES.get(self.state, "Terminated with exception"),
             error_kind=self.error_kind,
             error_text=self.error_text,
             last_progress=json.dumps({"inputRowsPerSecond": 81_230.5, "processedRowsPerSecond": 80_912.25}),
+            options=replace(self.options, parallelism=self.options.parallelism or self.parallelism),
         )
 
     def shape(self) -> GraphShape:
@@ -88,7 +98,7 @@ class MadeUpQuery:
 
     def _view(self, shape: GraphShape, running: bool) -> ExecutionView:
         subtasks = tuple(
-            SubtaskView(vertex.name, index, self._metrics(vertex.id, index))
+            SubtaskView(vertex.name, index, self.told.get((vertex.id, index)) or self._metrics(vertex.id, index))
             for vertex in shape.vertices
             for index in range(self.parallelism)
         )
@@ -99,7 +109,8 @@ class MadeUpQuery:
             query_id=self.query_id,
             run_id="3b0b8a52-0000-4000-8000-000000000002",
             name=self.name,
-            generation=1 + len(self.restarts),
+            generation=self.first_generation + len(self.restarts),
+            first_generation=self.first_generation,
             state=self.state,
             parallelism=self.parallelism,
             committed_epoch=self.checkpoints,
@@ -108,8 +119,8 @@ class MadeUpQuery:
             checkpoints=self._history,
             restarts=self.restarts,
             sources_dry=False,
-            checkpoints_completed=self.checkpoints - self.checkpoints // 17,
-            checkpoints_failed=self.checkpoints // 17,
+            checkpoints_completed=sum(one.state is CheckpointState.COMPLETE for one in self._history),
+            checkpoints_failed=sum(one.state is CheckpointState.FAILED for one in self._history),
             restarts_begun=len(self.restarts),
         )
 
@@ -141,7 +152,7 @@ class MadeUpQuery:
 
     @cached_property
     def _history(self) -> tuple[CheckpointView, ...]:
-        return tuple(self.checkpoint_at(number) for number in range(1, self.checkpoints + 1))
+        return tuple(self.checkpoint_at(number) for number in range(self.earlier_run + 1, self.checkpoints + 1))
 
     def checkpoint_at(self, number: int) -> CheckpointView:
         failed = number % 17 == 0
@@ -156,6 +167,7 @@ class MadeUpQuery:
                 async_ms=20.0 + vertex,
                 inflight_bytes=30_000 * index if unaligned else 0,
                 inflight_persisted_bytes=10_000 * index if unaligned else 0,
+                inflight_processed_bytes=2_048 * index,
                 inflight_rows=300 * index if unaligned else 0,
                 state_bytes=4_000 * (1 + vertex % 5),
                 state_total_bytes=900_000,
@@ -166,7 +178,7 @@ class MadeUpQuery:
         )
         return CheckpointView(
             checkpoint=number,
-            generation=1,
+            generation=self.first_generation,
             alignment="auto",
             requested=number % 40 == 0,
             label="before-upgrade" if number % 40 == 0 else "",

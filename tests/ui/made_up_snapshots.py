@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import uuid
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -164,8 +165,8 @@ class MadeUpSnapshots:
 
     def _begin(self, route: Route, one: Asked) -> None:
         self._left = self.polls
-        self._begun = one
-        route.fulfill(status=202, json=self._told(), headers={"location": "/api/v1/operations/made-up"})
+        self._begun, self._id = one, str(uuid.uuid4())  # a page follows an operation once
+        route.fulfill(status=202, json=self._told(), headers={"location": f"/api/v1/operations/{self._id}"})
 
     def _operation(self, route: Route) -> None:
         self._left -= 1
@@ -173,7 +174,7 @@ class MadeUpSnapshots:
 
     def _told(self) -> dict[str, Any]:
         ends = {"error": None, "snapshot": None, "freed_files": None, "freed_bytes": None, "location": None}
-        told = {"id": "made-up", "query_id": self._begun.path.split("/")[4], "verb": "made-up", **ends}
+        told = {"id": self._id, "query_id": self._begun.path.split("/")[4], "verb": "made-up", **ends}
         if self._left > 0:
             return {**told, "state": "running", "progress": self.progress}
         return {**told, "state": "succeeded", "progress": None, **self.outcome}

@@ -9,6 +9,7 @@ from browser import PHONE, OpenTab, assert_fit
 from made_up_query import MadeUpQuery
 from playwright.sync_api import expect
 
+from penstock.config import parse_options
 from penstock.rest.server import RestServer
 from penstock.runtime.view import ExecutionState, RestartView
 
@@ -95,7 +96,7 @@ def test_history_goes_back_in_pages(open_tab: OpenTab, server: RestServer, made_
     made_up.append(query)
     tab = open_tab(server.url)
     page = tab.go(f"#/queries/{query.query_id}/checkpoints")
-    rows = page.get_by_role("region", name="Checkpoints of this run, newest first").locator("tbody tr")
+    rows = page.get_by_role("region", name="Checkpoints, newest first").locator("tbody tr")
     expect(rows).to_have_count(50)
     first = rows.first.get_by_role("link")
     expect(first).to_have_text("120")
@@ -117,6 +118,8 @@ def test_history_goes_back_in_pages(open_tab: OpenTab, server: RestServer, made_
     vertex = page.locator("details.breakdown").first
     vertex.locator("summary").click()
     expect(vertex.locator("tbody tr")).to_have_count(3)
+    expect(vertex.get_by_role("columnheader", name="Processed meanwhile")).to_be_visible()
+    expect(vertex.locator("tbody tr").nth(2)).to_contain_text("4 KiB")
     with page.expect_response(lambda answer: answer.url.endswith("/checkpoints/120")):
         tab.ask()
     expect(vertex).to_have_attribute("open", "")
@@ -174,6 +177,7 @@ def test_a_failed_query_says_so_on_every_page(
     tab = open_tab(server.url)
     page = tab.go(f"#/queries/{query.query_id}/graph")
     expect(page.get_by_role("alert")).to_contain_text("It failed: SinkError")
+    expect(page.get_by_text("On its way")).to_have_count(0)
     expect(page.locator(".vertex.off")).to_have_count(7)
     page.get_by_role("link", name="Why it failed").click()
     expect(page.get_by_role("heading", name="Failure")).to_be_visible()
@@ -247,6 +251,10 @@ SHOWN = {
 """What is there once a page of a query is; the first is all queries."""
 
 
+TRACEBACK = """Traceback (most recent call last):
+  File "/opt/app/shipments.py", line 41, in <module>
+    client.send(rows)
+ConnectionError: the warehouse does not answer; the sink 'late-shipments' gave up after 10 attempts in 4 minutes"""
 GROUNDS = {"light": "rgb(244, 246, 249)", "dark": "rgb(14, 19, 26)"}
 
 
@@ -255,12 +263,15 @@ def test_light_dark_and_phone(device: str, open_tab: OpenTab, server: RestServer
     """Screenshots for people; what a machine can see of them is checked."""
     failed = ExecutionState.FAILED
     large, query = MadeUpQuery(), MadeUpQuery("of-other-pages", vertices=12, parallelism=4)
-    failing = MadeUpQuery("another", "late-shipments", 9, 2, state=failed, error_kind="SinkError")
+    failing = MadeUpQuery("another", "late-shipments", 9, 2, state=failed, error_kind="SinkError", error_text=TRACEBACK)
+    lost = "slot 1 was lost: its executor ended (exit code 137: killed, perhaps for memory)"
+    failing.restarts = (RestartView(1, 2, lost, failing.began_ms, failing.began_ms + 900, 900.0, 1200, "chk-7"),)
+    query.options = parse_options({"state.backend": "rocksdb", "state.memory": "256m", "restart.strategy": "fixed"})
     made_up.extend([large, query, failing])
     phone = {"viewport": PHONE, "has_touch": True, "device_scale_factor": 2}
     tab = open_tab(server.url, **(phone if device == "phone" else {}))
     for place, selector in SHOWN.items():
-        shown = large if place.startswith("graph") else query
+        shown = large if place.startswith("graph") else failing if place == "exceptions" else query
         page = tab.go(f"#/queries/{shown.query_id}/{place}" if place else "#/")
         expect(page.locator(selector).first).to_be_visible()
         assert_fit(page)

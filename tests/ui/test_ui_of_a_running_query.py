@@ -18,6 +18,7 @@ from query_running import Inbox, eventually
 from rest_client import Client
 
 import penstock
+from penstock.logs import about, get_logger
 from penstock.query.streaming_query import StreamingQuery
 from penstock.rest.server import RestServer
 from penstock.runtime.view import CheckpointState, ExecutionState
@@ -85,6 +86,7 @@ def test_the_list_leads_to_the_query(tab: Tab, running: Running) -> None:
     card = page.locator(".card").filter(has_text=running.slow.id)
     expect(card).to_contain_text("running")
     assert_fit(page)
+    tab.shot("running-queries")
     card.get_by_role("link", name=NAME).click()
     expect(page.get_by_role("heading", level=1)).to_contain_text(NAME)
     expect(page).to_have_title(f"{NAME} · Penstock")
@@ -223,6 +225,20 @@ def test_exceptions_of_a_sound_query(tab: Tab, running: Running) -> None:
     page = tab.go(running.page("exceptions"))
     expect(page.get_by_text("None: the query has not failed.")).to_be_visible()
     expect(page.get_by_text("None: no Generation of this run has been lost.")).to_be_visible()
+    tab.shot("running-exceptions")
+
+
+def test_what_was_logged_about_the_query_is_shown(tab: Tab, running: Running) -> None:
+    with about(query=NAME, query_id=str(running.slow.id)):
+        get_logger("penstock.runtime.execution").warning("slot 1 is short of memory")
+    page = tab.go(running.page("logs"))
+    newest = page.get_by_role("list", name="Log lines, newest first").locator("> li").first
+    expect(newest).to_contain_text("slot 1 is short of memory")
+    expect(newest).to_contain_text("warning")
+    assert_fit(page)
+    tab.shot("running-logs")
+    page.get_by_label("Show").select_option("error")
+    expect(page.get_by_text("slot 1 is short of memory")).to_have_count(0)
 
 
 def test_checkpoints_and_parallelism_are_changed(tab: Tab, running: Running) -> None:
@@ -246,6 +262,10 @@ def test_checkpoints_and_parallelism_are_changed(tab: Tab, running: Running) -> 
     expect(done.filter(has_text="done")).to_be_visible()
     assert running.slow.parallelism == 3
     expect(page.get_by_text("Slot 2")).to_be_visible()
+    options = page.get_by_role("region", name="Options that differ from their defaults").locator("tbody tr")
+    expect(options.filter(has_text="checkpoint.interval")).to_contain_text("started with 2s")
+    expect(options.filter(has_text="checkpoint.alignment")).to_contain_text("unaligned")
+    expect(options.filter(has_text="exchange.memoryPerGate")).to_contain_text("256k")
     assert_fit(page)
     tab.shot("running-configuration")
     page.get_by_role("button", name="Dismiss").click()

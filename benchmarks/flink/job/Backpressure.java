@@ -16,8 +16,8 @@ import org.apache.flink.util.ParameterTool;
 /**
  * Generated events -> as many times as there are stages (hash exchange, count per key) -> a slow sink.
  *
- * <p>Arguments: {@code --stages --keys --payloadBytes --rowUs --intervalMs --unaligned --alignmentTimeoutMs
- * --failFile --diary}; {@code --intervalMs 0} is no checkpoints. Parallelism is that of the run request.
+ * <p>Arguments: {@code --stages --keys --hotPercent --payloadBytes --rowUs --intervalMs --unaligned
+ * --alignmentTimeoutMs --failFile --diary}; {@code --intervalMs 0} is no checkpoints. Parallelism is that of the run request.
  */
 public final class Backpressure {
     private Backpressure() {}
@@ -26,6 +26,7 @@ public final class Backpressure {
         ParameterTool given = ParameterTool.fromArgs(args);
         int payloadBytes = given.getInt("payloadBytes");
         long keys = given.getLong("keys");
+        long hotPercent = given.getLong("hotPercent");
 
         StreamExecutionEnvironment env = StreamExecutionEnvironment.getExecutionEnvironment();
         env.configure(checkpoints(given));
@@ -39,7 +40,7 @@ public final class Backpressure {
         for (int number = 1; number <= given.getInt("stages"); number++) {
             int stage = number;
             events =
-                    events.keyBy(event -> Event.key(event.id, stage, keys), Types.LONG)
+                    events.keyBy(event -> Event.key(event.id, stage, keys, hotPercent), Types.LONG)
                             .process(new CountPerKey<Event>())
                             .returns(Event.class)
                             .name("stage" + stage)

@@ -52,7 +52,7 @@ final class DueRows implements GeneratorFunction<Long, DueRow> {
     @Override
     public DueRow map(Long id) throws InterruptedException {
         long number = count++ * subtasks + subtask;
-        return new DueRow(Event.key(number, 0, keys), number * 0.1, awaited(number));
+        return new DueRow(Event.key(number, 0, keys, 0), number * 0.1, awaited(number));
     }
 
     private long awaited(long number) throws InterruptedException {

@@ -36,7 +36,12 @@ class ParquetFormat:
         with file:
             columns = find_columns(path, self.schema, file.schema_arrow)
             groups, skip = self._groups_after(file.metadata, skip_rows)
-            names = [name for name in columns if name is not None]
+            names = [
+                path
+                for name, field in zip(columns, self.schema, strict=True)
+                if name is not None
+                for path in paths_to_read(name, file.schema_arrow.field(name).type, field.type)
+            ]
             if not groups:
                 return
             batches = file.iter_batches(batch_size=BATCH_ROWS, row_groups=groups, columns=names, use_threads=False)
@@ -87,6 +92,16 @@ def find_columns(path: str, wanted: pa.Schema, present: pa.Schema) -> list[str |
             raise DataError(f"{path} has more than one column {name} but for case: {', '.join(candidates)}")
         columns.append(candidates[0] if candidates else None)
     return columns
+
+
+def paths_to_read(name: str, present: pa.DataType, wanted: pa.DataType) -> list[str]:
+    """What to read of a column: all of it, or of a struct the fields that are wanted, as dotted paths. Where the file
+    has none of these, all of it too: rows where the struct is null are told from others."""
+    if not (pa.types.is_struct(present) and pa.types.is_struct(wanted)):
+        return [name]
+    known = {present.field(i).name.lower(): present.field(i) for i in range(present.num_fields)}
+    pairs = [(known[field.name.lower()], field.type) for field in wanted if field.name.lower() in known]
+    return [path for field, kind in pairs for path in paths_to_read(f"{name}.{field.name}", field.type, kind)] or [name]
 
 
 def conform(array: pa.Array, wanted: pa.DataType) -> pa.Array:

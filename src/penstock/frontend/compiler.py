@@ -44,7 +44,7 @@ from penstock.frontend.marks import analyzed
 from penstock.frontend.ordering import add_limit, add_sort
 from penstock.frontend.plan_tree import Segment, optimize_tree, plan_tree
 from penstock.frontend.scope import Scope, Step
-from penstock.frontend.sources import columns_to_read, create_source
+from penstock.frontend.sources import columns_to_read, create_source, fields_to_read
 from penstock.frontend.stateful import add_event_time_column, add_transform_with_state
 from penstock.frontend.static_join import add_static_join
 from penstock.frontend.stream_join import add_stream_join
@@ -226,7 +226,8 @@ def _steps(above: Sequence[JavaTree]) -> list[Step]:
 
 def _add_source(scope: Scope, node: JavaTree, above: list[JavaTree]) -> None:
     columns = columns_to_read(node, above)
-    source = create_source(scope.spark, node, columns)
+    scope.fields = fields_to_read(node, above) if scope.kept is None else {}
+    source = create_source(scope.spark, node, columns, scope.fields)
     scope.builder.source(SourceSpec(scope.operator_id("source", node), source.describe(), source))
     scope.bind_output(columns)
 

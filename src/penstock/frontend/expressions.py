@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from penstock.frontend import (
     expressions_avro,
@@ -50,20 +50,25 @@ AREAS = (
 )
 """The modules that fill the registry."""
 
+_ALL_FIELDS: Mapping[int, Sequence[int]] = {}
 
-def translate(tree: JavaTree, ordinals: Mapping[int, int], conf: SessionConf) -> Expression:
+
+def translate(
+    tree: JavaTree, ordinals: Mapping[int, int], conf: SessionConf, fields: Mapping[int, Sequence[int]] = _ALL_FIELDS
+) -> Expression:
     """Compile one resolved, optimised Catalyst expression.
 
     Args:
         tree: the expression; an ``Alias`` is looked through.
         ordinals: exprId of every attribute that it may read -> position of that column in the batches.
         conf: the session's settings; what an expression says itself (``evalMode``, ``timeZoneId``) goes first.
+        fields: exprId of every attribute that has only some of its struct's fields -> their ordinals.
 
     Raises:
         NotSupported: a class is not registered, or this use of it is not; it is named with its SQL text and, where
             there is one, the way round.
     """
-    return Translation(ordinals, conf)(tree)
+    return Translation(ordinals, conf, fields)(tree)
 
 
 def documentation() -> str:

@@ -100,4 +100,7 @@ def struct(tree: JavaTree, translation: Translation) -> Expression:
 
 @catalyst("GetStructField", area=AREA, forms="`struct.field`")
 def field(tree: JavaTree, translation: Translation) -> Expression:
-    return GetField(translation(tree.child()), int(tree.ordinal()), arrow_type(tree), bool(tree.nullable()))
+    child, ordinal = tree.child(), int(tree.ordinal())
+    if kind(child) == "AttributeReference" and (read := translation.fields.get(expr_id(child))) is not None:
+        ordinal = read.index(ordinal)
+    return GetField(translation(child), ordinal, arrow_type(tree), bool(tree.nullable()))

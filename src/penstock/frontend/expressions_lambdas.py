@@ -23,7 +23,7 @@ def body_of(function: JavaTree, translation: Translation) -> Body:
     read = {expr_id(tree) for tree in preorder(function.function()) if kind(tree) in _VARIABLES} - set(own)
     outer = [identity for identity in translation.ordinals if identity in read]
     ordinals = {identity: position for position, identity in enumerate([*outer, *own])}
-    expression = Translation(ordinals, translation.conf)(function.function())
+    expression = Translation(ordinals, translation.conf, translation.fields)(function.function())
     return Body(expression, [translation.ordinals[identity] for identity in outer], [arrow_type(a) for a in arguments])
 
 

@@ -6,8 +6,8 @@ not listed is refused by ``translate``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from penstock.errors import NotSupported
@@ -23,10 +23,12 @@ class Translation:
     Attributes:
         ordinals: exprId -> position of the column.
         conf: the session's settings.
+        fields: exprId of a struct's column that has only some of its fields -> their ordinals.
     """
 
     ordinals: Mapping[int, int]
     conf: SessionConf
+    fields: Mapping[int, Sequence[int]] = field(default_factory=dict)
 
     def __call__(self, tree: JavaTree) -> Expression:
         name = entry_name(tree)

@@ -51,6 +51,8 @@ class Scope:
         names: what the user called operators that are compiled now, see ``marks.name_key``.
         builder: the pipeline so far.
         ordinals: position of each attribute's column in ``builder.schema``, by expression id.
+        fields: of structs that have only some of their fields in ``builder.schema``: the ordinals of these, by
+            expression id. What reads other fields, or the struct as such, is not compiled on top of it.
         kept: so many leading columns have to stay as they are until the operator that drops late rows has judged them:
             these are wanted. None: nobody wants any.
         timed: ``withWatermark`` is in the plan of what is compiled now, and not only in another output's (columns bear
@@ -71,6 +73,7 @@ class Scope:
         self.timed = False
         self.builder = PipelineBuilder()
         self.ordinals: dict[int, int] = {}
+        self.fields: Mapping[int, Sequence[int]] = {}
         self._expr_ids: list[int] = []
 
     def bind(self, expr_ids: Sequence[int]) -> None:
@@ -113,7 +116,7 @@ class Scope:
         return self.names.get(name_key(node), positional)
 
     def translate(self, expression: JavaTree) -> Expression:
-        return translate(expression, self.ordinals, self.conf)
+        return translate(expression, self.ordinals, self.conf, self.fields)
 
     def project(self, named: Sequence[JavaTree], name: str) -> None:
         """Yield these named expressions and nothing else; no operator is added where the columns are these already.

@@ -26,15 +26,17 @@ from penstock.errors import ConfigError
 from penstock.frontend import refusals
 from penstock.frontend.catalyst import (
     JavaTree,
+    arrow_field,
     arrow_schema,
     data_type_json,
     elements,
+    expr_id,
     kind,
     option,
 )
 from penstock.frontend.conf import session_conf
 from penstock.frontend.functions import load_python
-from penstock.frontend.pruning import needed_columns
+from penstock.frontend.pruning import needed_columns, needed_fields
 from penstock.spark.files import SparkFiles
 from penstock.spark.kafka import FORMAT as KAFKA_FORMAT
 from penstock.spark.lane import SparkLane, can_read
@@ -60,19 +62,22 @@ _MICRO_BATCH_NUMBERS = {
 }
 
 
-def create_source(spark: SparkSession, node: JavaTree, columns: Sequence[JavaTree]) -> Source:
+def create_source(
+    spark: SparkSession, node: JavaTree, columns: Sequence[JavaTree], fields: Mapping[int, Sequence[int]]
+) -> Source:
     """The source of a ``StreamingRelation`` or ``StreamingRelationV2``.
 
     Args:
         node: the relation.
         columns: those of its attributes that the source has to read, from ``columns_to_read``.
+        fields: and of their structs' fields, from ``fields_to_read``.
 
     Raises:
         NotSupported: no connector reads this format.
         ConfigError: the connector does not know an option.
     """
     if kind(node) == "StreamingRelation":
-        return _file_source(spark, node, columns)
+        return _file_source(spark, node, columns, fields)
     provider = kind(option(node.source())) if node.source().isDefined() else ""
     options = dict(node.extraOptions().asCaseSensitiveMap())
     if provider == _SPARKS_KAFKA or (provider == _PYTHON_SOURCE and str(node.sourceName()).lower() == KAFKA_FORMAT):
@@ -108,7 +113,18 @@ def columns_to_read(relation: JavaTree, above: Sequence[JavaTree]) -> list[JavaT
     return needed_columns(output, above)
 
 
-def _file_source(spark: SparkSession, node: JavaTree, columns: Sequence[JavaTree]) -> Source:
+def fields_to_read(relation: JavaTree, above: Sequence[JavaTree]) -> Mapping[int, Sequence[int]]:
+    """Of structs of which Parquet files need not be read whole: the ordinals of the fields that the plan needs, by
+    expression id."""
+    if kind(relation) != "StreamingRelation" or str(relation.dataSource().className()).lower() != "parquet":
+        return {}
+    structs = {expr_id(one) for one in elements(relation.output()) if kind(one.dataType()) == "StructType"}
+    return {one: fields for one, fields in needed_fields(above).items() if one in structs} if structs else {}
+
+
+def _file_source(
+    spark: SparkSession, node: JavaTree, columns: Sequence[JavaTree], fields: Mapping[int, Sequence[int]]
+) -> Source:
     relation = node.dataSource()
     name = str(relation.className()).lower()
     if not str(node.sourceName()).startswith(_FILE_SOURCE):
@@ -120,12 +136,17 @@ def _file_source(spark: SparkSession, node: JavaTree, columns: Sequence[JavaTree
         if option_name.lower() not in [key.lower() for key in rest]:
             rest[option_name] = str(spark.conf.get(f"spark.sql.files.{option_name}")).lower()
     partitions = [str(name) for name in elements(relation.sourceInfo().partitionColumns())]
-    schema, zone = arrow_schema(columns), session_conf(spark).time_zone
+    schema = pa.schema([_with_fields(arrow_field(one), fields.get(expr_id(one))) for one in columns])
+    zone = session_conf(spark).time_zone
     if not _only_spark_reads(name, FileColumns(schema, partitions, zone).file_schema, rest):
         return FileSource(name, path, schema, rest, zone, partitions)
     whole = StructType.fromJson(json.loads(relation.sourceInfo().schema().json()))
     reader = SparkFiles(spark, str(relation.className()), whole, schema.names)
     return SparkFilesSource(name, path, schema, rest, reader, zone, partitions)
+
+
+def _with_fields(column: pa.Field, ordinals: Sequence[int] | None) -> pa.Field:
+    return column if ordinals is None else column.with_type(pa.struct([column.type.field(one) for one in ordinals]))
 
 
 def _only_spark_reads(name: str, schema: pa.Schema, options: Mapping[str, str]) -> bool:

@@ -92,7 +92,8 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class CaptureReady:
-    """``inflight``: what was not recorded before. Times in the caller's clock."""
+    """``inflight``: what was not recorded before. Times in the caller's clock. ``processed_bytes``: of rows that were
+    consumed from the first barrier until the last was read, or acted at once."""
 
     checkpoint: CheckpointId
     inflight: Sequence[Captured]
@@ -100,6 +101,7 @@ class CaptureReady:
     start_delay_ms: float
     first_barrier_ms: float
     last_barrier_ms: float
+    processed_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,8 @@ class _Progress:
     """One checkpoint in flight.
 
     ``barrier``: as it goes out. ``awaited``: channels whose barrier has not come (while aligning: not been read).
-    ``deadline_ms``: when it stops being aligned. ``captured``: not handed over yet.
+    ``deadline_ms``: when it stops being aligned. ``captured``: not handed over yet. ``taken_before_bytes``: what the
+    gate had consumed when it began; ``processed_bytes``: since then, while channels were awaited.
     """
 
     barrier: Barrier
@@ -124,6 +127,8 @@ class _Progress:
     first_barrier_ms: float
     last_barrier_ms: float
     deadline_ms: float | None
+    taken_before_bytes: int
+    processed_bytes: int = 0
     began_aligned: bool = False
     phase: Phase = Phase.NONE
     captured: list[Captured] = field(default_factory=list)
@@ -222,8 +227,7 @@ class SubtaskCheckpoints:
         progress = self._active.get(barrier.checkpoint)
         if progress is None or progress.phase is not Phase.ALIGNING or channel not in progress.awaited:
             raise ProtocolViolation(self._subject, f"{self._active}", f"{barrier} reached on {channel}")
-        progress.awaited.remove(channel)
-        progress.last_barrier_ms = max(progress.last_barrier_ms, now_ms)
+        self._came(progress, channel, now_ms)
         if progress.awaited:
             return []
         commands = [] if progress.aligned else self._turn_older(progress.checkpoint)
@@ -300,6 +304,7 @@ class SubtaskCheckpoints:
         assert list(self._active) == sorted(self._active), f"{self._subject}: {list(self._active)}"
         for checkpoint, progress in self._active.items():
             assert checkpoint not in self._dead
+            assert 0 <= progress.processed_bytes <= self._gate.taken_bytes
             assert progress.aligned or self._on_last or progress.phase is not Phase.ALIGNING
             assert progress.phase is not Phase.ALIGNING or not progress.captured
         for channel in self._gate.channels.values():
@@ -322,8 +327,7 @@ class SubtaskCheckpoints:
         if progress is not None and progress.phase is not Phase.ALIGNING:
             # Already ended here, unaligned: this barrier ends the recording of its channel and goes no further.
             input_channel.drop(checkpoint)
-            progress.awaited.remove(channel)
-            progress.last_barrier_ms = max(progress.last_barrier_ms, now_ms)
+            self._came(progress, channel, now_ms)
             return [*commands, *self.ready()]
         if progress is None:
             progress = self._begin(barrier, now_ms)
@@ -338,11 +342,23 @@ class SubtaskCheckpoints:
             raise ProtocolViolation(self._subject, f"{len(self._active)} checkpoints in flight", str(barrier))
         aligned = barrier.alignment is Alignment.ALIGNED
         progress = _Progress(
-            barrier, list(self._gate.channels), now_ms, now_ms, _deadline_ms(barrier, now_ms), began_aligned=aligned
+            barrier,
+            list(self._gate.channels),
+            now_ms,
+            now_ms,
+            _deadline_ms(barrier, now_ms),
+            self._gate.taken_bytes,
+            began_aligned=aligned,
         )
         self._active[barrier.checkpoint] = progress
         self._newest = barrier.checkpoint
         return progress
+
+    def _came(self, progress: _Progress, channel: ChannelId, now_ms: float) -> None:
+        """The barrier that a channel was awaited for."""
+        progress.awaited.remove(channel)
+        progress.last_barrier_ms = max(progress.last_barrier_ms, now_ms)
+        progress.processed_bytes = self._gate.taken_bytes - progress.taken_before_bytes
 
     def _take_over(self, progress: _Progress, barrier: Barrier, now_ms: float) -> None:
         """A further barrier of a checkpoint that aligns here: the shortest budget counts, and unaligned is catching."""
@@ -395,6 +411,7 @@ class SubtaskCheckpoints:
             if not arrived:
                 missing.append(channel)
         progress.awaited = missing
+        progress.processed_bytes = self._gate.taken_bytes - progress.taken_before_bytes
         progress.move("turned unaligned")
         self._gate.unblock(checkpoint)
         self.turned_at_input += progress.began_aligned
@@ -438,4 +455,5 @@ def _capture_of(progress: _Progress) -> CaptureReady:
         start_delay_ms=progress.barrier.elapsed_ms,
         first_barrier_ms=progress.first_barrier_ms,
         last_barrier_ms=progress.last_barrier_ms,
+        processed_bytes=progress.processed_bytes,
     )

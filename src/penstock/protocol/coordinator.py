@@ -153,6 +153,11 @@ class Coordinator:
         """The checkpoint that was asked for as the last, once it is complete and committed; else 0."""
         return self._last if self._last <= self.committed_epoch else 0
 
+    def wish_of(self, checkpoint: CheckpointId) -> SnapshotRequested | None:
+        """What a checkpoint in flight was asked for with; None: by nobody, or it is not in flight any more."""
+        pending = self._pending.get(checkpoint)
+        return None if pending is None else pending.request
+
     def collection(self) -> Collect:
         """What a collection that is put behind everything commanded up to now has to spare."""
         return Collect(pinned=self._pinned(), in_flight=self.in_flight)

@@ -101,7 +101,7 @@ class InputGate:
         self._target_ms = target_ms
         self._pace = Pace(max(target_ms or 0, SMOOTHED_MS), by_work=True)
         self._working_since_ms: float | None = None
-        self._taken_bytes = 0.0
+        self._taken_bytes = self._measured_bytes = 0.0
         self._turn = 0
         self._floating_turn = 0
         self._watermark_us = self._minimum()
@@ -122,6 +122,12 @@ class InputGate:
     @property
     def queued_bytes(self) -> int:
         return sum(c.queued_bytes for c in self._order) + self.recovered.loaded_bytes
+
+    @property
+    def taken_bytes(self) -> int:
+        """Of all rows that were ever consumed here, recovered ones among them; the difference of two is what was
+        consumed between."""
+        return round(self._taken_bytes) + self.recovered.taken_bytes
 
     @property
     def ended(self) -> bool:
@@ -285,11 +291,11 @@ class InputGate:
         """What was taken was worked on until now, if now is later. Time without room in the outputs counts too: what
         lies in front of a subtask waits for those behind it just as well."""
         since = self._working_since_ms
-        if since is None:
-            self._taken_bytes = 0.0
-        elif now_ms > since:
-            self._pace.observe(self._taken_bytes, now_ms - since)
-            self._taken_bytes = 0.0
+        if since is not None and now_ms <= since:
+            return
+        if since is not None:
+            self._pace.observe(self._taken_bytes - self._measured_bytes, now_ms - since)
+        self._measured_bytes = self._taken_bytes
 
     def _due(self) -> int:
         """How much more may be on its way here, by the target."""

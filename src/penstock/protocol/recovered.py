@@ -46,6 +46,7 @@ class RecoveredRows:
         self._read_in_first = 0
         self._offset = 0
         self.loaded_bytes = 0
+        self._finished_bytes = 0
         self.rows_left = sum(e.rows for e in self._entries)
 
     @property
@@ -56,6 +57,14 @@ class RecoveredRows:
     @property
     def readable(self) -> bool:
         return bool(self._loaded)
+
+    @property
+    def taken_bytes(self) -> int:
+        """Of all rows that were ever taken, as they are in memory; not kept, but told from how far they were read."""
+        if not self._offset:
+            return self._finished_bytes
+        batch, _ = self._loaded[0][0]
+        return self._finished_bytes + self._measure(batch) * self._offset // batch.num_rows
 
     def to_load(self) -> list[InflightEntry]:
         """The entries to ask the host for now; each is returned once."""
@@ -111,7 +120,9 @@ class RecoveredRows:
         self._read_in_first = start - entry.row_start + rows if reached is None else int(reached[self._offset - 1])
         self.rows_left -= self._read_in_first - (start - entry.row_start)
         if self._offset == batch.num_rows:
-            self.loaded_bytes -= self._measure(batch)
+            batch_bytes = self._measure(batch)
+            self.loaded_bytes -= batch_bytes
+            self._finished_bytes += batch_bytes
             batches.popleft()
             self._offset = 0
         self._leave_what_is_read()

@@ -250,6 +250,9 @@ class SplitAssigner:
     _serial: int = field(init=False, default=0)
     _settled: int = field(init=False, default=-1)
     _watermark_us: int | None = field(init=False, default=None)
+    _idle: set[int] = field(init=False, default_factory=set)
+    _lift_due: bool = field(init=False, default=True)
+    _held_us: int | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self._readers = [_Reader() for _ in range(self.parallelism)]
@@ -334,7 +337,7 @@ class SplitAssigner:
             raise ProtocolViolation(f"splits(vertex={self.vertex})", f"{self.parallelism} readers", repr(event))
         if self._frozen and not event.frozen:
             return []
-        self._readers[event.index].request = event
+        self._set_request(event.index, event)
         if event.watermark_us is not None and (self._watermark_us is None or event.watermark_us > self._watermark_us):
             self._watermark_us = event.watermark_us
             self._dry = False
@@ -343,18 +346,32 @@ class SplitAssigner:
         return self._assign()
 
     def _on_progressed(self, event: Progressed) -> list[Command]:
+        """All readers are looked at only if one is idle and something has changed that holds it: with a thousand of
+        them, each of which reports twice a second, the driver would do nothing else."""
         reader = self._readers[event.index]
         if event.watermark_us is not None:
-            reader.watermark_us = max(event.watermark_us, reader.watermark_us or event.watermark_us)
-        least_us = self.least_us
-        if least_us is None:
-            return []
+            before_us = reader.watermark_us
+            reader.watermark_us = max(event.watermark_us, before_us or event.watermark_us)
+            if before_us is None or self._held_us is None or before_us <= self._held_us:
+                self._lift_due = True
+        return self._lift() if self._idle and self._lift_due else []
+
+    def _lift(self) -> list[Command]:
+        self._lift_due = False
+        self._held_us = least_us = self.least_us
         commands: list[Command] = []
-        for index, idle in enumerate(self._readers):
-            if idle.idle and (idle.lifted_us is None or idle.lifted_us < least_us):
+        for index in sorted(self._idle) if least_us is not None else ():
+            idle = self._readers[index]
+            if idle.lifted_us is None or idle.lifted_us < least_us:
                 idle.lifted_us = least_us
                 commands.append(Lift(self.vertex, index, idle.lifted_us))
         return commands
+
+    def _set_request(self, index: int, request: Requested | None) -> None:
+        reader = self._readers[index]
+        reader.request = request
+        (self._idle.add if reader.idle else self._idle.discard)(index)
+        self._lift_due = True
 
     def _on_freeze(self, event: Freeze, now_ms: float) -> list[Command]:
         self._drain = self._drain or event.drain
@@ -362,8 +379,8 @@ class SplitAssigner:
             return []
         self._frozen = True
         self._dry = False
-        for reader in self._readers:
-            reader.request = None
+        for index in range(self.parallelism):
+            self._set_request(index, None)
         self._next_look_ms = now_ms
         source: list[Command] = [] if self._finished else [FreezeSource(self.vertex)]
         return source + ([FreezeReaders(self.vertex)] if self._running else [])
@@ -407,9 +424,8 @@ class SplitAssigner:
                 kept.append(split)
                 continue
             _, index = min(waiting)
-            reader = self._readers[index]
-            reader.assigned += 1
-            reader.request = None
+            self._readers[index].assigned += 1
+            self._set_request(index, None)
             self._dry = False
             commands.append(Assign(self.vertex, index, (split,)))
         self._pending.extendleft(reversed(kept))
@@ -447,6 +463,11 @@ class SplitAssigner:
         waiting = [index for index, reader in enumerate(self._readers) if reader.request is not None]
         missed = [index for index in waiting if any(self._may_read(index, split) for split in self._pending)]
         assert not missed, "no reader waits while a split for it is pending"
+        idle = [reader for reader in self._readers if reader.idle]
+        assert [self._readers[index] for index in sorted(self._idle)] == idle, "who is idle is known"
+        least_us = self.least_us
+        due = [one for one in idle if least_us is not None and (one.lifted_us is None or one.lifted_us < least_us)]
+        assert self._lift_due or not due, "no reader is held back by what is known"
         assert not (self._dry and not self.all_idle), "a dry source has idle readers only"
         assert not self._ended or (self._finished and not self._pending), "an ended source has given everything away"
         assert not (self._finished and self.all_idle and not self._dry), "a finished source is dry when it is read"

@@ -89,6 +89,7 @@ class CheckpointTraces:
                     "penstock.unaligned": one.unaligned,
                     "penstock.inflight.bytes": one.inflight_bytes,
                     "penstock.inflight.written_bytes": one.inflight_persisted_bytes,
+                    "penstock.inflight.processed_bytes": one.inflight_processed_bytes,
                     "penstock.state.written_bytes": one.state_bytes,
                 }
             )
@@ -153,6 +154,7 @@ def _attributes(checkpoint: CheckpointView, view: ExecutionView) -> dict[str, st
         "penstock.requested": checkpoint.requested,
         "penstock.inflight.bytes": checkpoint.inflight_bytes,
         "penstock.inflight.written_bytes": checkpoint.inflight_persisted_bytes,
+        "penstock.inflight.processed_bytes": checkpoint.inflight_processed_bytes,
         "penstock.state.written_bytes": checkpoint.state_bytes,
         "penstock.state.total_bytes": checkpoint.state_total_bytes,
     }

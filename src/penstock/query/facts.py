@@ -67,6 +67,7 @@ class QueryFacts:
         message: what it does, in a sentence.
         error_kind, error_text: of the first cause, if it failed; else empty.
         last_progress: Spark's progress JSON.
+        options: what it was started with; ``wanted`` has what was changed since.
     """
 
     id: str
@@ -81,6 +82,7 @@ class QueryFacts:
     error_kind: str
     error_text: str
     last_progress: str | None
+    options: Options
 
     @property
     def active(self) -> bool:

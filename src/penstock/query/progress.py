@@ -121,6 +121,7 @@ def _checkpoint_json(checkpoint: CheckpointView, durations: dict[str, int], inte
         "inflightRows": checkpoint.inflight_rows,
         "inflightBytes": checkpoint.inflight_bytes,
         "inflightWrittenBytes": checkpoint.inflight_persisted_bytes,
+        "inflightProcessedBytes": checkpoint.inflight_processed_bytes,
         "stateWrittenBytes": checkpoint.state_bytes,
         "stateTotalBytes": checkpoint.state_total_bytes,
     }

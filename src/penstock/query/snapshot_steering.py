@@ -14,9 +14,9 @@ from penstock.query.facts import QueryFacts
 from penstock.query.steering import STEERING, Done, Operation, Outcome, Verb
 from penstock.query.streaming_query import StreamingQuery
 from penstock.snapshot.catalog import snapshot_id
-from penstock.snapshot.location import open_location
+from penstock.snapshot.location import open_location, read_identity
 from penstock.snapshot.stores import store_at
-from penstock.snapshot.verbs import forking, ownership
+from penstock.snapshot.verbs import copying, forking, ownership
 from penstock.snapshot.verbs import requests as rq
 from penstock.snapshot.verbs.deleting import Deletion
 from penstock.snapshot.verbs.location_cache import Known, LogMemory
@@ -121,6 +121,47 @@ def fork_snapshot(facts: QueryFacts, checkpoint: int, target: str) -> Operation 
         return Outcome(name, location=target)
 
     return STEERING.on_snapshots(Verb.FORK_SNAPSHOT, facts.id, facts.run_id, fork, key=target, asked=name)
+
+
+def copy_snapshot(facts: QueryFacts, checkpoint: int, target: str) -> Operation | None:
+    """As ``export_snapshot``: the snapshot into an archive, which nothing else has to be writing to. What is there
+    already is not brought again."""
+    name, so_far = snapshot_id(checkpoint), Done()
+
+    def copy() -> Outcome:
+        there = opened_location(facts).store
+        try:
+            here = open_location(target, facts.access)
+            copying.copy_snapshots(there, here, [name], progress=so_far.tell).check([name])
+        except OSError as error:
+            raise LocationError(f"{target} cannot be used: {error}; check its permissions") from error
+        return Outcome(name, location=target)
+
+    verb = Verb.COPY_SNAPSHOT
+    return STEERING.on_snapshots(verb, facts.id, facts.run_id, copy, key=target, asked=name, so_far=so_far)
+
+
+def takes_copies(facts: QueryFacts, target: str) -> bool:
+    """Whether nothing is there yet, or an archive of this query's snapshots. Raises as ``is_taken``."""
+    if not is_taken(facts, target):
+        return True
+    try:
+        stored = read_identity(store_at(target, facts.access))
+    except (LocationError, OSError):
+        return False
+    return stored.archive and stored.query_id == opened_location(facts).identity.query_id
+
+
+def collect_files(facts: QueryFacts) -> Operation | None:
+    """Begin to remove the files that no snapshot refers to; who does it is as with ``delete_snapshots``. What is under
+    way is given again. None: too many are."""
+
+    def collect() -> Outcome:
+        opened = opened_location(facts)
+        answer = ownership.change(opened.store, rq.Collect(), known=_known(opened))
+        return Outcome(None, answer.files, answer.bytes)
+
+    return STEERING.on_snapshots(Verb.COLLECT_FILES, facts.id, facts.run_id, collect, key="all")
 
 
 def is_taken(facts: QueryFacts, target: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 from penstock.logs import about, daemon_thread, get_logger
 
 if TYPE_CHECKING:
+    from penstock.query.snapshot_checks import Verified
     from penstock.query.streaming_query import StreamingQuery
+    from penstock.snapshot.verbs.comparing import SnapshotDiff
 
 log = get_logger(__name__)
 
@@ -21,8 +23,8 @@ REMEMBERED = 200
 """Operations that have ended; older ones are forgotten."""
 SNAPSHOTS_AT_ONCE = 16
 """Operations on snapshots of one run that go on: each has a thread, and a checkpoint in flight or a request file."""
-WRITTEN_AT_ONCE = 2
-"""Of them, those that write whole snapshots: they keep processors busy that the driver needs."""
+WHOLE_AT_ONCE = 2
+"""Of them, those that read or write whole snapshots: they keep processors busy that the driver needs."""
 
 
 class Verb(Enum):
@@ -34,10 +36,16 @@ class Verb(Enum):
     DELETE_SNAPSHOT = "delete-snapshot"
     EXPORT_SNAPSHOT = "export-snapshot"
     FORK_SNAPSHOT = "fork-snapshot"
+    COPY_SNAPSHOT = "copy-snapshot"
+    VERIFY_SNAPSHOTS = "verify-snapshots"
+    COMPARE_SNAPSHOTS = "compare-snapshots"
+    COLLECT_FILES = "collect-files"
 
 
-WRITING_VERBS = (Verb.EXPORT_SNAPSHOT, Verb.FORK_SNAPSHOT)
-SNAPSHOT_VERBS = (Verb.SNAPSHOT, Verb.DELETE_SNAPSHOT, *WRITING_VERBS)
+STATE_VERBS = (Verb.SUSPEND, Verb.RESUME, Verb.STOP)
+WRITING_VERBS = (Verb.EXPORT_SNAPSHOT, Verb.FORK_SNAPSHOT, Verb.COPY_SNAPSHOT)
+WHOLE_VERBS = (*WRITING_VERBS, Verb.VERIFY_SNAPSHOTS, Verb.COMPARE_SNAPSHOTS)
+SNAPSHOT_VERBS = (Verb.SNAPSHOT, Verb.DELETE_SNAPSHOT, Verb.COLLECT_FILES, *WHOLE_VERBS)
 
 
 class OperationState(Enum):
@@ -78,17 +86,22 @@ class Operation:
     freed_files: int | None = None
     freed_bytes: int | None = None
     location: str | None = None
+    verification: Verified | None = None
+    diff: SnapshotDiff | None = None
     so_far: Done = field(default_factory=Done)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of an operation on snapshots: which one (None: several), what went with it, and where it was written to."""
+    """Of an operation on snapshots: which one (None: several), what went with it, where it was written to, and what
+    was found."""
 
     snapshot: str | None
     freed_files: int | None = None
     freed_bytes: int | None = None
     location: str | None = None
+    verification: Verified | None = None
+    diff: SnapshotDiff | None = None
 
 
 class Steering:
@@ -119,12 +132,13 @@ class Steering:
             known = self._under_way(query.runId, Verb.SUSPEND)
             return known or self._begin(query, Verb.SUSPEND, None, query.suspend)
 
-    def resume(self, query: StreamingQuery, snapshot: str | None, output: str | None) -> Operation | None:
-        """Begin ``query.resume``. None: it is being resumed already."""
+    def resume(self, query: StreamingQuery, snapshot: str | None, output: str | None) -> Operation:
+        """Begin ``query.resume``, or give the one that is under way again, whatever it goes on from: see
+        ``Operation.asked``, which is both arguments."""
         with self._lock:
-            if self._under_way(query.runId, Verb.RESUME) is not None:
-                return None
-            return self._begin(query, Verb.RESUME, None, lambda: query.resume(snapshot, output))
+            known = self._under_way(query.runId, Verb.RESUME)
+            asked = snapshot, output
+            return known or self._begin(query, Verb.RESUME, None, lambda: query.resume(snapshot, output), asked)
 
     def on_snapshots(
         self,
@@ -154,8 +168,8 @@ class Steering:
         """Of a run's operations on snapshots."""
         running = [one for one in self._operations.values() if one.state is OperationState.RUNNING]
         verbs = [one.verb for one in running if one.run_id == run_id and one.verb in SNAPSHOT_VERBS]
-        written = sum(one in WRITING_VERBS for one in verbs)
-        return len(verbs) >= SNAPSHOTS_AT_ONCE or (verb in WRITING_VERBS and written >= WRITTEN_AT_ONCE)
+        whole = sum(one in WHOLE_VERBS for one in verbs)
+        return len(verbs) >= SNAPSHOTS_AT_ONCE or (verb in WHOLE_VERBS and whole >= WHOLE_AT_ONCE)
 
     def get(self, operation_id: str) -> Operation | None:
         with self._lock:
@@ -172,6 +186,12 @@ class Steering:
         with self._lock:
             return self._under_way(run_id, verb)
 
+    def newest(self, run_id: str, verbs: Collection[Verb]) -> Operation | None:
+        """The one of these verbs that began last; it may have ended, as long as it is remembered."""
+        with self._lock:
+            known = (one for one in reversed(self._operations.values()) if one.run_id == run_id)
+            return next((one for one in known if one.verb in verbs), None)
+
     def all_under_way(self) -> list[Operation]:
         """Of all runs, in the order they began."""
         with self._lock:
@@ -182,9 +202,14 @@ class Steering:
         return next((one for one in running if (one.run_id, one.verb) == (run_id, verb)), None)
 
     def _begin(
-        self, query: StreamingQuery, verb: Verb, parallelism: int | None, carry_out: Callable[[], object]
+        self,
+        query: StreamingQuery,
+        verb: Verb,
+        parallelism: int | None,
+        carry_out: Callable[[], object],
+        asked: object = None,
     ) -> Operation:
-        return self._begin_on(query.id, query.runId, verb, parallelism, carry_out)
+        return self._begin_on(query.id, query.runId, verb, parallelism, carry_out, asked=asked)
 
     def _begin_on(
         self,

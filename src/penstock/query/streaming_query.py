@@ -87,7 +87,7 @@ class StreamingQuery:
         self._history = ProgressHistory()
         self._traces = CheckpointTraces(self._shape)
         self._events = QueryEvents(bus, self._run_id)
-        self._log_format = options.log_format
+        self._options = options
         self._on_commit = on_commit
         self._on_end = on_end
         self._ended = threading.Event()
@@ -111,7 +111,7 @@ class StreamingQuery:
     def _start(self, leaving: Executors | None = None) -> None:
         """``leaving``: asked for executors that are decommissioned; None where they are not."""
         started_ms = time.time() * 1000
-        log_on_driver(self._log_format)
+        log_on_driver(self._options.log_format)
         QUERY_LOGS.listen()
         self._execution.start()
         self._events.started(self.id, self._name, iso_timestamp(started_ms))
@@ -408,6 +408,7 @@ class StreamingQuery:
             error_kind="" if cause is None else type(cause).__name__,
             error_text="" if cause is None else str(cause),
             last_progress=None if progress is None else progress.json,
+            options=self._options,
         )
 
     @overload

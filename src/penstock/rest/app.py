@@ -11,9 +11,11 @@ from starlette.types import ASGIApp
 from penstock.rest import (
     metrics,
     routes_changes,
+    routes_configuration,
     routes_logs,
     routes_queries,
     routes_snapshot_changes,
+    routes_snapshot_checks,
     routes_snapshot_copies,
     routes_snapshots,
 )
@@ -30,8 +32,8 @@ def create_app(settings: ServerSettings) -> ASGIApp:
     app = FastAPI(title="Penstock", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.state.export_root = settings.export_root
     answer_problems(app)
-    snapshots = (routes_snapshots, routes_snapshot_changes, routes_snapshot_copies)
-    for routes in (routes_queries, routes_changes, *snapshots, routes_logs, metrics):
+    snapshots = (routes_snapshots, routes_snapshot_checks, routes_snapshot_changes, routes_snapshot_copies)
+    for routes in (routes_queries, routes_changes, *snapshots, routes_logs, routes_configuration, metrics):
         app.include_router(routes.router)
     document = _described(app, settings)
     app.openapi = lambda: document  # type: ignore[method-assign]

@@ -8,6 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from pydantic.json_schema import SkipJsonSchema
 
 from penstock.query.steering import OperationState, Verb
+from penstock.rest.check_models import DiffResource, VerificationResource
 from penstock.rest.models import Shown
 
 MAX_INTERVAL_MS = 7 * 24 * 3_600_000
@@ -62,15 +63,17 @@ class ResumePatch(Patch):
 
 
 class QueryPatch(Patch):
-    """``resume_from`` goes with ``state`` ``running`` of a suspended query."""
+    """``resume_from`` goes with ``state`` ``running`` of a suspended query, or of one that was resumed so."""
 
     spec: SpecPatch | SkipJsonSchema[None] = None
     resume_from: ResumePatch | SkipJsonSchema[None] = None
 
 
 class OperationProgress(BaseModel):
-    """``message``: what it is at. ``done`` of ``total``: slots that run, of those there are to be; rows written of a
-    snapshot that is exported; 0 of 1 while one is taken, deleted or forked."""
+    """``message``: what it is at. ``done`` of ``total``: slots that run, of those there are to be, while the query is
+    rescaled or resumed; slots given back while it is suspended or stopped; slots that acknowledged a snapshot that is
+    taken; rows written of one that is exported; bytes of those that are verified; thousandths of each table of two that
+    are compared; 0 of 1 while one is deleted, copied or forked, and while files are collected."""
 
     message: str
     done: int
@@ -84,8 +87,9 @@ class OperationError(BaseModel):
 
 class OperationResource(Shown):
     """Work that takes its time. ``parallelism``: what the query is rescaled to. ``snapshot``: the one that was taken or
-    deleted, exported or forked, null where several were deleted; ``freed_files``, ``freed_bytes``: what went with them;
-    ``location``: where it was written to. ``progress``: null once it has ended."""
+    deleted, exported, forked, copied or verified, null where several were; ``freed_files``, ``freed_bytes``: what went
+    with them; ``location``: where it was written to; ``verification``, ``diff``: what was found. ``progress``: null
+    once it has ended."""
 
     id: str
     query_id: str
@@ -99,5 +103,7 @@ class OperationResource(Shown):
     freed_files: int | None = None
     freed_bytes: int | None = None
     location: str | None = None
+    verification: VerificationResource | None = None
+    diff: DiffResource | None = None
     progress: OperationProgress | None = None
     error: OperationError | None = None

@@ -1,9 +1,13 @@
-"""One client's connection: uvicorn's protocol over httptools, with a bound that it lacks, and its writes joined.
+"""One client's connection: uvicorn's protocol over httptools, with bounds that it lacks, and its writes joined.
 
 While a driver answers, its other threads wait for the interpreter, those that take checkpoints, too. That is why the
 parser is one in C (with h11, in Python, an answer that is kept took half as much CPU again), and why a response goes to
 the network in one piece: each piece is a system call, behind which another thread may have the interpreter, and wakes
 the client once more.
+
+Nobody has shown a token before a request is there, and only so many connections are served. So whoever is to ask has a
+bounded time for it, as whoever is answered has for reading; uvicorn's own clock, for what comes behind a response,
+stops with each byte that does.
 """
 
 from __future__ import annotations
@@ -16,6 +20,14 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 MAX_HEAD_BYTES = 32 << 10
 """Of a request's line and headers together, give or take what the network delivers at once. The parser itself would
 hold a header of any length."""
+REQUEST_TIMEOUT_S = 10.0
+"""From a connection's begin, or from the first byte behind a response, until there is a whole request. No request has
+more than ``guard.MAX_BODY_BYTES`` to say."""
+UNREAD_TIMEOUT_S = 30.0
+"""So long a client may leave what was answered in the driver's memory: answers have some 100 KB."""
+HELD_PER_SERVED = 2
+"""Connections held at a time, of each that is served: those in between are told (503), others cut at once, for each
+takes one of the driver's file descriptors."""
 
 
 class Connection(HttpToolsProtocol):
@@ -26,6 +38,10 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
         super().connection_made(JoinedWrites(transport, self.loop))
+        self._late, self._unread = _Limit(self.loop, transport), _Limit(self.loop, transport)
+        if self.limit_concurrency and len(self.connections) > HELD_PER_SERVED * self.limit_concurrency:
+            transport.abort()
+        self._watch()
 
     def data_received(self, data: bytes) -> None:
         if self._in_head:
@@ -33,6 +49,7 @@ class Connection(HttpToolsProtocol):
         super().data_received(data)
         if self._in_head and self._head_bytes > MAX_HEAD_BYTES:
             self.send_400_response(f"The request has more than {MAX_HEAD_BYTES} bytes of headers.")
+        self._watch()
 
     def on_headers_complete(self) -> None:
         self._in_head = False
@@ -41,6 +58,59 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._in_head, self._head_bytes = True, 0
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._watch()
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        self._unset_keepalive_if_required()
+        self._watch()  # it is closed only when all was read
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread.begin(UNREAD_TIMEOUT_S)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._unread.lift()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._late.lift()
+        self._unread.lift()
+
+    def _watch(self) -> None:
+        """Have the connection end in time, unless a request is being answered or uvicorn's own clock runs."""
+        if self._is_answered() or self.timeout_keep_alive_task is not None:
+            self._late.lift()
+        else:
+            self._late.begin(REQUEST_TIMEOUT_S)
+
+    def _is_answered(self) -> bool:
+        """Whether a whole request is there; what comes behind it is not read meanwhile."""
+        cycle = self.cycle
+        return bool(self.pipeline) or (cycle is not None and not (cycle.more_body or cycle.response_complete))
+
+
+class _Limit:
+    """By which a connection is cut, unless it is lifted before."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport) -> None:
+        self._loop = loop
+        self._transport = transport
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, in_s: float) -> None:
+        """One that has begun stays as it is."""
+        if self._timer is None:
+            self._timer = self._loop.call_later(in_s, self._transport.abort)
+
+    def lift(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 class JoinedWrites(asyncio.Transport):

@@ -17,6 +17,8 @@ MAX_BODY_BYTES = 64 << 10
 """No request has more to say; a body is held whole."""
 MAX_TARGET_BYTES = 8 << 10
 """Of path and query string."""
+_LAST = {"connection": "close"}
+"""What is still coming is not read, and who may not ask does not keep one of the connections by asking."""
 
 
 class Guard:
@@ -45,8 +47,7 @@ class Guard:
         body = await _bounded_body(receive)
         if body is None:
             detail = f"the body has more than {MAX_BODY_BYTES} bytes, which no request needs"
-            headers = {"connection": "close"}  # what is still coming is not read
-            await problem(413, detail, instance=scope["path"], headers=headers)(scope, receive, send)
+            await problem(413, detail, instance=scope["path"], headers=_LAST)(scope, receive, send)
             return
         await self._app(scope, _replayed(body, receive), send)
 
@@ -54,22 +55,18 @@ class Guard:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if self._settings.loopback and not _names_loopback(host):
-            return 421, f"this service answers to localhost and loopback addresses, not to {host!r:.100}", {}
+            return 421, f"this service answers to localhost and loopback addresses, not to {host!r:.100}", _LAST
         origin = headers.get("origin")
         if origin is not None and urlsplit_host(origin) != host.lower():
-            return 403, f"pages of {origin!r:.100} may not use this service: cross-origin requests are closed", {}
+            return 403, f"pages of {origin!r:.100} may not use this service: cross-origin requests are closed", _LAST
         if not is_page(scope["path"]) and not self._knows_token(headers):
-            challenge = {"www-authenticate": 'Bearer realm="penstock"'}
+            challenge = {"www-authenticate": 'Bearer realm="penstock"', **_LAST}
             return 401, "the token is missing or wrong: send it as Authorization: Bearer <token>", challenge
         if len(scope["raw_path"]) + len(scope["query_string"]) > MAX_TARGET_BYTES:
             return 414, f"the path has more than {MAX_TARGET_BYTES} bytes", {}
         announced = headers.get("content-length", "0")
         if not announced.isdigit() or int(announced) > MAX_BODY_BYTES:
-            return (
-                413,
-                f"the body has more than {MAX_BODY_BYTES} bytes, which no request needs",
-                {"connection": "close"},
-            )
+            return 413, f"the body has more than {MAX_BODY_BYTES} bytes, which no request needs", _LAST
         return None
 
     def _knows_token(self, headers: Headers) -> bool:

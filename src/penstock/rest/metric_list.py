@@ -185,6 +185,11 @@ CHECKPOINTS = (
         _last(lambda c: c.inflight_persisted_bytes),
     ),
     of_query(
+        "penstock_checkpoint_last_inflight_processed_bytes",
+        "What subtasks took from their inputs between first and last barrier of the newest complete checkpoint.",
+        _last(lambda c: c.inflight_processed_bytes),
+    ),
+    of_query(
         "penstock_checkpoint_last_state_bytes",
         "What the newest complete checkpoint wrote of state.",
         _last(lambda c: c.state_bytes),

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from penstock.query.steering import Verb
 from penstock.runtime.view import CheckpointState, ExecutionState
 
 
@@ -53,17 +54,28 @@ class SlotStatus(Shown):
     kept_tables: int
 
 
+class OperationUnderWay(Shown):
+    """What takes its time and has not ended; ``/operations/{id}`` tells how far it is."""
+
+    id: str
+    verb: Verb
+    began_at_ms: int = Field(validation_alias="began_ms")
+
+
 class QueryStatus(BaseModel):
     """What the query is.
 
-    ``state`` is the engine's; ``converged``: it is as ``spec`` says, and otherwise ``message`` says what it does.
+    ``state`` is the engine's; ``converged``: it is as ``spec`` says. ``message``: what it does, and while it has not
+    converged, what it does about that. ``operations``: those on it that are under way, in the order they began.
     ``committed_epoch``: up to which all output is visible. ``inflight_bytes``: queued in all channels.
+    ``first_generation``: of this run; what is older was another run at the same location.
     """
 
     state: ExecutionState
     converged: bool
     message: str
     generation: int
+    first_generation: int
     parallelism: int
     max_parallelism: int
     committed_epoch: int
@@ -73,6 +85,7 @@ class QueryStatus(BaseModel):
     checkpoints_failed: int
     restarts: int
     slots: list[SlotStatus]
+    operations: list[OperationUnderWay]
     error: str | None
 
 
@@ -160,7 +173,8 @@ class GraphResource(BaseModel):
 class SubtaskCapture(Shown):
     """One subtask in one checkpoint. ``start_delay_ms``: trigger to first barrier. ``alignment_ms``: first barrier to
     last. ``sync_ms``: the subtask stood still. ``async_ms``: writing beside it. ``inflight_bytes``: captured;
-    ``inflight_persisted_bytes``: of them, written anew."""
+    ``inflight_persisted_bytes``: of them, written anew; ``inflight_processed_bytes``: taken from its inputs between
+    first barrier and last."""
 
     vertex: int
     index: int
@@ -172,6 +186,7 @@ class SubtaskCapture(Shown):
     inflight_rows: int
     inflight_bytes: int
     inflight_persisted_bytes: int
+    inflight_processed_bytes: int
     state_bytes: int
     state_total_bytes: int
 

@@ -10,33 +10,29 @@ from fastapi import APIRouter, Header, Path, Response
 
 from penstock.query.active_queries import ACTIVE_QUERIES
 from penstock.query.facts import QueryFacts
-from penstock.query.steering import SNAPSHOT_VERBS, STEERING, Operation, OperationState, Verb
+from penstock.query.steering import STATE_VERBS, STEERING, Operation, OperationState, Verb
 from penstock.query.streaming_query import StreamingQuery
 from penstock.rest.answers import NO_HEADERS, answer
 from penstock.rest.change_models import (
     CheckpointPatch,
     OperationError,
-    OperationProgress,
     OperationResource,
     QueryPatch,
     ResumePatch,
     SpecPatch,
 )
+from penstock.rest.doing import progress_of
 from penstock.rest.models import Alignment, CheckpointSpec, QueryResource, QuerySpec, WantedState
 from penstock.rest.problems import ProblemError, responses
 from penstock.rest.routes_queries import QueryId
-from penstock.rest.shown import ThisService, etag_of, facts_of, query_of, spec_of
+from penstock.rest.shown import ThisService, etag_of, facts_of, query_of, spec_of, what_is_done
 
 router = APIRouter(prefix="/api/v1", tags=["changes"])
 _DECIDING = threading.Lock()
 """Whoever compares a tag and changes the spec does both at once."""
 
-DOING = {
-    Verb.SNAPSHOT: "Taking",
-    Verb.DELETE_SNAPSHOT: "Deleting",
-    Verb.EXPORT_SNAPSHOT: "Exporting",
-    Verb.FORK_SNAPSHOT: "Forking",
-}
+STATE_VERB = {"running": Verb.RESUME, "suspended": Verb.SUSPEND, "stopped": Verb.STOP}
+"""What brings a query to a state that is asked for."""
 ACCEPTED: dict[int | str, dict[str, Any]] = {
     202: {"model": OperationResource, "description": "It is begun; the operation is at Location."}
 }
@@ -51,12 +47,15 @@ def change_query(
     service: ThisService,
     if_match: Annotated[str | None, Header(description="The ETag that GET gave, or *.", max_length=200)] = None,
 ) -> Response:
-    """Change the spec by a JSON merge patch. What the spec says already changes nothing and answers 200; so do the
-    interval and alignment. Rescaling and stopping take their time: 202, and the operation."""
+    """Change the spec by a JSON merge patch. Interval and alignment are changed at once: 200. Rescaling, suspending,
+    resuming and stopping take their time: 202, and the operation. What the spec says already changes nothing, with
+    whatever tag: while an operation is on its way there, it is given again with 202, and else the answer is 200."""
+    said, resume_from = patch.spec or SpecPatch(), patch.resume_from
     with _DECIDING:
         facts = facts_of(query_id)
-        _check_tag(facts, if_match)
-        operation = _apply(facts, patch.spec or SpecPatch(), patch.resume_from)
+        is_so = _is_so(facts, said, resume_from)
+        _check_tag(facts, if_match, any_will_do=is_so)
+        operation = (_on_its_way if is_so else _apply)(facts, said, resume_from)
         now = facts_of(query_id)
     headers = {"etag": etag_of(now)}
     return answer(query_of(now, service), headers=headers) if operation is None else accepted(operation, headers)
@@ -81,38 +80,57 @@ def operation_of(operation: Operation) -> OperationResource:
     if operation.state is OperationState.FAILED:
         shown.error = OperationError(kind=operation.error_kind, text=operation.error_text)
     elif operation.state is OperationState.RUNNING:
-        shown.progress = _progress(operation, facts_of(operation.query_id))
+        facts = facts_of(operation.query_id)
+        shown.progress = progress_of(operation, facts, what_is_done(facts))
     return shown
 
 
-def _progress(operation: Operation, facts: QueryFacts) -> OperationProgress:
-    if operation.verb in SNAPSHOT_VERBS:
-        done, total = operation.so_far.counts
-        return OperationProgress(message=f"{DOING[operation.verb]} a snapshot", done=done, total=total)
-    view = facts.view
-    total = operation.parallelism or view.parallelism
-    arrived = view.parallelism == total
-    done = sum(slot.running for slot in view.slots) if arrived else 0
-    message = facts.message if arrived else "Taking a snapshot to go on from"
-    return OperationProgress(message=message.partition("\n")[0], done=done, total=total)
-
-
-def _check_tag(facts: QueryFacts, if_match: str | None) -> None:
+def _check_tag(facts: QueryFacts, if_match: str | None, *, any_will_do: bool) -> None:
+    """``any_will_do``: nothing is to be changed. Whoever sends a request again because its answer was lost has the tag
+    of before (RFC 9110, 13.1.1)."""
     tag = etag_of(facts)
     if if_match is None:
         raise ProblemError(428, "say which spec is to be changed: If-Match with the ETag of GET, or If-Match: *")
-    if if_match.strip() != "*" and tag not in [one.strip() for one in if_match.split(",")]:
+    if not any_will_do and if_match.strip() != "*" and tag not in [one.strip() for one in if_match.split(",")]:
         raise ProblemError(412, "somebody has changed the spec meanwhile: GET it again", {"etag": tag})
+
+
+def _is_so(facts: QueryFacts, patch: SpecPatch, resume_from: ResumePatch | None) -> bool:
+    """Whether the spec says so already, and the query was resumed so, if that is asked for."""
+    spec = spec_of(facts)
+    return _patched(spec, patch) == spec and (resume_from is None or _resumed_so(facts, patch, resume_from) is not None)
+
+
+def _on_its_way(facts: QueryFacts, patch: SpecPatch, resume_from: ResumePatch | None) -> Operation | None:
+    """What was begun when this was asked for before, if it goes on or has told what it began from."""
+    if resume_from is not None:
+        return _resumed_so(facts, patch, resume_from)
+    verbs = [STATE_VERB[patch.state]] if patch.state else []
+    verbs += [Verb.RESCALE] if patch.parallelism else []
+    return next(filter(None, (STEERING.under_way(facts.run_id, verb) for verb in verbs)), None)
+
+
+def _resumed_so(facts: QueryFacts, patch: SpecPatch, resume_from: ResumePatch) -> Operation | None:
+    """The operation that has resumed the query from there, or does it now, if nobody has sent it elsewhere since."""
+    newest = STEERING.newest(facts.run_id, STATE_VERBS)
+    if newest is None or newest.state is OperationState.FAILED or patch.state != WantedState.RUNNING.value:
+        return None
+    return newest if (newest.verb, newest.asked) == (Verb.RESUME, _choice(resume_from)) else None
+
+
+def _choice(resume_from: ResumePatch | None) -> tuple[str | None, str | None]:
+    """The arguments of ``StreamingQuery.resume``."""
+    return (None, None) if resume_from is None else (resume_from.snapshot, resume_from.output)
 
 
 def _apply(facts: QueryFacts, patch: SpecPatch, resume_from: ResumePatch | None) -> Operation | None:
     """What is begun by it, if anything takes its time."""
     spec, wanted = spec_of(facts), _patched(spec_of(facts), patch)
     resumes = (spec.state, wanted.state) == (WantedState.SUSPENDED, WantedState.RUNNING)
-    if resume_from is not None and not resumes:
+    if resume_from is not None and spec.state is WantedState.RUNNING:
+        raise ProblemError(409, "the query runs already: suspend it first, and it can be resumed from that snapshot")
+    if resume_from is not None and patch.state != WantedState.RUNNING.value:
         raise ProblemError(409, "resume_from goes with state running, of a query that is suspended")
-    if wanted == spec:
-        return None
     query = _running(facts, wanted.state)
     if wanted.state is not spec.state and not resumes:
         if wanted != spec.model_copy(update={"state": wanted.state}):
@@ -124,7 +142,7 @@ def _apply(facts: QueryFacts, patch: SpecPatch, resume_from: ResumePatch | None)
         query.setCheckpoints(f"{wanted.checkpoint.interval_ms}ms", wanted.checkpoint.alignment)
     if spec.state is WantedState.SUSPENDED:
         query.rescale(wanted.parallelism)  # nothing runs: it is remembered
-        return _resumed(query, resume_from) if resumes else None
+        return STEERING.resume(query, *_choice(resume_from)) if resumes else None
     return None if wanted.parallelism == spec.parallelism else _rescaled(query, wanted.parallelism)
 
 
@@ -149,14 +167,6 @@ def _running(facts: QueryFacts, wanted: WantedState) -> StreamingQuery:
         if wanted is not WantedState.STOPPED and STEERING.under_way(facts.run_id, verb):
             raise ProblemError(409, f"{verb.value} is under way: wait for that operation to end")
     return query
-
-
-def _resumed(query: StreamingQuery, resume_from: ResumePatch | None) -> Operation:
-    wanted = (None, None) if resume_from is None else (resume_from.snapshot, resume_from.output)
-    operation = STEERING.resume(query, *wanted)
-    if operation is None:
-        raise ProblemError(409, "the query is being resumed: wait for that operation to end")
-    return operation
 
 
 def _rescaled(query: StreamingQuery, parallelism: int) -> Operation:

@@ -67,7 +67,7 @@ def take(query_id: QueryId, wanted: SnapshotRequest, idempotency_key: Idempotenc
         None if wanted.timeout_ms is None else wanted.timeout_ms / 1000,
         wanted.format,
     )
-    operation = _begun(take_snapshot(query, order, idempotency_key or ""))
+    operation = begun(take_snapshot(query, order, idempotency_key or ""))
     if operation.asked != order:
         raise ProblemError(409, "another snapshot was asked for with this Idempotency-Key: use a new one")
     return accepted(operation)
@@ -150,7 +150,7 @@ def _deletion(query_id: str, snapshots: Sequence[str]) -> Operation:
     facts = facts_of(query_id)
     opened = opened_location(facts)
     checkpoints = sorted({_deletable(opened, snapshot).checkpoint for snapshot in snapshots})
-    return _begun(delete_snapshots(facts, checkpoints))
+    return begun(delete_snapshots(facts, checkpoints))
 
 
 def _deletable(opened: OpenedLocation, snapshot: str) -> SnapshotRecord:
@@ -162,7 +162,7 @@ def _deletable(opened: OpenedLocation, snapshot: str) -> SnapshotRecord:
     return record
 
 
-def _begun(operation: Operation | None) -> Operation:
+def begun(operation: Operation | None) -> Operation:
     if operation is None:
         raise ProblemError(409, f"{SNAPSHOTS_AT_ONCE} operations on this query's snapshots go on: wait for one to end")
     return operation

@@ -1,4 +1,5 @@
-"""Snapshots exported and forked, as by ``penstock snapshot export`` and ``fork``, below the service's export root."""
+"""Snapshots exported, forked and copied, as by ``penstock snapshot export``, ``fork`` and ``copy``, below the service's
+export root."""
 
 from __future__ import annotations
 
@@ -6,8 +7,15 @@ from fastapi import APIRouter, Request, Response
 
 from penstock.errors import LocationError
 from penstock.query.facts import QueryFacts
-from penstock.query.snapshot_steering import export_snapshot, fork_snapshot, is_taken, opened_location
-from penstock.query.steering import STEERING, WRITTEN_AT_ONCE, Verb
+from penstock.query.snapshot_steering import (
+    copy_snapshot,
+    export_snapshot,
+    fork_snapshot,
+    is_taken,
+    opened_location,
+    takes_copies,
+)
+from penstock.query.steering import STEERING, WHOLE_AT_ONCE, Verb
 from penstock.rest.change_models import OperationResource
 from penstock.rest.problems import ProblemError, responses
 from penstock.rest.routes_changes import accepted
@@ -18,6 +26,13 @@ from penstock.rest.snapshot_models import TargetRequest
 from penstock.snapshot.stores import below
 
 router = APIRouter(prefix="/api/v1/queries/{query_id}/snapshots/{snapshot:snapshot}", tags=["snapshots"])
+
+TOO_MANY = f"{WHOLE_AT_ONCE} snapshots of this query are being read or written as a whole: wait for one to end"
+BEGIN = {
+    Verb.EXPORT_SNAPSHOT: export_snapshot,
+    Verb.FORK_SNAPSHOT: fork_snapshot,
+    Verb.COPY_SNAPSHOT: copy_snapshot,
+}
 
 
 @router.post(
@@ -46,6 +61,19 @@ def fork(query_id: QueryId, snapshot: SnapshotId, wanted: TargetRequest, request
     return _begun(query_id, snapshot, wanted, request, Verb.FORK_SNAPSHOT)
 
 
+@router.post(
+    "/copies",
+    status_code=202,
+    response_model=OperationResource,
+    response_description=BEGUN,
+    responses=responses(404, 409),
+)
+def copy(query_id: QueryId, snapshot: SnapshotId, wanted: TargetRequest, request: Request) -> Response:
+    """Have the snapshot in an archive below the export root, where no query ever runs: a new folder becomes one, and
+    one of this query's snapshots is added to. The operation tells in the end where it is."""
+    return _begun(query_id, snapshot, wanted, request, Verb.COPY_SNAPSHOT)
+
+
 def _begun(query_id: str, snapshot: str, wanted: TargetRequest, request: Request, verb: Verb) -> Response:
     root: str | None = request.app.state.export_root
     facts = facts_of(query_id)
@@ -54,7 +82,7 @@ def _begun(query_id: str, snapshot: str, wanted: TargetRequest, request: Request
         raise ProblemError(
             409,
             "this service writes no snapshots anywhere: begin it with spark.penstock.rest.exportRoot or "
-            "penstock.serve(export_root=...), or use penstock snapshot export and fork",
+            "penstock.serve(export_root=...), or use penstock snapshot export, fork and copy",
         )
     target = below(root, wanted.name)
     under_way = STEERING.writing(target)
@@ -62,18 +90,20 @@ def _begun(query_id: str, snapshot: str, wanted: TargetRequest, request: Request
         if (under_way.verb, under_way.query_id, under_way.asked) != (verb, facts.id, snapshot):
             raise ProblemError(409, f"something else is being written to {target}: give another name")
         return accepted(under_way)
-    _check_free(facts, target)
-    begin = export_snapshot if verb is Verb.EXPORT_SNAPSHOT else fork_snapshot
-    operation = begin(facts, record.checkpoint, target)
+    _check_free(facts, target, verb)
+    operation = BEGIN[verb](facts, record.checkpoint, target)
     if operation is None:
-        raise ProblemError(409, f"{WRITTEN_AT_ONCE} snapshots of this query are being written: wait for one to end")
+        raise ProblemError(409, TOO_MANY)
     return accepted(operation)
 
 
-def _check_free(facts: QueryFacts, target: str) -> None:
+def _check_free(facts: QueryFacts, target: str, verb: Verb) -> None:
+    copies = verb is Verb.COPY_SNAPSHOT
     try:
-        taken = is_taken(facts, target)
+        taken = not takes_copies(facts, target) if copies else is_taken(facts, target)
     except LocationError as error:
         raise ProblemError(409, f"the export root cannot be used: {error}") from error
+    if taken and copies:
+        raise ProblemError(409, f"at {target} is something already that is no archive of this query: give another name")
     if taken:
         raise ProblemError(409, f"there is something at {target} already: give another name, or remove it")

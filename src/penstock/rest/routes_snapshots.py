@@ -40,7 +40,7 @@ LISTED_FOR_S = 0.25
 class _SnapshotName(StringConvertor):
     """A segment that no resource beside the snapshots has, so that other methods of that are 405 and not its own."""
 
-    regex = "(?!sharing(?:/|$))[^/]+"
+    regex = "(?!(?:sharing|verifications|collections)(?:/|$))[^/]+"
 
 
 register_url_convertor("snapshot", _SnapshotName())

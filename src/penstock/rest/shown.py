@@ -11,11 +11,13 @@ from fastapi import Depends, Request
 from penstock.query.active_queries import ACTIVE_QUERIES
 from penstock.query.facts import QueryFacts
 from penstock.query.steering import STEERING, Verb
+from penstock.rest.doing import doing, has_converged
 from penstock.rest.models import (
     Alignment,
     CheckpointSpec,
     EdgeResource,
     GraphResource,
+    OperationUnderWay,
     OperatorResource,
     QueryResource,
     QuerySpec,
@@ -70,11 +72,14 @@ async def service_of(request: Request) -> ServiceResource:
 ThisService = Annotated[ServiceResource, Depends(service_of)]
 
 
+def what_is_done(facts: QueryFacts) -> str:
+    """What the query does, and about the difference between spec and status, if there is one."""
+    return doing(facts, spec_of(facts), [one.verb for one in STEERING.all_under_way() if one.run_id == facts.run_id])
+
+
 def query_of(facts: QueryFacts, service: ServiceResource) -> QueryResource:
     view, spec = facts.view, spec_of(facts)
-    as_wanted = view.state.value == spec.state.value
-    if spec.state is WantedState.RUNNING:
-        as_wanted = as_wanted and view.parallelism == spec.parallelism
+    on_it = [one for one in STEERING.all_under_way() if one.query_id == facts.id]
     progress: dict[str, Any] | None = None if facts.last_progress is None else json.loads(facts.last_progress)
     return QueryResource(
         id=facts.id,
@@ -84,9 +89,10 @@ def query_of(facts: QueryFacts, service: ServiceResource) -> QueryResource:
         spec=spec,
         status=QueryStatus(
             state=view.state,
-            converged=as_wanted,
-            message=facts.message.partition("\n")[0],
+            converged=has_converged(view, spec),
+            message=what_is_done(facts),
             generation=view.generation,
+            first_generation=view.first_generation,
             parallelism=view.parallelism,
             max_parallelism=facts.shape.max_parallelism,
             committed_epoch=view.committed_epoch,
@@ -96,6 +102,7 @@ def query_of(facts: QueryFacts, service: ServiceResource) -> QueryResource:
             checkpoints_failed=view.checkpoints_failed,
             restarts=view.restarts_begun,
             slots=[SlotStatus.model_validate(slot) for slot in view.slots],
+            operations=[OperationUnderWay.model_validate(one) for one in on_it],
             error=facts.error_kind or None,
         ),
         last_progress=progress,

@@ -101,6 +101,7 @@ class StoredSubtask(Shown):
     unaligned: bool
     inflight_bytes: int
     inflight_persisted_bytes: int
+    inflight_processed_bytes: int
     state_bytes: int
 
 
@@ -150,9 +151,21 @@ class SnapshotPatch(BaseModel):
 
 
 class TargetRequest(Given):
-    """``name``: of a new folder below the service's export root."""
+    """``name``: of a folder below the service's export root, a new one but for what goes into an archive."""
 
     name: str = Field(min_length=1, max_length=200, pattern=FOLDER_NAME)
+
+
+class VerificationRequest(Given):
+    """``snapshot``: id or label of the only one to be verified; all of them if it is left out."""
+
+    snapshot: str = Field("", max_length=MAX_LABEL)
+
+
+class ComparisonRequest(Given):
+    """``to``: id or label of the snapshot that the one in the path is compared with."""
+
+    to: str = Field(min_length=1, max_length=MAX_LABEL)
 
 
 class SharedFileResource(Shown):

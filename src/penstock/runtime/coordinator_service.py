@@ -390,7 +390,7 @@ class CoordinatorService:
         match output:
             case ct.Trigger(checkpoint, alignment, remaining_ms, _):
                 asked_for = alignment if remaining_ms is None else Alignment.AUTO
-                self._figures.triggered(checkpoint, asked_for.value)
+                self._figures.triggered(checkpoint, asked_for.value, self._core.coordinator.wish_of(checkpoint))
             case ct.Abort(checkpoint, reason, _, failed):
                 self._figures.aborted(checkpoint, reason, failed)
                 if failed:
@@ -522,6 +522,7 @@ class CoordinatorService:
     def _begin_again(self, why: str) -> None:
         """The current Generation has done what it could; the next one has another parallelism."""
         self._give_up_generation(why)
+        self._figures.left(replace(self._plan.graph, parallelism=self.scaling.parallelism))
         self._verify = False
         self._generations.reopen_at_ms = now_ms()
 
@@ -576,7 +577,7 @@ class CoordinatorService:
 
     def _end_slots(self, orderly: bool) -> None:
         def say_goodbye(attempt: Attempt) -> None:
-            await_goodbyes(attempt, lambda: self._next_event(TICK_MS / 1000), self._take_late)
+            await_goodbyes(attempt, lambda: self._next_event(TICK_MS / 1000), self._figures.slot_gone, self._take_late)
 
         generation = self._generations.end(say_goodbye if orderly else None)
         if generation is not None:

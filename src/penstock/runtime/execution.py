@@ -421,7 +421,8 @@ class QueryExecution:
         """What the query is to be; never blocks."""
         options, service = self._options, self._service
         parallelism = self._parallelism or (self._graph.parallelism if service is None else service.scaling.wanted)
-        return Wanted(parallelism, options.checkpoint_interval_ms, options.checkpoint_alignment.value)
+        leaving = service is not None and service.scaling.leaving
+        return Wanted(parallelism, options.checkpoint_interval_ms, options.checkpoint_alignment.value, leaving)
 
     def process_all_available(self, timeout_s: float | None = None) -> None:
         """Block until everything that sources could find when this was called is committed. It is, for ever, once the

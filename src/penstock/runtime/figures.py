@@ -15,6 +15,7 @@ from dataclasses import replace
 from penstock.connectors.base import Split
 from penstock.graph.model import JobGraph, SourceSpec
 from penstock.operators.base import Plain
+from penstock.protocol.coordinator_types import SnapshotRequested
 from penstock.runtime.distribution import Distribution
 from penstock.runtime.feed import BEHIND
 from penstock.runtime.messages import Register, SlotMetrics, SubtaskMetrics
@@ -67,7 +68,7 @@ class Figures:
         self._looked: ExecutionView | None = None
         self._moved_s: float | None = None
         self._state = ExecutionState.STARTING
-        self._generation = 0
+        self._first_generation = self._generation = 0
         self._slots: dict[int, SlotView] = {}
         self._metrics: dict[tuple[int, int], SubtaskMetrics] = {}
         self._checkpoints: dict[int, CheckpointView] = {}
@@ -100,6 +101,7 @@ class Figures:
 
     def opened(self, generation: int, restored: SnapshotMetadata | None, committed_epoch: int) -> None:
         with self._changing():
+            self._first_generation = self._first_generation or generation
             self._generation = generation
             self._slots.clear()
             self._metrics.clear()
@@ -113,6 +115,13 @@ class Figures:
             self._committed_epoch = max(self._committed_epoch, committed_epoch)
             self._amend_restart(generation=generation, restored_from="" if restored is None else restored.id)
 
+    def left(self, graph: JobGraph) -> None:
+        """The Generation was given up, orderly, for one of this parallelism, whose slots are asked for next."""
+        with self._changing():
+            self._graph = graph
+            self._state = ExecutionState.STARTING
+            self._slots.clear()
+
     def registered(self, slots: Mapping[int, Register]) -> None:
         """All of them, and which one each is."""
         with self._changing():
@@ -122,6 +131,12 @@ class Figures:
     def slot_runs(self, slot: int, kept_tables: int) -> None:
         with self._changing():
             self._slots[slot] = replace(self._slots[slot], running=True, kept_tables=kept_tables)
+
+    def slot_gone(self, slot: int) -> None:
+        """It has said goodbye, as the query ends."""
+        with self._changing():
+            if slot in self._slots:
+                self._slots[slot] = replace(self._slots[slot], running=False)
 
     def all_run(self, inflight_rows: int) -> None:
         with self._changing():
@@ -167,15 +182,16 @@ class Figures:
 
     # -- checkpoints ----------------------------------------------------------------------------------------------
 
-    def triggered(self, checkpoint: int, alignment: str) -> None:
+    def triggered(self, checkpoint: int, alignment: str, wish: SnapshotRequested | None = None) -> None:
+        """``wish``: who asked for it; None: nobody."""
         with self._moving():
             self._triggered_s[checkpoint] = self._clock()
             self._checkpoints[checkpoint] = CheckpointView(
                 checkpoint,
                 self._generation,
                 alignment,
-                False,
-                "",
+                wish is not None and wish.kept,
+                "" if wish is None else wish.label,
                 CheckpointState.PENDING,
                 self._wall_ms(),
                 0.0,
@@ -305,6 +321,7 @@ class Figures:
             checkpoints_failed=self._counts[CheckpointState.FAILED],
             checkpoint_errors=self._checkpoint_errors,
             restarts_begun=self._restarts_begun,
+            first_generation=self._first_generation,
             last_epoch=self._last_epoch,
             checkpoint_seconds=self._checkpoint_seconds,
             commit_seconds=self._commit_seconds,

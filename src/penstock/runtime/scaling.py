@@ -74,6 +74,11 @@ class Scaling:
         self._waiting: list[Future[None]] = []
         self._leaving: GenerationId | None = None
 
+    @property
+    def leaving(self) -> bool:
+        """A snapshot is being taken to go on from at the wanted parallelism; any thread may look."""
+        return self._leaving is not None
+
     def rescale(self, parallelism: int, future: Future[None], current: Attempt | None) -> None:
         """The user wants this from now on; ``future`` is told when a Generation runs so, or why none will."""
         try:

@@ -18,18 +18,23 @@ from penstock.snapshot.effects import DriverEffects
 log = get_logger(__name__)
 
 
-def await_goodbyes(attempt: Attempt, next_event: Callable[[], object], other: Callable[[object], None]) -> None:
+def await_goodbyes(
+    attempt: Attempt, next_event: Callable[[], object], gone: Callable[[int], None], other: Callable[[object], None]
+) -> None:
     """Wait until all slots are gone, or for as long as that may take.
 
     Args:
         next_event: waits a little; None if nothing came.
+        gone: is told of each slot that is.
         other: takes what is no goodbye.
     """
     deadline = time.monotonic() + STOP_TIMEOUT_S
     while not attempt.all_gone and time.monotonic() < deadline:
         match next_event():
             case SlotSaid(_, seat, Stopped()) | SlotLost(_, seat, _):
-                attempt.gone(attempt.slot_of(seat))
+                slot = attempt.slot_of(seat)
+                attempt.gone(slot)
+                gone(slot)
             case event if event is not None:
                 other(event)
 

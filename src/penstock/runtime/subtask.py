@@ -345,6 +345,7 @@ class Subtask:
             alignment_ms=ready.last_barrier_ms - ready.first_barrier_ms,
             sync_ms=end.sync_ms,
             unaligned=ready.unaligned,
+            inflight_processed_bytes=ready.processed_bytes,
         )
         messages = {
             epoch: message

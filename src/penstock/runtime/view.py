@@ -93,6 +93,11 @@ class CheckpointView:
         return sum(m.inflight_persisted_bytes for m in self.subtasks)
 
     @property
+    def inflight_processed_bytes(self) -> int:
+        """What its subtasks took from their inputs while barriers were missing."""
+        return sum(m.inflight_processed_bytes for m in self.subtasks)
+
+    @property
     def unaligned_subtasks(self) -> int:
         return sum(m.unaligned for m in self.subtasks)
 
@@ -243,11 +248,13 @@ class EpochProgress:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a query is to be, as opposed to what it is: it may be on its way there, or short of slots."""
+    """What a query is to be, as opposed to what it is: it may be on its way there, or short of slots. ``leaving``: a
+    snapshot is being taken, from which it goes on at that parallelism."""
 
     parallelism: int
     checkpoint_interval_ms: int
     alignment: str
+    leaving: bool = False
 
 
 @dataclass(frozen=True)
@@ -257,7 +264,8 @@ class ExecutionView:
 
     ``inflight_bytes``: queued in all channels now. ``committed_epoch``: 0 if none ever. ``sources_dry``: every reader
     is idle and nothing is pending. ``checkpoint_errors``: of those that failed, the periodic ones that something went
-    wrong with. ``last_epoch``: the newest that was committed in this run. ``checkpoint_seconds`` and ``commit_seconds``
+    wrong with. ``last_epoch``: the newest that was committed in this run. ``first_generation``: of this run; 0 before
+    there is one. ``checkpoint_seconds`` and ``commit_seconds``
     (complete to visible): of every one of this run.
     """
 
@@ -277,6 +285,7 @@ class ExecutionView:
     checkpoints_failed: int = 0
     checkpoint_errors: int = 0
     restarts_begun: int = 0
+    first_generation: int = 0
     last_epoch: EpochProgress | None = None
     checkpoint_seconds: Distribution = field(default_factory=Distribution.of_seconds)
     commit_seconds: Distribution = field(default_factory=Distribution.of_seconds)

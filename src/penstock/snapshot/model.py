@@ -174,6 +174,9 @@ class CaptureMetrics(msgspec.Struct, frozen=True):
         state_bytes: what was written for the tables.
         state_total_bytes: of all sections that hold them, written now or before, each once.
         state_rows: of the tables, by operator id.
+        inflight_processed_bytes: of the rows that the subtask took from its inputs between first and last barrier, in
+            memory, recovered ones among them; a barrier that overtakes others counts from when it does. 0 in what was
+            written before this was measured.
     """
 
     vertex: Index
@@ -189,6 +192,7 @@ class CaptureMetrics(msgspec.Struct, frozen=True):
     state_total_bytes: int = 0
     state_rows: dict[str, int] = {}
     unaligned: bool = False
+    inflight_processed_bytes: int = 0
 
 
 class SlotManifest(msgspec.Struct, frozen=True):

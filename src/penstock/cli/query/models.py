@@ -25,6 +25,13 @@ class Spec(msgspec.Struct, frozen=True):
     checkpoint: CheckpointSpec
 
 
+class UnderWay(msgspec.Struct, frozen=True):
+    """An operation that has not ended."""
+
+    id: str
+    verb: str
+
+
 class Status(msgspec.Struct, frozen=True):
     state: str
     converged: bool
@@ -38,6 +45,7 @@ class Status(msgspec.Struct, frozen=True):
     checkpoints_failed: int
     restarts: int
     error: str | None = None
+    operations: list[UnderWay] = []
 
 
 class Query(msgspec.Struct, frozen=True):

@@ -37,6 +37,8 @@ def print_query(console: Console, query: Query, graph: Graph, exceptions: Except
     _say(console, checkpoints_line(query))
     if not status.converged:
         _say(console, f"it is to be: {one_line(spec.state)}, parallelism {spec.parallelism}", "yellow")
+    for one in status.operations:
+        _say(console, f"under way: {one_line(one.verb)}, operation {one_line(one.id)}", "yellow")
     known = {vertex.id for vertex in graph.vertices}
     for vertex in graph.vertices:
         _print_vertex(console, vertex)

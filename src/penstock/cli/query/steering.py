@@ -170,4 +170,4 @@ def _tell(done: Change, ended: Operation | None, as_json: bool, now: str, before
     elif ended is not None and ended.state == RUNNING:
         typer.echo(f"{begun_text(ended, query)} is begun; `penstock query show {query.short_id}` tells where it is")
     else:
-        typer.echo(f"{query.called} {now if done.changed else before}")
+        typer.echo(f"{query.called} {now if done.changed or ended is not None else before}")

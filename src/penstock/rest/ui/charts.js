@@ -10,18 +10,16 @@ const BELOW = 20;
 
 export function checkpointCharts(checkpoints) {
   const shown = [...checkpoints].reverse();
-  return [
-    legend([["state", "state written"], ["inflight", "in flight"], ["failed", "✕: it failed"]]),
-    h("div", { class: "charts" },
-      chart("How long each checkpoint took", shown, [["duration", (one) => one.duration_ms]], duration, niceTime),
-      chart("What each checkpoint wrote for state, and captured in flight", shown,
-        [["state", (one) => one.state_bytes], ["inflight", (one) => one.inflight_bytes]], bytes, niceBytes)),
-  ];
+  const times = [["duration", "time it took", (one) => one.duration_ms]];
+  const sizes = [["state", "state written", (one) => one.state_bytes], ["inflight", "in flight", (one) => one.inflight_bytes]];
+  return h("div", { class: "charts" },
+    chart("How long each checkpoint took", shown, times, duration, niceTime),
+    chart("What each checkpoint wrote for state, and captured in flight", shown, sizes, bytes, niceBytes));
 }
 
 function chart(title, checkpoints, series, words, nice) {
   const wide = chartWidth();
-  const total = (one) => series.reduce((sum, [, read]) => sum + read(one), 0);
+  const total = (one) => series.reduce((sum, [, , read]) => sum + read(one), 0);
   const top = nice(Math.max(...checkpoints.map(total)));
   const step = (wide - LEFT) / Math.max(checkpoints.length, 12);
   const y = (value) => HIGH - (value / top) * (HIGH - 12);
@@ -33,6 +31,7 @@ function chart(title, checkpoints, series, words, nice) {
   const last = { x: LEFT + (checkpoints.length - 0.5) * step, "text-anchor": checkpoints.length > 20 ? "end" : "middle" };
   return h("figure", {},
     h("figcaption", {}, title),
+    legend([...series, ["failed", "✕: it failed"]]),
     s("svg", { class: "chart", ...size, role: "img", "aria-label": said },
       [0, 0.5, 1].map((part) => [
         s("line", { class: "grid", x1: LEFT, x2: wide, y1: y(top * part), y2: y(top * part) }),
@@ -44,13 +43,13 @@ function chart(title, checkpoints, series, words, nice) {
 }
 
 function bar(one, x, step, series, y, words) {
-  const figures = series.map(([look, read]) => `${look} ${words(read(one))}`).join(", ");
+  const figures = series.map(([, word, read]) => `${word} ${words(read(one))}`).join(", ");
   const said = `Checkpoint ${one.checkpoint}, ${clock(one.triggered_at_ms)}, ${one.state}: ${figures}`;
   let from = 0;
   const wide = Math.max(1, Math.min(28, step) - (step > 5 ? 2 : 0.5));
   return s("g", { key: one.checkpoint, class: one.state === "failed" ? "failed" : null }, s("title", {}, said),
     one.state === "failed" && s("text", { class: "cross", x: x + wide / 2, y: HIGH - 3, "text-anchor": "middle" }, "✕"),
-    series.map(([look, read]) => {
+    series.map(([look, , read]) => {
       const to = from + read(one);
       const high = Math.max(0, y(from) - y(to));
       const place = { x: x.toFixed(1), y: y(to).toFixed(1), width: wide.toFixed(1), height: high.toFixed(1) };

@@ -24,27 +24,39 @@ export function alignment(one) {
   return one.unaligned_subtasks ? `unaligned (${count(one.unaligned_subtasks)} subtasks)` : "aligned";
 }
 
+/** Of which start of the slots; what is older than this run's first is of another run. */
+export function generation(one, query) {
+  return `${count(one.generation)}${ofThisRun(one, query) ? "" : " (earlier run)"}`;
+}
+
+function ofThisRun(one, query) {
+  const first = query.status.first_generation; // 0 while it has none
+  return first > 0 && one.generation >= first;
+}
+
 export function checkpointView({ one, names }, query, local, ctx) {
+  const known = ofThisRun(one, query);
   return [
-    h("p", { key: "back" }, h("a", { href: address(query, "checkpoints") }, "← All checkpoints")),
+    h("p", { key: "back" }, h("a", { href: address(query.id, "checkpoints") }, "← All checkpoints")),
     section(`Checkpoint ${one.checkpoint}`,
-      h("p", {}, badge(one.state)),
       one.reason && (one.state === "failed" ? notice("bad", "Why it failed", one.reason) : notice("calm", "Remark", one.reason)),
       facts([
+        ["State", badge(one.state)],
         ["Triggered", clock(one.triggered_at_ms)],
         ["Took", duration(one.duration_ms)],
         ["Alignment", alignment(one)],
         ["State written", bytes(one.state_bytes)],
         ["State size", bytes(one.state_total_bytes)],
         ["In flight", `${count(one.inflight_rows)} rows, ${bytes(one.inflight_bytes)}`],
-        ["Generation", one.generation],
+        ["Generation", generation(one, query)],
         ["Slots that acknowledged", one.acknowledged],
         ["Asked for", one.requested ? "by a user" : "by its interval"],
         one.label && ["Label", one.label],
-        one.snapshot_id && ["Snapshot", h("a", { href: address(query, "snapshots", one.snapshot_id) }, one.snapshot_id)],
+        one.snapshot_id && ["Snapshot", h("a", { href: address(query.id, "snapshots", one.snapshot_id) }, one.snapshot_id)],
       ])),
     section("Subtasks", one.subtasks.length
-      ? breakdown(one.subtasks, names, local, ctx)
+      ? [!known && h("p", { class: "hint" }, "Vertices are called by number: the plan of that run may have been another one."),
+        breakdown(one.subtasks, known ? names : new Map(), local, ctx)]
       : empty("Their figures are known once a checkpoint is complete.")),
   ];
 }
@@ -69,7 +81,7 @@ function breakdown(subtasks, names, local, ctx) {
           h("span", { class: "hint" }, `slowest: subtask ${slowest.index}, ${duration(total(slowest))}; `,
             `in flight ${bytes(sum(own, "inflight_bytes"))}; state ${bytes(sum(own, "state_bytes"))}`),
           bar(slowest, longest)),
-        opened.has(id) && table(`Subtasks of ${names.get(id) ?? id}`, columns(longest), own, (one) => one.index));
+        opened.has(id) && table(`Subtasks of ${names.get(id) ?? `vertex ${id}`}`, columns(longest), own, (one) => one.index));
     })),
   ];
 }
@@ -87,6 +99,7 @@ function columns(longest) {
     { head: "Rows in flight", number: true, cell: (one) => count(one.inflight_rows) },
     { head: "In flight", number: true, cell: (one) => bytes(one.inflight_bytes) },
     { head: "Of it written", number: true, cell: (one) => bytes(one.inflight_persisted_bytes) },
+    { head: "Processed meanwhile", number: true, cell: (one) => bytes(one.inflight_processed_bytes) },
     { head: "State written", number: true, cell: (one) => bytes(one.state_bytes) },
     { head: "State size", number: true, cell: (one) => bytes(one.state_total_bytes) },
   ];

@@ -4,7 +4,8 @@ import { h, s } from "./dom.js";
 import { count } from "./format.js";
 
 const MOST_CELLS = 48; // a side; beyond that several subtasks share a row or column
-const LEFT = 34;
+const LEFT = 28;
+const WORDS = 160;
 const TOP = 30;
 
 export function heatMap(edge) {
@@ -14,7 +15,7 @@ export function heatMap(edge) {
   const rows = Math.ceil(side / bin);
   const most = Math.max(...cells.map((one) => one.rows));
   const cell = Math.max(6, Math.min(40, Math.floor(310 / rows)));
-  const wide = LEFT + Math.max(rows * cell + 1, 84); // the words above it need as much
+  const wide = Math.max(LEFT + rows * cell + 1, WORDS); // the words above it need as much
   const names = (n) => (bin === 1 ? `${n}` : `${n * bin} to ${Math.min(side, (n + 1) * bin) - 1}`);
   const fullest = cells.reduce((a, b) => (b.rows > a.rows ? b : a));
   const where = `from ${names(fullest.row)} to ${names(fullest.column)}`;
@@ -23,8 +24,7 @@ export function heatMap(edge) {
   const ticks = [0, rows - 1].filter((n, at, all) => all.indexOf(n) === at);
   return h("div", { class: "heat-frame" },
     s("svg", { class: "heat", ...size, role: "img", "aria-label": said },
-      s("text", { class: "axis", x: LEFT, y: 12 }, "consumer →"),
-      s("text", { class: "axis", x: 12, y: TOP, transform: `rotate(90 12 ${TOP})` }, side > 3 ? "producer →" : "prod. →"),
+      s("text", { class: "axis", x: 0, y: 12 }, "producer ↓  consumer →"),
       ticks.map((n) => [
         s("text", { class: "axis", x: LEFT + (n + 0.5) * cell, y: TOP - 4, "text-anchor": "middle" }, n * bin),
         s("text", { class: "axis", x: LEFT - 4, y: TOP + (n + 0.5) * cell + 4, "text-anchor": "end" }, n * bin),

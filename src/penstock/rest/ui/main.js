@@ -3,7 +3,7 @@
 import { get, Problem, queryPath, setToken, token } from "./api.js";
 import { h, morph } from "./dom.js";
 import { time } from "./format.js";
-import { operationNotices } from "./operations.js";
+import { adopt, operationNotices } from "./operations.js";
 import { loading, notice } from "./parts.js";
 import * as checkpoints from "./page-checkpoints.js";
 import * as configuration from "./page-configuration.js";
@@ -96,6 +96,7 @@ function answered({ query, newest, own, problem = null }) {
   const first = state.data === null;
   Object.assign(state, { data: own ?? state.data, error: problem, answeredAt: Date.now() });
   if (query) {
+    if (state.query === null) adopt(query.body, ctx);
     Object.assign(state, { query: query.body, etag: query.etag });
     state.last = newest.find((one) => one.state === "complete") ?? state.last;
   }

@@ -2,20 +2,40 @@
 
 import { get, operationPath, Problem } from "./api.js";
 import { h } from "./dom.js";
-import { bytes, count, percent, plural } from "./format.js";
+import { bytes, percent, plural } from "./format.js";
 import { notice } from "./parts.js";
 import { pauseMs, seen } from "./poller.js";
 import { address } from "./router.js";
 
 const EVERY_MS = 500;
-const QUERY_VERBS = ["rescale", "suspend", "resume", "stop"];
+const QUERY_VERBS = ["rescale", "suspend", "resume", "stop"]; // their messages have the numbers in them
+const WORDS = {
+  rescale: "Rescale",
+  suspend: "Suspend",
+  resume: "Resume",
+  stop: "Stop",
+  snapshot: "Take a snapshot",
+  "delete-snapshot": "Delete snapshots",
+  "export-snapshot": "Export a snapshot",
+  "fork-snapshot": "Fork a snapshot",
+  "copy-snapshot": "Copy a snapshot",
+  "verify-snapshots": "Verify snapshots",
+  "compare-snapshots": "Compare snapshots",
+  "collect-files": "Remove what no snapshot needs",
+};
 const followed = [];
 
 /** Follow what a 202 told of. `words`: what it is, for example "Rescale to 8". */
 export function follow(operation, words, ctx) {
+  if (followed.some((one) => one.operation.id === operation.id)) return; // asked for again
   const one = { operation, words, lost: null };
   followed.unshift(one);
   ask(one, ctx);
+}
+
+/** Follow what was under way when the page came to this query: begun here before it was loaded anew, or elsewhere. */
+export function adopt({ id: query, status }, ctx) {
+  for (const { id, verb } of status.operations) follow({ id, verb, query_id: query, state: "running" }, WORDS[verb] ?? verb, ctx);
 }
 
 async function ask(one, ctx) {
@@ -65,6 +85,5 @@ function outcome({ query_id: query, snapshot, freed_files: files, freed_bytes: f
 }
 
 function soFar({ verb, progress: { message, done, total } }) {
-  if (QUERY_VERBS.includes(verb)) return `${message} (${count(done)} of ${count(total)} slots run)`;
-  return total > 1 ? `${message} (${percent(done / total)})` : message;
+  return total > 1 && !QUERY_VERBS.includes(verb) ? `${message} (${percent(done / total)})` : message;
 }

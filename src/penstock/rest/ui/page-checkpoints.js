@@ -1,13 +1,13 @@
-// The history of this run's checkpoints, in pages; one of them with every subtask.
+// The history of checkpoints, over all runs at the location, in pages; one of them with every subtask.
 
 import { get, queryPath } from "./api.js";
 import { checkpointCharts } from "./charts.js";
 import { h } from "./dom.js";
 import { bytes, clock, count, duration } from "./format.js";
 import { pageBefore, pager } from "./pager.js";
-import { badge, empty, loading, section, table } from "./parts.js";
+import { badge, clamped, empty, loading, section, table } from "./parts.js";
 import { address } from "./router.js";
-import { alignment, checkpointView } from "./checkpoint-view.js";
+import { alignment, checkpointView, generation } from "./checkpoint-view.js";
 
 export const EVERY_MS = 2000;
 const PAGE = 50;
@@ -29,20 +29,21 @@ export async function load(route, signal, local) {
 export function view({ data, query, route, local, ctx }) {
   const one = data.one ? String(data.one.checkpoint) : null;
   if (one !== route.item) return loading(); // the way from one to another, or to all
-  if (one !== null) return checkpointView(data, route.query, local, ctx);
+  if (one !== null) return checkpointView(data, query, local, ctx);
   const { checkpoints } = data.page;
-  if (!checkpoints.length) return section("Checkpoints", empty("None yet in this run."));
+  if (!checkpoints.length) return section("Checkpoints", empty("None yet at this checkpoint location."));
   return [
     section("Duration and size", checkpointCharts(checkpoints, query.id)),
     section("History",
-      table("Checkpoints of this run, newest first", columns(query.id), checkpoints, (one) => one.checkpoint),
+      table("Checkpoints, newest first", columns(query), checkpoints, (one) => one.checkpoint),
       pager(data.page.next, local, ctx),
-      h("p", { class: "hint" }, "The driver remembers the 200 newest of this run. What is kept beyond it is under Snapshots.")),
+      h("p", { class: "hint" }, "The 20,000 newest of all runs at this checkpoint location. ",
+        "What can be restored of them is under ", h("a", { href: address(query.id, "snapshots") }, "Snapshots"), ".")),
   ];
 }
 
 function columns(query) {
-  const link = (one) => address(query, "checkpoints", one.checkpoint);
+  const link = (one) => address(query.id, "checkpoints", one.checkpoint);
   return [
     { head: "Number", number: true, cell: (one) => h("a", { href: link(one) }, one.checkpoint) },
     { head: "State", cell: (one) => badge(one.state) },
@@ -53,6 +54,7 @@ function columns(query) {
     { head: "State size", number: true, cell: (one) => complete(one, bytes(one.state_total_bytes)) },
     { head: "Rows in flight", number: true, cell: (one) => complete(one, count(one.inflight_rows)) },
     { head: "In flight", number: true, cell: (one) => complete(one, bytes(one.inflight_bytes)) },
+    { head: "Generation", cell: (one) => generation(one, query) },
     { head: "Remarks", wide: true, cell: remarks },
   ];
 }
@@ -60,5 +62,6 @@ function columns(query) {
 const complete = (one, words) => (one.state === "complete" ? words : "–");
 
 function remarks(one) {
-  return [one.requested && "asked for by a user", one.label && `“${one.label}”`, one.reason].filter(Boolean).join(" · ");
+  const said = [one.requested && "asked for by a user", one.label && `“${one.label}”`, one.reason].filter(Boolean).join(" · ");
+  return said && clamped(said); // in full on its own page
 }

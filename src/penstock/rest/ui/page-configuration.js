@@ -1,33 +1,36 @@
 // What the query is to be, and what of that can be changed while it runs. Whoever changed it meanwhile is not overruled:
 // a change is sent with the tag of the spec that was seen.
 
-import { changeQuery, Problem } from "./api.js";
+import { changeQuery, get, Problem, queryPath } from "./api.js";
 import { h } from "./dom.js";
 import { duration } from "./format.js";
 import { follow } from "./operations.js";
+import { optionsSection } from "./option-tables.js";
 import { empty, facts, notice, section } from "./parts.js";
 import { address } from "./router.js";
 
 export const EVERY_MS = 2000;
 const MOST_INTERVAL_MS = 7 * 24 * 3_600_000;
 const ALIGNMENTS = [
-  ["auto", "auto: unaligned where aligned takes too long"],
-  ["aligned", "aligned: nothing in flight is captured"],
-  ["unaligned", "unaligned: barriers overtake what is in flight"],
+  ["auto", "auto: unaligned if aligning is slow"],
+  ["aligned", "aligned: captures nothing in flight"],
+  ["unaligned", "unaligned: barriers overtake rows"],
 ];
 
-export async function load() {
-  return {}; // everything is in the query itself
+export async function load(route, signal) {
+  return (await get(queryPath(route.query, "configuration"), signal)).body;
 }
 
 export function view(state) {
-  const { query } = state;
+  const { data, query } = state;
   const over = query.spec.state === "stopped";
   return [
     over
       ? section("Change", h("p", {}, "The query has ended or is about to: it is started again in its program."))
-      : [changes(state), pausing(state), stopping(state)],
+      : h("div", { key: "changes", class: "columns" },
+        changes(state), h("div", { class: "stack" }, pausing(state), stopping(state))),
     section("Spec", facts(specEntries(query), "facts wide")),
+    optionsSection(data.options, over),
     section("Workers", query.status.slots.length
       ? facts(query.status.slots.map(worker), "facts wide")
       : empty("No slot runs now.")),

@@ -27,11 +27,13 @@ function card(query) {
     h("p", { class: "message" }, status.error ? `${status.error}: ${status.message}` : status.message),
     facts([
       ["Input", progress ? rate(progress.processedRowsPerSecond) : rate(null), "Rows a second in the newest epoch that had rows"],
+      ["In flight", bytes(status.inflight_bytes)],
       ["Parallelism", slots(query)],
       ["Checkpoints", count(status.checkpoints_completed) + failed],
-      ["In flight", bytes(status.inflight_bytes)],
       ["Recoveries", count(status.restarts)],
     ]),
-    h("p", { class: "where mono", title: "Checkpoint location" }, query.location),
-    h("p", { class: "where mono", title: "The query's id" }, query.id));
+    facts([
+      ["Checkpoint location", h("span", { class: "where mono" }, query.location)],
+      ["Query", h("span", { class: "where mono" }, query.id)],
+    ], "facts wide"));
 }

@@ -11,7 +11,7 @@ export function firstPage(local) {
   local.before = [];
 }
 
-/** `next`: of the page that is shown; null where there is none behind it. */
+/** `next`: of the page that is shown; null where there is none behind it. Of a single page there is nothing to turn. */
 export function pager(next, local, ctx) {
   const to = (change) => () => {
     local.before ??= [];
@@ -22,6 +22,7 @@ export function pager(next, local, ctx) {
   const newer = to((before) => before.pop());
   const older = to((before) => before.at(-1) !== next && before.push(next)); // clicked twice is once
   const first = pageBefore(local) === undefined;
+  if (first && next === null) return null;
   return h("div", { class: "pager" },
     h("button", { type: "button", disabled: first, onclick: newest }, "Newest"),
     h("button", { type: "button", disabled: first, onclick: newer }, "Newer"),

@@ -90,6 +90,11 @@ export function section(title, ...children) {
   return h("section", { key: title, class: "panel" }, h("h2", {}, title), children);
 }
 
+/** Two lines of a text that may be long; the whole is its title. */
+export function clamped(text, look = "") {
+  return h("p", { class: look ? `clamped ${look}` : "clamped", title: text }, text);
+}
+
 export function empty(text) {
   return h("p", { class: "empty" }, text);
 }

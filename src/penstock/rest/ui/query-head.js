@@ -9,21 +9,25 @@ export function queryHead({ query, last, route }) {
   return h("div", { key: "head", class: "query-head" },
     h("p", { class: "crumb" }, h("a", { href: "#/" }, "Queries"), " / ", h("span", { class: "mono" }, route.query.slice(0, 8))),
     h("h1", { tabindex: "-1" }, query?.name ?? "Query", " ", query && badge(query.status.state)),
-    query && !query.status.converged && notice("warn", "On its way", query.status.message),
-    query && ended(query),
+    query && (ended(query) ?? onItsWay(query)),
     query && summary(query, last),
     h("nav", { key: "tabs", class: "tabs", "aria-label": "Pages of this query" }, TABS.map(([page, word]) =>
       h("a", { href: address(route.query, page), "aria-current": route.page === page ? "page" : null }, word,
         page === "exceptions" && query?.status.error ? " ✕" : null))));
 }
 
+function onItsWay({ status }) {
+  return status.converged ? null : notice("warn", "On its way", status.message);
+}
+
+/** Null while it has not; whoever failed is on no way any more, though it is not as it was to be. */
 function ended({ status, id }) {
   if (status.state === "failed") {
     return notice("bad", `It failed: ${status.error}`, status.message,
       h("a", { href: address(id, "exceptions") }, "Why it failed"));
   }
   const text = "These are its last figures. It is started again in its program.";
-  return status.state === "stopped" && notice("calm", "It has ended", text);
+  return status.state === "stopped" ? notice("calm", "It has ended", text) : null;
 }
 
 function summary(query, last) {
@@ -31,7 +35,7 @@ function summary(query, last) {
   const failed = status.checkpoints_failed ? `, ${count(status.checkpoints_failed)} failed` : "";
   const at = last && last.triggered_at_ms + last.duration_ms;
   return facts([
-    ["Last safe", last ? `${ago(at)} (${duration(last.duration_ms)})` : "not yet in this run",
+    ["Last safe", last ? `${ago(at)} (${duration(last.duration_ms)})` : "not yet",
       last ? `Checkpoint ${last.checkpoint} was complete at ${clock(at)}` : null],
     ["Checkpoints", `${count(status.checkpoints_completed)} complete${failed}`],
     ["Parallelism", slots(query), `of at most ${status.max_parallelism}`],

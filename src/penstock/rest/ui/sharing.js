@@ -24,7 +24,7 @@ export function sharingSection(sharing, query) {
   const shared = sum(groups.filter((one) => one.ids.length > 1));
   return section(title,
     h("p", {}, `${bytes(total)} in ${plural(groups.reduce((all, one) => all + one.files.length, 0), "file")}. `
-      + (shared ? `${percent(shared / total)} of it are needed by two snapshots or more, and written once.` : "No file is needed by two snapshots.")),
+      + (shared ? `${percent(shared / total)} of it is needed by two snapshots or more, and written once.` : "No file is needed by two snapshots.")),
     sharing.truncated && h("p", { class: "hint" }, "Only the largest files of the newest snapshots are shown."),
     legend([["series-own", "needed by this snapshot alone: goes with it"], ["series-shared", "needed by others, too"]]),
     picture(sharing.snapshots, groups, total, query),

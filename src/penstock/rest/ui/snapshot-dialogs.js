@@ -22,9 +22,9 @@ function take() {
       naming("", ""),
       choice("alignment", "Alignment", [
         ["", "as the query’s checkpoints"],
-        ["auto", "auto: unaligned where aligned takes too long"],
-        ["aligned", "aligned: nothing in flight is captured"],
-        ["unaligned", "unaligned: barriers overtake what is in flight"],
+        ["auto", "auto: unaligned if aligning is slow"],
+        ["aligned", "aligned: captures nothing in flight"],
+        ["unaligned", "unaligned: barriers overtake rows"],
       ]),
       choice("format", "Format", [
         ["native", "native: to go on from"],

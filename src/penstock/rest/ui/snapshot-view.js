@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 import { bytes, clock, count, duration, eventTime, percent } from "./format.js";
 import { heatMap } from "./heatmap.js";
-import { badge, empty, facts, notice, section, table } from "./parts.js";
+import { badge, clamped, empty, facts, notice, section, table } from "./parts.js";
 import { address } from "./router.js";
 
 const TOP_CHANNELS = 5;
@@ -47,15 +47,19 @@ export function alignment({ unaligned_subtasks: unaligned, subtasks }) {
 function waitedFor(bottleneck) {
   const known = bottleneck.vertex && bottleneck.subtask >= 0;
   const where = known ? `. ${percent(bottleneck.share)} of it waits at subtask ${bottleneck.subtask}.` : "";
-  const title = bottleneck.vertex ? `The query waited for ${bottleneck.vertex}` : "Nothing to be waited for was seen";
-  return notice(bottleneck.vertex ? "warn" : "calm", title, bottleneck.explanation + where);
+  const text = capitalised(bottleneck.explanation) + where;
+  if (!bottleneck.vertex) return notice("calm", "Nothing to be waited for was seen", text);
+  return notice("warn", "What the query waited for", bottleneck.vertex, h("p", {}, text));
 }
+
+const capitalised = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 function inFlight(edges) {
   if (!edges.length) return empty("All of this plan is one vertex: rows are in flight on edges alone.");
   return h("div", { class: "edges" }, edges.map((edge) => h("div", { key: edge.exchange, class: "edge-card" },
     h("h3", {}, edge.exchange),
-    h("p", { class: "hint" }, `${edge.producer} → ${edge.consumer} (${edge.kind})`),
+    clamped(`from ${edge.producer}`, "hint"),
+    clamped(`to ${edge.consumer} (${edge.kind})`, "hint"),
     facts([
       ["Rows", count(edge.rows)],
       ["Bytes", bytes(edge.bytes)],
@@ -78,7 +82,7 @@ const CHANNELS = [
 
 const TABLES = [
   { head: "Operator", wide: true, cell: (one) => one.operator.name },
-  { head: "Vertex", wide: true, cell: (one) => one.operator.vertex },
+  { head: "Vertex", wide: true, cell: (one) => clamped(one.operator.vertex) },
   { head: "Table", cell: (one) => h("span", { class: "mono" }, one.name) },
   { head: "Keys", cell: (one) => (one.keys ?? []).join(", ") || "–" },
   { head: "Columns", wide: true, cell: (one) => one.columns.join(", ") },
@@ -88,7 +92,7 @@ const TABLES = [
 ];
 
 const SUBTASKS = [
-  { head: "Vertex", wide: true, cell: (one) => one.vertex },
+  { head: "Vertex", wide: true, cell: (one) => clamped(one.vertex) },
   { head: "Subtask", number: true, cell: (one) => one.index },
   { head: "Start delay", number: true, cell: (one) => duration(one.start_delay_ms) },
   { head: "Alignment", number: true, cell: (one) => duration(one.alignment_ms) },

@@ -72,6 +72,7 @@ class ShownSubtask(msgspec.Struct, frozen=True):
     inflight_bytes: int
     inflight_persisted_bytes: int
     state_bytes: int
+    inflight_processed_bytes: int
 
 
 class ShownBottleneck(msgspec.Struct, frozen=True):
@@ -263,6 +264,7 @@ def _subtasks(metadata: SnapshotMetadata, plan: PlanManifest) -> list[ShownSubta
             metric.inflight_bytes,
             metric.inflight_persisted_bytes,
             metric.state_bytes,
+            metric.inflight_processed_bytes,
         )
         for metric in metrics
     ]

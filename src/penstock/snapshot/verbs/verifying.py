@@ -27,6 +27,7 @@ from penstock.snapshot.model import SectionRef, SnapshotMetadata
 from penstock.snapshot.names import find_record
 from penstock.snapshot.sections import check_reference, sizes_of_files
 from penstock.snapshot.store import Store, is_clean
+from penstock.snapshot.store_access import StoreAccess
 from penstock.snapshot.together import together
 from penstock.snapshot.verbs.log_check import CheckedLog, check_log
 from penstock.snapshot.verbs.opened import store_to_read
@@ -89,13 +90,18 @@ class _Found:
         named += [name for name in snapshots if name not in named]
 
 
-def verify_location(location: str, snapshot: str = "", progress: Progress | None = None) -> Verification:
+def verify_location(
+    location: str, snapshot: str = "", progress: Progress | None = None, access: StoreAccess | None = None
+) -> Verification:
     """Verify the log and all snapshots, or the one that is called so; then nothing is said about unused files.
+
+    Args:
+        access: to an object store; None: as the environment says.
 
     Raises:
         LocationError: there is no location of a query, or no such snapshot.
     """
-    store = store_to_read(location)
+    store = store_to_read(location, access)
     found = _Found()
     # Listed before the log is read: a file that appears later is not judged.
     files = [] if snapshot else collectable(store)

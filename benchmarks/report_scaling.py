@@ -1,0 +1,215 @@
+"""The section of ``docs/benchmarks.md`` on parallelism and on the driver of large jobs."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from typing import Any
+
+from benchmarks.coordinator import BEHIND_THE_ENTRY, RETAINED, exponent, until_logged_ms
+from benchmarks.made_up_slots import KEY_GROUPS, MESSAGE_BYTES, SHAPES, VERTICES
+from benchmarks.report_cells import machine, row, spread
+from benchmarks.scaling import PAYLOAD_BYTES, ROW_MS
+from penstock.runtime.figures import REMEMBERED
+from penstock.snapshot.store import WHOLE_AT_MOST
+
+
+def scaling(result: dict[str, Any]) -> str:
+    return "\n".join([*_parallelism(result), *_coordinator(result["coordinator"]), f"({machine(result)})", ""])
+
+
+# -- real queries -----------------------------------------------------------------------------------------------------
+
+
+def _parallelism(result: dict[str, Any]) -> list[str]:
+    budget = result["gate_budget_bytes"]
+    lines = [
+        "## Scaling: parallelism, and large jobs",
+        "",
+        f"Parallelism on one machine: the job of FLIP-76 above, but of rows of {PAYLOAD_BYTES / 1000:.0f} kB, for each",
+        f"of which its sink sleeps {ROW_MS:.0f} ms, so that cores are not what 16 slots wait for (`cores` are those",
+        "that the slots use while checkpoints are taken, and in brackets the whole machine: they tell whether that",
+        "holds). When the queues are",
+        "full, unaligned checkpoints are asked for one at a time; parallelisms in turn, upwards and",
+        "downwards. Median (least to most) over all checkpoints of all rounds; `x` is the ratio of medians to",
+        f"parallelism 1. `gates`: what waits in a subtask's gate, whose budget is {budget / 2**20:.0f} MiB",
+        "(`exchange.memoryPerGate`), whatever the number of its channels. `raw write`: as many bytes as the checkpoint",
+        "wrote, written and fsynced into a file for each slot.",
+        "",
+        row("parallelism", "channels", "checkpoint, ms", "x", "raw write, ms", "x", "in flight, MB", "x", "cores"),
+        row(*["---:"] * 9),
+    ]
+    for parallelism, cells in result["parallelism"].items():
+        ratio = result["ratio_to_1"][parallelism]
+        lines.append(
+            row(
+                parallelism,
+                cells[0]["channels"],
+                spread(_all(cells, "duration_ms"), digits=0),
+                f"**{ratio['duration_ms']:.1f}**",
+                spread(_all(cells, "raw_write_ms"), digits=0),
+                f"{ratio['raw_write_ms']:.1f}",
+                spread(_all(cells, "inflight_bytes"), 1e6, 1),
+                f"{ratio['inflight_bytes']:.1f}",
+                f"{_cores(cells, 'slot_cores')} ({_cores(cells, 'busy_cores')})",
+            )
+        )
+    lines += [
+        "",
+        row(
+            "parallelism",
+            "gates, MB",
+            "fullest, of its budget",
+            "metadata, kB",
+            "x",
+            "a slot's own memory, MB",
+            "x",
+            "resident",
+            "driver's CPU for a checkpoint, ms",
+            "x",
+            "driver without one, cores",
+        ),
+        row(*["---:"] * 11),
+    ]
+    for parallelism, cells in result["parallelism"].items():
+        ratio = result["ratio_to_1"][parallelism]
+        gates = _all(cells, "gate_bytes")
+        own, resident = ([b for cell in cells for b in cell["slot_bytes"][kind]] for kind in ("own", "resident"))
+        lines.append(
+            row(
+                parallelism,
+                spread(gates, 1e6, 2),
+                f"**{max(gates) / budget:.2f}**",
+                spread(_all(cells, "metadata_bytes"), 1e3, 0),
+                f"{ratio['metadata_bytes']:.1f}",
+                spread(own, 1e6, 0),
+                f"{ratio['slot_own_bytes']:.2f}",
+                f"{statistics.median(resident) / 1e6:.0f}",
+                spread([cell["driver_cpu_ms"] for cell in cells], digits=1),
+                f"{ratio['driver_cpu_ms']:.1f}",
+                f"{statistics.median(cell['driver_idle_cores'] for cell in cells):.3f}",
+            )
+        )
+    return [
+        *lines,
+        "",
+        "What is not alike. More slots on the same two cores and one disk: all threads of a checkpoint that would have",
+        "a core each take turns, and a disk writes more bytes, so checkpoints are slower here than on machines that",
+        "grow with the job. The raw write goes through its files one after the other, slots write side by side. The",
+        "driver's CPU is that of its Python process, less what it uses when there is no checkpoint; Spark's JVM has no",
+        "part in one. A slot's process is a fork: `own` is what no other process shares. Rows are long on purpose: as",
+        "many bytes of short rows are more work for the same two cores. A checkpoint waits for the row that a stage is",
+        f"at: up to {ROW_MS:.0f} ms, and the more likely the whole of it the more slots there are.",
+        "",
+    ]
+
+
+def _all(cells: list[dict[str, Any]], name: str) -> list[float]:
+    return [value for cell in cells for value in cell[name]]
+
+
+def _cores(cells: list[dict[str, Any]], name: str) -> str:
+    return f"{statistics.median(cell[name] for cell in cells):.1f}"
+
+
+# -- the driver of a large job ----------------------------------------------------------------------------------------
+
+
+def _coordinator(found: dict[str, Any]) -> list[str]:
+    deltas, chain = SHAPES["state"].deltas, SHAPES["long chains"].deltas
+    lines = [
+        "The driver of a large job: its real code (coordinator, snapshot metadata, log, collection, figures, over a",
+        f"local store), and slots that are made up: {VERTICES} vertices, hashed from each to the next, at parallelism",
+        "1 to 1,000. CPU from the trigger to the entry in the log, of one thread; the bytes of each slot's message are",
+        "decoded as they come. Each size has a process of its own. What a manifest holds of each subtask behind the",
+        f"source: `state`: a table of a base and {deltas} deltas; `long chains`: of a base and {chain}, as many as",
+        "there get; `event time`: as `state`, and a watermark for each of its channels; `in flight`: and a section of",
+        "rows for each of its channels. Channels are quadratic in parallelism. `growth`: the exponent between a size",
+        "and the one before; 1 is linear. Median (least to most) over checkpoints.",
+        "",
+        row(
+            "",
+            "subtasks",
+            "channels",
+            "CPU, ms",
+            "for a subtask, us",
+            "x",
+            "growth",
+            "metadata, MB",
+            "for a subtask, kB",
+            "peak, MB",
+            "kept, MB",
+        ),
+        row("---", *["---:"] * 10),
+    ]
+    for shape, cases in found.items():
+        lines += _cases(shape, cases)
+    lines += ["", *_parts(found), ""]
+    refused = [f"{shape}, {int(n):,}: {one['refused']}" for shape, cases in found.items() for n, one in cases.items()
+               if one["refused"]]  # fmt: skip
+    return [
+        *lines,
+        "`peak`: what the process grows to in its first checkpoint, above what it had. `kept`: what it has more of",
+        f"after each, as the driver remembers the figures of the newest {REMEMBERED} checkpoints. Metadata is one file",
+        f"of at most {WHOLE_AT_MOST >> 20} MiB; a checkpoint with more fails."
+        + (f" It did ({'; '.join(refused)})." if refused else ""),
+        "",
+        "What is not alike. No sockets, so neither reading from links nor writing to them is in it, nor waiting: a",
+        "driver has a thread for links, one for decisions and one for the log, which share one interpreter. Slots of a",
+        f"real job differ in what they hold; these have {KEY_GROUPS:,} key groups, sections of {chain} deltas lie in",
+        f"few files, one sink has messages of {MESSAGE_BYTES} bytes, and {RETAINED} snapshots are retained. Files of",
+        "data have holes, so that the disk is not measured. `figures` come with each acknowledgement and twice a",
+        "second besides, checkpoint or not.",
+        "",
+    ]
+
+
+def _cases(shape: str, cases: dict[str, Any]) -> list[str]:
+    """``x`` and ``growth`` are of CPU; of a checkpoint that is refused in the end it is what was used until then."""
+    lines = []
+    first = small = None
+    for name, one in cases.items():
+        subtasks = int(name)
+        took = [until_logged_ms(spent) for spent in one["cpu_ms"]]
+        ms = statistics.median(took)
+        first = first or ms / subtasks
+        length = one["metadata_bytes"]
+        lines.append(
+            row(
+                shape,
+                f"{subtasks:,}",
+                f"{one['channels']:,}",
+                spread(took, digits=1) + (" **refused**" if one["refused"] else ""),
+                f"{ms / subtasks * 1000:.0f}",
+                f"{ms / subtasks / first:.2f}",
+                "" if small is None else f"{exponent(small, (subtasks, ms)):.2f}",
+                "" if one["refused"] else f"{length / 1e6:.2f}",
+                "" if one["refused"] else f"{length / subtasks / 1e3:.1f}",
+                f"{one['peak_bytes'] / 1e6:.0f}",
+                "" if one["refused"] else f"{max(0.0, one['kept_bytes']) / 1e6:.2f}",
+            )
+        )
+        small = subtasks, ms
+    return lines
+
+
+def _parts(found: dict[str, Any]) -> list[str]:
+    """Of the largest case of each shape, and the exponent of each part's growth from the case of a tenth its size."""
+    names = ["messages", "figures", "machine", "metadata", "log", "store", *BEHIND_THE_ENTRY]
+    lines = [
+        "Where it goes, in the largest of each, ms (and growth from the size before): decoding and encoding of",
+        "messages, figures of subtasks, decisions, metadata (checks, encoding and reading back), the log, the store;",
+        "behind the entry the commit, the collection and looks for new input.",
+        "",
+        row("", "subtasks", *names),
+        row("---", *["---:"] * (len(names) + 1)),
+    ]
+    for shape, cases in found.items():
+        (small, before), (large, one) = list(itertools.pairwise(cases.items()))[-1]
+        cells = []
+        for name in names:
+            ms = [statistics.median(spent.get(name, 0.0) for spent in case["cpu_ms"]) for case in (before, one)]
+            grown = f" ({exponent((int(small), ms[0]), (int(large), ms[1])):.2f})" if min(ms) > 0.01 else ""
+            cells.append(f"{ms[1]:.1f}{grown}")
+        lines.append(row(shape, f"{int(large):,}", *cells))
+    return lines

@@ -1,0 +1,80 @@
+"""The section of ``docs/benchmarks.md`` on half an hour of one query."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.report_cells import machine, row
+from benchmarks.soak import FLAT, KEYS, WINDOW
+from penstock.snapshot.history.keeping import KEPT_CHECKPOINTS, MERGED_CHECKPOINTS
+
+UNITS = {
+    "cpu_s_per_million": ("CPU seconds for a million events", 1.0, 3),
+    "resident_bytes": ("resident memory, MB", 1e6, 1),
+    "threads": ("threads", 1.0, 0),
+    "open_files": ("open files and sockets", 1.0, 0),
+    "duration_ms": ("milliseconds", 1.0, 1),
+    "files": ("files of snapshots", 1.0, 0),
+    "log_files": ("files of the log", 1.0, 0),
+    "history_files": ("files of the history", 1.0, 0),
+}
+"""By the last part of a figure's name: what it is, its unit and digits."""
+
+
+def soak(result: dict[str, Any]) -> str:
+    length = result["length"]
+    counted_s = length["run_s"] - length["warm_up_s"]
+    restarts = f"{result['restarts']} restarts" if result["restarts"] else "no restart"
+    lines = [
+        "## A query that runs for long",
+        "",
+        f"One query for {length['run_s'] / 60:.0f} minutes: {result['rows_per_second']:,} rows a second by the clock",
+        f"-> hash -> a count per key in Python ({KEYS:,} keys) -> hash -> rows and sums per key in windows of {WINDOW}",
+        f"-> Parquet files, two slots, a checkpoint every second: {result['checkpoints']:,} of them, {restarts},",
+        f"{result['failed']} failed. All processes are looked at every {length['sample_s']:.0f} s. The first",
+        f"{length['warm_up_s'] / 60:.0f} minutes are warm-up. `ratio` is the mean of the last third of what follows",
+        "to that of the first third, `slope` that of the straight line through all of it, as a share an hour, both",
+        f"with 95 % bounds from means of {length['block'] * length['sample_s']:.0f} s: samples beside each other are",
+        "alike. Flat is: the whole bound of the ratio within",
+        f"{FLAT['cpu']:.0%} for CPU, {FLAT['memory']:.0%} for memory and {FLAT['duration']:.0%} for checkpoints; of",
+        "what is counted, a median in the last third that is not larger than in the first.",
+        "",
+        row("", "", "median (least to most)", "ratio", "slope an hour", ""),
+        row("---", "---", "---:", "---:", "---:", "---"),
+    ]
+    for name, found in result["summary"].items():
+        who, _, what = name.rpartition(", ")
+        if what in UNITS:
+            lines.append(_row(who, *UNITS[what], found))
+    log = result["summary"]["location, log_files"]
+    grown = log["slope_per_hour"]["value"] * log["median"] / 3600
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"Over the {counted_s / 60:.0f} minutes that count. What grows by design: the log, by {grown:.1f} files a",
+            "second (an entry for each checkpoint and for each that retention deletes; entries are small and are never",
+            "removed, or a driver that was paused could create one anew); the history of checkpoints, by a file for",
+            f"{MERGED_CHECKPOINTS} of them until it has {KEPT_CHECKPOINTS:,}; and the output. The JVM is Spark's; it",
+            "takes what its heap allows, and uses too little CPU to be told from nothing: nothing is wanted of these.",
+            "The driver's figures include the looking: that happens in its process. The machine is shared, and",
+            "nothing tells what others did to the processor's caches meanwhile; that is what the bounds are for.",
+            "",
+            f"({machine(result)})",
+            "",
+        ]
+    )
+
+
+def _row(who: str, what: str, unit: float, digits: int, found: dict[str, Any]) -> str:
+    least, median, most = (f"{found[each] / unit:,.{digits}f}" for each in ("least", "median", "most"))
+    ratio, rise = found["last_to_first"], found["slope_per_hour"]
+    verdict = found["verdict"]
+    return row(
+        who,
+        what,
+        f"{median} ({least} to {most})",
+        f"{ratio['value']:.3f} ({ratio['lower']:.3f} to {ratio['upper']:.3f})",
+        f"{rise['value']:+.1%} ({rise['lower']:+.1%} to {rise['upper']:+.1%})",
+        "" if verdict is None else f"**{verdict}**",
+    )

@@ -1,0 +1,92 @@
+"""``/api/v1/queries/{id}/configuration``: every option of a query, and which of them can be changed while it runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import StrEnum
+from functools import partial
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel
+
+from penstock.config import Options, alignment, option_texts
+from penstock.rest.answers import KeptAnswer
+from penstock.rest.models import QuerySpec
+from penstock.rest.problems import responses
+from penstock.rest.routes_queries import QueryId
+from penstock.rest.shown import facts_of, spec_of
+
+router = APIRouter(prefix="/api/v1/queries/{query_id}", tags=["queries"])
+
+
+class Changes(StrEnum):
+    """When another value of an option can count: ``now``, by a change of the spec; at the ``next_start`` of the query
+    in its program; ``never``, at this checkpoint location."""
+
+    NOW = "now"
+    NEXT_START = "next_start"
+    NEVER = "never"
+
+
+class OptionResource(BaseModel):
+    """``name``: what stands behind ``spark.penstock.``. Values are texts as one could write them, and null where none
+    is said. ``value``: what counts now. ``at_start``: what the query was started with; only an option that changes
+    ``now`` may have another value since. ``is_default``: ``value`` is ``default``."""
+
+    name: str
+    value: str | None
+    at_start: str | None
+    default: str | None
+    is_default: bool
+    changes: Changes
+
+
+class ConfigurationResource(BaseModel):
+    """By name. There are no options of sources, sinks, stores or of the service in it: those may hold secrets."""
+
+    options: list[OptionResource]
+
+
+_ELSEWHERE = {
+    "parallelism": Changes.NOW,
+    "checkpoint.interval": Changes.NOW,
+    "checkpoint.alignment": Changes.NOW,
+    "maxParallelism": Changes.NEVER,
+}
+"""All others change at the next start."""
+_DEFAULTS = option_texts(Options())
+
+
+@router.get("/configuration", response_model=ConfigurationResource, responses=responses(404))
+async def show_configuration(query_id: QueryId) -> Response:
+    """The options of the query: what counts now, what it was started with, and what is the default."""
+    told = options, spec = _configured(query_id)
+    return KeptAnswer(_resource(options, spec).model_dump_json(), told, partial(_configured, query_id))
+
+
+def _configured(query_id: str) -> tuple[Options, QuerySpec]:
+    facts = facts_of(query_id)
+    return facts.options, spec_of(facts)
+
+
+def _resource(options: Options, spec: QuerySpec) -> ConfigurationResource:
+    checkpoint = spec.checkpoint
+    now = replace(
+        options,
+        parallelism=spec.parallelism,
+        checkpoint_interval_ms=checkpoint.interval_ms,
+        checkpoint_alignment=alignment("checkpoint.alignment", checkpoint.alignment),
+    )
+    at_start = option_texts(options)
+    shown = [
+        OptionResource(
+            name=name,
+            value=value,
+            at_start=at_start[name],
+            default=_DEFAULTS[name],
+            is_default=value == _DEFAULTS[name],
+            changes=_ELSEWHERE.get(name, Changes.NEXT_START),
+        )
+        for name, value in option_texts(now).items()
+    ]
+    return ConfigurationResource(options=shown)

@@ -1,0 +1,80 @@
+"""Snapshots verified and compared, and what none of them needs removed: what ``penstock snapshot verify``, ``diff`` and
+``gc`` do, also of a query that runs."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Response
+
+from penstock.errors import CorruptSnapshot
+from penstock.query.snapshot_checks import compare_snapshots, verify_snapshots
+from penstock.query.snapshot_steering import collect_files, opened_location
+from penstock.query.steering import Operation
+from penstock.rest.change_models import OperationResource
+from penstock.rest.problems import ProblemError, responses
+from penstock.rest.routes_changes import accepted
+from penstock.rest.routes_queries import QueryId
+from penstock.rest.routes_snapshot_changes import BEGUN, begun
+from penstock.rest.routes_snapshot_copies import TOO_MANY
+from penstock.rest.shown import facts_of
+from penstock.rest.snapshot_models import ComparisonRequest, VerificationRequest
+from penstock.snapshot.model import MAX_LABEL
+
+router = APIRouter(prefix="/api/v1/queries/{query_id}/snapshots", tags=["snapshots"])
+
+
+@router.post(
+    "/verifications",
+    status_code=202,
+    response_model=OperationResource,
+    response_description=BEGUN,
+    responses=responses(404, 409),
+)
+def verify(query_id: QueryId, wanted: VerificationRequest) -> Response:
+    """Read every file that the snapshots need, byte for byte. The operation tells how far it is, and in the end what is
+    damaged; it succeeds whatever that is."""
+    facts = facts_of(query_id)
+    if wanted.snapshot:
+        with suppress(CorruptSnapshot):  # what is damaged is to be told
+            opened_location(facts).record(wanted.snapshot)
+    return accepted(_begun(verify_snapshots(facts, wanted.snapshot)))
+
+
+@router.post(
+    "/{snapshot:snapshot}/comparisons",
+    status_code=202,
+    response_model=OperationResource,
+    response_description=BEGUN,
+    responses=responses(404, 409),
+)
+def compare(
+    query_id: QueryId,
+    snapshot: Annotated[str, Path(max_length=MAX_LABEL, description="Its id or label.")],
+    wanted: ComparisonRequest,
+) -> Response:
+    """Count what changed from this snapshot to another: rows of state, splits of sources, rows in flight. The operation
+    tells how far it is, and in the end what was found."""
+    facts = facts_of(query_id)
+    opened = opened_location(facts)
+    return accepted(_begun(compare_snapshots(facts, opened.record(snapshot), opened.record(wanted.to))))
+
+
+@router.post(
+    "/collections",
+    status_code=202,
+    response_model=OperationResource,
+    response_description=BEGUN,
+    responses=responses(404, 409),
+)
+def collect(query_id: QueryId) -> Response:
+    """Remove files that no snapshot refers to, such as a crash leaves; a verification tells of them before. The
+    operation tells what went."""
+    return accepted(begun(collect_files(facts_of(query_id))))
+
+
+def _begun(operation: Operation | None) -> Operation:
+    if operation is None:
+        raise ProblemError(409, TOO_MANY)
+    return operation
