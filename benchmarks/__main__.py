@@ -23,6 +23,7 @@ from benchmarks import (
     keyed,
     large_state,
     latency,
+    latency_under_load,
     parquet_jobs,
     progress,
     queues_and_skew,
@@ -70,6 +71,7 @@ BENCHMARKS = {
     "flip76": flip76.run,
     "queues_and_skew": queues_and_skew.run,
     "progress": progress.run,
+    "latency_under_load": latency_under_load.run,
     "ablations": ablations.run,
     "checkpoint_cost": checkpoint_cost.run,
     "recovery_peers": recovery_peers.run,
@@ -77,7 +79,9 @@ BENCHMARKS = {
     "scaling": scaling.run,
     "soak": soak.run,
 }
-MASTERS = dict.fromkeys(("parquet_jobs", "nexmark", "stateful_python", "latency"), against_spark.MASTER)
+MASTERS = dict.fromkeys(
+    ("parquet_jobs", "nexmark", "stateful_python", "latency", "latency_under_load"), against_spark.MASTER
+)
 MASTERS["scaling"] = scaling.MASTER
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks.report_flip76 import later
-from benchmarks.svg import Chart, Row
+from benchmarks.svg import Chart, Row, figure
 from benchmarks.svg_lines import Line, Lines, Panel
 
 NAMES = {"penstock": "Penstock", "spark": "Spark", "flink": "Flink"}
@@ -120,6 +120,24 @@ def latency(result: dict[str, Any]) -> Chart:
     )
 
 
+def latency_under_load(result: dict[str, Any]) -> Chart:
+    groups = []
+    for load in next(iter(result["ms"].values())):
+        rows = []
+        for form, loads in result["ms"].items():
+            ms = loads[load]
+            note = f", p50 {figure(ms['50'])}"
+            rows.append(Row(form, form.split(",")[0], ms["50"], ms["99"], ms["99.9"], ms["100"], note))
+        groups.append((f"{load} % of the most", rows))
+    return Chart(
+        "Latency under load",
+        "Median to 99.9th percentile, mark at the 99th, upright stroke: the largest. Less is better.",
+        "ms from when a row was due to the sink",
+        groups,
+        logarithmic=True,
+    )
+
+
 # -- over time --------------------------------------------------------------------------------------------------------
 
 LOOKS = {
@@ -168,6 +186,7 @@ CHARTS: dict[str, dict[str, Callable[[dict[str, Any]], Chart | Lines]]] = {
     "nexmark": {"nexmark-rates": nexmark_rates, "nexmark-cpu": nexmark_cpu},
     "stateful_python": {"stateful-python": stateful_python},
     "latency": {"latency": latency},
+    "latency_under_load": {"latency-under-load": latency_under_load},
     "soak": {"soak": soak},
 }
 """By benchmark: the names of its charts' files, and what draws them."""

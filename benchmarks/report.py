@@ -15,6 +15,7 @@ from benchmarks.report_checkpoint_cost import checkpoint_cost
 from benchmarks.report_faces import faces
 from benchmarks.report_flip76 import flip76
 from benchmarks.report_incremental_peers import incremental_peers
+from benchmarks.report_load import latency_under_load
 from benchmarks.report_nexmark import nexmark
 from benchmarks.report_progress import progress
 from benchmarks.report_python import isolation, latency, stateful_python, timers
@@ -317,6 +318,7 @@ SECTIONS = {
     "flip76": flip76,
     "queues_and_skew": queues_and_skew,
     "progress": progress,
+    "latency_under_load": latency_under_load,
     "ablations": ablations,
     "checkpoint_cost": checkpoint_cost,
     "recovery_peers": recovery_peers,

@@ -41,7 +41,7 @@ public final class Backpressure {
             int stage = number;
             events =
                     events.keyBy(event -> Event.key(event.id, stage, keys, hotPercent), Types.LONG)
-                            .process(new CountPerKey())
+                            .process(new CountPerKey<Event>())
                             .returns(Event.class)
                             .name("stage" + stage)
                             .uid("stage" + stage);

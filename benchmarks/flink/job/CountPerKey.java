@@ -7,8 +7,8 @@ import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.streaming.api.functions.KeyedProcessFunction;
 import org.apache.flink.util.Collector;
 
-/** Counts the events of each key and hands every event on. */
-final class CountPerKey extends KeyedProcessFunction<Long, Event, Event> {
+/** Counts the rows of each key and hands every row on. */
+final class CountPerKey<T> extends KeyedProcessFunction<Long, T, T> {
     private transient ValueState<Long> count;
 
     @Override
@@ -17,9 +17,9 @@ final class CountPerKey extends KeyedProcessFunction<Long, Event, Event> {
     }
 
     @Override
-    public void processElement(Event event, Context context, Collector<Event> out) throws Exception {
+    public void processElement(T row, Context context, Collector<T> out) throws Exception {
         Long before = count.value();
         count.update(before == null ? 1L : before + 1);
-        out.collect(event);
+        out.collect(row);
     }
 }
