@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from operator import truediv
 from typing import Any
 
+from benchmarks.nexmark.generator import EVENTS_PER_SECOND
 from benchmarks.report_cells import machine, row, spread
 
 PEERS = {"spark": "Spark", "flink": "Flink"}
@@ -18,59 +19,63 @@ Figures = dict[str, Sequence[float]]
 
 def nexmark(result: dict[str, Any]) -> str:
     queries = result["queries"]
+    peers = [peer for peer in PEERS if peer in next(iter(queries.values()))["seconds"]]
+    engines = {"penstock": "Penstock", **{peer: PEERS[peer] for peer in peers}}
+    flinks = [f"Flink {result['flink']}"] if "flink" in peers else []
     lines = [
-        "## Nexmark: Flink, Penstock and Spark",
+        f"## Nexmark: {', '.join(sorted(engines.values()))}",
         "",
-        "The queries of `benchmarks/nexmark/queries`, Flink's in `benchmarks/flink/queries`. Over",
-        f"{result['checked']:,} events the drained output of Penstock and of Flink equals Spark's batch result, row",
-        f"for row. Then all three read {result['events']:,} events to their end and write nowhere, in turns, two slots",
-        "each, warm: seconds from the start call (Flink: from the submission to a cluster that is up) to the query's",
-        f"end, and CPU seconds of each one's own processes. The events are {result['events_per_second']:,} a second of",
-        f"event time, which decides how long rows are kept. Flink {result['flink']}: heap state, mini-batches and",
-        "object reuse, as Nexmark's own configuration has them. Spark: micro-batches of",
-        f"{result['spark_batch']:,} events.",
+        "The queries of `benchmarks/nexmark/queries`, for Flink of `benchmarks/flink/queries`. Over",
+        f"{result.get('checked', result['events']):,} events every engine's drained output equals Spark's batch",
+        f"result, row for row. Then all read {result['events']:,} events to their end and write nowhere, in turns, two",
+        "slots each, warm: seconds from the start call (Flink: from the submission to a cluster that is up) to the",
+        f"query's end, and CPU seconds of each one's own processes. The events are {EVENTS_PER_SECOND:,} a second of",
+        "event time, which decides how long rows are kept. Spark's micro-batches have",
+        f"{result.get('spark_batch', result['events']):,} events.",
         "",
-        *_rates(queries),
+        *_figures(queries, engines),
         "",
-        *_ratios(queries),
+        *_ratios(queries, peers),
         "",
-        "What is not alike. Penstock and Spark read Parquet; PyPI has no Parquet for Flink, which reads the bare",
-        "columns of the same events from files that need no decoding, and so has less to do. Flink ends a query by",
-        "closing all its windows; the others leave those open that may still get rows. Flink and Penstock take a",
-        "checkpoint every 10 s, Spark one a micro-batch. The start of a query is in all figures: of the shortest it is",
-        "much.",
-        "",
-        f"({machine(result)}, Flink {result['flink']})",
+        *(_UNLIKE_FLINK if flinks else ["Not measured here: Flink.", ""]),
+        f"({', '.join([machine(result), *flinks])})",
         "",
     ]
     return "\n".join(lines)
 
 
-def _rates(queries: dict[str, Any]) -> list[str]:
-    names = {"penstock": "Penstock", **PEERS}
-    lines = [
-        row(
-            "query", "rows", *(f"{name}, s" for name in names.values()), *(f"{name}, CPU s" for name in names.values())
-        ),
-        row("---", *["---:"] * (1 + 2 * len(names))),
-    ]
+_UNLIKE_FLINK = [
+    "What is not alike. Penstock and Spark read Parquet; PyPI has no Parquet for Flink, which reads the bare columns",
+    "of the same events from files that need no decoding, and so has less to do. Flink has its state in the heap,",
+    "mini-batches and object reuse, as Nexmark's own configuration has them. It ends a query by closing all its",
+    "windows; the others leave those open that may still get rows. Flink and Penstock take a checkpoint every 10 s,",
+    "Spark one a micro-batch. The start of a query is in all figures: of the shortest it is much.",
+    "",
+]
+
+
+def _figures(queries: dict[str, Any], engines: dict[str, str]) -> list[str]:
+    heads = [f"{name}, {unit}" for unit in ("s", "CPU s") for name in engines.values()]
+    lines = [row("query", "rows", *heads), row("---", *["---:"] * (1 + len(heads)))]
     for name, found in queries.items():
-        seconds = [spread(found["seconds"][engine], digits=1) for engine in names]
-        cpu = [spread(found["cpu_seconds"][engine], digits=1) for engine in names]
-        lines.append(row(name, f"{found['rows']:,}", *seconds, *cpu))
+        cells = [spread(found[what][engine]) for what in ("seconds", "cpu_seconds") for engine in engines]
+        lines.append(row(name, f"{found['rows']:,}", *cells))
     return lines
 
 
-def _ratios(queries: dict[str, Any]) -> list[str]:
+def _ratios(queries: dict[str, Any], peers: Sequence[str]) -> list[str]:
     """Above 1: Penstock's are more."""
-    heads = [f"{what} to {name}'s" for what in ("events/s", "events by CPU second") for name in PEERS.values()]
-    lines = [row("query", *heads), row("---", *["---:"] * len(heads))]
+    columns = [(what, peer) for what in ("seconds", "cpu_seconds") for peer in peers]
+    named = {"seconds": "events/s", "cpu_seconds": "events by CPU second"}
+    lines = [
+        row("query", *(f"{named[what]} to {PEERS[peer]}'s" for what, peer in columns)),
+        row("---", *["---:"] * len(columns)),
+    ]
     for name, found in queries.items():
-        cells = [spread(ratios(found[what], peer)) for what in ("seconds", "cpu_seconds") for peer in PEERS]
-        lines.append(row(name, *cells))
-    means = [f"**{mean(queries, what, peer):.2f}**" for what in ("seconds", "cpu_seconds") for peer in PEERS]
-    targets = ["", "", *(f"{target:.0f}, none under 1" for target in TARGETS.values())]
-    return [*lines, row("geometric mean", *means), row("target", *targets)]
+        lines.append(row(name, *(spread(ratios(found[what], peer)) for what, peer in columns)))
+    lines.append(row("geometric mean", *(f"**{mean(queries, what, peer):.2f}**" for what, peer in columns)))
+    targets = ("" if what == "seconds" else f"{TARGETS[peer]:.0f}, none under 1" for what, peer in columns)
+    return [*lines, row("target", *targets)]
 
 
 def ratios(figures: Figures, peer: str) -> list[float]:

@@ -22,7 +22,7 @@ from benchmarks.against_spark import ENGINES, PEER, Prepared, Run, compare, in_t
 from benchmarks.flink import blocks
 from benchmarks.flink import nexmark as flinks
 from benchmarks.flink.cluster import Cluster
-from benchmarks.nexmark.generator import EVENTS_PER_SECOND, SPARK_SCHEMA
+from benchmarks.nexmark.generator import SPARK_SCHEMA
 from benchmarks.nexmark.queries import NAMES, query
 from benchmarks.nexmark.source import write_parquet
 
@@ -78,7 +78,6 @@ def run(spark: SparkSession, quick: bool) -> dict[str, object]:
         return {
             "events": whole.count,
             "checked": part.count,
-            "events_per_second": EVENTS_PER_SECOND,
             "spark_batch": SPARK_BATCH_EVENTS,
             "flink": peer.version,
             "queries": found,
