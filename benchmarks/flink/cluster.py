@@ -109,7 +109,10 @@ class Cluster:
             command += ["-D", f"{key}={value}"]
         if setpriv := shutil.which("setpriv"):
             command = [setpriv, "--pdeathsig", "KILL", *command]  # nor do they outlive a benchmark that is killed
-        environment = {**os.environ, "FLINK_LOG_DIR": str(self._folder), "FLINK_PID_DIR": str(self._folder)}
+        folder = str(self._folder)
+        # They are killed, and would leave in the system's folder what they unpack.
+        java = f"{os.environ.get('JAVA_TOOL_OPTIONS', '')} -Djava.io.tmpdir={folder}".strip()
+        environment = {**os.environ, "FLINK_LOG_DIR": folder, "FLINK_PID_DIR": folder, "JAVA_TOOL_OPTIONS": java}
         with self._log(name).open("wb") as log:
             self._processes[name] = subprocess.Popen(
                 command,
