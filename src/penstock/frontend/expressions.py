@@ -50,11 +50,9 @@ AREAS = (
 )
 """The modules that fill the registry."""
 
-_ALL_FIELDS: Mapping[int, Sequence[int]] = {}
-
 
 def translate(
-    tree: JavaTree, ordinals: Mapping[int, int], conf: SessionConf, fields: Mapping[int, Sequence[int]] = _ALL_FIELDS
+    tree: JavaTree, ordinals: Mapping[int, int], conf: SessionConf, fields: Mapping[int, Sequence[int]] | None = None
 ) -> Expression:
     """Compile one resolved, optimised Catalyst expression.
 
@@ -62,13 +60,13 @@ def translate(
         tree: the expression; an ``Alias`` is looked through.
         ordinals: exprId of every attribute that it may read -> position of that column in the batches.
         conf: the session's settings; what an expression says itself (``evalMode``, ``timeZoneId``) goes first.
-        fields: exprId of every attribute that has only some of its struct's fields -> their ordinals.
+        fields: exprId of every attribute that has only some of its struct's fields -> their ordinals; None: none has.
 
     Raises:
         NotSupported: a class is not registered, or this use of it is not; it is named with its SQL text and, where
             there is one, the way round.
     """
-    return Translation(ordinals, conf, fields)(tree)
+    return Translation(ordinals, conf, fields or {})(tree)
 
 
 def documentation() -> str:

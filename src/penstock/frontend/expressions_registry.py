@@ -7,7 +7,7 @@ not listed is refused by ``translate``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NoReturn
 
 from penstock.errors import NotSupported
@@ -28,7 +28,7 @@ class Translation:
 
     ordinals: Mapping[int, int]
     conf: SessionConf
-    fields: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    fields: Mapping[int, Sequence[int]]
 
     def __call__(self, tree: JavaTree) -> Expression:
         name = entry_name(tree)

@@ -19,7 +19,7 @@ from penstock.query.snapshot_steering import (
     take_snapshot,
     would_delete,
 )
-from penstock.query.steering import SNAPSHOTS_AT_ONCE, Operation
+from penstock.query.steering import SNAPSHOTS_AT_ONCE, WHOLE_AT_ONCE, Operation
 from penstock.query.streaming_query import StreamingQuery
 from penstock.rest.answers import answer
 from penstock.rest.change_models import OperationResource
@@ -48,6 +48,9 @@ IdempotencyKey = Annotated[
     Header(min_length=1, max_length=200, description="Sent again with the same key, the request begins nothing new."),
 ]
 BEGUN = "It is begun; the operation is at Location."
+TOO_MANY = f"{SNAPSHOTS_AT_ONCE} operations on this query's snapshots go on"
+TOO_MANY_WHOLE = f"{WHOLE_AT_ONCE} snapshots of this query are being read or written as a whole"
+"""Why nothing is begun: the bounds of ``Steering``."""
 
 
 @router.post(
@@ -162,7 +165,7 @@ def _deletable(opened: OpenedLocation, snapshot: str) -> SnapshotRecord:
     return record
 
 
-def begun(operation: Operation | None) -> Operation:
+def begun(operation: Operation | None, too_many: str = TOO_MANY) -> Operation:
     if operation is None:
-        raise ProblemError(409, f"{SNAPSHOTS_AT_ONCE} operations on this query's snapshots go on: wait for one to end")
+        raise ProblemError(409, f"{too_many}: wait for one to end")
     return operation

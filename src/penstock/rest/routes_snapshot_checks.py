@@ -11,13 +11,11 @@ from fastapi import APIRouter, Path, Response
 from penstock.errors import CorruptSnapshot
 from penstock.query.snapshot_checks import compare_snapshots, verify_snapshots
 from penstock.query.snapshot_steering import collect_files, opened_location
-from penstock.query.steering import Operation
 from penstock.rest.change_models import OperationResource
-from penstock.rest.problems import ProblemError, responses
+from penstock.rest.problems import responses
 from penstock.rest.routes_changes import accepted
 from penstock.rest.routes_queries import QueryId
-from penstock.rest.routes_snapshot_changes import BEGUN, begun
-from penstock.rest.routes_snapshot_copies import TOO_MANY
+from penstock.rest.routes_snapshot_changes import BEGUN, TOO_MANY_WHOLE, begun
 from penstock.rest.shown import facts_of
 from penstock.rest.snapshot_models import ComparisonRequest, VerificationRequest
 from penstock.snapshot.model import MAX_LABEL
@@ -39,7 +37,7 @@ def verify(query_id: QueryId, wanted: VerificationRequest) -> Response:
     if wanted.snapshot:
         with suppress(CorruptSnapshot):  # what is damaged is to be told
             opened_location(facts).record(wanted.snapshot)
-    return accepted(_begun(verify_snapshots(facts, wanted.snapshot)))
+    return accepted(begun(verify_snapshots(facts, wanted.snapshot), TOO_MANY_WHOLE))
 
 
 @router.post(
@@ -58,7 +56,8 @@ def compare(
     tells how far it is, and in the end what was found."""
     facts = facts_of(query_id)
     opened = opened_location(facts)
-    return accepted(_begun(compare_snapshots(facts, opened.record(snapshot), opened.record(wanted.to))))
+    operation = compare_snapshots(facts, opened.record(snapshot), opened.record(wanted.to))
+    return accepted(begun(operation, TOO_MANY_WHOLE))
 
 
 @router.post(
@@ -72,9 +71,3 @@ def collect(query_id: QueryId) -> Response:
     """Remove files that no snapshot refers to, such as a crash leaves; a verification tells of them before. The
     operation tells what went."""
     return accepted(begun(collect_files(facts_of(query_id))))
-
-
-def _begun(operation: Operation | None) -> Operation:
-    if operation is None:
-        raise ProblemError(409, TOO_MANY)
-    return operation

@@ -15,19 +15,18 @@ from penstock.query.snapshot_steering import (
     opened_location,
     takes_copies,
 )
-from penstock.query.steering import STEERING, WHOLE_AT_ONCE, Verb
+from penstock.query.steering import STEERING, Verb
 from penstock.rest.change_models import OperationResource
 from penstock.rest.problems import ProblemError, responses
 from penstock.rest.routes_changes import accepted
 from penstock.rest.routes_queries import QueryId
-from penstock.rest.routes_snapshot_changes import BEGUN, SnapshotId
+from penstock.rest.routes_snapshot_changes import BEGUN, TOO_MANY_WHOLE, SnapshotId, begun
 from penstock.rest.shown import facts_of
 from penstock.rest.snapshot_models import TargetRequest
 from penstock.snapshot.stores import below
 
 router = APIRouter(prefix="/api/v1/queries/{query_id}/snapshots/{snapshot:snapshot}", tags=["snapshots"])
 
-TOO_MANY = f"{WHOLE_AT_ONCE} snapshots of this query are being read or written as a whole: wait for one to end"
 BEGIN = {
     Verb.EXPORT_SNAPSHOT: export_snapshot,
     Verb.FORK_SNAPSHOT: fork_snapshot,
@@ -91,10 +90,7 @@ def _begun(query_id: str, snapshot: str, wanted: TargetRequest, request: Request
             raise ProblemError(409, f"something else is being written to {target}: give another name")
         return accepted(under_way)
     _check_free(facts, target, verb)
-    operation = BEGIN[verb](facts, record.checkpoint, target)
-    if operation is None:
-        raise ProblemError(409, TOO_MANY)
-    return accepted(operation)
+    return accepted(begun(BEGIN[verb](facts, record.checkpoint, target), TOO_MANY_WHOLE))
 
 
 def _check_free(facts: QueryFacts, target: str, verb: Verb) -> None:
