@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
+from expression_cases_patterns import SAFE
 from quick_path_values import days, longs, numerals, times_written, walls, words
 
 from penstock.operators.expressions import encodings, letter_case, patterns, strings, text_functions, text_numbers
@@ -15,7 +16,9 @@ from penstock.operators.expressions import fixed_width_writing as writing
 from penstock.operators.expressions import quick_numbers as numbers
 from penstock.operators.expressions import quick_texts as texts
 from penstock.operators.expressions.clock_fields import clock_fields
+from penstock.operators.expressions.java_patterns import translate
 from penstock.operators.expressions.quick import Answer, OfColumn
+from penstock.operators.expressions.re2_patterns import re2_pattern
 from penstock.operators.expressions.text_times import date_texts, parse_date, parse_timestamp, wall_time_texts
 from penstock.operators.expressions.time_formatting import formatted
 from penstock.operators.expressions.time_parsing import parse_by_pattern
@@ -170,9 +173,29 @@ def texts_changed() -> list[Case]:
         quick, exact = partial(texts.split, separator, limit, PARTS), partial(patterns.split, separator, limit)
         found.append(Case(f"split {separator} {limit}", quick, exact, PLAIN, TEXT, PARTS))
     for pattern in LIKE:
-        quick = partial(texts.like, patterns.like_to_re2(pattern, "\\"))
+        quick = partial(texts.matches, patterns.like_to_re2(pattern, "\\"))
         values = partial(words, "abab ,,", pattern)
         found.append(Case(f"like {pattern!r}", quick, partial(patterns.like, pattern, "\\"), values, TEXT, pa.bool_()))
+    return found
+
+
+EXTRACTED = [(pattern, group) for pattern in SAFE for group in range(translate(pattern).compiled.groups + 1)]
+EXTRACTED += [("(&|^)a=([^&]*)", 2), (r"([^,]*),(\w|é)?", 2), ("(a)|(b)", 1), ("(?:a|(b)){1,2}", 0)]
+EXTRACTED += [("(,|, )+?(a*)", 2)]
+
+
+def patterns_found() -> list[Case]:
+    found = []
+    for pattern, group in EXTRACTED:
+        re2 = re2_pattern(pattern, group)
+        if re2 is None or group in translate(pattern).unsure:
+            continue
+        values = partial(words, "abab c,,\n.é", "a=", "&a=b", "=a=&a=b&", "\r\n", "aa\n")
+        quick, exact = partial(texts.regexp_extract, re2), partial(patterns.regexp_extract, pattern, group)
+        found.append(Case(f"group {group} of {pattern}", quick, exact, values, TEXT, TEXT, 1))
+        if not group:
+            quick, exact = partial(texts.matches, re2), partial(patterns.rlike, pattern)
+            found.append(Case(f"rlike {pattern}", quick, exact, values, TEXT, pa.bool_(), 1))
     return found
 
 
@@ -193,4 +216,4 @@ def numbers_of_texts() -> list[Case]:
     return found
 
 
-CASES = times_read() + times_written_back() + texts_changed() + numbers_of_texts()
+CASES = times_read() + times_written_back() + texts_changed() + patterns_found() + numbers_of_texts()

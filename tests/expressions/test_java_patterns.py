@@ -6,10 +6,14 @@ import os
 import random
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from expression_cases_patterns import SAFE, UNSAFE
 
 from penstock.operators.expressions.java_patterns import JavaPattern, UnsafePattern, translate
+from penstock.operators.expressions.patterns import regexp_extract as exactly
+from penstock.operators.expressions.quick_texts import regexp_extract
+from penstock.operators.expressions.re2_patterns import re2_pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,6 +96,31 @@ def test_random_patterns_match_as_in_java(spark: SparkSession) -> None:
             assert not differing & sure, (pattern, text, spans, ours)
         compared += 1
     assert compared > COUNT // 10
+
+
+def test_random_patterns_match_in_re2_as_in_python() -> None:
+    chance = random.Random(12)
+    texts = [*TEXTS, "\n", "a\nb", "b\ra", "é", "aéb", "c\u2028a", "a" * 12]
+    rendered = 0
+    for _ in range(COUNT):
+        pattern = _alternatives(chance, 3)
+        try:
+            java = translate(pattern)
+        except UnsafePattern:
+            continue
+        for group in sorted({*range(java.compiled.groups + 1)} - java.unsure):
+            re2 = re2_pattern(pattern, group)
+            if re2 is None:
+                continue
+            found = regexp_extract(re2, pa.array(texts), None).values.to_pylist()
+            assert found == [exactly(pattern, group, text) for text in texts], (pattern, group, re2)
+            rendered += 1
+    assert rendered > COUNT // 10
+
+
+def test_re2_is_not_asked_where_it_may_differ_or_cannot() -> None:
+    refused = ("(?i)a", "a(?=b)", "a$", r"a\Z", "(?<!a)b", r"[\D]", "(?:[a-z]{900}){900}")
+    assert [pattern for pattern in refused if re2_pattern(pattern)] == []
 
 
 def test_what_may_differ_is_refused() -> None:

@@ -11,7 +11,8 @@ from penstock.frontend.expressions_registry import Translation, catalyst, refuse
 from penstock.frontend.expressions_strings import constant
 from penstock.operators.expressions import Expression, Literal, patterns, quick_texts
 from penstock.operators.expressions.java_patterns import JavaPattern, UnsafePattern, translate
-from penstock.operators.expressions.quick import by_column
+from penstock.operators.expressions.quick import OfColumn, Quick, by_column
+from penstock.operators.expressions.re2_patterns import re2_pattern
 from penstock.operators.expressions.strict import Mapped
 
 AREA = "Patterns"
@@ -42,7 +43,7 @@ def like(tree: JavaTree, translation: Translation) -> Expression:
     except UnsafePattern as error:
         refuse(tree, str(error))
     function = partial(patterns.like, str(constant(pattern)), escape)
-    quick = by_column(quick_texts.like, patterns.like_to_re2(str(constant(pattern)), escape))
+    quick = by_column(quick_texts.matches, patterns.like_to_re2(str(constant(pattern)), escape))
     return Mapped(function, (text,), pa.bool_(), bool(tree.nullable()), quick)
 
 
@@ -89,13 +90,19 @@ def _group(tree: JavaTree, pattern: str, expression: Expression) -> int:
     return group
 
 
+def _by_re2(function: OfColumn, pattern: str, group: int = 0) -> Quick | None:
+    text = re2_pattern(pattern, group)
+    return None if text is None else by_column(partial(function, text))
+
+
 @catalyst("RLike", area=AREA, forms="`rlike`, `regexp_like`", limits=SAFE)
 def rlike(tree: JavaTree, translation: Translation) -> Expression:
     text, expression = translation.children(tree)
     pattern = safe_pattern(tree, expression)
     if pattern is None:
         return Literal(None, pa.bool_())
-    return Mapped(partial(patterns.rlike, pattern), (text,), pa.bool_(), bool(tree.nullable()))
+    quick = _by_re2(quick_texts.matches, pattern)
+    return Mapped(partial(patterns.rlike, pattern), (text,), pa.bool_(), bool(tree.nullable()), quick)
 
 
 @catalyst("RegExpExtract", area=AREA, forms="`regexp_extract`, `regexp_substr`", limits=SAFE)
@@ -104,8 +111,10 @@ def regexp_extract(tree: JavaTree, translation: Translation) -> Expression:
     pattern = safe_pattern(tree, expression)
     if pattern is None:
         return Literal(None, pa.string())
-    function = partial(patterns.regexp_extract, pattern, _group(tree, pattern, group))
-    return Mapped(function, (text,), pa.string(), bool(tree.nullable()))
+    number = _group(tree, pattern, group)
+    quick = _by_re2(quick_texts.regexp_extract, pattern, number)
+    function = partial(patterns.regexp_extract, pattern, number)
+    return Mapped(function, (text,), pa.string(), bool(tree.nullable()), quick)
 
 
 @catalyst("RegExpExtractAll", area=AREA, forms="`regexp_extract_all`, `regexp_count`", limits=FULL)

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.operators.accumulators.base import Accumulator
-from penstock.operators.accumulators.order import ranks
+from penstock.operators.accumulators.order import last_bests, ranks
 from penstock.operators.aggregate_calls import AggregateCall
 from penstock.state.arrays import validity
 from penstock.state.vector import Rows, Vector, raw_values
@@ -84,19 +84,27 @@ def keep_best(buffers: Sequence[Vector], groups: Rows, columns: Sequence[pa.Arra
     rows = np.flatnonzero(validity(columns[-1]))
     if not len(rows):
         return
-    candidates = columns[-1].take(pa.array(rows)) if len(rows) < len(groups) else columns[-1]
-    present, codes = np.unique(groups[rows], return_inverse=True)
+    judged = columns[-1] if len(rows) == len(groups) else columns[-1].take(pa.array(rows))
+    present, owners = _present(groups[rows])
+    best = last_bests(judged, owners, len(present), largest)
     held = buffers[-1].to_arrow(present)
-    order = ranks(pa.concat_arrays([held, candidates.cast(held.type)]))
+    order = ranks(pa.concat_arrays([held, judged.take(pa.array(best)).cast(held.type)]))
     before, now = order[: len(present)], order[len(present) :]
-    if not largest:
-        before, now = np.where(before < 0, np.iinfo(np.int64).min, -before), -now
-    sorting = np.lexsort((now, codes.reshape(-1)))  # stable: the last one of a group is its last best
-    lasts = sorting[np.append(np.flatnonzero(np.diff(codes.reshape(-1)[sorting])), len(sorting) - 1)]
-    better = now[lasts] >= before
-    chosen = pa.array(rows[lasts[better]])
+    better = (before < 0) | ((now >= before) if largest else (now <= before))
+    chosen = pa.array(rows[best[better]])
     for buffer, column in zip(buffers, columns, strict=True):
         buffer.set(present[better], column.take(chosen))
+
+
+def _present(groups: Rows) -> tuple[Rows, Rows]:
+    """Each group that occurs once, and where among these the one of every element is."""
+    most = int(groups.max()) + 1
+    if most > 2 * len(groups):  # few of many: sorting these is less than looking at all
+        present, places = np.unique(groups, return_inverse=True)
+        return present, places.reshape(-1)
+    occurs = np.zeros(most, np.bool_)
+    occurs[groups] = True
+    return np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[groups]
 
 
 def _nothing(kind: pa.DataType) -> object:

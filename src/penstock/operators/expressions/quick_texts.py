@@ -13,7 +13,8 @@ from penstock.operators.expressions.base import Mask
 from penstock.operators.expressions.byte_texts import MAX_BYTES, beyond_ascii, bytes_of, texts_of
 from penstock.operators.expressions.quick import Answer
 from penstock.operators.expressions.ragged import as_type
-from penstock.operators.expressions.vectors import Vector
+from penstock.operators.expressions.re2_patterns import GROUP
+from penstock.operators.expressions.vectors import Vector, only
 
 _INT_MAX = 2**31 - 1
 _BLANK, _SHIFT = ord(" "), np.uint8(32)
@@ -134,9 +135,16 @@ def split(separator: str, limit: int, data_type: pa.DataType, array: pa.Array, r
     return Answer(as_type(parts, data_type))
 
 
-def like(pattern: str, array: pa.Array, rows: Mask | None) -> Answer:
-    """By a pattern of ``like_to_re2``."""
-    return Answer(pc.match_substring_regex(array, pattern=pattern))
+def matches(pattern: str, array: pa.Array, rows: Mask | None) -> Answer:
+    """By a pattern of ``like_to_re2`` or ``re2_pattern``."""
+    return Answer(pc.match_substring_regex(only(array, rows), pattern=pattern))
+
+
+def regexp_extract(pattern: str, array: pa.Array, rows: Mask | None) -> Answer:
+    """By a pattern of ``re2_pattern``."""
+    wanted = only(array, rows)
+    found = pc.extract_regex(wanted, pattern=pattern)
+    return Answer(pc.if_else(found.is_valid(), found.field(GROUP), pc.if_else(wanted.is_valid(), "", None)))
 
 
 def hexadecimal(array: pa.Array, rows: Mask | None) -> Answer | None:
