@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from penstock.graph.model import OperatorSpec
 from penstock.operators.base import Operator
+from penstock.operators.chosen_rows import chosen_rows
 from penstock.operators.expressions.base import Expression
 from penstock.operators.expressions.shared import SharedExpressions
 
@@ -38,4 +39,4 @@ class FilterOperator(Operator):
         if kept == batch.num_rows:
             yield batch
         elif kept:
-            yield batch.filter(selected)
+            yield chosen_rows(batch, selected)

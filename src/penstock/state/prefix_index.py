@@ -12,6 +12,8 @@ from penstock.state.vector import Rows
 U64 = npt.NDArray[np.uint64]
 
 _NONE = -1
+_GONE = -2
+"""Stands before a row while it is being removed."""
 _FEW = 16
 """Chains that are still being followed: below, one after the other is quicker than all a step at a time."""
 
@@ -62,24 +64,25 @@ class PrefixIndex:
     def remove(self, rows: Rows) -> None:
         """Rows that are in it, each named once."""
         following, before = self._next.data, self._before.data
-        first_gone: list[int] = []
-        first_now: dict[int, None] = {}
-        for row in rows.tolist():
-            behind, ahead = int(following[row]), int(before[row])
-            if behind != _NONE:
-                before[behind] = ahead
-            if ahead != _NONE:
-                following[ahead] = behind
-                continue
-            if row in first_now:
-                del first_now[row]
-            else:
-                first_gone.append(row)
-            if behind != _NONE:
-                first_now[behind] = None
-        gone, now = np.array(first_gone, np.int64), np.array(list(first_now), np.int64)
+        ahead, behind = before[rows], following[rows]
+        before[rows] = _GONE
+        while len(skipped := np.flatnonzero(self._are_gone(behind))):  # of a run of them half as many each time
+            behind[skipped] = following[behind[skipped]]
+            following[rows] = behind
+        begins = np.flatnonzero(~self._are_gone(ahead))  # of each run that goes its first row
+        ahead, behind = ahead[begins], behind[begins]
+        later = np.flatnonzero(ahead != _NONE)
+        following[ahead[later]] = behind[later]
+        there = np.flatnonzero(behind != _NONE)
+        before[behind[there]] = ahead[there]
+        gone, now = rows[begins[ahead == _NONE]], behind[(ahead == _NONE) & (behind != _NONE)].astype(np.int64)
         self._heads.remove(gone, self._hashes.data[gone])
         self._heads.insert(now, self._hashes.data[now])
+
+    def _are_gone(self, rows: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+        """Of rows or ``_NONE``, which are being removed."""
+        found: npt.NDArray[np.bool_] = (rows != _NONE) & (self._before.data[rows] == _GONE)
+        return found
 
     def find(self, hashes: U64) -> tuple[Rows, Rows]:
         """The rows of these hashes, which are distinct, and by row which of them it has."""
