@@ -7,6 +7,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from benchmarks import headline
 from benchmarks.charts import CHARTS as DRAWN
 from benchmarks.harness import RESULTS
 from benchmarks.report_ablations import ablations
@@ -360,8 +361,9 @@ def _drawn(chart: Chart | Lines) -> str:
 
 
 def write() -> None:
-    """Rewrite the page and its charts."""
+    """Rewrite the page, its charts and the README's table."""
     PAGE.write_text(page())
+    headline.write(_kept(RESULTS))
     CHARTS.mkdir(exist_ok=True)
     for file, text in charts().items():
         (CHARTS / file).write_text(text)

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import charts, machine, report
+from benchmarks import charts, headline, machine, report
 from benchmarks.__main__ import BENCHMARKS
 from benchmarks.harness import RESULTS
 from benchmarks.report_cells import spread
@@ -31,6 +31,15 @@ def test_the_page_is_what_the_raw_results_give() -> None:
 def test_the_charts_are_what_the_raw_results_give_and_there_are_no_others() -> None:
     kept = {file.name: file.read_text() for file in report.CHARTS.iterdir()}
     assert kept == report.charts(), AGAIN
+
+
+def test_the_readme_has_the_headlines_of_what_was_measured() -> None:
+    results = {file.stem: json.loads(file.read_text()) for file in kept()}
+    readme = headline.README.read_text()
+    assert readme == headline.placed(readme, results), AGAIN
+    lines = headline.table(results).splitlines()[2:]
+    assert len(lines) == sum(len(list(part(results[name]))) for name, part in headline.PARTS.items() if name in results)
+    assert all(line.count("|") == 5 for line in lines)
 
 
 def test_the_page_shows_every_chart_and_every_benchmark_that_has_results() -> None:

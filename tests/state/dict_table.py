@@ -206,7 +206,7 @@ class DictTable(KeyedTable):
         moment = row.values[self.spec.timed_value]
         return None if moment is None else micros(moment)
 
-    def take_due(self, until_us: int, at_once: int) -> Iterator[TableRows]:
+    def take_due(self, until_us: int, at_once: int, with_values: bool = True) -> Iterator[TableRows]:
         until_us -= self.flaw == "rows due now are not due"
         times = [(self._due_at(row), identity) for identity, row in self.rows.items()]
         due = [(time, identity) for time, identity in times if time is not None and time <= until_us]
@@ -214,6 +214,8 @@ class DictTable(KeyedTable):
             due.sort(key=lambda one: one[0])
         for step in self._steps([identity for _, identity in due], at_once):
             shown = self._shown(step)
+            if not with_values:
+                shown = TableRows(shown.rows, (), shown.keys)
             if self.flaw == "due rows go after they are yielded":
                 yield shown
             for identity in step:

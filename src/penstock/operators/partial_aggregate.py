@@ -50,12 +50,17 @@ class PartialAggregateOperator(Operator):
         yield make_batch(columns, self._spec.output_schema, len(first))
 
     def _aggregate(self, accumulator: Accumulator, batch: pa.RecordBatch, groups: Rows, count: int) -> list[pa.Array]:
-        call, buffers = accumulator.call, new_buffers(accumulator, count)
+        call = accumulator.call
         arguments = [batch.column(ordinal) for ordinal in call.arguments]
         if call.condition >= 0:
             counted = batch.column(call.condition).fill_null(False)
             groups = groups[counted.to_numpy(zero_copy_only=False)]
             arguments = [argument.filter(counted) for argument in arguments]
+        columns = accumulator.partial(groups, count, arguments)
+        if columns is not None:
+            return columns
+        buffers = new_buffers(accumulator, count)
+        if call.condition >= 0:
             accumulator.begin(buffers, np.arange(count))
         accumulator.add(buffers, groups, arguments)
         return [buffer.to_arrow(np.arange(count)) for buffer in buffers]

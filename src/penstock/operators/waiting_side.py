@@ -178,6 +178,8 @@ class WaitingSide:
         self.table = table
         self.next = 0
         self._null_safe = null_safe
+        schema = pa.schema(list(spec.schema)[: spec.width])
+        self._nothing = make_batch([pa.nulls(0, kind) for kind in schema.types], schema, 0)
         self._condition = None if spec.condition is None else SharedExpressions([spec.condition])
 
     def hopeless(self, batch: pa.RecordBatch) -> Mask | None:
@@ -205,11 +207,10 @@ class WaitingSide:
     def add(self, batch: pa.RecordBatch, matched: Mask) -> None:
         numbers = np.arange(self.next, self.next + batch.num_rows)
         self.next += batch.num_rows
-        with self.table.edit([*self.spec.key_columns(batch), pa.array(numbers)], batch.num_rows) as new:
-            for vector, column in zip(new.values, self.spec.values, strict=False):
-                vector.set(new.rows, batch.column(column))
-            if self.spec.kept:
-                new.values[-1].set(new.rows, pa.array(matched))
+        values = [batch.column(column) for column in self.spec.values]
+        if self.spec.kept:
+            values.append(pa.array(matched))
+        self.table.add([*self.spec.key_columns(batch), pa.array(numbers)], values, batch.num_rows)
 
     def set_matched(self, waiting: Waiting, hit: Mask) -> None:
         """These have come out with a partner."""
@@ -225,8 +226,8 @@ class WaitingSide:
         """Forget the rows that no partner can come for; of each step those that never had one, and none if the side is
         not kept."""
         if self.spec.bound is not None:
-            for rows in self.table.take_due(self.spec.bound.until(watermark_us), at_once):
-                yield self._unmatched(rows)
+            for rows in self.table.take_due(self.spec.bound.until(watermark_us), at_once, self.spec.kept):
+                yield self._unmatched(rows) if self.spec.kept else self._nothing
 
     def take_rest(self, at_once: int) -> Iterator[pa.RecordBatch]:
         """As ``take_expired``, of all that is left."""
@@ -236,13 +237,10 @@ class WaitingSide:
             yield unmatched
 
     def _unmatched(self, rows: TableRows) -> pa.RecordBatch:
-        chosen: Rows = np.zeros(0, np.int64)
-        if self.spec.kept:
-            data, valid = rows.values[-1].read()
-            chosen = np.flatnonzero(~(data[rows.rows].astype(np.bool_) & valid[rows.rows]))
-        fields = list(self.spec.schema)[: self.spec.width]
+        data, valid = rows.values[-1].read()
+        chosen = np.flatnonzero(~(data[rows.rows].astype(np.bool_) & valid[rows.rows]))
         columns = [_column(self.spec, rows, position, chosen) for position in range(self.spec.width)]
-        return make_batch(columns, pa.schema(fields), len(chosen))
+        return make_batch(columns, self._nothing.schema, len(chosen))
 
 
 def _column(side: JoinSide, found: TableRows, position: int, chosen: Rows) -> pa.Array:

@@ -100,6 +100,14 @@ class MemoryTable(KeyedTable):
         finally:
             self._put(rows, vectors, len(rows))
 
+    def add(self, keys: Sequence[pa.Array], values: Sequence[pa.Array], count: int) -> None:
+        assert not self.spec.marks
+        columns = [normalize_floats(key) for key in keys]
+        encoded = self._keys.encode(columns, count)
+        groups = groups_of(columns[: self._spread_by], count, self.spec.max_parallelism)
+        rows = self._create(encoded, *self._keys.hashes_of(encoded), groups)
+        self._put(rows, self._values.loaded(values), count)
+
     def find(self, keys: Sequence[pa.Array], count: int) -> TableRows:
         places, distinct, number = _distinct(keys, count)
         encoded = self._keys.encode(distinct, number)
@@ -131,12 +139,12 @@ class MemoryTable(KeyedTable):
         self._remove(rows, self._keys.decode(self._keys.take(rows)))
         return len(rows)
 
-    def take_due(self, until_us: int, at_once: int) -> Iterator[TableRows]:
+    def take_due(self, until_us: int, at_once: int, with_values: bool = True) -> Iterator[TableRows]:
         if self._earliest_us is None or self._earliest_us > until_us:
             return
         due, times, later_us = self._due(until_us)
         for rows, earliest_us in _earliest_first(due, times, at_once):
-            taken = self._read(rows)
+            taken = self._read(rows, with_values)
             self._remove(rows, taken.keys)
             self._earliest_us = later_us if earliest_us is None else earliest_us
             yield taken
@@ -300,9 +308,9 @@ class MemoryTable(KeyedTable):
     def close(self) -> None:
         self._log.closed = True
 
-    def _read(self, rows: Rows) -> TableRows:
-        values = [self._values.read_one(position, rows) for position in range(len(self._values))]
-        marked = values[0].read()[0] != 0 if self.spec.marks else None
+    def _read(self, rows: Rows, with_values: bool = True) -> TableRows:
+        values = [self._values.read_one(position, rows) for position in range(len(self._values) if with_values else 0)]
+        marked = values[0].read()[0] != 0 if self.spec.marks and with_values else None
         return TableRows(np.arange(len(rows)), values, self._keys.decode(self._keys.take(rows)), marked)
 
     def _find(self, keys: Keys, hashes: U64, texts: Sequence[U64]) -> Rows:

@@ -120,6 +120,19 @@ class KeyedTable(ABC):
             count: their length.
         """
 
+    def add(self, keys: Sequence[pa.Array], values: Sequence[pa.Array], count: int) -> None:
+        """New rows; quicker than ``edit``, for a caller who knows that there is no row of these keys yet.
+
+        Args:
+            keys: the key columns, each of length ``count``; distinct, and absent from the table, which has no marks.
+            values: the value columns.
+            count: their length.
+        """
+        assert not self.spec.marks
+        with self.edit(keys, count) as new:
+            for vector, column in zip(new.values, values, strict=True):
+                vector.set(new.rows, column)
+
     @abstractmethod
     def find(self, keys: Sequence[pa.Array], count: int) -> TableRows:
         """The rows of these keys, ``NO_ROW`` where there is none; to be read before the next call."""
@@ -139,13 +152,14 @@ class KeyedTable(ABC):
         """Remove the rows of these keys; absent and repeated ones are passed over. Returns how many there were."""
 
     @abstractmethod
-    def take_due(self, until_us: int, at_once: int) -> Iterator[TableRows]:
+    def take_due(self, until_us: int, at_once: int, with_values: bool = True) -> Iterator[TableRows]:
         """Remove the rows whose event time is at or below ``until_us``, by event time ascending, at most ``at_once``
         per
         step: they are gone just before they are yielded. Nothing but captures in between. Costs next to nothing if none
         is due.
 
-        Rows of equal time come in an order that depends on the table's history alone.
+        Rows of equal time come in an order that depends on the table's history alone. Without ``with_values`` only
+        their keys are read.
         """
 
     @abstractmethod

@@ -437,6 +437,7 @@ class _AnySequence:
         calls: list[Callable[[], None]] = [self._edit] * 6 + [self._remove, self._find, self._scan, self._capture]
         calls += [self._read, self._release, self._load]
         calls += [self._take_marked, self._clear_marks] if self._shape.marks else []
+        calls += [] if self._shape.marks else [self._add] * 3
         calls += [self._take_due] if self._shape.event_time is not None else []
         for _ in range(STEPS):
             self._random.choice(calls)()
@@ -448,6 +449,10 @@ class _AnySequence:
     def _edit(self) -> None:
         edit(self._driver, some_keys(self._shape, self._random), self._random)
 
+    def _add(self) -> None:
+        keys = some_keys(self._shape, self._random)
+        self._driver.add(keys, [self._shape.value(self._random) for _ in keys])
+
     def _remove(self) -> None:
         self._driver.remove(some_keys(self._shape, self._random) + self._driver.present(self._random, 2))
 
@@ -458,7 +463,8 @@ class _AnySequence:
         self._driver.scan(self._random.choice((1, 4, 100)))
 
     def _take_due(self) -> None:
-        for _ in self._driver.take_due(micros(self._random.choice(TIMES.values)), self._random.choice((1, 100))):
+        until_us, with_values = micros(self._random.choice(TIMES.values)), self._random.random() < 0.7
+        for _ in self._driver.take_due(until_us, self._random.choice((1, 100)), with_values):
             if self._random.random() < 0.3:
                 self._capture()
 

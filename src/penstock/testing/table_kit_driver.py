@@ -83,6 +83,19 @@ class TableDriver:
             self.rows[key] = tuple(row)
             self._raw[key] = keys[position]
 
+    def add(self, keys: Sequence[tuple[Any, ...]], values: Sequence[tuple[Any, ...]]) -> None:
+        """New rows: of equal keys the first, and none that are there."""
+        absent: dict[Key, int] = {}
+        for position, key in enumerate(keys):
+            if (frozen := self._freeze_key(key)) not in self.rows:
+                absent.setdefault(frozen, position)
+        chosen = list(absent.values())
+        given = arrays(self.shape.values, [values[position] for position in chosen])
+        self.table.add(self._key_arrays([keys[position] for position in chosen]), given, len(chosen))
+        for key, position in absent.items():
+            self.rows[key] = tuple(freeze(value) for value in values[position])
+            self._raw[key] = keys[position]
+
     def _check_edited(self, edited: TableRows, keys: list[Key]) -> None:
         place_of: dict[Key, int] = {}
         for key, place in zip(keys, edited.rows.tolist(), strict=True):
@@ -112,13 +125,16 @@ class TableDriver:
         for key in gone:
             del self.rows[key]
 
-    def take_due(self, until_us: int, at_once: int) -> Iterator[None]:
+    def take_due(self, until_us: int, at_once: int, with_values: bool = True) -> Iterator[None]:
         """Step by step: the caller may capture in between."""
         due = {key: time for key in self.rows if (time := self._time(key)) is not None and time <= until_us}
         taken: list[int] = []
-        for found in self.table.take_due(until_us, at_once):
+        for found in self.table.take_due(until_us, at_once, with_values):
             rows = self._shown(found, at_once, "take_due")
-            expect(rows, {key: self.rows.get(key) for key in rows}, "take_due: the rows it shows")
+            if with_values:
+                expect(rows, {key: self.rows.get(key) for key in rows}, "take_due: the rows it shows")
+            shown = len(self.shape.values) + self.shape.marks if with_values else 0
+            expect(len(found.values), shown, "take_due: its value columns")
             expect([key for key in rows if key not in due], [], "take_due: rows that are not due")
             taken += [due[key] for key in rows]
             for key in rows:

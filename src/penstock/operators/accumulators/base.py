@@ -43,6 +43,11 @@ class Accumulator(ABC):
     def add(self, buffers: Sequence[Vector], groups: Rows, arguments: Sequence[pa.Array]) -> None:
         """Add one row of argument values per element of ``groups`` (row numbers of the buffers, repeated at will)."""
 
+    def partial(self, groups: Rows, count: int, arguments: Sequence[pa.Array]) -> list[pa.Array] | None:
+        """What ``add`` makes of buffers of ``count`` new groups, a column per buffer, where that takes no buffers; None
+        where it does. Every group is there."""
+        return None
+
     @abstractmethod
     def merge(self, buffers: Sequence[Vector], groups: Rows, partials: Sequence[pa.Array]) -> None:
         """Merge one partial result per element of ``groups``."""

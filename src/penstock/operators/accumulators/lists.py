@@ -53,6 +53,18 @@ class Lists(Accumulator):
             owners, values = owners[known], values.filter(pa.array(known))
         self._append(buffers[0], groups, owners, values)
 
+    def partial(self, groups: Rows, count: int, arguments: Sequence[pa.Array]) -> list[pa.Array] | None:
+        [values] = arguments
+        [field] = self.call.buffer_fields(0)
+        if self._distinct or values.type != field.type.value_type:
+            return None
+        if self._ignore_nulls and values.null_count:
+            known = validity(values)
+            groups, values = groups[known], values.filter(pa.array(known))
+        offsets = pa.array(np.concatenate([[0], np.cumsum(np.bincount(groups, minlength=count))]), pa.int32())
+        ordered = values.take(pa.array(np.argsort(groups, kind="stable")))
+        return [pa.ListArray.from_arrays(offsets, ordered, field.type)]
+
     def merge(self, buffers: Sequence[Vector], groups: Rows, partials: Sequence[pa.Array]) -> None:
         owners, [values] = unrolled(groups, partials)
         self._append(buffers[0], groups, owners, values)

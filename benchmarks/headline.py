@@ -1,0 +1,107 @@
+"""The README's table: of what was measured against both peers, the figures that most users ask for first."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks import report_nexmark
+from benchmarks.progress import QUEUES, share
+from benchmarks.report_cells import row
+from benchmarks.report_flip76 import median_ms
+
+README = Path(__file__).parent.parent / "README.md"
+BEGIN, END = "<!-- begin of what `make bench` writes -->\n", "<!-- end of what `make bench` writes -->\n"
+ROW_MS = "1"
+"""Of the sink, in the test plan of FLIP-76."""
+
+Result = dict[str, Any]
+Line = tuple[str, str, str, str]
+"""What; then Penstock's figure, Flink's and Spark's."""
+
+
+def _checkpoints(result: Result) -> Iterator[Line]:
+    table = result["row_ms"][ROW_MS]
+    flink, penstock = table["engines"]["Flink"], table["engines"][QUEUES]
+    batch = f"{statistics.median(table['spark']['micro_batch_ms']) / 1000:.1f} s a micro-batch"
+    for mode in ("unaligned", "aligned"):
+        name = f"checkpoint under backpressure, {mode}, {ROW_MS} ms a row"
+        yield name, _duration(penstock[mode]), _duration(flink[mode]), batch
+
+
+def _duration(cell: Result) -> str:
+    if not cell["checkpoints"]:
+        return f"over {cell['over_ms'] / 1000:.0f} s"
+    found = median_ms(cell)
+    return f"{found:.0f} ms" if found < 1000 else f"{found / 1000:.1f} s"
+
+
+def _progress(result: Result) -> Iterator[Line]:
+    engines = result["engines"]
+    for trouble in engines[QUEUES]["unaligned"]["troubles"]:
+        cells = [_share(engines[QUEUES], "unaligned", trouble), _share(engines["Flink"], "unaligned", trouble)]
+        yield f"progress with {trouble}, of undisturbed", *cells, _share(engines["Spark"], None, trouble)
+
+
+def _share(modes: Result, mode: str | None, trouble: str) -> str:
+    cell = modes[mode] if mode is not None else next(iter(modes.values()))
+    return f"{share(cell['troubles'][trouble], cell['undisturbed']):.2f}" if trouble in cell["troubles"] else ""
+
+
+def _recovery(result: Result) -> Iterator[Line]:
+    names = {"processing_s": "`kill -9` to processing", "next_checkpoint_s": "and from there to the next checkpoint"}
+    for figure, name in names.items():
+        yield name, *(_seconds(result, engine, figure) for engine in ("Penstock", "Flink", "Spark"))
+
+
+def _seconds(result: Result, engine: str, figure: str) -> str:
+    return f"{statistics.median(one[figure] for one in result['engines'][engine]['kill -9']):.2f} s"
+
+
+def _nexmark(result: Result) -> Iterator[Line]:
+    first = next(iter(result["queries"].values()))["seconds"]
+    means = {
+        peer: f"{1 / report_nexmark.mean(result['queries'], 'cpu_seconds', peer):.2f}" if peer in first else ""
+        for peer in report_nexmark.PEERS
+    }
+    yield f"Nexmark, {len(result['queries'])} queries: events by CPU second", "1", means["flink"], means["spark"]
+
+
+def _cost(result: Result) -> Iterator[Line]:
+    for load, found in result["loads"].items():
+        cells = [_least_cost(found["summary"].get(engine, {})) for engine in ("Penstock", "Flink")]
+        yield f"cost of a checkpoint every second, {load}", *cells, ""  # type: ignore[misc]
+
+
+def _least_cost(forms: Result) -> str:
+    """Of the unaligned form, in rows a second."""
+    return f"{100 * (1 - forms['unaligned']['rows']['mean']):.1f} %" if "unaligned" in forms else ""
+
+
+PARTS: dict[str, Callable[[Result], Iterator[Line]]] = {
+    "flip76": _checkpoints,
+    "progress": _progress,
+    "recovery_peers": _recovery,
+    "nexmark": _nexmark,
+    "checkpoint_cost": _cost,
+}
+"""By benchmark."""
+
+
+def table(results: dict[str, Result]) -> str:
+    """Of whatever was measured."""
+    lines = [line for name, part in PARTS.items() if name in results for line in part(results[name])]
+    heads = [row("", "Penstock", "Flink", "Spark"), row("---", "---:", "---:", "---:")]
+    return "\n".join([*heads, *(row(*line) for line in lines), ""])
+
+
+def placed(readme: str, results: dict[str, Result]) -> str:
+    """The README with the table in its place."""
+    before, rest = readme.split(BEGIN)
+    return before + BEGIN + table(results) + END + rest.split(END)[1]
+
+
+def write(results: dict[str, Result]) -> None:
+    README.write_text(placed(README.read_text(), results))
