@@ -43,3 +43,12 @@ def test_the_last_best_is_what_ranks_say(
         max(np.flatnonzero(owners == owner), key=lambda place: (order[place], place)) for owner in range(len(present))
     ]
     assert last_bests(array, owners, len(present), largest).tolist() == expected
+
+
+def test_what_stands_where_a_value_is_null_does_not_count() -> None:
+    numbers = pa.Array.from_buffers(pa.int64(), 3, [pa.py_buffer(b"\0"), pa.array([1, 9, 5]).buffers()[1]])
+    pairs = pa.StructArray.from_arrays([numbers, pa.array(["b", "a", "c"])], ["n", "t"])
+    owners = np.zeros(3, np.int64)
+    assert numbers.null_count == 3
+    assert last_bests(pairs, owners, 1, largest=True).tolist() == [2]
+    assert last_bests(pairs, owners, 1, largest=False).tolist() == [1]
