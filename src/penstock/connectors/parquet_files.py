@@ -13,6 +13,10 @@ from penstock.errors import DataError
 
 BATCH_ROWS = 16_384
 """Small enough that decoding one does not hold a step up."""
+MOST_ROWS = 4 * BATCH_ROWS
+"""Where rows are small: fewer batches have to be joined for a step."""
+BATCH_BYTES = 4 << 20
+"""From here on a batch is not small."""
 
 
 def parquet_format(schema: pa.Schema, options: OptionTexts, time_zone: str) -> ParquetFormat:
@@ -44,7 +48,8 @@ class ParquetFormat:
             ]
             if not groups:
                 return
-            batches = file.iter_batches(batch_size=BATCH_ROWS, row_groups=groups, columns=names, use_threads=False)
+            rows = batch_rows(file.metadata, groups, names)
+            batches = file.iter_batches(batch_size=rows, row_groups=groups, columns=names, use_threads=False)
             for batch in batches:
                 dropped = min(skip, batch.num_rows)
                 skip -= dropped
@@ -74,6 +79,17 @@ class ParquetFormat:
         if not arrays:
             return batch
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def batch_rows(metadata: pq.FileMetaData, groups: list[int], names: list[str]) -> int:
+    """How many rows of these groups and (dotted) columns make a batch."""
+    size = rows = 0
+    for group in map(metadata.row_group, groups):
+        rows += group.num_rows
+        for column in map(group.column, range(group.num_columns)):
+            if any(f"{column.path_in_schema}.".startswith(f"{name}.") for name in names):
+                size += column.total_uncompressed_size
+    return max(BATCH_ROWS, min(MOST_ROWS, BATCH_BYTES * rows // max(1, size)))
 
 
 def find_columns(path: str, wanted: pa.Schema, present: pa.Schema) -> list[str | None]:
