@@ -26,7 +26,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize(
     ("names", "rows"),
-    [(["n"], MOST_ROWS), (["text"], BATCH_ROWS + 4096), (["pair.n"], MOST_ROWS), (["pair"], BATCH_ROWS + 4096)],
+    [(["n"], MOST_ROWS), (["text"], BATCH_ROWS + 8192), (["pair.n"], MOST_ROWS), (["pair"], BATCH_ROWS + 8192)],
 )
 def test_batches_have_so_many_bytes_of_the_columns_that_are_read(path: str, names: list[str], rows: int) -> None:
     metadata = pq.read_metadata(path)
