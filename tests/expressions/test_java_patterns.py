@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -56,6 +57,16 @@ def _alternatives(chance: random.Random, depth: int) -> str:
     return "|".join(sequences)
 
 
+def _understood(chance: random.Random) -> Iterator[tuple[str, JavaPattern]]:
+    """Those of ``COUNT`` random patterns that are."""
+    for _ in range(COUNT):
+        pattern = _alternatives(chance, 3)
+        try:
+            yield pattern, translate(pattern)
+        except UnsafePattern:
+            continue
+
+
 def _spans(java: JavaPattern, text: str) -> list[int]:
     return [place for match in java.compiled.finditer(text) for g in range(java.compiled.groups + 1)
             for place in match.span(g)]  # fmt: skip
@@ -78,12 +89,7 @@ def test_random_patterns_match_as_in_java(spark: SparkSession) -> None:
     arguments[1] = texts
     chance = random.Random(11)
     compared = 0
-    for _ in range(COUNT):
-        pattern = _alternatives(chance, 3)
-        try:
-            java = translate(pattern)
-        except UnsafePattern:
-            continue
+    for pattern, java in _understood(chance):
         arguments[0] = pattern
         theirs = [list(map(int, spans.split())) for spans in str(evaluator.evaluate(arguments)).split(";")]
         sure = {2 * g + side for g in range(java.compiled.groups + 1) if g not in java.unsure for side in (0, 1)}
@@ -102,12 +108,7 @@ def test_random_patterns_match_in_re2_as_in_python() -> None:
     chance = random.Random(12)
     texts = [*TEXTS, "\n", "a\nb", "b\ra", "é", "aéb", "c\u2028a", "a" * 12]
     rendered = 0
-    for _ in range(COUNT):
-        pattern = _alternatives(chance, 3)
-        try:
-            java = translate(pattern)
-        except UnsafePattern:
-            continue
+    for pattern, java in _understood(chance):
         for group in sorted({*range(java.compiled.groups + 1)} - java.unsure):
             re2 = re2_pattern(pattern, group)
             if re2 is None:
