@@ -42,6 +42,25 @@ def test_the_readme_has_the_headlines_of_what_was_measured() -> None:
     assert all(line.count("|") == 5 for line in lines)
 
 
+def test_headlines_are_figures_of_the_results() -> None:
+    cell = {"undisturbed": [100.0], "troubles": {"kill": [{"rows": 90, "seconds": 1.0}, {"rows": 60, "seconds": 1.0}]}}
+    spark = {"micro-batch": cell | {"troubles": {}}}
+    cost = {"unaligned": {"rows": {"mean": 0.975}}}
+    rounds = {"seconds": {}, "cpu_seconds": {"penstock": [1.0], "flink": [4.0], "spark": [2.0]}}
+    results: dict[str, Any] = {
+        "progress": {"engines": {headline.QUEUES: {"unaligned": cell}, "Flink": {"unaligned": cell}, "Spark": spark}},
+        "nexmark": {"flink": "2", "queries": {"q0": rounds}},
+        "checkpoint_cost": {"loads": {"one": {"summary": {"Penstock": cost, "Flink": cost}}}},
+    }
+    assert headline.table(results).splitlines()[2:] == [
+        "| progress with kill, of undisturbed | 0.75 | 0.75 |  |",
+        "| Nexmark, 1 queries: events by CPU second, of Penstock's | 1 | 0.25 | 0.50 |",
+        "| rows a second that an unaligned checkpoint every second costs, one | 2.5 % | 2.5 % |  |",
+    ]
+    del results["nexmark"]["flink"]
+    assert "Nexmark" not in headline.table(results), "it is of all three"
+
+
 def test_the_page_shows_every_chart_and_every_benchmark_that_has_results() -> None:
     page = report.page()
     shown = re.findall(r"^!\[[^]]+\]\(benchmarks/([a-z-]+\.svg)\)$", page, re.MULTILINE)
