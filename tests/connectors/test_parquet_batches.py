@@ -47,3 +47,9 @@ def test_from_any_row_on_come_the_same_rows(path: str, skipped: int) -> None:
     read = ParquetFormat(pa.schema([("n", pa.int64())]))
     found = [number for batch in read(path, skipped) for number in batch.column(0).to_pylist()]
     assert found == np.random.default_rng(1).permutation(ROWS).tolist()[skipped:]
+
+
+def test_files_are_read_in_batches_of_that_size(path: str) -> None:
+    numbers, texts = ParquetFormat(pa.schema([("n", pa.int64())])), ParquetFormat(pa.schema([("text", pa.string())]))
+    assert next(numbers(path, 0)).num_rows == MOST_ROWS
+    assert next(texts(path, 0)).num_rows == batch_rows(pq.read_metadata(path), [0, 1], ["text"]) < MOST_ROWS
