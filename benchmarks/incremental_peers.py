@@ -1,9 +1,10 @@
 """A snapshot of what changed beside one of everything, Penstock and Flink in one run: row f of the plan of ``flip76``.
 
-Eleven sums, minima and maxima of each of a million keys (0.1 GB), then of ten million (1 GB), as in ``large_state``.
-First a snapshot of all of it; then one after a hundredth of the keys has changed, some times; then full ones, which
-need nothing but themselves: Penstock's portable snapshot, Flink's savepoints. Flink keeps its state in RocksDB, with
-incremental checkpoints, or in Java's heap, where each checkpoint is a full one.
+Eleven sums, minima and maxima of each of a million keys (0.1 GB), of ten million (1 GB), of forty million (4 GB), as
+in ``large_state``. First a snapshot of all of it; then one after a hundredth of the keys has changed, some times; then
+full ones, which need nothing but themselves: Penstock's portable snapshot, Flink's savepoints. Flink keeps its state in
+RocksDB, with incremental checkpoints, or in Java's heap, where each checkpoint is a full one; 4 GB as Java objects are
+more than this machine's memory holds.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +26,26 @@ from benchmarks.flink import cluster, job
 from benchmarks.flink.checkpoints import Checkpoint
 from benchmarks.flink.installation import FlinkError
 
-KEYS = (1_000_000, 10_000_000)
 VALUES = large_state.VALUES
-LATER = 5
-FULL = 2
-LIMIT_S = 300.0
+LIMIT_S = 900.0
 BACKENDS = ("rocksdb", "hashmap")
 FORMS = ("NATIVE", "CANONICAL")
 MEMORY = {"taskmanager.memory.process.size": "5g"}
 """Of each TaskManager: room for half of a gigabyte of state as Java objects."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is done with so many keys: ``later`` snapshots of changes, ``full`` ones of each kind."""
+
+    keys: int
+    later: int = 5
+    full: int = 2
+    backends: tuple[str, ...] = BACKENDS
+
+
+SIZES = (Size(1_000_000), Size(10_000_000), Size(40_000_000, later=3, full=1, backends=("rocksdb",)))
+QUICK = (Size(1_000_000, later=2, full=1),)
 
 Taken = dict[str, float]
 """A snapshot: ``ms`` until it was complete, ``bytes`` that it wrote, ``raw_ms`` to write and fsync as many."""
@@ -62,11 +76,11 @@ def folder_bytes(folder: Path) -> int:
 # -- the engines ------------------------------------------------------------------------------------------------------
 
 
-def by_penstock(spark: SparkSession, folder: Path, keys: int, later: int, full: int) -> dict[str, Any]:
-    inbox = large_state.Inbox(folder, keys, "int64")
+def by_penstock(spark: SparkSession, folder: Path, size: Size) -> dict[str, Any]:
+    inbox = large_state.Inbox(folder, size.keys, "int64")
     inbox.add_all()
     with harness.running(large_state.job(large_state.read(spark, inbox, "int64")), mode="update") as query:
-        large_state.build(query, keys)
+        large_state.build(query, size.keys)
 
         def one(whole: bool) -> Taken:
             done, _ = large_state.taken(query)
@@ -88,16 +102,16 @@ def by_penstock(spark: SparkSession, folder: Path, keys: int, later: int, full: 
 
         return {
             "first": one(whole=True),
-            "changed": [changed() for _ in range(later)],
-            "full": {"portable": [portable() for _ in range(full)]},
+            "changed": [changed() for _ in range(size.later)],
+            "full": {"portable": [portable() for _ in range(size.full)]},
         }
 
 
-def by_flink(peer: cluster.Cluster, backend: str, folder: Path, keys: int, later: int, full: int) -> dict[str, Any]:
-    inbox = Lines(folder, keys)
+def by_flink(peer: cluster.Cluster, backend: str, folder: Path, size: Size) -> dict[str, Any]:
+    inbox = Lines(folder, size.keys)
     inbox.add_all()
     with job.running(peer, job.StateSettings(inbox.path, VALUES, backend)) as running:
-        wait_for_rows(running, keys)
+        wait_for_rows(running, size.keys)
         taken = 0
 
         def one() -> Taken:
@@ -107,7 +121,7 @@ def by_flink(peer: cluster.Cluster, backend: str, folder: Path, keys: int, later
         def changed() -> Taken:
             nonlocal taken
             taken += inbox.add_some(large_state.CHANGED)
-            wait_for_rows(running, keys + taken)
+            wait_for_rows(running, size.keys + taken)
             return one()
 
         def saved(form: str) -> Taken:
@@ -118,8 +132,8 @@ def by_flink(peer: cluster.Cluster, backend: str, folder: Path, keys: int, later
 
         return {
             "first": one(),
-            "changed": [changed() for _ in range(later)],
-            "full": {f"savepoint, {form.lower()}": [saved(form) for _ in range(full)] for form in FORMS},
+            "changed": [changed() for _ in range(size.later)],
+            "full": {f"savepoint, {form.lower()}": [saved(form) for _ in range(size.full)] for form in FORMS},
         }
 
 
@@ -135,26 +149,24 @@ def complete(checkpoint: Checkpoint | None) -> Checkpoint:
 
 # -- all of them, in turns --------------------------------------------------------------------------------------------
 
-Engines = dict[str, Callable[[Path, int], dict[str, Any]]]
+Engines = dict[str, Callable[[Path, Size], dict[str, Any]]]
 
 
 def run(spark: SparkSession, quick: bool) -> dict[str, object]:
-    chosen = KEYS[:1] if quick else KEYS
-    counts = (2, 1) if quick else (LATER, FULL)
     with cluster.Cluster(harness.SLOTS, **MEMORY) as peer:
-        engines: Engines = {"Penstock": lambda folder, keys: by_penstock(spark, folder, keys, *counts)}
-        for backend in BACKENDS:
-            engines[f"Flink, {backend}"] = (
-                lambda folder, keys, backend=backend: by_flink(peer, backend, folder, keys, *counts)  # type: ignore[misc]
-            )
-        sizes = {str(keys): measured(engines, keys) for keys in chosen}
+        sizes = {str(size.keys): measured(engines(spark, peer, size), size) for size in (QUICK if quick else SIZES)}
         return {"flink": peer.version, "values": VALUES, "changed": large_state.CHANGED, "keys": sizes}
 
 
-def measured(engines: Engines, keys: int) -> dict[str, Any]:
+def engines(spark: SparkSession, peer: cluster.Cluster, size: Size) -> Engines:
+    found: Engines = {"Penstock": partial(by_penstock, spark)}
+    return found | {f"Flink, {backend}": partial(by_flink, peer, backend) for backend in size.backends}
+
+
+def measured(those: Engines, size: Size) -> dict[str, Any]:
     found = {}
-    for engine, one in engines.items():
+    for engine, one in those.items():
         with tempfile.TemporaryDirectory(prefix="penstock-bench-state-") as folder:
-            found[engine] = one(Path(folder), keys)
-        print(f"  {keys} keys, {engine}: {found[engine]}", flush=True)
+            found[engine] = one(Path(folder), size)
+        print(f"  {size.keys} keys, {engine}: {found[engine]}", flush=True)
     return found

@@ -31,7 +31,12 @@ def incremental_peers(result: dict[str, Any]) -> str:
         "new, compressed, and a compaction writes anew what did not change; the other two hold all in memory. Flink's",
         "time of a savepoint and Penstock's of a portable snapshot are those of the call that asked for it, those of",
         "checkpoints the engines' own. Penstock's portable snapshot is written behind an ordinary one, from its files,",
-        "while the query goes on. Of four gigabytes nothing is measured.",
+        "while the query goes on.",
+        *(
+            f"{int(keys):,} keys as Java objects are more than this machine holds: Flink has them in RocksDB alone."
+            for keys, engines in result["keys"].items()
+            if "Flink, hashmap" not in engines
+        ),
     ]
     return "\n".join([*lines, "", f"({machine(result)}, Flink {result['flink']})", ""])
 

@@ -72,8 +72,11 @@ def test_the_time_of_what_changed_is_told_beside_that_of_the_quickest_full_one()
 
     full = {"savepoint, native": taken(400.0), "savepoint, canonical": taken(900.0)}
     found: dict[str, Any] = {"first": taken(500.0)[0], "changed": taken(90.0, 100.0, 130.0), "full": full}
-    result = {"flink": "2.3.0", "values": 11, "changed": 0.01, "machine": FACTS, "keys": {"1000000": {"Flink": found}}}
+    sizes = {"1000000": {"Flink, hashmap": found}, "40000000": {"Flink, rocksdb": found}}
+    result = {"flink": "2.3.0", "values": 11, "changed": 0.01, "machine": FACTS, "keys": sizes}
     page = report_incremental_peers.incremental_peers(result)
-    assert "| 1,000,000 | Flink | changed | 100 (90 to 130) | 2.0 | 3 | 0.25 |" in page
-    assert "| 1,000,000 | Flink | first | 500 (once) | 2.0 | 3 |  |" in page
+    assert "| 1,000,000 | Flink, hashmap | changed | 100 (90 to 130) | 2.0 | 3 | 0.25 |" in page
+    assert "| 1,000,000 | Flink, hashmap | first | 500 (once) | 2.0 | 3 |  |" in page
+    assert "\n40,000,000 keys as Java objects" in page
+    assert "\n1,000,000 keys as Java objects" not in page
     assert "one after 1% of" in page
