@@ -23,6 +23,12 @@ MODES = {
 }
 """Of checkpoints: Penstock's, which has the second by default, and Flink's."""
 
+COSTS = {
+    "with backpressure": ("an unaligned checkpoint", "unaligned", "unaligned"),
+    "without backpressure": ("a checkpoint as shipped (Flink: aligned)", "default", "aligned"),
+}
+"""By load: what of, in words, as Penstock calls it, and as Flink does."""
+
 Result = dict[str, Any]
 Line = tuple[str, str, str, str]
 """What; then Penstock's figure, Flink's and Spark's."""
@@ -74,9 +80,10 @@ def _nexmark(result: Result) -> Iterator[Line]:
 
 
 def _cost(result: Result) -> Iterator[Line]:
-    for load, found in result["loads"].items():
-        penstock, flink = (_cost_of(found["summary"][engine]["unaligned"]) for engine in ("Penstock", "Flink"))
-        yield f"rows a second that an unaligned checkpoint every second costs, {load}", penstock, flink, ""
+    for load, (what, *forms) in COSTS.items():
+        of = result["loads"][load]["summary"]
+        figures = [_cost_of(of[engine][form]) for engine, form in zip(("Penstock", "Flink"), forms, strict=True)]
+        yield f"rows a second that {what} every second costs, {load}", *figures, ""
 
 
 def _cost_of(form: Result) -> str:
