@@ -150,7 +150,6 @@ def flink_settings(mode: str, folder: Path) -> job.Settings:
 
 @contextmanager
 def by_flink(peer: cluster.Cluster, mode: str, folder: Path) -> Iterator[Running]:
-    peer.wait_until_whole()  # the run before may have killed one
     with job.running(peer, flink_settings(mode, folder)) as running:
         yield Running(
             lambda: running.rows_generated() - running.rows_processed(),
@@ -253,12 +252,12 @@ def run(spark: SparkSession, quick: bool) -> dict[str, object]:
     if quick:
         troubles = {name: replace(one, cycles=max(1, one.cycles // 4)) for name, one in TROUBLES.items()}
     found: dict[str, dict[str, Any]] = {"Flink": {}, QUEUES: {}, "Spark": {}}
-    with cluster.Cluster(harness.SLOTS) as peer:
-        for mode in ["unaligned"] if quick else list(MODES):
-            starts = starts_of(spark, peer, mode)
-            for engine, cell in measured(starts, mode, troubles, UNDISTURBED_S / (4 if quick else 1)).items():
-                found[engine]["micro-batch" if engine == "Spark" else mode] = cell
-        return {"flink": peer.version, "engines": found}
+    for mode in ["unaligned"] if quick else list(MODES):
+        with cluster.Cluster(harness.SLOTS) as peer:
+            cells = measured(starts_of(spark, peer, mode), mode, troubles, UNDISTURBED_S / (4 if quick else 1))
+        for engine, cell in cells.items():
+            found[engine]["micro-batch" if engine == "Spark" else mode] = cell
+    return {"flink": peer.version, "engines": found}
 
 
 def starts_of(spark: SparkSession, peer: cluster.Cluster, mode: str) -> Starts:
@@ -273,8 +272,9 @@ def starts_of(spark: SparkSession, peer: cluster.Cluster, mode: str) -> Starts:
 def measured(
     starts: Starts, mode: str, troubles: dict[str, Trouble], undisturbed_s: float
 ) -> dict[str, dict[str, Any]]:
-    """Of each engine in one mode: the undisturbed rates, first and last of all, as a machine has its hours; and the
-    cycles of each trouble."""
+    """Of each engine in one mode: the undisturbed rates, around all exceptions, as a machine has its hours; and the
+    cycles of each trouble. Kills come last: a Flink that has lost TaskManagers tells no metrics for over a
+    minute."""
     cells: dict[str, dict[str, Any]] = {engine: {"undisturbed": [], "troubles": {}} for engine in starts}
 
     def run_undisturbed() -> None:
@@ -284,12 +284,19 @@ def measured(
             cells[engine]["undisturbed"].append(rate)
             print(f"  {engine}, {mode}: {rate:.0f} rows/s", flush=True)
 
-    run_undisturbed()
-    for name, trouble in troubles.items():
+    def run_disturbed(name: str, trouble: Trouble) -> None:
         for engine, start in starts.items():
             with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder, start(Path(folder)) as running:
                 found = [asdict(cycle) for cycle in disturbed(running, Path(folder), trouble)]
             cells[engine]["troubles"][name] = found
             print(f"  {engine}, {mode}, {name}: {found}", flush=True)
+
     run_undisturbed()
+    for name, trouble in troubles.items():
+        if not trouble.kill:
+            run_disturbed(name, trouble)
+    run_undisturbed()
+    for name, trouble in troubles.items():
+        if trouble.kill:
+            run_disturbed(name, trouble)
     return cells
