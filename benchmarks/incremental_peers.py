@@ -3,8 +3,8 @@
 Eleven sums, minima and maxima of each of a million keys (0.1 GB), of ten million (1 GB), of forty million (4 GB), as
 in ``large_state``. First a snapshot of all of it; then one after a hundredth of the keys has changed, some times; then
 full ones, which need nothing but themselves: Penstock's portable snapshot, Flink's savepoints. Flink keeps its state in
-RocksDB, with incremental checkpoints, or in Java's heap, where each checkpoint is a full one; 4 GB as Java objects are
-more than this machine's memory holds.
+RocksDB, with incremental checkpoints, or in Java's heap, where each checkpoint is a full one; not 4 GB, as one gigabyte
+takes two TaskManagers of 5 GB.
 """
 
 from __future__ import annotations

@@ -77,6 +77,6 @@ def test_the_time_of_what_changed_is_told_beside_that_of_the_quickest_full_one()
     page = report_incremental_peers.incremental_peers(result)
     assert "| 1,000,000 | Flink, hashmap | changed | 100 (90 to 130) | 2.0 | 3 | 0.25 |" in page
     assert "| 1,000,000 | Flink, hashmap | first | 500 (once) | 2.0 | 3 |  |" in page
-    assert "\n40,000,000 keys as Java objects" in page
-    assert "\n1,000,000 keys as Java objects" not in page
+    assert "\nOf 40,000,000 keys Flink's heap is not measured" in page
+    assert "\nOf 1,000,000 keys" not in page
     assert "one after 1% of" in page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,24 @@ def test_a_checkpoint_that_completes_after_the_next_failure_is_none_of_the_cycle
     notes = Diary(processed=[[(11.0, 1)], [(12.0, 1)]], committed=[[(25.0, 5)]])
     (cycle,) = progress.cycles(notes, [10.0, 20.0])
     assert (cycle.rows, cycle.recovery_s, cycle.next_checkpoint_s) == (0, 2.0, None)
+
+
+def test_kills_come_last_and_the_undisturbed_rates_are_around_all_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+
+    def undisturbed(*_: object) -> float:
+        order.append("undisturbed")
+        return 1.0
+
+    def disturbed(_: object, __: Path, trouble: progress.Trouble) -> list[Cycle]:
+        order.append("kill" if trouble.kill else f"every {trouble.every_s:.0f} s")
+        return []
+
+    monkeypatch.setattr(progress, "undisturbed", undisturbed)
+    monkeypatch.setattr(progress, "disturbed", disturbed)
+    cells = progress.measured({"one": lambda _: nullcontext()}, "unaligned", progress.TROUBLES, 1.0)  # type: ignore[dict-item, return-value]
+    assert order == ["undisturbed", "every 20 s", "every 5 s", "undisturbed", "kill"]
+    assert cells == {"one": {"undisturbed": [1.0, 1.0], "troubles": {name: [] for name in progress.TROUBLES}}}
 
 
 def test_each_start_of_a_subtask_has_notes_of_its_own_and_a_torn_line_does_not_count(tmp_path: Path) -> None:
