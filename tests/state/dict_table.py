@@ -31,6 +31,7 @@ FLAWS = {
     "null times are due": "taking what is due",
     "due rows come in any order": "taking what is due",
     "due rows go after they are yielded": "taking what is due",
+    "what is due is not forgotten": "taking what is due",
     "steps are as long as it likes": "keys of every type",
     "marks stay after they were taken": "marks come and go",
     "cleared marks are no change": "marks come and go",
@@ -206,7 +207,7 @@ class DictTable(KeyedTable):
         moment = row.values[self.spec.timed_value]
         return None if moment is None else micros(moment)
 
-    def take_due(self, until_us: int, at_once: int, with_values: bool = True) -> Iterator[TableRows]:
+    def take_due(self, until_us: int, at_once: int) -> Iterator[TableRows]:
         until_us -= self.flaw == "rows due now are not due"
         times = [(self._due_at(row), identity) for identity, row in self.rows.items()]
         due = [(time, identity) for time, identity in times if time is not None and time <= until_us]
@@ -214,14 +215,16 @@ class DictTable(KeyedTable):
             due.sort(key=lambda one: one[0])
         for step in self._steps([identity for _, identity in due], at_once):
             shown = self._shown(step)
-            if not with_values:
-                shown = TableRows(shown.rows, (), shown.keys)
             if self.flaw == "due rows go after they are yielded":
                 yield shown
             for identity in step:
                 self._pop(identity)
             if self.flaw != "due rows go after they are yielded":
                 yield shown
+
+    def forget_due(self, until_us: int, at_once: int) -> Iterator[int]:
+        if self.flaw != "what is due is not forgotten":
+            yield from (len(rows.rows) for rows in self.take_due(until_us, at_once))
 
     def take_marked(self, at_once: int) -> Iterator[TableRows]:
         for step in self._steps([identity for identity, row in self.rows.items() if row.values[0]], at_once):

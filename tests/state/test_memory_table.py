@@ -451,7 +451,7 @@ def test_ten_numbers_a_row_take_no_more_than_they_must() -> None:
             data, valid = found.values[0].write()
             data[found.rows], valid[found.rows] = 1, True
     assert table.nbytes <= 3 * 16 * len(table)
-    assert table._values._nulls == [None]
+    assert not table._values._nulls
     assert table._keys._flags is None
 
 
@@ -490,3 +490,38 @@ def test_more_rows_than_a_number_can_name_are_refused(monkeypatch: pytest.Monkey
     monkeypatch.setattr(memory_table, "_MAX_ROWS", 2)
     with pytest.raises(MemoryError, match="at most 2"):
         put(MemoryTable(SPEC), {(1, "a"): (1, "s"), (2, "a"): (1, "s"), (3, "a"): (1, "s")})
+
+
+def table_of_arrays() -> MemoryTable:
+    schema = pa.schema([("k", pa.int64()), ("text", pa.string()), ("list", pa.list_(pa.int64())), ("seen", pa.bool_())])
+    table = MemoryTable(TableSpec(schema, 1, 128, keeps_arrays=True))
+    values = [pa.array(["a", None, "c"]), pa.array([[1], [], None], pa.list_(pa.int64())), pa.array([False] * 3)]
+    table.add([pa.array([1, 2, 3])], values, 3)
+    return table
+
+
+def test_an_edit_leaves_arrays_where_they_are_that_it_does_not_write_to() -> None:
+    table = table_of_arrays()
+    held = table._values._held
+    assert held is not None
+    before = held._end
+    with table.edit([pa.array([1, 3])], 2) as found:
+        assert found.values[0].to_arrow(found.rows).to_pylist() == ["a", "c"]
+        assert found.values[1].read()[0].tolist() == [[1], 0]  # what null rows start with
+        found.values[2].set(found.rows, pa.array([True, True]))
+    assert held._end == before
+    rows = table.find([pa.array([3, 2, 1])], 3)
+    assert [vector.to_arrow(rows.rows).to_pylist() for vector in rows.values] == [
+        ["c", None, "a"], [None, [], [1]], [True, False, True]
+    ]  # fmt: skip
+
+
+def test_raw_values_of_arrays_can_be_written_to() -> None:
+    table = table_of_arrays()
+    with table.edit([pa.array([2, 9])], 2) as found:
+        data, valid = found.values[0].write()
+        data[found.rows], valid[found.rows] = ["new", "newer"], True
+    rows = table.find([pa.array([1, 2, 9])], 3)
+    assert [vector.to_arrow(rows.rows).to_pylist() for vector in rows.values] == [
+        ["a", "new", "newer"], [[1], [], None], [False, False, None]
+    ]  # fmt: skip

@@ -164,7 +164,7 @@ class DeduplicateOperator(OneTableOperator):
         """Forget the keys that no row can have any more, or that have expired."""
         if self._watermark_us is None or watermark_us > self._watermark_us:
             self._watermark_us = watermark_us
-            for _ in self._table.take_due(watermark_us, _FORGET_ROWS) if self._table.spec.event_time else ():
+            for _ in self._table.forget_due(watermark_us, _FORGET_ROWS) if self._table.spec.event_time else ():
                 pass
         return iter(())
 

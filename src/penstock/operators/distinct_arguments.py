@@ -109,6 +109,6 @@ class DistinctArgumentsOperator(OneTableOperator):
     def advance(self, watermark_us: int) -> Iterator[pa.RecordBatch]:
         if self._watermark_us is None or watermark_us > self._watermark_us:
             self._watermark_us = watermark_us
-            for _ in self._table.take_due(watermark_us, _FORGET_ROWS) if self._spec.event_time is not None else ():
+            for _ in self._table.forget_due(watermark_us, _FORGET_ROWS) if self._spec.event_time is not None else ():
                 pass
         return iter(())

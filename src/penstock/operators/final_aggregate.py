@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ from penstock.operators.closed_groups import CLOSED, ClosedGroups
 from penstock.operators.one_table import OneTableOperator
 from penstock.state.capture import stored_schema
 from penstock.state.table import TableRows, TableSpec
-from penstock.state.vector import Rows, Vector
+from penstock.state.vector import Rows, Vector, raw_dtype
 
 TABLE = "groups"
 _CHANGED = "__changed"
@@ -141,7 +141,15 @@ class FinalAggregateOperator(OneTableOperator):
 
     def table_spec(self, max_parallelism: int) -> TableSpec:
         fills = [fill for accumulator in self._accumulators for fill in accumulator.fills()]
-        return self._spec.table_spec(max_parallelism, fills)
+        return replace(self._spec.table_spec(max_parallelism, fills), keeps_arrays=self._keeps_arrays())
+
+    def _keeps_arrays(self) -> bool:
+        objects = [
+            accumulator
+            for accumulator in self._accumulators
+            if any(raw_dtype(field.type).kind == "O" for field in accumulator.call.buffer_fields(0))
+        ]
+        return bool(objects) and all(accumulator.keeps_arrays for accumulator in objects)
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)

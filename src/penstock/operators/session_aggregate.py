@@ -18,6 +18,7 @@ from penstock.operators.aggregate_calls import buffer_fields
 from penstock.operators.base import Operator, OperatorContext
 from penstock.operators.final_aggregate import FinalAggregateOperator, FinalAggregateSpec
 from penstock.state.keys import group_rows, normalize_floats
+from penstock.state.ordering import order_by
 from penstock.state.table import TableRows, TableSpec
 from penstock.state.vector import Rows, Vector
 
@@ -150,11 +151,9 @@ class SessionAggregateOperator(FinalAggregateOperator):
 def _merged(owner: Rows, start: Moments, end: Moments, old: int) -> _Sessions:
     """Merge the sessions of each owner: one that begins by the end of those before is part of theirs. The first ``old``
     are there already; what no other one touches of these stays as it is."""
-    order = np.lexsort((start, owner))
+    order = order_by(owner, start)
     owner, start, end = owner[order], start[order], end[order]
-    moments, places = np.unique(end, return_inverse=True)
-    shift = owner * (len(moments) + 1)  # beyond all places of the owner before: the running maximum begins anew
-    until = moments[np.maximum.accumulate(places.reshape(-1) + shift) - shift]
+    until = _running_maximum(owner, end)
     begins = np.ones(len(order), np.bool_)
     begins[1:] = (np.diff(owner) != 0) | (start[1:] > until[:-1])
     numbers = np.cumsum(begins) - 1
@@ -164,6 +163,19 @@ def _merged(owner: Rows, start: Moments, end: Moments, old: int) -> _Sessions:
     kept = grown[numbers]
     renumbered = np.cumsum(grown) - 1
     return _Sessions(order[kept], renumbered[numbers[kept]], start[begins][grown], until[lasts][grown])
+
+
+def _running_maximum(owner: Rows, moments: Moments) -> Moments:
+    """The largest moment so far of each owner; ``owner`` ascends."""
+    first, last = int(moments.min()), int(moments.max())
+    span = last - first + 1
+    if span * (int(owner[-1]) + 1) < 1 << 63:
+        shift = owner * span - first  # beyond all moments of the owner before: the maximum begins anew
+        return np.maximum.accumulate(moments + shift) - shift
+    distinct, places = np.unique(moments, return_inverse=True)
+    shift = owner * (len(distinct) + 1)
+    found: Moments = distinct[np.maximum.accumulate(places.reshape(-1) + shift) - shift]
+    return found
 
 
 def _under(distinct: Sequence[pa.Array], owner: Rows, start: Moments) -> list[pa.Array]:

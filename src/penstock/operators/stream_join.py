@@ -95,13 +95,16 @@ class StreamJoinOperator(Operator):
         self._sides: tuple[WaitingSide, ...] = ()
 
     def open(self, context: OperatorContext) -> None:
+        goes_when_matched = (self._spec.kind is StreamJoinKind.SEMI, False)
         self._sides = tuple(
             WaitingSide(
                 side,
                 self._spec.null_safe,
-                context.backend.create_table(f"{context.operator_id}/{name}", side.table_spec(context.max_parallelism)),
+                context.backend.create_table(
+                    f"{context.operator_id}/{name}", side.table_spec(context.max_parallelism, goes)
+                ),
             )
-            for name, side in zip(TABLES, self._spec.sides, strict=True)
+            for name, side, goes in zip(TABLES, self._spec.sides, goes_when_matched, strict=True)
         )
         self._closed = ClosedGroups(context.subtask, context.parallelism, context.max_parallelism)
 

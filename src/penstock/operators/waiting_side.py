@@ -18,6 +18,7 @@ from penstock.protocol.elements import END_OF_TIME_US, START_OF_TIME_US
 from penstock.state.arrays import validity
 from penstock.state.capture import stored_schema
 from penstock.state.keys import group_rows, normalize_floats
+from penstock.state.ordering import order_by
 from penstock.state.table import KeyedTable, TableRows, TableSpec
 
 ROW = "__row"
@@ -104,10 +105,18 @@ class JoinSide:
     def stored_schema(self) -> pa.Schema:
         return stored_schema(self.table_schema)
 
-    def table_spec(self, max_parallelism: int) -> TableSpec:
+    def table_spec(self, max_parallelism: int, goes_when_matched: bool = False) -> TableSpec:
+        """``goes_when_matched``: a row goes when it has found a partner."""
         keys = len(self.keys)
         return TableSpec(
-            self.table_schema, keys + 1, max_parallelism, spread_by=keys, prefix=keys, event_time=self._due_by()
+            self.table_schema,
+            keys + 1,
+            max_parallelism,
+            spread_by=keys,
+            prefix=keys,
+            event_time=self._due_by(),
+            looked_up=self.kept or goes_when_matched,
+            keeps_arrays=True,
         )
 
     def _due_by(self) -> tuple[int, ...] | None:
@@ -202,7 +211,7 @@ class WaitingSide:
         counts = np.bincount(owners, minlength=len(first))
         begins = np.cumsum(counts) - counts
         candidates = Candidates(begins[codes], counts[codes])
-        return Waiting(self.spec, found, np.argsort(owners, kind="stable"), candidates)
+        return Waiting(self.spec, found, order_by(owners), candidates)
 
     def add(self, batch: pa.RecordBatch, matched: Mask) -> None:
         numbers = np.arange(self.next, self.next + batch.num_rows)
@@ -225,9 +234,13 @@ class WaitingSide:
     def take_expired(self, watermark_us: int, at_once: int) -> Iterator[pa.RecordBatch]:
         """Forget the rows that no partner can come for; of each step those that never had one, and none if the side is
         not kept."""
-        if self.spec.bound is not None:
-            for rows in self.table.take_due(self.spec.bound.until(watermark_us), at_once, self.spec.kept):
-                yield self._unmatched(rows) if self.spec.kept else self._nothing
+        if self.spec.bound is None:
+            return
+        until_us = self.spec.bound.until(watermark_us)
+        if self.spec.kept:
+            yield from map(self._unmatched, self.table.take_due(until_us, at_once))
+        else:
+            yield from (self._nothing for _ in self.table.forget_due(until_us, at_once))
 
     def take_rest(self, at_once: int) -> Iterator[pa.RecordBatch]:
         """As ``take_expired``, of all that is left."""

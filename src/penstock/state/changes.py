@@ -138,6 +138,11 @@ class ChangeLog:
         """Whether some capture still has to be read, or gone back to: what rows held must be kept."""
         return self._outstanding > 0 or bool(self._kept)
 
+    @property
+    def asks_for_removed(self) -> bool:
+        """Whether ``remove`` would keep anything."""
+        return self.is_captured or self._open is not None
+
     def touch(self, rows: Rows, table_rows: int) -> Rows:
         """These rows (each named once) are about to change. Returns those whose content captures need and do not have:
         this is the first time since the newest capture, and there was a row of this number then."""

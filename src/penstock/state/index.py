@@ -81,11 +81,20 @@ class HashIndex:
     def remove(self, rows: Rows, hashes: U64) -> None:
         """Forget keys that are present at ``rows``. Their slots stay used until their segment's turn comes."""
         self._live -= len(rows)
-        slots, positions, entries = self._slots.data, self._positions(hashes), rows + 1
-        while len(entries):
-            there = slots[positions] == entries
-            slots[positions[there]] = _REMOVED
-            entries, positions = entries[~there], _next(positions[~there])
+        self._slots.data[self._slots_of(rows, hashes)] = _REMOVED
+
+    def replace(self, rows: Rows, others: Rows, hashes: U64) -> None:
+        """Keys that are present at ``rows`` are at ``others`` from now on."""
+        self._slots.data[self._slots_of(rows, hashes)] = others + 1
+
+    def _slots_of(self, rows: Rows, hashes: U64) -> Rows:
+        """Where keys are that are present at ``rows``."""
+        found = positions = self._positions(hashes)
+        searching, entries = np.arange(len(rows)), rows + 1
+        while len(searching := searching[elsewhere := self._slots.data[positions] != entries]):
+            entries, positions = entries[elsewhere], _next(positions[elsewhere])
+            found[searching] = positions
+        return found
 
     def _segments_of(self, hashes: U64) -> Rows:
         chosen: Rows = hashes.view(np.int64) & ((2 << self._level) - 1)

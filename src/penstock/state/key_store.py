@@ -167,8 +167,12 @@ class KeyStore:
 
     def hashes_of(self, keys: Keys) -> tuple[U64, list[U64]]:
         """A hash of every key, which stays inside the process, and one of each of its texts."""
-        texts = [text.hashes(np.full(len(text), _SEED)) for text in keys.texts]
+        texts = self.text_hashes(keys)
         return _mixed(keys.count, keys.flags, [*keys.words, *texts]), texts
+
+    def text_hashes(self, keys: Keys) -> list[U64]:
+        """The second part of ``hashes_of``."""
+        return [text.hashes(np.full(len(text), _SEED)) for text in keys.texts]
 
     def hashes(self, rows: Rows) -> U64:
         """As ``hashes_of``, of these rows' keys."""
@@ -176,8 +180,8 @@ class KeyStore:
         parts = [pages.data[rows] for pages in self._words] + [text.hashes(rows) for text in self._texts]
         return _mixed(len(rows), flags, parts)
 
-    def leading_hashes(self, keys: Keys, texts: Sequence[U64], columns: int) -> U64:
-        """What ``hashes_of`` gives for keys of the first ``columns`` columns alone."""
+    def leading_hashes(self, keys: Keys, texts: Sequence[U64], columns: int | None = None) -> U64:
+        """What ``hashes_of`` gives for keys of the first ``columns`` columns alone, or of all."""
         leading = [node for root in self._roots[:columns] for node in root.walk()]
         flags = None if keys.flags is None else keys.flags & _bits(len(leading))
         words = keys.words[: sum(len(node.words) for node in leading)]

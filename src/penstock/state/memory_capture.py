@@ -226,7 +226,7 @@ class MemoryCapture(TableCapture):
         self._past: PastRows | None = PastRows(columns, size, self._undo)
         self._changed: tuple[int, Rows, Groups] | None = None
         self._go_back = lambda undo: go_back(PastRows(columns, size, undo), rows)
-        row_bytes = columns.values.row_bytes + columns.keys.nbytes(size) // max(1, size)
+        row_bytes = (columns.values.nbytes(size) + columns.keys.nbytes(size)) // max(1, size)
         self._block_rows = max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // max(1, row_bytes)))
 
     def base(self, first: int, last: int) -> Iterator[pa.RecordBatch]:

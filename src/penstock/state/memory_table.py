@@ -21,6 +21,7 @@ from penstock.state.index import HashIndex
 from penstock.state.key_store import U64, Keys, KeyStore
 from penstock.state.keys import group_rows, normalize_floats
 from penstock.state.memory_capture import MemoryCapture, PastRows, TableColumns
+from penstock.state.ordering import order_by
 from penstock.state.pages import Pages
 from penstock.state.prefix_index import PrefixIndex
 from penstock.state.row_numbers import RowNumbers
@@ -45,16 +46,17 @@ class MemoryBackend(StateBackend):
 
 class MemoryTable(KeyedTable):
     """Values of fixed-width types and short decimals are kept as they are, all others as Python objects: correct for
-    every type, but larger and slower."""
+    every type, but larger and slower; or, as ``HeldValues``, Arrow arrays."""
 
     def __init__(self, spec: TableSpec) -> None:
         self.spec = spec
         self._lock = threading.Lock()
         self._keys = KeyStore(spec.key_schema.types)
         self._index = HashIndex(self._keys.hashes)
+        self._is_indexed = spec.looked_up
         self._groups = Pages(np.int16)
         fills = spec.fills if spec.fills is not None else [0] * len(spec.value_fields)
-        self._values = ValueColumns(spec.value_fields, fills)
+        self._values = ValueColumns(spec.value_fields, fills, self._lock if spec.keeps_arrays else None)
         self._columns = TableColumns(spec, self._keys, self._groups, self._values, self._lock)
         self._log = ChangeLog(spec.value_fields, self._lock)
         self._count = 0
@@ -78,7 +80,13 @@ class MemoryTable(KeyedTable):
     @property
     def nbytes(self) -> int:
         chains = 0 if self._prefixes is None else self._prefixes.nbytes(self._size)
-        return self._keys.nbytes(self._size) + self._index.nbytes + chains + (self._values.row_bytes + 3) * self._size
+        return (
+            self._keys.nbytes(self._size)
+            + self._index.nbytes
+            + chains
+            + self._values.nbytes(self._size)
+            + 3 * self._size
+        )
 
     @contextmanager
     def edit(self, keys: Sequence[pa.Array], count: int) -> Iterator[TableRows]:
@@ -88,8 +96,9 @@ class MemoryTable(KeyedTable):
         if is_new.any():
             new = self._values.new(int(np.count_nonzero(is_new)))
             for vector, start in zip(vectors, new, strict=True):
-                data, valid = vector.write()
-                data[is_new], valid[is_new] = start.read()
+                if not vector.is_held:  # those are null already
+                    data, valid = vector.write()
+                    data[is_new], valid[is_new] = start.read()
         if self.spec.marks:
             data, valid = vectors[0].write()
             data[:], valid[:] = 1, True
@@ -105,7 +114,7 @@ class MemoryTable(KeyedTable):
         columns = [normalize_floats(key) for key in keys]
         encoded = self._keys.encode(columns, count)
         groups = groups_of(columns[: self._spread_by], count, self.spec.max_parallelism)
-        rows = self._create(encoded, *self._keys.hashes_of(encoded), groups)
+        rows = self._create(encoded, self._keys.text_hashes(encoded), groups)
         self._put(rows, self._values.loaded(values), count)
 
     def find(self, keys: Sequence[pa.Array], count: int) -> TableRows:
@@ -136,18 +145,27 @@ class MemoryTable(KeyedTable):
         encoded = self._keys.encode(distinct, number)
         rows = self._find(encoded, *self._keys.hashes_of(encoded))
         rows = rows[rows >= 0]
-        self._remove(rows, self._keys.decode(self._keys.take(rows)))
+        self._remove(rows)
         return len(rows)
 
-    def take_due(self, until_us: int, at_once: int, with_values: bool = True) -> Iterator[TableRows]:
+    def take_due(self, until_us: int, at_once: int) -> Iterator[TableRows]:
         if self._earliest_us is None or self._earliest_us > until_us:
             return
         due, times, later_us = self._due(until_us)
         for rows, earliest_us in _earliest_first(due, times, at_once):
-            taken = self._read(rows, with_values)
-            self._remove(rows, taken.keys)
+            taken = self._read(rows)
+            self._remove(rows)
             self._earliest_us = later_us if earliest_us is None else earliest_us
             yield taken
+        self._earliest_us = later_us
+
+    def forget_due(self, until_us: int, at_once: int) -> Iterator[int]:
+        if self._earliest_us is None or self._earliest_us > until_us:
+            return
+        due, _, later_us = self._due(until_us)
+        for start in range(0, len(due), at_once):
+            self._remove(rows := due[start : start + at_once])
+            yield len(rows)
         self._earliest_us = later_us
 
     def _due(self, until_us: int) -> tuple[Rows, npt.NDArray[np.int64], int | None]:
@@ -236,11 +254,9 @@ class MemoryTable(KeyedTable):
     def _put_back(self, rows: Rows, groups: npt.NDArray[np.int16], columns: list[pa.Array]) -> None:
         """Rows whose numbers are not in use, with their key and value columns."""
         keys = self._keys.encode(columns[: self.spec.key_count], len(rows))
-        hashes, texts = self._keys.hashes_of(keys)
         with self._lock:
             self._keys.reserve(self._size, keys)
-        self._fill_in(rows, keys, texts, groups)
-        self._index.insert(rows, hashes)
+        self._fill_in(rows, keys, self._keys.text_hashes(keys), groups)
         self._put(rows, self._values.loaded(columns[self.spec.key_count :]), len(rows))
 
     def _began(self) -> MemoryTable:
@@ -251,18 +267,17 @@ class MemoryTable(KeyedTable):
         return self
 
     def load(self, pieces: Iterable[StoredRows]) -> None:
-        indexed = self._size
+        self._is_indexed = False
         for piece in pieces:
             groups = piece.batch.column(0).to_numpy()
             keys = piece.batch.columns[1 : 1 + self.spec.key_count]
             values = piece.batch.columns[1 + self.spec.key_count :]
             if piece.is_delta:
-                self._index_rows(indexed)
                 self._load_delta(groups, keys, values[:-1], values[-1])
-                indexed = self._size
             else:
                 self._load_base(groups, keys, values)
-        self._index_rows(indexed)
+        if self.spec.looked_up:
+            self._make_index()
         self._began()
 
     def _load_delta(
@@ -279,19 +294,23 @@ class MemoryTable(KeyedTable):
     def _load_base(self, groups: npt.NDArray[np.int16], keys: list[pa.Array], values: list[pa.Array]) -> None:
         """Rows by key group ascending whose keys are absent: one after the other, and not in the index yet."""
         encoded = self._keys.encode(keys, len(groups))
-        _, texts = self._keys.hashes_of(encoded)
         before = self._size
         rows = self._numbers.append(len(groups))
         self._make_room(before, encoded)
-        self._fill_in(rows, encoded, texts, groups)
+        self._fill_in(rows, encoded, self._keys.text_hashes(encoded), groups)
         vectors = self._values.loaded(values)
         self._put(slice(before, self._size), vectors, len(rows))
 
-    def _index_rows(self, first: int) -> None:
-        """The rows from this one on, all at once: an index that knows its size does not grow step by step."""
-        for start in range(first, self._size, _LOOK_AT_ONCE):
-            rows = np.arange(start, min(start + _LOOK_AT_ONCE, self._size))
-            self._index.insert(rows, self._keys.hashes(rows), self._size - start)
+    def _make_index(self) -> None:
+        """Of whole keys, all at once: an index that knows its size does not grow step by step."""
+        if self._is_indexed:
+            return
+        self._is_indexed = True
+        missing = self._count
+        for start in range(0, self._size, _LOOK_AT_ONCE):
+            rows = np.flatnonzero(self._groups.data[start : min(start + _LOOK_AT_ONCE, self._size)] >= 0) + start
+            self._index.insert(rows, self._keys.hashes(rows), missing)
+            missing -= len(rows)
 
     def _load_rows(self, groups: npt.NDArray[np.int16], keys: list[pa.Array], values: list[pa.Array]) -> None:
         encoded = self._keys.encode(keys, len(groups))
@@ -299,21 +318,19 @@ class MemoryTable(KeyedTable):
         new = np.flatnonzero(rows < 0)
         if len(new):
             created = self._keys.encode([key.take(pa.array(new)) for key in keys], len(new))
-            rows[new] = self._create(created, *self._keys.hashes_of(created), groups[new])
-        vectors = self._values.new(len(rows))
-        for vector, value in zip(vectors, values, strict=True):
-            vector.set(np.arange(len(rows)), value)
-        self._put(rows, vectors, len(rows))
+            rows[new] = self._create(created, self._keys.text_hashes(created), groups[new])
+        self._put(rows, self._values.loaded(values), len(rows))
 
     def close(self) -> None:
         self._log.closed = True
 
-    def _read(self, rows: Rows, with_values: bool = True) -> TableRows:
-        values = [self._values.read_one(position, rows) for position in range(len(self._values) if with_values else 0)]
-        marked = values[0].read()[0] != 0 if self.spec.marks and with_values else None
+    def _read(self, rows: Rows) -> TableRows:
+        values = [self._values.read_one(position, rows) for position in range(len(self._values))]
+        marked = values[0].read()[0] != 0 if self.spec.marks else None
         return TableRows(np.arange(len(rows)), values, self._keys.decode(self._keys.take(rows)), marked)
 
     def _find(self, keys: Keys, hashes: U64, texts: Sequence[U64]) -> Rows:
+        self._make_index()
         return self._index.find(hashes, lambda rows, asked: self._keys.differ(rows, keys, texts, asked))
 
     def _locate(self, columns: Sequence[pa.Array], count: int) -> tuple[Rows, Mask]:
@@ -330,22 +347,32 @@ class MemoryTable(KeyedTable):
                 keys = self._keys.encode(columns, len(new))
                 hashes, texts = hashes[new], [text[new] for text in texts]
             groups = groups_of(columns[: self._spread_by], len(new), self.spec.max_parallelism)
-            rows[new] = self._create(keys, hashes, texts, groups)
+            rows[new] = self._create(keys, texts, groups, hashes)
         return rows, is_new
 
-    def _create(self, keys: Keys, hashes: U64, texts: Sequence[U64], groups: npt.NDArray[np.int16]) -> Rows:
+    def _create(
+        self, keys: Keys, texts: Sequence[U64], groups: npt.NDArray[np.int16], hashes: U64 | None = None
+    ) -> Rows:
         """Rows for distinct keys that are absent; their values are to be put."""
         rows = self._new_rows(keys, groups)
-        self._fill_in(rows, keys, texts, groups)
-        self._index.insert(rows, hashes)
+        self._fill_in(rows, keys, texts, groups, hashes)
         return rows
 
-    def _fill_in(self, rows: Rows, keys: Keys, texts: Sequence[U64], groups: npt.NDArray[np.int16]) -> None:
-        """All of new rows but their values and their place in the index."""
+    def _fill_in(
+        self,
+        rows: Rows,
+        keys: Keys,
+        texts: Sequence[U64],
+        groups: npt.NDArray[np.int16],
+        hashes: U64 | None = None,
+    ) -> None:
+        """All of new rows but their values. ``hashes``: of the keys, from whoever has them."""
         self._touch(rows)
         self._keys.put(rows, keys, texts)
         self._groups.data[rows] = groups
         self._count += len(rows)
+        if self._is_indexed:
+            self._index.insert(rows, self._keys.leading_hashes(keys, texts) if hashes is None else hashes)
         if self._prefixes is not None:
             self._prefixes.add(rows, self._keys.leading_hashes(keys, texts, self.spec.prefix))
         if self._event_time is not None:
@@ -391,16 +418,19 @@ class MemoryTable(KeyedTable):
         if len(needed):
             self._log.undo.add(needed, self._groups.data[needed], self._values.take(needed), self._lock)
 
-    def _remove(self, rows: Rows, keys: Sequence[pa.Array]) -> None:
-        """Remove rows, each named once; ``keys`` are theirs."""
+    def _remove(self, rows: Rows) -> None:
+        """Remove rows, each named once."""
         self._touch(rows)
-        self._log.remove(Removed(rows.astype(np.int32), self._groups.data[rows], list(keys)), self._count)
+        if self._log.asks_for_removed:
+            keys = self._keys.decode(self._keys.take(rows))
+            self._log.remove(Removed(rows.astype(np.int32), self._groups.data[rows], keys), self._count)
         self._empty(rows)
         self._numbers.free(rows)
 
     def _empty(self, rows: Rows) -> None:
         """These rows, which are in use, are not any more."""
-        self._index.remove(rows, self._keys.hashes(rows))
+        if self._is_indexed:
+            self._index.remove(rows, self._keys.hashes(rows))
         if self._prefixes is not None:
             self._prefixes.remove(rows)
         self._keys.free(rows)
@@ -418,17 +448,13 @@ def _earliest_first(rows: Rows, times: npt.NDArray[np.int64], at_once: int) -> I
         return
     order = np.argpartition(times, at_once) if len(rows) > at_once else np.arange(len(rows))
     first, rest = order[:at_once], order[at_once:]
-    yield rows[_by_time(first, rows, times)], int(times[rest].min()) if len(rest) else None
-    rest = _by_time(rest, rows, times)
+    first.sort()
+    yield rows[first[order_by(times[first])]], int(times[rest].min()) if len(rest) else None
+    rest.sort()
+    rest = rest[order_by(times[rest])]
     for start in range(0, len(rest), at_once):
         behind = rest[start + at_once : start + at_once + 1]
         yield rows[rest[start : start + at_once]], int(times[behind[0]]) if len(behind) else None
-
-
-def _by_time(places: Rows, rows: Rows, times: npt.NDArray[np.int64]) -> Rows:
-    """Places of rows, by their times and then their numbers."""
-    ordered: Rows = places[np.lexsort((rows[places], times[places]))]
-    return ordered
 
 
 def _distinct(keys: Sequence[pa.Array], count: int) -> tuple[Rows, list[pa.Array], int]:

@@ -42,10 +42,10 @@ class PrefixIndex:
         if not len(rows):
             return
         self._hashes.data[rows] = hashes
-        distinct, chains = np.unique(hashes, return_inverse=True)
-        order = np.argsort(chains, kind="stable")
-        rows, chains = rows[order], chains[order]
-        begins = np.flatnonzero(np.diff(chains, prepend=_NONE))
+        order = np.argsort(hashes)
+        rows, hashes = rows[order], hashes[order]
+        begins = np.flatnonzero(np.append(True, hashes[1:] != hashes[:-1]))
+        distinct = hashes[begins]
         firsts, lasts = rows[begins], rows[np.append(begins[1:], len(rows)) - 1]
         following, before = self._next.data, self._before.data
         following[rows[:-1]] = rows[1:]
@@ -66,18 +66,22 @@ class PrefixIndex:
         following, before = self._next.data, self._before.data
         ahead, behind = before[rows], following[rows]
         before[rows] = _GONE
-        while len(skipped := np.flatnonzero(self._are_gone(behind))):  # of a run of them half as many each time
-            behind[skipped] = following[behind[skipped]]
-            following[rows] = behind
+        skipping = np.flatnonzero(self._are_gone(behind))
+        while len(skipping):  # a run of them takes half as many steps each time
+            onward = following[behind[skipping]]
+            behind[skipping] = following[rows[skipping]] = onward
+            skipping = skipping[self._are_gone(onward)]
         begins = np.flatnonzero(~self._are_gone(ahead))  # of each run that goes its first row
         ahead, behind = ahead[begins], behind[begins]
         later = np.flatnonzero(ahead != _NONE)
         following[ahead[later]] = behind[later]
         there = np.flatnonzero(behind != _NONE)
         before[behind[there]] = ahead[there]
-        gone, now = rows[begins[ahead == _NONE]], behind[(ahead == _NONE) & (behind != _NONE)].astype(np.int64)
-        self._heads.remove(gone, self._hashes.data[gone])
-        self._heads.insert(now, self._hashes.data[now])
+        firsts = ahead == _NONE
+        rows, behind = rows[begins[firsts]], behind[firsts].astype(np.int64)
+        hashes, whole = self._hashes.data[rows], behind == _NONE
+        self._heads.remove(rows[whole], hashes[whole])
+        self._heads.replace(rows[~whole], behind[~whole], hashes[~whole])
 
     def _are_gone(self, rows: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
         """Of rows or ``_NONE``, which are being removed."""

@@ -148,7 +148,16 @@ class RocksDBTable(KeyedTable):
             self._delete(gone, times, values)
         return len(there)
 
-    def take_due(self, until_us: int, at_once: int, with_values: bool = True) -> Iterator[TableRows]:
+    def take_due(self, until_us: int, at_once: int) -> Iterator[TableRows]:
+        for keys, rows in self._take_due(until_us, at_once):
+            yield self._table_rows(keys, rows)
+
+    def forget_due(self, until_us: int, at_once: int) -> Iterator[int]:
+        for keys, _ in self._take_due(until_us, at_once):
+            yield len(keys)
+
+    def _take_due(self, until_us: int, at_once: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        """The stored keys and values of rows that are gone just before they are yielded."""
         if self._times is None or until_us < self._earliest_us:
             return
         stop = _moment_key(until_us + 1) if until_us < _MAX_MOMENT else None
@@ -160,7 +169,7 @@ class RocksDBTable(KeyedTable):
             rows = [value for value in stored if value is not None]
             self._delete(keys, times, rows)
             self._earliest_us = _moment_of(times[-1])
-            yield self._table_rows(keys, rows, with_values)
+            yield keys, rows
         self._earliest_us = min(until_us, _MAX_MOMENT - 1) + 1
 
     def first_due(self) -> int | None:
@@ -267,9 +276,9 @@ class RocksDBTable(KeyedTable):
                 vector.set(there, column)
         return vectors
 
-    def _table_rows(self, keys: list[bytes], stored: Sequence[bytes], with_values: bool = True) -> TableRows:
-        vectors = self._vectors(stored) if with_values else []
-        marked = vectors[0].read()[0] != 0 if self.spec.marks and with_values else None
+    def _table_rows(self, keys: list[bytes], stored: Sequence[bytes]) -> TableRows:
+        vectors = self._vectors(stored)
+        marked = vectors[0].read()[0] != 0 if self.spec.marks else None
         return TableRows(np.arange(len(keys)), vectors, self._layout.keys.decode(keys), marked)
 
     def _put(self, located: _Located, values: list[bytes], stored: Sequence[bytes | None]) -> WriteBatch:

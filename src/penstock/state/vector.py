@@ -31,11 +31,13 @@ class Vector:
     """Values and validity by row.
 
     Fixed-width types are kept as in ``storage_dtype``, decimals of up to 18 digits as unscaled int64, longer decimals
-    as Python ints (unscaled), every other type as Python objects (see ``plain_objects``).
+    as Python ints (unscaled), every other type as Python objects (see ``plain_objects``). Lists, and what ``of`` was
+    given, stay an array until someone asks for raw values.
 
     Attributes:
         kind: the Arrow type.
         size: rows in use.
+        is_held: a table holds these values, and nobody has asked to write to them.
     """
 
     def __init__(self, kind: pa.DataType, fill: object = 0) -> None:
@@ -45,21 +47,45 @@ class Vector:
         self._fill = fill
         self._data: npt.NDArray[Any] = np.empty(0, raw_dtype(kind))
         self._valid: Mask | None = np.zeros(0, np.bool_)  # None: all are valid
+        # Of the same values; those of above may be missing then.
+        self._array: pa.Array | None = pa.array([], kind) if pa.types.is_list(kind) else None
+        self.is_held = False
 
     @classmethod
     def over(cls, kind: pa.DataType, data: npt.NDArray[Any], valid: Mask | None, fill: object = 0) -> Vector:
         """A vector over these arrays, not copied: raw values, and validity unless all are valid."""
         vector = cls(kind, fill)
-        vector.size, vector._data, vector._valid = len(data), data, valid
+        vector.size, vector._data, vector._valid, vector._array = len(data), data, valid, None
+        return vector
+
+    @classmethod
+    def of(cls, array: pa.Array, fill: object = 0, is_held: bool = False) -> Vector:
+        """A vector of these values, whose raw ones are Python objects."""
+        vector = cls(array.type, fill)
+        vector._become(array)
+        vector.is_held = is_held
         return vector
 
     @property
     def raw(self) -> npt.NDArray[Any]:
         """Raw values with the spare room behind ``size``."""
+        self._make_raw()
         return self._data
+
+    def _make_raw(self) -> None:
+        if self._array is not None and len(self._data) < self.size:
+            self._data, self._valid = raw_values(self._array), validity(self._array)
+            self._data[~self._valid] = self._fill
+
+    def _become(self, array: pa.Array) -> None:
+        self.size, self._array, self.is_held = len(array), array, False
+        self._data = self._data[:0]
 
     def extend(self, count: int) -> None:
         """Append null rows."""
+        if self._array is not None:
+            self._become(pa.concat_arrays([self._array, pa.nulls(count, self.kind)]))
+            return
         size = self.size + count
         if size > len(self._data):
             data = np.full(max(size, 2 * len(self._data)), self._fill, self._data.dtype)
@@ -71,26 +97,41 @@ class Vector:
 
     def read(self) -> tuple[npt.NDArray[Any], Mask]:
         """Raw values and validity, not to be written to."""
-        return self.write()
-
-    def write(self) -> tuple[npt.NDArray[Any], Mask]:
-        """Raw values and validity to be changed in place."""
+        self._make_raw()
         if self._valid is None:
             self._valid = np.ones(self.size, np.bool_)
         return self._data[: self.size], self._valid[: self.size]
 
+    def write(self) -> tuple[npt.NDArray[Any], Mask]:
+        """Raw values and validity to be changed in place."""
+        found = self.read()
+        self._array, self.is_held = None, False
+        return found
+
     def select(self, rows: Rows) -> Vector:
         """A new vector of these rows."""
+        if self._array is not None:
+            return Vector.of(self._array.take(pa.array(rows)), self._fill)
         data, valid = self.read()
         return Vector.over(self.kind, data[rows], valid[rows], self._fill)
 
     def copy(self) -> Vector:
         """One that may be written to, whatever this one is over."""
+        if self._array is not None:
+            return Vector.of(self._array, self._fill)
         data, valid = self.read()
         return Vector.over(self.kind, data.copy(), valid.copy(), self._fill)
 
     def set(self, rows: Rows, values: pa.Array) -> None:
         """Overwrite rows, each named once at most, with the values of an array."""
+        if self._array is not None:
+            sources = np.arange(self.size)
+            if np.array_equal(rows, sources):
+                self._become(values)
+                return
+            sources[rows] = np.arange(self.size, self.size + len(rows))
+            self._become(pa.concat_arrays([self._array, values]).take(pa.array(sources)))
+            return
         data, valid = self.write()
         known = validity(values)
         data[rows[known]] = raw_values(values)[known]
@@ -98,9 +139,13 @@ class Vector:
 
     def to_array(self) -> pa.Array:
         """All rows."""
+        if self._array is not None:
+            return self._array
         return arrow_of(self._data[: self.size], None if self._valid is None else self._valid[: self.size], self.kind)
 
     def to_arrow(self, rows: Rows) -> pa.Array:
+        if self._array is not None:
+            return self._array.take(pa.array(rows))
         valid = None if self._valid is None else self._valid[: self.size][rows]
         return arrow_of(self._data[: self.size].take(rows), valid, self.kind)
 

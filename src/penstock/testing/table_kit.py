@@ -175,7 +175,8 @@ def taking_what_is_due(bench: Bench) -> None:
                         moment.capture.release()
                     driver.find(some_keys(shape, random))
                 expect(list(driver.take_due(-(2**63), 10)), [], "take_due long before the first")
-                list(driver.take_due(2**63 - 1, 7))
+                driver.forget_due(-(2**63), 10)
+                driver.forget_due(2**63 - 1, 7)
                 driver.scan(10)
 
 
@@ -438,7 +439,7 @@ class _AnySequence:
         calls += [self._read, self._release, self._load]
         calls += [self._take_marked, self._clear_marks] if self._shape.marks else []
         calls += [] if self._shape.marks else [self._add] * 3
-        calls += [self._take_due] if self._shape.event_time is not None else []
+        calls += [self._take_due, self._forget_due] if self._shape.event_time is not None else []
         for _ in range(STEPS):
             self._random.choice(calls)()
             expect(len(self._driver.table), len(self._driver.rows), "len")
@@ -463,10 +464,13 @@ class _AnySequence:
         self._driver.scan(self._random.choice((1, 4, 100)))
 
     def _take_due(self) -> None:
-        until_us, with_values = micros(self._random.choice(TIMES.values)), self._random.random() < 0.7
-        for _ in self._driver.take_due(until_us, self._random.choice((1, 100)), with_values):
+        until_us = micros(self._random.choice(TIMES.values))
+        for _ in self._driver.take_due(until_us, self._random.choice((1, 100))):
             if self._random.random() < 0.3:
                 self._capture()
+
+    def _forget_due(self) -> None:
+        self._driver.forget_due(micros(self._random.choice(TIMES.values)), self._random.choice((1, 100)))
 
     def _take_marked(self) -> None:
         for _ in self._driver.take_marked(self._random.choice((1, 100))):

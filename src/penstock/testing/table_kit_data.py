@@ -116,6 +116,7 @@ class Shape:
     Attributes:
         keys: its key columns; their values are what it is filled with.
         values: its value columns, without that of the marks.
+        keeps_arrays: see ``TableSpec``; there is no index of whole keys from the beginning either.
     """
 
     name: str
@@ -125,6 +126,7 @@ class Shape:
     spread_by: int | None = None
     event_time: tuple[int, ...] | None = None
     marks: bool = False
+    keeps_arrays: bool = False
 
     @property
     def spec(self) -> TableSpec:
@@ -133,7 +135,15 @@ class Shape:
         fields += [pa.field(f"v{position}", kind.type) for position, kind in enumerate(self.values)]
         fills = self.fills if self.fills is None or not self.marks else (0, *self.fills)
         return TableSpec(
-            pa.schema(fields), len(self.keys), MAX_PARALLELISM, fills, self.spread_by, self.event_time, self.marks
+            pa.schema(fields),
+            len(self.keys),
+            MAX_PARALLELISM,
+            fills,
+            self.spread_by,
+            self.event_time,
+            self.marks,
+            looked_up=not self.keeps_arrays,
+            keeps_arrays=self.keeps_arrays,
         )
 
     def key(self, random: Random) -> tuple[Any, ...]:
@@ -166,4 +176,10 @@ SHAPES: tuple[Shape, ...] = (
     Shape("nothing but keys", (SMALL_INT, NAME), ()),
     *(Shape(f"key {name}", (kind, NAME), (COUNT,)) for name, kind in KEY_KINDS.items()),
     *(Shape(f"value {name}", (SMALL_INT,), (kind, COUNT)) for name, kind in VALUE_KINDS.items()),
+    *(
+        Shape(f"array of {name}", (SMALL_INT,), (kind, COUNT, NAME), keeps_arrays=True)
+        for name, kind in VALUE_KINDS.items()
+    ),
+    Shape("arrays, with a time", (NAME,), (NAME, TIMES), event_time=(2,), keeps_arrays=True),
+    Shape("arrays, with marks", (SMALL_INT,), (NAME, COUNT), marks=True, keeps_arrays=True),
 )

@@ -125,16 +125,13 @@ class TableDriver:
         for key in gone:
             del self.rows[key]
 
-    def take_due(self, until_us: int, at_once: int, with_values: bool = True) -> Iterator[None]:
+    def take_due(self, until_us: int, at_once: int) -> Iterator[None]:
         """Step by step: the caller may capture in between."""
-        due = {key: time for key in self.rows if (time := self._time(key)) is not None and time <= until_us}
+        due = self._due(until_us)
         taken: list[int] = []
-        for found in self.table.take_due(until_us, at_once, with_values):
+        for found in self.table.take_due(until_us, at_once):
             rows = self._shown(found, at_once, "take_due")
-            if with_values:
-                expect(rows, {key: self.rows.get(key) for key in rows}, "take_due: the rows it shows")
-            shown = len(self.shape.values) + self.shape.marks if with_values else 0
-            expect(len(found.values), shown, "take_due: its value columns")
+            expect(rows, {key: self.rows.get(key) for key in rows}, "take_due: the rows it shows")
             expect([key for key in rows if key not in due], [], "take_due: rows that are not due")
             taken += [due[key] for key in rows]
             for key in rows:
@@ -142,6 +139,20 @@ class TableDriver:
             expect(len(self.table), len(self.rows), "take_due: the rows left when it yields")
             yield
         expect(taken, sorted(due.values()), "take_due: the moments, ascending")
+
+    def forget_due(self, until_us: int, at_once: int) -> None:
+        due, left = self._due(until_us), len(self.rows)
+        for gone in self.table.forget_due(until_us, at_once):
+            expect(0 < gone <= at_once, True, f"forget_due: {gone} rows in a step of at most {at_once}")
+            left -= gone
+            expect(len(self.table), left, "forget_due: the rows left when it yields")
+        for key in due:
+            del self.rows[key]
+        expect(left, len(self.rows), "forget_due: the rows left in the end")
+
+    def _due(self, until_us: int) -> dict[Key, int]:
+        """The rows that are, and their moments."""
+        return {key: time for key in self.rows if (time := self._time(key)) is not None and time <= until_us}
 
     def take_marked(self, at_once: int) -> Iterator[None]:
         """Step by step: the caller may capture in between."""

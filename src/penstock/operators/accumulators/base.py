@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from penstock.operators.aggregate_calls import AggregateCall
 from penstock.state.arrays import validity
+from penstock.state.ordering import order_by
 from penstock.state.vector import Rows, Vector, raw_values
 
 Doubles = npt.NDArray[np.float64]
@@ -27,7 +28,13 @@ _EXACT_LONG = 1 << 53
 
 
 class Accumulator(ABC):
-    """One aggregate function; holds no rows itself."""
+    """One aggregate function; holds no rows itself.
+
+    Attributes:
+        keeps_arrays: buffers that would be Python objects are better kept as arrays: see ``TableSpec``.
+    """
+
+    keeps_arrays = False
 
     def __init__(self, call: AggregateCall) -> None:
         self.call = call
@@ -79,7 +86,7 @@ def doubles(values: pa.Array) -> Doubles:
 
 def rounds(groups: Rows) -> Iterator[Rows]:
     """The positions of ``groups`` in parts within which no group repeats; every group's positions in their order."""
-    order = np.argsort(groups, kind="stable")
+    order = order_by(groups)
     begins = np.flatnonzero(np.diff(groups[order], prepend=-1))
     turns = np.arange(len(order)) - np.repeat(begins, np.diff(begins, append=len(order)))
     for turn in range(int(turns.max()) + 1 if len(turns) else 0):

@@ -14,11 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.operators.accumulators.base import Accumulator
-from penstock.operators.accumulators.value_lists import unrolled, with_held
+from penstock.operators.accumulators.value_lists import held_of, unrolled, with_held
 from penstock.operators.aggregate_calls import AggregateCall
 from penstock.state.arrays import plain_objects, validity
 from penstock.state.keys import group_rows, normalize_floats
-from penstock.state.vector import Rows, Vector, arrow_of
+from penstock.state.ordering import order_by
+from penstock.state.vector import Rows, Vector
 
 
 class Lists(Accumulator):
@@ -27,6 +28,8 @@ class Lists(Accumulator):
 
     ``parameters``: whether nulls are passed over.
     """
+
+    keeps_arrays = True
 
     def __init__(self, call: AggregateCall) -> None:
         super().__init__(call)
@@ -37,11 +40,7 @@ class Lists(Accumulator):
         return [None]
 
     def begin(self, buffers: Sequence[Vector], groups: Rows) -> None:
-        data, valid = buffers[0].write()
-        for group in np.unique(groups).tolist():
-            if data[group] is None:
-                data[group] = []
-        valid[groups] = True
+        self._append(buffers[0], groups, groups[:0], pa.array([], buffers[0].kind.value_type))
 
     def add(self, buffers: Sequence[Vector], groups: Rows, arguments: Sequence[pa.Array]) -> None:
         [values] = arguments
@@ -62,7 +61,7 @@ class Lists(Accumulator):
             known = validity(values)
             groups, values = groups[known], values.filter(pa.array(known))
         offsets = pa.array(np.concatenate([[0], np.cumsum(np.bincount(groups, minlength=count))]), pa.int32())
-        ordered = values.take(pa.array(np.argsort(groups, kind="stable")))
+        ordered = values.take(pa.array(order_by(groups)))
         return [pa.ListArray.from_arrays(offsets, ordered, field.type)]
 
     def merge(self, buffers: Sequence[Vector], groups: Rows, partials: Sequence[pa.Array]) -> None:
@@ -73,10 +72,13 @@ class Lists(Accumulator):
         """``values`` belong to ``groups``; every one of ``touched`` has a list from now on."""
         if self._distinct:
             groups, values = self._new_values(buffer, groups, values)
-        self.begin([buffer], touched)
-        data, _ = buffer.write()
-        for group, more in by_group(groups, values):
-            data[group] = data[group] + more
+        present = np.unique(touched)
+        there, [held] = held_of([buffer], present)
+        owners = np.searchsorted(present, np.concatenate([there, groups]))
+        both = pa.concat_arrays([held, values.cast(held.type)])
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=len(present)))])
+        ordered = both.take(pa.array(order_by(owners)))
+        buffer.set(present, pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), ordered, buffer.kind))
 
     def _new_values(self, buffer: Vector, groups: Rows, values: pa.Array) -> tuple[Rows, pa.Array]:
         """The first of equal ones, without those that are there already."""
@@ -88,13 +90,12 @@ class Lists(Accumulator):
         return groups[new], values.take(pa.array(new))
 
     def result(self, buffers: Sequence[Vector], rows: Rows) -> pa.Array:
-        data, _ = buffers[0].read()
-        return arrow_of(data[rows], None, self.call.result_type)
+        return buffers[0].to_arrow(rows).cast(self.call.result_type)
 
 
 def by_group(groups: Rows, values: pa.Array) -> Iterator[tuple[int, list[Any]]]:
     """Every group with its values as ``plain_objects``, in their order."""
-    order = np.argsort(groups, kind="stable")
+    order = order_by(groups)
     objects = plain_objects(values.take(pa.array(order)))
     ordered = groups[order]
     begins = np.flatnonzero(np.diff(ordered, prepend=-1))

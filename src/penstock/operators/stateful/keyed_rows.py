@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.state.keys import group_rows, normalize_floats
+from penstock.state.ordering import order_by
 
 
 @dataclass
@@ -37,7 +38,7 @@ class KeyedRows:
         places[order] = np.arange(len(order))
         owners, chosen = places[owners], pa.array(first[order])
         if len(first) > 1:
-            batch = batch.take(pa.array(np.argsort(owners, kind="stable")))
+            batch = batch.take(pa.array(order_by(owners)))
         ends: list[int] = np.cumsum(np.bincount(owners, minlength=len(first))).tolist()
         return cls([column.take(chosen) for column in columns], batch, ends)
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from penstock.operators.stateful.codec import Kept, TupleCodec, rows_at
 from penstock.operators.stateful.variables import StateVariable
+from penstock.state.ordering import order_by
 from penstock.state.table import KeyedTable
 
 
@@ -107,7 +108,7 @@ class ListStore:
             self._lists = [_Elements() for _ in range(self._count)]
             owners, found = self.table.find_under(self._keys, self._count)
             positions = found.keys[-1].to_numpy() if len(owners) else np.zeros(0, np.int64)
-            order = np.lexsort((positions, owners))
+            order = order_by(owners, positions)
             rows = rows_at(found.values, found.rows[order])
             for owner, position, row in zip(owners[order].tolist(), positions[order].tolist(), rows, strict=True):
                 self._add(self._lists[owner], position, row)

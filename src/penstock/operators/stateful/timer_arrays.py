@@ -15,6 +15,7 @@ import pyarrow as pa
 from penstock.operators.stateful.timers import TimerStore
 from penstock.state.keys import group_rows, normalize_floats
 from penstock.state.memory_table import MemoryTable
+from penstock.state.ordering import order_by
 from penstock.state.table import KeyedTable
 from penstock.state.vector import Mask, Rows
 
@@ -27,7 +28,7 @@ class Block:
     def __init__(self, keys: Sequence[pa.Array], moments: Rows) -> None:
         columns = [normalize_floats(column) for column in keys]
         owners, first = group_rows(columns, len(moments))
-        order = np.lexsort((moments, owners))
+        order = order_by(owners, moments)
         self._columns = [column.take(pa.array(first)) for column in columns]
         self._owners, self._moments = owners[order], moments[order]
         self._distinct = np.unique(moments)

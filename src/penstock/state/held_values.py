@@ -1,0 +1,163 @@
+"""Values by row number that stay as they came: rows refer to the Arrow arrays in which they were added.
+
+Text, lists and structs are never Python objects here. An array lives as long as a row refers to it: what was written
+next to each other is mostly forgotten together, and costs nothing then. Once less than half of what is kept is in use,
+the rest of sparse arrays is written anew, and small ones are put together (as the components of an LSM tree, O'Neil et
+al. 1996): neither many rows that go nor many small batches leave more than twice what is needed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.state.pages import Pages
+from penstock.state.vector import Rows
+
+_NOWHERE = 0
+_FULL = 1 << 14
+"""Rows from which on a part is not put together with later ones."""
+_FEW = 7
+"""Small parts that are not worth putting together."""
+_FULL_BYTES = 64 << 20
+"""Of parts that are put together, at most: far from where 32-bit offsets end."""
+
+
+@dataclass(eq=False)
+class _Part:
+    """Rows that are kept together: row ``rows[i]`` has position ``first + i``, as long as it is one of the ``used``."""
+
+    first: int
+    rows: npt.NDArray[np.int32]
+    arrays: list[pa.Array]
+    nbytes: int
+    used: int
+
+
+class HeldValues:
+    """Some columns of a table, of any types.
+
+    ``take`` may be called on another thread, with the lock, while rows are written to: what it gives for these is
+    arbitrary.
+    """
+
+    def __init__(self, kinds: Sequence[pa.DataType], lock: threading.Lock) -> None:
+        """``lock``: is taken while rows that nobody writes to change their places."""
+        self._kinds = list(kinds)
+        self._lock = lock
+        self._positions = Pages(np.int64)
+        self._end = _NOWHERE + 1
+        self._parts: tuple[_Part, ...] = ()  # by ``first`` ascending; never changed, but replaced
+
+    @property
+    def nbytes(self) -> int:
+        """The memory in use."""
+        return sum(part.nbytes for part in self._parts) + self._positions.data.nbytes
+
+    def reserve(self, rows: int) -> None:
+        """Make room for so many rows."""
+        self._positions.reserve(rows)
+
+    def put(self, rows: Rows, arrays: Sequence[pa.Array]) -> None:
+        """Overwrite these rows, each named once."""
+        if not len(rows):
+            return
+        self.forget(rows)
+        self._append(rows, [pa.concat_arrays([array]) for array in arrays])  # the batch itself may be a larger one's
+        self._tidy()
+
+    def forget(self, rows: Rows) -> None:
+        """These rows are gone, or were never put."""
+        positions = self._positions.data[rows]
+        positions = positions[positions != _NOWHERE]
+        if not len(positions):
+            return
+        self._positions.data[rows] = _NOWHERE
+        gone = np.bincount(self._places(self._parts, positions)[0], minlength=len(self._parts))
+        for part, count in zip(self._parts, gone.tolist(), strict=True):
+            part.used -= count
+        self._drop_unused()
+
+    def _drop_unused(self) -> None:
+        """Nothing is kept that is not used at all, and little else: rows that go in the order in which they came are
+        never written anew."""
+        if not all(part.used for part in self._parts):
+            self._parts = tuple(part for part in self._parts if part.used)
+        if 2 * sum(part.used for part in self._parts) < sum(len(part.rows) for part in self._parts):
+            for part in self._parts:
+                if 2 * part.used < len(part.rows):
+                    self._rewrite([part])
+            self._tidy()
+
+    def take(self, column: int, rows: Rows) -> pa.Array:
+        """The values of these rows in one column; null where none was put."""
+        positions, parts = self._positions.data[rows], self._parts
+        missing = positions == _NOWHERE
+        if missing.all() or not parts:
+            return pa.nulls(len(rows), self._kinds[column])
+        numbers, places = self._places(parts, positions)
+        if missing.any():
+            there = np.cumsum(~missing) - 1
+            return self._take(column, parts, numbers[~missing], places[~missing]).take(pa.array(there, mask=missing))
+        return self._take(column, parts, numbers, places)
+
+    @staticmethod
+    def _take(column: int, parts: Sequence[_Part], numbers: npt.NDArray[np.integer], places: Rows) -> pa.Array:
+        first = int(numbers[0])
+        if (numbers == first).all():
+            return parts[first].arrays[column].take(pa.array(places))
+        order = np.argsort(numbers, kind="stable")
+        cuts = np.append(np.flatnonzero(np.diff(numbers[order], prepend=-1)), len(order))
+        pieces = [
+            parts[numbers[order[start]]].arrays[column].take(pa.array(places[order[start:stop]]))
+            for start, stop in pairwise(cuts.tolist())
+        ]
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+        return pa.concat_arrays(pieces).take(pa.array(back))
+
+    @staticmethod
+    def _places(parts: Sequence[_Part], positions: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.integer], Rows]:
+        """Of each position its part's number and the place in it; of a position that is in none, any."""
+        firsts = np.array([part.first for part in parts], np.int64)
+        sizes = np.array([len(part.rows) for part in parts], np.int64)
+        numbers = np.maximum(np.searchsorted(firsts, positions, side="right") - 1, 0)
+        places = np.clip(positions - firsts[numbers], 0, sizes[numbers] - 1)
+        return numbers.astype(np.min_scalar_type(len(parts))), places
+
+    def _append(self, rows: Rows, arrays: list[pa.Array]) -> None:
+        nbytes = sum(array.nbytes for array in arrays) + 4 * len(rows)
+        part = _Part(self._end, rows.astype(np.int32), arrays, nbytes, len(rows))
+        self._end += len(rows)
+        self._parts = (*self._parts, part)
+        self._positions.data[rows] = np.arange(part.first, self._end)
+
+    def _tidy(self) -> None:
+        """Put small parts at the end together, if they are many: a row is written anew a logarithmic number of times at
+        most, and so many are the parts."""
+        together, rows, nbytes = 0, 0, 0
+        for part in reversed(self._parts):
+            nbytes += part.nbytes
+            if together and (len(part.rows) >= min(_FULL, 2 * rows) or nbytes > _FULL_BYTES):
+                break
+            together, rows = together + 1, rows + len(part.rows)
+        if together > _FEW:
+            self._rewrite(self._parts[-together:])
+
+    def _rewrite(self, parts: Sequence[_Part]) -> None:
+        """Rows of these that are still in use become one part at the end."""
+        rows, columns = [], []
+        for part in parts:  # each has some
+            used = np.flatnonzero(self._positions.data[part.rows] == np.arange(part.first, part.first + len(part.rows)))
+            rows.append(part.rows[used].astype(np.int64))
+            columns.append([array.take(pa.array(used)) for array in part.arrays])
+        arrays = [pa.concat_arrays(list(pieces)) for pieces in zip(*columns, strict=True)]
+        with self._lock:
+            self._parts = tuple(part for part in self._parts if part not in parts)
+            self._append(np.concatenate(rows), arrays)
