@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 ReadFile = Callable[[str, int], Iterator[pa.RecordBatch]]
 """``read(path, skip_rows)``: the file's rows from the given one on, in small batches of the format's schema."""
 
-GATHERED_BYTES = 4 << 20
+GATHERED_BYTES = 8 << 20
 """So much is enough for one step."""
 
 UNREADABLE = (OSError, EOFError, zlib.error, pa.ArrowException)
