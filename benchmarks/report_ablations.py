@@ -112,14 +112,16 @@ LINES = (
         RATE,
         "partial aggregation",
         "as it is",
-        "10,000 keys: a batch of 65,536 rows has each key several times.",
+        "10,000 keys: a batch of 65,536 rows has each key several times. Without, batches are aggregated behind the "
+        "exchange, for as much CPU by a profile (72 ns a row instead of 78); it saves network, and here is none.",
     ),
     Line(
         "partial aggregation",
         RATE,
         "many keys, partial aggregation",
         "many keys",
-        f"{MANY_KEYS:,} keys: hardly two rows of a batch have the same, so there is nothing to gain and a pass to pay.",
+        f"{MANY_KEYS:,} keys: hardly two rows of a batch have the same. By the profile 349 ns of CPU a row before the "
+        "exchange, or 335 behind it.",
     ),
     Line(
         "lz4 on links (not in the engine)",

@@ -45,8 +45,9 @@ def nexmark(result: dict[str, Any]) -> str:
 
 
 _UNLIKE_FLINK = [
-    "What is not alike. Penstock and Spark read Parquet; PyPI has no Parquet for Flink, which reads the bare columns",
-    "of the same events from files that need no decoding, and so has less to do. Flink has its state in the heap (4 GB",
+    "What is not alike. PyPI has no Parquet for Flink: it reads the bare columns of the same events from files that",
+    "need no decoding. Penstock and Spark read Parquet that is neither compressed nor has dictionaries, which comes",
+    "next to that and is still more to do: of Penstock's q0 and q1 it is half. Flink has its state in the heap (4 GB",
     "for each TaskManager: its default is too little for q7), mini-batches and object reuse, as Nexmark's own",
     "configuration has them. It ends a query by closing all its windows; the others leave those open that may still",
     "get rows. Flink and Penstock take a checkpoint every 10 s, Spark one a micro-batch. The start of a query is in",

@@ -406,8 +406,7 @@ class Subtask:
         if self._feed is not None:
             return self._read_source(self._feed)
         ranges, behind = self._gather()
-        ranges.sort(key=_edge)  # rows of different channels come in any order anyway; an operator costs by the call
-        for edge, group in itertools.groupby(ranges, key=_edge):
+        for edge, group in itertools.groupby(ranges, key=lambda r: r.channel.edge):
             self._process(self._input_numbers[edge], list(group))
         match behind:
             case None:
@@ -582,7 +581,3 @@ class Subtask:
             watermark_us=self.gate.watermark_us if watermark is None else watermark,
             counters=self._chain.counters() | ({} if self._feed is None else self._feed.counters()),
         )
-
-
-def _edge(taken: RowRange) -> int:
-    return taken.channel.edge

@@ -8,21 +8,30 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-_FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
+_STORED: dict[int, np.dtype[Any]] = {  # by the type's id: this is asked for every column of every batch
+    kind.id: np.dtype(stored)
+    for stored, kinds in {
+        np.int8: [pa.int8(), pa.bool_()],
+        np.int16: [pa.int16()],
+        np.int32: [pa.int32(), pa.date32(), pa.time32("s")],
+        np.int64: [pa.int64(), pa.timestamp("us"), pa.duration("us"), pa.time64("us"), pa.date64()],
+        np.uint8: [pa.uint8()],
+        np.uint16: [pa.uint16()],
+        np.uint32: [pa.uint32()],
+        np.uint64: [pa.uint64()],
+        np.float16: [pa.float16()],
+        np.float32: [pa.float32()],
+        np.float64: [pa.float64()],
+    }.items()
+    for kind in kinds
+}
 _MASK_64 = (1 << 64) - 1
 
 
 def storage_dtype(kind: pa.DataType) -> np.dtype[Any] | None:
     """The numpy dtype behind a fixed-width Arrow type: itself for numbers, an integer for dates and times, int8 for
     booleans; None for every other type."""
-    if pa.types.is_boolean(kind):
-        return np.dtype(np.int8)
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return np.dtype(_FLOATS.get(str(kind), str(kind)))
-    if pa.types.is_date32(kind) or pa.types.is_time32(kind):
-        return np.dtype(np.int32)
-    temporal = (pa.types.is_timestamp, pa.types.is_duration, pa.types.is_time64, pa.types.is_date64)
-    return np.dtype(np.int64) if any(test(kind) for test in temporal) else None
+    return _STORED.get(kind.id)
 
 
 def fixed_values(array: pa.Array) -> npt.NDArray[Any] | None:
