@@ -38,7 +38,7 @@ class TableSpec:
             ``schema``, of a value column. Rows where it is null are never due.
         prefix: how many leading key columns ``find_under`` goes by, 0 if it is never asked; fewer than there are.
         looked_up: whole keys are asked for as a rule. If not, what finds them is only made when one is after all, in
-            about a tenth of a second for a million rows.
+            about a fifth of a second for a million rows.
         keeps_arrays: values that would be Python objects stay Arrow arrays: for whoever moves them as a whole, and does
             not work on single ones.
         marks: the first value column (bool) tells which rows were written to since they were last taken: ``edit`` sets
