@@ -6,6 +6,7 @@ That they do what every backend must is checked by the kit for backends.
 from __future__ import annotations
 
 import datetime as dt
+import gc
 import random
 import sys
 import threading
@@ -525,3 +526,18 @@ def test_raw_values_of_arrays_can_be_written_to() -> None:
     assert [vector.to_arrow(rows.rows).to_pylist() for vector in rows.values] == [
         ["a", "new", "newer"], [[1], [], None], [False, False, None]
     ]  # fmt: skip
+
+
+def test_nothing_that_was_read_waits_for_a_garbage_collection() -> None:
+    table = table_of_arrays()
+    gc.collect()
+    gc.disable()
+    try:
+        for batch in table.capture().base(0, 127):
+            assert batch.num_rows
+        for found in table.scan(10):
+            assert len(found.rows)
+        del batch, found
+        assert gc.collect() == 0
+    finally:
+        gc.enable()

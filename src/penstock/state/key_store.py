@@ -144,26 +144,8 @@ class KeyStore:
 
     def decode(self, keys: Keys) -> list[pa.Array]:
         """The key columns; texts must have words of their own, as ``encode`` and ``take`` give them."""
-        words, texts, bits = iter(keys.words), iter(keys.texts), iter(range(_MAX_NODES))
-
-        def build(node: _Node) -> pa.Array:
-            null = None if keys.flags is None else (keys.flags >> next(bits)) & 1 == 1
-            valid = None if null is None or not null.any() else ~null
-            if pa.types.is_struct(node.kind):
-                children = [build(child) for child in node.children]
-                mask = None if valid is None else pa.array(null)
-                return pa.StructArray.from_arrays(children, fields=list(node.kind), mask=mask)
-            if node.codec is not None:
-                return _unpacked(node.codec, next(texts), valid)
-            if node.is_text:
-                return next(texts).to_arrow(valid, node.kind)
-            own = [next(words) for _ in node.words]
-            if pa.types.is_decimal128(node.kind):
-                return from_decimal_words(own[0].view(np.uint64), own[-1] >> 63 if len(own) == 1 else own[1],
-                                          valid, node.kind)  # fmt: skip
-            return from_fixed(_unword(own[0], node.kind), valid, node.kind)
-
-        return [build(root) for root in self._roots]
+        parts = _Parts(keys)
+        return [parts.array(root) for root in self._roots]
 
     def hashes_of(self, keys: Keys) -> tuple[U64, list[U64]]:
         """A hash of every key, which stays inside the process, and one of each of its texts."""
@@ -266,6 +248,33 @@ class KeyStore:
         """The words of a part by row number, of the first ``rows``; and where it is not null (None: everywhere)."""
         known = None if self._flags is None else (self._flags.data[:rows] >> part.bit) & 1 == 0
         return self._words[part.word].data[:rows], known
+
+
+class _Parts:
+    """The parts of some keys, taken one after the other. Not a function in a function that calls itself: such a cycle,
+    and all arrays that it holds, would stay until the next garbage collection."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._flags = keys.flags
+        self._words, self._texts, self._bits = iter(keys.words), iter(keys.texts), iter(range(_MAX_NODES))
+
+    def array(self, node: _Node) -> pa.Array:
+        """The column or struct field that comes next, of ``node``."""
+        null = None if self._flags is None else (self._flags >> next(self._bits)) & 1 == 1
+        valid = None if null is None or not null.any() else ~null
+        if pa.types.is_struct(node.kind):
+            children = [self.array(child) for child in node.children]
+            mask = None if valid is None else pa.array(null)
+            return pa.StructArray.from_arrays(children, fields=list(node.kind), mask=mask)
+        if node.codec is not None:
+            return _unpacked(node.codec, next(self._texts), valid)
+        if node.is_text:
+            return next(self._texts).to_arrow(valid, node.kind)
+        own = [next(self._words) for _ in node.words]
+        if pa.types.is_decimal128(node.kind):
+            high = own[0] >> 63 if len(own) == 1 else own[1]
+            return from_decimal_words(own[0].view(np.uint64), high, valid, node.kind)
+        return from_fixed(_unword(own[0], node.kind), valid, node.kind)
 
 
 @dataclass(frozen=True)
