@@ -61,8 +61,7 @@ _UNLIKE_FLINK = [
     "JVM's compiler threads before all. q20: the join itself (to add a row that waits 165 ns, to forget it 115),",
     "reading, and taking rows apart for the exchange. q5: counts by auction and window, edited, taken when due and",
     "collected in lists. What would change it: the index and the tables' columns in a compiled language, where",
-    "Penstock is Python, and larger batches, for",
-    "which barriers would wait.",
+    "Penstock is Python, and larger batches, for which barriers would wait.",
     "",
 ]
 

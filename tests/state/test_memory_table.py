@@ -541,3 +541,15 @@ def test_nothing_that_was_read_waits_for_a_garbage_collection() -> None:
         assert gc.collect() == 0
     finally:
         gc.enable()
+
+
+def test_there_is_no_index_of_whole_keys_until_one_is_asked_for() -> None:
+    schema = pa.schema([("k", pa.int64()), ("n", pa.int64()), ("at", pa.timestamp("us"))])
+    table = MemoryTable(TableSpec(schema, 2, 128, prefix=1, event_time=(2,), looked_up=False))
+    numbers = pa.array(range(10))
+    table.add([numbers, numbers], [numbers.cast(pa.timestamp("us"))], 10)
+    assert sum(table.forget_due(4, 3)) == 5
+    assert len(table.find_under([numbers], 10)[0]) == 5
+    assert table._index._live == 0
+    assert (table.find([numbers, numbers], 10).rows >= 0).tolist() == [False] * 5 + [True] * 5
+    assert table._index._live == 5
