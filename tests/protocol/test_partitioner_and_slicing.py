@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -144,3 +145,12 @@ def test_after_small_batches_that_look_expensive_slices_are_soon_large_again() -
 
 def test_output_bytes_bound_a_slice_too() -> None:
     assert settle(lambda rows: rows * 1e-6, max_output_bytes=8_000).rows <= 1_000
+
+
+def test_a_slice_that_is_to_be_over_sooner_has_fewer_rows() -> None:
+    sizer = settle(lambda rows: rows * 1.0)
+    assert sizer.rows_within(TARGET_MS) == sizer.rows_within(math.inf) == sizer.rows
+    assert sizer.rows_within(TARGET_MS / 4) == sizer.rows // 4
+    assert sizer.rows_within(0.0) == sizer.rows_within(-1.0) == 1
+    fixed = settle(lambda rows: 1_000.0)
+    assert fixed.rows_within(1.0) == fixed.rows > 1, "single rows would take as long"

@@ -23,7 +23,7 @@ from penstock.runtime.host import (
     SubtaskRestore,
     Triggered,
 )
-from penstock.runtime.slicing import FIRST_ROWS
+from penstock.runtime.slicing import FIRST_ROWS, TARGET_MS
 from penstock.snapshot.model import InflightEntry, SectionRef
 
 ROWS = 2_000
@@ -469,6 +469,34 @@ def test_small_buffers_of_all_channels_are_processed_as_one_slice() -> None:
     assert max(buffer.rows for buffer in buffers) < FIRST_ROWS
     job.run()
     assert sorted(job.writer(0).rows + job.writer(1).rows) == list(range(80))
+
+
+def test_a_step_that_is_to_be_over_soon_takes_so_many_rows_fewer() -> None:
+    job = HandDriven(graph_of(middle=Sizes))
+    job.read_everything(ROWS)
+    job.run(vertices=(0,), edges=(0,))
+    job.tick_s = 0.001
+    job.at(1, 0).step(job.now_ms, within_ms=TARGET_MS / 2)
+    sizes = job.operator(1, 0).seen  # type: ignore[attr-defined]
+    assert 1 <= sizes[0] < FIRST_ROWS / 2
+    assert len(sizes) < 10, "the step goes on only as long as there is time"
+    assert job.clock_s < TARGET_MS / 1000
+
+
+def test_a_checkpoint_is_captured_once_its_last_barrier_came_and_its_own_left() -> None:
+    job = HandDriven(graph_of())
+    job.read_everything(ROWS)
+    job.run()
+    job.trigger(1, Alignment.UNALIGNED)
+    job.step(0, 0)
+    assert [job.at(0, index).captured for index in range(2)] == [1, 0]
+    job.deliver(0)
+    job.step(1)
+    assert [job.at(1, index).captured for index in range(2)] == [0, 0], "one barrier of two"
+    job.step(0, 1)
+    job.deliver(0)
+    job.step(1)
+    assert [job.at(1, index).captured for index in range(2)] == [1, 1]
 
 
 class Fails(Log):

@@ -1,17 +1,23 @@
-"""Behind a user call that could not be cut, the slot's other threads get their turn."""
+"""No slice begins where a barrier is about to come, and behind a user call that could not be cut, the slot's other
+threads get their turn."""
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 
 import pytest
 
 from penstock.ids import SubtaskId
-from penstock.runtime.breather import LONG_STEP_S, MOMENT_S, Breather, Underway
+from penstock.runtime.breather import LONG_STEP_S, MOMENT_S, PATIENCE_S, Breather
 from penstock.runtime.host import StepResult
 from penstock.runtime.inbox import Inbox
 from penstock.runtime.subtask_thread import SubtaskThread
+from penstock.runtime.underway import Underway
+
+ALL = 99
+"""Captured: no barrier is to come any more."""
 
 
 class Slot:
@@ -22,10 +28,13 @@ class Slot:
         self.underway = Underway()
         self.breather = Breather(self.underway, lambda: self.now)
 
-    def rest_s(self, answer_at: dict[float, int] | None = None) -> float:
+    def begin(self, checkpoint: int, in_s: float = 0.0) -> None:
+        self.underway.began(checkpoint, self.now + in_s)
+
+    def rest_s(self, answer_at: dict[float, int] | None = None, captured: int = ALL) -> float:
         """How long it rests from now on; ``answer_at``: checkpoints that end so many seconds from now."""
         began = self.now
-        while self.breather.resting():
+        while self.breather.resting(captured):
             self.now += 0.001
             for after, checkpoint in (answer_at or {}).items():
                 if self.now - began >= after:
@@ -35,7 +44,7 @@ class Slot:
 
 def test_short_steps_are_followed_by_the_next_at_once() -> None:
     slot = Slot()
-    slot.underway.began(1)
+    slot.begin(1)
     slot.breather.stepped(LONG_STEP_S)
     assert slot.rest_s() == 0
 
@@ -50,42 +59,96 @@ def test_a_long_step_without_a_checkpoint_costs_a_moment() -> None:
 def test_a_checkpoint_is_waited_for_until_it_is_answered_and_the_answer_sent() -> None:
     slot = Slot()
     slot.breather.stepped(1.0)
-    assert slot.breather.resting()
-    slot.underway.began(7)
+    assert slot.breather.resting(ALL)
+    slot.begin(7)
     assert slot.rest_s({0.3: 7}) == pytest.approx(0.3 + MOMENT_S, abs=0.003)
 
 
 def test_a_checkpoint_is_waited_for_once_and_no_longer_than_the_step_took() -> None:
     slot = Slot()
-    slot.underway.began(7)
+    slot.begin(7)
     slot.breather.stepped(0.5)
     assert slot.rest_s() == pytest.approx(0.5, abs=0.003)
     slot.breather.stepped(0.5)
     assert slot.rest_s() == pytest.approx(MOMENT_S, abs=0.002)
-    slot.underway.began(8)
+    slot.begin(8)
     slot.breather.stepped(0.5)
     assert slot.rest_s({0.1: 8}) == pytest.approx(0.1 + MOMENT_S, abs=0.003)
 
 
 def test_late_barriers_of_an_answered_checkpoint_do_not_bring_it_back() -> None:
     underway = Underway()
-    underway.began(3)
+    underway.began(3, 1.0)
     underway.ended(3)
-    underway.began(3)
-    assert underway.newest() is None
-    underway.began(4)
-    assert underway.newest() == 4
+    underway.began(3, 1.0)
+    assert underway.newest(1.0) is None
+    underway.began(4, 1.0)
+    assert underway.newest(1.0) == 4
+
+
+def test_from_a_trigger_on_input_is_left_alone_until_all_barriers_came() -> None:
+    slot = Slot()
+    slot.begin(7)
+    assert slot.breather.resting(captured=6)
+    assert not slot.breather.resting(captured=7)
+
+
+def test_barriers_that_do_not_come_are_waited_for_as_long_as_a_slice_once() -> None:
+    slot = Slot()
+    slot.begin(7)
+    assert slot.rest_s(captured=6) == pytest.approx(PATIENCE_S, abs=0.002)
+    assert (slot.rest_s(captured=6), slot.breather.within_ms()) == (0, math.inf)
+    slot.begin(8)
+    assert slot.rest_s(captured=6) == pytest.approx(PATIENCE_S, abs=0.002)
+
+
+def test_a_checkpoint_that_is_over_is_not_waited_for() -> None:
+    slot = Slot()
+    slot.begin(7)
+    assert slot.rest_s({0.005: 7}, captured=6) == pytest.approx(0.005, abs=0.002)
+
+
+def test_what_stays_aligned_for_a_time_is_waited_for_behind_it_and_steps_end_by_then() -> None:
+    slot = Slot()
+    slot.begin(7, in_s=0.2)
+    assert not slot.breather.resting(captured=6)
+    assert slot.breather.within_ms() == pytest.approx(200)
+    slot.now += 0.195
+    assert not slot.breather.resting(captured=6)
+    assert slot.breather.within_ms() == pytest.approx(5)
+    slot.now += 0.0051
+    assert slot.rest_s(captured=6) == pytest.approx(PATIENCE_S, abs=0.002)
+
+
+def test_with_one_that_is_due_and_one_that_is_not_yet_both_have_their_time() -> None:
+    slot = Slot()
+    slot.begin(8, in_s=0.2)
+    slot.begin(7)
+    assert slot.rest_s(captured=6) == pytest.approx(PATIENCE_S, abs=0.002)
+    assert slot.breather.within_ms() == pytest.approx(180, abs=2)
+
+
+def test_the_earliest_moment_counts_and_one_to_come_is_no_reason_to_rest_behind_a_long_step() -> None:
+    underway = Underway()
+    underway.began(3, 5.0)
+    underway.began(3, 6.0)
+    assert (underway.newest(4.9), underway.newest(5.0)) == (None, 3)
+    assert (underway.due_s(2, 4.9), underway.due_s(2, 5.0), underway.due_s(3, 0.0)) == (5.0, math.inf, math.inf)
+    underway.began(3, 4.0)
+    assert underway.due_s(2, 0.0) == 4.0
 
 
 class Stub:
     """A subtask whose steps with input take long; what each step was allowed is kept."""
+
+    captured = ALL
 
     def __init__(self) -> None:
         self.inbox: Inbox[object] = Inbox()
         self.allowed: list[bool] = []
         self.closed = threading.Event()
 
-    def step(self, now_ms: float, take_input: bool = True) -> StepResult:
+    def step(self, now_ms: float, take_input: bool, within_ms: float) -> StepResult:
         self.allowed.append(take_input)
         if take_input:
             time.sleep(1.5 * LONG_STEP_S)
@@ -104,7 +167,7 @@ def test_the_thread_of_a_subtask_leaves_its_input_alone_behind_a_long_step_while
         lambda subtask, problem: failures.append(problem),
         underway,
     )
-    underway.began(1)
+    underway.began(1, time.monotonic())
     thread.start()
     thread.go()
     deadline = time.monotonic() + 30

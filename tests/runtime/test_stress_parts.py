@@ -7,6 +7,7 @@ Senders wait for the answer to each message before they send the next: a lost wa
 from __future__ import annotations
 
 import inspect
+import math
 import queue
 import random
 import socket
@@ -24,19 +25,21 @@ from penstock.ids import SubtaskId
 from penstock.runtime import breather, transport
 from penstock.runtime import inbox as inbox_module
 from penstock.runtime import subtask_thread as subtask_thread_module
-from penstock.runtime.breather import Underway
+from penstock.runtime import underway as underway_module
 from penstock.runtime.handshake import ClientHandshake, Identity, ServerHandshake
 from penstock.runtime.host import StepResult
 from penstock.runtime.inbox import Inbox
 from penstock.runtime.secret import Secret, nonce
 from penstock.runtime.subtask_thread import SubtaskThread
 from penstock.runtime.transport import IoLoop, Link, Listener, connect
+from penstock.runtime.underway import Underway
 from penstock.runtime.wire import Message, MessageKind
 
 pytestmark = pytest.mark.slow
 
 INTERRUPTED_FILES = {
-    inspect.getfile(module) for module in (breather, inbox_module, pump_module, subtask_thread_module, transport)
+    inspect.getfile(module)
+    for module in (breather, inbox_module, pump_module, subtask_thread_module, transport, underway_module)
 }
 ANSWER_S = 10.0
 """What is not answered by then never will be."""
@@ -59,11 +62,11 @@ class Answering:
     def __init__(self, senders: int) -> None:
         self.inbox: Inbox[tuple[int, int]] = Inbox()
         self.answers: list[queue.SimpleQueue[int]] = [queue.SimpleQueue() for _ in range(senders)]
-        self.inputs = 0
+        self.inputs = self.captured = 0
         self.worked = False
         self.closed = 0
 
-    def step(self, now_ms: float, take_input: bool = True) -> StepResult:
+    def step(self, now_ms: float, take_input: bool, within_ms: float) -> StepResult:
         self.inputs += take_input
         while (event := self.inbox.pop()) is not None:
             sender, number = event
@@ -123,7 +126,7 @@ def test_a_resting_subtask_still_answers(times: Times, monkeypatch: pytest.Monke
 
     def checkpoints(first: int) -> None:
         for checkpoint in range(first, times(20_000), 2):
-            underway.began(checkpoint)
+            underway.began(checkpoint, time.monotonic())
             underway.ended(checkpoint)
 
     together(
@@ -132,7 +135,7 @@ def test_a_resting_subtask_still_answers(times: Times, monkeypatch: pytest.Monke
         lambda: subtask.ask(0, times(1_000)),
         lambda: subtask.ask(1, times(1_000)),
     )
-    assert underway.newest() is None
+    assert underway.newest(math.inf) is None
     before = subtask.inputs
     together(lambda: subtask.ask(0, 100))
     deadline = time.monotonic() + ANSWER_S
@@ -149,7 +152,7 @@ def test_no_checkpoint_is_under_way_for_ever(times: Times) -> None:
 
     def hear() -> None:
         for checkpoint in range(1, count):
-            underway.began(checkpoint)
+            underway.began(checkpoint, time.monotonic())
 
     def end() -> None:
         for checkpoint in range(1, count):
@@ -157,7 +160,7 @@ def test_no_checkpoint_is_under_way_for_ever(times: Times) -> None:
 
     for _ in range(10):
         together(hear, hear, end)
-        assert underway.newest() is None
+        assert underway.newest(math.inf) is None
         underway = Underway()
 
 

@@ -46,6 +46,13 @@ class SliceSizer:
         """The most rows the next slice should have, at least 1."""
         return self._limit
 
+    def rows_within(self, ms: float) -> int:
+        """The most rows of a slice that is to be over in ``ms`` milliseconds, at least 1. A call with a fixed cost
+        takes it in any case."""
+        if ms >= TARGET_MS or self._fixed_ms * 2 > TARGET_MS:
+            return self.rows
+        return max(1, int(self.rows * ms / TARGET_MS))
+
     def observe(self, rows: int, elapsed_ms: float, output_bytes: int) -> None:
         """A slice of ``rows`` rows took ``elapsed_ms`` and produced ``output_bytes``."""
         self._weight = self._weight * _DECAY + 1

@@ -10,7 +10,6 @@ from penstock.graph.model import JobGraph
 from penstock.ids import ChannelId, CheckpointId, SubtaskId
 from penstock.operators.base import OperatorState
 from penstock.protocol.elements import Alignment, Barrier, Captured, Element
-from penstock.runtime.breather import Underway
 from penstock.runtime.codec import DataDecoder, DataEncoder, ReceivedElement, ReceivedGrant
 from penstock.runtime.control import send
 from penstock.runtime.host import (
@@ -45,6 +44,7 @@ from penstock.runtime.messages import (
     TriggerCheckpoint,
 )
 from penstock.runtime.transport import Link
+from penstock.runtime.underway import Underway
 from penstock.runtime.uploads import Uploader
 from penstock.runtime.wire import Message
 from penstock.snapshot.model import InflightEntry
@@ -157,11 +157,12 @@ class SlotHost:
             case TriggerCheckpoint(checkpoint, alignment, remaining_ms, base):
                 if self.uploader is not None:
                     self.uploader.triggered(checkpoint, base)
+                now_s = time.monotonic()
                 if alignment == Alignment.UNALIGNED.value:
-                    self.underway.began(checkpoint)
-                trigger = Triggered(
-                    checkpoint, Alignment(alignment), remaining_ms=remaining_ms, received_s=time.monotonic()
-                )
+                    self.underway.began(checkpoint, now_s)
+                elif remaining_ms is not None:
+                    self.underway.began(checkpoint, now_s + remaining_ms / 1000)
+                trigger = Triggered(checkpoint, Alignment(alignment), remaining_ms=remaining_ms, received_s=now_s)
                 for source in self._sources:
                     self._inboxes[source].append(trigger)
             case CheckpointComplete(checkpoint, committed_epoch):
@@ -195,6 +196,7 @@ class SlotHost:
         whatever it was triggered as."""
         if not isinstance(element, Barrier):
             return Arrived(channel, element)
+        now_s = time.monotonic()
         if element.alignment is Alignment.UNALIGNED:
-            self.underway.began(element.checkpoint)
-        return Arrived(channel, element, time.monotonic())
+            self.underway.began(element.checkpoint, now_s)
+        return Arrived(channel, element, now_s)

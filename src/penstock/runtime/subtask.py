@@ -8,6 +8,7 @@ learns comes through its inbox. The slot process and the simulator drive this sa
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -102,6 +103,7 @@ class Subtask:
         inbox: where the host puts events, from any thread.
         status: the newest figures, for any thread.
         finished: all input has ended; only barriers still pass.
+        captured: the newest checkpoint of which all barriers have come and gone and the capture is handed over.
         gate, outputs: the owner thread's; others may look at them only while no step runs.
 
     Raises:
@@ -146,6 +148,8 @@ class Subtask:
         self._committed_epoch = 0
         self._source_ended = False
         self.finished = False
+        self.captured: CheckpointId = 0
+        self._work_ends = math.inf
         self._rows_in = restore.rows_in
         self._rows_out = self._bytes_out = 0
         self._status_at: float | None = None
@@ -157,18 +161,20 @@ class Subtask:
             self._closing = closing.pop_all()
         self.status = self._read_status()
 
-    def step(self, now_ms: float, take_input: bool = True) -> StepResult:
+    def step(self, now_ms: float, take_input: bool = True, within_ms: float = math.inf) -> StepResult:
         """Handle everything in the inbox, then work for about 20 ms. Never blocks.
 
         Args:
             now_ms: wall-clock time in milliseconds; timers and ``StepResult.wake_at_ms`` are in it.
             take_input: False for control only: barriers, credit, what may leave.
+            within_ms: the work is to be over by then, as far as rows are quick enough.
 
         Raises:
             FunctionError: user code raised; ``position`` says on which input.
             ProtocolViolation: a bug in Penstock. After any exception the subtask can only be closed.
         """
         self._now_ms = now_ms
+        self._work_ends = self._clock() + within_ms / 1000
         self._activity.step_begins()
         controlled = self._control()
         self._run(self._checkpoints.timed_out(self._clock_ms()))
@@ -338,6 +344,7 @@ class Subtask:
     def _hand_over(self, ready: CaptureReady) -> None:
         checkpoint = ready.checkpoint
         end = self._epoch_ends.pop(checkpoint)
+        self.captured = max(checkpoint, self.captured)
         metrics = CaptureMetrics(
             self.subtask.vertex,
             self.subtask.index,
@@ -385,7 +392,7 @@ class Subtask:
 
     def _work(self) -> bool:
         """Watermarks and input, until the time is up, there is no room, or control has come."""
-        deadline = self._clock() + TARGET_MS / 1000
+        deadline = min(self._clock() + TARGET_MS / 1000, self._work_ends)
         worked = False
         while self.outputs.has_room:
             if self._chain.under_way:
@@ -425,7 +432,7 @@ class Subtask:
         """Rows for one slice, of several buffers where one is not enough (operators cost per call what they cost), and
         what came behind them: to be heeded once they are processed."""
         ranges: list[RowRange] = []
-        left, now_ms = MAX_ROWS if self._chain.pauses else self._sizer.rows, self._clock_ms()
+        left, now_ms = MAX_ROWS if self._chain.pauses else self._slice_rows(), self._clock_ms()
         while left > 0:
             consumed = self.gate.poll(left, now_ms)
             if not isinstance(consumed, RowRange):
@@ -436,11 +443,14 @@ class Subtask:
 
     def _read_source(self, feed: SourceFeed) -> bool:
         position = feed.position
-        batch = feed.poll(self._sizer.rows, self._now_ms)
+        batch = feed.poll(self._slice_rows(), self._now_ms)
         if batch is None:
             return False
         self._push(0, batch, position, position)
         return True
+
+    def _slice_rows(self) -> int:
+        return self._sizer.rows_within((self._work_ends - self._clock()) * 1000)
 
     def _process(self, number: int, ranges: Sequence[RowRange]) -> None:
         first, last = ranges[0], ranges[-1]

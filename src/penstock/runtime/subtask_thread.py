@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 from penstock.ids import SubtaskId
 from penstock.logs import about, daemon_thread
-from penstock.runtime.breather import POLL_S, Breather, Underway
+from penstock.runtime.breather import POLL_S, Breather
 from penstock.runtime.subtask import Subtask
+from penstock.runtime.underway import Underway
 
 
 class SubtaskThread:
@@ -19,7 +20,7 @@ class SubtaskThread:
         build: makes the subtask, on this thread (operators may be bound to it).
         on_built: called on this thread when the subtask waits for ``go``.
         on_failure: called on this thread with whatever ended it early; nothing follows.
-        underway: the slot's unaligned checkpoints.
+        underway: the slot's checkpoints.
 
     Attributes:
         failed: something went wrong, before or while it was stopped.
@@ -94,9 +95,9 @@ class SubtaskThread:
     def _loop(self, subtask: Subtask) -> None:
         while not self._stopping:
             self._wake.clear()  # before the step: what is appended from here on sets it again
-            resting = self._breather.resting()
+            resting = self._breather.resting(subtask.captured)
             began = time.monotonic()
-            result = subtask.step(time.time() * 1000, take_input=not resting)
+            result = subtask.step(time.time() * 1000, not resting, self._breather.within_ms())
             if self._stopping:
                 return
             if resting:

@@ -1,0 +1,50 @@
+"""What a slot's host learns of checkpoints, and when."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any, cast
+
+from hand_driven import graph_of
+
+from penstock.ids import ChannelId, SubtaskId
+from penstock.protocol.elements import Alignment, Barrier
+from penstock.runtime.host import InboxEvent
+from penstock.runtime.inbox import Inbox
+from penstock.runtime.messages import CheckpointAbort, TriggerCheckpoint
+from penstock.runtime.slot_host import SlotHost
+
+
+def host() -> SlotHost:
+    graph = graph_of()
+    made = SlotHost(graph, 0, cast(Any, None))
+    for vertex in graph.vertices:
+        inbox: Inbox[InboxEvent] = Inbox()
+        made.add(SubtaskId(vertex.id, 0), inbox)
+    return made
+
+
+def trigger(checkpoint: int, alignment: Alignment, remaining_ms: int | None = None) -> TriggerCheckpoint:
+    return TriggerCheckpoint(checkpoint, alignment.value, remaining_ms)
+
+
+def test_a_trigger_says_when_barriers_overtake() -> None:
+    slot, began_s = host(), time.monotonic()
+    slot.from_driver(trigger(1, Alignment.ALIGNED))
+    assert slot.underway.due_s(0, 0.0) == math.inf, "never"
+    slot.from_driver(trigger(2, Alignment.ALIGNED, 60_000))
+    assert began_s + 60 <= slot.underway.due_s(0, 0.0) <= time.monotonic() + 60
+    slot.from_driver(trigger(3, Alignment.UNALIGNED))
+    assert began_s <= slot.underway.due_s(0, 0.0) <= time.monotonic()
+
+
+def test_a_barrier_that_overtook_says_it_too_and_a_dead_checkpoint_nothing() -> None:
+    slot = host()
+    slot.from_driver(trigger(1, Alignment.ALIGNED, 60_000))
+    slot.send(ChannelId(0, 0, 0), Barrier(1, Alignment.ALIGNED, 59_000))
+    assert slot.underway.due_s(0, 0.0) > time.monotonic()
+    slot.send(ChannelId(0, 0, 0), Barrier(1, Alignment.UNALIGNED))
+    assert slot.underway.due_s(0, 0.0) <= time.monotonic()
+    slot.from_driver(CheckpointAbort(1))
+    assert slot.underway.due_s(0, 0.0) == math.inf
