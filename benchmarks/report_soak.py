@@ -37,7 +37,7 @@ def soak(result: dict[str, Any]) -> str:
         f"with 95 % bounds from means of {length['block'] * length['sample_s']:.0f} s: samples beside each other are",
         "alike. Flat is: the whole bound of the ratio within",
         f"{FLAT['cpu']:.0%} for CPU, {FLAT['memory']:.0%} for memory and {FLAT['duration']:.0%} for checkpoints; of",
-        "what is counted, a median in the last third that is not larger than in the first.",
+        "what is counted, a least in the last third that is not larger than in the first: what leaks lifts it.",
         "",
         row("", "", "median (least to most)", "ratio", "slope an hour", ""),
         row("---", "---", "---:", "---:", "---:", "---"),

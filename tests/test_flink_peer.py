@@ -156,7 +156,11 @@ def test_the_report_leaves_out_first_checkpoints_and_names_the_ratio() -> None:
             "aligned": {"checkpoints": [], "over_ms": 30_000.0, "rows": 2_400, "seconds": 2.0},
             "unaligned": cell(900, 60, 80, 70),
         },
-        "Penstock": {"aligned": cell(16_000), "unaligned": cell(300, 30, 28, 31)},
+        "Penstock": {
+            "aligned": cell(16_000),
+            "unaligned": cell(300, 30, 28, 31),
+            "default": cell(500, 229, 230, 231),
+        },
     }
     spark = {"batch_rows": 26_000, "micro_batch_ms": [13_400.0]}
     facts = {"date": "2026-01-01", "cores": 2, "python": "3.11", "pyspark": "4.3", "pyarrow": "18"}
@@ -165,6 +169,9 @@ def test_the_report_leaves_out_first_checkpoints_and_names_the_ratio() -> None:
     assert "| Flink | aligned |  |  |  | over 30000 (given up) |  |  |" in page
     assert "| Flink | unaligned | 3.0 MB | 0.50 MB | 900 | 60 / 70 / 80 | 5 / 5 / 5 | 4 |" in page
     assert "| Penstock | aligned | 3.0 MB | 0.50 MB | 16000 | 16000 / 16000 / 16000 |" in page
-    assert "Penstock: 0.43 of Flink's median, 2 of 4 within 2 x (raw write + 10 ms)" in page
+    assert (
+        "Penstock: 0.43 of Flink's median, 2 of 4 within 2 x (raw write + 10 ms); "
+        "default 2 of 4 within 200 ms + 2 x (raw write + 10 ms)."
+    ) in page
     assert "sink meanwhile: Flink 1,200 to 1,800; Penstock 1,800 to 1,800." in page
     assert "| Spark | micro-batch | 26,000 rows |  |  | 13400 / 13400 / 13400 |" in page

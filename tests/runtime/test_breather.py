@@ -146,10 +146,12 @@ class Stub:
     def __init__(self) -> None:
         self.inbox: Inbox[object] = Inbox()
         self.allowed: list[bool] = []
+        self.within_ms: list[float] = []
         self.closed = threading.Event()
 
     def step(self, now_ms: float, take_input: bool, within_ms: float) -> StepResult:
         self.allowed.append(take_input)
+        self.within_ms.append(within_ms)
         if take_input:
             time.sleep(1.5 * LONG_STEP_S)
         return StepResult(worked=take_input)
@@ -158,15 +160,19 @@ class Stub:
         self.closed.set()
 
 
-def test_the_thread_of_a_subtask_leaves_its_input_alone_behind_a_long_step_while_a_checkpoint_is_under_way() -> None:
-    underway, stub, failures = Underway(), Stub(), []
-    thread = SubtaskThread(
+def thread_of(stub: Stub, underway: Underway, failures: list[BaseException]) -> SubtaskThread:
+    return SubtaskThread(
         SubtaskId(0, 0),
         lambda: stub,  # type: ignore[arg-type,return-value]
         lambda subtask: None,
         lambda subtask, problem: failures.append(problem),
         underway,
     )
+
+
+def test_the_thread_of_a_subtask_leaves_its_input_alone_behind_a_long_step_while_a_checkpoint_is_under_way() -> None:
+    underway, stub, failures = Underway(), Stub(), list[BaseException]()
+    thread = thread_of(stub, underway, failures)
     underway.began(1, time.monotonic())
     thread.start()
     thread.go()
@@ -182,3 +188,19 @@ def test_the_thread_of_a_subtask_leaves_its_input_alone_behind_a_long_step_while
     assert stub.closed.is_set()
     assert stub.allowed[:10] == [True] + [False] * 9
     assert stub.allowed.count(True) >= 2, "input again once it is answered"
+
+
+def test_the_thread_of_a_subtask_has_its_steps_end_by_when_barriers_are_due() -> None:
+    underway, stub, failures = Underway(), Stub(), list[BaseException]()
+    stub.captured = 0
+    thread = thread_of(stub, underway, failures)
+    underway.began(1, time.monotonic() + 3_600)
+    thread.start()
+    thread.go()
+    deadline = time.monotonic() + 30
+    while not stub.within_ms and time.monotonic() < deadline:
+        time.sleep(0.01)
+    thread.stop()
+    thread.thread.join(30)
+    assert failures == []
+    assert 3_500_000 < stub.within_ms[0] <= 3_600_000
