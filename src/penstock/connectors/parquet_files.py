@@ -17,6 +17,9 @@ MOST_ROWS = 4 * BATCH_ROWS
 """Where rows are small: fewer batches have to be joined for a step."""
 BATCH_BYTES = 4 << 20
 """From here on a batch is not small."""
+READ_BYTES = 1 << 16
+"""Of each column at once: pages are decoded while they are in the processor's cache, and no row group lies in memory
+whole. By default Arrow reads one ahead, on threads of its own."""
 
 
 def parquet_format(schema: pa.Schema, options: OptionTexts, time_zone: str) -> ParquetFormat:
@@ -34,7 +37,7 @@ class ParquetFormat:
 
     def __call__(self, path: str, skip_rows: int) -> Iterator[pa.RecordBatch]:
         try:
-            file = pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
+            file = pq.ParquetFile(path, coerce_int96_timestamp_unit="us", pre_buffer=False, buffer_size=READ_BYTES)
         except pa.ArrowException as error:
             raise pa.ArrowInvalid(f"not a readable Parquet file: {error}") from error
         with file:
