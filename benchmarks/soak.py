@@ -65,8 +65,8 @@ whole 95 % bound.
 
 CPU for an event differs by some per cent from minute to minute on a machine that is shared. A hundredth of a slot's
 memory, over the quarter of an hour between the two thirds, is a byte for ten events. A checkpoint waits for a disk that
-others use, too. What is counted (threads, open files, files) goes up and down with what is under way; what leaks never goes
-away, so it lifts the least there is: that must not be larger at all.
+others use, too. What is counted (threads, open files, files) goes up and down with what is under way; what leaks never
+goes away, so it lifts the least there is: that must not be larger at all.
 """
 JVM = "JVM"
 """Spark's: its memory is its heap, which it takes as it likes, and its CPU is some ticks of the clock for a sample and

@@ -30,6 +30,8 @@ EVENTS = 10_000_000
 CHECKED = 1_000_000
 """Events that all outputs are compared over, and that engines warm up with."""
 ROUNDS = 3
+WARM_UPS = 5
+"""Rounds over those: the JVM of Spark's driver plans a query some ten times before its compiler rests."""
 QUICK = 10
 """A quick run has so many times fewer of each."""
 FILE_EVENTS = 250_000
@@ -63,7 +65,7 @@ class Events:
 
 
 def run(spark: SparkSession, quick: bool) -> dict[str, object]:
-    scale, rounds = (QUICK, 1) if quick else (1, ROUNDS)
+    scale, rounds, warm_ups = (QUICK, 1, 1) if quick else (1, ROUNDS, WARM_UPS)
     spark.conf.set("spark.sql.shuffle.partitions", str(harness.SLOTS))
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     with ExitStack() as stack:
@@ -75,24 +77,18 @@ def run(spark: SparkSession, quick: bool) -> dict[str, object]:
         found: dict[str, object] = {}
         for name in NAMES:
             rows = check_equal(spark, peer, part, name, folder / name)
-            seconds, cpu = beside_peers(spark, peer, part, whole, name, rounds)
+            in_turns(engines(spark, peer, part, name), warm_ups, peer.pids())
+            seconds, cpu = in_turns(engines(spark, peer, whole, name), rounds, peer.pids())
             found[name] = {"rows": rows, "seconds": seconds, "cpu_seconds": cpu}
             print(f"  {name}: {found[name]}", flush=True)
         return {
             "events": whole.count,
             "checked": part.count,
+            "warm_ups": warm_ups,
             "spark_batch": SPARK_BATCH_EVENTS,
             "flink": peer.version,
             "queries": found,
         }
-
-
-def beside_peers(
-    spark: SparkSession, peer: Cluster, part: Events, whole: Events, name: str, rounds: int
-) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """Seconds and CPU seconds of each engine in each round."""
-    in_turns(engines(spark, peer, part, name), 1, peer.pids())
-    return in_turns(engines(spark, peer, whole, name), rounds, peer.pids())
 
 
 def engines(spark: SparkSession, peer: Cluster, events: Events, name: str) -> dict[str, Prepared]:

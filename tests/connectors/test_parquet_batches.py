@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -53,3 +57,33 @@ def test_files_are_read_in_batches_of_that_size(path: str) -> None:
     numbers, texts = ParquetFormat(pa.schema([("n", pa.int64())])), ParquetFormat(pa.schema([("text", pa.string())]))
     assert next(numbers(path, 0)).num_rows == MOST_ROWS
     assert next(texts(path, 0)).num_rows == batch_rows(pq.read_metadata(path), [0, 1], ["text"]) < MOST_ROWS
+
+
+PROGRAM = """
+import os, sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.connectors.option_texts import OptionTexts
+from penstock.connectors.parquet_files import ParquetFormat
+from penstock.connectors.parquet_sink import parquet_sink_format
+
+threads = lambda: len(os.listdir("/proc/self/task"))
+schema = pa.schema([("n", pa.int64()), ("text", pa.string())])
+source, merged = Path(sys.argv[1], "one.parquet"), Path(sys.argv[1], "merged.parquet")
+pq.write_table(pa.table({"n": range(50_000), "text": [str(n) for n in range(50_000)]}, schema), source)
+before = threads()
+assert sum(batch.num_rows for batch in ParquetFormat(schema)(str(source), 0)) == 50_000
+parquet_sink_format(schema, OptionTexts("parquet sink", {})).merge([source] * 3, merged)
+assert pq.read_metadata(merged).num_rows == 150_000
+print(threads() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")
+def test_no_thread_is_left_of_reading_or_merging(tmp_path: Path) -> None:
+    """Those of Arrow's pools never end, and each has a heap of its own."""
+    done = subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("0\n", "")

@@ -120,6 +120,13 @@ def test_what_stays_aligned_for_a_time_is_waited_for_behind_it_and_steps_end_by_
     assert slot.rest_s(captured=6) == pytest.approx(PATIENCE_S, abs=0.002)
 
 
+def test_behind_a_long_step_nothing_waits_for_one_that_is_still_aligned() -> None:
+    slot = Slot()
+    slot.begin(7, in_s=60)
+    slot.breather.stepped(1.0)
+    assert slot.rest_s() == pytest.approx(MOMENT_S, abs=0.002)
+
+
 def test_with_one_that_is_due_and_one_that_is_not_yet_both_have_their_time() -> None:
     slot = Slot()
     slot.begin(8, in_s=0.2)
