@@ -174,7 +174,7 @@ class Subtask:
             ProtocolViolation: a bug in Penstock. After any exception the subtask can only be closed.
         """
         self._now_ms = now_ms
-        self._work_ends = self._clock() + within_ms / 1000
+        self._work_ends = math.inf if within_ms == math.inf else self._clock() + within_ms / 1000
         self._activity.step_begins()
         controlled = self._control()
         self._run(self._checkpoints.timed_out(self._clock_ms()))
@@ -450,6 +450,8 @@ class Subtask:
         return True
 
     def _slice_rows(self) -> int:
+        if self._work_ends == math.inf:
+            return self._sizer.rows
         return self._sizer.rows_within((self._work_ends - self._clock()) * 1000)
 
     def _process(self, number: int, ranges: Sequence[RowRange]) -> None:
