@@ -39,12 +39,13 @@ def flip76(result: dict[str, Any]) -> str:
         "write to the local disk.",
         "",
         "Where the time of Penstock's unaligned ones goes that is above 2 x (raw write + 10 ms): a trace of all",
-        "barriers with 1 ms a row has 3 to 6 ms of hops, up to 20 ms of waiting for the slow sink's slice to end (of",
-        "two subtasks the longer wait, about 13 ms on average), 3 to 4 ms for the last capture's files and 4 to 6 ms",
-        "for the driver's metadata and log; fsyncs are 1 to 2 ms of each. Shorter slices would change it, at a price:",
-        "of 10 ms instead of 20 they gain 5 ms and cost 6 to 8 % of the rows a second, of 5 ms they cost 28 %, as a",
-        "slice of 18 rows takes 1.5 to 1.9 ms of CPU behind a sleep, with cold caches, and 0.4 in a hot loop. No slice",
-        "begins while barriers are on their way, and behind a time-out none is under way: slices end by then.",
+        "barriers with 1 ms a row, of an older commit, has 3 to 6 ms of hops, up to 20 ms of waiting for the slow",
+        "sink's slice to end (of two subtasks the longer wait, about 13 ms on average), 3 to 4 ms for the last",
+        "capture's files and 4 to 6 ms for the driver's metadata and log; fsyncs are 1 to 2 ms of each. Since then no",
+        "slice begins while barriers are on their way (for 20 ms at most), and slices are cut to end when a time-out",
+        "is up; the slice that has begun still is waited for. Shorter ones would change it, at a price: of 10 ms",
+        "instead of 20 they gain 5 ms and cost 6 to 8 % of the rows a second, of 5 ms they cost 28 %, as a slice of 18",
+        "rows takes 1.5 to 1.9 ms of CPU behind a sleep, with cold caches, and 0.4 in a hot loop.",
     ]
     return "\n".join([*lines, "", f"({machine(result)}, Flink {result['flink']})", ""])
 

@@ -31,7 +31,7 @@ CHECKED = 1_000_000
 """Events that all outputs are compared over, and that engines warm up with."""
 ROUNDS = 3
 WARM_UPS = 5
-"""Rounds over those: the JVM of Spark's driver plans a query some ten times before its compiler rests."""
+"""Rounds over those: while plans are new to the JVM of Spark's driver, its compiler takes more CPU than planning."""
 QUICK = 10
 """A quick run has so many times fewer of each."""
 FILE_EVENTS = 250_000

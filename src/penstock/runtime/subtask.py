@@ -450,7 +450,7 @@ class Subtask:
         return True
 
     def _slice_rows(self) -> int:
-        if self._work_ends == math.inf:
+        if self._work_ends == math.inf:  # as nearly always: no clock is read for it
             return self._sizer.rows
         return self._sizer.rows_within((self._work_ends - self._clock()) * 1000)
 
