@@ -61,8 +61,9 @@ def _table(load: str, found: dict[str, Any]) -> list[str]:
                     _ratio(summary, "cpu", "upper_bound"),
                 )
             )
-    rounds = len(next(iter(found["runs"]["Flink"].values())))
-    return [*lines, "", f"{rounds} rounds, {MEASURED_S[load]:.0f} s of each run."]
+    rounds, alone = (len(found["runs"][engine][BASE]) for engine in ("Flink", "Penstock"))
+    more = f", and {alone - rounds} of Penstock alone" if alone > rounds else ""
+    return [*lines, "", f"{rounds} rounds{more}, {MEASURED_S[load]:.0f} s of each run."]
 
 
 def _ratio(summary: dict[str, Any] | None, what: str, bound: str) -> str:

@@ -22,6 +22,7 @@ class Verdict(Enum):
     FLAT = "flat"
     GROWS = "grows"
     FALLS = "falls"
+    NOT_MORE = "does not grow"
     UNKNOWN = "not known"
 
 
@@ -34,14 +35,16 @@ class Interval:
     upper: float
 
     def against(self, still: float, flat: float) -> Verdict:
-        """``flat``: how far from ``still`` it may be and count as still there. A bound that lies across the limit does
-        not tell."""
+        """``flat``: how far from ``still`` it may be and count as still there. A bound that lies across the upper limit
+        does not tell; one that lies across the lower one only leaves open whether it is flat or falls."""
         if still - flat <= self.lower and self.upper <= still + flat:
             return Verdict.FLAT
         if self.lower > still + flat:
             return Verdict.GROWS
         if self.upper < still - flat:
             return Verdict.FALLS
+        if self.upper <= still + flat:
+            return Verdict.NOT_MORE
         return Verdict.UNKNOWN
 
 

@@ -42,6 +42,16 @@ def test_every_round_runs_every_form_once_an_engines_together_and_begins_with_an
         assert {next(form for name, form in turns if name == engine) for turns in rounds} == set(forms)
 
 
+def test_behind_the_rounds_of_all_penstock_has_some_alone() -> None:
+    engines = {engine: lambda form: Cost(1.0, 1.0, 1) for engine in FORMS}
+    found = checkpoint_cost.measured(engines, 3, 2, checkpoint_cost.WITHOUT)
+    assert {(engine, len(rounds)) for engine, forms in found.items() for rounds in forms.values()} == {
+        ("Flink", 3),
+        ("Penstock", 5),
+        ("Spark", 3),
+    }
+
+
 def runs(*rates: tuple[float, float]) -> list[dict[str, Any]]:
     return [asdict(Cost(rate, cpu, 6)) for rate, cpu in rates]
 
@@ -59,10 +69,11 @@ def test_ratios_are_of_one_round_and_bounds_lie_on_the_side_that_is_worse() -> N
 
 def test_only_engines_that_run_without_checkpoints_have_ratios_and_the_page_says_both_bounds() -> None:
     flink = {BASE: runs((1e6, 2.0), (2e6, 1.0)), "aligned": runs((0.9e6, 2.2), (1.9e6, 1.2))}
+    penstock = {BASE: runs((9e6, 0.1), (9e6, 0.1), (8e6, 0.1))}
     spark = {"micro-batch": runs((4e6, 0.5), (4e6, 0.5))}
-    found = {"Flink": flink, "Spark": spark}
+    found = {"Flink": flink, "Penstock": penstock, "Spark": spark}
     summaries = checkpoint_cost.summaries(found)
-    assert set(summaries) == {"Flink"}
+    assert set(summaries) == {"Flink", "Penstock"}
     facts = {"date": "2026-01-01", "cores": 2, "python": "3.11", "pyspark": "4.3", "pyarrow": "18"}
     loads = {checkpoint_cost.WITHOUT: {"runs": found, "summary": summaries}}
     page = report_checkpoint_cost.checkpoint_cost({"flink": "2.3.0", "machine": facts, "loads": loads})
@@ -70,4 +81,4 @@ def test_only_engines_that_run_without_checkpoints_have_ratios_and_the_page_says
     assert f"| Flink | aligned | 1.40 (0.90 to 1.90) | 6 to 6 {ratios}" in page
     assert "| Spark | micro-batch | 4.00 (4.00 to 4.00) | 6 to 6 |  | 0.50 (0.50 to 0.50) |  |" in page
     assert "| Flink | none | 1.50 (1.00 to 2.00) |  |  |" in page
-    assert "2 rounds, 6 s of each run." in page
+    assert "2 rounds, and 1 of Penstock alone, 6 s of each run." in page

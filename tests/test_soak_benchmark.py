@@ -46,6 +46,7 @@ def test_bounds_of_the_slope_and_of_the_ratio_hold_in_nineteen_of_twenty() -> No
         (noisy(-0.2), Verdict.FALLS),
         (noisy(0.0, noise=0.3), Verdict.UNKNOWN),
         (noisy(0.045), Verdict.UNKNOWN),
+        (noisy(-0.045), Verdict.NOT_MORE),
     ],
 )
 def test_flat_is_what_is_surely_within_the_limit(values: list[float], verdict: Verdict) -> None:

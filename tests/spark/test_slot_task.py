@@ -77,11 +77,14 @@ def test_a_worker_of_our_daemon_does_not_look_for_garbage_among_what_the_daemon_
 ) -> None:
     """It looks for some after every task; all of Penstock and pandas are tens of thousands of objects."""
 
-    def left(_: int) -> tuple[int, int]:
+    def looked_through(_: int) -> tuple[int, list[str]]:
         import gc
+        import sys
 
-        gc.collect()
-        return gc.get_freeze_count(), len(gc.get_objects())
+        objects = {id(each) for each in gc.get_objects()}
+        imported = ["pandas", "pyspark.worker", "penstock.runtime.slot", "penstock.connectors.python_source"]
+        return gc.get_freeze_count(), [name for name in imported if id(sys.modules[name]) in objects]
 
-    for frozen, others in spark.sparkContext.parallelize(range(2), 2).map(left).collect():
-        assert frozen > 10 * others
+    for frozen, names in spark.sparkContext.parallelize(range(2), 2).map(looked_through).collect():
+        assert frozen > 10_000
+        assert names == []

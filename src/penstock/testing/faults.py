@@ -111,8 +111,10 @@ class Faults:
         if kind:
             self._seen(kind)
             self._world.chance.note(f"{kind}: {type(message).__name__} of {slot.name}")
-        if kind in ("answer late", "answer twice"):
+        if kind == "answer late":
             self._world.later(self._random.random() * 500, lambda: driver.hear(slot, message))
+        if kind == "answer twice":  # mostly soon, while the checkpoint still waits for others
+            self._world.later(self._random.random() ** 3 * 500, lambda: driver.hear(slot, message))
         if kind in ("", "answer twice"):
             driver.hear(slot, message)
 

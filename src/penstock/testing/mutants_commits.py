@@ -92,7 +92,9 @@ def _logged_as_committed(original: Any) -> Any:
 
 def _batches_forgotten(original: Any) -> Any:
     def recovered(self: CommitLedger, committed: CommitPoint, pending: Any, checkpoint: CheckpointId) -> None:
-        original(self, CommitPoint(committed.epoch, {}) if self._batches == {} else committed, pending, checkpoint)
+        # A calm schedule may end with a driver of its own, behind a sink's first batch.
+        forgotten = self._batches == {} and max(committed.batches.values(), default=0) > 1
+        original(self, CommitPoint(committed.epoch, {}) if forgotten else committed, pending, checkpoint)
 
     return recovered
 
@@ -195,7 +197,7 @@ COMMITS = {
         (Coordinator, "_on_metadata_written", _logged_as_committed),
     ),
     "batch-numbers-begin-anew": mutant(
-        "a new driver counts the batches of each sink from 0 again",
+        "a new driver counts the batches of each sink from 0 again, where one has several",
         (CommitLedger, "recovered", _batches_forgotten),
     ),
     "failed-commit-counted": mutant(
