@@ -150,6 +150,13 @@ def test_the_section_has_a_verdict_for_each_figure_and_tells_how_the_log_grows()
     assert "1,500 of them, no restart,\n0 failed" in page
 
 
+def test_why_a_slots_memory_grows_is_told_where_it_does() -> None:
+    still = result()
+    assert "khugepaged" not in report_soak.soak(still)
+    still["summary"]["slot 1, resident_bytes"]["verdict"] = Verdict.GROWS.value
+    assert "khugepaged" in report_soak.soak(still)
+
+
 def test_a_panel_goes_from_nothing_to_its_largest_figure_and_time_from_left_to_right() -> None:
     chart = Lines("t", "s", "minutes", [0, 5, 10], [Panel("p", [Line("a", "Spark", [0, 30, 15])])], since=5)
     root = ElementTree.fromstring(drawn_lines(chart))
