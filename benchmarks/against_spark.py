@@ -29,17 +29,17 @@ Figures = dict[str, list[float]]
 """By engine, a figure of each round."""
 
 
-def by_penstock(df: DataFrame, mode: str, location: str) -> None:
+def by_penstock(df: DataFrame, mode: str, location: str, **options: str) -> None:
     writer = penstock.writeStream(df).format("noop").outputMode(mode).option("checkpointLocation", location)
-    query = writer.option("parallelism", harness.SLOTS).trigger(availableNow=True).start()
+    query = writer.options(**options).option("parallelism", harness.SLOTS).trigger(availableNow=True).start()
     if not query.awaitTermination(TIMEOUT_S):
         query.stop()
         raise TimeoutError(f"Penstock did not end within {TIMEOUT_S:.0f} s")
 
 
-def by_spark(df: DataFrame, mode: str, location: str) -> None:
+def by_spark(df: DataFrame, mode: str, location: str, **options: str) -> None:
     writer = df.writeStream.format("noop").outputMode(mode).option("checkpointLocation", location)
-    query = writer.trigger(availableNow=True).start()
+    query = writer.options(**options).trigger(availableNow=True).start()
     if not query.awaitTermination(TIMEOUT_S):
         query.stop()
         raise TimeoutError(f"Spark did not end within {TIMEOUT_S:.0f} s")
@@ -56,10 +56,11 @@ Prepared = Callable[[], AbstractContextManager[Run]]
 
 
 @contextmanager
-def prepared(engine: str, make: Callable[[], DataFrame], mode: str) -> Iterator[Run]:
+def prepared(engine: str, make: Callable[[], DataFrame], mode: str, **options: str) -> Iterator[Run]:
+    """``options`` are the writer's."""
     df = make()
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as location:
-        yield lambda: ENGINES[engine](df, mode, location)
+        yield lambda: ENGINES[engine](df, mode, location, **options)
 
 
 def in_turns(engines: Mapping[str, Prepared], rounds: int, peer_pids: Collection[int] = ()) -> tuple[Figures, Figures]:

@@ -38,6 +38,7 @@ def nexmark(result: dict[str, Any]) -> str:
         "",
         *_ratios(queries, peers),
         "",
+        *_options(result),
         *(_UNLIKE_FLINK if flinks else ["Not measured here: Flink.", ""]),
         f"({', '.join([machine(result), *flinks])})",
         "",
@@ -67,6 +68,18 @@ _UNLIKE_FLINK = [
     "in a compiled language, where Penstock is Python, and larger batches, for which barriers would wait.",
     "",
 ]
+
+
+def _options(result: dict[str, Any]) -> list[str]:
+    """What Penstock was told besides its parallelism."""
+    told = ", ".join(f"`{key}` = {value}" for key, value in result.get("options", {}).get("penstock", {}).items())
+    if not told:
+        return []
+    return [
+        f"Penstock was told {told}: operators get more rows at once, as with",
+        "Flink's mini-batches, which wait for 2 s.",
+        "",
+    ]
 
 
 def _figures(queries: dict[str, Any], engines: dict[str, str]) -> list[str]:

@@ -42,6 +42,9 @@ FILE_EVENTS = 250_000
 SPARK_BATCH_EVENTS = 1_000_000
 """In a micro-batch: Spark is quickest with few large ones, and a batch of all would have to keep all of a join."""
 
+OPTIONS = {"penstock": {"exchange.flushInterval": "500ms"}}
+"""By engine. Rows wait so long for others to go to the next operator with: nobody waits for them here, and Flink's
+mini-batches have them wait for 2 s."""
 FLINKS_MEMORY = {"taskmanager.memory.process.size": "4g"}
 """Of each TaskManager: with its default of 1.7 GB q7 collects garbage until heartbeats are missed."""
 
@@ -94,6 +97,7 @@ def run(spark: SparkSession, quick: bool) -> dict[str, object]:
             "starts": starts * len(NAMES),
             "warm_ups": warm_ups,
             "spark_batch": SPARK_BATCH_EVENTS,
+            "options": OPTIONS,
             "flink": peer.version,
             "queries": found,
         }
@@ -101,7 +105,9 @@ def run(spark: SparkSession, quick: bool) -> dict[str, object]:
 
 def engines(spark: SparkSession, peer: Cluster, events: Events, name: str) -> dict[str, Prepared]:
     found: dict[str, Prepared] = {
-        engine: partial(prepared, engine, one_query(spark, events.parquet, name, engine), "append")
+        engine: partial(
+            prepared, engine, one_query(spark, events.parquet, name, engine), "append", **OPTIONS.get(engine, {})
+        )
         for engine in ENGINES
     }
     return {**found, PEER: partial(by_flink, peer, events, name)}
@@ -130,8 +136,10 @@ def check_equal(spark: SparkSession, peer: Cluster, events: Events, name: str, f
     """
     expected = query(spark, spark.read.schema(SPARK_SCHEMA).parquet(str(events.parquet)), name).cache()
     writer = penstock.writeStream(query(spark, stream(spark, events.parquet), name))
-    started = writer.option("path", str(folder / "penstock")).start(
-        checkpointLocation=str(folder / "checkpoint"), parallelism=harness.SLOTS
+    started = (
+        writer.options(**OPTIONS["penstock"])
+        .option("path", str(folder / "penstock"))
+        .start(checkpointLocation=str(folder / "checkpoint"), parallelism=harness.SLOTS)
     )
     started.processAllAvailable()
     started.stop(drain=True)

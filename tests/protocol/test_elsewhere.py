@@ -129,11 +129,12 @@ def arrives(job: HandDriven, rows: int, watermark_us: int | None = None) -> list
 
 def test_rows_join_those_that_are_under_way_but_none_from_behind_a_watermark(joining: HandDriven) -> None:
     assert arrives(joining, 4) == [3, 4]
-    assert arrives(joining, 5, watermark_us=77) == [3, 4], "it would be passed by rows behind it"
+    assert arrives(joining, 5, watermark_us=77) == [3, 4, 5], "they come with it"
+    assert arrives(joining, 6) == [3, 4, 5], "it is due, and would be passed by all that comes"
     elsewhere(joining, 1, 0).done = True
     joining.run()
-    assert elsewhere(joining, 1, 0).taken == [3, 4, 5]
-    assert len(joining.writer(0).rows) == 12
+    assert elsewhere(joining, 1, 0).taken == [3, 4, 5, 6]
+    assert len(joining.writer(0).rows) == 18
 
 
 def test_a_slice_ends_now_and_then_whatever_comes_in(joining: HandDriven) -> None:

@@ -126,6 +126,24 @@ def test_the_watermark_is_the_minimum_and_an_ended_channel_does_not_hold_it_back
     assert gate.risen() is None
 
 
+def test_barriers_and_ends_wait_for_a_watermark_that_is_due_and_rows_and_watermarks_do_not() -> None:
+    gate = gate_of([A, B])
+    for channel in (A, B):
+        gate.arrive(channel, buffer(channel, 0))
+        gate.arrive(channel, Watermark(10))
+    assert [taken(gate)[0] for _ in range(2)] == [A, B]
+    assert gate.poll(1) == WatermarkRose(10)
+    gate.arrive(A, Barrier(1, Alignment.ALIGNED))
+    for element in (Watermark(20), buffer(B, 1), EndOfPartition()):
+        gate.arrive(B, element)
+    rows = gate.poll(100, watermark_due=True)
+    assert isinstance(rows, RowRange)
+    assert rows.channel == B
+    assert gate.poll(100, watermark_due=True) is None
+    assert gate.poll(100) == BarrierReached(A, Barrier(1, Alignment.ALIGNED))
+    assert gate.poll(100) == ChannelEnded(B)
+
+
 @pytest.mark.parametrize("first_to_end", [0, 1])
 def test_where_event_time_ends_up_does_not_depend_on_which_of_two_sources_ends_first(first_to_end: int) -> None:
     near, far = ChannelId(0, 0, 0), ChannelId(1, 0, 0)

@@ -153,6 +153,40 @@ def test_a_watermark_keeps_its_place_and_adjacent_ones_coalesce() -> None:
     assert shape(channel.pump(1_000.0)) == [0, Watermark(7), 50, Watermark(9)]
 
 
+def test_the_newest_watermark_waits_behind_small_slices_until_they_leave() -> None:
+    channel = output_channel(CHANNEL)
+    channel.add(rows_of(1, start=10), 100.0)
+    assert shape(channel.pump(100.0)) == [10]
+    channel.add(rows_of(2), 100.0)
+    channel.watermark(Watermark(5))
+    channel.add(rows_of(2, start=2), 101.0)
+    channel.watermark(Watermark(7))
+    channel.check_invariants()
+    assert channel.pump(101.0) == []
+    assert channel.flush_at_ms() == 100.0 + FLUSH_MS, "as soon as without a watermark"
+    buffer, watermark = channel.pump(100.0 + FLUSH_MS)
+    assert isinstance(buffer, Buffer)
+    assert buffer.payload.numbers == [0, 1, 2, 3]  # type: ignore[attr-defined]
+    assert watermark == Watermark(7)
+    channel.watermark(Watermark(8))
+    assert channel.pump(100.0 + FLUSH_MS) == [Watermark(8)], "there is nothing to wait for"
+
+
+def test_a_watermark_behind_small_slices_stays_in_front_of_barriers_and_the_end() -> None:
+    channel = output_channel(CHANNEL)
+    channel.add(rows_of(1), 0.0)
+    channel.watermark(Watermark(5))
+    channel.append(aligned(1))
+    channel.add(rows_of(1, start=1), 0.0)
+    channel.watermark(Watermark(6))
+    assert numbers_of(channel.overtake(unaligned(2))) == [1]
+    channel.add(rows_of(1, start=2), 0.0)
+    channel.watermark(Watermark(7))
+    channel.end()
+    left = [0, Watermark(5), aligned(1), unaligned(2), 1, Watermark(6), 2, Watermark(7), EndOfPartition()]
+    assert shape(channel.pump(0.0)) == left
+
+
 def test_an_aligned_barrier_waits_behind_everything_and_an_unaligned_one_goes_first() -> None:
     channel = filled(2)
     channel.append(aligned(1))

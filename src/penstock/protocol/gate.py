@@ -153,23 +153,25 @@ class InputGate:
         if self.recovered.drained:
             self._give_floating()
 
-    def poll(self, max_rows: int, now_ms: float | None = None) -> Consumed | None:
+    def poll(self, max_rows: int, now_ms: float | None = None, watermark_due: bool = False) -> Consumed | None:
         """Consume the next thing; channels take turns. None: nothing to consume now.
 
+        ``watermark_due``: one that rose has not been heeded yet. Rows behind it may be processed before it, barriers
+        and ends may not: they stay where they are.
         ``now_ms``: on any clock that does not jump, the same for all calls of which the results are processed together;
         with a target, speed is measured by it.
         """
         if self._target_ms is None or now_ms is None:
-            return self._poll(max_rows)
+            return self._poll(max_rows, watermark_due)
         self._measure(now_ms)
-        consumed = self._poll(max_rows)
+        consumed = self._poll(max_rows, watermark_due)
         if consumed is not None:
             self._working_since_ms = now_ms
         elif self._working_since_ms != now_ms:
             self._working_since_ms = None  # nothing to consume, and nothing in the subtask's hands either
         return consumed
 
-    def _poll(self, max_rows: int) -> Consumed | None:
+    def _poll(self, max_rows: int, watermark_due: bool) -> Consumed | None:
         if not self.recovered.drained:
             rows = self.recovered.take(max_rows)
             if self.recovered.drained:
@@ -181,6 +183,8 @@ class InputGate:
             while (head := channel.head) is not None:
                 if isinstance(head, Buffer):
                     return self._take_rows(channel, max_rows)
+                if watermark_due and not isinstance(head, Watermark):
+                    break
                 consumed = self._take_control(channel)
                 if consumed is not None:
                     return consumed

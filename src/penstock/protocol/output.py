@@ -1,7 +1,8 @@
 """The producer's end of channels: queues, sequence numbers, credit and overtaking barriers.
 
 A channel's queue holds sealed elements in FIFO order; behind it lies the *tail*, small slices that still coalesce.
-Whatever must keep its place among the rows (a barrier, a watermark, a capture, the end) seals the tail first. Elements
+What must keep its place among the rows (a barrier, a capture, the end) seals the tail first. A watermark is true of all
+that follows it, so it may always be queued later: the newest waits for the tail to be sealed, and follows. Elements
 leave the queue only with credit, so that nothing lies in hidden buffers: what is not with the consumer is here.
 """
 
@@ -73,6 +74,7 @@ class OutputChannel:
         self._tail: list[Payload] = []
         self._tail_cost = 0
         self._tail_since_ms = 0.0
+        self._behind_tail: Watermark | None = None
         self._left_ms = -math.inf
         self._next_seq = 0
         self._last_barrier = 0
@@ -96,12 +98,15 @@ class OutputChannel:
         return self.queued_bytes - before
 
     def watermark(self, watermark: Watermark) -> None:
-        """Queue a watermark; one that does not rise is dropped, adjacent ones coalesce."""
+        """Queue a watermark, behind the tail once that is sealed; one that does not rise is dropped, adjacent ones
+        coalesce."""
         self._require_open(f"watermark {watermark.timestamp_us}")
         if self._last_watermark is not None and watermark.timestamp_us <= self._last_watermark:
             return
         self._last_watermark = watermark.timestamp_us
-        self._seal()
+        if self._tail:
+            self._behind_tail = watermark
+            return
         if self._queue and isinstance(self._queue[-1], Watermark):
             self._queue.pop()
         self._queue.append(watermark)
@@ -213,6 +218,7 @@ class OutputChannel:
         seqs = [e.id.seq for e in self._queue if isinstance(e, Buffer)]
         assert seqs == sorted(set(seqs)), f"{self.channel}: sequence {seqs}"
         assert bool(self._tail) == (self._tail_cost > 0)
+        assert self._tail or self._behind_tail is None, f"{self.channel}: {self._behind_tail} waits for nothing"
         for element in self._queue:
             if isinstance(element, Buffer):
                 assert element.cost <= self._window or element.rows == 1, f"{self.channel}: {element.id} is too large"
@@ -246,6 +252,9 @@ class OutputChannel:
         self._next_seq += 1
         self._tail = []
         self._tail_cost = 0
+        if self._behind_tail is not None:
+            self._queue.append(self._behind_tail)
+            self._behind_tail = None
 
     def _position(self, checkpoint: CheckpointId) -> int | None:
         for index, element in enumerate(self._queue):

@@ -7,7 +7,6 @@ learns comes through its inbox. The slot process and the simulator drive this sa
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections import deque
@@ -41,6 +40,7 @@ from penstock.protocol.recovered import RecoveredRows
 from penstock.runtime.activity import Activity
 from penstock.runtime.chain import Chain, open_stages
 from penstock.runtime.feed import SourceFeed
+from penstock.runtime.gathering import gather
 from penstock.runtime.host import (
     Aborted,
     Arrived,
@@ -412,12 +412,13 @@ class Subtask:
     def _consume(self) -> bool:
         if self._feed is not None:
             return self._read_source(self._feed)
-        ranges, behind = self._gather()
-        for edge, group in itertools.groupby(ranges, key=lambda r: r.channel.edge):
-            self._process(self._input_numbers[edge], list(group))
+        most = MAX_ROWS if self._chain.pauses else self._slice_rows()
+        gathered, behind = gather(self.gate, most, self._clock_ms())
+        for edge, ranges in gathered.items():
+            self._process(self._input_numbers[edge], ranges)
         match behind:
             case None:
-                return bool(ranges)
+                return bool(gathered)
             case WatermarkRose():
                 self._raise_watermark(behind)
             case BarrierReached(channel, barrier):
@@ -427,19 +428,6 @@ class Subtask:
             case _:
                 assert_never(behind)
         return True
-
-    def _gather(self) -> tuple[list[RowRange], WatermarkRose | BarrierReached | ChannelEnded | None]:
-        """Rows for one slice, of several buffers where one is not enough (operators cost per call what they cost), and
-        what came behind them: to be heeded once they are processed."""
-        ranges: list[RowRange] = []
-        left, now_ms = MAX_ROWS if self._chain.pauses else self._slice_rows(), self._clock_ms()
-        while left > 0:
-            consumed = self.gate.poll(left, now_ms)
-            if not isinstance(consumed, RowRange):
-                return ranges, consumed
-            ranges.append(consumed)
-            left -= consumed.rows
-        return ranges, None
 
     def _read_source(self, feed: SourceFeed) -> bool:
         position = feed.position

@@ -41,6 +41,13 @@ def _tail_without_credit_left_behind(original: Any) -> Any:
     return queue
 
 
+def _barrier_before_its_watermark(original: Any) -> Any:
+    def poll(self: InputGate, max_rows: int, now_ms: float | None = None, watermark_due: bool = False) -> Any:
+        return original(self, max_rows, now_ms)
+
+    return poll
+
+
 def _to_the_very_head(original: Any) -> Any:
     def overtake(self: OutputChannel, barrier: Barrier) -> Any:
         captured = original(self, barrier)
@@ -89,9 +96,13 @@ CHANNELS = {
         "an aligned barrier overtakes the small slices that still wait for more",
         (OutputChannel, "append", _tail_left_behind),
     ),
-    "watermark-does-not-seal": mutant(
+    "watermark-before-the-tail": mutant(
         "a watermark overtakes the small slices that wait for credit",
         (OutputChannel, "watermark", _tail_without_credit_left_behind),
+    ),
+    "barrier-before-its-watermark": mutant(
+        "what comes behind a watermark that is due is consumed, and forgotten",
+        (InputGate, "poll", _barrier_before_its_watermark),
     ),
     "older-barrier-overtaken": mutant(
         "an unaligned barrier goes to the very head, before older barriers",

@@ -1,0 +1,31 @@
+"""The rows of one slice: of several buffers where one is not enough, as operators cost per call what they cost."""
+
+from __future__ import annotations
+
+from penstock.protocol.gate import BarrierReached, ChannelEnded, InputGate, WatermarkRose
+from penstock.protocol.input import RowRange
+
+Behind = WatermarkRose | BarrierReached | ChannelEnded
+"""What came behind the rows, and is to be heeded once they are processed."""
+
+
+def gather(gate: InputGate, max_rows: int, now_ms: float) -> tuple[dict[int, list[RowRange]], Behind | None]:
+    """At most ``max_rows`` rows by edge, in the order of each channel, and what came behind them all.
+
+    A watermark is true of whatever follows it, so it may always come later: the last one that rises among the rows
+    comes behind them. Barriers and ends do not pass it.
+    """
+    ranges: dict[int, list[RowRange]] = {}
+    risen: WatermarkRose | None = None
+    left = max_rows
+    while left > 0:
+        consumed = gate.poll(left, now_ms, watermark_due=risen is not None)
+        match consumed:
+            case RowRange():
+                ranges.setdefault(consumed.channel.edge, []).append(consumed)
+                left -= consumed.rows
+            case WatermarkRose():
+                risen = consumed
+            case _:
+                return ranges, risen or consumed
+    return ranges, risen
