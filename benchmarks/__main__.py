@@ -83,6 +83,8 @@ MASTERS = dict.fromkeys(
     ("parquet_jobs", "nexmark", "stateful_python", "latency", "latency_under_load"), against_spark.MASTER
 )
 MASTERS["scaling"] = scaling.MASTER
+CONFS = {"soak": soak.CONF}
+"""What a benchmark's session is told besides."""
 
 
 def main(
@@ -114,7 +116,7 @@ def measure(names: list[str] | None, short: bool) -> None:
         raise typer.BadParameter(f"unknown: {', '.join(unknown)}; known: {', '.join(BENCHMARKS)}")
     for name in chosen:
         print(f"{name} ...", flush=True)
-        with harness.session(MASTERS.get(name, harness.MASTER)) as spark:
+        with harness.session(MASTERS.get(name, harness.MASTER), CONFS.get(name)) as spark:
             result = BENCHMARKS[name](spark, short)
         print(f"{name}: {result}", flush=True)
         if not short:

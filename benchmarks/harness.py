@@ -9,7 +9,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,7 +30,7 @@ MASTER = "local[8]"
 
 
 @contextmanager
-def session(master: str = MASTER) -> Iterator[SparkSession]:
+def session(master: str = MASTER, conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
     # Spark's workers import this package too, and Penstock from where it is imported here.
     found = (str(Path(module.__file__ or "").parent.parent) for module in (sys.modules[__package__], penstock))
     os.environ["PYTHONPATH"] = os.pathsep.join(found)
@@ -44,6 +44,7 @@ def session(master: str = MASTER) -> Iterator[SparkSession]:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.log.level", "ERROR")
         .config("spark.python.daemon.module", "penstock.spark.daemon")
+        .config(map=dict(conf or {}))
         .getOrCreate()
     )
     spark.dataSource.register(FeedSource)

@@ -39,6 +39,8 @@ KEYS = 5_000
 WINDOW = "10 seconds"
 DELAY = "1 second"
 CHECKPOINT_INTERVAL = "1s"
+CONF = {"spark.executorEnv.MIMALLOC_ALLOW_THP": "0"}
+"""Slots' allocator does not ask for huge pages: the kernel gives them when it pleases, and what it gives is no leak."""
 SCHEMA = "key int, value double, due_us bigint, at timestamp"
 
 
@@ -259,6 +261,7 @@ def run(spark: SparkSession, quick: bool) -> dict[str, object]:
     found = series(samples)
     return {
         "rows_per_second": ROWS_PER_SECOND,
+        "conf": CONF,
         "length": asdict(length),
         "failed": samples[-1]["failed"],
         "restarts": samples[-1]["restarts"],

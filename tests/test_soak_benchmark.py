@@ -150,11 +150,9 @@ def test_the_section_has_a_verdict_for_each_figure_and_tells_how_the_log_grows()
     assert "1,500 of them, no restart,\n0 failed" in page
 
 
-def test_one_runs_explanation_is_not_given_for_another() -> None:
-    other = result(leak=1)
-    assert "khugepaged" not in report_soak.soak(other)
-    other["machine"]["date"] = report_soak.LOOKED_AT
-    assert "khugepaged" in report_soak.soak(other)
+def test_a_run_without_huge_pages_says_so() -> None:
+    assert "khugepaged" not in report_soak.soak(result())
+    assert "khugepaged" in report_soak.soak({**result(), "conf": soak.CONF})
 
 
 def test_a_panel_goes_from_nothing_to_its_largest_figure_and_time_from_left_to_right() -> None:
