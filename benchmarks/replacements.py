@@ -25,12 +25,13 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from benchmarks.feed import FeedReader, FeedSource
 from penstock.ids import CheckpointId
 from penstock.protocol.elements import Barrier, Buffer, Captured
-from penstock.protocol.gate import BarrierReached, ChannelEnded, WatermarkRose
+from penstock.protocol.gate import InputGate
 from penstock.protocol.input import RowRange
 from penstock.protocol.output import OutputChannel, Outputs
+from penstock.runtime import subtask
 from penstock.runtime.codec import DataEncoder
+from penstock.runtime.gathering import Behind
 from penstock.runtime.slicing import MAX_ROWS, SliceSizer
-from penstock.runtime.subtask import Subtask
 from penstock.snapshot.base_index import BaseIndex, BaseIndexes
 from penstock.snapshot.inflight_index import NOTHING as NOTHING_DURABLE
 from penstock.snapshot.sections import SectionWriter
@@ -69,9 +70,9 @@ def _no_rows_durable(original: Any) -> Any:
 
 
 def _one_buffer(original: Any) -> Any:
-    def gather(self: Subtask) -> tuple[list[RowRange], WatermarkRose | BarrierReached | ChannelEnded | None]:
-        consumed = self.gate.poll(MAX_ROWS, self._clock_ms())
-        return ([consumed], None) if isinstance(consumed, RowRange) else ([], consumed)
+    def gather(gate: InputGate, max_rows: int, now_ms: float) -> tuple[dict[int, list[RowRange]], Behind | None]:
+        consumed = gate.poll(MAX_ROWS, now_ms)
+        return ({consumed.channel.edge: [consumed]}, None) if isinstance(consumed, RowRange) else ({}, consumed)
 
     return gather
 
@@ -164,7 +165,7 @@ REPLACEMENTS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "barriers stay behind the queues": _patched((Outputs, "overtake", _behind_the_queue)),
     "every buffer is spilled": _spilling,
     "all rows in flight are written": _patched(_ALL_WRITTEN),
-    "slices of whole buffers": _patched((Subtask, "_gather", _one_buffer)),
+    "slices of whole buffers": _patched((subtask, "gather", _one_buffer)),
     f"slices of {FIXED_ROWS} rows": _patched((SliceSizer, "rows", _always_as_many)),
     "links compress with lz4": _patched((DataEncoder, "element", _compressed_messages)),
     "all rows in flight are written with lz4": _patched(
