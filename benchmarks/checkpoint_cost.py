@@ -5,6 +5,9 @@ exchange, count per key of 10,000 keys -> nowhere, as fast as it goes. Each roun
 without any, one after the other, and begins with another one each time; a ratio is that of two runs of one round.
 
 Every micro-batch of Spark is a commit: there is no Spark without, and its figures stand beside those of the others.
+
+*In windows*: one query of Penstock without backpressure, whose checkpoints are switched on and off: what differs
+between two starts is not in its ratios.
 """
 
 from __future__ import annotations
@@ -18,18 +21,25 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming import StreamingQuery as SparkQuery
 
 from benchmarks import diary, flip76, harness, spark_restarts, throughput
 from benchmarks.cpu_time import CpuTime
 from benchmarks.flink import cluster, job
 from benchmarks.flip76_job import KEYS, PAYLOAD_BYTES, STAGES, counted, penstock_job, slow
+from penstock.query.streaming_query import StreamingQuery
 from penstock.runtime.view import CheckpointState
 
 WITH, WITHOUT = "with backpressure", "without backpressure"
 ROUNDS = {WITH: 4, WITHOUT: 8}
 ALONE = {WITH: 0, WITHOUT: 16}
 """Rounds more, of Penstock only: the target is for the bound of its mean, which eight rounds leave wide."""
+WINDOWS = 80
+"""Pairs of them."""
+WINDOW_S = 3.0
+SWITCHED_S = 1.0
+"""Before a window, for what the one before has left."""
+SWITCHED = "default"
 MEASURED_S = {WITH: 10.0, WITHOUT: 6.0}
 INTERVAL_MS = 1_000
 ROW_MS = 1.0
@@ -132,13 +142,33 @@ def by_penstock(spark: SparkSession, load: str, form: str) -> Cost:
         else:
             harness.wait_for("the first row", lambda: harness.rows_in(query, 0) > 0)
             time.sleep(WARM_UP_S["Penstock"])
-        began_s = time.time()
-        with CpuTime() as used:
-            rate = harness.rate(query, STAGES if load == WITH else 0, MEASURED_S[load])
-        ended_s = time.time()
-        complete = [one for one in query.view().checkpoints if one.state is CheckpointState.COMPLETE]
-        ends_ms = [one.triggered_ms + one.duration_ms for one in complete]
+        return window(query, STAGES if load == WITH else 0, MEASURED_S[load])
+
+
+def window(query: StreamingQuery, vertex: int, seconds: float) -> Cost:
+    """From now on, by the rows of a vertex."""
+    began_s = time.time()
+    with CpuTime() as used:
+        rate = harness.rate(query, vertex, seconds)
+    ended_s = time.time()
+    complete = [one for one in query.view().checkpoints if one.state is CheckpointState.COMPLETE]
+    ends_ms = [one.triggered_ms + one.duration_ms for one in complete]
     return cost(rate, used.seconds, ended_s - began_s, within(ends_ms, began_s, ended_s))
+
+
+def in_windows(spark: SparkSession, pairs: int) -> dict[str, list[dict[str, Any]]]:
+    """Of one query, with checkpoints and without in turns; who is first alternates."""
+    found: dict[str, list[dict[str, Any]]] = {BASE: [], SWITCHED: []}
+    with harness.running(penstock_form(spark, WITHOUT), **FORMS["Penstock"][SWITCHED]) as query:
+        harness.wait_for("the first row", lambda: harness.rows_in(query, 0) > 0)
+        time.sleep(WARM_UP_S["Penstock"])
+        for number in range(pairs):
+            for form in harness.rotated(found, number):
+                query.setCheckpoints(interval=FORMS["Penstock"][form]["checkpoint.interval"])
+                time.sleep(SWITCHED_S)
+                found[form].append(asdict(window(query, 0, WINDOW_S)))
+            print(f"  in windows, pair {number + 1}: {[of[-1] for of in found.values()]}", flush=True)
+    return found
 
 
 def spark_form(spark: SparkSession, load: str) -> DataFrame:
@@ -170,7 +200,7 @@ def by_spark(spark: SparkSession, load: str) -> Cost:
     return cost(rate, used.seconds, ended_s - began_s, len(inside))
 
 
-def wait_for_micro_batches(query: StreamingQuery, count: int) -> int:
+def wait_for_micro_batches(query: SparkQuery, count: int) -> int:
     """Returns how many there are then. Looks seldom: a look costs the driver something."""
     until = time.monotonic() + SPARK_LIMIT_S
     while (progress := query.lastProgress) is None or progress["batchId"] + 1 < count:
@@ -198,7 +228,9 @@ def run(spark: SparkSession, quick: bool) -> dict[str, object]:
                 engines[engine](BASE)  # the first job of a process pays for it
             runs = measured(engines, *((2, 0) if quick else (rounds, ALONE[load])), load)
             loads[load] = {"runs": runs, "summary": summaries(runs)}
-        return {"flink": peer.version, "loads": loads}
+    windows = in_windows(spark, 3 if quick else WINDOWS)
+    found = {"windows": windows, "summary": summary(windows[SWITCHED], windows[BASE])}
+    return {"flink": peer.version, "loads": loads, "in_windows": found}
 
 
 def engines_of(spark: SparkSession, peer: cluster.Cluster, load: str) -> Engines:

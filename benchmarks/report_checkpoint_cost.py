@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.checkpoint_cost import BASE, MEASURED_S, SPARK_BATCH_ROWS, WITH, WITHOUT
+from benchmarks.checkpoint_cost import BASE, MEASURED_S, SPARK_BATCH_ROWS, SWITCHED, WINDOW_S, WITH, WITHOUT
 from benchmarks.report_cells import machine, row, spread
 
 TARGET = 0.97
@@ -25,6 +25,8 @@ def checkpoint_cost(result: dict[str, Any]) -> str:
     ]
     for load, found in result["loads"].items():
         lines += [*_table(load, found), ""]
+    if "in_windows" in result:
+        lines += [*_windows(result["in_windows"]), ""]
     lines += [
         "What is not alike. Each round's runs are jobs of their own: what differs between two starts is in the ratios.",
         "CPU is that of all processes, so each engine's figure has the idle ones of its peers in it; where a sink",
@@ -41,29 +43,49 @@ def checkpoint_cost(result: dict[str, Any]) -> str:
 
 
 def _table(load: str, found: dict[str, Any]) -> list[str]:
-    unit, digits, name = UNITS[load]
-    lines = [
-        row(load, "", name, "checkpoints a run", "rows to none", "CPU s for a million rows", "CPU to none"),
-        row("---", "---", "---:", "---:", "---:", "---:", "---:"),
-    ]
+    lines = _heads(load, UNITS[load][2], "a run")
     for engine, forms in found["runs"].items():
         for form, rounds in forms.items():
-            summary = found["summary"].get(engine, {}).get(form)
-            complete = [one["checkpoints"] for one in rounds]
-            lines.append(
-                row(
-                    engine,
-                    form,
-                    spread([one["rows_per_second"] for one in rounds], unit, digits),
-                    "" if form == BASE else f"{min(complete)} to {max(complete)}",
-                    _ratio(summary, "rows", "lower_bound"),
-                    spread([one["cpu_s_per_million"] for one in rounds]),
-                    _ratio(summary, "cpu", "upper_bound"),
-                )
-            )
+            lines.append(_row(engine, form, rounds, found["summary"].get(engine, {}).get(form), load))
     rounds, alone = (len(found["runs"][engine][BASE]) for engine in ("Flink", "Penstock"))
     more = f", and {alone - rounds} of Penstock alone" if alone > rounds else ""
     return [*lines, "", f"{rounds} rounds{more}, {MEASURED_S[load]:.0f} s of each run."]
+
+
+def _windows(found: dict[str, Any]) -> list[str]:
+    windows, summary = found["windows"], found["summary"]
+    lines = _heads("in windows of one query", UNITS[WITHOUT][2], "a window")
+    for form, those in windows.items():
+        lines.append(_row("Penstock", form, those, summary if form == SWITCHED else None, WITHOUT))
+    deviation = summary["rows"]["deviation"]
+    return [
+        *lines,
+        "",
+        f"{len(windows[BASE])} pairs of windows of {WINDOW_S:.0f} s of one query without backpressure, one",
+        "with a checkpoint every second and one with none: nothing of a start is in their ratios. Their standard",
+        f"deviation is {deviation:.3f}.",
+    ]
+
+
+def _heads(load: str, unit: str, where: str) -> list[str]:
+    return [
+        row(load, "", unit, f"checkpoints {where}", "rows to none", "CPU s for a million rows", "CPU to none"),
+        row("---", "---", "---:", "---:", "---:", "---:", "---:"),
+    ]
+
+
+def _row(engine: str, form: str, those: list[dict[str, Any]], summary: dict[str, Any] | None, load: str) -> str:
+    unit, digits, _ = UNITS[load]
+    complete = [one["checkpoints"] for one in those]
+    return row(
+        engine,
+        form,
+        spread([one["rows_per_second"] for one in those], unit, digits),
+        "" if form == BASE else f"{min(complete)} to {max(complete)}",
+        _ratio(summary, "rows", "lower_bound"),
+        spread([one["cpu_s_per_million"] for one in those]),
+        _ratio(summary, "cpu", "upper_bound"),
+    )
 
 
 def _ratio(summary: dict[str, Any] | None, what: str, bound: str) -> str:

@@ -28,9 +28,10 @@ FORMS = {
     "aligned": {"checkpoint.interval": "1s", "checkpoint.alignment": "aligned"},
     "unaligned": {"checkpoint.interval": "1s", "checkpoint.alignment": "unaligned"},
 }
-# One-sided 95 % quantiles of Student's t with 1, 2, ... degrees of freedom.
+# One-sided 95 % quantiles of Student's t with 1, 2, ... degrees of freedom; with more, the last is an upper bound.
 _T95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)
 _T95 += (1.796, 1.782, 1.771, 1.761, 1.753, 1.746, 1.740, 1.734, 1.729)
+_T95 += (1.725, 1.721, 1.717, 1.714, 1.711, 1.708, 1.706, 1.703, 1.701, 1.699)
 
 
 def one(spark: SparkSession, form: str) -> tuple[float, int]:
@@ -50,7 +51,8 @@ def _completed(query: StreamingQuery) -> int:
 def bound(ratios: Sequence[float]) -> dict[str, float]:
     """Mean and its lower one-sided 95 % bound by Student's t: the ratios of rounds are taken as independent."""
     mean, deviation = statistics.mean(ratios), statistics.stdev(ratios)
-    lower = mean - _T95[len(ratios) - 2] * deviation / math.sqrt(len(ratios))
+    quantile = _T95[min(len(ratios) - 2, len(_T95) - 1)]
+    lower = mean - quantile * deviation / math.sqrt(len(ratios))
     return {"rounds": len(ratios), "mean": mean, "deviation": deviation, "lower_bound": lower}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Any
 
@@ -52,6 +53,38 @@ def test_behind_the_rounds_of_all_penstock_has_some_alone() -> None:
     }
 
 
+@pytest.mark.parametrize("load", [checkpoint_cost.WITH, checkpoint_cost.WITHOUT])
+def test_there_is_a_bound_for_as_many_rounds_as_a_run_has(load: str) -> None:
+    engines = {engine: lambda form: Cost(100.0 if form == BASE else 99.0, 1.0, 1) for engine in FORMS}
+    found = checkpoint_cost.measured(engines, checkpoint_cost.ROUNDS[load], checkpoint_cost.ALONE[load], load)
+    assert checkpoint_cost.summaries(found)["Penstock"]["default"]["rows"]["lower_bound"] == pytest.approx(0.99)
+
+
+class Switched:
+    """A query whose rate is by its checkpoints."""
+
+    def __init__(self) -> None:
+        self.intervals: list[str] = []
+
+    def setCheckpoints(self, interval: str) -> None:  # noqa: N802
+        self.intervals.append(interval)
+
+
+def test_checkpoints_of_one_query_are_switched_and_who_is_first_alternates(monkeypatch: pytest.MonkeyPatch) -> None:
+    query = Switched()
+    monkeypatch.setattr(checkpoint_cost, "penstock_form", lambda spark, load: None)
+    monkeypatch.setattr(checkpoint_cost.harness, "running", lambda df, **options: nullcontext(query))
+    monkeypatch.setattr(checkpoint_cost.harness, "wait_for", lambda what, holds: None)
+    monkeypatch.setattr(checkpoint_cost.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(checkpoint_cost, "window", lambda query, *_: Cost(float(len(query.intervals)), 1.0, 1))
+    found = checkpoint_cost.in_windows(None, 2)  # type: ignore[arg-type]
+    assert query.intervals == ["1h", "1000ms", "1000ms", "1h"]
+    assert {form: [one["rows_per_second"] for one in those] for form, those in found.items()} == {
+        BASE: [1.0, 4.0],
+        checkpoint_cost.SWITCHED: [2.0, 3.0],
+    }
+
+
 def runs(*rates: tuple[float, float]) -> list[dict[str, Any]]:
     return [asdict(Cost(rate, cpu, 6)) for rate, cpu in rates]
 
@@ -76,9 +109,15 @@ def test_only_engines_that_run_without_checkpoints_have_ratios_and_the_page_says
     assert set(summaries) == {"Flink", "Penstock"}
     facts = {"date": "2026-01-01", "cores": 2, "python": "3.11", "pyspark": "4.3", "pyarrow": "18"}
     loads = {checkpoint_cost.WITHOUT: {"runs": found, "summary": summaries}}
-    page = report_checkpoint_cost.checkpoint_cost({"flink": "2.3.0", "machine": facts, "loads": loads})
-    ratios = "| **0.925** (at least 0.767) | 1.70 (1.20 to 2.20) | **1.150** (at most 1.466) |"
-    assert f"| Flink | aligned | 1.40 (0.90 to 1.90) | 6 to 6 {ratios}" in page
+    result = {"flink": "2.3.0", "machine": facts, "loads": loads}
+    assert "in windows" not in report_checkpoint_cost.checkpoint_cost(result)
+    windows = {BASE: flink[BASE], checkpoint_cost.SWITCHED: flink["aligned"]}
+    ratios_of_two = "| **0.925** (at least 0.767) | 1.70 (1.20 to 2.20) | **1.150** (at most 1.466) |"
+    result["in_windows"] = {"windows": windows, "summary": summaries["Flink"]["aligned"]}
+    page = report_checkpoint_cost.checkpoint_cost(result)
+    assert f"| Penstock | default | 1.40 (0.90 to 1.90) | 6 to 6 {ratios_of_two}" in page
+    assert "2 pairs of windows of 3 s" in page
+    assert f"| Flink | aligned | 1.40 (0.90 to 1.90) | 6 to 6 {ratios_of_two}" in page
     assert "| Spark | micro-batch | 4.00 (4.00 to 4.00) | 6 to 6 |  | 0.50 (0.50 to 0.50) |  |" in page
     assert "| Flink | none | 1.50 (1.00 to 2.00) |  |  |" in page
     assert "2 rounds, and 1 of Penstock alone, 6 s of each run." in page
