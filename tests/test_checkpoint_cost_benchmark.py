@@ -119,5 +119,5 @@ def test_only_engines_that_run_without_checkpoints_have_ratios_and_the_page_says
     assert "2 pairs of windows of 3 s" in page
     assert f"| Flink | aligned | 1.40 (0.90 to 1.90) | 6 to 6 {ratios_of_two}" in page
     assert "| Spark | micro-batch | 4.00 (4.00 to 4.00) | 6 to 6 |  | 0.50 (0.50 to 0.50) |  |" in page
-    assert "| Flink | none | 1.50 (1.00 to 2.00) |  |  |" in page
+    assert "| Flink | none | 1.50 (1.00 to 2.00) | 6 to 6 |  |" in page
     assert "2 rounds, and 1 of Penstock alone, 6 s of each run." in page

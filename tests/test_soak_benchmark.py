@@ -155,6 +155,13 @@ def test_a_run_without_huge_pages_says_so() -> None:
     assert "khugepaged" in report_soak.soak({**result(), "conf": soak.CONF})
 
 
+def test_one_runs_explanation_is_not_given_for_another() -> None:
+    other = result(leak=1)
+    assert "interned" not in report_soak.soak(other)
+    other["machine"]["penstock"] = report_soak.LOOKED_AT
+    assert "interned" in report_soak.soak(other)
+
+
 def test_a_panel_goes_from_nothing_to_its_largest_figure_and_time_from_left_to_right() -> None:
     chart = Lines("t", "s", "minutes", [0, 5, 10], [Panel("p", [Line("a", "Spark", [0, 30, 15])])], since=5)
     root = ElementTree.fromstring(drawn_lines(chart))
