@@ -22,10 +22,10 @@ from penstock.protocol.elements import Alignment, Barrier, Buffer
 from penstock.protocol.gate import WatermarkRose
 from penstock.protocol.input import RowRange
 from penstock.protocol.output import OutputChannel, Outputs
+from penstock.runtime import subtask
 from penstock.runtime.codec import DataDecoder, DataEncoder
 from penstock.runtime.payloads import ARROW
 from penstock.runtime.slicing import FIRST_ROWS, SliceSizer
-from penstock.runtime.subtask import Subtask
 from penstock.runtime.wire import Message
 from penstock.snapshot.base_index import BaseIndex, BaseIndexes
 from penstock.snapshot.inflight_index import InflightIndex, Piece
@@ -92,9 +92,9 @@ def test_rows_in_flight_are_written_again_and_tables_are_still_referred_to() -> 
 
 def test_a_slice_of_a_whole_buffer_is_one_buffer_and_heeds_what_comes_behind() -> None:
     queued = [RowRange(CHANNEL, ROWS, 2_000, "1"), RowRange(CHANNEL, ROWS, 2_000, "2"), WatermarkRose(7)]
-    subtask: Any = SimpleNamespace(gate=SimpleNamespace(poll=lambda rows, now: queued.pop(0)), _clock_ms=lambda: 0.0)
+    gate: Any = SimpleNamespace(poll=lambda rows, now: queued.pop(0))
     run_with("slices of whole buffers")
-    gathered = [Subtask._gather(subtask) for _ in range(3)]
+    gathered = [subtask.gather(gate, 1, 0.0) for _ in range(3)]
     assert [len(ranges) for ranges, _ in gathered] == [1, 1, 0]
     assert [behind for _, behind in gathered] == [None, None, WatermarkRose(7)]
 
