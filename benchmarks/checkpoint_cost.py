@@ -38,7 +38,7 @@ WINDOWS = 80
 """Pairs of them."""
 WINDOW_S = 3.0
 SWITCHED_S = 1.0
-"""Before a window, for what the one before has left."""
+"""Before a window, for what the one before has left; a checkpoint that was due may still end in it, and is counted."""
 SWITCHED = "default"
 MEASURED_S = {WITH: 10.0, WITHOUT: 6.0}
 INTERVAL_MS = 1_000

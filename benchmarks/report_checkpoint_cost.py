@@ -62,8 +62,8 @@ def _windows(found: dict[str, Any]) -> list[str]:
         *lines,
         "",
         f"{len(windows[BASE])} pairs of windows of {WINDOW_S:.0f} s of one query without backpressure, one",
-        "with a checkpoint every second and one with none: nothing of a start is in their ratios. Their standard",
-        f"deviation is {deviation:.3f}.",
+        "with a checkpoint every second and one with none, where one that was due may still end: nothing of a start is",
+        f"in their ratios. Their standard deviation is {deviation:.3f}.",
     ]
 
 

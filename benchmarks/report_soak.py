@@ -87,12 +87,12 @@ LOOKED_AT = "e2e654cfd87a"
 """The commit of the run that the following is about; of any other's driver nobody knows why it grows."""
 _DRIVER = [
     "Why the driver's memory is not flat in this run, which was looked at from outside: it has its huge pages,",
-    "which came and went (2 to 10 MB), and at 27.3 minutes one table of 3,756 KB appeared in it, as in the run",
-    "before at 27. That is the size of a Python dictionary of 262,144 places for strings. A process that has",
-    "imported what the driver has and makes nothing but `pathlib` paths of distinct names gets a larger table of",
-    "interned strings at 40,000 of them, and no other up to 200,000: names that nobody uses any more are forgotten,",
-    "but the table is made anew, with room for twice as many, when it is full of places once used. By that it is a",
-    "step, and not a leak; which table it was, nobody has looked.",
+    "which came and went (2 to 10 MB), and at 27.3 minutes one block of 3,756 KB appeared in it (the run before had",
+    "a step of 4 MB at 27). That is the size of a Python dictionary of 262,144 places for strings. A process that",
+    "has imported what the driver has and makes nothing but `pathlib` paths of distinct names gets a larger table",
+    "of interned strings at 40,000 of them, and no other up to 200,000: names that nobody uses any more are",
+    "forgotten, but the table is made anew, with room for twice as many, when it is full of places once used. By",
+    "that it is a step, and not a leak; which table it was, nobody has looked.",
     "",
 ]
 

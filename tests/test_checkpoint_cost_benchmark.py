@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import checkpoint_cost, report_checkpoint_cost, spark_restarts
+from benchmarks import checkpoint_cost, report_checkpoint_cost, spark_restarts, throughput
 from benchmarks.checkpoint_cost import BASE, FORMS, Cost
 
 
@@ -58,6 +58,11 @@ def test_there_is_a_bound_for_as_many_rounds_as_a_run_has(load: str) -> None:
     engines = {engine: lambda form: Cost(100.0 if form == BASE else 99.0, 1.0, 1) for engine in FORMS}
     found = checkpoint_cost.measured(engines, checkpoint_cost.ROUNDS[load], checkpoint_cost.ALONE[load], load)
     assert checkpoint_cost.summaries(found)["Penstock"]["default"]["rows"]["lower_bound"] == pytest.approx(0.99)
+
+
+def test_with_more_rounds_than_the_table_of_t_has_its_last_figure_bounds_theirs() -> None:
+    found = throughput.bound([0.9, 1.1] * 40)
+    assert found["lower_bound"] == pytest.approx(1 - 1.699 * 0.1 * (80 / 79) ** 0.5 / 80**0.5)
 
 
 class Switched:
