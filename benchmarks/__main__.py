@@ -12,6 +12,7 @@ from benchmarks import (
     backpressure,
     checkpoint_cost,
     concurrency,
+    coordinator,
     exchange,
     faces,
     file_sink,
@@ -77,6 +78,7 @@ BENCHMARKS = {
     "recovery_peers": recovery_peers.run,
     "incremental_peers": incremental_peers.run,
     "scaling": scaling.run,
+    "coordinator": coordinator.run,
     "soak": soak.run,
 }
 MASTERS = dict.fromkeys(

@@ -22,7 +22,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -38,6 +38,9 @@ from penstock.snapshot import work as w
 from penstock.snapshot.catalog import metadata_path
 from penstock.snapshot.driver import DriverCore
 from penstock.snapshot.effects import DriverEffects
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession  # what it costs a process to have it is not measured
 
 PARALLELISMS = {
     "state": (1, 10, 100, 300, 1_000),
@@ -253,7 +256,7 @@ _FIELDS = {"now": "VmRSS", "peak": "VmHWM"}
 # -- all of them ------------------------------------------------------------------------------------------------------
 
 
-def run(quick: bool) -> dict[str, Any]:
+def run(_spark: SparkSession, quick: bool) -> dict[str, object]:
     """By shape and number of subtasks."""
     found: dict[str, dict[str, Any]] = {}
     for shape in SHAPES:
@@ -263,7 +266,7 @@ def run(quick: bool) -> dict[str, Any]:
             count = max(FEWEST, min(MOST, SUBTASKS_IN_ALL // subtasks) // (5 if quick else 1))
             found[shape][str(subtasks)] = one = _apart(shape, parallelism, count)
             print(f"  {shape}, {subtasks} subtasks: {summary(one)}", flush=True)
-    return found
+    return {"shapes": found}
 
 
 def _apart(shape: str, parallelism: int, count: int) -> dict[str, Any]:

@@ -25,8 +25,8 @@ def grouped(spark: SparkSession) -> DataFrame:
     return feed.groupBy("key").agg(F.count("*").alias("rows"), F.sum("value").alias("total"))
 
 
-def exchanged(spark: SparkSession) -> DataFrame:
-    feed = spark.readStream.format("feed").load()
+def exchanged(spark: SparkSession, partitions: int = harness.SLOTS) -> DataFrame:
+    feed = spark.readStream.format("feed").option("partitions", str(partitions)).load()
     return feed.repartition("key").groupBy("key").agg(F.count("*").alias("rows"), F.sum("value").alias("total"))
 
 

@@ -110,18 +110,18 @@ def rows_in(query: StreamingQuery, vertex: int) -> int:
     return sum(max(m.rows_in, m.rows_out) for m in chosen)
 
 
-def rate(query: StreamingQuery, vertex: int, seconds: float) -> float:
+def rate(query: StreamingQuery, vertex: int, seconds: float, subtasks: int = SLOTS) -> float:
     """Rows per second of a vertex: each subtask's between two of its reports, about ``seconds`` apart.
 
     Figures are reported every half second; a window between any two looks would be off by as much.
     """
-    first = _fresh_reports(query, vertex)
+    first = _fresh_reports(query, vertex, subtasks)
     time.sleep(seconds)
-    last = _fresh_reports(query, vertex)
+    last = _fresh_reports(query, vertex, subtasks)
     return sum((rows - first[i][1]) / (at - first[i][0]) for i, (at, rows) in last.items())
 
 
-def _fresh_reports(query: StreamingQuery, vertex: int) -> dict[int, tuple[float, int]]:
+def _fresh_reports(query: StreamingQuery, vertex: int, subtasks: int) -> dict[int, tuple[float, int]]:
     """By subtask: the moment its figures changed, and its rows then."""
     before: dict[int, int] = {}
     found: dict[int, tuple[float, int]] = {}
@@ -133,7 +133,7 @@ def _fresh_reports(query: StreamingQuery, vertex: int) -> dict[int, tuple[float,
             rows = max(metrics.rows_in, metrics.rows_out)
             if metrics.vertex == vertex and before.setdefault(metrics.index, rows) != rows:
                 found.setdefault(metrics.index, (now, rows))
-        return len(found) == SLOTS
+        return len(found) == subtasks
 
     wait_for(f"every subtask of vertex {vertex} to report progress", look)
     return found

@@ -22,7 +22,7 @@ from benchmarks.report_progress import progress
 from benchmarks.report_python import isolation, latency, stateful_python, timers
 from benchmarks.report_queues_and_skew import queues_and_skew
 from benchmarks.report_recovery_peers import recovery_peers
-from benchmarks.report_scaling import scaling
+from benchmarks.report_scaling import coordinator, scaling
 from benchmarks.report_snapshots import snapshot_catalog, snapshot_formats, state_as_data
 from benchmarks.report_soak import soak
 from benchmarks.report_state import keyed, large_state, state, state_rocksdb
@@ -325,6 +325,7 @@ SECTIONS = {
     "recovery_peers": recovery_peers,
     "incremental_peers": incremental_peers,
     "scaling": scaling,
+    "coordinator": coordinator,
     "soak": soak,
 }
 

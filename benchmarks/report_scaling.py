@@ -1,4 +1,4 @@
-"""The section of ``docs/benchmarks.md`` on parallelism and on the driver of large jobs."""
+"""The sections of ``docs/benchmarks.md`` on parallelism and on the driver of large jobs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from penstock.snapshot.store import WHOLE_AT_MOST
 
 
 def scaling(result: dict[str, Any]) -> str:
-    return "\n".join([*_parallelism(result), *_coordinator(result["coordinator"]), f"({machine(result)})", ""])
+    return "\n".join([*_parallelism(result), *_working(result["working"]), f"({machine(result)})", ""])
+
+
+def coordinator(result: dict[str, Any]) -> str:
+    return "\n".join([*_large_job(result["shapes"]), f"({machine(result)})", ""])
 
 
 # -- real queries -----------------------------------------------------------------------------------------------------
@@ -24,17 +28,16 @@ def scaling(result: dict[str, Any]) -> str:
 def _parallelism(result: dict[str, Any]) -> list[str]:
     budget = result["gate_budget_bytes"]
     lines = [
-        "## Scaling: parallelism, and large jobs",
+        "## Scaling: more slots on one machine",
         "",
-        f"Parallelism on one machine: the job of FLIP-76 above, but of rows of {PAYLOAD_BYTES / 1000:.0f} kB, for each",
-        f"of which its sink sleeps {ROW_MS:.0f} ms, so that cores are not what 16 slots wait for (`cores` are those",
-        "that the slots use while checkpoints are taken, and in brackets the whole machine: they tell whether that",
-        "holds). When the queues are",
-        "full, unaligned checkpoints are asked for one at a time; parallelisms in turn, upwards and",
-        "downwards. Median (least to most) over all checkpoints of all rounds; `x` is the ratio of medians to",
-        f"parallelism 1. `gates`: what waits in a subtask's gate, whose budget is {budget / 2**20:.0f} MiB",
-        "(`exchange.memoryPerGate`), whatever the number of its channels. `raw write`: as many bytes as the checkpoint",
-        "wrote, written and fsynced into a file for each slot.",
+        f"What more slots cost: the job of FLIP-76 above, but of rows of {PAYLOAD_BYTES / 1000:.0f} kB, for each of",
+        f"which its sink sleeps {ROW_MS:.0f} ms, so that cores are not what 16 slots wait for (`cores` are those that",
+        "the slots use while checkpoints are taken, and in brackets the whole machine). When the queues are full,",
+        "unaligned checkpoints are asked for one at a time; parallelisms in turn, upwards and downwards. Median (least",
+        "to most) over all checkpoints of all rounds; `x` is the ratio of medians to parallelism 1. `gates`: what",
+        f"waits in a subtask's gate, whose budget is {budget / 2**20:.0f} MiB (`exchange.memoryPerGate`), whatever the",
+        "number of its channels. `raw write`: as many bytes as the checkpoint wrote, written and fsynced into a file",
+        "for each slot.",
         "",
         row("parallelism", "channels", "checkpoint, ms", "x", "raw write, ms", "x", "in flight, MB", "x", "cores"),
         row(*["---:"] * 9),
@@ -93,15 +96,48 @@ def _parallelism(result: dict[str, Any]) -> list[str]:
     return [
         *lines,
         "",
-        "What is not alike. More slots on the same two cores and one disk: all threads of a checkpoint that would have",
-        "a core each take turns, and a disk writes more bytes, so checkpoints are slower here than on machines that",
-        "grow with the job. The raw write goes through its files one after the other, slots write side by side. The",
-        "driver's CPU is that of its Python process, less what it uses when there is no checkpoint; Spark's JVM has no",
-        "part in one. A slot's process is a fork: `own` is what no other process shares. Rows are long on purpose: as",
-        "many bytes of short rows are more work for the same two cores. A checkpoint waits for the row that a stage is",
-        f"at: up to {ROW_MS:.0f} ms, and the more likely the whole of it the more slots there are.",
+        "What is not alike. All slots share one disk, and the cores of one machine: where there are fewer cores than",
+        "slots, threads of a checkpoint that would have a core each take turns, so checkpoints are slower than on",
+        "machines that grow with the job. The raw write goes through its files one after the other, slots write side",
+        "by side. The driver's CPU is that of its Python process, less what it uses when there is no checkpoint;",
+        "Spark's JVM has no part in one. A slot's process is a fork: `own` is what no other process shares. Rows are long on",
+        "purpose: as many bytes of short rows are more work for the same cores. A checkpoint waits for the row that a",
+        f"stage is at: up to {ROW_MS:.0f} ms, and the more likely the whole of it the more slots there are.",
         "",
     ]
+
+
+def _working(found: dict[str, Any]) -> list[str]:
+    lines = [
+        "What more slots give, as far as there is a core for each: source -> hash -> keyed count and sum -> noop,",
+        "every row over the exchange, nobody sleeps; a source's partition for each slot. In turns with the above.",
+        "`x` and `of linear` are of medians, to parallelism 1; `rows for a core's second` tells what a slot's work costs,",
+        "whether or not its core was free.",
+        "",
+        row(
+            "parallelism", "M rows/s", "x", "of linear", "slots' cores", "machine's", "M rows for a core's second", "x"
+        ),
+        row(*["---:"] * 8),
+    ]
+    base = None
+    for parallelism, cells in found.items():
+        rates = [cell["rows_per_second"] for cell in cells]
+        each = [cell["rows_per_second"] / cell["slot_cores"] for cell in cells]
+        median, costs = statistics.median(rates), statistics.median(each)
+        base = base or (median, costs)
+        lines.append(
+            row(
+                parallelism,
+                spread(rates, 1e6, 1),
+                f"{median / base[0]:.2f}",
+                f"**{median / base[0] / int(parallelism):.2f}**",
+                _cores(cells, "slot_cores"),
+                _cores(cells, "busy_cores"),
+                spread(each, 1e6, 1),
+                f"{costs / base[1]:.2f}",
+            )
+        )
+    return [*lines, ""]
 
 
 def _all(cells: list[dict[str, Any]], name: str) -> list[float]:
@@ -115,10 +151,12 @@ def _cores(cells: list[dict[str, Any]], name: str) -> str:
 # -- the driver of a large job ----------------------------------------------------------------------------------------
 
 
-def _coordinator(found: dict[str, Any]) -> list[str]:
+def _large_job(found: dict[str, Any]) -> list[str]:
     deltas, chain = SHAPES["state"].deltas, SHAPES["long chains"].deltas
     lines = [
-        "The driver of a large job: its real code (coordinator, snapshot metadata, log, collection, figures, over a",
+        "## The driver of a large job",
+        "",
+        "Its real code (coordinator, snapshot metadata, log, collection, figures, over a",
         f"local store), and slots that are made up: {VERTICES} vertices, hashed from each to the next, at parallelism",
         "1 to 1,000. CPU from the trigger to the entry in the log, of one thread; the bytes of each slot's message are",
         "decoded as they come. Each size has a process of its own. What a manifest holds of each subtask behind the",

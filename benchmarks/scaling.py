@@ -1,12 +1,14 @@
-"""What more parallelism costs: real queries of 1 to 16 slots, and the driver's code with up to 10,000 made-up subtasks.
+"""What more parallelism costs and what it gives: queries of 1 to 16 slots. For larger jobs see ``coordinator``.
 
-The job of ``flip76``, but of rows of 10 kB, for each of which the last stage sleeps 50 ms, and with a checkpoint only
-when one is asked for. So few rows go through that two cores have room beside 16 slots: what is measured are waiting
-queues. For the other part see ``coordinator``.
+What it costs: the job of ``flip76``, but of rows of 10 kB, for each of which the last stage sleeps 50 ms, and with a
+checkpoint only when one is asked for. So few rows go through that two cores have room beside 16 slots: what is measured
+are waiting queues. What it gives: rows per second of a job that does nothing but work, for as many slots as there are
+cores.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from typing import Any
@@ -14,7 +16,7 @@ from typing import Any
 import psutil
 from pyspark.sql import DataFrame, SparkSession
 
-from benchmarks import coordinator, harness
+from benchmarks import exchange, harness
 from benchmarks.backpressure import raw_write_ms
 from benchmarks.flip76 import settle
 from benchmarks.flip76_job import KEYS, STAGES, chained, slow
@@ -38,6 +40,8 @@ WINDOW_BYTES = 256 << 10
 SETTINGS = {"exchange.memoryPerGate": str(GATE_BYTES), "exchange.exclusiveWindow": str(WINDOW_BYTES)}
 IDLE_S = 4.0
 """What the driver uses without a checkpoint is looked at for so long."""
+WARM_UP_S = 3.0
+MEASURED_S = 5.0
 
 
 def scaled_job(spark: SparkSession, parallelism: int) -> DataFrame:
@@ -110,21 +114,43 @@ def _cpu_s(query: StreamingQuery) -> dict[str, float]:
     return {"driver": time.process_time(), "slots": sum(t.user + t.system for t in slots), "machine": busy_s}
 
 
+def working(spark: SparkSession, parallelism: int) -> dict[str, float]:
+    """Rows per second of a job that no slot sleeps in, and the cores that its slots use: hash, count and sum."""
+    settings = {"parallelism": str(parallelism)}
+    with harness.running(exchange.exchanged(spark, parallelism), mode="update", **settings) as query:
+        harness.wait_for("the first row", lambda: harness.rows_in(query, 0) > 0)
+        time.sleep(WARM_UP_S)
+        before, began_s = _cpu_s(query), time.perf_counter()
+        rate = harness.rate(query, 0, MEASURED_S, parallelism)
+        seconds = time.perf_counter() - began_s
+        used_s = {who: now_s - before[who] for who, now_s in _cpu_s(query).items()}
+    return {
+        "rows_per_second": rate,
+        "slot_cores": used_s["slots"] / seconds,
+        "busy_cores": used_s["machine"] / seconds,
+    }
+
+
 def run(spark: SparkSession, quick: bool) -> dict[str, object]:
-    rounds: dict[int, list[dict[str, Any]]] = {parallelism: [] for parallelism in PARALLELISMS}
+    waiting: dict[int, list[dict[str, Any]]] = {parallelism: [] for parallelism in PARALLELISMS}
+    busy: dict[int, list[dict[str, float]]] = {parallelism: [] for parallelism in PARALLELISMS}
     chosen = PARALLELISMS[::2] if quick else PARALLELISMS
     orders = [chosen] if quick else [chosen[:: (-1) ** number] for number in range(ROUNDS)]
+    working(spark, 1)  # the first query of a session pays for it
     for order in orders:
         for parallelism in order:
             found = one(spark, parallelism, 3 if quick else CHECKPOINTS)
-            rounds[parallelism].append(found)
+            waiting[parallelism].append(found)
             print(f"  parallelism {parallelism}: {found}", flush=True)
-    measured = {str(parallelism): cells for parallelism, cells in rounds.items() if cells}
+            if parallelism <= (os.cpu_count() or 1):
+                busy[parallelism].append(working(spark, parallelism))
+                print(f"  parallelism {parallelism}: {busy[parallelism][-1]}", flush=True)
+    measured = {str(parallelism): cells for parallelism, cells in waiting.items() if cells}
     return {
         "gate_budget_bytes": GATE_BYTES,
         "parallelism": measured,
         "ratio_to_1": {parallelism: ratios(measured["1"], cells) for parallelism, cells in measured.items()},
-        "coordinator": coordinator.run(quick),
+        "working": {str(parallelism): cells for parallelism, cells in busy.items() if cells},
     }
 
 

@@ -122,19 +122,31 @@ def test_ratios_are_of_medians_over_all_rounds() -> None:
                      "slot_own_bytes": 1.0, "driver_cpu_ms": 3.0}  # fmt: skip
 
 
-def test_the_section_has_gates_against_their_budget_growth_and_what_was_refused() -> None:
-    facts = {"date": "2026-01-01", "cores": 2, "python": "3.11", "pyspark": "4.3", "pyarrow": "18"}
+FACTS = {"date": "2026-01-01", "cores": 2, "python": "3.11", "pyspark": "4.3", "pyarrow": "18"}
+
+
+def working(rate: float, cores: float) -> dict[str, float]:
+    return {"rows_per_second": rate, "slot_cores": cores, "busy_cores": cores + 0.1}
+
+
+def test_the_section_has_gates_against_their_budget_and_what_more_slots_give() -> None:
     measured = {"1": [cell(1.0)], "2": [cell(2.0)]}
     result = {
-        "machine": facts,
+        "machine": FACTS,
         "gate_budget_bytes": 1 << 20,
         "parallelism": measured,
         "ratio_to_1": {number: scaling.ratios(measured["1"], cells) for number, cells in measured.items()},
-        "coordinator": {"state": {"10": case(5.0), "100": case(500.0), "1000": case(5_000.0, "too large")}},
+        "working": {"1": [working(10e6, 1.0)] * 2, "2": [working(18e6, 2.0)] * 2},
     }
     page = report_scaling.scaling(result)
     assert "| 2 | 3 | 50 (40 to 60) | **2.0** | 5 (5 to 5) | 1.0 | 2.0 (2.0 to 2.0) | 2.0 | 0.3 (0.4) |" in page
     assert "| 2 | 0.66 (0.52 to 0.79) | **0.75** | 8 (8 to 8) | 2.0 | 50 (50 to 50) | 1.00 | 200 |" in page
+    assert "| 2 | 18.0 (18.0 to 18.0) | 1.80 | **0.90** | 2.0 | 2.1 | 9.0 (9.0 to 9.0) | 0.90 |" in page
+
+
+def test_the_driver_of_a_large_job_has_growth_and_what_was_refused() -> None:
+    shapes = {"state": {"10": case(5.0), "100": case(500.0), "1000": case(5_000.0, "too large")}}
+    page = report_scaling.coordinator({"machine": FACTS, "shapes": shapes})
     assert "| state | 100 | 9 | 500.0 (500.0 to 500.0) | 5000 | 10.00 | 2.00 | 0.04 | 0.4 | 2 | 0.00 |" in page
     assert "5000.0 (5000.0 to 5000.0) **refused** | 5000 | 10.00 | 1.00 |  |" in page
     assert f"{store.WHOLE_AT_MOST >> 20} MiB; a checkpoint with more fails. It did (state, 1,000: too large)." in page
