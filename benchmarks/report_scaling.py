@@ -15,7 +15,9 @@ from penstock.snapshot.store import WHOLE_AT_MOST
 
 
 def scaling(result: dict[str, Any]) -> str:
-    return "\n".join([*_parallelism(result), *_working(result["working"]), f"({machine(result)})", ""])
+    looked_at = result["machine"].get("penstock") == LOOKED_AT
+    parts = [*_parallelism(result), *_working(result["working"]), *(_WHY_SO_LITTLE if looked_at else [])]
+    return "\n".join([*parts, f"({machine(result)})", ""])
 
 
 def coordinator(result: dict[str, Any]) -> str:
@@ -100,9 +102,9 @@ def _parallelism(result: dict[str, Any]) -> list[str]:
         "slots, threads of a checkpoint that would have a core each take turns, so checkpoints are slower than on",
         "machines that grow with the job. The raw write goes through its files one after the other, slots write side",
         "by side. The driver's CPU is that of its Python process, less what it uses when there is no checkpoint;",
-        "Spark's JVM has no part in one. A slot's process is a fork: `own` is what no other process shares. Rows are long on",
-        "purpose: as many bytes of short rows are more work for the same cores. A checkpoint waits for the row that a",
-        f"stage is at: up to {ROW_MS:.0f} ms, and the more likely the whole of it the more slots there are.",
+        "Spark's JVM has no part in one. A slot's process is a fork: `own` is what no other process shares. Rows are",
+        "long on purpose: as many bytes of short rows are more work for the same cores. A checkpoint waits for the row",
+        f"that a stage is at: up to {ROW_MS:.0f} ms, and the more likely the whole of it the more slots there are.",
         "",
     ]
 
@@ -111,8 +113,8 @@ def _working(found: dict[str, Any]) -> list[str]:
     lines = [
         "What more slots give, as far as there is a core for each: source -> hash -> keyed count and sum -> noop,",
         "every row over the exchange, nobody sleeps; a source's partition for each slot. In turns with the above.",
-        "`x` and `of linear` are of medians, to parallelism 1; `rows for a core's second` tells what a slot's work costs,",
-        "whether or not its core was free.",
+        "`x` and `of linear` are of medians, to parallelism 1; `rows for a core's second` tells what a slot's work",
+        "costs, whether or not its core was free.",
         "",
         row(
             "parallelism", "M rows/s", "x", "of linear", "slots' cores", "machine's", "M rows for a core's second", "x"
@@ -138,6 +140,28 @@ def _working(found: dict[str, Any]) -> list[str]:
             )
         )
     return [*lines, ""]
+
+
+LOOKED_AT = "e481e337c093"
+"""The commit of the run that the following is about."""
+_WHY_SO_LITTLE = [
+    "Why more slots give so little in this run, and two to eight the least. A slot is one process of Python with one",
+    "lock, but took 1.4 to 1.7 cores where some were idle. Looked at half an hour later, same commit and kind of",
+    "machine, one window of 4 s each: with 8 slots each of a slot's three busy threads (source, aggregation, sockets)",
+    "went to sleep 10,000 to 15,000 times a second; with all threads of a slot bound to one core by",
+    "`sched_setaffinity` 70 to 1,500 times. Bound, 8 slots did 72.7 M rows/s with 8.0 cores, unbound 45.6 with 11.2;",
+    "2 slots 26.4 with 2.0 and 39.6 with 3.4. A thread lets go of the lock at every call of numpy or Arrow; on an",
+    "idle core another has it at once, and then the first waits for it behind calls shorter than the wait. And the",
+    "aggregation takes every small buffer as it comes, where later several are one slice: rows that are few at a",
+    "time cost it more (two slots on two cores, 16,384 rows at a time: 8.4 M rows for a core's second at full speed,",
+    "3.6 at a third of it). With 16 slots no core is idle. Besides, one slot alone sends nothing over sockets, and the",
+    "more there are, the smaller the parts of a batch: bound, 2 slots did 13.2 M rows for a core's second, and 8 did",
+    "9.1. What would change it: a core for each slot to keep (Spark does not tell its tasks which ones are theirs),",
+    "fewer and larger calls for each buffer, or an interpreter without that lock. Tried and not kept: turns by whole",
+    "steps among a slot's subtasks (8 slots 35.7 to 37.5 M rows/s, 16 slots 82.8 to 86.5, one run), and pauses of",
+    "half a flush interval behind slices that took all there was (no difference on two cores beyond noise).",
+    "",
+]
 
 
 def _all(cells: list[dict[str, Any]], name: str) -> list[float]:
