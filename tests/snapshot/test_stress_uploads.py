@@ -37,6 +37,8 @@ CHANNELS = {
     SubtaskId(1, 0): (ChannelId(0, 1, 0), Side.CONSUMER),
 }
 AT_ONCE = 6
+LEAST_COMPLETE = 20
+"""Where threads hardly get a turn most checkpoints are given up first; of fewer nothing can be said."""
 ANSWER_S = 10.0
 
 
@@ -57,10 +59,12 @@ def in_flight(subtask: SubtaskId, seq: int) -> list[Captured]:
 
 
 class Storm:
-    """``run`` takes ``count`` checkpoints; the three threads in it are the driver and two subtasks."""
+    """``run`` takes ``count`` checkpoints, and more until enough are complete; the three threads in it are the driver
+    and two subtasks."""
 
     def __init__(self, count: int, seed: int) -> None:
         self.count = count
+        self.taken = 0
         self.chance = random.Random(seed)
         self.store = MemoryStore()
         self.store.hook = self._fail_at_times
@@ -104,7 +108,10 @@ class Storm:
 
     def driver(self) -> None:
         pending: set[int] = set()
-        for checkpoint in range(1, self.count + 1):
+        for checkpoint in range(1, 20 * self.count):
+            if checkpoint > self.count and len(self.complete) >= LEAST_COMPLETE:
+                break
+            self.taken = checkpoint
             self._trigger(checkpoint)
             pending.add(checkpoint)
             while len(pending) >= AT_ONCE or not self.answers.empty():
@@ -181,7 +188,7 @@ def test_every_checkpoint_is_answered_once_and_holds_its_rows(times: Times) -> N
     storm.run()
     storm.assert_exact()
     counts = len(storm.complete), len(storm.aborted), len(storm.declined)
-    assert sum(counts) == storm.count
+    assert sum(counts) == storm.taken
     assert min(counts) > 0, f"nothing complete, aborted or declined: {counts}"
     files = {path(1, checkpoint, 0) for checkpoint in storm.complete for path in (data_path, state_path)}
     subtasks = [subtask for manifest in storm.complete.values() for subtask in manifest.subtasks]
