@@ -146,7 +146,7 @@ LOOKED_AT = "e481e337c093"
 """The commit of the run that the following is about."""
 _WHY_SO_LITTLE = [
     "Why more slots give so little in this run, and two to eight the least. A slot is one process of Python with one",
-    "lock, but took 1.4 to 1.7 cores where some were idle. Looked at half an hour later, same commit and kind of",
+    "lock, but took 1.4 to 1.7 cores where some were idle. Looked at some minutes later, same commit and kind of",
     "machine, one window of 4 s each: with 8 slots each of a slot's three busy threads (source, aggregation, sockets)",
     "went to sleep 10,000 to 15,000 times a second; with all threads of a slot bound to one core by",
     "`sched_setaffinity` 70 to 1,500 times. Bound, 8 slots did 72.7 M rows/s with 8.0 cores, unbound 45.6 with 11.2;",
