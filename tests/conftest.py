@@ -8,11 +8,13 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+import typer.testing
 from effort import some
 from quick_java import quick_java
 from s3_server import S3Server, moto
@@ -30,6 +32,9 @@ JAVA_FOLDER = tempfile.mkdtemp(prefix="penstock-tests-")
 os.environ["SPARK_SUBMIT_OPTS"] = f"{quick_java()} -Djava.io.tmpdir={JAVA_FOLDER}"
 FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 """Of Spark's own streams. With the default one each file that is renamed costs several processes (readlink)."""
+
+# Once per process, and not for each call of the command line: it takes longer than most of the calls.
+typer.testing._get_command = cache(typer.testing._get_command)
 
 # Tests are about what is right; a busy machine may take its time.
 hypothesis.settings.register_profile("penstock", deadline=None, max_examples=some(100))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from fastapi import FastAPI
@@ -35,8 +36,8 @@ def create_app(settings: ServerSettings) -> ASGIApp:
     snapshots = (routes_snapshots, routes_snapshot_checks, routes_snapshot_changes, routes_snapshot_copies)
     for routes in (routes_queries, routes_changes, *snapshots, routes_logs, routes_configuration, metrics):
         app.include_router(routes.router)
-    document = _described(app, settings)
-    app.openapi = lambda: document  # type: ignore[method-assign]
+    # Made when it is first asked for: it takes longer than all the rest of a server's start.
+    app.openapi = cache(lambda: _described(app, settings))  # type: ignore[method-assign]
     return Guard(Pages(KeptAnswers(app)), settings)
 
 
