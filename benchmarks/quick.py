@@ -39,6 +39,8 @@ NEXMARK_FILES = 20
 NEXMARK_ROUNDS = 2
 USERS = 20_000
 PYTHON_ROWS = {"running totals, Rows": 100_000, "running totals, pandas": 30_000}
+MODES = {"unaligned": "unaligned", "default": "100 ms time-out"}
+"""Of Penstock's checkpoints, and Flink's that they are compared with."""
 CHECKPOINTS = 5
 KILLS = 3
 ROW_MS = 1.0
@@ -140,8 +142,9 @@ def beside_spark(name: str, figures: dict[str, Any], target: Target | None) -> l
 
 
 def checkpoint_ratios(spark: SparkSession) -> list[Ratio]:
-    """Under backpressure, with queues as Flink's: to what a raw write of as many bytes takes."""
-    cells = {mode: penstock_cell(spark, mode) for mode in flip76.ALIGNMENTS}
+    """Under backpressure, with queues as Flink's: to what a raw write of as many bytes takes. Aligned ones are left
+    out: they wait for the slow sink, whoever's they are."""
+    cells = {mode: penstock_cell(spark, mode) for mode in MODES}
     target = Target(2.0, False)
     return [
         Ratio(
@@ -155,20 +158,17 @@ def checkpoint_ratios(spark: SparkSession) -> list[Ratio]:
 
 
 def penstock_cell(spark: SparkSession, mode: str) -> flip76.Cell:
-    return completed(f"Penstock, {mode}", flip76.by_penstock(spark, QUEUES, mode, ROW_MS, count(mode)))
+    return completed(f"Penstock, {mode}", flip76.by_penstock(spark, QUEUES, mode, ROW_MS, CHECKPOINTS))
 
 
 def flink_ratios(mine: dict[str, flip76.Cell]) -> list[Ratio]:
-    """Penstock's checkpoints to Flink's median; none where Flink is not installed. Aligned ones are left out: there
-    each engine waits for the same slow sink."""
+    """Penstock's checkpoints to Flink's median; none where Flink is not installed."""
     if flink_missing() is not None:
         return []
     found = []
     with cluster.Cluster(harness.SLOTS) as peer:
-        for flinks, mode in zip(flip76.FLINK_MODES, flip76.ALIGNMENTS, strict=True):
-            if mode == "aligned":
-                continue
-            cell = completed(f"Flink, {flinks}", flip76.by_flink(peer, flinks, ROW_MS, count(mode)))
+        for mode, flinks in MODES.items():
+            cell = completed(f"Flink, {flinks}", flip76.by_flink(peer, flinks, ROW_MS, CHECKPOINTS))
             base = report_flip76.median_ms(cell)
             ratios = [one["duration_ms"] / base for one in report_flip76.later(mine[mode])]
             reference = f"Flink {peer.version}'s, {flinks}"
@@ -183,10 +183,6 @@ def flink_missing() -> str | None:
     except FlinkError as error:
         return str(error)
     return None
-
-
-def count(mode: str) -> int:
-    return 1 if mode == "aligned" else CHECKPOINTS
 
 
 def completed(name: str, cell: flip76.Cell) -> flip76.Cell:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from zoneinfo import available_timezones
 
 import pytest
-from effort import EFFORT
+from effort import one_in
 from expression_groups import GROUPS
 from expression_steps import looping
 
@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-EVERY = 1 if EFFORT >= 1 else 3
-"""Of the cases one in so many is looked at step by step."""
-
-
+ZONES = ("America/New_York", "America/Sao_Paulo", "+05:30", "Africa/Casablanca", "Pacific/Apia")
 RUNS = [(name, ansi) for name, group in GROUPS.items() for ansi in (True, False) if ansi or group.both_modes]
 
 
@@ -34,9 +31,7 @@ def test_equal_to_catalyst(compare: Callable[..., list[str]], group: str, ansi: 
     assert not differences, f"{len(differences)} differences\n" + "\n".join(differences[:40])
 
 
-@pytest.mark.parametrize(
-    "zone", ["America/New_York", "Pacific/Apia", "America/Sao_Paulo", "+05:30", "Africa/Casablanca"]
-)
+@pytest.mark.parametrize("zone", one_in(3, ZONES))
 def test_equal_to_catalyst_in_time_zone(compare: Callable[..., list[str]], zone: str) -> None:
     groups = ("local time", "moments", "times written by pattern", "times read in zones", "local spans")
     groups += ("intervals of texts",) if zone == "America/New_York" else ()
@@ -50,7 +45,7 @@ def test_no_built_in_loops_per_row(
 ) -> None:
     """They work on whole columns or on distinct values: for more rows they take no more steps of Python."""
     with compiled(group, not GROUPS[group].both_modes) as cases:
-        some = cases[::EVERY]
+        some = one_in(4, cases)
         found, raising = looping(some, relation(group).batch)
     assert not found
     assert raising < max(len(some), 2), "most raise under ANSI mode only"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from effort import EFFORT
+from effort import one_in
 
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.mutants import MUTANTS
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 KILLS = read_kills(ROOT)
 CALM = 1
 """Calm schedules of a mutant here; ``python -m penstock.testing.simulate --mutants`` runs more of them."""
-CALMED = sorted(MUTANTS)[:: 1 if EFFORT >= 1 else 3]
+CALMED = one_in(4, sorted(MUTANTS))
 """The mutants that run one."""
 
 

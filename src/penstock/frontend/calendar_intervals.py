@@ -9,7 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 from py4j.java_gateway import get_field
 
-from penstock.frontend.catalyst import JavaTree, children, kind
+from penstock.frontend.catalyst import JavaTree, children, data_type, kind
 from penstock.frontend.expressions_registry import Translation, refuse
 from penstock.operators.expressions import Expression, Literal, temporal
 from penstock.operators.expressions.calendar import MICROS_PER_DAY
@@ -23,7 +23,7 @@ _DURATION = pa.duration("us")
 
 def is_calendar_interval(tree: JavaTree) -> bool:
     """Whether the expression is of Spark's type of months, days and microseconds."""
-    return str(tree.dataType().catalogString()) == "interval"
+    return str(data_type(tree).catalogString()) == "interval"
 
 
 def plus_interval(start: Expression, interval: JavaTree, translation: Translation, zone: Zone) -> Expression:

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
+from py4j.java_gateway import GatewayClient, JavaMember
+from py4j.protocol import STATIC_PREFIX
 
 from penstock.errors import NotSupported
 from penstock.frontend.types import to_arrow_type
@@ -24,7 +27,6 @@ WATERMARK_KEY = "spark.watermarkDelayMs"
 SESSION_KEY = "spark.sessionWindow"
 """Metadata that ``session_window()`` leaves on its struct."""
 
-_KIND = "_penstock_kind"
 _MAX_FIELDS = 25
 _MAX_LINE = 400
 _MAX_LABEL = 80
@@ -39,17 +41,29 @@ def elements(seq: JavaTree) -> list[JavaTree]:
     return [seq.apply(i) for i in range(seq.size())]
 
 
+def _kept(tree: JavaTree, what: str, ask: Callable[[JavaTree], Any]) -> Any:
+    """What never changes of a tree: the JVM is asked once per handle. Each of its answers takes a tenth of a
+    millisecond, and a plan is asked for thousands."""
+    known = tree.__dict__
+    if what not in known:
+        known[what] = ask(tree)
+    return known[what]
+
+
 def children(tree: JavaTree) -> list[JavaTree]:
-    return elements(tree.children())
+    return list(_kept(tree, "_penstock_children", lambda it: elements(it.children())))
 
 
 def kind(tree: JavaTree) -> str:
-    """The simple class name: ``Project``, ``AttributeReference``, ``Sum``... The JVM is asked once per handle: each of
-    its answers takes a tenth of a millisecond, and a plan is asked for thousands."""
-    known = tree.__dict__.get(_KIND)
-    if known is None:
-        known = tree.__dict__[_KIND] = str(tree.getClass().getSimpleName()).rstrip("$")
-    return str(known)
+    """The simple class name: ``Project``, ``AttributeReference``, ``Sum``..."""
+    return str(_kept(tree, "_penstock_kind", lambda it: str(_simple_name(it._gateway_client)(it)).rstrip("$")))
+
+
+@lru_cache(1)
+def _simple_name(client: GatewayClient) -> JavaMember:
+    """One call by a library that Spark has, where two by way of the class leave a handle that is released by a third.
+    As a bare member: py4j looks a class up in the JVM each time that it is named."""
+    return JavaMember("getSimpleName", None, f"{STATIC_PREFIX}org.apache.commons.lang3.ClassUtils", client)
 
 
 def preorder(tree: JavaTree) -> Iterator[JavaTree]:
@@ -75,7 +89,7 @@ def label(node: JavaTree) -> str:
 
 
 def expr_id(attribute: JavaTree) -> int:
-    return int(attribute.exprId().id())
+    return int(_kept(attribute, "_penstock_id", lambda it: it.exprId().id()))
 
 
 def ids_in(expression: JavaTree) -> list[int]:
@@ -103,9 +117,14 @@ def is_event_time(named: JavaTree) -> bool:
     return has_metadata(named, WATERMARK_KEY)
 
 
+def data_type(tree: JavaTree) -> JavaTree:
+    """The Catalyst type of an expression."""
+    return _kept(tree, "_penstock_type", lambda it: it.dataType())
+
+
 def data_type_json(tree: JavaTree) -> str:
     """The Catalyst type of an expression, as JSON text."""
-    return str(tree.dataType().json())
+    return str(_kept(data_type(tree), "_penstock_json", lambda it: it.json()))
 
 
 def arrow_type(tree: JavaTree) -> pa.DataType:

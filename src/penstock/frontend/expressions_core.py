@@ -8,7 +8,7 @@ from decimal import Decimal
 import pyarrow as pa
 
 from penstock.errors import NotSupported
-from penstock.frontend.catalyst import JavaTree, arrow_type, children, expr_id, kind
+from penstock.frontend.catalyst import JavaTree, arrow_type, children, data_type, expr_id, kind
 from penstock.frontend.expressions_registry import Translation, catalyst
 from penstock.operators.expressions import BoundReference, Expression, Literal
 from penstock.operators.expressions.fixed_point import WIDE
@@ -57,8 +57,8 @@ def _item(parent: JavaTree, ordinal: int, data_type: pa.DataType, catalyst_type:
 
 @catalyst("Literal", area=AREA, forms="a constant", limits="day-time, but no other intervals")
 def literal(tree: JavaTree, translation: Translation) -> Expression:
-    data_type = arrow_type(tree)
-    return Literal(literal_value(tree.value(), data_type, tree.dataType()), data_type)
+    arrow = arrow_type(tree)
+    return Literal(literal_value(tree.value(), arrow, data_type(tree)), arrow)
 
 
 @catalyst("EulerNumber", "Pi", area=AREA, forms="`e()`, `pi()`")

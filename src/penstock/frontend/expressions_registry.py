@@ -6,12 +6,13 @@ not listed is refused by ``translate``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
 from penstock.errors import NotSupported
-from penstock.frontend.catalyst import JavaTree, arrow_type, children, kind
+from penstock.frontend.catalyst import JavaTree, arrow_type, children, data_type, data_type_json, kind
 from penstock.operators.expressions import Expression, SessionConf
 from penstock.operators.expressions.arithmetic import EvalMode
 
@@ -35,7 +36,7 @@ class Translation:
         entry = REGISTRY.get(name)
         if entry is None:
             refuse(tree, WAYS_ROUND.get(name, ""))
-        if "collate" in str(tree.dataType().catalogString()):
+        if _is_collated(tree):
             refuse(tree, "only UTF8_BINARY strings are supported")
         return entry.build(tree, self)
 
@@ -57,6 +58,10 @@ class Entry:
 
 
 REGISTRY: dict[str, Entry] = {}
+
+_TEXT = re.compile("string|char")
+_IN_CONTEXT: dict[str, bool] = {}
+"""By class: whether its evaluation mode is in a context."""
 
 SPLIT = "StringSplitSQL"
 """Splits by a text. Catalyst makes it for ``split_part`` only, below what takes the part."""
@@ -103,6 +108,11 @@ def entry_name(tree: JavaTree) -> str:
     return name
 
 
+def _is_collated(tree: JavaTree) -> bool:
+    """JSON has no collations; of most types, which are asked for it anyway, it shows that they have none."""
+    return _TEXT.search(data_type_json(tree)) is not None and "collate" in str(data_type(tree).catalogString())
+
+
 def _simple(class_name: str) -> str:
     return str(class_name).rpartition(".")[2].rstrip("$")
 
@@ -119,13 +129,11 @@ def refuse(tree: JavaTree, why: str = "") -> NoReturn:
 
 def eval_mode(tree: JavaTree) -> EvalMode:
     """ANSI, legacy or try, as the expression itself says."""
-    if "evalContext" in _fields(tree):
-        return EvalMode(str(tree.evalContext().evalMode().toString()))
-    return EvalMode(str(tree.evalMode().toString()))
-
-
-def _fields(tree: JavaTree) -> list[str]:
-    return str(tree.productElementNames().mkString(",")).split(",")
+    name = kind(tree)
+    if name not in _IN_CONTEXT:
+        _IN_CONTEXT[name] = "evalContext" in str(tree.productElementNames().mkString(",")).split(",")
+    said = tree.evalContext() if _IN_CONTEXT[name] else tree
+    return EvalMode(str(said.evalMode().toString()))
 
 
 __all__ = [
