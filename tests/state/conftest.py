@@ -10,7 +10,7 @@ from penstock.testing.table_kit import CHECKS, SHAPES
 
 STRUCTURES = 9
 """The first shapes differ in more than the type of a column."""
-EVERY = 1 if EFFORT >= 1 else 3
+EVERY = 1 if EFFORT >= 1 else 5
 
 
 @pytest.fixture

@@ -140,11 +140,10 @@ def _committed(outputs: Sequence[Output]) -> None:
 
 def session_options(spark: SparkSession) -> dict[str, str]:
     """The session's ``spark.penstock.*`` settings, without prefix and in lower case."""
-    # All of them as one text: ``spark.conf.getAll`` asks the JVM for each.
-    pairs = str(spark._jsparkSession.conf().getAll().mkString("\0")).split("\0")
-    settings = (pair[1:-1].partition(",") for pair in pairs)
     return {
-        name.lower()[len(CONF_PREFIX) :]: value for name, _, value in settings if name.lower().startswith(CONF_PREFIX)
+        name.lower()[len(CONF_PREFIX) :]: value
+        for name, value in spark.conf.getAll.items()
+        if name.lower().startswith(CONF_PREFIX)
     }
 
 

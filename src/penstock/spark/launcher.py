@@ -43,6 +43,7 @@ class SparkLauncher:
         self._spark = spark
         context = spark.sparkContext
         self._application = context.applicationId
+        self._conf = context.getConf()
         self._local = context.master == "local" or str(context.master).startswith("local[")
         self._job: SparkJob | None = None
         self.decommissions = not self._local and self._on("spark.decommission.enabled")
@@ -56,8 +57,8 @@ class SparkLauncher:
         """Spark's own driver address; on a local master the loopback one."""
         if self._local:
             return ControlAddress(LOOPBACK, LOOPBACK)
-        host = str(self._setting("spark.driver.host"))
-        return ControlAddress(host, str(self._setting("spark.driver.bindAddress", host)))
+        host = str(self._conf.get("spark.driver.host"))
+        return ControlAddress(host, str(self._conf.get("spark.driver.bindAddress", host)))
 
     def free_slots(self) -> int:
         return max(0, self._total_slots() - held_slots(self._application))
@@ -68,7 +69,7 @@ class SparkLauncher:
         Raises:
             ConfigError: dynamic allocation without a bound: any number would do.
         """
-        if self._gang and self._setting(_MAX_EXECUTORS) is None:
+        if self._gang and self._conf.get(_MAX_EXECUTORS) is None:
             raise ConfigError(
                 "with spark.dynamicAllocation.enabled the free slots are not known: say how many the query takes with "
                 f"spark.penstock.parallelism, or set {_MAX_EXECUTORS}"
@@ -84,7 +85,7 @@ class SparkLauncher:
         """
         if self._local:
             return
-        warning = check_memory(graph, options, worker_limit(self._spark.sparkContext.master, self._setting))
+        warning = check_memory(graph, options, worker_limit(self._spark.sparkContext.master, self._conf.get))
         if warning:
             log.warning("%s", warning)
         ship(self._spark, graph.parallelism)
@@ -114,13 +115,8 @@ class SparkLauncher:
                 f"stop another query, or set spark.penstock.parallelism to {max(free, 1)}"
             )
 
-    def _setting(self, name: str, default: str | None = None) -> str | None:
-        """Of the session, which has the context's. A copy of those, ``getConf()``, asks the JVM for each of them."""
-        found: str | None = self._spark.conf.get(name, default)
-        return found
-
     def _on(self, setting: str) -> bool:
-        return str(self._setting(setting, "false")).lower() == "true"
+        return str(self._conf.get(setting, "false")).lower() == "true"
 
     def _total_slots(self) -> int:
         if self._spark.sparkContext._jsc is None:
@@ -132,11 +128,11 @@ class SparkLauncher:
 
     def _most_slots(self) -> int:
         """As far as dynamic allocation may go."""
-        executors = self._setting(_MAX_EXECUTORS)
+        executors = self._conf.get(_MAX_EXECUTORS)
         if executors is None:
             return sys.maxsize
-        cores = int(self._setting("spark.executor.cores") or 1)
-        return int(executors) * (cores // int(self._setting("spark.task.cpus") or 1))
+        cores = int(self._conf.get("spark.executor.cores", "1"))
+        return int(executors) * (cores // int(self._conf.get("spark.task.cpus", "1")))
 
 
 def _see_that_workers_have_penstock(python_exec: str) -> None:
