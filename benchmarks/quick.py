@@ -38,7 +38,11 @@ NEXMARK_EVENTS = 500_000
 NEXMARK_FILES = 20
 NEXMARK_ROUNDS = 2
 USERS = 20_000
-PYTHON_ROWS = {"running totals, Rows": 100_000, "running totals, pandas": 30_000}
+PYTHON_ROWS = {"running totals, Rows": 30_000, "running totals, pandas": 12_000}
+PYTHON_WARM_UP_ROWS = 500
+"""Spark's own engine takes a millisecond or two for each key of a micro-batch."""
+PYTHON_FILES = 2
+"""Of Spark's micro-batches each has one, and costs it seconds whatever it has."""
 MODES = {"unaligned": "unaligned", "default": "100 ms time-out"}
 """Of Penstock's checkpoints, and Flink's that they are compared with."""
 CHECKPOINTS = 5
@@ -121,10 +125,10 @@ def python_ratios(spark: SparkSession) -> list[Ratio]:
     with tempfile.TemporaryDirectory(prefix="penstock-bench-rows-") as folder:
         part, calls = Path(folder, "part"), Path(folder, "calls")
         calls.mkdir()
-        stateful_python.write_files(part, stateful_python.WARM_UP_ROWS, USERS, 1)
+        stateful_python.write_files(part, PYTHON_WARM_UP_ROWS, USERS, 1)
         for name, rows in PYTHON_ROWS.items():
             job, whole = stateful_python.JOBS[name], Path(folder, str(rows))
-            stateful_python.write_files(whole, rows, USERS, job.files)
+            stateful_python.write_files(whole, rows, USERS, PYTHON_FILES)
             figures = stateful_python.beside_spark(spark, job, whole, part, str(calls), 1)
             found += beside_spark(name, figures, Target(job.target, True))
     return found
