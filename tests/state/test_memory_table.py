@@ -529,7 +529,12 @@ def test_raw_values_of_arrays_can_be_written_to() -> None:
 
 
 def test_nothing_that_was_read_waits_for_a_garbage_collection() -> None:
+    """What other threads of the process leave behind is there by chance, a table's own every time."""
     table = table_of_arrays()
+    assert 0 in [garbage_of_reading(table) for _ in range(3)]
+
+
+def garbage_of_reading(table: MemoryTable) -> int:
     gc.collect()
     gc.disable()
     try:
@@ -538,7 +543,7 @@ def test_nothing_that_was_read_waits_for_a_garbage_collection() -> None:
         for found in table.scan(10):
             assert len(found.rows)
         del batch, found
-        assert gc.collect() == 0
+        return gc.collect()
     finally:
         gc.enable()
 
