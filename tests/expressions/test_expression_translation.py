@@ -67,6 +67,8 @@ def ordinals(frame: Any) -> dict[int, int]:
         ("encode(s, s)", "Encode.encode.*one of US-ASCII"),
         ("parse_url(s, 'QUERY', s)", "ParseUrlEvaluator.evaluate.*must be constants"),
         ("s collate UTF8_LCASE = 'a'", "Collate"),
+        ("cast(s as string collate UTF8_LCASE) = 'a'", "only UTF8_BINARY strings"),
+        ("array(cast(s as string collate UTF8_LCASE)) = array('a')", "only UTF8_BINARY strings"),
         ("t + interval 1 month * d", "MultiplyYMInterval.*products with integers"),
     ],
 )
