@@ -42,7 +42,7 @@ PYTHON_ROWS = {"running totals, Rows": 30_000, "running totals, pandas": 12_000}
 PYTHON_WARM_UP_ROWS = 500
 """Spark's own engine takes a millisecond or two for each key of a micro-batch."""
 PYTHON_FILES = 2
-"""Of Spark's micro-batches each has one, and costs it seconds whatever it has."""
+"""Spark reads one a micro-batch."""
 MODES = {"unaligned": "unaligned", "default": "100 ms time-out"}
 """Of Penstock's checkpoints, and Flink's that they are compared with."""
 CHECKPOINTS = 5

@@ -33,7 +33,7 @@ os.environ["SPARK_SUBMIT_OPTS"] = f"{quick_java()} -Djava.io.tmpdir={JAVA_FOLDER
 FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 """Of Spark's own streams. With the default one each file that is renamed costs several processes (readlink)."""
 
-# Once per process, and not for each call of the command line: it takes longer than most of the calls.
+# Once per process, and not for each call of the command line: each time it takes 30 ms.
 typer.testing._get_command = cache(typer.testing._get_command)
 
 # Tests are about what is right; a busy machine may take its time.
