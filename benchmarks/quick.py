@@ -38,7 +38,7 @@ NEXMARK_EVENTS = 500_000
 NEXMARK_FILES = 20
 NEXMARK_ROUNDS = 2
 USERS = 20_000
-PYTHON_ROWS = {"running totals, Rows": 30_000, "running totals, pandas": 12_000}
+PYTHON_ROWS = {"running totals, Rows": 20_000, "running totals, pandas": 10_000}
 PYTHON_WARM_UP_ROWS = 500
 """Spark's own engine takes a millisecond or two for each key of a micro-batch."""
 PYTHON_FILES = 2
