@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -156,19 +156,18 @@ def window(query: StreamingQuery, vertex: int, seconds: float) -> Cost:
     return cost(rate, used.seconds, ended_s - began_s, within(ends_ms, began_s, ended_s))
 
 
-def in_windows(spark: SparkSession, pairs: int) -> dict[str, list[dict[str, Any]]]:
-    """Of one query, with checkpoints and without in turns; who is first alternates."""
-    found: dict[str, list[dict[str, Any]]] = {BASE: [], SWITCHED: []}
+def in_windows(spark: SparkSession, pairs: int) -> Iterator[dict[str, dict[str, Any]]]:
+    """Pairs of windows of one query, with checkpoints and without in turns; who is first alternates."""
     with harness.running(penstock_form(spark, WITHOUT), **FORMS["Penstock"][SWITCHED]) as query:
         harness.wait_for("the first row", lambda: harness.rows_in(query, 0) > 0)
         time.sleep(WARM_UP_S["Penstock"])
         for number in range(pairs):
-            for form in harness.rotated(found, number):
+            pair = {}
+            for form in harness.rotated((BASE, SWITCHED), number):
                 query.setCheckpoints(interval=FORMS["Penstock"][form]["checkpoint.interval"])
                 time.sleep(SWITCHED_S)
-                found[form].append(asdict(window(query, 0, WINDOW_S)))
-            print(f"  in windows, pair {number + 1}: {[of[-1] for of in found.values()]}", flush=True)
-    return found
+                pair[form] = asdict(window(query, 0, WINDOW_S))
+            yield pair
 
 
 def spark_form(spark: SparkSession, load: str) -> DataFrame:
@@ -228,7 +227,11 @@ def run(spark: SparkSession, quick: bool) -> dict[str, object]:
                 engines[engine](BASE)  # the first job of a process pays for it
             runs = measured(engines, *((2, 0) if quick else (rounds, ALONE[load])), load)
             loads[load] = {"runs": runs, "summary": summaries(runs)}
-    windows = in_windows(spark, 3 if quick else WINDOWS)
+    windows: dict[str, list[dict[str, Any]]] = {BASE: [], SWITCHED: []}
+    for number, pair in enumerate(in_windows(spark, 3 if quick else WINDOWS), 1):
+        print(f"  in windows, pair {number}: {pair}", flush=True)
+        for form, one in pair.items():
+            windows[form].append(one)
     found = {"windows": windows, "summary": summary(windows[SWITCHED], windows[BASE])}
     return {"flink": peer.version, "loads": loads, "in_windows": found}
 

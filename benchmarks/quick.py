@@ -23,7 +23,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks import against_spark, flip76, harness, recovery, report_flip76, stateful_python, throughput
+from benchmarks import (
+    against_spark,
+    checkpoint_cost,
+    flip76,
+    harness,
+    recovery,
+    report_flip76,
+    stateful_python,
+    throughput,
+)
 from benchmarks.flink import cluster
 from benchmarks.flink.installation import FlinkError, installation
 from benchmarks.nexmark import measure as nexmark
@@ -49,7 +58,7 @@ CHECKPOINTS = 5
 KILLS = 3
 ROW_MS = 1.0
 QUEUES = "Penstock, queues as Flink's"
-OVERHEAD_ROUNDS = 3
+OVERHEAD_PAIRS = 5
 RECOVERY_TARGET_MS = 1500.0
 WIDTH = 130
 """Of the table where nobody tells how wide a line may be."""
@@ -202,12 +211,10 @@ def recovery_ratios(spark: SparkSession) -> list[Ratio]:
 
 
 def overhead_ratios(spark: SparkSession) -> list[Ratio]:
-    throughput.one(spark, throughput.BASE)  # the first query of a session pays for it
-    ratios = []
-    for number in range(OVERHEAD_ROUNDS):
-        forms = ["aligned", throughput.BASE] if number % 2 else [throughput.BASE, "aligned"]
-        rates = {form: throughput.one(spark, form)[0] for form in forms}
-        ratios.append(rates["aligned"] / rates[throughput.BASE])
+    """In pairs of windows of one query: between two starts rates differ by more than checkpoints cost."""
+    base, mine = checkpoint_cost.BASE, checkpoint_cost.SWITCHED
+    pairs = checkpoint_cost.in_windows(spark, OVERHEAD_PAIRS)
+    ratios = [pair[mine]["rows_per_second"] / pair[base]["rows_per_second"] for pair in pairs]
     return [Ratio("checkpoint a second, rows/s", ratios, "without any", Target(throughput.TARGET, True))]
 
 

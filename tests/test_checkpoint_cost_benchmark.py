@@ -82,12 +82,12 @@ def test_checkpoints_of_one_query_are_switched_and_who_is_first_alternates(monke
     monkeypatch.setattr(checkpoint_cost.harness, "wait_for", lambda what, holds: None)
     monkeypatch.setattr(checkpoint_cost.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(checkpoint_cost, "window", lambda query, *_: Cost(float(len(query.intervals)), 1.0, 1))
-    found = checkpoint_cost.in_windows(None, 2)  # type: ignore[arg-type]
+    pairs = [*checkpoint_cost.in_windows(None, 2)]  # type: ignore[arg-type]
     assert query.intervals == ["1h", "1000ms", "1000ms", "1h"]
-    assert {form: [one["rows_per_second"] for one in those] for form, those in found.items()} == {
-        BASE: [1.0, 4.0],
-        checkpoint_cost.SWITCHED: [2.0, 3.0],
-    }
+    assert [{form: one["rows_per_second"] for form, one in pair.items()} for pair in pairs] == [
+        {BASE: 1.0, checkpoint_cost.SWITCHED: 2.0},
+        {BASE: 4.0, checkpoint_cost.SWITCHED: 3.0},
+    ]
 
 
 def runs(*rates: tuple[float, float]) -> list[dict[str, Any]]:
