@@ -16,17 +16,22 @@ import hypothesis
 import pytest
 import typer.testing
 from effort import some
+from py4j.java_gateway import JavaPackage, JVMView
 from quick_java import quick_java
 from s3_server import S3Server, moto
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+SITE = Path(__file__).with_name("site")
+"""Of every Python that tests start."""
+
 # Before any JVM starts: workers run this very Python, and nothing listens on an outside interface.
 os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 os.environ["TZ"] = "UTC"
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(SITE), os.environ.get("PYTHONPATH"))))
 # JVMs leave their libraries and blocks behind when they are killed: here they do so in a folder that goes with the run.
 JAVA_FOLDER = tempfile.mkdtemp(prefix="penstock-tests-")
 os.environ["SPARK_SUBMIT_OPTS"] = f"{quick_java()} -Djava.io.tmpdir={JAVA_FOLDER}"
@@ -35,6 +40,21 @@ FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSyste
 
 # Once per process, and not for each call of the command line: each time it takes 30 ms.
 typer.testing._get_command = cache(typer.testing._get_command)
+
+
+def _remembered(names: type) -> None:
+    """py4j asks the JVM for a name each time, which looks for packages in all of Spark's jars: a third of its CPU."""
+    ask = names.__getattr__  # type: ignore[attr-defined]
+
+    def look_up(self: Any, name: str) -> Any:
+        found = vars(self)[name] = ask(self, name)
+        return found
+
+    names.__getattr__ = look_up  # type: ignore[attr-defined]
+
+
+_remembered(JVMView)
+_remembered(JavaPackage)
 
 # Tests are about what is right; a busy machine may take its time.
 hypothesis.settings.register_profile("penstock", deadline=None, max_examples=some(100))
@@ -77,7 +97,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.memory", "1g")
-        .config("spark.driver.extraJavaOptions", "-Duser.timezone=UTC")
+        # Plans are garbage when they are young: it is looked for seldom.
+        .config("spark.driver.extraJavaOptions", "-Duser.timezone=UTC -Xms1g -Xmn600m")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.default.parallelism", "2")

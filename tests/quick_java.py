@@ -10,6 +10,7 @@ QUICK_JAVA = " ".join(
         # Half of the CPU would go into compiling Java well; so it is compiled quickly.
         "-XX:TieredStopAtLevel=1",
         "-XX:+UseSerialGC",
+        "-XX:MetaspaceSize=256m",
         # Compiled code is kept: the small room of a JVM without its better compiler is swept over and over otherwise.
         "-XX:ReservedCodeCacheSize=192m",
         "-XX:-UseCodeCacheFlushing",

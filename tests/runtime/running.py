@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tiny import assert_exact, committed
+from tiny import assert_exact, visible
 
 from penstock.config import Options
 from penstock.errors import PenstockError
@@ -89,7 +89,7 @@ def run(
 def finish(query: Running, folder: Path, total: int, keys: int = 17) -> None:
     """Wait until all rows of a tiny job are visible, stop it, and check every one of them."""
     deadline = time.monotonic() + 60
-    while len(committed(folder)) < total and time.monotonic() < deadline:
+    while sum(len(table) for table in visible(folder)) < total and time.monotonic() < deadline:
         query.until(lambda v: True)
         time.sleep(0.05)
     query.execution.stop()

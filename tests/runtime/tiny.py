@@ -236,8 +236,11 @@ def assert_exact(folder: Path, total: int, keys: int = 17) -> None:
     assert not [v for v, n in values.items() if n > 1], f"rows twice: {[v for v, n in values.items() if n > 1][:10]}"
     assert len(values) == total, f"{total - len(values)} rows missing"
     assert all(key == value % keys for key, value, _ in rows)
-    for key in range(keys):
-        counts = sorted(count for k, _, count in rows if k == key)
+    counted: dict[int, list[int]] = {}
+    for key, _, count in rows:
+        counted.setdefault(key, []).append(count)
+    for key, counts in counted.items():
+        counts.sort()
         assert counts == list(range(1, len(counts) + 1)), f"key {key}: the state does not fit the rows"
 
 

@@ -11,16 +11,13 @@ class FakeSession:
 
     def __init__(self, master: str, settings: dict[str, str] | None = None, total: int = 0) -> None:
         self._settings = settings or {}
-        self.sparkContext = self
+        self.sparkContext = self._conf = self
         self.master = master
         self.applicationId = f"app-{id(self)}"
         self.pythonExec = sys.executable
         profiles = SimpleNamespace(defaultResourceProfile=lambda: None)
         context = SimpleNamespace(resourceProfileManager=lambda: profiles, maxNumConcurrentTasks=lambda profile: total)
         self._jsc = SimpleNamespace(sc=lambda: context)
-
-    def getConf(self) -> FakeSession:  # noqa: N802 - Spark's name
-        return self
 
     def get(self, name: str, default: str | None = None) -> str | None:
         return self._settings.get(name, default)

@@ -31,6 +31,7 @@ from penstock.operators.expressions import BoundReference, Expression
 from penstock.operators.final_aggregate import EventTimeKey, FinalAggregateSpec
 from penstock.operators.partial_aggregate import PartialAggregateSpec
 from penstock.operators.session_aggregate import SessionAggregateSpec
+from penstock.spark.jvm import java_class
 
 _REWRITTEN = "gid"
 """Which of several DISTINCT functions a row is for, where ``RewriteDistinctAggregates`` has taken them apart."""
@@ -44,7 +45,7 @@ def add_aggregate(scope: Scope, node: JavaTree) -> None:
     Raises:
         NotSupported: an aggregate function or a key's type is refused.
     """
-    planned = scope.spark._jvm.org.apache.spark.sql.catalyst.planning.PhysicalAggregation.unapply(node).get()
+    planned = java_class(scope.spark, "org.apache.spark.sql.catalyst.planning.PhysicalAggregation").unapply(node).get()
     grouping, functions, results = elements(planned._1()), elements(planned._2()), elements(planned._3())
     inputs = _Inputs()
     for named in grouping:

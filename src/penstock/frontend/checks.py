@@ -10,6 +10,7 @@ from penstock.errors import ConfigError, NotSupported
 from penstock.frontend import refusals
 from penstock.frontend.catalyst import JavaTree, children, elements, kind, plan_line
 from penstock.frontend.undistinct import without_distinct
+from penstock.spark.jvm import java_class
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,10 +60,9 @@ def check_by_spark(spark: SparkSession, analyzed: JavaTree, output_mode: str) ->
     Raises:
         NotSupported: Spark refuses the plan in this mode.
     """
-    jvm: Any = spark._jvm
-    modes = jvm.org.apache.spark.sql.streaming.OutputMode
-    mode = {"append": modes.Append, "update": modes.Update, "complete": modes.Complete}[output_mode]()
-    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    modes = java_class(spark, "org.apache.spark.sql.streaming.OutputMode")
+    mode = getattr(modes, output_mode.capitalize())()
+    checker = java_class(spark, "org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker")
     try:
         checker.checkForStreaming(without_distinct(spark, analyzed), mode)
     except AnalysisException as error:
@@ -89,8 +89,7 @@ def check_expressions(spark: SparkSession, analyzed: JavaTree) -> None:
 
 def _is_repeatable(spark: SparkSession, analyzed: JavaTree) -> bool:
     """Whether Catalyst itself knows of the whole plan that it holds nothing of the kind: most plans are not walked."""
-    jvm: Any = spark._jvm
-    patterns = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+    patterns = java_class(spark, "org.apache.spark.sql.catalyst.trees.TreePattern")
     suspects = (patterns.CURRENT_LIKE(), patterns.PLAN_EXPRESSION())
     return analyzed.deterministic() and not any(analyzed.containsPattern(suspect) for suspect in suspects)
 

@@ -56,6 +56,7 @@ from penstock.operators.filter import FilterSpec
 from penstock.operators.map_function import MapInArrowSpec, MapInPandasSpec
 from penstock.operators.scalar_udf import ScalarUdfSpec
 from penstock.operators.watermark import WatermarkSpec
+from penstock.spark.jvm import java_class
 
 _RELATIONS = ("StreamingRelation", "StreamingRelationV2")
 _ONCE = {"EventTimeWatermark": refusals.SECOND_WATERMARK, "Aggregate": refusals.SECOND_AGGREGATION}
@@ -265,8 +266,8 @@ def _add_expand(scope: Scope, node: JavaTree) -> None:
 
 
 def _add_watermark(scope: Scope, node: JavaTree) -> None:
-    logical = scope.spark._jvm.org.apache.spark.sql.catalyst.plans.logical
-    delay_ms = int(logical.EventTimeWatermark.getDelayMs(node.delay()))
+    marks = java_class(scope.spark, "org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark")
+    delay_ms = int(marks.getDelayMs(node.delay()))
     builder = scope.builder
     if builder.behind_exchange:
         raise refusals.WATERMARK_BEHIND_EXCHANGE.error("withWatermark")

@@ -13,6 +13,7 @@ from penstock.frontend import refusals
 from penstock.frontend.catalyst import JavaTree
 from penstock.operators.expressions.conf import SessionConf
 from penstock.operators.user_code import PythonSettings
+from penstock.spark.jvm import SESSION, java_class
 from penstock.spark.messages import first_line
 
 if TYPE_CHECKING:
@@ -77,9 +78,7 @@ def _excluded(spark: SparkSession, rules: tuple[str, ...]) -> Iterator[None]:
 @contextmanager
 def _active(spark: SparkSession) -> Iterator[None]:
     """The optimizer reads the settings of the thread's active session, which may be another one."""
-    jvm = spark._jvm
-    assert jvm is not None
-    sessions = jvm.org.apache.spark.sql.classic.SparkSession
+    sessions = java_class(spark, SESSION)
     before = sessions.getActiveSession()
     sessions.setActiveSession(spark._jsparkSession)
     try:

@@ -34,6 +34,7 @@ from penstock.operators.expressions.strict import Fallible, Mapped
 from penstock.operators.expressions.temporal import DateToTimestamp, ShiftZone, TimestampToDate
 from penstock.operators.expressions.text_times import parse_date, parse_timestamp
 from penstock.operators.expressions.zones import Zone
+from penstock.spark.jvm import java_class
 
 Types = pa.types
 LAST_COMPARED_JAVA = 18
@@ -102,7 +103,7 @@ def require_known_digits(tree: JavaTree) -> None:
     """Refuse to write a float's digits for a JVM whose algorithm is not the one that was compared."""
     context = SparkContext._active_spark_context
     assert context is not None
-    version = str(context._jvm.java.lang.System.getProperty("java.specification.version"))
+    version = str(java_class(context, "java.lang.System").getProperty("java.specification.version"))
     if int(version) > LAST_COMPARED_JAVA:
         refuse(tree, f"Java {version} writes other digits than Java 17; round it and cast it to decimal in the source")
 

@@ -10,6 +10,7 @@ from penstock.frontend.catalyst import JavaTree, arrow_type, kind
 from penstock.frontend.expressions_registry import Translation, catalyst, refuse
 from penstock.operators.expressions import Expression, strict_math
 from penstock.operators.expressions.strict import Vectorised
+from penstock.spark.jvm import java_class
 
 AREA = "Exponentials, logarithms, arcs"
 LAST_STRICT_JAVA = 21
@@ -20,7 +21,7 @@ def require_strict(tree: JavaTree) -> None:
     """Refuse what ``Math`` computes in another way than ``StrictMath`` on this JVM."""
     context = SparkContext._active_spark_context
     assert context is not None
-    version = str(context._jvm.java.lang.System.getProperty("java.specification.version"))
+    version = str(java_class(context, "java.lang.System").getProperty("java.specification.version"))
     if int(version) > LAST_STRICT_JAVA:
         refuse(tree, f"Java {version} may compute it in a way of its own; use a pandas_udf")
 

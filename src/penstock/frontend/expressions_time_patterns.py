@@ -19,6 +19,7 @@ from penstock.operators.expressions.strict import Fallible
 from penstock.operators.expressions.time_formatting import FormatTimestamp
 from penstock.operators.expressions.time_parsing import parse_by_pattern
 from penstock.operators.expressions.zones import Zone
+from penstock.spark.jvm import java_class
 
 AREA = "Dates and times by pattern"
 _WRITTEN = "a constant pattern of the letters `GyMLdDQqEahHkKmsSXxZOVV`, quoted texts and `[]`"
@@ -51,7 +52,7 @@ def java_zone_id(zone: Zone) -> str:
     """What Java calls the zone."""
     context = SparkContext._active_spark_context
     assert context is not None
-    return str(context._jvm.org.apache.spark.sql.catalyst.util.DateTimeUtils.getZoneId(zone.name).getId())
+    return str(java_class(context, "org.apache.spark.sql.catalyst.util.DateTimeUtils").getZoneId(zone.name).getId())
 
 
 def _formatted(tree: JavaTree, child: Expression, pattern: str | None, zone: Zone) -> Expression:

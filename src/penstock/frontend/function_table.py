@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.errors import PenstockError
 from penstock.frontend.compiler import compile_plan
 from penstock.frontend.conf import EXCLUDED_RULES
+from penstock.spark.jvm import java_class
 
 _FOLDING = (
     "org.apache.spark.sql.catalyst.optimizer.ConstantFolding",
@@ -49,22 +50,20 @@ class Function:
 
 def names(spark: SparkSession) -> list[str]:
     """Of all built-in functions, sorted: those that a session registered for itself are not among them."""
-    jvm = spark._jvm
-    assert jvm is not None
-    found = jvm.org.apache.spark.sql.catalyst.analysis.FunctionRegistry.builtin().listFunction()
+    found = java_class(spark, "org.apache.spark.sql.catalyst.analysis.FunctionRegistry").builtin().listFunction()
     return sorted({str(found.apply(number).funcName()) for number in range(found.size())})
 
 
 def tried(spark: SparkSession, chosen: Sequence[str]) -> Iterator[Function]:
     """What becomes of these functions. Settings and temporary views of the session are changed meanwhile."""
-    jvm = spark._jvm
-    assert jvm is not None
     catalog = spark._jsparkSession.sessionState().catalog()
     spark.conf.set(EXCLUDED_RULES, ",".join(_FOLDING))
     try:
         with tempfile.TemporaryDirectory(prefix="penstock-functions-") as empty:
             for name in chosen:
-                info = catalog.lookupFunctionInfo(jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name))
+                info = catalog.lookupFunctionInfo(
+                    java_class(spark, "org.apache.spark.sql.catalyst.FunctionIdentifier")(name)
+                )
                 statements = _EXAMPLE.findall(str(info.getExamples())) or [
                     f"SELECT {name}('1')"
                 ]  # a type's name: a cast

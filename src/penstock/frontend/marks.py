@@ -11,6 +11,7 @@ from penstock.errors import ConfigError
 from penstock.frontend.catalyst import JavaTree, elements, expr_id, kind, preorder
 from penstock.frontend.checks import check_dataframe
 from penstock.frontend.stream_line import stream_line
+from penstock.spark.jvm import frame_of
 
 NAMED = "__penstock_named__"
 LATE = "__penstock_late__"
@@ -68,10 +69,7 @@ def late(df: DataFrame) -> DataFrame:
             "watermark"
         )
     spark = df.sparkSession
-    jvm = spark._jvm
-    assert jvm is not None
-    rows = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, dropping[0].child())
-    return DataFrame(rows, spark).alias(LATE + _identity(dropping[0]))
+    return frame_of(spark, dropping[0].child()).alias(LATE + _identity(dropping[0]))
 
 
 def analyzed(df: DataFrame) -> JavaTree:

@@ -19,6 +19,7 @@ from penstock.frontend.conf import optimize
 from penstock.frontend.marks import is_late_of, late_of, name_key, names_in
 from penstock.frontend.pruning import needed_columns
 from penstock.frontend.stream_line import put_on, stream_line, streams_below
+from penstock.spark.jvm import java_class, java_seq
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -276,15 +277,9 @@ def _stand_in(spark: SparkSession, output: Sequence[JavaTree], read: Sequence[Ja
     not all of them are for the plan that goes on it."""
     relation = spark.readStream.format("rate").load()._jdf.queryExecution().analyzed()
     fields = {str(name): getattr(relation, str(name))() for name in elements(relation.productElementNames().toSeq())}
-    leaf = relation.copy(*(fields | {"output": _seq(spark, output)}).values())
+    leaf = relation.copy(*(fields | {"output": java_seq(spark, output)}).values())
     return leaf if len(read) == len(output) else _project(spark, read, leaf)
 
 
 def _project(spark: SparkSession, named: Sequence[JavaTree], tree: JavaTree) -> JavaTree:
-    jvm: JavaTree = spark._jvm
-    return jvm.org.apache.spark.sql.catalyst.plans.logical.Project(_seq(spark, named), tree)
-
-
-def _seq(spark: SparkSession, items: Sequence[JavaTree]) -> JavaTree:
-    jvm: JavaTree = spark._jvm
-    return jvm.org.apache.spark.api.python.PythonUtils.toSeq(list(items))
+    return java_class(spark, "org.apache.spark.sql.catalyst.plans.logical.Project")(java_seq(spark, named), tree)

@@ -38,6 +38,7 @@ from penstock.frontend.conf import session_conf
 from penstock.frontend.functions import load_python
 from penstock.frontend.pruning import needed_columns, needed_fields
 from penstock.spark.files import SparkFiles
+from penstock.spark.jvm import java_class
 from penstock.spark.kafka import FORMAT as KAFKA_FORMAT
 from penstock.spark.lane import SparkLane, can_read
 
@@ -188,7 +189,7 @@ def _rate_source(spark: SparkSession, options: Mapping[str, str]) -> RateSource:
     if given:
         raise ConfigError(f"unknown option of the rate source: {', '.join(sorted(given))}; known: {_RATE_OPTIONS}")
     values = {name: whole_number(name, text) for name, text in numbers.items()}
-    seconds = int(spark._jvm.org.apache.spark.network.util.JavaUtils.timeStringAsSec(ramp_up))
+    seconds = int(java_class(spark, "org.apache.spark.network.util.JavaUtils").timeStringAsSec(ramp_up))
     return RateSource(ramp_up_s=seconds, **values)
 
 

@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 from pyspark.sql.functions import lit
 
 from penstock.errors import DataError
@@ -32,6 +31,7 @@ from penstock.operators.static_join import JoinKind, StaticJoinSpec
 from penstock.operators.static_rows import StaticRows
 from penstock.operators.static_sides import static_sides
 from penstock.spark.job import reason
+from penstock.spark.jvm import frame_of
 from penstock.state.key_index import is_indexable
 
 if TYPE_CHECKING:
@@ -126,9 +126,8 @@ def _read(spark: SparkSession, static: JavaTree) -> pa.Table:
     Raises:
         DataError: Spark cannot read them.
     """
-    jvm: JavaTree = spark._jvm
     try:
-        frame = DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, static), spark)
+        frame = frame_of(spark, static)
         attributes = elements(static.output())
         if not attributes:
             return frame.select(lit(True)).toArrow()

@@ -37,6 +37,7 @@ from penstock.graph.model import EdgeKind
 from penstock.operators.expressions import BoundReference
 from penstock.operators.stream_join import StreamJoinKind, StreamJoinSpec
 from penstock.operators.waiting_side import Bound, JoinSide
+from penstock.spark.jvm import java_class
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -186,13 +187,12 @@ def _ahead_us(spark: SparkSession, parts: _Parts, number: int, event_time: int) 
     ]
     if not bounding:
         return None
-    jvm: JavaTree = spark._jvm
-    catalyst = jvm.org.apache.spark.sql.catalyst
-    condition = reduce(lambda one, other: catalyst.expressions.And(one, other), bounding)
+    both, some = java_class(spark, "org.apache.spark.sql.catalyst.expressions.And"), java_class(spark, "scala.Some")
+    condition = reduce(lambda one, other: both(one, other), bounding)
     side, other = (plans[which].outputSet() for which in (number, 1 - number))
     until = option(
-        catalyst.analysis.StreamingJoinHelper.getStateValueWatermark(
-            side, other, jvm.scala.Some(condition), jvm.scala.Some(_MOMENT_MS)
+        java_class(spark, "org.apache.spark.sql.catalyst.analysis.StreamingJoinHelper").getStateValueWatermark(
+            side, other, some(condition), some(_MOMENT_MS)
         )
     )
     if until is None:
@@ -213,8 +213,8 @@ def _has_days(expression: JavaTree) -> bool:
 def _is_fixed(spark: SparkSession) -> bool:
     """Whether all days of the session's time zone have 24 hours."""
     zone = spark._jsparkSession.sessionState().conf().sessionLocalTimeZone()
-    jvm: JavaTree = spark._jvm
-    return bool(jvm.org.apache.spark.sql.catalyst.util.DateTimeUtils.getZoneId(zone).getRules().isFixedOffset())
+    rules = java_class(spark, "org.apache.spark.sql.catalyst.util.DateTimeUtils").getZoneId(zone).getRules()
+    return bool(rules.isFixedOffset())
 
 
 def _add_join(scope: Scope, parts: _Parts, join_id: str, inputs: tuple[_Input, _Input]) -> None:

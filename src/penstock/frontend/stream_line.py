@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.frontend.catalyst import JavaTree, children
+from penstock.spark.jvm import java_seq
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,5 +27,4 @@ def stream_line(root: JavaTree) -> list[JavaTree]:
 def put_on(spark: SparkSession, node: JavaTree, stream: JavaTree) -> JavaTree:
     """The same node over another stream; a static side stays."""
     inputs = [stream if child.isStreaming() else child for child in children(node)]
-    jvm: JavaTree = spark._jvm
-    return node.withNewChildren(jvm.org.apache.spark.api.python.PythonUtils.toSeq(inputs))
+    return node.withNewChildren(java_seq(spark, inputs))

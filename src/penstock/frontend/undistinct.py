@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.frontend.catalyst import JavaTree, children, elements, kind
+from penstock.spark.jvm import java_seq
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,14 +16,14 @@ def without_distinct(spark: SparkSession, plan: JavaTree) -> JavaTree:
     below = children(plan)
     made = [without_distinct(spark, child) for child in below]
     if any(new is not old for new, old in zip(made, below, strict=True)):
-        plan = plan.withNewChildren(_seq(spark, made))
+        plan = plan.withNewChildren(java_seq(spark, made))
     if kind(plan) != "Aggregate":
         return plan
     functions = elements(plan.aggregateExpressions())
     plain = [_plain(spark, function) for function in functions]
     if all(new is old for new, old in zip(plain, functions, strict=True)):
         return plan
-    return plan.copy(plan.groupingExpressions(), _seq(spark, plain), plan.child(), plan.hint())
+    return plan.copy(plan.groupingExpressions(), java_seq(spark, plain), plan.child(), plan.hint())
 
 
 def _plain(spark: SparkSession, expression: JavaTree) -> JavaTree:
@@ -37,9 +37,4 @@ def _plain(spark: SparkSession, expression: JavaTree) -> JavaTree:
     made = [_plain(spark, child) for child in below]
     if all(new is old for new, old in zip(made, below, strict=True)):
         return expression
-    return expression.withNewChildren(_seq(spark, made))
-
-
-def _seq(spark: SparkSession, items: Sequence[JavaTree]) -> JavaTree:
-    jvm: JavaTree = spark._jvm
-    return jvm.org.apache.spark.api.python.PythonUtils.toSeq(list(items))
+    return expression.withNewChildren(java_seq(spark, made))

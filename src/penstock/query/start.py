@@ -29,6 +29,7 @@ from penstock.snapshot.location import last_parallelism
 from penstock.snapshot.store_access import StoreAccess, is_access_option, parse_access
 from penstock.snapshot.stores import below, location_text, store_at
 from penstock.spark.current_session import session_key
+from penstock.spark.jvm import session_settings
 from penstock.spark.launcher import SparkLauncher
 from penstock.spark.listener_bus import ListenerBus
 
@@ -142,7 +143,7 @@ def session_options(spark: SparkSession) -> dict[str, str]:
     """The session's ``spark.penstock.*`` settings, without prefix and in lower case."""
     return {
         name.lower()[len(CONF_PREFIX) :]: value
-        for name, value in spark.conf.getAll.items()
+        for name, value in session_settings(spark).items()
         if name.lower().startswith(CONF_PREFIX)
     }
 

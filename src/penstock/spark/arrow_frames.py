@@ -6,6 +6,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.conversion import SparkConversionMixin
 
+from penstock.spark.jvm import frame_of
+
 LOCAL_BYTES = 65_536
 """Of a table that Spark converts at once, so that reading it takes no job."""
 _CONF = {
@@ -26,7 +28,4 @@ class ArrowFrames:
     def frame(self, table: pa.Table) -> DataFrame:
         # Not by the session's own method, which would make that session the active one, for the whole program.
         made = SparkConversionMixin.createDataFrame(self._making, table)
-        jvm = self._spark.sparkContext._jvm
-        assert jvm is not None
-        plan = made._jdf.logicalPlan()
-        return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(self._spark._jsparkSession, plan), self._spark)
+        return frame_of(self._spark, made._jdf.logicalPlan())

@@ -5,13 +5,14 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from penstock.errors import ConfigError, NotSupported, SinkError
+from penstock.spark.jvm import DATA_TYPE, frame_of, java_class
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,8 +72,8 @@ def _parts(spark: SparkSession, name: str) -> list[str]:
 
 
 def _file_table(spark: SparkSession, asked: str, table: str, database: str) -> FileTable:
-    jvm: Any = spark._jvm
-    identifier = jvm.org.apache.spark.sql.catalyst.TableIdentifier(table, jvm.scala.Option.apply(database))
+    where = java_class(spark, "scala.Option").apply(database)
+    identifier = java_class(spark, "org.apache.spark.sql.catalyst.TableIdentifier")(table, where)
     metadata = spark._jsparkSession.sessionState().catalog().getTableMetadata(identifier)
     provider = str(metadata.provider().get()).lower() if metadata.provider().isDefined() else "hive"
     if provider not in PROVIDERS:
@@ -88,7 +89,7 @@ def _file_table(spark: SparkSession, asked: str, table: str, database: str) -> F
             f"toTable({asked!r}): its files lie at {location}; only local or mounted file systems so far"
         )
     columns = metadata.partitionColumnNames()
-    options = jvm.scala.jdk.javaapi.CollectionConverters.asJava(metadata.storage().properties())
+    options = java_class(spark, "scala.jdk.javaapi.CollectionConverters").asJava(metadata.storage().properties())
     return FileTable(
         ".".join(_quoted(part) for part in (_SESSION_CATALOG, database, table)),
         provider,
@@ -110,8 +111,8 @@ def create_table(
     Raises:
         SinkError: Spark's reason.
     """
-    jvm: Any = spark._jvm
-    columns = jvm.org.apache.spark.sql.types.DataType.fromJson(schema.json()).asNullable().toDDL()
+    data_type = java_class(spark, DATA_TYPE).fromJson(schema.json())
+    columns = data_type.asNullable().toDDL()
     text = f"CREATE TABLE {'.'.join(_quoted(part) for part in _parts(spark, name))} ({columns}) USING {provider}"
     if partition_by:
         text += f" PARTITIONED BY ({', '.join(map(_quoted, partition_by))})"
@@ -129,13 +130,12 @@ def rows_to_insert(spark: SparkSession, table: FileTable, df: DataFrame) -> Data
     Raises:
         ConfigError: the rows do not fit the table, in Spark's words.
     """
-    jvm: Any = spark._jvm
     state = spark._jsparkSession.sessionState()
     view = f"penstock_{secrets.token_hex(8)}"
     df.createOrReplaceTempView(view)
     try:
         plan = state.sqlParser().parsePlan(f"INSERT INTO {table.name} BY NAME SELECT * FROM {view}")
-        skip = jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
+        skip = java_class(spark, "org.apache.spark.sql.execution.CommandExecutionMode").SKIP()
         execution = state.executePlan(plan, skip)
         execution.assertAnalyzed()
         command = execution.analyzed()
@@ -144,7 +144,7 @@ def rows_to_insert(spark: SparkSession, table: FileTable, df: DataFrame) -> Data
     finally:
         spark.catalog.dropTempView(view)
     names = command.outputColumnNames()
-    rows = DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, command.query()), spark)
+    rows = frame_of(spark, command.query())
     return rows.toDF(*(names.apply(position) for position in range(names.size())))
 
 

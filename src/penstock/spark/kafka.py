@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
 from penstock.errors import NotSupported
+from penstock.spark.jvm import java_class
 
 SPARKS_FORMAT = "kafka"
 FORMAT = "penstock_kafka"
@@ -55,7 +56,7 @@ def kafka_format(spark: SparkSession) -> str:
 
 
 def _has_connector(spark: SparkSession) -> bool:
-    lookup = spark._jvm.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource
+    lookup = java_class(spark, "org.apache.spark.sql.execution.datasources.DataSource").lookupDataSource
     try:
         lookup(SPARKS_FORMAT, spark._jsparkSession.sessionState().conf())
     except (AnalysisException, Py4JJavaError):

@@ -7,8 +7,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.errors import DataError
+from penstock.spark.jvm import SESSION, java_class
 from penstock.spark.messages import first_line
 
+_EXECUTION = "org.apache.spark.sql.execution"
 _STREAMING = "org.apache.spark.sql.connector.read.streaming"
 
 
@@ -45,19 +47,19 @@ class SparkLane:
             return None
         if not self._is("SupportsAdmissionControl"):
             return self.latest(start)
-        return self._limited(start, self._jvm_streaming().ReadLimit.allAvailable())
+        return self._limited(start, java_class(self._spark, f"{_STREAMING}.ReadLimit").allAvailable())
 
     def stage(self, start: str, end: str, directory: str) -> None:
-        jvm, none = self._spark._jvm, self._spark._jvm.scala.Option.empty()
+        none = java_class(self._spark, "scala.Option").empty()
         # A physical plan belongs to its thread's session, and this is a thread of Penstock's.
-        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(self._spark._jsparkSession)
+        java_class(self._spark, SESSION).setActiveSession(self._spark._jsparkSession)
         begin, until = self._stream.deserializeOffset(start), self._stream.deserializeOffset(end)
-        physical = jvm.org.apache.spark.sql.execution.datasources.v2.MicroBatchScanExec(
+        physical = java_class(self._spark, f"{_EXECUTION}.datasources.v2.MicroBatchScanExec")(
             self._node.output(), self._scan, self._stream, begin, until, none, none
         )
         try:
             if physical.supportsColumnar():
-                physical = jvm.org.apache.spark.sql.execution.ColumnarToRowExec(physical)
+                physical = java_class(self._spark, f"{_EXECUTION}.ColumnarToRowExec")(physical)
             rows = self._spark._jsparkSession.internalCreateDataFrame(physical.execute(), self._node.schema(), False)
             DataFrame(rows, self._spark).write.parquet(f"file://{directory}")
         except Exception as error:
@@ -71,17 +73,13 @@ class SparkLane:
     def stop(self) -> None:
         self._stream.stop()
 
-    def _jvm_streaming(self) -> Any:
-        return self._spark._jvm.org.apache.spark.sql.connector.read.streaming
-
     def _default_limit(self) -> Any:
         """By reflection: py4j does not find the default methods of interfaces."""
         gateway = self._spark.sparkContext._gateway
-        lang = self._spark._jvm.java.lang
         method = self._interface("SupportsAdmissionControl").getMethod(
-            "getDefaultReadLimit", gateway.new_array(lang.Class, 0)
+            "getDefaultReadLimit", gateway.new_array(java_class(self._spark, "java.lang.Class"), 0)
         )
-        return method.invoke(self._stream, gateway.new_array(lang.Object, 0))
+        return method.invoke(self._stream, gateway.new_array(java_class(self._spark, "java.lang.Object"), 0))
 
     def _limited(self, start: str, limit: Any) -> str:
         latest = self._stream.latestOffset(self._stream.deserializeOffset(start), limit)
@@ -91,9 +89,8 @@ class SparkLane:
         return bool(self._interface(interface).isInstance(self._stream))
 
     def _interface(self, name: str) -> Any:
-        lang = self._spark._jvm.java.lang
-        loader = lang.Thread.currentThread().getContextClassLoader()
-        return lang.Class.forName(f"{_STREAMING}.{name}", False, loader)
+        loader = java_class(self._spark, "java.lang.Thread").currentThread().getContextClassLoader()
+        return java_class(self._spark, "java.lang.Class").forName(f"{_STREAMING}.{name}", False, loader)
 
 
 def can_read(node: Any) -> bool:

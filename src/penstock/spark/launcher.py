@@ -43,7 +43,7 @@ class SparkLauncher:
         self._spark = spark
         context = spark.sparkContext
         self._application = context.applicationId
-        self._conf = context.getConf()
+        self._conf = context._conf  # getConf() copies them one by one
         self._local = context.master == "local" or str(context.master).startswith("local[")
         self._job: SparkJob | None = None
         self.decommissions = not self._local and self._on("spark.decommission.enabled")

@@ -12,6 +12,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from penstock.spark.jvm import java_class
+
 _LISTENER = "org.apache.spark.sql.streaming.StreamingQueryListener"
 
 
@@ -26,34 +28,29 @@ class ListenerBus:
 
     def started(self, query_id: str, run_id: str, name: str | None, timestamp: str) -> None:
         """Post ``QueryStartedEvent``; ``timestamp`` as in Spark's progress, ISO 8601 in UTC with milliseconds."""
-        self._post(self._events.QueryStartedEvent(self._uuid(query_id), self._uuid(run_id), name, timestamp))
+        self._post(self._event("Started")(self._uuid(query_id), self._uuid(run_id), name, timestamp))
 
     def progressed(self, progress: Mapping[str, Any]) -> None:
         """Post ``QueryProgressEvent``; ``progress`` is the JSON object of a ``StreamingQueryProgress``."""
-        companion = getattr(self._jvm, f"{_LISTENER}$QueryProgressEvent$")
+        companion = self._event("Progress", "$")
         read = getattr(companion, "MODULE$").fromJson
         self._post(read(json.dumps({"progress": progress})))
 
     def idle(self, query_id: str, run_id: str, timestamp: str) -> None:
         """Post ``QueryIdleEvent``: running, with nothing to do."""
-        self._post(self._events.QueryIdleEvent(self._uuid(query_id), self._uuid(run_id), timestamp))
+        self._post(self._event("Idle")(self._uuid(query_id), self._uuid(run_id), timestamp))
 
     def terminated(self, query_id: str, run_id: str, exception: str | None) -> None:
         """Post ``QueryTerminatedEvent``; ``exception`` is the text that listeners and the UI show."""
-        option = self._jvm.scala.Option.apply
+        option = java_class(self._spark, "scala.Option").apply
         ids = self._uuid(query_id), self._uuid(run_id)
-        self._post(self._events.QueryTerminatedEvent(*ids, option(exception), option(None)))
+        self._post(self._event("Terminated")(*ids, option(exception), option(None)))
 
-    @property
-    def _jvm(self) -> Any:
-        return self._spark._jvm
-
-    @property
-    def _events(self) -> Any:
-        return getattr(self._jvm, _LISTENER)
+    def _event(self, name: str, companion: str = "") -> Any:
+        return java_class(self._spark, f"{_LISTENER}$Query{name}Event{companion}")
 
     def _uuid(self, text: str) -> Any:
-        return self._jvm.java.util.UUID.fromString(text)
+        return java_class(self._spark, "java.util.UUID").fromString(text)
 
     def _post(self, event: Any) -> None:
         self._spark._jsparkSession.streams().postListenerEvent(event)

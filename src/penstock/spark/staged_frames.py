@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
+
+from penstock.spark.jvm import DATA_TYPE, SESSION, java_class
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,11 +36,10 @@ def staged_frame(spark: SparkSession, files: Sequence[str], names: Sequence[str]
         names: the columns' names in the files, by position.
         schema: what the DataFrame has.
     """
-    jvm: Any = spark._jvm
-    jvm.org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)
+    java_class(spark, SESSION).setActiveSession(spark._jsparkSession)
     stored = StructType([StructField(name, field.dataType) for name, field in zip(names, schema, strict=True)])
     paths = ["file:" + _GLOB.sub(r"\\\1", file) for file in files]
     read = spark.read.schema(stored).options(**_OPTIONS).parquet(*paths)
     rows = read._jdf.queryExecution().toRdd()
-    java_schema = jvm.org.apache.spark.sql.types.DataType.fromJson(schema.json())
+    java_schema = java_class(spark, DATA_TYPE).fromJson(schema.json())
     return DataFrame(spark._jsparkSession.internalCreateDataFrame(rows, java_schema, False), spark)

@@ -1,6 +1,6 @@
 """Time zones by Java's names and rules, on vectors of microseconds.
 
-A zone is a table of transitions, found once by asking ``zoneinfo`` day by day and bisecting. Before 1800 every zone
+A zone is a table of transitions, found once by asking ``zoneinfo`` every few days and bisecting. Before 1800 every zone
 is on local mean time, and long after the last explicit rule the calendar's cycle of 400 years repeats, so instants
 beyond the table are folded into it.
 """
@@ -8,6 +8,7 @@ beyond the table are folded into it.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, lru_cache
@@ -20,7 +21,9 @@ from penstock.operators.expressions.vectors import Vector
 
 _EPOCH = datetime(1970, 1, 1)
 GREGORIAN_CYCLE = 146_097 * MICROS_PER_DAY
-_TABLE_YEARS = (1800, 2501)
+_STEP_S = {(1800, 2101): 3 * 86_400, (2101, 2501): 14 * 86_400}
+"""By years. No zone leaves an offset and is back at it sooner: the shortest stay is one of four days in 1939
+(Africa/Freetown), one of seven since 1970, and later on there are rules, which have summer and winter."""
 _FOLD_TO = int((datetime(2101, 1, 1) - _EPOCH).total_seconds()) * MICROS_PER_SECOND
 _FOLD_FROM = int((datetime(2501, 1, 1) - _EPOCH).total_seconds()) * MICROS_PER_SECOND
 
@@ -158,27 +161,40 @@ def _table(name: str) -> _Table:
 
 
 def _scan(zone: ZoneInfo) -> _Table:
-    """All transitions of the table's years: the offset at every UTC midnight, and between two that differ, bisected."""
-    low, high = (datetime(year, 1, 1, tzinfo=UTC) for year in _TABLE_YEARS)
-    seconds = range(int(low.timestamp()), int(high.timestamp()), 86_400)
-    start = datetime(1970, 1, 1, tzinfo=UTC)
+    """All transitions of the table's years: the offset at steps, and between two that differ, bisected."""
 
     def offset(second: int) -> timedelta:
-        delta = (start + timedelta(seconds=second)).astimezone(zone).utcoffset()
+        delta = datetime.fromtimestamp(second, zone).utcoffset()
         assert delta is not None
         return delta
 
     instants: list[int] = []
-    offsets = [offset(seconds[0])]
-    for day in seconds:
-        now = offset(day)
-        if now == offsets[-1]:
-            continue
-        before, after = day - 86_400, day
-        while after - before > 1:
-            middle = (before + after) // 2
-            before, after = (middle, after) if offset(middle) == offsets[-1] else (before, middle)
-        instants.append(after * MICROS_PER_SECOND)
-        offsets.append(now)
+    since, *later = _steps()
+    offsets = [offset(since)]
+    for until in later:
+        now = offset(until)
+        while offsets[-1] != now:
+            since = _change(offset, since, until)
+            instants.append(since * MICROS_PER_SECOND)
+            offsets.append(offset(since))
+        since = until
     micros = [int(delta.total_seconds()) * MICROS_PER_SECOND for delta in offsets]
     return _Table(np.array(instants, np.int64), np.array(micros, np.int64))
+
+
+def _steps() -> list[int]:
+    """The seconds that are looked at, in order."""
+    found: list[int] = []
+    for years, step in _STEP_S.items():
+        low, high = (int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) for year in years)
+        found += range(low, high, step)
+    return [*found, high]
+
+
+def _change(offset: Callable[[int], timedelta], before: int, after: int) -> int:
+    """A second at which the offset of ``before`` holds no longer, but did a second earlier."""
+    held = offset(before)
+    while after - before > 1:
+        middle = (before + after) // 2
+        before, after = (middle, after) if offset(middle) == held else (before, middle)
+    return after
