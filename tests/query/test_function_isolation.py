@@ -33,7 +33,7 @@ def holding(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """A call that holds the GIL for a while, per batch; rows of the epoch are counted at its end."""
     rows = 0
     for batch in batches:
-        sum(range(3_000_000))
+        sum(range(1_000_000))
         rows += batch.num_rows
         yield batch.append_column("total", pa.array([0] * batch.num_rows, pa.int64()))
     yield pa.record_batch({"value": pa.array([-1]), "process": pa.array([os.getpid()]), "total": pa.array([rows])})

@@ -14,7 +14,7 @@ from penstock.errors import GenerationFailed, ResourceError
 from penstock.runtime.launching import ControlAddress, SlotTask
 
 context = multiprocessing.get_context("forkserver")
-context.set_forkserver_preload(["penstock.runtime.slot", "penstock.state.hashing", "pyspark.serializers", "pandas"])
+context.set_forkserver_preload(["forked_slots"])  # of tests/site, which is in PYTHONPATH
 
 
 def threads_left() -> list[str]:
