@@ -143,6 +143,18 @@ def test_only_frontend_and_spark_touch_the_jvm() -> None:
     assert not touching
 
 
+def test_names_of_the_jvm_are_had_without_asking_it() -> None:
+    """Each part of ``spark._jvm.org.apache...`` is looked for in all of Spark's jars."""
+    asking = [
+        f"{path}:{node.lineno}"
+        for path in FILES
+        if module_of(path) != "penstock.spark.jvm"
+        for node in nodes_of(path)
+        if isinstance(node, ast.Attribute) and node.attr == "_jvm"
+    ]
+    assert not asking, "say java_class(spark, name) of penstock.spark.jvm instead"
+
+
 def test_sizes() -> None:
     long = [str(path) for path in PYTHON_FILES if len(path.read_text().splitlines()) > MAX_FILE_LINES]
     assert not long, "files are too long"
