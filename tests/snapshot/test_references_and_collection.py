@@ -224,6 +224,25 @@ def test_the_first_checkpoint_after_a_restart_is_a_delta_of_what_was_restored() 
         assert state_path(1, first, 0) in bench.store.files, "the snapshot is gone, its file is referred to"
 
 
+@pytest.mark.parametrize("damage", ["torn", "gone"])
+def test_metadata_that_is_damaged_behind_a_restore_fails_no_later_checkpoint(damage: str) -> None:
+    """It was whole when it was restored, and what is based on it has metadata of its own."""
+    bench = StateBench(500)
+    first = bench.checkpoint().checkpoint
+    bench.restart(rival=True)
+    if damage == "torn":
+        bench.store.files[metadata_path(first)] = bench.store.files[metadata_path(first)][:-1]
+    else:
+        del bench.store.files[metadata_path(first)]
+    bench.table[3,] = 1
+    second = bench.checkpoint()
+    assert second.base == first
+    assert bench.newest.checkpoint == second.checkpoint
+    assert state_path(1, first, 0) in {ref.path for ref in sections_of(bench.newest)}
+    found = merged(_pieces(bench.store, bench.newest.slots[0].subtasks[1]), 1)
+    assert {(key,): count for key, count in found} == dict(bench.table)
+
+
 def test_a_corrupt_snapshot_that_was_passed_over_does_not_hinder_references_to_the_older_one() -> None:
     bench = StateBench(500)
     first, second = bench.checkpoint(), bench.checkpoint()

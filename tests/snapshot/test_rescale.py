@@ -290,6 +290,23 @@ def test_a_channel_stands_where_the_least_of_its_forebears_stood_and_nowhere_if_
     assert [m.channel_watermarks for m in counting(plan_restore(found, graph(1)))] == [{}]
 
 
+def test_a_channel_without_keys_stands_where_the_least_of_all_stood_also_beside_one_with_keys() -> None:
+    """Splits are dealt out anew: any of them may be read in front of any forward channel."""
+    old, new = (
+        replace(graph(n), edges=(Edge(0, 0, 1, EdgeKind.HASH, ROWS, (0,)), Edge(1, 0, 1, EdgeKind.FORWARD, ROWS)))
+        for n in (2, 4)
+    )
+    stood = {
+        i: {ChannelId(0, 0, i): hashed, ChannelId(0, 1, i): hashed, ChannelId(1, i, i): forward}
+        for i, hashed, forward in ((0, 50, 90), (1, 60, 30))
+    }
+    found = taken(MemoryStore(), old, lambda i: {"watermarks": stood[i]})
+    four = counting(plan_restore(found, new))
+    assert [m.channel_watermarks for m in four] == [
+        {**{f"0:{p}": 50 if i < 2 else 60 for p in range(4)}, f"1:{i}": 30} for i in range(4)
+    ]
+
+
 def test_scalars_are_handed_on_with_the_key_groups_that_they_were_for() -> None:
     store, old = MemoryStore(), graph(2)
     found = taken(store, old, lambda i: {"operators": {COUNT: OperatorState({}, {"seen": i})}})

@@ -99,7 +99,7 @@ class Catalog:
         checked_metadata(_decoded(data, path), path)  # what nobody could read must not count as a snapshot
         if not self._store.create_if_absent(path, data) and self._store.read(path) != data:
             raise LocationError(f"{path} exists already with other content")
-        self._files[metadata.checkpoint] = frozenset(ref.path for ref in sections_of(metadata))
+        self._files[metadata.checkpoint] = _files_of(metadata)
         return MetadataRef(path, len(data), digest(data))
 
     def check_origins(self, metadata: SnapshotMetadata, view: LogView) -> None:
@@ -175,7 +175,7 @@ class Catalog:
         files = self._files.get(record.checkpoint)
         if files is None:
             known = self._known.get(record.metadata.checksum)
-            files = frozenset((ref.path for ref in sections_of(self._unchecked(record))) if known is None else known)
+            files = _files_of(self._unchecked(record)) if known is None else frozenset(known)
             self._files[record.checkpoint] = files
         return files
 
@@ -214,6 +214,8 @@ class Catalog:
                 if not allow_older:
                     break
                 continue
+            # The next ones will refer to its files, also if its metadata should be damaged meanwhile.
+            self._files[record.checkpoint] = _files_of(metadata)
             return Chosen(metadata, tuple(skipped))
         if not lineage:
             return Chosen(None)
@@ -231,6 +233,10 @@ def operators_restored(metadata: SnapshotMetadata) -> set[str]:
     subtasks = [subtask for slot in metadata.slots for subtask in slot.subtasks]
     with_tables = {state.operator_id for subtask in subtasks for state in subtask.states}
     return with_tables.union(*(subtask.scalars for subtask in subtasks))
+
+
+def _files_of(metadata: SnapshotMetadata) -> frozenset[str]:
+    return frozenset(ref.path for ref in sections_of(metadata))
 
 
 def _decoded(data: bytes, path: str) -> SnapshotMetadata:

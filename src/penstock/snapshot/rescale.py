@@ -115,7 +115,7 @@ class _Rescale:
                 states=[entry for manifest in old for entry in self._states(manifest, index)],
                 inflight=self._inflight.get((vertex.id, index), []),
                 splits=splits[index],
-                channel_watermarks=self._watermarks(vertex, index, old, keyed),
+                channel_watermarks=self._watermarks(vertex, index, old),
                 pending_messages=old[index].pending_messages if index < self._before else {},
                 rows_in=sum(m.rows_in for m in old if successors(m.index, self._before, self._after)[0] == index),
                 inherited_messages=inherited[index],
@@ -145,14 +145,15 @@ class _Rescale:
             if common is not None:
                 yield ScalarShare(manifest.index, *common, manifest.scalars)
 
-    def _watermarks(self, vertex: Vertex, index: int, old: Sequence[SubtaskManifest], keyed: bool) -> dict[str, int]:
-        """A channel stands where the least of those stood that brought its rows before; nowhere, if one of them did."""
-        forebears = [m for m in old if not keyed or _common(self._ranges[m.index], self._owned(index)) is not None]
+    def _watermarks(self, vertex: Vertex, index: int, old: Sequence[SubtaskManifest]) -> dict[str, int]:
+        """A channel stands where the least of those stood that brought its rows before; nowhere, if one of them did.
+        Without keys these are all: a new subtask may get any split, whoever read it before."""
+        forebears = [m for m in old if _common(self._ranges[m.index], self._owned(index)) is not None]
         watermarks: dict[str, int] = {}
         for edge in self._graph.inputs(vertex.id):
             stood = [
                 manifest.channel_watermarks.get(f"{edge.id}:{producer}")
-                for manifest in forebears
+                for manifest in (forebears if edge.keyed else old)
                 for producer in edge.producers(manifest.index, self._before)
             ]
             known = [watermark for watermark in stood if watermark is not None]

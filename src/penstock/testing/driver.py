@@ -119,7 +119,8 @@ class SimulatedDriver:
         self._lanes: dict[str, _Lane] = {}
         self._tickets = SnapshotTickets()
         self._requests = RequestFiles(
-            Alignment(world.settings.alignment),
+            # What a file left behind asks for, an aligned one, would need input to be read.
+            Alignment(world.settings.alignment) if takes_input else Alignment.UNALIGNED,
             self._take,
             lambda answer: self._carry_out([answer]),
             lambda native, tell: native.add_done_callback(tell),
