@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import multiprocessing.util
 import os
 import shutil
 import sys
@@ -38,11 +37,6 @@ JAVA_FOLDER = tempfile.mkdtemp(prefix="penstock-tests-")
 os.environ["SPARK_SUBMIT_OPTS"] = f"{quick_java()} -Djava.io.tmpdir={JAVA_FOLDER}"
 FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 """Of Spark's own streams. With the default one each file that is renamed costs several processes (readlink)."""
-
-# So does the socket that slots are forked over: workers of pytest end without cleaning up.
-tempfile.tempdir = JAVA_FOLDER
-multiprocessing.util.get_temp_dir()
-tempfile.tempdir = None
 
 # Once per process, and not for each call of the command line: each time it takes 30 ms.
 typer.testing._get_command = cache(typer.testing._get_command)
