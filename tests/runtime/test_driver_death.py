@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -22,11 +24,15 @@ ROWS = 40_000
 def killed_driver(location: Path, output: Path, slow: Path) -> list[int]:
     """Run a driver until it has committed, kill it, and return the pids of the slots it leaves."""
     program = Path(__file__).with_name("driver_main.py")
-    with subprocess.Popen(
-        [sys.executable, str(program), str(location), str(output), str(slow), str(ROWS)],
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as driver:
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as sockets,  # it will not remove its own
+        subprocess.Popen(
+            [sys.executable, str(program), str(location), str(output), str(slow), str(ROWS)],
+            env={**os.environ, "TMPDIR": sockets},
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as driver,
+    ):
         assert driver.stdout is not None
         line = driver.stdout.readline()
         driver.send_signal(signal.SIGKILL)
