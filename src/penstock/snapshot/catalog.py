@@ -184,7 +184,7 @@ class Catalog:
         return {path for files in together(self._store, self.files_of, list(records)) for path in files}
 
     def files_written(self, checkpoint: CheckpointId) -> frozenset[str]:
-        """As ``files_of``, for one whose metadata this catalog wrote or read."""
+        """As ``files_of``, for one whose metadata this catalog wrote, chose, or was asked for the files of."""
         return self._files.get(checkpoint, frozenset())
 
     def forget(self, checkpoint: CheckpointId) -> None:
