@@ -17,7 +17,7 @@ from penstock.protocol.elements import Alignment
 from penstock.runtime.feed import BEHIND
 from penstock.runtime.figures import Figures
 from penstock.runtime.messages import Register, SlotMetrics, SubtaskMetrics
-from penstock.runtime.view import Behind, CheckpointState, ExecutionState, SourceProgress, StateProgress
+from penstock.runtime.view import Behind, CheckpointState, CheckpointView, ExecutionState, SourceProgress, StateProgress
 from penstock.snapshot.model import CaptureMetrics, SlotManifest, SnapshotMetadata, SourceManifest, SubtaskManifest
 
 
@@ -97,6 +97,17 @@ def test_a_checkpoint_in_flight_says_who_asked_for_it(tmp_path: Path) -> None:
     assert [(one.requested, one.label) for one in figures.view().checkpoints] == [
         (False, ""), (True, "mine"), (False, ""),
     ]  # fmt: skip
+
+
+def test_an_acknowledgement_after_the_end_of_a_checkpoint_changes_nothing(tmp_path: Path) -> None:
+    ended: list[CheckpointView] = []
+    figures = Figures(tiny_graph(tmp_path, 2, Numbers(1000)), "q", "run", None, ended=ended.append)
+    figures.triggered(1, "unaligned")
+    figures.acknowledged(1)
+    figures.aborted(1, "slot 1 declined", wrong=True)
+    figures.acknowledged(1)
+    assert [one.acknowledged for one in ended] == [1]
+    assert figures.view().checkpoints == tuple(ended), "the history has what the driver shows"
 
 
 @dataclass(frozen=True)

@@ -201,9 +201,11 @@ class Figures:
                     known.pop(old, None)
 
     def acknowledged(self, checkpoint: int) -> None:
+        """Count one slot's acknowledgement. One that arrives after the checkpoint ended changes nothing: the history
+        already has the checkpoint as it ended."""
         with self._moving():
             known = self._checkpoints.get(checkpoint)
-            if known is not None:
+            if known is not None and known.state is CheckpointState.PENDING:
                 self._checkpoints[checkpoint] = replace(known, acknowledged=known.acknowledged + 1)
 
     def complete(self, metadata: SnapshotMetadata) -> None:
