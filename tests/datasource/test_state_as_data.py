@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import importlib
 import json
 import math
+import pkgutil
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -16,23 +19,7 @@ import pyarrow as pa
 import pytest
 from portable_kit import Scene, at, one_table, rewritten, taken_at
 from pyspark.cloudpickle import dumps, loads
-from pyspark.sql.datasource import (
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    IsNotNull,
-    IsNull,
-    LessThan,
-    LessThanOrEqual,
-    Not,
-    StringContains,
-    StringEndsWith,
-    StringStartsWith,
-)
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import LongType, StructField, StructType
 from snapshot_kit import COUNT
 from verbs_kit import Kept, flip
@@ -44,7 +31,6 @@ from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.model import SnapshotMetadata
 from penstock.snapshot.portable.export import export_snapshot
 from penstock.snapshot.store import LocalStore
-from penstock.spark_data.pushed_filters import passing
 from penstock.spark_data.reading import SnapshotReader
 from penstock.spark_data.source import PenstockSource
 from penstock.state.capture import KEY_GROUP_COLUMN
@@ -60,17 +46,14 @@ def opened(location: object, schema: StructType | None = None, **options: str) -
     return source.reader(schema or told)  # type: ignore[no-any-return]
 
 
-def rows(
-    reader: SnapshotReader, filters: Sequence[Filter] = (), partitions: Sequence[InputPartition] | None = None
-) -> list[dict[str, Any]]:
-    assert list(reader.pushFilters(list(filters))) == list(filters), "Spark evaluates them again"
+def rows(reader: SnapshotReader, partitions: Sequence[InputPartition] | None = None) -> list[dict[str, Any]]:
     found = reader.partitions() if partitions is None else partitions
     sent = loads(dumps(reader))
     return [row for one in found for batch in sent.read(loads(dumps(one))) for row in batch.to_pylist()]
 
 
-def counts(reader: SnapshotReader, filters: Sequence[Filter] = ()) -> dict[int, int]:
-    found = rows(reader, filters)
+def counts(reader: SnapshotReader) -> dict[int, int]:
+    found = rows(reader)
     assert all(row["key_group"] == group_of(row["key"], 128) for row in found)
     assert len({row["key"] for row in found}) == len(found), "every key is there once"
     return {row["key"]: row["count"] for row in found}
@@ -109,49 +92,58 @@ def test_one_key_reads_one_range_of_one_subtask(tmp_path: Path) -> None:
     reader = opened(scene.location, state=NAME)
     whole = counts(reader)
     key = next(key for key in whole if group_of(key, 128) == 100)
-    [partition] = _planned(reader, [EqualTo(("key",), key)])
+    one = opened(scene.location, state=NAME, keys=json.dumps({"key": key}))
+    [partition] = one.partitions()
     assert {(e.key_group_first, e.key_group_last) for e in partition.entries} == {(100, 100)}
     assert len(partition.entries) < len(reader._table.entries) / 2, "none of the other subtask's"
     damaged_but_for(scene.location, [(entry.section.path, entry.section.offset) for entry in partition.entries])
-    assert counts(reader, [EqualTo(("key",), key)]) == {key: whole[key]}
-    assert counts(reader, [In(("key",), (key, key))]) == {key: whole[key]}
+    assert counts(one) == {key: whole[key]}
     with pytest.raises(CorruptSnapshot, match=r"chk-4 is damaged.*checksum"):
         counts(reader)
 
 
-def _planned(reader: SnapshotReader, filters: list[Filter]) -> list[Any]:
-    reader.pushFilters(filters)
-    return reader.partitions()
+def test_a_reader_takes_no_filters() -> None:
+    """Spark 4.3 reads every later use of a DataFrame by what its reader made of the filters of an earlier one."""
+    sources = ("penstock.spark_data", "penstock.spark", "penstock.connectors", "pyspark_penstock")
+    for name in sources:
+        module = importlib.import_module(name)
+        for found in pkgutil.walk_packages(getattr(module, "__path__", []), name + "."):
+            importlib.import_module(found.name)
+    readers = [
+        one for one in _subclasses(DataSourceReader) if one.__module__.startswith(("penstock", "pyspark_penstock"))
+    ]
+    assert SnapshotReader in readers
+    for one in readers:
+        assert one.pushFilters is DataSourceReader.pushFilters, one
 
 
-def test_filters_on_keys_and_key_groups_leave_what_they_should(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _subclasses(base: type) -> list[type]:
+    return [one for direct in base.__subclasses__() for one in (direct, *_subclasses(direct))]
+
+
+def test_keys_are_read_and_no_others(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
-    reader = opened(scene.location, state=NAME, partitionBytes="1")
-    whole = counts(reader)
-    group = ("key_group",)
-
-    def groups(*filters: Filter) -> set[int]:
-        return {group_of(key, 128) for key in counts(reader, filters)}
-
-    assert groups(EqualTo(group, 7)) == {7}
-    assert groups(GreaterThan(group, 60), LessThanOrEqual(group, 70)) <= set(range(61, 71))
-    assert {key for key in whole if 60 < group_of(key, 128) <= 70} == set(
-        counts(reader, [GreaterThan(group, 60), LessThanOrEqual(group, 70)])
-    )
-    assert groups(In(group, (3, 99))) == {3, 99}
-    assert counts(reader, [EqualTo(("key",), 5), EqualTo(group, group_of(5, 128) ^ 1)]) == {}
-    assert rows(reader, [EqualTo(group, 1000)]) == []
-    assert rows(reader, [EqualTo(("key",), 10**9)]) == []
-    some = tuple(list(whole)[:30])
-    assert counts(reader, [In(("key",), some)]) == {key: whole[key] for key in some}
-    assert counts(reader, [GreaterThanOrEqual(("count",), 3)]) == {k: v for k, v in whole.items() if v >= 3}
-    assert counts(reader, [EqualTo(("key",), "not a number")]) == whole, "Spark judges what does not fit"
-    monkeypatch.setattr("penstock.spark_data.state_reader.passing", lambda batch, names, filters: batch)
-    at_once = opened(scene.location, state=NAME)
-    far = tuple(list(whole)[::250])
-    found = counts(at_once, [In(("key",), far)])
-    assert len(at_once.partitions()) == 1
-    assert {group_of(key, 128) for key in found} == {group_of(key, 128) for key in far}, "without a look at rows"
+    whole = counts(opened(scene.location, state=NAME, partitionBytes="1"))
+    some = list(whole)[:30]
+    wanted = opened(scene.location, state=NAME, keys=json.dumps([{"key": key} for key in some]))
+    assert counts(wanted) == {key: whole[key] for key in some}
+    assert counts(opened(scene.location, state=NAME, keys='{"key": 1000000000}')) == {}
+    for keys, message in (
+        ("{", "option keys is not JSON"),
+        ("7", "must be an object or a list of objects"),
+        ("[]", "must be an object or a list of objects"),
+        ('{"kee": 7}', "must have the key columns of .*: key$"),
+        ('{"key": 7, "count": 1}', "must have the key columns of .*: key$"),
+        ('[{"key": 7}, {}]', "must have the key columns of .*: key$"),
+        ('{"key": "seven"}', "a value of column key does not fit its type int64"),
+        ('{"key": true}', "a value of column key does not fit its type int64"),
+        ('{"key": 7.5}', "a value of column key does not fit its type int64"),
+        ('{"key": 9223372036854775808}', "a value of column key does not fit its type int64"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            opened(scene.location, state=NAME, keys=keys)
+    with pytest.raises(ConfigError, match="option keys goes with the option state only"):
+        opened(scene.location, inflight="0", keys='{"key": 7}')
 
 
 KEY = pa.struct(
@@ -181,7 +173,7 @@ KEYS: list[dict[str, Any] | None] = [
 ]
 
 
-def test_nested_keys_are_found_by_their_leaves(tmp_path: Path) -> None:
+def test_nested_keys_are_found(tmp_path: Path) -> None:
     keys = pa.array(KEYS, KEY)
     groups = groups_of([keys], len(keys), 128)
     batch = pa.record_batch(
@@ -192,93 +184,23 @@ def test_nested_keys_are_found_by_their_leaves(tmp_path: Path) -> None:
     location, _ = one_table(tmp_path, batch)
     reader = opened(location, state=NAME, partitionBytes="1")
     assert {row["count"] for row in rows(reader)} == set(range(len(KEYS)))
-
-    def leaves(value: Any, kind: pa.DataType, path: tuple[str, ...]) -> list[Filter]:
-        if pa.types.is_struct(kind):
-            return [
-                f
-                for field in kind
-                for f in leaves(None if value is None else value[field.name], field.type, (*path, field.name))
-            ]
-        return [IsNull(path) if value is None else EqualTo(path, value)]
-
-    for number in (0, 1, 2, 3, 17, 40):
-        filters = leaves(KEYS[number], KEY, ("key",))
-        [partition] = _planned(reader, filters)
-        assert sum(partition.wanted) == 1
-        found = [row["count"] for row in rows(reader, filters)]
-        assert number in found
-        assert len(found) < len(KEYS) / 4
-    assert len(rows(reader, leaves(KEYS[5], KEY, ("key",))[1:])) < len(KEYS), "a part of the key filters rows"
-    assert sum(_planned(reader, leaves(KEYS[5], KEY, ("key",))[1:])[0].wanted) == 128, "and no key groups"
+    for number in range(len(KEYS)):
+        one = opened(location, state=NAME, keys=json.dumps({"key": _as_json(KEYS[number])}))
+        assert [row["count"] for row in rows(one)] == [number]
+        assert sum(one._wanted.groups) == 1
+    several = json.dumps([{"key": _as_json(KEYS[number])} for number in (0, 1, 5)])
+    assert {row["count"] for row in rows(opened(location, state=NAME, keys=several))} == {0, 1, 5}
+    with pytest.raises(ConfigError, match="give all fields: id, price, wide, at, ratio, inner"):
+        opened(location, state=NAME, keys='{"key": {"id": "k3"}}')
 
 
-VALUES: dict[str, tuple[pa.DataType, list[Any], Any]] = {
-    "number": (pa.int32(), [None, -5, 0, 3, 2**31 - 1], 3),
-    "text": (pa.string(), [None, "", "ab", "abc", "ü%_"], "ab"),
-    "real": (pa.float64(), [None, math.nan, -0.0, 1.5, math.inf], 1.5),
-    "flag": (pa.bool_(), [None, True, False, True, None], True),
-    "when": (pa.timestamp("us", tz="UTC"), [None, *(datetime(2024, 1, d, tzinfo=UTC) for d in (1, 2, 3, 4))],
-             datetime(2024, 1, 3, tzinfo=UTC)),
-    "money": (pa.decimal128(10, 2), [None, *(Decimal(n) / 4 for n in range(4))], Decimal("0.5")),
-}  # fmt: skip
-
-
-def _spark_says(one: Filter, value: Any) -> bool | None:
-    """What Spark's expression gives."""
-    if isinstance(one, Not):
-        inner = _spark_says(one.child, value)
-        return None if inner is None else not inner
-    if isinstance(one, IsNull | IsNotNull):
-        return (value is None) == isinstance(one, IsNull)
-    if isinstance(one, EqualNullSafe):
-        return (value is None) == (one.value is None) and (value is None or _order(value) == _order(one.value))
-    if value is None:
-        return None
-    if isinstance(one, In):
-        return _order(value) in [_order(v) for v in one.value if v is not None] or (
-            None if None in one.value else False
-        )
-    a, b = _order(value), _order(one.value)
-    told = {EqualTo: a == b, GreaterThan: a > b, GreaterThanOrEqual: a >= b, LessThan: a < b, LessThanOrEqual: a <= b}
-    if type(one) in told:
-        return told[type(one)]
-    text = {StringStartsWith: str.startswith, StringEndsWith: str.endswith, StringContains: str.__contains__}
-    return text[type(one)](value, one.value)
-
-
-def _order(value: Any) -> Any:
-    if isinstance(value, float):
-        return (math.isnan(value), 0.0 if math.isnan(value) else value)
-    return value
-
-
-@pytest.mark.parametrize("name", VALUES)
-def test_no_row_is_lost_that_spark_would_keep(name: str) -> None:
-    kind, values, middle = VALUES[name]
-    batch = pa.record_batch([pa.array(range(len(values))), pa.array(values, kind)], names=["row", name])
-    path = (name,)
-    binary = (EqualTo, EqualNullSafe, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)
-    filters: list[Filter] = [make(path, middle) for make in binary]
-    filters += [EqualNullSafe(path, None), In(path, (middle,)), In(path, (middle, None)), IsNull(path), IsNotNull(path)]
-    if name == "real":
-        filters += [EqualTo(path, math.nan), GreaterThan(path, math.inf), In(path, (math.nan,)), EqualTo(path, 0.0)]
-    if name == "text":
-        filters += [
-            make(path, text) for make in (StringStartsWith, StringEndsWith, StringContains) for text in ("b", "%")
-        ]
-    filters += [EqualTo(path, object())] if name == "number" else []
-    filters += [Not(one) for one in filters]
-    exact = 0
-    for one in filters:
-        kept = passing(batch, batch.schema.names, [one]).column(0).to_pylist()
-        if isinstance(getattr(getattr(one, "child", one), "value", None), object) and "object at" in repr(one):
-            assert kept == list(range(len(values)))
-            continue
-        wanted = [row for row, value in enumerate(values) if _spark_says(one, value)]
-        assert set(wanted) <= set(kept), one
-        exact += wanted == kept
-    assert exact >= (4 if name == "real" else len(filters) * 2 // 3), "and most that it would not is"
+def _as_json(value: Any) -> Any:
+    """What the option keys takes: text for what JSON has not, binary in base 64."""
+    if isinstance(value, dict):
+        return {name: _as_json(part) for name, part in value.items()}
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return value if value is None or isinstance(value, str) else str(value)
 
 
 def test_rows_in_flight_are_there_once_at_their_consumer(tmp_path: Path) -> None:
@@ -296,8 +218,6 @@ def test_rows_in_flight_are_there_once_at_their_consumer(tmp_path: Path) -> None
     many = opened(scene.location, inflight="0", partitionBytes="1")
     assert len(many.partitions()) > 2
     assert Counter(map(repr, rows(many))) == Counter(map(repr, found))
-    some = rows(many, [EqualTo(("consumer",), 1), GreaterThan(("key",), 5)])
-    assert some == [row for row in rows(many) if row["consumer"] == 1 and row["key"] > 5]
 
     name = rewritten(scene.location, lambda metadata: taken_at(metadata, at(scene.graph, 3)))
     assert any(
@@ -345,7 +265,7 @@ def test_positions_watermarks_and_scalars_are_those_of_the_snapshot(tmp_path: Pa
         ("state", NAME, ["key"]),
         ("inflight", "0", ["key"]),
     ]
-    listed = rows(opened(scene.location), [EqualTo(("id",), "chk-4")])
+    listed = rows(opened(scene.location))
     assert [row["id"] for row in listed] == ["chk-2", "chk-3", "chk-4"]
 
 
@@ -354,7 +274,7 @@ def test_columns_are_chosen_by_option_or_schema(tmp_path: Path) -> None:
     options = {"state": NAME, "columns": "count, KEY"}
     assert PenstockSource({"path": str(scene.location), **options}).schema().names == ["count", "key"]
     reader = opened(scene.location, **options)
-    assert [set(row) for row in rows(reader, [EqualTo(("key",), 6)])] == [{"count", "key"}]
+    assert [set(row) for row in rows(reader)][:1] == [{"count", "key"}]
     own = StructType([StructField("count", LongType())])
     assert list(rows(opened(scene.location, own, state=NAME))[0]) == ["count"]
     with pytest.raises(
@@ -407,8 +327,9 @@ def test_rows_in_the_wrong_key_group_are_damage(tmp_path: Path) -> None:
         schema=pa.schema([(KEY_GROUP_COLUMN, pa.int16()), ("key", pa.int64()), ("count", pa.int64())]),
     )
     location, _ = one_table(tmp_path, batch)
+    of_group_3 = next(key for key in range(10_000) if group_of(key, 128) == 3)
     with pytest.raises(CorruptSnapshot, match="not in the key groups of their keys"):
-        rows(opened(location, state=NAME), [EqualTo(("key_group",), 3)])
+        rows(opened(location, state=NAME, keys=json.dumps({"key": of_group_3})))
 
 
 def test_a_snapshot_of_an_older_plan_is_read_as_it_is_called_there(tmp_path: Path) -> None:

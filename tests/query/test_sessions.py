@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.errors import ResourceError
-from penstock.query.sessions import check_java
+from penstock.query.sessions import check_java, session
 
 
 def fake_java(directory: Path, version_line: str) -> Path:
@@ -55,3 +55,28 @@ def test_without_java_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_workers_imports_are_done_before_it_is_forked(spark: SparkSession) -> None:
     loaded = spark.sparkContext.parallelize([0], 1).map(lambda _: "penstock.runtime.slot" in __import__("sys").modules)
     assert loaded.collect() == [True]
+
+
+def test_a_session_switches_nothing_on_that_breaks_other_sources(
+    monkeypatch: pytest.MonkeyPatch, spark: SparkSession
+) -> None:
+    """Spark 4.3 leaks filters that it pushes down to Python data sources into later uses of the same DataFrame."""
+    taken: dict[str, str] = {}
+
+    class Builder:
+        def appName(self, name: str) -> Builder:  # noqa: N802 - PySpark's name
+            return self
+
+        master = appName
+
+        def config(self, name: str, value: str) -> Builder:
+            taken[name] = value
+            return self
+
+        def getOrCreate(self) -> SparkSession:  # noqa: N802 - PySpark's name
+            return spark
+
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.setattr(SparkSession, "builder", Builder())
+    assert session() is spark
+    assert set(taken) == {"spark.driver.host", "spark.ui.showConsoleProgress", "spark.python.daemon.module"}

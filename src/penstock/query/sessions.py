@@ -41,7 +41,6 @@ def session(app_name: str = "penstock", conf: Mapping[str, str] | None = None) -
     builder = SparkSession.builder.appName(app_name).master(f"local[{2 * (os.cpu_count() or 1) + 2}]")
     builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.ui.showConsoleProgress", "false")
     builder = builder.config("spark.python.daemon.module", "penstock.spark.daemon")
-    builder = builder.config("spark.sql.python.filterPushdown.enabled", "true")  # for format("penstock")
     for name, value in (conf or {}).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()

@@ -21,7 +21,6 @@ from penstock.snapshot.stores import store_at
 from penstock.snapshot.type_texts import column_of
 from penstock.snapshot.verbs.measures import inflight_entries
 from penstock.spark_data.columns import Projection
-from penstock.spark_data.pushed_filters import passing
 from penstock.spark_data.reading import Place, SnapshotReader
 from penstock.state.hashing import key_groups
 
@@ -127,11 +126,8 @@ class InflightReader(SnapshotReader):
                     pa.repeat(pa.scalar(value, field.type), own.num_rows)
                     for value, field in zip(channel, _CHANNEL, strict=True)
                 ]
-                rows = passing(
-                    pa.RecordBatch.from_arrays([*own.columns, *said], schema=schema), schema.names, self.filters
-                )
-                if rows.num_rows:
-                    yield self._projection.apply(rows)
+                if own.num_rows:
+                    yield self._projection.apply(pa.RecordBatch.from_arrays([*own.columns, *said], schema=schema))
 
     def _own(self, batch: pa.RecordBatch, entry: InflightEntry) -> pa.RecordBatch:
         """Without the rows of other consumers: their entries have them, too."""

@@ -14,7 +14,9 @@ VIEWS = (SNAPSHOTS, TABLES, OFFSETS, WATERMARKS, SCALARS, TIMERS)
 """What the option ``view`` may say; state and rows in flight have options of their own."""
 PARTITION_BYTES = 32 << 20
 """Stored bytes of a task: four sections as they usually are, decoded a few times as much."""
-_NAMES = ("location", "path", "snapshot", "state", "inflight", "view", "columns", "bookkeeping", "partitionBytes")
+_NAMES = (
+    *("location", "path", "snapshot", "state", "inflight", "view", "columns", "keys", "bookkeeping", "partitionBytes"),
+)
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class ReadOptions:
         view: one of ``VIEWS``, or ``STATE`` or ``INFLIGHT``.
         name: the state table or the exchange.
         columns: by name; none: all.
+        keys: of the rows of a state table that are read, see ``wanted_keys``; empty: all.
         bookkeeping: the engine's own columns, too.
         partition_bytes: see ``PARTITION_BYTES``.
     """
@@ -35,6 +38,7 @@ class ReadOptions:
     view: str
     name: str = ""
     columns: tuple[str, ...] = ()
+    keys: str = ""
     bookkeeping: bool = False
     partition_bytes: int = PARTITION_BYTES
 
@@ -50,12 +54,15 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
     if not location:
         raise ConfigError('format("penstock") needs the option location: the checkpointLocation of a query')
     view, name = _view(given)
+    if given.get("keys") and view != STATE:
+        raise ConfigError("option keys goes with the option state only")
     return ReadOptions(
         location,
         given.get("snapshot", ""),
         view,
         name,
         _columns(given.get("columns", "")),
+        given.get("keys", ""),
         _flag("bookkeeping", given.get("bookkeeping", "false")),
         size_bytes("partitionBytes", given.get("partitionbytes", str(PARTITION_BYTES))),
     )

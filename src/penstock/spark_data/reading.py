@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from penstock.errors import CorruptSnapshot
 from penstock.ids import CheckpointId
@@ -41,35 +41,12 @@ class Place:
         open_location_to_read(self.location).unless_deleted([self.checkpoint], again)
 
 
-class _PushFilters:
-    """``pushFilters`` of a reader. Spark refuses a reader of its own making in a session where handing filters over is
-    switched off (spark.sql.python.filterPushdown.enabled), and tells by ``__func__``; this one works in both."""
-
-    __func__ = staticmethod(DataSourceReader.pushFilters)
-
-    def __init__(self, reader: SnapshotReader) -> None:
-        self._reader = reader
-
-    def __call__(self, filters: list[Filter]) -> list[Filter]:
-        self._reader.filters = tuple(filters)
-        return filters
-
-
 class SnapshotReader(DataSourceReader):  # type: ignore[misc]
-    """Filters only leave out what need not be read: Spark evaluates them all the same.
-
-    Attributes:
-        filters: that Spark has handed over.
-    """
-
-    filters: tuple[Filter, ...] = ()
+    """Base of the readers. None has ``pushFilters``: what it would leave out, Spark 4.3 would leave out of every later
+    use of the same DataFrame, too (``wanted_keys``)."""
 
     def __init__(self, projection: Projection) -> None:
         self._projection = projection
-
-    @property
-    def pushFilters(self) -> _PushFilters:  # noqa: N802 - PySpark's name
-        return _PushFilters(self)
 
     @abstractmethod
     def partitions(self) -> list[InputPartition]: ...

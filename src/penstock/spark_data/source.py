@@ -24,6 +24,7 @@ from penstock.spark_data.reading import Place, RowsReader
 from penstock.spark_data.state_reader import StateReader, shown_schema
 from penstock.spark_data.timers_reader import TimersReader, find_timers
 from penstock.spark_data.views import snapshot_view, snapshots_view
+from penstock.spark_data.wanted_keys import wanted_keys
 
 
 class PenstockSource(DataSource):  # type: ignore[misc]
@@ -83,6 +84,7 @@ class _Found:
         options, store = self._options, self._opened.store
         if options.view == STATE:
             self._table = find_table(store, metadata, plan, options.name)
+            self._wanted = wanted_keys(options.keys, self._table)
             self.available = shown_schema(self._table)
             self.hidden = frozenset(self.available.names[position] for position in self._table.bookkeeping)
         elif options.view == INFLIGHT:
@@ -103,7 +105,7 @@ class _Found:
             return RowsReader(projection, self._rows)
         place = Place(self._opened.path, self._record.checkpoint)
         if options.view == STATE:
-            return StateReader(place, self._table, projection, options.partition_bytes)
+            return StateReader(place, self._table, self._wanted, projection, options.partition_bytes)
         if options.view == TIMERS:
             return TimersReader(place, self._timers, projection, options.partition_bytes)
         return InflightReader(place, self._inflight, projection, options.partition_bytes)

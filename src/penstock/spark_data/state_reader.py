@@ -16,18 +16,17 @@ from penstock.snapshot.state_tables import StateTable, rows_of, with_wanted
 from penstock.snapshot.stores import store_at
 from penstock.snapshot.table_entries import of_groups, pieces
 from penstock.spark_data.columns import Projection
-from penstock.spark_data.pushed_filters import Wanted, passing, wanted_groups
 from penstock.spark_data.reading import Place, SnapshotReader
+from penstock.spark_data.wanted_keys import WantedKeys
 from penstock.state.hashing import key_groups
 
 
 class StatePartition(InputPartition):  # type: ignore[misc]
-    """``entries``: clipped to the partition's key groups. ``wanted``: of which of all key groups rows are read."""
+    """``entries``: clipped to the partition's key groups."""
 
-    def __init__(self, entries: list[StateEntry], wanted: Wanted) -> None:
+    def __init__(self, entries: list[StateEntry]) -> None:
         super().__init__(None)
         self.entries = entries
-        self.wanted = wanted
 
 
 def shown_schema(table: StateTable) -> pa.Schema:
@@ -40,13 +39,17 @@ class StateReader(SnapshotReader):
     """Of one table of one snapshot.
 
     Args:
+        wanted: rows of these keys only.
         partition_bytes: see ``PARTITION_BYTES``.
     """
 
-    def __init__(self, place: Place, table: StateTable, projection: Projection, partition_bytes: int) -> None:
+    def __init__(
+        self, place: Place, table: StateTable, wanted: WantedKeys, projection: Projection, partition_bytes: int
+    ) -> None:
         super().__init__(projection)
         self._place = place
         self._table = table
+        self._wanted = wanted
         self._partition_bytes = partition_bytes
 
     def __getstate__(self) -> dict[str, Any]:
@@ -54,17 +57,15 @@ class StateReader(SnapshotReader):
         return self.__dict__ | {"_table": replace(self._table, entries=())}
 
     def partitions(self) -> list[InputPartition]:
-        """By key groups ascending; none if the filters leave no key group with rows."""
-        wanted = wanted_groups(self.filters, self._table)
-        if not wanted.any():
-            return [StatePartition([], wanted)]
+        """By key groups ascending; one without entries if no wanted key group has rows."""
+        wanted = self._wanted.groups
         groups = int(np.flatnonzero(wanted)[0]), int(np.flatnonzero(wanted)[-1])
         entries = with_wanted(of_groups(self._table.entries, groups), wanted)
         found = [
-            StatePartition(with_wanted(of_groups(entries, some), wanted), wanted)
+            StatePartition(with_wanted(of_groups(entries, some), wanted))
             for some in pieces(entries, groups, self._partition_bytes)
         ]
-        return found or [StatePartition([], wanted)]
+        return found or [StatePartition([])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         yield from self._place.watched(self._rows(partition))
@@ -72,15 +73,13 @@ class StateReader(SnapshotReader):
     def _rows(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not partition.entries:
             return
-        table, whole = self._table, bool(partition.wanted.all())
-        names = table.shown_names
+        table, groups = self._table, self._wanted.groups
         for batch in rows_of(store_at(self._place.location), partition.entries, table.schema, table.key_count):
             rows = batch
-            if not whole:
-                rows = batch.filter(pa.array(partition.wanted[batch.column(0).to_numpy(zero_copy_only=False)]))
+            if not groups.all():
+                rows = batch.filter(pa.array(groups[batch.column(0).to_numpy(zero_copy_only=False)]))
                 self._check_groups(rows)
-            if self.filters:
-                rows = passing(rows, names, self.filters)
+            rows = self._wanted.rows(rows)
             if rows.num_rows:
                 yield self._projection.apply(rows)
 
