@@ -536,3 +536,17 @@ def test_a_subtask_without_room_in_its_outputs_takes_no_input_but_grants_and_con
     assert sum(e.cost for c, link in job.links.items() for e in link if isinstance(e, Buffer)) <= 4 * (1 << 10)
     job.run()
     assert sorted(job.writer(0).rows + job.writer(1).rows) == list(range(20_000))
+
+
+def test_event_time_does_not_rise_in_a_reader_that_is_not_idle_any_more() -> None:
+    job = HandDriven(graph_of(first=Stamp, middle=Windows))
+    job.step(0)
+    job.assign(1, 90, 101)
+    job.run()
+    job.assign(0, 0, 31)
+    job.tell(SourcesDry(100), 0)
+    job.run()
+    assert [job.operator(1, i).watermark for i in range(2)] == [30, 30]  # type: ignore[attr-defined]
+    job.tell(SourcesDry(100), 0)
+    job.run()
+    assert [job.operator(1, i).watermark for i in range(2)] == [100, 100]  # type: ignore[attr-defined]

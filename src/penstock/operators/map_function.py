@@ -52,8 +52,8 @@ class MapInPandasSpec(OperatorSpec):
 
 
 class MapBatchesOperator(Operator):
-    """One call of the function per epoch. What it still yields at its end belongs to that epoch, so there is no state
-    at a barrier. An epoch without input makes no call."""
+    """One call of the function at a time, which ends with the epoch at the latest. What it still yields at its end
+    belongs to that epoch, so there is no state at a barrier. An epoch without input makes no call."""
 
     def __init__(self, spec: MapInArrowSpec | MapInPandasSpec) -> None:
         self._spec = spec
@@ -66,6 +66,10 @@ class MapBatchesOperator(Operator):
 
     def finish_epoch(self) -> Iterator[pa.RecordBatch]:
         return self._checked(self._iterator.finish())
+
+    def lags(self) -> bool:
+        """A call that is open may hold rows: what it yields says nothing of what it keeps."""
+        return self._iterator.running
 
     def _checked(self, outputs: Iterator[Any]) -> Iterator[pa.RecordBatch]:
         while True:

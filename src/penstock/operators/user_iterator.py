@@ -50,6 +50,11 @@ class UserIterator(Generic[In, Out]):
         self._coroutine: greenlet | None = None
         self._over = False
 
+    @property
+    def running(self) -> bool:
+        """Whether a call is open that has had input: it may hold some of it, however much it has yielded."""
+        return self._coroutine is not None and not self._over
+
     def feed(self, value: In) -> Iterator[Out]:
         """Hand one input over and yield what the function yields before it asks for more."""
         if self._coroutine is None and not self._over:
@@ -68,6 +73,7 @@ class UserIterator(Generic[In, Out]):
         """Abandon a call in progress; its ``finally`` blocks run."""
         coroutine, self._coroutine = self._coroutine, None
         if coroutine is not None and not coroutine.dead:
+            coroutine.parent = getcurrent()
             coroutine.throw(GreenletExit)
 
     def _resume(self, value: object) -> Iterator[Out]:

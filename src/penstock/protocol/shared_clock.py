@@ -33,6 +33,8 @@ class SharedClock:
     def look_begins(self, vertex: int) -> None:
         """The source is looked at, from now on."""
         self._begun[vertex] = self._reached()
+        if not self._assigners[vertex].dry:
+            self._told.pop(vertex, None)  # a reader that was not idle any more has not heeded it
 
     def look_ended(self, vertex: int) -> list[Dry]:
         """Its assigner has heard what was found; to be said behind what that commands."""

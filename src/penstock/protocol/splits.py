@@ -4,7 +4,8 @@ One machine per source vertex. It owns the discovery state and the splits that w
 split is handed out in answer to one request, to one reader, and is that reader's from then on. Everything is in
 discovery order, so a restored assigner hands out the same splits.
 
-*Quiescence*: a reader is idle when its request reports no unread split, counting those on their way to it. When all
+*Quiescence*: a reader is idle when its request reports no unread split, counting those on their way to it; a split of
+which user functions still hold rows is unread. When all
 readers are idle, nothing is pending and a discovery that *started after that* found nothing, the source is dry: event
 time may rise to the largest watermark any reader has generated. Dry is said once; only a new split makes it possible
 again, so further looks that find nothing send nothing.
@@ -343,6 +344,7 @@ class SplitAssigner:
             self._dry = False
         if event.holding:
             self._dry = False
+            self._readers[event.index].lifted_us = None  # it may not have heeded what it was told while it was idle
         return self._assign()
 
     def _on_progressed(self, event: Progressed) -> list[Command]:

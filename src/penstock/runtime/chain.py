@@ -4,8 +4,9 @@ Rows are pushed through at once: what a call yields is with the next operator, o
 watermark is a task that can be suspended after every batch: operator k's ``advance`` is run to its end, each batch
 pushed through k+1 and on, before the watermark goes to k+1. While such a task is open there may be snapshots, but no
 input; operators are consistent at every yield, and the stored input watermark is advanced to again after a restore.
-In front of k+1 a watermark waits, without holding up input, for as long as k lags behind its own. What operators have
-to do by the clock (``on_time``) is such a task as well.
+In front of k+1 a watermark waits, without holding up input, for as long as k lags behind its own. A watermark that k
+generates waits for as long as an operator in front of k holds rows: they would be late. What operators have to do by
+the clock (``on_time``) is such a task as well.
 """
 
 from __future__ import annotations
@@ -70,6 +71,19 @@ class Chain:
             for index, stage in enumerate(stages)
             if type(stage.operator).wake_at_ms is not Operator.wake_at_ms
         ]
+        self._holders = [
+            (index, stage.operator)
+            for index, stage in enumerate(stages)
+            if type(stage.operator).lags is not Operator.lags
+        ]
+        self._last_generator = max(
+            (
+                index
+                for index, stage in enumerate(stages)
+                if type(stage.operator).advance_generated is not Operator.advance_generated
+            ),
+            default=0,
+        )
         self._emit = emit
         self._forward = forward
         # _due[k] is the watermark in front of operator k, _done[k] the one it was advanced to; the last place is the
@@ -155,10 +169,9 @@ class Chain:
                 self._collect_generated()
             return
         self._advancing = None
-        if timestamp_us is None:
-            return
-        generated = self._stages[index].operator.emitted_watermark()
-        self._raise_due(index + 1, timestamp_us if generated is None else generated)
+        if timestamp_us is not None and self._stages[index].operator.emitted_watermark() is None:
+            self._raise_due(index + 1, timestamp_us)
+        self._collect_generated()
 
     def wake_at_ms(self) -> float | None:
         """When ``begin_timed`` has something to do."""
@@ -192,10 +205,27 @@ class Chain:
             stage.operator.advance_generated(timestamp_us)
         self._collect_generated()
 
+    @property
+    def holds_rows(self) -> bool:
+        """Whether an operator in front of one that generates watermarks holds rows."""
+        return self._holds_before(self._last_generator)
+
+    def release_rows(self) -> None:
+        """End the iterators of all operators in front of the last one that generates watermarks, as ``finish_epoch``
+        does: what they hold goes out, and the watermark that waits for it with it."""
+        for index in range(self._last_generator):
+            for batch in self._stages[index].operator.finish_epoch():
+                self._push(index + 1, batch)
+        self._collect_generated()
+
     def generated_watermark(self) -> int | None:
-        """The largest watermark that an operator of this chain generated."""
-        generated = [w for s in self._stages if (w := s.operator.emitted_watermark()) is not None]
-        return max(generated, default=None)
+        """The largest watermark that an operator of this chain generated and let go."""
+        announced = [
+            due
+            for stage, due in zip(self._stages, self._due[1:], strict=True)
+            if due is not None and stage.operator.emitted_watermark() is not None
+        ]
+        return max(announced, default=None)
 
     def hold_watermark(self, held: bool) -> None:
         """See ``Operator``."""
@@ -268,5 +298,11 @@ class Chain:
     def _collect_generated(self) -> None:
         for index, stage in enumerate(self._stages):
             generated = stage.operator.emitted_watermark()
-            if generated is not None:
+            if generated is not None and not self._holds_before(index):
                 self._raise_due(index + 1, generated)
+
+    def _holds_before(self, index: int) -> bool:
+        """Whether rows that have come in have not reached operator ``index`` yet."""
+        if self._advancing is not None and self._advancing[0] < index:
+            return True
+        return any(holder < index and operator.lags() for holder, operator in self._holders)

@@ -1,10 +1,11 @@
 """A source subtask's input: the reader, its splits, and asking for more.
 
-A split is asked for when none is left, after the rows of the last one have gone through the chain. So every request
-is made by an idle reader, is answered at most once, and its watermark is final: the assigner may conclude from the
-requests alone that all sources are dry, with no split in flight towards a reader that looks idle. A reader whose only
-splits are endless ones that have nothing now is idle as well; it says so when that changes, either way. Once they are
-frozen it has read them to their end then.
+A split is asked for when none is left. A reader is idle when nothing is left to read and all rows have gone through the
+chain, those that user functions held as well. A request says which of the two it is; a reader that becomes idle after
+its request asks again. The watermark of an idle reader is final: the assigner may conclude from the requests alone that
+all sources are dry, with no split in flight towards a reader that looks idle. A reader whose only splits are endless
+ones that have nothing now is idle as well; it says so when that changes, either way. Once they are frozen it has read
+them to their end then.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from penstock.connectors.base import SourceReader, Split
 from penstock.errors import ProtocolViolation
 from penstock.ids import CheckpointId, SubtaskId
 from penstock.runtime.host import SubtaskHost
+
+HELD_MS = 1_000.0
+"""Functions whose rows are waited for are ended after so long without input: a call has its price, a user waits."""
 
 BEHIND = ("source_behind_rows", "source_behind_least", "source_behind_most", "source_behind_splits")
 """Counters of a source's subtask: see ``penstock.runtime.view.Behind``."""
@@ -33,11 +37,13 @@ class SourceFeed:
         self._requests = 0
         self._received = 0
         self._told_idle = False
+        self._told_us: int | None = None
         self._frozen = False
         self._drained = False
         self._look: int | None = None
         self._captures: dict[CheckpointId, Sequence[Split]] = {}
         self._poll_at_ms: float | None = None
+        self._held_since_ms: float | None = None
         self._unfinished: tuple[Split, ...] = ()
         for split in splits:
             reader.add_split(split)
@@ -123,18 +129,50 @@ class SourceFeed:
             self._poll_at_ms = None
         return batch
 
-    def ask(self, watermark_us: int | None) -> None:
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is left to read now, and the assigner knows: no split is on its way here that it does not know of."""
+        return self._told_idle and self._nothing_to_read
+
+    def rose(self, watermark_us: int | None) -> None:
+        """The watermark is this, as the assigner wanted: that is no news to it."""
+        self._told_us = watermark_us
+
+    @property
+    def _nothing_to_read(self) -> bool:
+        return not self._unfinished or self._reader.caught_up()
+
+    def releases(self, now_ms: float) -> bool:
+        """Whether functions are to let go of the rows that they hold, as nothing is left to read: because this is asked
+        for, or has lasted for a while. To be called while they hold some and everything polled was processed."""
+        if not self._nothing_to_read:
+            self._held_since_ms = None
+            return False
+        if self._held_since_ms is None:
+            self._held_since_ms = now_ms
+        return self._frozen or self._look is not None or now_ms >= self._held_since_ms + HELD_MS
+
+    @property
+    def release_at_ms(self) -> float | None:
+        """When ``releases`` says so by the clock."""
+        return None if self._held_since_ms is None else self._held_since_ms + HELD_MS
+
+    def ask(self, watermark_us: int | None, holds_rows: bool = False) -> None:
         """Ask for a split if there is nothing to read; to be called when all rows polled have been processed.
 
         An idle reader of an endless split that found rows again takes its being idle back; its request stays. One that
-        reads side by side always has a request out.
+        reads side by side always has a request out. ``holds_rows``: functions hold rows: a reader is not idle then, but
+        asks all the same.
         """
-        idle = not self._unfinished or self._reader.caught_up()
-        if idle != self._told_idle or (self._reader.side_by_side and not self._asked):
-            self._told_idle = idle
+        if not holds_rows:
+            self._held_since_ms = None
+        idle = self._nothing_to_read and not holds_rows
+        news = idle != self._told_idle or (idle and watermark_us != self._told_us)
+        if news or (not self._asked and (self._reader.side_by_side or not self._unfinished)):
+            self._told_idle, self._told_us = idle, watermark_us
             self._asked = True
             self._requests += 1
-            holding = 0 if idle else len(self._unfinished)
+            holding = 0 if idle else max(1, len(self._unfinished))
             self._host.request_split(self._subtask, holding, watermark_us, self._received, self._frozen)
         if idle and self._look is not None:
             self._host.looked(self._subtask, self._look)

@@ -272,16 +272,24 @@ class Subtask:
             case SourceFrozen():
                 self._source().freeze()
             case SourcesDry(watermark_us):
-                if watermark_us is not None and not self.finished:
-                    if watermark_us == END_OF_TIME_US:
-                        self._source().drain()
-                    self._chain.advance_generated(watermark_us)
+                self._rise(watermark_us)
             case SourceEnded():
                 self._source_ended = True
             case RecoveredLoaded(entry, batches, reached):
                 self.gate.loaded(entry, batches, reached)  # type: ignore[arg-type]
             case _:
                 assert_never(event)
+
+    def _rise(self, watermark_us: int | None) -> None:
+        """Event time may rise, if this reader is still as idle as it was when the driver decided that. Otherwise rows
+        have come that are not read yet; the driver has been told, or will be, and says it again."""
+        feed = self._source()
+        if watermark_us is None or self.finished or not feed.is_idle:
+            return
+        if watermark_us == END_OF_TIME_US:
+            feed.drain()
+        self._chain.advance_generated(watermark_us)
+        feed.rose(self._chain.reached_watermark())
 
     def _run(self, commands: Sequence[Command]) -> None:
         if not commands:
@@ -526,7 +534,12 @@ class Subtask:
         if self._feed is not None and self._settled:
             if self._feed.caught_up:
                 self._chain.hold_watermark(False)
-            self._feed.ask(self._chain.reached_watermark())
+            if self._chain.holds_rows and self._feed.releases(self._now_ms):
+                with self._slice.worked_on():
+                    self._chain.release_rows()
+                self._pump()
+            if self._settled:
+                self._feed.ask(self._chain.reached_watermark(), self._chain.holds_rows)
 
     def _pump(self) -> None:
         for channel, element in self.outputs.pump(self._now_ms):
@@ -543,9 +556,9 @@ class Subtask:
         deadline_ms = self._checkpoints.deadline_ms()
         turn_at = None if deadline_ms is None else self._now_ms + max(0.0, deadline_ms - self._clock_ms())
         timed_at = self._chain.wake_at_ms() if self.outputs.has_room else None
-        return min(
-            (at for at in (self.outputs.flush_at_ms(), poll_at, turn_at, timed_at) if at is not None), default=None
-        )
+        release_at = None if self._feed is None else self._feed.release_at_ms
+        due = (self.outputs.flush_at_ms(), poll_at, turn_at, timed_at, release_at)
+        return min((at for at in due if at is not None), default=None)
 
     def _source(self) -> SourceFeed:
         if self._feed is None:

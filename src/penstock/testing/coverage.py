@@ -37,6 +37,8 @@ SECTIONS: tuple[Section, ...] = (
         (
             *(f"edge: {kind}" for kind in ("hash", "rebalance", "broadcast", "forward")),
             *(f"node: {kind}" for kind in ("relay", "rekey", "count", "window", "sort", "join")),
+            "rows held in front of a watermark",
+            "rows held behind one",
             "union",
             "diamond",
             "two sinks",
@@ -190,6 +192,8 @@ def traits(settings: Settings) -> Iterator[str]:
     read = [inlet.producer for node in nodes for inlet in node.inlets]
     has = {
         "union": any(len(node.inlets) > 1 and node.kind != "join" for node in nodes),
+        "rows held in front of a watermark": any(node.holds and not node.inlets for node in nodes),
+        "rows held behind one": any(node.holds and node.inlets for node in nodes),
         "diamond": len(read) > len(set(read)),
         "two sinks": len(leaves(nodes)) > 1,
         "trigger on: lastBarrier": settings.trigger_on == "lastBarrier",

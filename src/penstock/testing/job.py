@@ -7,6 +7,7 @@ from collections.abc import Callable
 from penstock.graph.model import Edge, EdgeKind, JobGraph, OperatorSpec, SinkSpec, SourceSpec, Vertex
 from penstock.operators.base import Operator
 from penstock.operators.watermark import WatermarkSpec
+from penstock.testing.holding import hold_specs
 from penstock.testing.operators import Count, Join, Rekey, Relay, SimulatedSpec, Sort, Window
 from penstock.testing.outside import Outside
 from penstock.testing.rows import KEY, ROW, TIME
@@ -64,11 +65,12 @@ def _is_keyed_broadcast(settings: Settings, inlet: Inlet, consumer: int) -> bool
 
 def _operators(settings: Settings, position: int, node: Node, workload: Workload) -> tuple[OperatorSpec, ...]:
     inputs = tuple(Inbound(inlet.producer, _order(settings, inlet, position)) for inlet in node.inlets)
+    holds = hold_specs(position, node.holds)
     if node.kind == "source":
         watermark = WatermarkSpec(
             operator_id=f"watermark{position}", name="watermark", output_schema=ROW, column=TIME, delay_us=0
         )
-        return watermark, _spec(position, "stamp", lambda: SourceStamp(position, workload))
+        return *holds, watermark, _spec(position, "stamp", lambda: SourceStamp(position, workload))
     makers: dict[str, Callable[[], Operator]] = {
         "relay": lambda: Relay(position, inputs, workload),
         "rekey": lambda: Rekey(position, inputs, workload, settings.keys),
@@ -77,7 +79,7 @@ def _operators(settings: Settings, position: int, node: Node, workload: Workload
         "sort": lambda: Sort(position, inputs, workload),
         "join": lambda: Join(position, inputs, workload),
     }
-    return (_spec(position, node.kind, makers[node.kind]),)
+    return *holds, _spec(position, node.kind, makers[node.kind])
 
 
 def _spec(position: int, kind: str, make: Callable[[], Operator]) -> OperatorSpec:

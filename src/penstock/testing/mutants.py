@@ -10,6 +10,7 @@ from penstock.testing.mutants_alignment import ALIGNMENT
 from penstock.testing.mutants_channels import CHANNELS
 from penstock.testing.mutants_commits import COMMITS
 from penstock.testing.mutants_ends import ENDS
+from penstock.testing.mutants_event_time import EVENT_TIME
 from penstock.testing.mutants_forward import FORWARD
 from penstock.testing.mutants_recovery import RECOVERY
 from penstock.testing.mutants_requests import REQUESTS
@@ -26,6 +27,7 @@ AREAS = {
     "epochs": COMMITS,
     "snapshots": SNAPSHOTS,
     "sources": SOURCES,
+    "event time": EVENT_TIME,
     "ends": ENDS,
     "requests": REQUESTS,
 }

@@ -169,10 +169,11 @@ class Settings(msgspec.Struct, frozen=True):
 
     @staticmethod
     def calm(seed: int) -> Settings:
-        """The same topology without faults, with instant operators and windows that nothing ever fills."""
+        """The same topology without faults, with instant operators that hold nothing and windows that nothing ever
+        fills."""
         drawn = Settings.random(seed)
         return Settings(
-            nodes=tuple(msgspec.structs.replace(node, cost_ms=0.0) for node in drawn.nodes),
+            nodes=tuple(msgspec.structs.replace(node, cost_ms=0.0, holds="") for node in drawn.nodes),
             parallelism=drawn.parallelism,
             max_parallelism=drawn.max_parallelism,
             keys=drawn.keys,

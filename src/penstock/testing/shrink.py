@@ -184,8 +184,10 @@ def fewer_edges(settings: Settings) -> Iterator[tuple[str, Settings]]:
 
 
 def plainer_nodes(settings: Settings) -> Iterator[tuple[str, Settings]]:
-    """Quick nodes; nodes that only pass rows on; hash edges."""
+    """Nodes that hold no rows; quick nodes; nodes that only pass rows on; hash edges."""
     for position, node in enumerate(settings.nodes):
+        if node.holds:
+            yield "rows held nowhere", _change(settings, nodes=_with_node(settings, position, holds=""))
         if node.cost_ms:
             yield "a quick node", _change(settings, nodes=_with_node(settings, position, cost_ms=0.0))
         if node.kind not in ("source", "relay", "join"):

@@ -6,12 +6,16 @@ from random import Random
 
 import msgspec
 
+from penstock.testing.holding import HOLDS, IN_ORDER
+
 KEYED = ("count", "window", "sort", "join")
 """Kinds of nodes with state by key: their inputs are hashed (a join's first one may be broadcast instead)."""
 
 MAX_NODES = 9
 MAX_BROADCASTS = 1
 """Each multiplies the rows behind it by the parallelism."""
+HOLDING = 0.15
+"""So many of the nodes that could have a function in front of them that holds rows back have one."""
 FORWARDED = 0.4
 """So many of the edges that could as well go forward do."""
 
@@ -30,6 +34,8 @@ class Node(msgspec.Struct, frozen=True):
     ``rekey`` (another key), ``count`` (how many rows of the key so far), ``window`` (rows per key and window, when the
     watermark closes it), ``sort`` (rows in the order of event time, when the watermark has passed them) or ``join``
     (pairs of rows with equal key and event time). A node that nobody reads from has a sink.
+    ``holds`` names user functions in front of its operator, in a source in front of its watermark, that hold rows back
+    (``holding.HOLDS``).
     """
 
     kind: str
@@ -37,6 +43,7 @@ class Node(msgspec.Struct, frozen=True):
     cost_ms: float = 0.0
     splits: int = 0
     rows_per_split: int = 0
+    holds: str = ""
 
 
 def leaves(nodes: tuple[Node, ...]) -> list[int]:
@@ -175,7 +182,7 @@ def draw_nodes(random: Random) -> tuple[Node, ...]:
             drawing.chain()
         if any(drawing.nodes[position].kind == "source" for position in drawing.open) and len(drawing.open) <= sinks:
             drawing.chain()
-    return with_forward_edges(tuple(drawing.nodes))
+    return with_holding(with_forward_edges(tuple(drawing.nodes)))
 
 
 def with_forward_edges(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
@@ -191,5 +198,16 @@ def with_forward_edges(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
                 for inlet in node.inlets
             ),
         )
+        for node in nodes
+    )
+
+
+def with_holding(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Some nodes with one input hold rows back. What is drawn besides does not depend on it."""
+    random = Random(f"holding {nodes!r}")
+    return tuple(
+        msgspec.structs.replace(node, holds=random.choice(sorted(IN_ORDER if node.inlets else HOLDS)))
+        if len(node.inlets) < 2 and random.random() < HOLDING
+        else node
         for node in nodes
     )
