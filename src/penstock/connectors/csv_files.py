@@ -68,7 +68,7 @@ class _CsvParser(LineParser):
     def quick(self, block: Block) -> pa.RecordBatch | None:
         if self._header_is_due or not self._fields:
             return None
-        texts = split_block(block.data, len(self._fields), self._format.dialect, self._format.comment)
+        texts = split_block(block.as_utf8().data, len(self._fields), self._format.dialect, self._format.comment)
         if texts is None:
             return None
         columns = []

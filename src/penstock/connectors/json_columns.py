@@ -1,4 +1,4 @@
-"""A block of ordinary JSON lines as columns, equal to what ``json_text`` and ``json_values`` make of each of them.
+"""A block of ordinary JSON lines as columns, equal to what ``json_bytes`` and ``json_values`` make of each of them.
 
 msgspec decodes a line in C and takes nothing that is not JSON by the book, and no value that is not of its column's
 type; what Spark is lenient about, it refuses. Then the block is read line by line.
@@ -13,16 +13,19 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from penstock.connectors.json_text import parse_json
-from penstock.connectors.json_values import Misfit, Partial, json_reader
 from penstock.connectors.text_columns import plain_column
 from penstock.connectors.text_lines import Block
+from penstock.errors import EvaluationError
+from penstock.operators.expressions.json_bytes import json_reader
+from penstock.operators.expressions.json_tokens import DEEPEST, LONGEST_NUMBER, JsonError
+from penstock.operators.expressions.json_values import Converters, JsonOptions, PartlyRead, Unreadable
 from penstock.operators.expressions.quick_json import json_type
 from penstock.operators.expressions.record_fields import TextRules
 
 _NEGATIVE_ZERO = re.compile(rb"-0(?![0-9.])")
 """As a number it is -0.0 in a column of doubles, and msgspec has no integer for that."""
-_BLANK = b" \t\r\n\x0b\x0c"
+_BLANK = b" \t\r\n"
+_LONG_NUMBER = re.compile(rb"[-+.0-9eE]{%d}" % LONGEST_NUMBER)
 
 _Column = Callable[[list[Any]], "pa.Array | None"]
 
@@ -30,8 +33,8 @@ _Column = Callable[[list[Any]], "pa.Array | None"]
 class JsonColumns:
     """Args: ``fields``: at least one."""
 
-    def __init__(self, fields: Sequence[pa.Field], rules: TextRules) -> None:
-        columns = [_column(field, rules) for field in fields]
+    def __init__(self, fields: Sequence[pa.Field], options: JsonOptions) -> None:
+        columns = [_column(field, options) for field in fields]
         names = [f"f{index}" for index in range(len(fields))]
         definition = [(name, kind, default) for name, (kind, default, _) in zip(names, columns, strict=True)]
         rename = dict(zip(names, (field.name for field in fields), strict=True))
@@ -41,10 +44,13 @@ class JsonColumns:
 
     def columns(self, block: Block) -> list[pa.Array] | None:
         """None if the block holds anything but objects that fit."""
-        if not block.is_text() or _NEGATIVE_ZERO.search(block.data):
+        if not block.is_utf8() or _NEGATIVE_ZERO.search(block.data):
+            return None
+        lines = block.lines()
+        if any(map(_is_beyond_limits, lines)):
             return None
         try:
-            rows = [self._decode(line) for line in block.lines() if line.strip(_BLANK)]
+            rows = [self._decode(line) for line in lines if line.strip(_BLANK)]
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             return None
         if not rows:
@@ -54,7 +60,14 @@ class JsonColumns:
         return None if any(column is None for column in columns) else columns
 
 
-def _column(field: pa.Field, rules: TextRules) -> tuple[Any, Any, _Column]:
+def _is_beyond_limits(line: bytes) -> bool:
+    """Whether Jackson may stop at the length of a number or at the depth."""
+    if len(line) < min(LONGEST_NUMBER, DEEPEST):
+        return False
+    return line.count(b"[") + line.count(b"{") >= DEEPEST or _LONG_NUMBER.search(line) is not None
+
+
+def _column(field: pa.Field, options: JsonOptions) -> tuple[Any, Any, _Column]:
     """What msgspec decodes a member as, its value where it is missing, and the column of such values."""
     kind = field.type
     quick = json_type(kind)
@@ -62,13 +75,19 @@ def _column(field: pa.Field, rules: TextRules) -> tuple[Any, Any, _Column]:
         return quick | None, None, lambda values: pa.array(values, kind)
     types = pa.types
     if types.is_date(kind) or types.is_timestamp(kind):
+        rules = TextRules(options.times)
         return str | None, None, lambda values: plain_column(pa.array(values, pa.string()), kind, rules)
-    read = json_reader(field.name, kind, rules)
+    convert = Converters(options).of(kind)
+
+    def read(raw: bytes) -> object:
+        reader = json_reader(raw, options.rules)
+        reader.next_token()
+        return convert(reader)
 
     def one_by_one(values: list[Any]) -> pa.Array | None:
         try:
-            return pa.array([None if raw is None else read(parse_json(bytes(raw).decode())) for raw in values], kind)
-        except (ValueError, Partial, Misfit, RecursionError):
+            return pa.array([None if raw is None else read(bytes(raw)) for raw in values], kind)
+        except (JsonError, Unreadable, PartlyRead, EvaluationError):
             return None
 
     return msgspec.Raw, None, one_by_one

@@ -8,18 +8,26 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from penstock.connectors.json_columns import JsonColumns
-from penstock.connectors.json_text import JsonArray, JsonObject, JsonValue, parse_json
-from penstock.connectors.json_values import Misfit, Partial, Reader, json_reader
 from penstock.connectors.malformed import Record, RecordRules, parse_record_rules
 from penstock.connectors.option_texts import OptionTexts
 from penstock.connectors.text_blocks import LineParser, read_records
-from penstock.connectors.text_lines import Block, LineFormat, parse_line_format
+from penstock.connectors.text_lines import (
+    Block,
+    LineFormat,
+    decode_text,
+    is_compressed,
+    parse_encoding,
+    parse_line_format,
+)
 from penstock.connectors.text_values import parse_text_rules
-from penstock.operators.expressions.record_fields import TextRules
+from penstock.errors import ConfigError, EvaluationError
+from penstock.operators.expressions.java_utf8 import decode_as_java
+from penstock.operators.expressions.json_bytes import json_reader
+from penstock.operators.expressions.json_tokens import JsonError, JsonReader, JsonRules
+from penstock.operators.expressions.json_values import Converters, JsonOptions, PartlyRead, Unreadable
 
 _LENIENT = (
     "allowComments", "allowUnquotedFieldNames", "allowNumericLeadingZeros", "allowBackslashEscapingAnyCharacter",
-    "allowUnquotedControlChars",
 )  # fmt: skip
 
 
@@ -31,22 +39,43 @@ def json_format(schema: pa.Schema, options: OptionTexts, time_zone: str) -> Json
     )  # fmt: skip
     for name in _LENIENT:
         options.only(name, ["false"])
-    for name in ("allowSingleQuotes", "allowNonNumericNumbers"):
-        options.only(name, ["true"])
     rules = parse_record_rules(schema, options)
-    texts = parse_text_rules(options, time_zone, floats=False)
+    reading = JsonOptions(
+        parse_text_rules(options, time_zone, floats=False).times,
+        JsonRules(
+            single_quotes=options.flag("allowSingleQuotes", True),
+            control_characters=options.flag("allowUnquotedControlChars", False),
+            non_numeric=options.flag("allowNonNumericNumbers", True),
+        ),
+    )
     for field in rules.data_fields:
-        json_reader(field.name, field.type, texts)  # refuses what JSON cannot hold, now rather than in a slot
-    return JsonFormat(lines, rules, texts, options.flag("multiLine", False))
+        _check_readable(field.name, field.type)
+    return JsonFormat(lines, parse_encoding(options), rules, reading, options.flag("multiLine", False))
+
+
+def _check_readable(name: str, kind: pa.DataType) -> None:
+    """Raises ConfigError for a type that JSON cannot hold: now, rather than in a slot."""
+    if pa.types.is_map(kind) and not pa.types.is_string(kind.key_type):
+        raise ConfigError(f"column {name}: JSON files hold maps with string keys only")
+    if pa.types.is_duration(kind):
+        raise ConfigError(f"column {name}: type {kind} cannot be read from JSON files")
+    for index in range(kind.num_fields):
+        _check_readable(f"{name}.{kind.field(index).name}", kind.field(index).type)
 
 
 @dataclass(frozen=True)
 class JsonFormat:
-    """``JsonFormat(...)(path, skip_rows)`` reads a file. ``multi_line``: it is one value."""
+    """``JsonFormat(...)(path, skip_rows)`` reads a file.
+
+    Args:
+        encoding: the one that the options name. Without it, Jackson reads bytes.
+        multi_line: a file is one value.
+    """
 
     lines: LineFormat
+    encoding: str | None
     rules: RecordRules
-    text_rules: TextRules
+    reading: JsonOptions
     multi_line: bool
 
     def __call__(self, path: str, skip_rows: int) -> Iterator[pa.RecordBatch]:
@@ -54,8 +83,8 @@ class JsonFormat:
         if not self.multi_line:
             yield from read_records(path, self.lines, parser, self.rules, skip_rows)
             return
-        text = self.lines.whole(path).removeprefix("\ufeff")
-        for batch in self.rules.batches(path, parser.rows(text, 1) if text.strip() else ()):
+        has_source = not is_compressed(path)
+        for batch in self.rules.batches(path, parser.rows(self.lines.whole(path), 1, has_source)):
             dropped = min(skip_rows, batch.num_rows)
             skip_rows -= dropped
             yield batch.slice(dropped)
@@ -63,50 +92,43 @@ class JsonFormat:
 
 class _JsonParser(LineParser):
     def __init__(self, format: JsonFormat) -> None:  # noqa: A002 - as Spark calls it
-        self._rules = format.rules
+        self._format = format
         fields = format.rules.data_fields
         self._names = [field.name for field in fields]
-        self._read_row = json_reader("row", pa.struct(fields), format.text_rules)
-        self._quick = JsonColumns(fields, format.text_rules) if fields else None
+        self._convert = Converters(format.reading).rows(pa.struct(fields))
+        self._quick = JsonColumns(fields, format.reading) if fields else None
 
     def quick(self, block: Block) -> pa.RecordBatch | None:
         columns = None if self._quick is None else self._quick.columns(block)
-        return None if columns is None else self._rules.well_formed(columns)
+        return None if columns is None else self._format.rules.well_formed(columns)
 
     def records(self, block: Block) -> Iterator[Record]:
-        for number, line in enumerate(block.texts(), block.first_line):
-            if line.strip():
-                yield from self.rows(line, number)
+        for number, line in enumerate(block.lines(), block.first_line):
+            yield from self.rows(line, number)
 
-    def rows(self, text: str, number: int) -> Iterator[Record]:
-        """The rows of one value."""
-        nothing: list[object] = [None] * len(self._names)
+    def rows(self, document: bytes, number: int, has_source: bool = True) -> Iterator[Record]:
+        """The rows of one value; none of a blank text. ``has_source``: see ``json_reader``."""
+        problem = ""
+        rows: object = None
         try:
-            results = [_read(self._read_row, value) for value in _rows(parse_json(text))]
-        except (ValueError, RecursionError) as error:
-            yield Record(nothing, text, number, str(error))
-            return
-        # One malformed object of an array makes the whole line malformed.
-        problem = next((problem for _, problem in results if problem), "")
-        for row, _ in results:
-            yield Record(nothing if row is None else [row[name] for name in self._names], text, number, problem)
+            reader = self._reader(document, has_source)
+            if reader.next_token() is None:
+                return
+            rows = self._convert(reader)
+            problem = "" if rows is not None else "null is no object"
+        except PartlyRead as partly:
+            # One malformed object of an array makes the whole record malformed.
+            rows, problem = partly.value, str(partly)
+        except (JsonError, Unreadable, EvaluationError, UnicodeDecodeError) as error:
+            problem = str(error) or "it is no object"
+        text = decode_as_java(document) if problem else ""
+        for row in rows if isinstance(rows, list) and (rows or not problem) else [{}]:
+            yield Record([row.get(name) for name in self._names], text, number, problem)
 
-
-def _read(read_row: Reader, value: JsonValue) -> tuple[dict[str, object] | None, str]:
-    """The row by column names, as far as it can be read, and what is wrong with it."""
-    try:
-        row, problem = read_row(value), ""
-    except Partial as partial:
-        row, problem = partial.value, partial.problem
-    except Misfit as misfit:
-        row, problem = None, f"{misfit} is no object"
-    return (row, problem) if isinstance(row, dict) else (None, problem or "null is no object")
-
-
-def _rows(value: JsonValue) -> list[JsonValue]:
-    """An object is one row; an array of objects one row each."""
-    if isinstance(value, JsonArray):
-        if all(isinstance(item, JsonObject) for item in value.items):
-            return value.items
-        return [None]
-    return [value]
+    def _reader(self, document: bytes, has_source: bool) -> JsonReader:
+        """With an encoding, malformed bytes make a line malformed, and are replaced in a file that is one value."""
+        encoding, rules = self._format.encoding, self._format.reading.rules
+        if encoding is None:
+            return json_reader(document, rules, has_source)
+        text = decode_text(document, encoding) if self._format.multi_line else document.decode(encoding)
+        return JsonReader(text, rules)

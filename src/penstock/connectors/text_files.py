@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from penstock.connectors.file_columns import rows_without_columns
 from penstock.connectors.option_texts import OptionTexts
-from penstock.connectors.text_lines import LineFormat, parse_line_format
+from penstock.connectors.text_lines import UTF8, LineFormat, parse_line_format
 from penstock.errors import ConfigError
+from penstock.operators.expressions.java_utf8 import decode_as_java
 
 
 def text_format(schema: pa.Schema, options: OptionTexts, time_zone: str) -> TextFormat:
     if len(schema) > 1 or not all(pa.types.is_string(field.type) for field in schema):
         raise ConfigError(f"text files hold one string column, not {', '.join(schema.names)}")
     whole = options.flag("wholetext", False)
-    return TextFormat(schema, parse_line_format(options), whole)
+    lines = parse_line_format(options)
+    # Spark's reader of texts takes an encoding for the separator alone.
+    return TextFormat(schema, replace(lines, encoding=UTF8), whole)
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class TextFormat:
 
     def __call__(self, path: str, skip_rows: int) -> Iterator[pa.RecordBatch]:
         if self.whole:
-            texts = [] if skip_rows else [self.lines.whole(path)]
+            texts = [] if skip_rows else [decode_as_java(self.lines.whole(path))]
             yield self._batch(texts)
             return
         for block in self.lines.blocks(path):

@@ -5,20 +5,22 @@ from __future__ import annotations
 import bz2
 import gzip
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import BinaryIO, cast
 
 from penstock.connectors.option_texts import OptionTexts
 from penstock.errors import DataError
+from penstock.operators.expressions.java_utf8 import decode_as_java
 
 BLOCK_BYTES = 1 << 18
 """About what one step may decode: some milliseconds."""
 
 _UNREADABLE = (".zst", ".lz4", ".snappy", ".deflate", ".xz")
-_UTF8 = "utf-8"
+UTF8 = "utf-8"
 _ENCODINGS = {
-    "utf-8": _UTF8, "utf8": _UTF8, "us-ascii": _UTF8, "iso-8859-1": "latin-1", "latin1": "latin-1",
+    "utf-8": UTF8, "utf8": UTF8, "us-ascii": "ascii", "iso-8859-1": "latin-1", "latin1": "latin-1",
 }  # fmt: skip
+"""Codecs by the names that options give them. All of them have the bytes of ASCII for its characters."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -27,34 +29,46 @@ class Block:
     """Whole lines, ended by ``separator``; only the file's last line may lack it.
 
     Args:
-        data: UTF-8, or what the file has in its place.
+        data: as the file has them.
         separator: between two lines; no line contains it.
         first_line: its number in the file, from 1.
+        encoding: of the data: a Python codec.
     """
 
     data: bytes
     separator: bytes
     first_line: int
+    encoding: str = UTF8
 
     def lines(self) -> list[bytes]:
         return self.data.removesuffix(self.separator).split(self.separator) if self.data else []
 
     def texts(self) -> list[str]:
-        """Bytes that are not UTF-8 become U+FFFD."""
-        return [line.decode(errors="replace") for line in self.lines()] if not self.is_text() else self._split()
+        """Bytes that are malformed become U+FFFD."""
+        return [decode_text(line, self.encoding) for line in self.lines()] if not self.is_utf8() else self._split()
 
     def _split(self) -> list[str]:
         separator = self.separator.decode()
         return self.data.decode().removesuffix(separator).split(separator) if self.data else []
 
-    def is_text(self) -> bool:
+    def is_utf8(self) -> bool:
+        """Whether the data are valid UTF-8 and meant to be."""
         if self.data.isascii():
             return True
+        if self.encoding != UTF8:
+            return False
         try:
             self.data.decode()
         except UnicodeDecodeError:
             return False
         return True
+
+    def as_utf8(self) -> Block:
+        """The same lines in valid UTF-8."""
+        if self.is_utf8():
+            return self
+        separator = decode_text(self.separator, self.encoding).encode()
+        return Block(separator.join(text.encode() for text in [*self.texts(), ""]), separator, self.first_line)
 
     @property
     def line_count(self) -> int:
@@ -66,8 +80,8 @@ class Block:
         middle = self.data.find(self.separator, len(self.data) // 2) + len(self.separator)
         if not len(self.separator) <= middle < len(self.data):
             middle = self.data.rfind(self.separator, 0, len(self.data) // 2) + len(self.separator)
-        first = Block(self.data[:middle], self.separator, self.first_line)
-        return first, Block(self.data[middle:], self.separator, self.first_line + first.line_count)
+        first = replace(self, data=self.data[:middle])
+        return first, replace(self, data=self.data[middle:], first_line=self.first_line + first.line_count)
 
 
 @dataclass(frozen=True)
@@ -76,11 +90,11 @@ class LineFormat:
 
     Args:
         separator: the user's; None: newline, carriage return or both.
-        encoding: a Python codec of single bytes, or UTF-8.
+        encoding: of their texts: a Python codec.
     """
 
     separator: bytes | None = None
-    encoding: str = _UTF8
+    encoding: str = UTF8
 
     def blocks(self, path: str) -> Iterator[Block]:
         """The file from its start. ``.gz`` and ``.bz2`` files are uncompressed, as Spark does by name.
@@ -95,24 +109,28 @@ class LineFormat:
             while chunk := file.read(max(BLOCK_BYTES, len(rest))):
                 if line == 1 and not rest:
                     chunk = chunk.removeprefix(_BYTE_ORDER_MARK)
-                if self.encoding != _UTF8:
-                    chunk = chunk.decode(self.encoding).encode()
                 if self.separator is None:
                     chunk, behind_return = _with_newlines(chunk, behind_return)
                 rest += chunk
                 end = rest.rfind(separator) + len(separator)
                 if end < len(separator):
                     continue
-                block = Block(rest[:end], separator, line)
+                block = Block(rest[:end], separator, line, self.encoding)
                 rest = rest[end:]
                 line += block.line_count
                 yield block
         if rest:
-            yield Block(rest, separator, line)
+            yield Block(rest, separator, line, self.encoding)
 
-    def whole(self, path: str) -> str:
+    def whole(self, path: str) -> bytes:
+        """The content of a file; see ``blocks``."""
         with _open(path) as file:
-            return file.read().decode(self.encoding, errors="replace")
+            return file.read()
+
+
+def decode_text(data: bytes, encoding: str) -> str:
+    """The text, as Java decodes it."""
+    return decode_as_java(data) if encoding == UTF8 else data.decode(encoding, errors="replace")
 
 
 def _with_newlines(chunk: bytes, behind_return: bool) -> tuple[bytes, bool]:
@@ -125,16 +143,28 @@ def _with_newlines(chunk: bytes, behind_return: bool) -> tuple[bytes, bool]:
     return chunk, ends_so
 
 
+def parse_encoding(options: OptionTexts) -> str | None:
+    """The codec that the options name, or None."""
+    encoding, charset = options.optional("encoding"), options.optional("charset")
+    name = encoding or charset
+    if name is None:
+        return None
+    if name.lower() not in _ENCODINGS:
+        raise options.bad("encoding", name, "supported: UTF-8, ISO-8859-1, US-ASCII")
+    return _ENCODINGS[name.lower()]
+
+
 def parse_line_format(options: OptionTexts, own_separator: bool = True) -> LineFormat:
     """``own_separator``: whether ``lineSep`` may be given."""
-    encoding = options.optional("encoding") or options.optional("charset") or _UTF8
-    if encoding.lower() not in _ENCODINGS:
-        raise options.bad("encoding", encoding, "supported: UTF-8, ISO-8859-1")
-    options.optional("charset")
+    encoding = parse_encoding(options) or UTF8
     separator = options.optional("lineSep") if own_separator else options.only("lineSep", [])
     if separator == "":
         raise options.bad("lineSep", separator, "it must not be empty")
-    return LineFormat(None if separator is None else separator.encode(), _ENCODINGS[encoding.lower()])
+    return LineFormat(None if separator is None else separator.encode(encoding), encoding)
+
+
+def is_compressed(path: str) -> bool:
+    return path.endswith((".gz", ".bz2"))
 
 
 def _open(path: str) -> BinaryIO:

@@ -80,6 +80,7 @@ class JsonReader:
         self._following: Token | None = None
         self._unread = False
         self._value = ""
+        self._begin = 0
 
     @property
     def name(self) -> str | None:
@@ -94,6 +95,10 @@ class JsonReader:
             self._unread = False
             self._value = self._read_string('"')
         return self._value
+
+    def source(self) -> str | None:
+        """The value at which it stands as the document has it; None if it is copied token by token instead."""
+        return None
 
     def skip_children(self) -> None:
         """From the start of an array or object to its end."""
@@ -119,7 +124,7 @@ class JsonReader:
             return self.token
         if self._unread:
             self._unread = False
-            self._read_string('"')
+            self._skip_string()
         character = self._after_white()
         if not character:
             self._end_of_input()
@@ -147,6 +152,7 @@ class JsonReader:
             self._scopes.append(_Scope(token.value))
 
     def _close(self, character: str) -> Token:
+        self._begin = self._place - 1
         opening, token = _CLOSING[character]
         if self._scopes[-1].kind != opening:
             raise JsonError(f"unexpected {character}")
@@ -194,6 +200,7 @@ class JsonReader:
         raise JsonError("a name is missing")
 
     def _value_token(self, character: str) -> Token:
+        self._begin = self._place - 1
         if character == '"':
             self._unread = True
             return Token.STRING
@@ -266,21 +273,29 @@ class JsonReader:
                 return self._literal(sign + ("INF" if following == "N" else "Infinity"), 3)
         raise JsonError("a digit is missing")
 
+    def _skip_string(self) -> None:
+        """A string whose text is not asked for."""
+        self._read_string('"')
+
     def _read_string(self, quote: str) -> str:
         """From behind the quote to behind the closing one."""
-        plain, out = _PLAIN[quote], []
+        out: list[str] = []
         while True:
-            match = plain.match(self._text, self._place)
-            assert match is not None
-            if not self._rules.control_characters and (control := _CONTROL.search(match[0])):
-                self._place += control.end()
-                raise JsonError("a control character")
-            out.append(match[0])
-            self._place = match.end()
+            out.append(self._plain_run(quote))
             if self._needed(self._take()) == quote:
                 break
             out.append(self._escaped())
-        return _joined("".join(out)) if len(out) > 1 else out[0]
+        return joined_surrogates("".join(out)) if len(out) > 1 else out[0]
+
+    def _plain_run(self, quote: str) -> str:
+        """All up to the next quote or escape, or to the end of the document."""
+        match = _PLAIN[quote].match(self._text, self._place)
+        assert match is not None
+        if not self._rules.control_characters and (control := _CONTROL.search(match[0])):
+            self._place += control.end()
+            raise JsonError("a control character")
+        self._place = match.end()
+        return match[0]
 
     def _escaped(self) -> str:
         character = self._needed(self._take())
@@ -299,7 +314,7 @@ class JsonReader:
         return chr(int(match[0], 16))
 
 
-def _joined(text: str) -> str:
+def joined_surrogates(text: str) -> str:
     """Pairs of surrogates as one character."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 

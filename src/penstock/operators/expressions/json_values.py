@@ -1,12 +1,13 @@
-"""``from_json``: documents as values of a schema, as Spark's ``JacksonParser`` converts them.
+"""JSON documents as values of a schema, as Spark's ``JacksonParser`` converts them for ``from_json`` and JSON files.
 
 A value that is not of its field's type, or broken inside, makes the record bad; what was read besides is kept.
 """
 
 from __future__ import annotations
 
+import base64
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 
@@ -35,11 +36,15 @@ class Unreadable(Exception):
     """A value is not of its field's type."""
 
 
+def _problem(name: str, error: Exception) -> str:
+    return f"member {name}: {error or 'no value of its type'}"
+
+
 class PartlyRead(Exception):
     """A record is bad, but this much of it was read."""
 
-    def __init__(self, value: object) -> None:
-        super().__init__()
+    def __init__(self, value: object, problem: str) -> None:
+        super().__init__(problem)
         self.value = value
 
 
@@ -76,6 +81,17 @@ class Converters:
             readers[Token.START_OBJECT] = lambda reader: _single(one, reader)
         return self._expecting(readers)
 
+    def rows(self, data_type: pa.StructType) -> Converter:
+        """Of a record of a file: its rows. An array of objects is one row each."""
+        one, several = self._object(data_type, root=True), self._array(pa.list_(data_type))
+
+        def convert(reader: JsonReader) -> list[object]:
+            if None in (rows := several(reader)):
+                raise Unreadable("null is no object")
+            return rows
+
+        return self._expecting({Token.START_OBJECT: lambda reader: _single(one, reader), Token.START_ARRAY: convert})
+
     def of(self, data_type: pa.DataType) -> Converter:
         if Types.is_struct(data_type):
             return self._expecting({Token.START_OBJECT: self._object(data_type, root=False)})
@@ -86,7 +102,7 @@ class Converters:
         if Types.is_null(data_type):
             return self._expecting(dict.fromkeys(Token, lambda reader: None))
         if Types.is_string(data_type):
-            others = dict.fromkeys(Token, lambda reader: java_text(copied(reader)))
+            others = dict.fromkeys(Token, _source_text)
             return self._expecting(others | {Token.STRING: lambda reader: java_text(reader.text())})
         return self._expecting(self._atomic(data_type))
 
@@ -103,6 +119,8 @@ class Converters:
                 **dict.fromkeys(_NUMBERS, lambda reader: _decimal(reader.text(), data_type)),
                 Token.STRING: lambda reader: _decimal(_filled(reader).replace(",", ""), data_type),
             }
+        if Types.is_binary(data_type):
+            return {Token.STRING: lambda reader: _base64(reader.text())}
         if Types.is_date(data_type):
             return {Token.STRING: lambda reader: self._date(_filled(reader))}
         if data_type.tz is None:
@@ -118,7 +136,7 @@ class Converters:
         convert = times.date if Types.is_date(data_type) else times.wall_time if data_type.tz is None else times.instant
         return lambda text: convert(text) if text else None
 
-    def _expecting(self, readers: dict[Token, Converter]) -> Converter:
+    def _expecting(self, readers: Mapping[Token, Converter]) -> Converter:
         """``parseJsonToken``: names before the value are passed over, null is null, other tokens are unreadable."""
 
         def convert(reader: JsonReader) -> object:
@@ -139,7 +157,7 @@ class Converters:
 
         def convert(reader: JsonReader) -> object:
             record: dict[str, object] = {}
-            bad = False
+            problem = ""
             while reader.next_token() not in (None, Token.END_OBJECT):
                 name = reader.name
                 if name is None or name not in converters:
@@ -148,13 +166,13 @@ class Converters:
                 try:
                     record[name] = converters[name](reader)
                 except PartlyRead as partly:
-                    bad = True
+                    problem = problem or _problem(name, partly)
                     record[name] = partly.value
-                except (JsonError, Unreadable):
-                    bad = True
+                except (JsonError, Unreadable) as error:
+                    problem = problem or _problem(name, error)
                     reader.skip_children()
-            if bad:
-                raise PartlyRead(record)
+            if problem:
+                raise PartlyRead(record, problem)
             return record
 
         return convert
@@ -164,39 +182,39 @@ class Converters:
 
         def convert(reader: JsonReader) -> object:
             entries: list[tuple[str, object]] = []
-            bad, unreadable = False, False
+            problem, unreadable = "", ""
             while reader.next_token() not in (None, Token.END_OBJECT):
                 key = java_text(reader.name or "")
                 try:
                     entries.append((key, value_of(reader)))
                 except PartlyRead as partly:
-                    bad = True
+                    problem = problem or _problem(key, partly)
                     entries.append((key, partly.value))
-                except (JsonError, Unreadable):
-                    unreadable = True
+                except (JsonError, Unreadable) as error:
+                    unreadable = unreadable or _problem(key, error)
                     reader.skip_children()
             if unreadable:
-                raise Unreadable
-            if bad:
-                raise PartlyRead(entries)
+                raise Unreadable(unreadable)
+            if problem:
+                raise PartlyRead(entries, problem)
             return entries
 
         return convert
 
-    def _array(self, data_type: pa.ListType) -> Converter:
+    def _array(self, data_type: pa.ListType) -> Callable[[JsonReader], list[object]]:
         value_of = self.of(data_type.value_type)
 
-        def convert(reader: JsonReader) -> object:
+        def convert(reader: JsonReader) -> list[object]:
             values: list[object] = []
-            bad = False
+            problem = ""
             while reader.next_token() not in (None, Token.END_ARRAY):
                 try:
                     values.append(value_of(reader))
                 except PartlyRead as partly:
-                    bad = True
+                    problem = problem or str(partly)
                     values.append(partly.value)
-            if bad:
-                raise PartlyRead(values)
+            if problem:
+                raise PartlyRead(values, problem)
             return values
 
         return convert
@@ -238,7 +256,19 @@ def _single(convert: Converter, reader: JsonReader) -> list[object]:
     try:
         return [convert(reader)]
     except PartlyRead as partly:
-        raise PartlyRead([partly.value]) from None
+        raise PartlyRead([partly.value], str(partly)) from None
+
+
+def _source_text(reader: JsonReader) -> str:
+    text = reader.source()
+    return java_text(copied(reader)) if text is None else text
+
+
+def _base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        raise Unreadable("no base64") from None
 
 
 def _integer(text: str, bits: int) -> int:

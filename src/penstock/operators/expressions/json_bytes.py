@@ -1,0 +1,165 @@
+"""JSON documents as bytes, read as Jackson reads them: UTF-8 is decoded string by string.
+
+Malformed UTF-8 is an error at the string that holds it, which does not end the document: reading goes on after the byte
+that does not fit. Jackson checks lead and continuation bytes, so overlong forms are read, and surrogates are refused in
+texts that are asked for.
+"""
+
+from __future__ import annotations
+
+import re
+
+from penstock.operators.expressions.java_utf8 import decode_as_java
+from penstock.operators.expressions.json_tokens import JsonError, JsonReader, JsonRules, joined_surrogates
+
+_UTF8_MARK = b"\xef\xbb\xbf"
+_MARKS = (
+    (b"\0\0\xfe\xff", "utf-32-be"), (b"\xff\xfe\0\0", "utf-32-le"), (b"\xfe\xff", "utf-16-be"),
+    (b"\xff\xfe", "utf-16-le"),
+)  # fmt: skip
+_UNUSUAL_ORDERS = (b"\0\0\xff\xfe", b"\xfe\xff\0\0")
+_SHORTEST_WITH_MARK = 4
+_HIGH = re.compile("[\ud800-\udbff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_NAME_RULES = JsonRules(control_characters=True)
+
+
+def json_reader(document: bytes, rules: JsonRules, has_source: bool = True) -> JsonReader:
+    """The document's tokens. UTF-16 and UTF-32 are recognized by their first bytes, as Jackson does.
+
+    Args:
+        has_source: whether Spark's parser can return to the bytes, so that ``source()`` is known.
+
+    Raises:
+        JsonError: it is in an encoding that Jackson does not read.
+    """
+    encoding, begin = _encoding(document)
+    if encoding == "utf-8":
+        return JsonByteReader(document[begin:], rules, has_source)
+    try:
+        errors = "replace" if encoding.startswith("utf-16") else "strict"
+        return JsonReader(document[begin:].decode(encoding, errors), rules)
+    except UnicodeDecodeError as error:
+        raise JsonError(str(error)) from None
+
+
+def _encoding(document: bytes) -> tuple[str, int]:
+    """The codec, and how many bytes of a byte order mark precede the text."""
+    head = document[:_SHORTEST_WITH_MARK]
+    zeros = tuple(byte == 0 for byte in head)
+    if len(head) == _SHORTEST_WITH_MARK:
+        if head.startswith(_UTF8_MARK):
+            return "utf-8", len(_UTF8_MARK)
+        if head in _UNUSUAL_ORDERS:
+            raise JsonError("UTF-32 in an unusual byte order")
+        for mark, encoding in _MARKS:
+            if head.startswith(mark):
+                return encoding, len(mark)
+        if zeros[:3] == (True, True, True) or zeros[1:] == (True, True, True):
+            return ("utf-32-be" if zeros[0] else "utf-32-le"), 0
+        if sum(zeros) == _SHORTEST_WITH_MARK - 1:
+            raise JsonError("UTF-32 in an unusual byte order")
+    if len(head) > 1 and (zeros[0] or zeros[1]):
+        return ("utf-16-be" if zeros[0] else "utf-16-le"), 0
+    return "utf-8", 0
+
+
+class JsonByteReader(JsonReader):
+    """A document in UTF-8. In the text that the base class reads, each character is one byte."""
+
+    def __init__(self, document: bytes, rules: JsonRules, has_source: bool = True) -> None:
+        super().__init__(document.decode("latin-1"), rules)
+        self._has_source = has_source
+        self._in_name = False
+        self._is_skipping = False
+
+    def source(self) -> str | None:
+        if not self._has_source:
+            return None
+        begin = self._begin
+        self.skip_children()
+        return decode_as_java(self._text[begin : self._place].encode("latin-1"))
+
+    def _name(self, character: str) -> str:
+        """Names are cut at their quotes before they are decoded."""
+        self._in_name = True
+        try:
+            return _decoded(super()._name(character))
+        finally:
+            self._in_name = False
+
+    def _skip_string(self) -> None:
+        self._is_skipping = True
+        try:
+            super()._skip_string()
+        finally:
+            self._is_skipping = False
+
+    def _escaped(self) -> str:
+        character = super()._escaped()
+        if not self._in_name:
+            return character
+        if _HIGH.match(character) and self._take() == "\\":
+            character = joined_surrogates(character + super()._escaped())
+        try:
+            return character.encode().decode("latin-1")
+        except UnicodeEncodeError:
+            raise JsonError("a lone surrogate in a name") from None
+
+    def _plain_run(self, quote: str) -> str:
+        begin = self._place
+        run = super()._plain_run(quote)
+        if self._in_name or run.isascii():
+            return run
+        try:
+            return run.encode("latin-1").decode()
+        except UnicodeDecodeError:
+            self._place = begin
+            return self.decoded_run(f"{quote}\\")
+
+    def decoded_run(self, stops: str) -> str:
+        """Character by character: the byte that ends a malformed one may be the quote itself."""
+        out: list[str] = []
+        while (character := self._text[self._place : self._place + 1]) and character not in stops:
+            self._place += 1
+            if character < " " and not self._rules.control_characters:
+                raise JsonError("a control character")
+            out.append(character if character.isascii() else self._multi_byte(ord(character)))
+        return joined_surrogates("".join(out))
+
+    def _multi_byte(self, lead: int) -> str:
+        count = _continuations(lead)
+        value = lead & (0x3F >> count)
+        for _ in range(count):
+            byte = ord(self._needed(self._take()))
+            if byte & 0xC0 != 0x80:
+                raise JsonError(f"invalid UTF-8 middle byte 0x{byte:x}")
+            value = value << 6 | byte & 0x3F
+        character = _java_character(value, count)
+        if _SURROGATE.fullmatch(character) and not self._is_skipping:
+            raise JsonError(f"a surrogate 0x{value:x} in UTF-8")
+        return character
+
+    def _skip_name(self) -> None:
+        super()._skip_name()
+        self._take()  # with the character after it
+
+
+def _continuations(lead: int) -> int:
+    """How many bytes follow. Raises JsonError: no character begins so."""
+    for count, mask, mark in ((1, 0xE0, 0xC0), (2, 0xF0, 0xE0), (3, 0xF8, 0xF0)):
+        if lead & mask == mark:
+            return count
+    raise JsonError(f"invalid UTF-8 start byte 0x{lead:x}")
+
+
+def _java_character(value: int, continuations: int) -> str:
+    """Four bytes become two UTF-16 units, whatever their value is."""
+    if continuations < 3:
+        return chr(value)
+    value -= 0x10000
+    return chr((0xD800 | value >> 10) & 0xFFFF) + chr(0xDC00 | value & 0x3FF)
+
+
+def _decoded(name: str) -> str:
+    return name if name.isascii() else JsonByteReader(name.encode("latin-1"), _NAME_RULES).decoded_run(stops="")
