@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.connectors.option_texts import OptionTexts
+from penstock.connectors.parquet_int96 import has_int96, metadata_with_bytes, with_timestamps
 from penstock.errors import DataError
 
 BATCH_ROWS = 16_384
@@ -37,17 +38,20 @@ class ParquetFormat:
 
     def __call__(self, path: str, skip_rows: int) -> Iterator[pa.RecordBatch]:
         try:
-            file = pq.ParquetFile(path, coerce_int96_timestamp_unit="us", pre_buffer=False, buffer_size=READ_BYTES)
+            file = _open(path)
+            present = file.schema_arrow
+            if has_int96(file.schema):
+                file = _open(path, metadata_with_bytes(path))
         except pa.ArrowException as error:
             raise pa.ArrowInvalid(f"not a readable Parquet file: {error}") from error
         with file:
-            columns = find_columns(path, self.schema, file.schema_arrow)
+            columns = find_columns(path, self.schema, present)
             groups, skip = self._groups_after(file.metadata, skip_rows)
             names = [
                 path
                 for name, field in zip(columns, self.schema, strict=True)
                 if name is not None
-                for path in paths_to_read(name, file.schema_arrow.field(name).type, field.type)
+                for path in paths_to_read(name, present.field(name).type, field.type)
             ]
             if not groups:
                 return
@@ -57,7 +61,7 @@ class ParquetFormat:
                 dropped = min(skip, batch.num_rows)
                 skip -= dropped
                 if dropped < batch.num_rows:
-                    yield self.conformed(path, batch.slice(dropped), columns)
+                    yield self.conformed(path, _with_timestamps(batch, present).slice(dropped), columns)
 
     def _groups_after(self, metadata: pq.FileMetaData, skip_rows: int) -> tuple[list[int], int]:
         """The row groups that hold rows from ``skip_rows`` on, and how many of theirs to skip."""
@@ -82,6 +86,17 @@ class ParquetFormat:
         if not arrays:
             return batch
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _open(path: str, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+    return pq.ParquetFile(
+        path, metadata=metadata, coerce_int96_timestamp_unit="us", pre_buffer=False, buffer_size=READ_BYTES
+    )
+
+
+def _with_timestamps(batch: pa.RecordBatch, present: pa.Schema) -> pa.RecordBatch:
+    columns = [with_timestamps(batch.column(name), present.field(name).type) for name in batch.schema.names]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names) if columns else batch
 
 
 def batch_rows(metadata: pq.FileMetaData, groups: list[int], names: list[str]) -> int:

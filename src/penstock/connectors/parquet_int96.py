@@ -1,0 +1,157 @@
+"""INT96 timestamps of Parquet files, read from their bits.
+
+An INT96 is a number of nanoseconds and a Julian day. pyarrow takes both for unsigned and a day 0 for a null, so that
+times before 4713 BC and those for which Spark's writer overflows become other times. Here the footer is changed before
+pyarrow sees it: a column of INT96 is declared as one of 12 bytes, whose pages look the same.
+
+The footer is a struct of Thrift's compact protocol: thrift-compact-protocol.md, parquet.thrift.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+_INT96, _FIXED_LEN_BYTE_ARRAY = 3, 7
+_BYTES = pa.binary(12)
+_PARTS = np.dtype([("nanos", "<i8"), ("day", "<i4")])
+_EPOCH_DAY = np.int32(2_440_588)
+"""1970-01-01 as a Julian day."""
+_MICROS_PER_DAY = 86_400_000_000
+
+_TAIL_BYTES = 8
+_SCHEMA_TYPE, _COLUMN_TYPE = (2, 1), (4, 1, 3, 1)
+"""Field numbers from the footer down to the physical type of a schema element and of a column in a row group."""
+_TYPE_LENGTH = bytes([0x15, 2 * 12])
+"""Field 2, which follows field 1: a 32-bit integer, 12."""
+_TRUE, _FALSE, _I8, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
+_PYARROWS_SCHEMA = b"ARROW:schema"
+
+
+def has_int96(schema: pq.ParquetSchema) -> bool:
+    return any(schema.column(index).physical_type == "INT96" for index in range(len(schema)))
+
+
+def metadata_with_bytes(path: str) -> pq.FileMetaData:
+    """The file's metadata with columns of 12 bytes in place of INT96."""
+    with open(path, "rb") as file:
+        file.seek(-_TAIL_BYTES, os.SEEK_END)
+        size = int.from_bytes(file.read(4), "little")
+        file.seek(-_TAIL_BYTES - size, os.SEEK_END)
+        footer = file.read(size)
+    changed = _changed(footer).replace(_PYARROWS_SCHEMA, _PYARROWS_SCHEMA.lower())  # it says that they are timestamps
+    return pq.read_metadata(pa.BufferReader(b"PAR1" + changed + len(changed).to_bytes(4, "little") + b"PAR1"))
+
+
+def with_timestamps(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The array with timestamps where ``kind``, the type by the unchanged footer, has them and it has bytes."""
+    types, found = pa.types, array.type
+    if found == kind:
+        return array
+    if found == _BYTES and types.is_timestamp(kind):
+        return _instants(array)
+    if types.is_struct(found):
+        fields = [(found.field(i).name, kind.field(found.field(i).name).type) for i in range(found.num_fields)]
+        children = [with_timestamps(child, of) for child, (_, of) in zip(array.flatten(), fields, strict=True)]
+        return pa.StructArray.from_arrays(children, names=[name for name, _ in fields], mask=array.is_null())
+    if types.is_map(found):
+        keys, items = with_timestamps(array.keys, kind.key_type), with_timestamps(array.items, kind.item_type)
+        return pa.MapArray.from_arrays(array.offsets, keys, items, mask=array.is_null())
+    if types.is_list(found):
+        return pa.ListArray.from_arrays(array.offsets, with_timestamps(array.values, kind.value_type), mask=array.is_null())
+    return array
+
+
+def _instants(array: pa.FixedSizeBinaryArray) -> pa.Array:
+    """Microseconds, with Java's overflows and its division, which drops the fraction."""
+    parts = np.frombuffer(array.buffers()[1] or b"", _PARTS, len(array), array.offset * _PARTS.itemsize)
+    nanos = parts["nanos"].astype(np.int64)
+    micros = nanos // 1000
+    micros += (nanos < 0) & (micros * 1000 != nanos)
+    micros += (parts["day"].astype(np.int32) - _EPOCH_DAY).astype(np.int64) * _MICROS_PER_DAY
+    mask = np.asarray(array.is_null()) if array.null_count else None
+    return pa.array(micros, pa.int64(), mask=mask).view(pa.timestamp("us"))
+
+
+def _changed(footer: bytes) -> bytes:
+    reader = _Footer(footer)
+    parts, place = [], 0
+    for begin, end, text in reader.changes():
+        parts += footer[place:begin], text
+        place = end
+    return b"".join([*parts, footer[place:]])
+
+
+class _Footer:
+    """Walks over a footer and finds what to change in it."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def changes(self) -> Iterator[tuple[int, int, bytes]]:
+        """Where each begins and ends, and what takes its place; in order."""
+        return self._struct(())
+
+    def _struct(self, path: tuple[int, ...]) -> Iterator[tuple[int, int, bytes]]:
+        field = 0
+        while header := self._byte():
+            delta, kind = header >> 4, header & 15
+            field = field + delta if delta else self._integer()
+            place = (*path, field)
+            if kind == _I32 and place in (_SCHEMA_TYPE, _COLUMN_TYPE):
+                yield from self._physical_type(place)
+            elif kind not in (_TRUE, _FALSE):
+                yield from self._value(kind, place)
+
+    def _physical_type(self, place: tuple[int, ...]) -> Iterator[tuple[int, int, bytes]]:
+        begin = self._at
+        if self._integer() != _INT96:
+            return
+        yield begin, self._at, bytes([2 * _FIXED_LEN_BYTE_ARRAY])
+        if place == _SCHEMA_TYPE:
+            # The number of the next field is written as its distance from the one before, now field 2.
+            following = self._data[self._at]
+            delta = following >> 4
+            yield self._at, self._at + 1, _TYPE_LENGTH + bytes([following - 16 if delta else following])
+
+    def _value(self, kind: int, path: tuple[int, ...]) -> Iterator[tuple[int, int, bytes]]:
+        if kind in (_I8, _TRUE, _FALSE):  # booleans in lists
+            self._at += 1
+        elif kind in (_I16, _I32, _I64):
+            self._varint()
+        elif kind == _DOUBLE:
+            self._at += 8
+        elif kind == _BINARY:
+            size = self._varint()
+            self._at += size
+        elif kind in (_LIST, _SET):
+            header = self._byte()
+            size = header >> 4 if header >> 4 != 15 else self._varint()
+            for _ in range(size):
+                yield from self._value(header & 15, path)
+        elif kind == _STRUCT:
+            yield from self._struct(path)
+        else:
+            raise pa.ArrowInvalid(f"a footer with a value of kind {kind}")
+
+    def _byte(self) -> int:
+        self._at += 1
+        return self._data[self._at - 1]
+
+    def _varint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self._byte()
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+
+    def _integer(self) -> int:
+        value = self._varint()
+        return (value >> 1) ^ -(value & 1)
