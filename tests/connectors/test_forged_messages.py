@@ -6,27 +6,37 @@ import base64
 import json
 import pickle
 from pathlib import Path
+from typing import get_type_hints
 
+import msgspec
+import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 
 from penstock.connectors.base import EpochCommit
-from penstock.connectors.commit_messages import decode_message
-from penstock.connectors.file_sink_plan import PRIVATE_DIRECTORY, decode_files, plan_epoch
-from penstock.connectors.staged_rows import decode_staged
+from penstock.connectors.commit_messages import _PlainMessage, _SignedMessage, decode_message
+from penstock.connectors.file_sink_committer import FileSinkCommitter, _Owner
+from penstock.connectors.file_sink_plan import PRIVATE_DIRECTORY, FilesMessage, StagedFile, decode_files, plan_epoch
+from penstock.connectors.parquet_sink import ParquetFormat
+from penstock.connectors.staged_rows import StagedRows, decode_staged
+from penstock.connectors.table_sink import _decoded, _Marker
 from penstock.errors import SinkError
+from penstock.grammar import TablePath
+from penstock.snapshot.model import QueryIdentity, SourceManifest
 
 FINAL = "part-00000-q-e0000000001-c000.snappy.parquet"
 
 
-def file_message(staged: str, final: str) -> bytes:
-    return json.dumps({"files": [{"staged": staged, "final": final, "rows": 1, "size": 1}]}).encode()
+STAGED = "_penstock/staged/g1-ab-00000-000000.parquet"
+
+
+def file_message(staged: str, final: str, **more: object) -> bytes:
+    return json.dumps({"files": [{"staged": staged, "final": final, "rows": 1, "size": 1}], **more}).encode()
 
 
 def test_what_writers_say_is_taken() -> None:
-    assert decode_files(
-        file_message("_penstock/staged/g1-ab-00000-000000.parquet", f"p=1/{FINAL}"), PRIVATE_DIRECTORY
-    ).files
+    for fingerprint in ("", "a44136e3"):  # the first release's messages have none
+        assert decode_files(file_message(STAGED, f"p=1/{FINAL}", fingerprint=fingerprint), PRIVATE_DIRECTORY).files
     assert decode_staged(b'{"file":"g1-ab-00000-000000.parquet","rows":1,"size":1}').rows == 1
 
 
@@ -39,16 +49,95 @@ def test_what_writers_say_is_taken() -> None:
         ("_penstock/staged/", FINAL),
         ("_penstock/staged/..", FINAL),
         ("_penstock/owner.json", FINAL),
-        ("_penstock/staged/x", f"/etc/{FINAL}"),
-        ("_penstock/staged/x", f"../{FINAL}"),
-        ("_penstock/staged/x", f"p=1/../../{FINAL}"),
-        ("_penstock/staged/x", "precious"),
-        ("_penstock/staged/x", ""),
+        (STAGED, f"/etc/{FINAL}"),
+        (STAGED, f"../{FINAL}"),
+        (STAGED, f"p=1/../../{FINAL}"),
+        (STAGED, f"_spark_metadata/{FINAL}"),
+        (STAGED, f"p=1/\0/{FINAL}"),
+        (STAGED, f"{FINAL}\n"),
+        (STAGED, "precious"),
+        (STAGED, ""),
     ],
 )
 def test_a_file_sink_touches_nothing_that_its_writers_do_not_name(staged: str, final: str) -> None:
     with pytest.raises(SinkError, match="it was forged, and nothing was touched"):
         decode_files(file_message(staged, final), PRIVATE_DIRECTORY)
+
+
+@pytest.mark.parametrize(
+    "fingerprint", ["../../../outside", "/etc", "..", "a/b", "a44136e3/..", "A44136E3", "a44136e3\n", "\0" * 8]
+)
+def test_a_fingerprint_leads_nowhere(fingerprint: str) -> None:
+    with pytest.raises(SinkError, match="it was forged, and nothing was touched"):
+        decode_files(file_message(STAGED, FINAL, fingerprint=fingerprint), PRIVATE_DIRECTORY)
+
+
+@pytest.mark.parametrize(("query", "epoch"), [("another", 1), ("q", 2)])
+def test_a_message_names_files_of_its_own_query_and_epoch(query: str, epoch: int) -> None:
+    message = {0: file_message(STAGED, FINAL)}
+    assert plan_epoch(EpochCommit("q", 1, message), PRIVATE_DIRECTORY)
+    with pytest.raises(SinkError, match="forged"):
+        plan_epoch(EpochCommit(query, epoch, message), PRIVATE_DIRECTORY)
+
+
+def test_every_text_in_a_message_of_a_sink_has_a_grammar() -> None:
+    messages: list[type] = [FilesMessage, StagedFile, StagedRows, _PlainMessage, _SignedMessage, _Marker, _Owner]
+    for kind in messages:
+        for name, declared in get_type_hints(kind, include_extras=True).items():
+            assert declared not in (str, int), f"{kind.__name__}.{name} takes any {declared.__name__}"
+
+
+@pytest.mark.parametrize("path", ["../x", "/etc/passwd", "p=1/../../x", "_x", "x/part-0", "p=1//x", "p=1/.x", ""])
+def test_a_table_sink_touches_nothing_that_spark_did_not_write(tmp_path: Path, path: str) -> None:
+    listed = tmp_path / "_files.json"
+    listed.write_text(json.dumps(["p=1/part-00000-ab.c000.snappy.parquet", path]))
+    with pytest.raises(SinkError, match="damaged or forged, and nothing was touched"):
+        _decoded(listed, list[TablePath])
+
+
+@pytest.mark.parametrize("module", ["a/b", "../x", "a b", "a..b", "", "x\n"])
+def test_a_class_is_looked_up_by_a_name_alone(module: str) -> None:
+    message = json.dumps({"kind": "dataclass", "module": module, "name": "N", "fields": {}}).encode()
+    with pytest.raises(SinkError, match="none that Penstock wrote"):
+        decode_message(message, b"k" * 32, "query", 1)
+
+
+@pytest.mark.parametrize("query_id", ["../../x", "/x", "a/b", "..", "", "a\n", "a\x1b[2J"])
+def test_a_query_id_is_a_part_of_file_names(query_id: str) -> None:
+    identity = {"operators": {}, "edges": {}, "format_version": 1, "max_parallelism": 1, "parallelism": 1}
+    assert msgspec.convert(identity | {"query_id": "71fa7700-37dd"}, QueryIdentity)
+    with pytest.raises(msgspec.ValidationError, match="regex"):
+        msgspec.convert(identity | {"query_id": query_id}, QueryIdentity)
+
+
+@pytest.mark.parametrize("operator_id", ["../x", "/x", "a/../b", "", "a//b", "a/", "a\n", "source 0"])
+def test_an_operators_id_is_a_part_of_file_names(operator_id: str) -> None:
+    source = {"vertex": 0, "state": None, "pending": []}
+    for known in ("source-0", "output-1/aggregate-0", "my.counts_2", "output-1/..x"):
+        assert msgspec.convert(source | {"operator_id": known}, SourceManifest)
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(source | {"operator_id": operator_id}, SourceManifest)
+
+
+def test_what_lies_among_bundles_and_kept_files_and_is_none_is_left_alone(tmp_path: Path) -> None:
+    """Whoever may write to the output directory may put anything there."""
+    private = tmp_path / PRIVATE_DIRECTORY
+    outside = tmp_path / "outside"
+    outside.write_text("precious")
+    final = FINAL.replace("e0000000001", "e0000000000")
+    for name in (f"bundles/x.open/{final}", f"kept/../kept/x/{final}", "kept/a44136e3/strange", "kept-epochs/strange"):
+        path = private / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    (private / f"kept/a44136e3/{final}").symlink_to(outside)
+    before = sorted(tmp_path.rglob("*"))
+    rows = ParquetFormat(pa.schema([("a", pa.int64())]), "snappy")
+    committer = FileSinkCommitter(tmp_path, rows, 60.0, 1 << 20)
+    committer.open("q")
+    committer.abandon(1)
+    committer.close()
+    made = {private / "staged", private / "owner.json"}
+    assert sorted(set(tmp_path.rglob("*")) - made) == before
 
 
 @pytest.mark.parametrize(

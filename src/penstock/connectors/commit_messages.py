@@ -13,12 +13,24 @@ import pickle
 import sys
 from typing import Any, cast
 
+import msgspec
 from pyspark import cloudpickle
 from pyspark.sql.datasource import WriterCommitMessage
 
 from penstock.connectors.signed import KEY_FILE_VARIABLE, sign, verify
 from penstock.errors import SinkError
+from penstock.grammar import PythonName
 from penstock.operators.base import Plain
+
+
+class _PlainMessage(msgspec.Struct, frozen=True, tag_field="kind", tag="dataclass"):
+    module: PythonName
+    name: PythonName
+    fields: dict[str, Plain]
+
+
+class _SignedMessage(msgspec.Struct, frozen=True, tag_field="kind", tag="signed-pickle"):
+    data: bytes
 
 
 def encode_message(message: WriterCommitMessage, key: bytes, query_id: str, epoch: int) -> bytes:
@@ -39,13 +51,13 @@ def decode_message(data: bytes, key: bytes, query_id: str, epoch: int) -> Writer
         SinkError: forged, signed with another key, for another epoch, or of a class that is not loaded.
     """
     try:
-        content = json.loads(data)
-        if content["kind"] == "dataclass":
-            return _dataclass(content)
-        signed = base64.b64decode(content["data"])
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        # Python's own decoder: it keeps integers of any size, which a user's fields may have.
+        content = msgspec.convert(json.loads(data), _PlainMessage | _SignedMessage)
+    except (ValueError, RecursionError) as error:
         raise SinkError(f"the commit message of epoch {epoch} is none that Penstock wrote: {error!s:.200}") from error
-    blob = verify(key, _purpose(query_id, epoch), signed)
+    if isinstance(content, _PlainMessage):
+        return _dataclass(content)
+    blob = verify(key, _purpose(query_id, epoch), content.data)
     if blob is None:
         raise SinkError(
             f"the commit message of epoch {epoch} does not carry this user's signature and was not opened: it was "
@@ -92,14 +104,14 @@ def _loaded(module: str, qualified_name: str) -> Any:
     return found
 
 
-def _dataclass(content: dict[str, Any]) -> WriterCommitMessage:
-    found = _loaded(content["module"], content["name"])
+def _dataclass(content: _PlainMessage) -> WriterCommitMessage:
+    found = _loaded(content.module, content.name)
     if not (isinstance(found, type) and issubclass(found, WriterCommitMessage) and dataclasses.is_dataclass(found)):
         raise SinkError(
-            f"commit messages of class {content['module']}.{content['name']} are stored, but this program has no such "
+            f"commit messages of class {content.module}.{content.name} are stored, but this program has no such "
             "dataclass loaded: import its module before starting the query"
         )
     try:
-        return cast("WriterCommitMessage", found(**content["fields"]))
+        return cast("WriterCommitMessage", found(**content.fields))
     except TypeError as error:
-        raise SinkError(f"{content['module']}.{content['name']} no longer takes the stored fields: {error}") from error
+        raise SinkError(f"{content.module}.{content.name} no longer takes the stored fields: {error}") from error

@@ -27,7 +27,7 @@ from enum import Enum
 from pathlib import Path, PurePosixPath
 
 from penstock.connectors.file_sink_format import FileFormat
-from penstock.connectors.file_sink_plan import PRIVATE_DIRECTORY
+from penstock.connectors.file_sink_plan import PRIVATE_DIRECTORY, is_bundle, is_final_name
 from penstock.connectors.local_files import fsync_directory, fsync_file, fsync_tree
 
 _MERGED = ".merged-"
@@ -61,13 +61,14 @@ class Bundles:
 
     def names(self) -> list[str]:
         """Of every bundle there is."""
-        return sorted({path.stem for path in self._home.iterdir()}) if self._home.exists() else []
+        found = {path.stem for path in self._home.iterdir()} if self._home.exists() else set()
+        return sorted(filter(is_bundle, found))
 
     def first_file(self, name: str) -> Path | None:
         """One of the files of a bundle, relative to the output directory; None if it has none."""
         state = self.state(name)
         top = self._path(name, state or State.OPEN)
-        files = (path for path in top.rglob("*") if path.is_file() and not path.name.startswith(_MERGED))
+        files = (path for path in top.rglob("*") if is_final_name(path.name) and path.is_file())
         found = next(files, None)
         return None if found is None else found.relative_to(top)
 

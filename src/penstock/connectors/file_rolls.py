@@ -27,7 +27,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.connectors.file_bundles import Bundles
-from penstock.connectors.file_sink_plan import PRIVATE_DIRECTORY, StagedFile, epoch_of, roll_tag, rolled_name
+from penstock.connectors.file_sink_plan import (
+    PRIVATE_DIRECTORY,
+    StagedFile,
+    epoch_of,
+    is_final_name,
+    is_kept_folder,
+    is_mark,
+    roll_tag,
+    rolled_name,
+)
 from penstock.connectors.local_files import fsync_directory, fsync_tree
 
 _ROLL = "r"
@@ -91,7 +100,7 @@ class Rolls:
         """Every epoch up to this one is kept, or visible. Looked up: another driver may have come further."""
         if not self._marks.exists():
             return 0
-        return max((int(path.name[1:]) for path in self._marks.iterdir()), default=0)
+        return max((int(path.name[1:]) for path in self._marks.iterdir() if is_mark(path.name)), default=0)
 
     def path(self, fingerprint: str, file: StagedFile) -> Path:
         """Where a file is while it is kept."""
@@ -120,7 +129,7 @@ class Rolls:
             fsync_tree(directory, self._root)
         fsync_directory(self._private / "staged")
         self._marks.mkdir(exist_ok=True)
-        older = sorted(self._marks.iterdir())[:-1]
+        older = sorted(path for path in self._marks.iterdir() if is_mark(path.name))[:-1]
         (self._marks / f"e{epoch:010d}").touch()
         fsync_tree(self._marks, self._root)
         for mark in older:
@@ -195,8 +204,9 @@ class Rolls:
 
     def _found(self) -> Iterator[tuple[str, Path]]:
         for path in sorted(self._kept.rglob("*") if self._kept.exists() else ()):
-            if path.is_file():
-                yield path.relative_to(self._kept).parts[0], path
+            folder = path.relative_to(self._kept).parts[0]
+            if is_kept_folder(folder) and is_final_name(path.name) and path.is_file() and not path.is_symlink():
+                yield folder, path
 
     def _add(self, fingerprint: str, directory: str, name: str, size: int, since_s: float) -> None:
         group = self._groups.setdefault((fingerprint, directory), _Group())

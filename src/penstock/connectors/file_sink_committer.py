@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 
 from penstock.connectors.base import EpochCommit, SinkCommitter
@@ -26,6 +27,7 @@ from penstock.connectors.file_sink_plan import PRIVATE_DIRECTORY, StagedFile, Ta
 from penstock.connectors.file_sink_retraction import retract_files, spanning_files
 from penstock.connectors.local_files import create_exclusively, fsync_tree
 from penstock.errors import CommitFailed, CommitUnknown, SinkError
+from penstock.grammar import QueryId
 
 log = logging.getLogger(__name__)
 
@@ -211,7 +213,7 @@ class FileSinkCommitter(SinkCommitter):
         return target.fingerprint == self._format.fingerprint and not visible
 
     def _is_held_back(self, target: Target) -> bool:
-        return self._holds_back and target.size < self._worth_bytes
+        return self._holds_back and bool(target.fingerprint) and target.size < self._worth_bytes
 
     def _collect(self, target: Target, epoch: int) -> None:
         moves = {self._source(target.fingerprint, file): file.final for file in target.files}
@@ -286,9 +288,19 @@ class FileSinkCommitter(SinkCommitter):
                 self._set_timer(least_s)
 
 
+class _Owner(msgspec.Struct, frozen=True):
+    query_id: QueryId
+
+
 def owner_of(root: Path) -> str:
-    """The query that an output directory belongs to; empty if it is nobody's."""
+    """The query that an output directory belongs to; empty if it is nobody's.
+
+    Raises:
+        SinkError: the file that says so is not one of ours.
+    """
     try:
-        return str(json.loads((root / OWNER).read_bytes()).get("query_id"))
+        return msgspec.json.decode((root / OWNER).read_bytes(), type=_Owner).query_id
     except FileNotFoundError:
         return ""
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise SinkError(f"{root / OWNER} is not what a file sink wrote: {error!s:.200}") from error

@@ -15,6 +15,8 @@ import msgspec
 
 from penstock.connectors.base import EpochCommit
 from penstock.errors import SinkError
+from penstock.grammar import FINAL_NAME, FinalPath, Fingerprint, StagedPath
+from penstock.snapshot.model import Count
 
 PRIVATE_DIRECTORY = "_penstock"
 """Below the output directory. Names that start with ``_`` are invisible to Spark and to pyarrow's datasets."""
@@ -27,9 +29,11 @@ FORKS = "forks"
 """Below it a query has a private directory of its own that shares the output directory with the one it was forked from:
 what ``PRIVATE_DIRECTORY`` itself is for that one."""
 
-_FINAL_NAME = re.compile(r"^part-(\d+)-.*-c\d+(\..*)$")
-
-
+_FINAL_NAME = re.compile(r"part-(\d+)-.*-e(\d{10})-c\d+(\..*)")
+_WRITTEN = re.compile(FINAL_NAME)
+_BUNDLE = re.compile(r"(?:e\d{10}-m\d{3,9}|r[0-9a-f]{1,64}(?:-e\d{10}-e\d{10})?)-[0-9a-f]{8}")
+_KEPT = re.compile(r"[0-9a-f]{8}")
+_MARK = re.compile(r"e\d{10}")
 _EPOCH = re.compile(r"^e(\d{10})-[cm]\d+(\..*)$")
 _ROLL = re.compile(r"^r[0-9a-f]+(?:-e(\d{10})-e(\d{10}))?(\..*)$")
 
@@ -37,10 +41,10 @@ _ROLL = re.compile(r"^r[0-9a-f]+(?:-e(\d{10})-e(\d{10}))?(\..*)$")
 class StagedFile(msgspec.Struct, frozen=True):
     """A file of one epoch. Both names are relative to the output directory."""
 
-    staged: str
-    final: str
-    rows: int
-    size: int
+    staged: StagedPath
+    final: FinalPath
+    rows: Count
+    size: Count
 
     @property
     def directory(self) -> str:
@@ -57,29 +61,57 @@ class FilesMessage(msgspec.Struct, frozen=True):
     """What one subtask staged in one epoch. ``fingerprint``: the format's; files without one are not merged."""
 
     files: list[StagedFile]
-    fingerprint: str = ""
+    fingerprint: Fingerprint = ""
 
 
-def decode_files(message: bytes, private: str) -> FilesMessage:
-    """What a writer staged in a private directory.
+def decode_files(message: bytes, private: str, permit: EpochCommit | None = None) -> FilesMessage:
+    """Decode what a writer staged in a private directory.
+
+    Args:
+        permit: the epoch that the message is of, if that is known: the files' final names must say the same query and
+            epoch.
 
     Raises:
-        SinkError: it is no such message, or names files that are not below the output directory: a writer wrote none of
-            this, and files are renamed and removed by these names.
+        SinkError: it is no such message, or a field does not follow its grammar: a writer wrote none of this, and files
+            are renamed and removed by these names.
     """
     try:
         decoded = msgspec.json.decode(message, type=FilesMessage)
+    except msgspec.ValidationError as error:
+        raise SinkError(
+            f"a stored commit message is none that a writer of a file sink wrote: it was forged, and nothing was "
+            f"touched: {error!s:.200}"
+        ) from error
     except (msgspec.DecodeError, RecursionError) as error:
         raise SinkError(f"a stored commit message is none of a file sink: {error!s:.200}") from error
     for file in decoded.files:
-        folder, _, name = file.staged.rpartition("/")
-        own = folder == f"{private}/staged" and _FINAL_NAME.match(file.name)
-        if not own or any(part in ("", ".", "..") for part in (name, *file.final.split("/"))):
+        of_epoch = permit is None or f"-{permit.query_id}-e{permit.epoch:010d}-c" in file.name
+        if file.staged.rpartition("/")[0] != f"{private}/staged" or not of_epoch:
             raise SinkError(
-                f"a stored commit message names {file.staged!r:.100} and {file.final!r:.100}, which no writer of a "
-                "file sink does: it was forged, and nothing was touched"
+                f"a stored commit message names {file.staged!r:.100} and {file.final!r:.100}, which no writer "
+                "of this query does in this epoch: it was forged, and nothing was touched"
             )
     return decoded
+
+
+def is_bundle(name: str) -> bool:
+    """Whether a bundle of ours may be named so; whatever else lies among them was put there by something else."""
+    return _BUNDLE.fullmatch(name) is not None
+
+
+def is_kept_folder(name: str) -> bool:
+    """Whether kept files of one format may lie in a directory of this name."""
+    return _KEPT.fullmatch(name) is not None
+
+
+def is_mark(name: str) -> bool:
+    """Whether this is the name of the mark of an epoch, see ``file_rolls``."""
+    return _MARK.fullmatch(name) is not None
+
+
+def is_final_name(name: str) -> bool:
+    """Whether a writer may have given a file this name."""
+    return _WRITTEN.fullmatch(name) is not None
 
 
 @dataclass(frozen=True)
@@ -125,9 +157,9 @@ def roll_tag(token: str, epochs: Collection[int]) -> str:
 
 def rolled_name(query_id: str, roll: str, source: str) -> str:
     """Of the file to which files of several epochs are merged; the same for whichever ``source`` among them."""
-    match = _FINAL_NAME.match(source)
+    match = _FINAL_NAME.fullmatch(source)
     assert match is not None, f"{source} is no name that a writer gives"
-    return f"part-00000-{query_id}-{roll}{match[2]}"
+    return f"part-00000-{query_id}-{roll}{match[3]}"
 
 
 @dataclass(frozen=True)
@@ -153,9 +185,9 @@ def epochs_of(name: str, query_id: str) -> Epochs | None:
 
 def epoch_of(name: str) -> int:
     """Of a file named by ``final_name``."""
-    match = _FINAL_NAME.match(name)
+    match = _FINAL_NAME.fullmatch(name)
     assert match is not None, f"{name} is no name that a writer gives"
-    return int(match[0].rpartition("-e")[2].partition("-")[0])
+    return int(match[2])
 
 
 def plan_epoch(permit: EpochCommit, private: str) -> list[Target]:
@@ -163,7 +195,7 @@ def plan_epoch(permit: EpochCommit, private: str) -> list[Target]:
     targets: list[Target] = []
     small: dict[tuple[str, str], list[StagedFile]] = {}
     for _, message in sorted(permit.messages.items()):
-        staged = decode_files(message, private)
+        staged = decode_files(message, private, permit)
         for file in staged.files:
             group = small.setdefault((staged.fingerprint, file.directory), [])
             if file.size >= SMALL_BYTES or not staged.fingerprint:
@@ -182,9 +214,9 @@ def plan_epoch(permit: EpochCommit, private: str) -> list[Target]:
 def _together(permit: EpochCommit, fingerprint: str, files: list[StagedFile], number: int) -> Target:
     if len(files) == 1:
         return Target(fingerprint, tuple(files))
-    match = _FINAL_NAME.match(files[0].name)
+    match = _FINAL_NAME.fullmatch(files[0].name)
     assert match is not None, f"{files[0].name} is no name that a writer gives"
     tag = f"e{permit.epoch:010d}-m{number:03d}"
-    merged = f"part-{match[1]}-{permit.query_id}-{tag}{match[2]}"
+    merged = f"part-{match[1]}-{permit.query_id}-{tag}{match[3]}"
     visible = PurePosixPath(files[0].directory) / merged
     return Target(fingerprint, tuple(files), visible.as_posix(), f"{tag}-{fingerprint}")

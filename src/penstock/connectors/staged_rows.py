@@ -28,37 +28,38 @@ from penstock.connectors.local_files import fsync_directory, fsync_file
 from penstock.connectors.parquet_sink import ParquetFormat
 from penstock.connectors.row_groups import RowGroup
 from penstock.errors import CommitUnknown, NotSupported, SinkError
+from penstock.grammar import StagedFileName
+from penstock.snapshot.model import Count
 
 log = logging.getLogger(__name__)
 
-_NAME = re.compile(r"^g(\d+)-[0-9a-f]+-\d+-\d+\.parquet$")
+_GENERATION = re.compile(r"g(\d+)-")
 
 
 class StagedRows(msgspec.Struct, frozen=True):
     """One file: what one subtask staged in one epoch."""
 
-    file: str
-    rows: int
-    size: int
+    file: StagedFileName
+    rows: Count
+    size: Count
 
 
 def decode_staged(message: bytes) -> StagedRows:
     """What a writer staged.
 
     Raises:
-        SinkError: it is no such message, or its file is named as none of a writer's: files are handed over and removed
-            by these names.
+        SinkError: it is no such message, or a field does not follow its grammar: files are handed over and removed by
+            these names.
     """
     try:
-        staged = msgspec.json.decode(message, type=StagedRows)
+        return msgspec.json.decode(message, type=StagedRows)
+    except msgspec.ValidationError as error:
+        raise SinkError(
+            f"a stored commit message is none that a writer of staged rows wrote: it was forged, and nothing was "
+            f"touched: {error!s:.200}"
+        ) from error
     except (msgspec.DecodeError, RecursionError) as error:
         raise SinkError(f"a stored commit message is none of staged rows: {error!s:.200}") from error
-    if not _NAME.fullmatch(staged.file):
-        raise SinkError(
-            f"a stored commit message names {staged.file!r:.100}, which no writer does: it was forged, and nothing was "
-            "touched"
-        )
-    return staged
 
 
 class StagingSink(Sink):
@@ -211,7 +212,7 @@ class StagedRowsCommitter(SinkCommitter):
         needed = {file for files in self._committed.values() for file in files}
         needed |= {decode_staged(message).file for message in pending}
         for path in sorted(self._directory.glob("g*.parquet")):
-            match = _NAME.match(path.name)
+            match = _GENERATION.match(path.name)
             if match is not None and int(match[1]) <= generation and path.name not in needed:
                 self._remove(path)
 

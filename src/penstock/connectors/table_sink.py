@@ -20,19 +20,30 @@ import secrets
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 from urllib.parse import unquote
 
+import msgspec
 import pyarrow as pa
 
 from penstock.connectors.base import EpochCommit, SinkCommitter
 from penstock.connectors.local_files import fsync_directory, fsync_file
 from penstock.connectors.staged_rows import StagedRowsCommitter, StagingSink
 from penstock.errors import CommitFailed, CommitUnknown, PenstockError, SinkError
+from penstock.grammar import TablePath
+from penstock.snapshot.model import Count
 
 PRIVATE_DIRECTORY = "_penstock"
 _LIST = "_files.json"
 _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+_T = TypeVar("_T")
+
+
+class _Marker(msgspec.Struct, frozen=True):
+    """The last epoch that is wholly visible."""
+
+    epoch: Count
+
 
 Partition = Mapping[str, str | None]
 """Column -> value, as text."""
@@ -136,7 +147,7 @@ class _TableCommitter(StagedRowsCommitter):
         fsync_directory(ready.parent)
 
     def _publish(self, ready: Path, prefix: str) -> None:
-        paths = [Path(text) for text in json.loads((ready / _LIST).read_bytes())]
+        paths = [Path(text) for text in _decoded(ready / _LIST, list[TablePath])]
         for path in paths:
             directory = self._location / path.parent
             final = directory / f"{prefix}-{path.name.removeprefix('part-')}"
@@ -161,9 +172,23 @@ def _partition(directory: Path) -> Partition:
 
 def _last_epoch(marker: Path) -> int:
     try:
-        return int(json.loads(marker.read_bytes())["epoch"])
+        return _decoded(marker, _Marker).epoch
     except FileNotFoundError:
         return 0
+
+
+def _decoded(path: Path, kind: type[_T]) -> _T:
+    """Decode a file of our own beside the table's. Files are renamed by what it says.
+
+    Raises:
+        SinkError: a field does not follow its grammar.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise SinkError(
+            f"{path} is not what a table sink wrote: it was damaged or forged, and nothing was touched: {error!s:.200}"
+        ) from error
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from penstock.grammar import QueryId
 from penstock.ids import CheckpointId, GenerationId
 from penstock.snapshot.model import NOTHING_COMMITTED, CommitPoint, Count, Ordinal
 
@@ -110,7 +111,7 @@ class Forked(msgspec.Struct, frozen=True, tag="forked"):
     committed yet stays its own to commit, so here everything up to the snapshot counts as committed. Ids begin at
     ``first_checkpoint``. ``sinks``: what the origin writes to, see ``plan.target_of``."""
 
-    origin: str
+    origin: QueryId
     snapshot: SnapshotRecord
     first_checkpoint: Count
     sinks: list[str] = []

@@ -13,6 +13,7 @@ import msgspec
 
 from penstock.connectors.base import Split
 from penstock.errors import ConfigError
+from penstock.grammar import OperatorName, OriginId, QueryId
 from penstock.graph.keygroups import MAX_KEY_GROUPS
 from penstock.operators.base import Plain
 
@@ -70,7 +71,7 @@ class StateEntry(msgspec.Struct, frozen=True, omit_defaults=True):
             up.
     """
 
-    operator_id: str
+    operator_id: OperatorName
     table: str
     kind: str
     rows: Count
@@ -207,7 +208,7 @@ class SourceManifest(msgspec.Struct, frozen=True):
     """The driver's side of a source: discovery state and splits found but not yet assigned, in order. ``drained``:
     event time has ended here, so nothing more may be read. ``sections``: the blobs of a stored state."""
 
-    operator_id: str
+    operator_id: OperatorName
     vertex: Index
     state: Plain
     pending: list[Split]
@@ -226,8 +227,8 @@ class PlanManifest(msgspec.Struct, frozen=True):
             not the main one; the first three are the numbers of this plan's edge and vertices.
     """
 
-    operators: dict[str, dict[str, Plain]]
-    edges: dict[str, dict[str, Plain]]
+    operators: dict[OperatorName, dict[str, Plain]]
+    edges: dict[OperatorName, dict[str, Plain]]
 
 
 class SnapshotMetadata(msgspec.Struct, frozen=True):
@@ -237,7 +238,7 @@ class SnapshotMetadata(msgspec.Struct, frozen=True):
 
     format_version: int
     id: str
-    query_id: str
+    query_id: QueryId
     generation: Ordinal
     checkpoint: Ordinal
     alignment: str
@@ -259,8 +260,8 @@ class QueryIdentity(PlanManifest, frozen=True):
     of the query ``query_id``, which runs elsewhere."""
 
     format_version: int
-    query_id: str
+    query_id: QueryId
     max_parallelism: int
     parallelism: int
-    origin: str = ""
+    origin: OriginId = ""
     archive: bool = False
