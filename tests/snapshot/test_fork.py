@@ -121,6 +121,32 @@ def test_a_kept_snapshot_expires_in_the_fork_and_stays_in_its_origin(scene: Scen
     assert kept in [record.checkpoint for record in SnapshotLog(LocalStore(scene.there)).refresh().snapshots]
 
 
+class Errands(NoSource):
+    """Has something to do to its input that is in the state; only its own query may."""
+
+    def discover(self, state: Plain, parallelism: int) -> Discovery:
+        return Discovery((), {"errands": ["delete /in/a"]} if state is None else state)
+
+    def of_another_query(self, state: Plain) -> Plain:
+        return {"errands": []}
+
+
+def test_what_the_origin_had_yet_to_do_to_its_input_stays_its_own(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, Errands())
+    scene.owner.checkpoint()
+    store, begins_with = scene.fork()
+    fork = Driver(store, Target(), "F", query_id="query-2", forked=begins_with, source=Errands())
+    for _ in range(2):  # before and after its own first snapshot
+        ready = fork.start()
+        assert ready.restored is not None
+        assert [source.state for source in ready.restored.sources] == [{"errands": []}]
+        fork.checkpoint()
+        fork.end_generation()
+    again = Driver(LocalStore(scene.there), Target(), "B", source=Errands()).start()
+    assert again.restored is not None
+    assert [source.state for source in again.restored.sources] == [{"errands": ["delete /in/a"]}]
+
+
 def killed_at(step: int, real: Callable[..., None]) -> Callable[..., None]:
     calls = iter(range(step))
 

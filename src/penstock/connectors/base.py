@@ -123,6 +123,11 @@ class Source(ABC):
         own source, for progress. None if there is no such form. On any thread."""
         return None
 
+    def of_another_query(self, state: Plain) -> Plain:
+        """Return a state that another query's snapshot has as this query, which begins with that snapshot, may have it:
+        without what only the other query may still do to the input."""
+        return state
+
     def committed(self, state: Plain) -> None:  # noqa: B027
         """In a complete snapshot every split found up to ``state`` is wholly read: nothing before it is read again."""
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import NamedTuple
 
 from penstock.connectors.file_listing import FoundFile
 from penstock.connectors.hadoop_globs import glob_regex
 from penstock.connectors.local_files import fsync_directory, local_path
 from penstock.connectors.option_texts import OptionTexts
-from penstock.operators.base import Plain
+from penstock.snapshot.model import Count, Microseconds
 
 log = logging.getLogger(__name__)
 
@@ -21,33 +21,46 @@ _LEAST_DEPTH = 3
 """Of an archive directory, in Spark: /a/b/c. Below that an archived file could match a source's pattern."""
 
 
+class WaitingFile(NamedTuple):
+    """A file that waits to be cleaned away, as a state has it."""
+
+    path: str
+    size: Count
+    modified_ns: Microseconds  # 64 bits, whatever the unit
+
+
 class SourceCleaner:
     """Deletes or archives files. Cleaning one twice, or one that is gone, is harmless; a failure is logged and the file
     stays, as in Spark: input that is not cleaned is never wrong.
 
     The files that wait for it are part of the discovery state: after a crash the next driver cleans them. A file is
-    touched only if size and modification time are those that were read, so a newer one of the same name stays.
+    touched only if size and modification time are those that were read, so a newer one of the same name stays, and
+    only if the source's own path lists it: a stored state may be forged.
 
     Args:
+        admits: whether the source's path and options list a path.
         archive: the directory that takes the files, under their whole path; None: they are deleted.
     """
 
-    def __init__(self, archive: str | None) -> None:
+    def __init__(self, admits: Callable[[str], bool], archive: str | None) -> None:
+        self._admits = admits
         self._archive = archive
         self._cleaned: set[tuple[str, int]] = set()
 
-    def waiting(self, before: Sequence[Plain], handed_out: Sequence[FoundFile]) -> list[Plain]:
+    def waiting(self, before: Sequence[WaitingFile], handed_out: Sequence[FoundFile]) -> list[WaitingFile]:
         """The list for the next state: without what was cleaned since, with what was handed out."""
-        entries = [cast("list[Any]", entry) for entry in before]
-        kept: list[Plain] = [entry for entry in entries if (entry[0], entry[2]) not in self._cleaned]
+        kept = [file for file in before if (file.path, file.modified_ns) not in self._cleaned]
         self._cleaned.clear()
-        return kept + [[file.path, file.size, file.modified_ns] for file in handed_out]
+        return kept + [WaitingFile(file.path, file.size, file.modified_ns) for file in handed_out]
 
-    def clean(self, waiting: Sequence[Plain]) -> None:
+    def clean(self, waiting: Sequence[WaitingFile]) -> None:
         """All of them are read. Never raises OSError."""
-        for entry in waiting:
-            path, size, modified_ns = cast("list[Any]", entry)
+        for path, size, modified_ns in waiting:
             if (path, modified_ns) in self._cleaned:
+                continue
+            if not self._admits(path):
+                log.warning("%r waits to be cleaned away, but the source does not list it: it stays where it is", path)
+                self._cleaned.add((path, modified_ns))
                 continue
             try:
                 self._clean(path, size, modified_ns)
@@ -75,8 +88,12 @@ class SourceCleaner:
         fsync_directory(target.parent)
 
 
-def parse_cleaner(options: OptionTexts, path: str) -> SourceCleaner | None:
-    """Args: ``path``: the source's, with wildcards.
+def parse_cleaner(options: OptionTexts, path: str, admits: Callable[[str], bool]) -> SourceCleaner | None:
+    """Read the options of ``cleanSource``.
+
+    Args:
+        path: the source's, with wildcards.
+        admits: whether the source lists a path.
 
     Raises:
         ConfigError: the archive directory is missing, is not deep enough, matches the source or is on another device.
@@ -86,7 +103,7 @@ def parse_cleaner(options: OptionTexts, path: str) -> SourceCleaner | None:
     if mode == "off":
         return None
     if mode == "delete":
-        return SourceCleaner(None)
+        return SourceCleaner(admits, None)
     if mode != "archive":
         raise options.bad("cleanSource", mode, "choose archive, delete or off")
     if archive is None:
@@ -101,7 +118,7 @@ def parse_cleaner(options: OptionTexts, path: str) -> SourceCleaner | None:
     source_root = Path(re.split(r"[*?\[{]", path)[0])
     if _device(Path(directory)) != _device(source_root):
         raise options.bad("sourceArchiveDir", archive, f"it is on another file system than {path}")
-    return SourceCleaner(directory)
+    return SourceCleaner(admits, directory)
 
 
 def archive_matches_source(directory: str, pattern: str) -> bool:

@@ -12,19 +12,24 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 
+import msgspec
+
 from penstock.connectors.base import Discovery, Split
-from penstock.connectors.clean_source import parse_cleaner
+from penstock.connectors.clean_source import WaitingFile, parse_cleaner
 from penstock.connectors.file_columns import FileColumns
 from penstock.connectors.file_listing import FoundFile, Listing, found_files, parse_listing_options
+from penstock.connectors.listed_paths import ListedPaths
 from penstock.connectors.local_files import local_path
 from penstock.connectors.option_texts import OptionTexts
 from penstock.connectors.seen_files import SeenFiles
-from penstock.errors import NotSupported
+from penstock.errors import CorruptSnapshot, NotSupported
 from penstock.operators.base import Plain
 
 LONGEST_REST_S = 2.0
 """Between two listings, however long they take."""
 
+_UNCLEANED = "uncleaned"
+"""Of a state: the files that wait to be cleaned away."""
 LOOK_FILES = 256
 """Splits of one look where the user gives no bound: what is found and not yet read is stored in every snapshot."""
 
@@ -47,7 +52,8 @@ class FileDiscovery:
         self.path = local_path(path)
         self._options = parse_listing_options(texts)
         self._listing = Listing(self.path, self._options, columns.partitions)
-        self._cleaner = parse_cleaner(texts, self.path)
+        self.paths = ListedPaths(self.path, self._options)
+        self._cleaner = parse_cleaner(texts, self.path, self.paths.admits)
         self._columns = columns
         self._memory = _Memory()
 
@@ -104,7 +110,7 @@ class FileDiscovery:
 
     def committed(self, state: Plain) -> None:
         if self._cleaner is not None and state is not None:
-            self._cleaner.clean(cast("dict[str, Any]", state).get("uncleaned", []))
+            self._cleaner.clean(waiting_files(cast("dict[str, Any]", state)))
 
     @property
     def _unbounded(self) -> bool:
@@ -155,6 +161,24 @@ class FileDiscovery:
         return Split(f"{file.path}@{file.modified_ns}", spec)
 
 
+def waiting_files(state: Mapping[str, Any]) -> list[WaitingFile]:
+    """Return the files of a state that wait to be cleaned away.
+
+    Raises:
+        CorruptSnapshot: what the state has there is no such list.
+    """
+    try:
+        return msgspec.convert(state.get(_UNCLEANED, []), list[WaitingFile])
+    except msgspec.ValidationError as error:
+        raise CorruptSnapshot(f"the state of a file source has no list of files to clean: {error!s:.200}") from error
+
+
+def without_waiting(state: Plain) -> Plain:
+    """Return the state without the files that wait to be cleaned away."""
+    content = cast("dict[str, Plain] | None", state)
+    return None if content is None else {name: value for name, value in content.items() if name != _UNCLEANED}
+
+
 class _Memory:
     """What the driver's side knows between two looks; all of it follows from the state and the directory.
 
@@ -184,12 +208,12 @@ class _Memory:
     def restore(self, state: dict[str, Any] | None) -> None:
         self.state: Plain = None
         self.seen = SeenFiles() if state is None else SeenFiles.restored(state)
-        self.uncleaned: list[Plain] = [] if state is None else state.get("uncleaned", [])
+        self.uncleaned = [] if state is None else waiting_files(state)
         self.unread: deque[FoundFile] = deque()
         self.known: set[str] = set()
 
     def remember(self) -> None:
         content = self.seen.state()
         if self.uncleaned:
-            content["uncleaned"] = self.uncleaned
+            content[_UNCLEANED] = cast("list[Plain]", [list(waiting) for waiting in self.uncleaned])
         self.state = content

@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
+import msgspec
 import pyarrow as pa
 
 from penstock.connectors.base import SourceReader, Split
 from penstock.connectors.file_columns import FileColumns
 from penstock.errors import DataError
+from penstock.snapshot.model import Count, Microseconds
 
 log = logging.getLogger(__name__)
 
@@ -48,21 +50,45 @@ def check_as_listed(path: str, split: Split) -> None:
         )
 
 
+class _FileSpec(msgspec.Struct, frozen=True):
+    """``Split.spec`` of a file."""
+
+    path: str
+    size: Count
+    modified_ns: Microseconds  # 64 bits, whatever the unit
+    partition: dict[str, str | None] = {}
+    root: str = ""
+
+
+class _FilePosition(msgspec.Struct, frozen=True):
+    """``Split.position`` of a file."""
+
+    rows: Count = 0
+
+
 class FileReader(SourceReader):
     """Reads file after file. A position is the number of rows emitted of the file.
 
     Args:
         read: the format.
         columns: what paths say besides the files' content.
+        admits: whether a split may name this path; splits come from a snapshot, which may be forged.
         skip_corrupt: a file that cannot be read ends there, with a line in the log.
         skip_missing: so does one that is gone.
         below: where relative paths begin.
     """
 
     def __init__(
-        self, read: ReadFile, columns: FileColumns, skip_corrupt: bool, skip_missing: bool, below: Path | None = None
+        self,
+        read: ReadFile,
+        columns: FileColumns,
+        admits: Callable[[str], bool],
+        skip_corrupt: bool,
+        skip_missing: bool,
+        below: Path | None = None,
     ) -> None:
         self._read = read
+        self._admits = admits
         self._columns = columns
         self._skip_corrupt = skip_corrupt
         self._skip_missing = skip_missing
@@ -74,6 +100,24 @@ class FileReader(SourceReader):
         self._rows = 0
 
     def add_split(self, split: Split) -> None:
+        """Take over a split.
+
+        Raises:
+            DataError: it is of no file that this source lists.
+        """
+        try:
+            spec = msgspec.convert(split.spec, _FileSpec)
+            msgspec.convert(split.position, _FilePosition)
+        except msgspec.ValidationError as error:
+            raise DataError(
+                f"the snapshot has a split that is of no file: {error!s:.200}; it is damaged or forged"
+            ) from error
+        if not self._admits(spec.path):
+            raise DataError(
+                f"the snapshot has a split of {spec.path!r:.300}, which this source's path and options do not list, so "
+                "that it is not read: start the query with those that it had when the snapshot was taken, or, if these "
+                "are the same, do not trust the snapshot: it is forged"
+            )
         self._waiting.append(split)
 
     def poll(self, max_rows: int, now_ms: int) -> pa.RecordBatch | None:

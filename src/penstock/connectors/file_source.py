@@ -9,7 +9,7 @@ import pyarrow as pa
 from penstock.connectors.base import Discovery, Source, SourceReader
 from penstock.connectors.csv_files import csv_format
 from penstock.connectors.file_columns import FileColumns
-from penstock.connectors.file_discovery import FileDiscovery
+from penstock.connectors.file_discovery import FileDiscovery, without_waiting
 from penstock.connectors.file_reader import FileReader, ReadFile
 from penstock.connectors.json_files import json_format
 from penstock.connectors.option_texts import OptionTexts
@@ -87,5 +87,8 @@ class FileSource(Source):
     def committed(self, state: Plain) -> None:
         self._files.committed(state)
 
+    def of_another_query(self, state: Plain) -> Plain:
+        return without_waiting(state)
+
     def create_reader(self) -> SourceReader:
-        return FileReader(self._read, self._columns, *self._skips)
+        return FileReader(self._read, self._columns, self._files.paths.admits, *self._skips)

@@ -16,8 +16,13 @@ def is_glob(path: str) -> bool:
 
 def matching_paths(pattern: str) -> list[str]:
     """What exists now, sorted."""
+    return sorted({match for plain in plain_globs(pattern) for match in glob.glob(plain)})
+
+
+def plain_globs(pattern: str) -> list[str]:
+    """The patterns that Python's ``glob`` knows and that together match the same."""
     shielded = re.sub(r"\\(.)", lambda escape: chr(_ESCAPED + ord(escape[1])), pattern)
-    return sorted({match for plain in _without_braces(shielded) for match in glob.glob(_unshielded(plain))})
+    return [_unshielded(plain) for plain in _without_braces(shielded)]
 
 
 def _unshielded(pattern: str) -> str:

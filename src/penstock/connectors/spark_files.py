@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from penstock.connectors.base import Discovery, Source, SourceReader, Split
 from penstock.connectors.file_columns import FileColumns
-from penstock.connectors.file_discovery import FileDiscovery
+from penstock.connectors.file_discovery import FileDiscovery, without_waiting
 from penstock.connectors.file_reader import check_as_listed
 from penstock.connectors.option_texts import OptionTexts
 from penstock.connectors.staged_ranges import StagedRanges
@@ -115,6 +115,12 @@ class SparkFilesSource(Source):
             number, files = _parts(state)
             self._ranges.drop(lambda staged: staged < number)
             self._files.committed(files)
+
+    def of_another_query(self, state: Plain) -> Plain:
+        if state is None:
+            return None
+        number, files = _parts(state)
+        return {"files": without_waiting(files), "range": number}
 
     def _stage(self, files: Sequence[Split], directory: str) -> None:
         """A file that changes while Spark reads it may have been read half old, half new."""

@@ -18,9 +18,12 @@ from penstock.connectors.option_texts import OptionTexts
 from penstock.connectors.parquet_files import parquet_format
 from penstock.operators.base import Plain
 from penstock.snapshot.location import KEPT_FOLDER
+from penstock.snapshot.store import is_clean
 
-_RANGE = re.compile(r"^(\d{10})-[0-9a-f]+$")
+_RANGE = re.compile(r"(\d{10})-[0-9a-f]{1,64}")
 """A staged range: its number and a token, new for each try, since an older driver may still be writing its own."""
+_FILE = re.compile(rf"{KEPT_FOLDER}/(?:[^/\0]+/)+{_RANGE.pattern}/part-[^/\0]+")
+"""A file of it, relative to the location."""
 
 
 class StagedRanges:
@@ -70,9 +73,16 @@ class StagedRanges:
     def drop(self, which: Callable[[int], bool]) -> None:
         """Remove ranges by number."""
         for path in self.directory.glob("*") if self.directory.exists() else ():
-            match = _RANGE.match(path.name)
+            match = _RANGE.fullmatch(path.name)
             if match and which(int(match[1])):
                 shutil.rmtree(path, ignore_errors=True)
 
     def reader(self) -> SourceReader:
-        return FileReader(self._read, self._columns, skip_corrupt=False, skip_missing=False, below=self._location)
+        return FileReader(
+            self._read, self._columns, _is_staged, skip_corrupt=False, skip_missing=False, below=self._location
+        )
+
+
+def _is_staged(path: str) -> bool:
+    """Whether ``StagedRanges.stage`` gives splits such paths."""
+    return is_clean(path) and _FILE.fullmatch(path) is not None

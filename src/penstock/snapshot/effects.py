@@ -223,7 +223,7 @@ class DriverEffects:
         slots: list[list[SubtaskManifest]] = [[] for _ in range(self._graph.parallelism)]
         pending = []
         if metadata is not None:
-            metadata = self._blobs.restored(metadata)
+            metadata = self._of_this_query(self._blobs.restored(metadata))
             slots = plan_restore(metadata, self._graph, entry.committed_epoch)
             sinks = {v.id: v.sink.operator_id for v in self._graph.vertices if v.sink is not None}
             pending = pending_commits(metadata.slots, sinks, entry.committed_epoch, metadata.checkpoint)
@@ -237,6 +237,16 @@ class DriverEffects:
             tuple(pending),
             skipped,
         )
+
+    def _of_this_query(self, metadata: SnapshotMetadata) -> SnapshotMetadata:
+        """The first snapshot of a fork, or of what was imported, is another query's."""
+        if metadata.query_id == self._query_id:
+            return metadata
+        sources = [
+            msgspec.structs.replace(one, state=self._sources[one.vertex].of_another_query(one.state))
+            for one in metadata.sources
+        ]
+        return msgspec.structs.replace(metadata, sources=sources)
 
     def _write(self, metadata: SnapshotMetadata) -> w.DriverEvent:
         metadata = msgspec.structs.replace(metadata, created_ms=self._wall_ms())
