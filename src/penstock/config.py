@@ -180,6 +180,7 @@ class Options:
     """All options of a query. Sizes in bytes, times in milliseconds.
 
     Attributes:
+        allow_changed_meaning: state goes on under other parameters than it was built with.
         allow_shared_sink: a fork may write to where the query writes that it was forked from.
         checkpoint_alignment: of periodic checkpoints and of snapshots that do not say otherwise.
         checkpoint_alignment_timeout_ms: how long an AUTO checkpoint may stay aligned.
@@ -216,6 +217,7 @@ class Options:
     snapshots_retained: int = 3
     allow_older_snapshot: bool = False
     allow_dropped_state: bool = False
+    allow_changed_meaning: bool = False
     allow_shared_sink: bool = False
     memory_per_gate: int = 32 << 20
     exclusive_window: int = 1 << 20
@@ -255,6 +257,7 @@ _PARSERS = {
     "snapshots.retained": ("snapshots_retained", whole_number),
     "snapshots.allowOlder": ("allow_older_snapshot", boolean),
     "snapshots.allowDroppedState": ("allow_dropped_state", boolean),
+    "snapshots.allowChangedMeaning": ("allow_changed_meaning", boolean),
     "allowSharedSink": ("allow_shared_sink", boolean),
     "exchange.memoryPerGate": ("memory_per_gate", size_bytes),
     "exchange.exclusiveWindow": ("exclusive_window", size_bytes),

@@ -205,7 +205,7 @@ def test_timestamps_before_the_epoch_keep_their_milliseconds() -> None:
 
 
 def test_an_epoch_is_idle_only_if_nothing_happened() -> None:
-    history = ProgressHistory()
+    history = ProgressHistory(capacity=100)
     quiet = replace(EPOCH, sources=(), sinks=(), watermark_us=None, states=())
     assert history.is_idle(quiet)
     assert not history.is_idle(EPOCH)

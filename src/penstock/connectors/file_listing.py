@@ -65,7 +65,7 @@ class ListingOptions:
 
 def parse_listing_options(options: OptionTexts) -> ListingOptions:
     for name in _DISALLOWED:
-        if options.optional(name) is not None:
+        if options.has_refused(name):
             raise ConfigError(
                 f"option {name} is not allowed in file stream sources; filter on _metadata.file_modification_time"
             )

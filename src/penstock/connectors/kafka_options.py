@@ -117,10 +117,10 @@ def parse_kafka_options(texts: Mapping[str, str]) -> KafkaOptions:
     """
     options = OptionTexts(WHERE, {k: v for k, v in texts.items() if not k.lower().startswith(CLIENT_PREFIX)})
     for name in _ENDS:
-        if options.optional(name) is not None:
+        if options.has_refused(name):
             raise ConfigError(f"option {name} of the {WHERE}: a stream has no end; leave it out")
     for name in _BATCHES:
-        if options.optional(name) is not None:
+        if options.has_refused(name):
             raise NotSupported(
                 f"option {name} of the {WHERE}: rows are read as they come, there is no batch that could wait for "
                 "more; leave it out"

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextvars import ContextVar
 
 from penstock.errors import ConfigError
 from penstock.operators.expressions.zones import Zone
 
 _ESCAPES = {"\\t": "\t", "\\r": "\r", "\\b": "\b", "\\f": "\f", '\\"': '"', "\\'": "'", "\\\\": "\\"}
+
+
+OBEYED, NO_EFFECT, REFUSED = "obeyed", "no effect", "refused"
+PAGES: ContextVar[tuple[list[OptionTexts], ...]] = ContextVar("pages", default=())
+"""Where what connectors read of their options is collected; empty but while documentation is made."""
+
+
+def _only(values: Collection[str]) -> str:
+    if not values:
+        return REFUSED
+    return f"refused but for {', '.join(f'`{value!r}`' if value.isspace() else f'`{value}`' for value in values)}"
 
 
 class OptionTexts:
@@ -16,20 +28,25 @@ class OptionTexts:
     Args:
         where: for messages, for example ``csv source``.
         texts: options as given.
+
+    Attributes:
+        treatments: of each option that was asked for: what becomes of it, for the documentation.
     """
 
     def __init__(self, where: str, texts: Mapping[str, str]) -> None:
         self._where = where
         self._texts = {name.lower(): (name, str(text)) for name, text in texts.items()}
-        self._known: list[str] = []
         self._used: set[str] = set()
+        self.treatments: dict[str, str] = {}
+        for page in PAGES.get():
+            page.append(self)
 
     def text(self, name: str, default: str = "") -> str:
         found = self.optional(name)
         return default if found is None else found
 
     def optional(self, name: str) -> str | None:
-        self._known.append(name)
+        self.treatments.setdefault(name, OBEYED)
         self._used.add(name.lower())
         found = self._texts.get(name.lower())
         return None if found is None else found[1]
@@ -60,6 +77,7 @@ class OptionTexts:
 
     def only(self, name: str, supported: Collection[str]) -> str | None:
         """An option of which only some values are supported."""
+        self.treatments[name] = _only(supported)
         text = self.optional(name)
         if text is not None and text.strip().lower() not in [value.lower() for value in supported]:
             raise self.bad(name, text, f"supported: {', '.join(supported)}")
@@ -67,6 +85,7 @@ class OptionTexts:
 
     def only_pattern(self, name: str, supported: str) -> str | None:
         """As ``only``, of a Java pattern: whether its letters are capital matters."""
+        self.treatments[name] = _only([supported])
         text = self.optional(name)
         if text is not None and text != supported:
             raise self.bad(name, text, f"supported: {supported}")
@@ -84,7 +103,13 @@ class OptionTexts:
     def without_effect(self, *names: str) -> None:
         """Options that say how to infer a schema: here it is always given."""
         for name in names:
+            self.treatments[name] = NO_EFFECT
             self.optional(name)
+
+    def has_refused(self, name: str) -> bool:
+        """Return whether an option is given that the caller refuses, whatever its value."""
+        self.treatments[name] = REFUSED
+        return self.optional(name) is not None
 
     def unread(self) -> dict[str, str]:
         """What nobody has asked for, as it was given."""
@@ -93,7 +118,7 @@ class OptionTexts:
     def finish(self) -> None:
         unknown = sorted(name for lower, (name, _) in self._texts.items() if lower not in self._used)
         if unknown:
-            known = ", ".join(sorted(dict.fromkeys(self._known)))
+            known = ", ".join(sorted(name for name, how in self.treatments.items() if how != REFUSED))
             raise ConfigError(f"option {', '.join(unknown)} of the {self._where} is not supported; supported: {known}")
 
     def bad(self, name: str, text: str, hint: str) -> ConfigError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -47,6 +47,8 @@ def add_aggregate(scope: Scope, node: JavaTree) -> None:
     """
     planned = java_class(scope.spark, "org.apache.spark.sql.catalyst.planning.PhysicalAggregation").unapply(node).get()
     grouping, functions, results = elements(planned._1()), elements(planned._2()), elements(planned._3())
+    parameters = key_parameters(scope, [unaliased(named) for named in grouping]) | {"output mode": scope.mode}
+    argument_texts = tuple(map(scope.meanings.text, functions))
     inputs = _Inputs()
     for named in grouping:
         inputs.add(str(named.name()), _key(scope, named))
@@ -62,8 +64,11 @@ def add_aggregate(scope: Scope, node: JavaTree) -> None:
     calls = tuple(call.moved(positions.__getitem__) for call in calls)
     keys = tuple(positions[: len(grouping)])
     if distinct:
-        calls = _add_distinct(scope, keys, tuple(positions[place] for place in distinct), event_time, functions, calls)
-    _add_operators(scope, node, keys, calls, event_time, session)
+        calls = _add_distinct(
+            scope, keys, tuple(positions[place] for place in distinct), event_time, functions, calls, parameters
+        )
+    parameters |= _functions(scope, functions)
+    _add_operators(scope, node, keys, calls, event_time, session, parameters, argument_texts)
     scope.bind([*map(expr_id, grouping), *(int(function.resultId().id()) for function in functions)])
     scope.project(results, "Project (aggregation result)")
 
@@ -125,6 +130,15 @@ def _divert_late_rows(scope: Scope, inputs: _Inputs, event_time: EventTimeKey | 
     divert_late_rows(scope, tuple(columns[place] for place in spread), columns[event_time.column])
 
 
+def key_parameters(scope: Scope, keys: Sequence[JavaTree]) -> dict[str, str]:
+    """What the keys of a state are, for ``OperatorSpec.parameters``."""
+    return {f"key {number}": scope.meanings.text(key) for number, key in enumerate(keys, 1)}
+
+
+def _functions(scope: Scope, functions: Sequence[JavaTree]) -> dict[str, str]:
+    return {f"function {number}": scope.meanings.function(one) for number, one in enumerate(functions, 1)}
+
+
 def _key(scope: Scope, named: JavaTree) -> Expression:
     expression = scope.translate(unaliased(named))
     if not is_key_type(expression.data_type):
@@ -178,6 +192,7 @@ def _add_distinct(
     event_time: EventTimeKey | None,
     functions: Sequence[JavaTree],
     calls: Sequence[AggregateCall],
+    parameters: Mapping[str, str],
 ) -> tuple[AggregateCall, ...]:
     """Whole rows go over the exchange, and the first ones with their values are told from others; DISTINCT functions
     then count these alone."""
@@ -198,6 +213,7 @@ def _add_distinct(
             arguments=arguments,
             event_time=None if event_time is None else event_time.column,
             one_subtask=complete,
+            parameters=dict(parameters),
         ),
         keeps=builder.unchanged(),
     )
@@ -215,6 +231,8 @@ def _add_operators(
     calls: tuple[AggregateCall, ...],
     event_time: EventTimeKey | None,
     session: int | None,
+    parameters: Mapping[str, str],
+    argument_texts: tuple[str, ...],
 ) -> None:
     builder = scope.builder
     key_count = len(key_columns)
@@ -247,5 +265,7 @@ def _add_operators(
             calls=calls,
             mode=scope.mode,
             event_time=event_time,
+            parameters=parameters,
+            argument_texts=argument_texts,
         )
     )

@@ -125,6 +125,11 @@ class PipelineBuilder:
         """Whether what is added now no longer runs with the source."""
         return self._chains[-1].source is None
 
+    @property
+    def beside(self) -> str:
+        """The right side of a join that is being added, as a prefix of its operators' ids; empty elsewhere."""
+        return self._input if self._input.endswith("/right/") else ""
+
     def operator_id(self, kind: str) -> str:
         """``filter-0``, ``filter-1``...: counted per kind from the source on, so that adding or removing an operator
         renames only later ones of its own kind; ``output-1/filter-0`` for what only the second output has, and

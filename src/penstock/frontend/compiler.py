@@ -254,6 +254,8 @@ def _add_filter(scope: Scope, node: JavaTree) -> None:
 def _add_expand(scope: Scope, node: JavaTree) -> None:
     output = elements(node.output())
     projections = [elements(projection) for projection in elements(node.projections())]
+    for attribute, alternatives in zip(output, zip(*projections, strict=True), strict=True):
+        scope.meanings.define(attribute, *alternatives)
     scope.builder.add(
         ExpandSpec(
             operator_id=scope.builder.operator_id("expand"),
@@ -278,6 +280,7 @@ def _add_watermark(scope: Scope, node: JavaTree) -> None:
             output_schema=builder.schema,
             column=scope.ordinals[expr_id(node.eventTime())],
             delay_us=delay_ms * _MICROS_PER_MILLI,
+            parameters={"event time": scope.meanings.columns(node.eventTime())},
         ),
         keeps=builder.unchanged(),
     )
@@ -288,6 +291,8 @@ def _add_udfs(scope: Scope, node: JavaTree) -> None:
     """Appends one column per call, as Spark's own node does."""
     calls = tuple(udf_call(udf, scope.ordinals, scope.conf) for udf in elements(node.udfs()))
     results = elements(node.resultAttrs())
+    for attribute, udf in zip(results, elements(node.udfs()), strict=True):
+        scope.meanings.define(attribute, udf)
     scope.builder.add(
         ScalarUdfSpec(
             operator_id=scope.builder.operator_id("udf"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from penstock.frontend import refusals
-from penstock.frontend.aggregation import is_key_type
+from penstock.frontend.aggregation import is_key_type, key_parameters
 from penstock.frontend.catalyst import (
     WATERMARK_KEY,
     JavaTree,
@@ -42,6 +42,9 @@ def add_deduplicate(scope: Scope, node: JavaTree) -> None:
         if not is_key_type(arrow_type(key)):
             raise refusals.NESTED_KEY.error(f"dropping duplicates by {key.toString()}")
     event_time = _event_time(node) if scope.timed else None
+    parameters = key_parameters(scope, keys) | {
+        "event time": "none" if event_time is None else scope.meanings.columns(event_time)
+    }
     if scope.kept is not None:
         if event_time is None:
             raise refusals.LATE_WITHOUT_WATERMARK.error("penstock.late")
@@ -59,6 +62,7 @@ def add_deduplicate(scope: Scope, node: JavaTree) -> None:
             keys=positions,
             event_time=None if event_time is None else scope.ordinals[expr_id(event_time)],
             delay_us=_delay_us(node, event_time),
+            parameters=parameters,
         ),
         keeps=builder.unchanged(),
     )

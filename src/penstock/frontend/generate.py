@@ -21,6 +21,8 @@ def add_generate(scope: Scope, node: JavaTree) -> None:
     """Compile the generator to one expression that gives arrays, and the node to an operator that takes them apart."""
     generator = node.generator()
     collections = generated_elements(scope, generator, elements(node.generatorOutput()))
+    for attribute in elements(node.generatorOutput()):
+        scope.meanings.define(attribute, generator, part=str(attribute.name()))
     passed = tuple(scope.ordinals[expr_id(attribute)] for attribute in elements(node.requiredChildOutput()))
     output = elements(node.output())
     builder = scope.builder

@@ -47,4 +47,5 @@ def add_group_state(scope: Scope, node: JavaTree) -> None:
         pickled=CloudPickleSerializer().dumps((Shipped(processor).call,)),
         form=RowForm.NARROW_FRAMES,
         time_mode=TimeMode.EVENT_TIME if by_event_time else TimeMode.PROCESSING_TIME,
+        parameters={"timeout": kind(node.timeout())},
     )

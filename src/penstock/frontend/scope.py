@@ -10,9 +10,10 @@ import pyarrow as pa
 
 from penstock.frontend import refusals
 from penstock.frontend.builder import Inlet, PipelineBuilder, Position
-from penstock.frontend.catalyst import JavaTree, arrow_field, expr_id, unaliased
+from penstock.frontend.catalyst import JavaTree, arrow_field, expr_id, kind, unaliased
 from penstock.frontend.expressions import translate
 from penstock.frontend.marks import name_key
+from penstock.frontend.meanings import Meanings
 from penstock.operators.expressions import BoundReference, Expression, SessionConf
 from penstock.operators.project import ProjectSpec
 from penstock.operators.user_code import PythonSettings
@@ -59,6 +60,7 @@ class Scope:
             its mark in either case).
         whole: what is compiled now comes behind the aggregation of complete mode: one subtask has all rows.
         late: where they come out, and what their columns are.
+        meanings: what attributes of the whole plan are computed by.
     """
 
     def __init__(self, spark: SparkSession, conf: SessionConf, settings: PythonSettings, mode: str) -> None:
@@ -71,6 +73,7 @@ class Scope:
         self.late: Place | None = None
         self.whole = False
         self.timed = False
+        self.meanings = Meanings()
         self.builder = PipelineBuilder()
         self.ordinals: dict[int, int] = {}
         self.fields: Mapping[int, Sequence[int]] = {}
@@ -88,6 +91,8 @@ class Scope:
         self.bind([*self._expr_ids, *map(expr_id, attributes)])
 
     def bind_output(self, attributes: Sequence[JavaTree]) -> None:
+        if self.builder.beside:
+            self.meanings.label(attributes, self.builder.beside)
         self.bind([expr_id(attribute) for attribute in attributes])
 
     def here(self) -> Place:
@@ -123,6 +128,9 @@ class Scope:
 
         Where columns have to be kept, those that are computed are put behind them.
         """
+        for item in named:
+            if kind(item) == "Alias":
+                self.meanings.define(item, item.child())
         if self.kept is not None:
             self._widen([item for item in named if expr_id(item) not in self.ordinals], name)
             return
@@ -131,6 +139,8 @@ class Scope:
 
     def rename(self, attributes: Sequence[JavaTree], to: Sequence[JavaTree], name: str) -> None:
         """Yield these attributes as others of the same types."""
+        for attribute, other in zip(attributes, to, strict=True):
+            self.meanings.define(other, attribute)
         self._select([self.translate(item) for item in attributes], [arrow_field(item) for item in to], name)
         self.bind_output(to)
 

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from penstock.errors import NotSupported
 from penstock.frontend import refusals
-from penstock.frontend.aggregation import is_key_type
+from penstock.frontend.aggregation import is_key_type, key_parameters
 from penstock.frontend.catalyst import JavaTree, arrow_schema, arrow_type, elements, expr_id, is_event_time
 from penstock.frontend.functions import load_python
 from penstock.frontend.scope import Scope
@@ -36,7 +36,7 @@ from penstock.operators.stateful.variables import TIMERS, WAITING, Fields, Kind,
 from penstock.operators.user_code import user_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -87,11 +87,13 @@ def add_transform_with_state(scope: Scope, node: JavaTree) -> None:
 
 @dataclass(frozen=True)
 class GroupedColumns:
-    """Positions in the input: of the grouping key, of what the user sees, and of the event time."""
+    """Positions in the input: of the grouping key, of what the user sees, and of the event time. ``parameters``: see
+    ``OperatorSpec``."""
 
     keys: tuple[int, ...]
     data: tuple[int, ...]
     event_time: int | None
+    parameters: dict[str, str]
 
 
 def grouped_columns(scope: Scope, attributes: Sequence[JavaTree], grouped: int) -> GroupedColumns:
@@ -106,7 +108,10 @@ def grouped_columns(scope: Scope, attributes: Sequence[JavaTree], grouped: int) 
     positions = _needed_once(scope, attributes)
     event_times = [position for position, one in zip(positions, attributes, strict=True) if is_event_time(one)]
     return GroupedColumns(
-        tuple(positions[:grouped]), tuple(positions[grouped:]), event_times[0] if event_times else None
+        tuple(positions[:grouped]),
+        tuple(positions[grouped:]),
+        event_times[0] if event_times else None,
+        key_parameters(scope, attributes[:grouped]),
     )
 
 
@@ -121,12 +126,14 @@ def add_processor(
     form: RowForm,
     time_mode: TimeMode,
     initial: InitialState | None = None,
+    parameters: Mapping[str, str] | None = None,
 ) -> None:
     """The operator of a ``StatefulProcessor``, behind an exchange by its keys.
 
     Args:
         called: what its id is made of, and its name.
         pickled: the processor as it was before its ``init`` has run here.
+        parameters: what its state depends on besides the keys and the output mode.
     """
     kind, name = called
     builder, operator_id = scope.builder, scope.operator_id(kind, node)
@@ -149,6 +156,7 @@ def add_processor(
             event_time=columns.event_time if time_mode is TimeMode.EVENT_TIME else None,
             initial=initial,
             settings=scope.python_settings,
+            parameters={**columns.parameters, "output mode": scope.mode, **(parameters or {})},
         )
     )
     scope.bind_output(elements(node.output()))

@@ -230,11 +230,23 @@ def _add_join(scope: Scope, parts: _Parts, join_id: str, inputs: tuple[_Input, _
         sides=(left.side, right.side),
         null_safe=tuple(key.null_safe for key in parts.keys),
         condition=sides.pair_condition(parts.pairs),
+        parameters=_parameters(scope, parts),
     )
     scope.meet(left.place, [left.inlet, right.inlet])
     # What the right side adds has nulls for keys: rows stay spread by the left side's only where it adds nothing.
     scope.builder.add(spec, {} if right.side.kept else {column: column for column in range(left.side.width)})
     scope.bind([identity for one in results for identity in one.place.expr_ids])
+
+
+def _parameters(scope: Scope, parts: _Parts) -> dict[str, str]:
+    """See ``OperatorSpec``. How far apart in time partners may be is in the condition."""
+    text = scope.meanings.text
+    keys = {
+        f"key {number}": f"{text(key.first)} {'<=>' if key.null_safe else '='} {text(key.second)}"
+        for number, key in enumerate(parts.keys, 1)
+    }
+    condition = scope.meanings.conjunction([*parts.own[0], *parts.own[1], *parts.pairs])
+    return keys | {"join type": parts.join, "condition": condition}
 
 
 def _ordinals(place: Place) -> dict[int, int]:

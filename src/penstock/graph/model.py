@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -60,11 +61,16 @@ class OperatorSpec(ABC):
         state_keys: by table name, how many columns behind the key group are the key. It is stored, for whoever reads
             snapshots; a table that is missing leaves them to guess.
         evolution: how its state may have changed since a snapshot; None: columns may have become wider, no more.
+        parameters: by name, what its state depends on besides columns, as text that is equal from start to start: the
+            meaning of keys, windows, functions. A restart with another text is refused.
+        argument_texts: in order, what its functions are computed of, as text. These may change, but not change places.
     """
 
     operator_id: str
     name: str
     output_schema: pa.Schema
+    parameters: Mapping[str, str] = MappingProxyType({})
+    argument_texts: tuple[str, ...] = ()
 
     @property
     def state_schemas(self) -> dict[str, pa.Schema]:
@@ -87,6 +93,15 @@ class OperatorSpec(ABC):
     @abstractmethod
     def create(self) -> Operator:
         """A fresh operator for one subtask; ``open`` is called next."""
+
+
+def _without_parameters(spec: OperatorSpec) -> OperatorSpec:
+    cleared: dict[str, object] = {}
+    if spec.parameters:
+        cleared["parameters"] = {}
+    if spec.argument_texts:
+        cleared["argument_texts"] = ()
+    return replace(spec, **cleared) if cleared else spec  # type: ignore[type-var]
 
 
 @dataclass(frozen=True)
@@ -175,6 +190,16 @@ class JobGraph:
 
     def vertex(self, vertex_id: int) -> Vertex:
         return next(v for v in self.vertices if v.id == vertex_id)
+
+    def without_parameters(self) -> JobGraph:
+        """The graph of a plan that does not tell what its state depends on: it takes over any state that fits."""
+        return replace(
+            self,
+            vertices=tuple(
+                replace(vertex, operators=tuple(_without_parameters(spec) for spec in vertex.operators))
+                for vertex in self.vertices
+            ),
+        )
 
     def inputs(self, vertex_id: int) -> tuple[Edge, ...]:
         return tuple(e for e in self.edges if e.consumer == vertex_id)

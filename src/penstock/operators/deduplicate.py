@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -47,6 +47,7 @@ class DeduplicateSpec(OperatorSpec):
     keys: tuple[int, ...]
     event_time: int | None = None
     delay_us: int | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         assert self.keys, "Spark's engine has no deduplication without keys"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +41,7 @@ class DistinctArgumentsSpec(OperatorSpec):
     arguments: tuple[int, ...]
     event_time: int | None = None
     one_subtask: bool = False
+    parameters: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def table_schema(self) -> pa.Schema:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -61,6 +61,8 @@ class FinalAggregateSpec(OperatorSpec):
     calls: tuple[AggregateCall, ...]
     mode: str
     event_time: EventTimeKey | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    argument_texts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         assert self.mode in ("append", "update", "complete")

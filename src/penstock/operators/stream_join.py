@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 import numpy as np
@@ -53,6 +53,7 @@ class StreamJoinSpec(OperatorSpec):
     sides: tuple[JoinSide, JoinSide]
     null_safe: tuple[bool, ...]
     condition: PairCondition | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         assert self.null_safe, "rows are spread by keys"

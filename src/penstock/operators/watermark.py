@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,6 +31,7 @@ class WatermarkSpec(OperatorSpec):
     output_schema: pa.Schema
     column: int
     delay_us: int
+    parameters: Mapping[str, str] = field(default_factory=dict)
 
     def create(self) -> Operator:
         return WatermarkOperator(self)

@@ -12,8 +12,6 @@ from penstock.logs import get_logger
 
 log = get_logger(__name__)
 
-IDLE_EVENT_INTERVAL_S = 10.0
-"""At most one idle event in this time, as Spark's ``noDataProgressEventInterval``."""
 EVENT_BACKLOG = 1000
 """Events waiting for slow listeners; above it progress events are dropped, the end never is."""
 
@@ -33,14 +31,16 @@ class EventBus(Protocol):
 class QueryEvents:
     """One query's events: ``started`` at once, on the caller's thread as Spark does; the others on a thread of its own.
 
-    A listener that raises is logged and does not disturb the query.
+    A listener that raises is logged and does not disturb the query. There is at most one idle event in
+    ``idle_event_interval_s``.
     """
 
-    def __init__(self, bus: EventBus, run_id: str) -> None:
+    def __init__(self, bus: EventBus, run_id: str, idle_event_interval_s: float = 10.0) -> None:
         self._bus = bus
         self._run_id = run_id
         self._query_id = ""
         self._posts: queue.Queue[Callable[[], None] | None] = queue.Queue()
+        self._idle_event_interval_s = idle_event_interval_s
         self._last_idle_s = float("-inf")
         self._thread = threading.Thread(target=self._post_all, name=f"penstock-events-{run_id}", daemon=True)
 
@@ -56,7 +56,7 @@ class QueryEvents:
 
     def idle(self, timestamp: str) -> None:
         now_s = time.monotonic()
-        if now_s - self._last_idle_s >= IDLE_EVENT_INTERVAL_S:
+        if now_s - self._last_idle_s >= self._idle_event_interval_s:
             self._last_idle_s = now_s
             self._posts.put(lambda: self._bus.idle(self._query_id, self._run_id, timestamp))
 

@@ -17,10 +17,6 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from penstock.protocol.elements import START_OF_TIME_US
 from penstock.runtime.view import CheckpointView, EpochProgress, SinkProgress, SourceProgress, StateProgress
 
-DEFAULT_RECENT_PROGRESSES = 100
-"""How many progresses a query keeps, as Spark's ``spark.sql.streaming.numRecentProgressUpdates``."""
-
-
 CHECKPOINT = "checkpoint"
 """Penstock's own section; also what its figures begin with among the sink's metrics, for listeners."""
 
@@ -195,9 +191,9 @@ def _state_json(state: StateProgress, parallelism: int) -> dict[str, Any]:
 
 
 class ProgressHistory:
-    """The most recent progresses, oldest first. One thread appends, any thread reads."""
+    """The most recent progresses, oldest first, at most ``capacity``. One thread appends, any thread reads."""
 
-    def __init__(self, capacity: int = DEFAULT_RECENT_PROGRESSES) -> None:
+    def __init__(self, capacity: int) -> None:
         self._progresses: deque[QueryProgress] = deque(maxlen=capacity)
         self._watermark_us: int | None = None
 

@@ -15,7 +15,7 @@ from penstock.connectors.foreach_batch import ForeachBatchSink
 from penstock.connectors.staged_rows import positional_names
 from penstock.connectors.table_sink import TableSink
 from penstock.errors import ConfigError, NotSupported, SinkError
-from penstock.query.sink_request import Output, SinkRequest, refuse_all_but_append
+from penstock.query.sink_request import Output, SinkRequest, refuse_all_but_append, refuse_unknown
 from penstock.spark.catalog_tables import (
     PROVIDERS,
     FileTable,
@@ -30,6 +30,7 @@ from penstock.spark.staged_frames import staged_frame
 def foreach(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Output:
     """``foreach(f)``: PySpark's own check says what ``f`` has to be."""
     _refuse_partitions("foreach", request)
+    refuse_unknown("foreach", request.options, ())
     f = request.target
     try:
         SparkWriter._construct_foreach_function(f)
@@ -44,6 +45,7 @@ def foreach(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Output:
 def foreach_batch(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Output:
     """``foreachBatch(func)``."""
     _refuse_partitions("foreachBatch", request)
+    refuse_unknown("foreachBatch", request.options, ())
     func, spark, spark_schema = request.target, df.sparkSession, df.schema
     if not callable(func):
         raise ConfigError(f"foreachBatch takes a function of a DataFrame and a batch id, not {type(func).__name__}")

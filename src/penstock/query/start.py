@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.config import CONF_PREFIX, parse_options
 from penstock.errors import ConfigError, LocationError, PenstockError
+from penstock.frontend.checks import check_dataframe
 from penstock.frontend.compiler import CompiledPlan, compile_outputs, sink_id
 from penstock.frontend.static_join import read_static_sides
 from penstock.graph.model import SinkSpec
@@ -20,6 +21,7 @@ from penstock.query import serving
 from penstock.query.active_queries import ACTIVE_QUERIES, STOP_ACTIVE_RUN_CONF, Place
 from penstock.query.sessions import see_to_workers_python
 from penstock.query.sinks import Output, SinkRequest, choose_sink
+from penstock.query.spark_settings import check_settings
 from penstock.query.start_from import parse_start, refuse_own_place, restored_operators
 from penstock.query.streaming_query import StreamingQuery
 from penstock.query.streams import TERMINATIONS
@@ -60,8 +62,10 @@ class QueryRequest:
 
 def start_query(outputs: Sequence[OutputRequest], request: QueryRequest) -> StreamingQuery:
     """Compile, check and start; see ``DataStreamWriter.start`` for the errors. Nothing is left behind by a refusal."""
-    plan = compile_outputs([(output.df, output.sink.output_mode) for output in outputs])
+    check_dataframe(outputs[0].df)
     spark = outputs[0].df.sparkSession
+    settings = check_settings(session_settings(spark))
+    plan = compile_outputs([(output.df, output.sink.output_mode) for output in outputs])
     interval = {} if request.trigger.interval is None else {"checkpoint.interval": request.trigger.interval}
     said = {**session_options(spark), **request.engine_options, **interval}
     access, service = parse_access(said), serving.parse_service(said)
@@ -90,6 +94,8 @@ def start_query(outputs: Sequence[OutputRequest], request: QueryRequest) -> Stre
                 "at most so many subtasks; lower the one, or raise the other at a new checkpointLocation"
             )
         graph = plan.graph(_sink_specs(chosen), parallelism, options.max_parallelism)
+        if options.allow_changed_meaning:
+            graph = graph.without_parameters()
         sources = [vertex.source for vertex in graph.vertices if vertex.source is not None]
         spark_jobs = any(o.runs_spark_jobs for o in chosen) or any(s.source.runs_spark_jobs for s in sources)
         launcher.require(parallelism + spark_jobs)
@@ -106,6 +112,7 @@ def start_query(outputs: Sequence[OutputRequest], request: QueryRequest) -> Stre
             until_available=request.trigger.until_available,
             origin=start_from.origin,
             access=access,
+            settings=settings,
             on_commit=lambda: _committed(chosen),
             on_end=lambda error: _ended(place, undo, error),
         )

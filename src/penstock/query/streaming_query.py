@@ -25,6 +25,7 @@ from penstock.query.moving import Executors, move_when_executors_leave
 from penstock.query.plan_text import explain_graph
 from penstock.query.progress import ProgressHistory, QueryProgress, for_listeners, iso_timestamp, progress_json
 from penstock.query.query_logs import QUERY_LOGS
+from penstock.query.spark_settings import ObeyedSettings
 from penstock.runtime.execution import QueryExecution
 from penstock.runtime.launching import SlotLauncher
 from penstock.runtime.view import EpochProgress, ExecutionState, ExecutionView, Wanted
@@ -58,6 +59,7 @@ class StreamingQuery:
         until_available: read what is there when it starts, commit it and end.
         origin: start from this snapshot of another query.
         bus: where listener events go.
+        settings: of the session, as they were at the start.
         on_commit: called after each committed epoch, on a service thread.
         on_end: called once when the query ended, on a service thread, with its error if it failed: registries and
             temporary files.
@@ -75,6 +77,7 @@ class StreamingQuery:
         until_available: bool = False,
         origin: Origin | None = None,
         access: StoreAccess | None = None,
+        settings: ObeyedSettings,
         on_commit: Callable[[], None] = lambda: None,
         on_end: Callable[[PenstockError | None], None] = lambda error: None,
     ) -> None:
@@ -84,9 +87,9 @@ class StreamingQuery:
         self._location = location
         self._access = access
         self._run_id = str(uuid.uuid4())
-        self._history = ProgressHistory()
+        self._history = ProgressHistory(settings.recent_progresses)
         self._traces = CheckpointTraces(self._shape)
-        self._events = QueryEvents(bus, self._run_id)
+        self._events = QueryEvents(bus, self._run_id, settings.idle_event_interval_s)
         self._options = options
         self._on_commit = on_commit
         self._on_end = on_end

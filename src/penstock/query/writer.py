@@ -10,13 +10,15 @@ from pyspark.sql.datasource import DataSource
 
 from penstock.config import CONF_PREFIX, OPTION_NAMES
 from penstock.errors import ConfigError, NotYet
+from penstock.frontend.checks import check_dataframe
 from penstock.query.serving import REST_OPTIONS
 from penstock.query.sinks import SinkKind, SinkRequest
 from penstock.query.start import OutputRequest, QueryRequest, start_query
 from penstock.query.streaming_query import StreamingQuery
 from penstock.query.triggers import Trigger, parse_trigger
 
-DEFAULT_FORMAT = "parquet"
+DEFAULT_FORMAT_CONF = "spark.sql.sources.default"
+"""Spark's setting: the format of a writer that was told none."""
 _ENGINE_OPTIONS = {name.lower() for name in (*OPTION_NAMES, *REST_OPTIONS)}
 
 OptionValue = bool | float | int | str | None
@@ -32,7 +34,7 @@ class DataStreamWriter:
 
     def __init__(self, df: DataFrame) -> None:
         self._df = df
-        self._format: str | type[DataSource] = DEFAULT_FORMAT
+        self._format: str | type[DataSource] | None = None
         self._output_mode = "append"
         self._query_name: str | None = None
         self._checkpoint_location: str | None = None
@@ -46,7 +48,8 @@ class DataStreamWriter:
         self._target: object = None
 
     def format(self, source: str | type[DataSource]) -> DataStreamWriter:
-        """``parquet`` (default), ``console``, ``memory``, ``noop``, or a Python ``DataSource``: its class or name."""
+        """``parquet``, ``console``, ``memory``, ``noop``..., or a Python ``DataSource``: its class or name. The default
+        is ``spark.sql.sources.default``."""
         self._format = source
         return self
 
@@ -163,8 +166,9 @@ class DataStreamWriter:
 
     def _output(self) -> OutputRequest:
         """What was said about this output."""
+        check_dataframe(self._df)
         sink = SinkRequest(
-            self._format,
+            self._format or str(self._df.sparkSession.conf.get(DEFAULT_FORMAT_CONF)),
             self._output_mode,
             self._query_name,
             dict(self._sink_options),

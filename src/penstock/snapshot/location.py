@@ -19,7 +19,8 @@ from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import LogView
 from penstock.snapshot.metadata_checks import checked_plan
 from penstock.snapshot.model import FORMAT_VERSION, PlanManifest, QueryIdentity
-from penstock.snapshot.plan import Difference, differences, plan_changed, plan_of
+from penstock.snapshot.parameters import Difference
+from penstock.snapshot.plan import differences, plan_changed, plan_of
 from penstock.snapshot.sections import FOLDER as DATA_FOLDER
 from penstock.snapshot.store import LocalStore, Store
 from penstock.snapshot.store_access import StoreAccess

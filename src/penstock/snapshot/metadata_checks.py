@@ -53,6 +53,8 @@ class Operator(msgspec.Struct):
     vertex: Index
     keys: dict[str, Index] = {}
     evolves: Evolves | None = None
+    parameters: dict[str, str] = {}
+    arguments: list[str] = []
 
 
 class Edge(msgspec.Struct):

@@ -221,8 +221,9 @@ class PlanManifest(msgspec.Struct, frozen=True):
 
     Attributes:
         operators: operator id -> ``{"role", "name", "schema", "states": {table: schema}, "vertex"}`` with schemas as
-            ``name type`` lists, ``"keys": {table: number of key columns}`` where it is known, and ``"evolves"`` where
-            rows may lack columns; the role is ``source``, ``operator`` or ``sink``.
+            ``name type`` lists, ``"keys": {table: number of key columns}`` where it is known, ``"evolves"`` where
+            rows may lack columns, and ``"parameters"`` and ``"arguments"`` of operators that have any
+            (``parameters.py``); the role is ``source``, ``operator`` or ``sink``.
         edges: exchange id -> ``{"id", "producer", "consumer", "kind", "keys", "schema"}``, and ``"port"`` where it is
             not the main one; the first three are the numbers of this plan's edge and vertices.
     """

@@ -1,15 +1,15 @@
 """What of a plan is stored with what it stores, and how a later plan may differ from it.
 
-Operators are told apart by their ids, exchanges by theirs. Never compared: user code, expressions, paths, names. What
-keeps no state may come, go and move; a state has to find its operator again, with the same columns; a new state may not
-begin in the middle of an output that is there already.
+Operators are told apart by their ids, exchanges by theirs. User code, paths and names are never compared, nor are
+expressions that no state depends on. What keeps no state may come, go and move; a state has to find its operator again,
+with the same columns and parameters (``parameters.py``); a new state may not begin in the middle of an output that is
+there already.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -20,6 +20,7 @@ from penstock.operators.base import Plain
 from penstock.snapshot.envelope import digest
 from penstock.snapshot.evolution import Loss, evolution_entry, evolves, losses, passing
 from penstock.snapshot.model import PlanManifest
+from penstock.snapshot.parameters import MEANT, ChangedMeaning, Difference, changed_meaning, meaning_entry
 from penstock.snapshot.widening import widens
 
 Entry = Mapping[str, Plain]
@@ -44,14 +45,6 @@ DECLARED = (
 )
 
 
-class Difference(NamedTuple):
-    """One line of the table of what changed."""
-
-    what: str
-    stored: str
-    new: str
-
-
 class LostState(Difference):
     """A line about state that a user declares."""
 
@@ -59,9 +52,8 @@ class LostState(Difference):
 def plan_changed(changed: Sequence[Difference], way_out: str = "") -> PlanChanged:
     """The error with the table. ``way_out``: by default what there is for these lines."""
     if not way_out:
-        declared = any(isinstance(line, LostState) for line in changed)
-        others = any(not isinstance(line, LostState) for line in changed)
-        way_out = "\n".join([*([DECLARED] if declared else []), *([ANEW] if others else [])])
+        ways = {LostState: DECLARED, ChangedMeaning: MEANT, Difference: ANEW}
+        way_out = "\n".join(text for kind, text in ways.items() if any(type(line) is kind for line in changed))
     rows = "\n".join(f"  {line.what}: stored {line.stored}, now {line.new}" for line in changed)
     return PlanChanged(f"the query does not fit the state at its checkpointLocation:\n{rows}\n{way_out}")
 
@@ -78,7 +70,8 @@ def plan_of(graph: JobGraph) -> PlanManifest:
         for spec in vertex.operators:
             entry = _operator("operator", vertex.id, spec.name, spec.output_schema, spec.state_schemas)
             keys: dict[str, Plain] = dict(sorted(spec.state_keys.items()))
-            operators[spec.operator_id] = entry | ({"keys": keys} if keys else {}) | evolution_entry(spec.evolution)
+            entry |= ({"keys": keys} if keys else {}) | evolution_entry(spec.evolution)
+            operators[spec.operator_id] = entry | meaning_entry(spec.parameters, spec.argument_texts)
         if vertex.sink is not None:
             entry = _operator("sink", vertex.id, vertex.sink.name, pa.schema([]), {})
             target = target_of(vertex.sink.sink)
@@ -154,6 +147,8 @@ def differences(old: PlanManifest, new: PlanManifest, *, allow_dropped: bool = F
         else:
             found += _compare_states(operator_id, _states(before), _states(after), _keys_into(new, after["vertex"]))
             found += _compare_keys(operator_id, before, after)
+        if before is not None and after is not None:
+            found += changed_meaning(operator_id, before, after)
     return found
 
 

@@ -22,9 +22,9 @@ from penstock.snapshot.model import (
     StateEntry,
     SubtaskManifest,
 )
+from penstock.snapshot.parameters import Difference
 from penstock.snapshot.plan import (
     SHAPE,
-    Difference,
     carries,
     columns_fit,
     compare_parts,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -80,6 +81,7 @@ class TransformWithStateSpec(OperatorSpec):
     event_time: int | None = None
     initial: InitialState | None = None
     settings: PythonSettings = field(default_factory=PythonSettings)
+    parameters: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def grouping(self) -> pa.Schema:

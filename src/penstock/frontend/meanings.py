@@ -1,0 +1,266 @@
+"""The meaning of attributes and expressions as text that is equal from one start of a query to the next.
+
+State is only worth something under the expressions that it was built with: the rows of one group were put together by a
+key, and a window by its length. So a plan stores them (``OperatorSpec.parameters``), and a restart compares the texts.
+Catalyst's own text will not do: it has expression ids, the names of projected columns, and leaves out time zones.
+
+An attribute that is computed on the way from the source is written as what it is computed by; Python functions are
+written by their names, for their bodies may change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from penstock.frontend.catalyst import JavaTree, expr_id, kind
+
+_MAX_TEXT = 300
+"""Longer texts end with a digest: a key by many cases, or many windows."""
+_IDS = re.compile(r"#\d+L?")
+_VARIABLE = re.compile(r"\x00(\d+)\x00")
+"""A variable of a lambda. Its name has a number that grows with every lambda that the session has seen."""
+_COSMETIC = frozenset(
+    {
+        *("class", "num-children", "nullable", "metadata", "exprId", "qualifier", "resultId", "jvmId"),
+        *("evalContext", "evalMode", "ansiEnabled", "failOnError", "nullOnOverflow", "nullOnDivideByZero"),
+        *("mutableAggBufferOffset", "inputAggBufferOffset", "aggregateFunction", "mode", "filter", "replacement"),
+    }
+)
+"""Fields that do not decide what comes out of an expression that succeeds, or repeat its children."""
+_OF_TIME = frozenset({"timestamp", "timestamp_ntz", "date", "time"})
+_OPERATORS = {
+    "Add": "+",
+    "And": "AND",
+    "Divide": "/",
+    "EqualNullSafe": "<=>",
+    "EqualTo": "=",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+    "Multiply": "*",
+    "Or": "OR",
+    "Remainder": "%",
+    "Subtract": "-",
+}
+_LOWERED = ("KnownNullable", "PreciseTimestampConversion")
+"""Around the moments of a window: they change types, not values."""
+_DAY_US = 86_400_000_000
+_UNITS_US = (("day", _DAY_US), ("hour", 3_600_000_000), ("minute", 60_000_000), ("second", 1_000_000))
+
+
+@dataclass(frozen=True)
+class _Node:
+    """An expression as ``TreeNode.toJSON`` gives it."""
+
+    fields: Mapping[str, Any]
+    children: Sequence[_Node]
+
+    @property
+    def name(self) -> str:
+        return str(self.fields["class"]).rpartition(".")[2]
+
+    def walk(self) -> Iterator[_Node]:
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+def _parse(tree: JavaTree, part: str = "") -> _Node:
+    """One call of the JVM for the whole expression; ``part``: a function around it."""
+    pending = iter(json.loads(str(tree.toJSON())))
+
+    def read() -> _Node:
+        fields = next(pending)
+        return _Node(fields, [read() for _ in range(fields["num-children"])])
+
+    return _Node({"class": f".{part}"}, [read()]) if part else read()
+
+
+class Meanings:
+    """What attributes stand for, by expression id; one that nobody has defined is a column of its name."""
+
+    def __init__(self) -> None:
+        self._defined: dict[int, list[Callable[[], _Node]]] = {}
+        self._labels: dict[int, str] = {}
+
+    def label(self, attributes: Sequence[JavaTree], prefix: str) -> None:
+        """Columns of these names come from elsewhere, too: those of the other side of a join."""
+        self._labels |= {expr_id(attribute): f"{prefix}{attribute.name()}" for attribute in attributes}
+
+    def define(self, attribute: JavaTree, *alternatives: JavaTree, part: str = "") -> None:
+        """The attribute is computed by this expression: by one of several, where a row comes by one of several ways.
+        What is said of it later is said besides. ``part``: it is a part of what the expression gives."""
+        own = expr_id(attribute)
+        others = [tree for tree in alternatives if kind(tree) != "AttributeReference" or expr_id(tree) != own]
+        self._defined.setdefault(own, []).extend(partial(_parse, tree, part) for tree in others)
+
+    def text(self, expression: JavaTree) -> str:
+        """The expression over columns of the source, shortened to a few hundred characters."""
+        return _bounded(self._text(_parse(expression)))
+
+    def conjunction(self, conditions: Sequence[JavaTree]) -> str:
+        """All of these conditions, in whatever order the optimizer has left them; ``none`` if there are none."""
+        return _bounded(" AND ".join(sorted(self._text(_parse(one)) for one in conditions)) or "none")
+
+    def columns(self, expression: JavaTree) -> str:
+        """The columns of the source that the expression is computed from."""
+        return _bounded(self._columns(_parse(expression)))
+
+    def function(self, expression: JavaTree) -> str:
+        """An aggregate function with its constants, and for each other argument the columns that it is computed from:
+        how it is may change, from one everyday edit to the next."""
+        call = _parse(expression)
+        function, *condition = call.children
+        arguments = [self._columns(child) if _reads(child) else self._text(child) for child in function.children]
+        distinct = "DISTINCT " if call.fields["isDistinct"] else ""
+        text = f"{function.name.lower()}({distinct}{', '.join([*arguments, *self._fields(function)])})"
+        return _bounded(text + "".join(f" where {self._columns(one)}" for one in condition))
+
+    def _columns(self, node: _Node) -> str:
+        return "{" + ", ".join(sorted(set(self._leaves(node)))) + "}"
+
+    def _leaves(self, node: _Node) -> Iterator[str]:
+        for one in node.walk():
+            if one.name == "AttributeReference":
+                alternatives = self._alternatives(one)
+                for alternative in alternatives:
+                    yield from self._leaves(alternative)
+                if not alternatives:
+                    yield self._name(one)
+
+    def _name(self, attribute: _Node) -> str:
+        name = _IDS.sub("", str(attribute.fields["name"]))
+        return self._labels.get(int(attribute.fields["exprId"]["id"]), name)
+
+    def _alternatives(self, attribute: _Node) -> list[_Node]:
+        return [parse() for parse in self._defined.get(int(attribute.fields["exprId"]["id"]), ())]
+
+    def _text(self, node: _Node) -> str:
+        name = node.name
+        if name == "AttributeReference":
+            texts = dict.fromkeys(self._text(one) for one in self._alternatives(node))
+            return " | ".join(texts) or self._name(node)
+        if name == "Literal":
+            return _literal(node)
+        if name == "Alias":
+            return self._text(node.children[0])
+        if name == "PythonUDF":
+            return f"{node.fields['name']}({', '.join(map(self._text, node.children))})"
+        if name == "NamedLambdaVariable":
+            return f"\0{node.fields['exprId']['id']}\0"
+        window = self._window(node)
+        if window is not None:
+            return window
+        parts = [self._text(child) for child in node.children]
+        if name in _OPERATORS and len(parts) == 2:
+            return f"({parts[0]} {_OPERATORS[name]} {parts[1]})"
+        return f"{name.lower()}({', '.join([*parts, *self._fields(node)])})"
+
+    def _fields(self, node: _Node) -> Iterator[str]:
+        """What an expression knows besides its children."""
+        child = 0  # children are referred to by number, in order
+        for field, value in node.fields.items():
+            if field in _COSMETIC or value is None or value == []:
+                continue
+            if field == "timeZoneId" and not _is_by_time_zone(node):
+                continue
+            numbers = _numbers(value)
+            if numbers and numbers == list(range(child, child + len(numbers))) and numbers[-1] < len(node.children):
+                child += len(numbers)
+                continue
+            yield f"{field}={json.dumps(value, sort_keys=True) if isinstance(value, dict | list) else value}"
+
+    def _window(self, node: _Node) -> str | None:
+        """``window`` and ``session_window``, which Spark's analyser has taken apart."""
+        if node.name != "CreateNamedStruct" or len(node.children) != 4:
+            return None
+        start, end = (_without(node.children[place], _LOWERED) for place in (1, 3))
+        if end.name in ("TimestampAddInterval", "TimeAdd"):
+            time, gap = end.children
+            return f"session_window({self._text(_without(time, _LOWERED))}, {self._text(gap)})"
+        slides = [one for one in start.walk() if one.name == "Remainder"]
+        if end.name != "Add" or not slides:
+            return None
+        shifted, slide = slides[0].children
+        if shifted.name != "Subtract" or not all(
+            _is_long(one) for one in (end.children[1], slide, shifted.children[1])
+        ):
+            return None
+        moment = self._text(_without(shifted.children[0], _LOWERED))
+        length, step, offset = (_duration(one) for one in (end.children[1], slide, shifted.children[1]))
+        return f"window({moment}, {length}, {step}, {offset})"
+
+
+def _reads(node: _Node) -> bool:
+    return any(one.name == "AttributeReference" for one in node.walk())
+
+
+def _numbers(value: object) -> list[int]:
+    """The integers in a field, also in lists and tuples; none if there is anything else."""
+    if isinstance(value, bool):
+        return []
+    if isinstance(value, int):
+        return [value]
+    parts = value if isinstance(value, list) else []
+    if isinstance(value, dict) and str(value.get("product-class", "")).startswith("scala.Tuple"):
+        parts = [part for name, part in value.items() if name != "product-class"]
+    found = [_numbers(part) for part in parts]
+    return [number for part in found for number in part] if all(found) else []
+
+
+def _without(node: _Node, wrappers: Sequence[str]) -> _Node:
+    while node.name in wrappers:
+        node = node.children[0]
+    return node
+
+
+def _is_long(node: _Node) -> bool:
+    return node.name == "Literal" and str(node.fields["value"]).lstrip("-").isdigit()
+
+
+def _duration(literal: _Node) -> str:
+    """Microseconds in the largest unit of which they are a whole number."""
+    value = int(literal.fields["value"])
+    unit, size = next(((unit, size) for unit, size in _UNITS_US if value and value % size == 0), ("microsecond", 1))
+    count = value // size
+    return f"{count} {unit}{'' if count == 1 else 's'}"
+
+
+def _literal(node: _Node) -> str:
+    value = node.fields.get("value")
+    if value is None:
+        return "null"
+    data_type = node.fields["dataType"]
+    if not isinstance(data_type, str):
+        return f"{value}:{json.dumps(data_type)}"
+    if data_type.startswith("interval") and "year" not in data_type and "month" not in data_type and _is_long(node):
+        return _duration(node)
+    return repr(value) if data_type == "string" else str(value)
+
+
+def _is_by_time_zone(node: _Node) -> bool:
+    """Whether the session's time zone can matter. Of a cast, the type before is not always told."""
+    if node.name == "TimestampAddInterval":
+        interval = node.children[1]
+        return not _is_long(interval) or abs(int(interval.fields["value"])) >= _DAY_US
+    if node.name != "Cast":
+        return True
+    before, after = node.children[0].fields.get("dataType"), node.fields["dataType"]
+    if isinstance(before, str) and before not in _OF_TIME:
+        return isinstance(after, str) and after in _OF_TIME
+    return True
+
+
+def _bounded(text: str) -> str:
+    variables = list(dict.fromkeys(_VARIABLE.findall(text)))
+    text = _VARIABLE.sub(lambda match: f"x{variables.index(match[1])}", text)
+    if len(text) <= _MAX_TEXT:
+        return text
+    return f"{text[:_MAX_TEXT]}... ({hashlib.sha256(text.encode()).hexdigest()[:16]})"
