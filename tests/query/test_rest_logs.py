@@ -141,7 +141,7 @@ def test_the_log_of_a_query_has_lines_of_its_slots(spark: SparkSession, inbox: I
     inbox.add([(1, 17, 1.0)])
     df = inbox.stream(spark).select(F.udf(warns, "bigint", useArrow=False)("value").alias("value"))
     query = start(df, format="noop", parallelism=2)
-    with penstock.serve() as server:
+    with penstock.serve(token="") as server:
         client = Client(server.url)
         path = f"/api/v1/queries/{query.id}/logs"
 
@@ -162,7 +162,7 @@ def test_the_log_of_a_query_is_read_over_http(spark: SparkSession, inbox: Inbox,
     query.processAllAvailable()
     os.kill(query.view().slots[0].pid, signal.SIGKILL)
     eventually(lambda: query.generation == 2 and query.view().state.value == "running", "Generation 2")
-    with penstock.serve() as server:
+    with penstock.serve(token="") as server:
         client = Client(server.url)
         path = f"/api/v1/queries/{query.id}/logs"
         page = client.get(f"{path}?level=warning&limit=1").json

@@ -24,7 +24,7 @@ QUERIES = "/api/v1/queries"
 
 @pytest.fixture
 def client() -> Iterator[Client]:
-    with penstock.serve() as server:
+    with penstock.serve(token="") as server:
         yield Client(server.url)
 
 
@@ -40,11 +40,11 @@ def listened_on() -> set[int]:
 
 def test_it_starts_on_a_free_port_of_loopback_and_leaves_nothing() -> None:
     ports, threads = listened_on(), set(threading.enumerate())
-    with penstock.serve() as server:
+    with penstock.serve(token="") as server:
         assert server.url.startswith("http://127.0.0.1:")
         assert Client(server.url).get(QUERIES).status == 200
         assert len(listened_on() - ports) == 1
-        assert penstock.serve() is server
+        assert penstock.serve() is penstock.serve(token="") is server
         with pytest.raises(ConfigError, match="other settings: stop"):
             penstock.serve(token=TOKEN)
     assert not server.running
@@ -54,14 +54,14 @@ def test_it_starts_on_a_free_port_of_loopback_and_leaves_nothing() -> None:
         thread.join(5)
     assert not [thread for thread in left if thread.is_alive()]
     server.stop()
-    with penstock.serve() as again:
+    with penstock.serve(token="") as again:
         assert again is not server
         assert Client(again.url).get(QUERIES).status == 200
 
 
 def test_no_answer_waits_for_an_acknowledgement_of_its_head() -> None:
     """Nagle's algorithm would hold its body back for that, 40 ms at times."""
-    with penstock.serve() as server:
+    with penstock.serve(token="") as server:
         asking = http.client.HTTPConnection(server.url.removeprefix("http://"))
         with closing(asking):
             asking.request("GET", QUERIES)

@@ -24,7 +24,7 @@ JSON = {"Content-Type": "application/json"}
 
 @pytest.fixture
 def client() -> Iterator[Client]:
-    with penstock.serve() as server:
+    with penstock.serve(token="") as server:
         yield Client(server.url)
 
 
@@ -108,7 +108,7 @@ def test_snapshots_of_a_query_that_runs_are_verified_compared_and_copied(
     after = query.snapshot(label="after").id
     orphan = tmp_path / "checkpoint" / "data" / "0-1-9.arrows"
     orphan.write_bytes(b"left by a crash")
-    with penstock.serve(export_root=tmp_path / "archives") as server:
+    with penstock.serve(token="", export_root=tmp_path / "archives") as server:
         client, path = Client(server.url), f"/api/v1/queries/{query.id}/snapshots"
 
         def done(what: str, wanted: Any) -> Any:

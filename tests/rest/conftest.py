@@ -31,5 +31,5 @@ def known_query(location: Path, monkeypatch: pytest.MonkeyPatch) -> str:  # noqa
 
 @pytest.fixture
 def client(known_query: str) -> Iterator[Client]:
-    with penstock.serve() as server:
+    with penstock.serve(token="") as server:
         yield Client(server.url)

@@ -62,7 +62,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Changing:
 
 @pytest.fixture
 def client(driver: Changing) -> Iterator[Client]:
-    with penstock.serve() as server:
+    with penstock.serve(token="") as server:
         yield Client(server.url)
 
 

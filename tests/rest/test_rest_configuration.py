@@ -52,7 +52,7 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> MadeUpQuery:
 
 @pytest.fixture
 def client(made_up: MadeUpQuery) -> Iterator[Client]:
-    with penstock.serve() as server:
+    with penstock.serve(token="") as server:
         yield Client(server.url)
 
 

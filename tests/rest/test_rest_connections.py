@@ -44,7 +44,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def rest(quick: None) -> Iterator[RestServer]:
-    with penstock.serve() as running:
+    with penstock.serve(token="") as running:
         running._server.config.timeout_keep_alive = 1
         yield running
 
@@ -112,7 +112,7 @@ def test_one_connection_more_is_told_and_none_fewer(rest: RestServer) -> None:
 
 def test_so_many_are_held_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "MAX_CONNECTIONS", 5)
-    with penstock.serve() as rest, strangers(rest, 10):
+    with penstock.serve(token="") as rest, strangers(rest, 10):
         eventually(lambda: held(rest) == 10, "them to be there")
         with connected(rest) as raw:
             raw.settimeout(5)
@@ -132,7 +132,7 @@ def test_who_has_asked_is_answered_however_long_it_takes(
 
     monkeypatch.setattr(routes_snapshots, "list_snapshots", slow)
     asked = f"GET {QUERIES}/{known_query}/snapshots HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n".encode()
-    with penstock.serve() as rest, connected(rest) as raw:
+    with penstock.serve(token="") as rest, connected(rest) as raw:
         raw.settimeout(10)
         raw.sendall(asked[:30])
         time.sleep(0.5)

@@ -37,7 +37,7 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture
 def writing(known_query: str, root: Path) -> Iterator[Client]:
     """Of a service with an export root."""
-    with penstock.serve(export_root=root) as server:
+    with penstock.serve(token="", export_root=root) as server:
         yield Client(server.url)
 
 
@@ -164,10 +164,10 @@ def test_a_ui_hears_that_it_can_be_offered(writing: Client, known_query: str) ->
 def test_a_root_that_cannot_be_is_refused(tmp_path: Path, known_query: str) -> None:
     for root in ("", "gopher://somewhere", "s3://key:secret@bucket/x"):
         with pytest.raises(ConfigError, match=r"rest\.exportRoot") as refused:
-            penstock.serve(export_root=root)
+            penstock.serve(token="", export_root=root)
         assert "secret" not in str(refused.value)
     (tmp_path / "file").write_text("no folder")
-    with penstock.serve(export_root=tmp_path / "file") as server:
+    with penstock.serve(token="", export_root=tmp_path / "file") as server:
         assert_problem(post(Client(server.url), known_query, "exports", {"name": "a"}), 409, "already")
 
 

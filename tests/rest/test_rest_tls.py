@@ -120,7 +120,7 @@ def test_what_does_not_fit_is_said_and_no_port_stays_taken(pair: Pair, tmp_path:
     ):
         with pytest.raises(ConfigError, match=said):
             penstock.serve(certificate=certificate, key=key)
-    with penstock.serve() as server:
+    with penstock.serve(token="") as server:
         assert server.url.startswith("http://"), "nothing of those runs"
 
 
@@ -151,12 +151,12 @@ def test_files_and_addresses_that_do_not_fit_are_one_line(server: RestServer, pa
 
 
 def test_who_writes_https_to_a_service_without_tls_is_told() -> None:
-    with penstock.serve() as server:
+    with penstock.serve(token="") as server:
         called = query("list", "--url", server.url.replace("http", "https"))
     assert_one_line(called, "speaks no TLS", "http://")
 
 
 def test_the_files_are_read_once(pair: Pair) -> None:
-    with penstock.serve(certificate=pair.certificate, key=pair.key) as server:
+    with penstock.serve(token="", certificate=pair.certificate, key=pair.key) as server:
         os.remove(pair.key)
         assert query("list", "--url", server.url, "--ca", str(pair.certificate))[0] == 0

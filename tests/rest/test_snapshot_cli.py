@@ -31,7 +31,7 @@ def url(location: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     facts = replace(MadeUpQuery(vertices=2, parallelism=1).facts(), id="query-1", location=str(location))
     monkeypatch.setattr(ACTIVE_QUERIES, "known", lambda: [facts])
     monkeypatch.setattr(STEERING, "_operations", {})
-    with penstock.serve() as server:
+    with penstock.serve(token="") as server:
         yield server.url
 
 

@@ -79,5 +79,5 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> list[MadeUpQuery]:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RestServer]:
-    with penstock.serve() as running:
+    with penstock.serve(token="") as running:
         yield running

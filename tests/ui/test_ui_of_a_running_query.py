@@ -70,7 +70,7 @@ def running(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> It
         taken = query.snapshot(label=LABEL, alignment="unaligned")
         exports = home / "exports"
         exports.mkdir()
-        with penstock.serve(export_root=exports) as server:
+        with penstock.serve(token="", export_root=exports) as server:
             yield Running(server, query, taken.id, exports)
     finally:
         query.stop()

@@ -37,10 +37,26 @@ def test_the_token_is_asked_for_and_kept_in_this_tab(open_tab: OpenTab, made_up:
         assert all(TOKEN not in one for one in tab.requests)
 
 
-def test_a_dead_driver_is_told_calmly_and_found_again(open_tab: OpenTab, made_up: list[MadeUpQuery]) -> None:
+def test_the_address_that_is_printed_lets_a_browser_in(open_tab: OpenTab, made_up: list[MadeUpQuery]) -> None:
     query = MadeUpQuery(vertices=7, parallelism=2)
     made_up.append(query)
     with penstock.serve() as server:
+        assert server.token is not None
+        tab = open_tab(server.url)
+        page = tab.go(server.link.removeprefix(f"{server.url}/"))
+        expect(page.get_by_role("link", name=query.name)).to_be_visible()
+        assert server.token not in page.evaluate("JSON.stringify(localStorage) + document.cookie + location.href")
+        assert all(server.token not in one for one in tab.requests)
+        page.evaluate("location.hash = '#token=of-another-service'")
+        expect(page.get_by_role("alert")).to_contain_text("does not take this token")
+        page.evaluate("token => { location.hash = `#token=${token}`; }", server.token)
+        expect(page.get_by_role("link", name=query.name)).to_be_visible()
+
+
+def test_a_dead_driver_is_told_calmly_and_found_again(open_tab: OpenTab, made_up: list[MadeUpQuery]) -> None:
+    query = MadeUpQuery(vertices=7, parallelism=2)
+    made_up.append(query)
+    with penstock.serve(token="") as server:
         tab = open_tab(server.url)
         page = tab.go(f"#/queries/{query.query_id}/graph")
         expect(page.locator(".vertex")).to_have_count(7)
@@ -49,7 +65,7 @@ def test_a_dead_driver_is_told_calmly_and_found_again(open_tab: OpenTab, made_up
     expect(told).to_contain_text("What is shown is from")
     expect(page.locator(".vertex")).to_have_count(7)
     tab.shot("no-answer")
-    with penstock.serve(port=int(server.url.rpartition(":")[2])):
+    with penstock.serve(token="", port=int(server.url.rpartition(":")[2])):
         page.get_by_role("button", name="Ask now").click()
         expect(told).to_have_count(0)
         made_up.clear()

@@ -50,7 +50,7 @@ def _described(app: FastAPI, settings: ServerSettings) -> dict[str, Any]:
     schemas["Problem"] = problem
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
-    if settings.token is not None:
+    if settings.token:
         document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         document["security"] = [{"token": []}]
     return document

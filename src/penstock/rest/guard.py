@@ -6,7 +6,7 @@ import hmac
 from functools import lru_cache
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.rest.pages import is_page
@@ -17,6 +17,12 @@ MAX_BODY_BYTES = 64 << 10
 """No request has more to say; a body is held whole."""
 MAX_TARGET_BYTES = 8 << 10
 """Of path and query string."""
+ANSWER_HEADERS = {
+    "cache-control": "no-store",
+    "x-content-type-options": "nosniff",
+    "cross-origin-resource-policy": "same-origin",
+}
+"""What queries hold is in no cache, is nothing but what it is called, and is part of no other site's page."""
 _LAST = {"connection": "close"}
 """What is still coming is not read, and who may not ask does not keep one of the connections by asking."""
 
@@ -30,6 +36,8 @@ class Guard:
     * *Authorization*: ``Bearer <token>`` where the service has a token, compared in constant time. The web UI's own
       files need none: they tell nothing, and ask for the token.
     * *Size*: at most ``MAX_BODY_BYTES`` of body, announced or not.
+
+    Every answer but those of the web UI's own files has ``ANSWER_HEADERS``, refusals included.
     """
 
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
@@ -39,6 +47,8 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
+        if not is_page(scope["path"]):
+            send = _with_headers(send)
         refusal = self._refusal(scope)
         if refusal is not None:
             status, detail, headers = refusal
@@ -70,11 +80,22 @@ class Guard:
         return None
 
     def _knows_token(self, headers: Headers) -> bool:
-        if self._settings.token is None:
+        if not self._settings.token:
             return True
         scheme, _, given = headers.get("authorization", "").partition(" ")
         same = hmac.compare_digest(given.strip().encode(), self._settings.token.encode())
         return same and scheme.lower() == "bearer"
+
+
+def _with_headers(send: Send) -> Send:
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in ANSWER_HEADERS.items():
+                headers[name] = value
+        await send(message)
+
+    return sent
 
 
 def urlsplit_host(origin: str) -> str:

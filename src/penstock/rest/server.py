@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
+import dataclasses
 import ipaddress
+import secrets
 import socket
 import ssl
+import sys
 import threading
 import time
 from os import PathLike, fspath
+from pathlib import Path
 
 import uvicorn
 
@@ -16,6 +21,7 @@ from penstock.logs import daemon_thread, get_logger
 from penstock.rest.app import create_app
 from penstock.rest.connection import Connection
 from penstock.rest.encryption import server_context
+from penstock.rest.runtime_file import write_runtime_file
 from penstock.rest.settings import ServerSettings
 
 log = get_logger(__name__)
@@ -23,6 +29,8 @@ log = get_logger(__name__)
 START_TIMEOUT_S = 10.0
 GRACE_S = 2
 """What is being answered when the server stops may take so long; then its connection is cut."""
+TOKEN_BYTES = 32
+"""Of randomness, in a token that the service makes."""
 MAX_CONNECTIONS = 100
 """At a time; more get 503, so that nobody can take the driver's memory."""
 
@@ -32,17 +40,21 @@ class RestServer:
 
     Attributes:
         url: where it listens, for example ``http://127.0.0.1:40123``; with TLS it begins with ``https``.
+        token: what every request has to show: the one that was given, or the one that the service made; None if it was
+            told to ask for none.
     """
 
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
+        self.token = secrets.token_urlsafe(TOKEN_BYTES) if settings.token is None else settings.token or None
+        self._file: Path | None = None
         context = _context(settings)
         self._socket = _listening(settings)
         host, port = self._socket.getsockname()[:2]
         self.url = f"{'https' if context else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
         self._server = uvicorn.Server(
             uvicorn.Config(
-                create_app(settings),
+                create_app(dataclasses.replace(settings, token=self.token or "")),
                 loop="asyncio",
                 http=Connection,
                 ws="none",
@@ -71,6 +83,34 @@ class RestServer:
         if self._settings.key is None and not self._settings.loopback:
             log.warning("%s is no TLS: the token crosses the network in clear; see rest.tls.certificate", self.url)
 
+        if self._settings.token is None:
+            self._tell()
+        elif not self.token:
+            log.warning("%s asks for no token: every account on this machine can read and steer queries", self.url)
+
+    @property
+    def link(self) -> str:
+        """The address of the web UI with the token in it, for a browser: whoever has it has the service. The token is
+        behind the ``#``, which browsers send to no server."""
+        return f"{self.url}/#token={self.token}" if self.token else f"{self.url}/"
+
+    def _tell(self) -> None:
+        """Print the token that was made, once, and not through the log, which is kept and told over REST."""
+        print(f"Penstock's REST service and web UI: {self.link}", file=sys.stderr, flush=True)
+        try:
+            self._file = write_runtime_file(self.url, str(self.token), self._socket.getsockname()[1])
+            atexit.register(self._forget)
+        except OSError as error:
+            log.warning(
+                "penstock query does not find this service by itself: no runtime file could be written: %s", error
+            )
+
+    def _forget(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.unlink(missing_ok=True)
+            atexit.unregister(self._forget)
+
     @property
     def running(self) -> bool:
         return self._thread.is_alive()
@@ -82,6 +122,7 @@ class RestServer:
             if self._thread.ident is not None:
                 self._thread.join()
             self._socket.close()
+            self._forget()
 
     def __enter__(self) -> RestServer:
         return self
@@ -122,7 +163,10 @@ def serve(
     Args:
         host: an address of this machine. Any but loopback needs a ``token``.
         port: 0 for any free one; the server's ``url`` says which.
-        token: every request has to carry it: ``Authorization: Bearer <token>``.
+        token: every request has to carry it: ``Authorization: Bearer <token>``. None: the service makes one, prints it
+            once to stderr, in an address that a browser can open, and keeps it in a file that this user alone can read,
+            where ``penstock query`` finds it. Empty, on loopback only: none is asked for, so that every account on this
+            machine can read and steer the queries.
         certificate: a PEM file, the chain included; with it and its ``key`` the service speaks TLS, and nothing else.
         key: a PEM file without a password. Both are read now, and not again.
         export_root: a folder or a prefix of a bucket, below which requests may export and fork snapshots, with the

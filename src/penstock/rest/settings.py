@@ -15,9 +15,9 @@ LOOPBACK_NAMES = ("localhost",)
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """``host``: an IP address or ``localhost``. ``port``: 0 for any free one. ``token``: asked of every request, if
-    there is one. ``certificate``, ``key``: files; with both the service speaks TLS. ``export_root``: below which
-    snapshots may be exported and forked, None: nowhere.
+    """``host``: an IP address or ``localhost``. ``port``: 0 for any free one. ``token``: asked of every request; None:
+    the service makes one; empty: none is asked for. ``certificate``, ``key``: files; with both the service speaks TLS.
+    ``export_root``: below which snapshots may be exported and forked, None: nowhere.
 
     Raises:
         ConfigError: an address beyond loopback without a token; a token that is too short or no header could carry; a
@@ -34,12 +34,12 @@ class ServerSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"rest.port={self.port}: write a port from 1 to 65535, or 0 for any free one")
-        if self.token is not None and (len(self.token) < MIN_TOKEN or not _is_sendable(self.token)):
+        if self.token and (len(self.token) < MIN_TOKEN or not _is_sendable(self.token)):
             raise ConfigError(
                 f"rest.token must be {MIN_TOKEN} or more visible ASCII characters; make one with "
                 '`python -c "import secrets; print(secrets.token_urlsafe(32))"`'
             )
-        if not self.loopback and self.token is None:
+        if not self.loopback and not self.token:
             raise ConfigError(
                 f"rest.host={self.host!r} is reachable from other machines: give a token "
                 "(penstock.serve(host=..., token=...)), or leave the host at 127.0.0.1"

@@ -16,6 +16,7 @@ from penstock.cli.query.naming import names_and_ids
 from penstock.cli.query.service import TIMEOUT_S, Service, service_at
 from penstock.cli.query.texts import one_line
 from penstock.errors import ConfigError, PenstockError
+from penstock.rest.runtime_file import only_service, running_services
 
 query_app = typer.Typer(
     help="Looks at queries that run and steers them, through the REST service of their driver.", no_args_is_help=True
@@ -64,8 +65,20 @@ Ca = Annotated[
 
 
 def connected(url: str, token_file: Path | str | None, ca: Path | str | None, timeout_s: float = TIMEOUT_S) -> Service:
-    """The service that is meant. Raises ConfigError if that cannot be one; nothing is sent yet."""
-    return service_at(url, _token(token_file), timeout_s, ca=None if ca is None else str(ca))
+    """Return the service that is meant: the one at ``url``, or without one the only one of this user on this machine. A
+    service that made its own token has left it for its user, see ``runtime_file``.
+
+    Raises:
+        ConfigError: it cannot be one, or which one is meant is not clear. Nothing is sent yet.
+    """
+    token, own = _token(token_file), None
+    if not url:
+        own = only_service()
+    elif token is None:
+        own = next((one for one in running_services() if one.url == url.rstrip("/")), None)
+    if own is not None:
+        url, token = own.url, own.token if token is None else token
+    return service_at(url, token, timeout_s, ca=None if ca is None else str(ca))
 
 
 def _token(token_file: Path | str | None) -> str | None:

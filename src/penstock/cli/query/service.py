@@ -133,7 +133,10 @@ class Service:
 
     def _no_entrance(self) -> str:
         if self.token is None:
-            return "asks for a token: put it into PENSTOCK_TOKEN, or into a file that --token-file names"
+            return (
+                "asks for a token: put it into PENSTOCK_TOKEN, or into a file that --token-file names; a service that "
+                "made its own has printed it when it began"
+            )
         return "does not know the token that it was shown: see PENSTOCK_TOKEN, or the file that --token-file names"
 
 
@@ -143,11 +146,6 @@ def service_at(url: str, token: str | None = None, timeout_s: float = TIMEOUT_S,
     Raises:
         ConfigError: ``url`` is no address of a service, no header could carry ``token``, or ``ca`` is no such file.
     """
-    if not url:
-        raise ConfigError(
-            "say where the REST service is: --url http://HOST:PORT or PENSTOCK_URL; the program of the query has it as "
-            "penstock.serve().url"
-        )
     shown = one_line(url, MAX_REFUSAL)
     try:
         parts = urlsplit(url)

@@ -50,7 +50,17 @@ const ctx = {
   lock,
 };
 
+/** The address that a service prints has its token: it is kept in this tab, and leaves the address at once. */
+function takeToken() {
+  const given = /^#token=([!-~]+)$/.exec(location.hash);
+  if (!given) return;
+  setToken(given[1]);
+  state.locked = null;
+  history.replaceState(null, "", "#/");
+}
+
 function go() {
+  takeToken();
   const route = parse(location.hash);
   const before = state.route;
   const samePage = state.route && route.page === state.route.page && route.query === state.route.query;

@@ -1,0 +1,123 @@
+"""The file that tells programs of the same user where a service is, and the token that it made for itself.
+
+A service that makes its token writes ``rest-<pid>-<port>.json`` into the user's runtime directory, readable by the user
+alone, and removes it when it ends. What a killed process left is removed by the next service. ``penstock query`` looks
+there, so that nobody copies tokens by hand on the machine of the driver.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from penstock.errors import ConfigError
+
+DIRECTORY_VARIABLE = "PENSTOCK_RUNTIME_DIR"
+_NAME = re.compile(r"rest-(\d{1,10})-\d{1,5}\.json")
+_MAX_BYTES = 16 << 10
+
+
+class RuntimeFile(msgspec.Struct, frozen=True):
+    """One service. ``token``: what it asks for."""
+
+    url: str
+    token: str
+
+    def __repr__(self) -> str:
+        return f"RuntimeFile({self.url!r})"
+
+
+def runtime_directory() -> Path:
+    """Where such files are: the directory that ``PENSTOCK_RUNTIME_DIR`` names, else ``penstock`` in
+    ``$XDG_RUNTIME_DIR``, else ``~/.local/share/penstock/runtime``."""
+    named, session = os.environ.get(DIRECTORY_VARIABLE), os.environ.get("XDG_RUNTIME_DIR")
+    if named:
+        return Path(named)
+    return Path(session) / "penstock" if session else Path.home() / ".local" / "share" / "penstock" / "runtime"
+
+
+def write_runtime_file(url: str, token: str, port: int) -> Path:
+    """Write the file of a service of this process, and remove those of processes that are gone.
+
+    Raises:
+        OSError: the directory cannot be made or written, or other users can look into it.
+    """
+    directory = runtime_directory()
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not _is_private(directory.stat()):
+        raise PermissionError(f"{directory} belongs to another user, or other users can look into it")
+    for path, pid in _files(directory):
+        if not _is_alive(pid):
+            path.unlink(missing_ok=True)
+    path = directory / f"rest-{os.getpid()}-{port}.json"
+    # mkstemp makes a new file that its owner alone can read; a rename makes it appear whole.
+    descriptor, temporary = tempfile.mkstemp(dir=directory)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(msgspec.json.encode(RuntimeFile(url, token)))
+    os.replace(temporary, path)
+    return path
+
+
+def running_services() -> list[RuntimeFile]:
+    """Return the services of this user on this machine that made their tokens. Files that another user could have
+    written or read are passed over."""
+    directory = runtime_directory()
+    try:
+        if not _is_private(directory.stat()):
+            return []
+        found = [path for path, pid in _files(directory) if _is_alive(pid)]
+        return [service for path in found if (service := _read(path)) is not None]
+    except OSError:  # none was ever started here, or it ends just now
+        return []
+
+
+def only_service() -> RuntimeFile:
+    """Return the one service that runs.
+
+    Raises:
+        ConfigError: there is none, or there are several.
+    """
+    services = running_services()
+    if len(services) == 1:
+        return services[0]
+    if services:
+        urls = ", ".join(sorted(service.url for service in services))
+        raise ConfigError(f"several REST services run here: say which with --url or PENSTOCK_URL: {urls}")
+    raise ConfigError(
+        "say where the REST service is: --url http://HOST:PORT or PENSTOCK_URL; the program of the query has it as "
+        "penstock.serve().url, and a service of this user on this machine is found by itself"
+    )
+
+
+def _files(directory: Path) -> list[tuple[Path, int]]:
+    matches = ((path, _NAME.fullmatch(path.name)) for path in sorted(directory.iterdir()))
+    return [(path, int(match[1])) for path, match in matches if match is not None]
+
+
+def _read(path: Path) -> RuntimeFile | None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    with os.fdopen(descriptor, "rb") as file:
+        if not _is_private(os.fstat(descriptor)):
+            return None
+        try:
+            return msgspec.json.decode(file.read(_MAX_BYTES), type=RuntimeFile)
+        except (msgspec.DecodeError, RecursionError):
+            return None
+
+
+def _is_private(status: os.stat_result) -> bool:
+    return status.st_uid == os.getuid() and not stat.S_IMODE(status.st_mode) & 0o077
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether it is a process of this user: another user's has taken the number of one that is gone."""
+    try:
+        os.kill(pid, 0)
+    except (OSError, OverflowError):
+        return False
+    return True
