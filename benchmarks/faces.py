@@ -149,7 +149,7 @@ def _window(query: StreamingQuery, clients: Clients, served: bool, seconds: floa
     if not served:
         time.sleep(SETTLE_S)
         return _figures(query, seconds)
-    with penstock.serve() as server:
+    with penstock.serve(token="") as server:
         clients.begin(server.url, SETTLE_S + seconds, page_paths(query.id))
         time.sleep(SETTLE_S)
         figures = _figures(query, seconds)
@@ -247,7 +247,7 @@ def checkpoint_rounds(spark: SparkSession, job: str, length: Length) -> list[dic
     """One window of each form of one query, in rotating order: the durations of the checkpoints triggered in each."""
     df = paced(spark) if job == "paced" else exchange.exchanged(spark)
     rounds = []
-    with penstock.serve() as server, Clients() as clients, _steady(df, length.warm_up_s) as query:
+    with penstock.serve(token="") as server, Clients() as clients, _steady(df, length.warm_up_s) as query:
         facts = query.facts()
         with Elsewhere(facts.location, len(facts.shape.vertices), harness.SLOTS) as elsewhere:
             beside = Beside(clients, server.url, elsewhere)
@@ -336,7 +336,11 @@ def long_ago(checkpoints: int, location: Path) -> QueryFacts:
 
 def history(visits: int) -> dict[str, Any]:
     """Each page in turn, 50 checkpoints each, 50 pages a second: milliseconds of an answer."""
-    with TemporaryDirectory(prefix="penstock-bench-") as folder, Clients() as clients, penstock.serve() as server:
+    with (
+        TemporaryDirectory(prefix="penstock-bench-") as folder,
+        Clients() as clients,
+        penstock.serve(token="") as server,
+    ):
         known = {count: long_ago(count, Path(folder) / str(count)) for count in HISTORIES}
         paths = {f"{count} {place}": path for count in HISTORIES for place, path in _pages(known[count], count)}
         with mock.patch.object(ACTIVE_QUERIES, "known", return_value=list(known.values())):

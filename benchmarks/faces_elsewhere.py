@@ -46,7 +46,7 @@ def main(location: str, vertices: str, parallelism: str) -> None:
     """Serves until stdin ends. As many checkpoints as a driver remembers."""
     query = MadeUpQuery(vertices=int(vertices), parallelism=int(parallelism), checkpoints=200)
     facts = replace(query.facts(), location=location)
-    with mock.patch.object(ACTIVE_QUERIES, "known", return_value=[facts]), penstock.serve() as server:
+    with mock.patch.object(ACTIVE_QUERIES, "known", return_value=[facts]), penstock.serve(token="") as server:
         print(json.dumps([server.url, query.query_id, query.checkpoints]), flush=True)
         sys.stdin.read()
 

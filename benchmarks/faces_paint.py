@@ -54,7 +54,7 @@ def run(rounds: int) -> dict[str, Any]:
     with (
         mock.patch.object(pages, "load_pages", _with_empty_page),
         mock.patch.object(ACTIVE_QUERIES, "known", return_value=[facts]),
-        penstock.serve() as server,
+        penstock.serve(token="") as server,
         sync_playwright() as playwright,
     ):
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
