@@ -123,10 +123,10 @@ def test_each_is_traced_once_and_not_before_it_is_committed(spans: InMemorySpanE
 
 
 def test_one_that_failed_says_why(spans: InMemorySpanExporter) -> None:
-    failed = replace(COMPLETE, state=CheckpointState.FAILED, subtasks=(), reason="slot 1 is gone")
+    failed = replace(COMPLETE, state=CheckpointState.FAILED, subtasks=(), reason="slot 1 is gone: token=a1")
     CheckpointTraces(SHAPE).look(replace(VIEW, checkpoints=(failed,), committed_epoch=0, last_epoch=None))
     root = whole(spans)
-    assert (root.status.is_ok, root.status.description) == (False, "slot 1 is gone")
+    assert (root.status.is_ok, root.status.description) == (False, "slot 1 is gone: token=***")
     assert ms(root) == (0, 500)
     assert below(root, spans) == {}
 

@@ -47,9 +47,14 @@ def test_events_arrive_in_order_and_progress_off_the_callers_thread() -> None:
     events.progressed({"batchId": 1})  # a fast first epoch, before the start was told
     events.started("id", "q", "now")
     events.progressed({"batchId": 2})
-    events.terminated("it broke")
+    events.terminated("it broke: password=hunter2")
     events.join(10)
-    assert bus.heard == [("started", ("id", "run", "q")), ("progress", 1), ("progress", 2), ("terminated", "it broke")]
+    assert bus.heard == [
+        ("started", ("id", "run", "q")),
+        ("progress", 1),
+        ("progress", 2),
+        ("terminated", "it broke: password=***"),
+    ]
     assert bus.threads[0] == threading.current_thread().name
     assert set(bus.threads[1:]) == {"penstock-events-run"}
 

@@ -175,7 +175,10 @@ def test_snapshots_are_listed_and_shown(spark: SparkSession, inbox: Inbox, start
 
 def test_an_ended_query_says_how_it_ended(spark: SparkSession, inbox: Inbox, start: Start, client: Client) -> None:
     def divide(value: int) -> int:
-        return 1 // value
+        try:
+            return 1 // value
+        except ZeroDivisionError as error:
+            raise ValueError("cannot log in with jdbc:postgresql://h/db?password=hunter2") from error
 
     inbox.add([(1, 0, 1.0)])
     df = inbox.stream(spark).select(F.udf(divide, "bigint", useArrow=False)("value").alias("x"))
@@ -188,6 +191,8 @@ def test_an_ended_query_says_how_it_ended(spark: SparkSession, inbox: Inbox, sta
     exceptions = client.get(f"{path}/exceptions").json
     assert exceptions["failure"]["kind"] == "FunctionError"
     assert "ZeroDivisionError" in exceptions["failure"]["text"]
+    assert "?password=***" in exceptions["failure"]["text"]
+    assert "hunter2" not in client.get(path).text + client.get(f"{path}/exceptions").text
     assert client.get(f"{path}/graph").json["vertices"]
     assert query.id not in client.get("/metrics").text
 

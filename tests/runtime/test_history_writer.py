@@ -41,6 +41,16 @@ def known(store: Store) -> list[int]:
     return [one.checkpoint for one in History(store).page(None, 1000)]
 
 
+def test_a_reason_is_kept_without_the_secret_that_it_is_cut_in(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    writer = HistoryWriter(HistoryKeeper(store))
+    writer.ended(view(1, reason="x" * (MAX_REASON - 20) + "https://me:hunter2hunter2@host"))
+    writer.close(10)
+    failed = History(store).find(1)
+    assert failed is not None
+    assert failed.reason.endswith("xhttps://me:***@host")
+
+
 class Failing(HistoryKeeper):
     """The store fails until it is told not to."""
 

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from penstock.errors import ConfigError
+from penstock.snapshot.object_store import _MAX_REASON, S3Store
 from penstock.snapshot.store_access import StoreAccess, parse_access
 
 HUSH = "a-secret-that-nobody-may-see"
@@ -43,3 +44,10 @@ def test_it_travels_whole_and_does_not_show() -> None:
         assert HUSH not in shown
         assert "a-token" not in shown
     assert access.without_secrets(f"the server said {HUSH} and a-token") == "the server said *** and ***"
+
+
+def test_what_a_store_says_is_cut_without_the_keys_in_it() -> None:
+    store = S3Store("s3://bucket/prefix", parse_access({**KEYS, "s3.region": "us-east-1"}))
+    shown = store._reason(ValueError("x" * (_MAX_REASON - len(HUSH) // 2) + HUSH))
+    assert shown == "x" * (_MAX_REASON - len(HUSH) // 2) + "***"[: len(HUSH) // 2]
+    assert "token=***" in store._reason(ValueError("cannot get https://host/?token=abc"))

@@ -22,6 +22,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from penstock.query.facts import GraphShape
+from penstock.redaction import without_secrets
 from penstock.runtime.view import CheckpointState, CheckpointView, EpochProgress, ExecutionView
 from penstock.snapshot.model import CaptureMetrics
 from penstock.version import __version__
@@ -72,7 +73,7 @@ class CheckpointTraces:
                 ended_ns += round(commit_ms * _MS)
                 _phase(tracer, whole, "commit", complete_ns, ended_ns)
             if checkpoint.state is CheckpointState.FAILED:
-                whole.set_status(StatusCode.ERROR, checkpoint.reason)
+                whole.set_status(StatusCode.ERROR, without_secrets(checkpoint.reason))
         whole.end(ended_ns)
 
     def _trace_subtasks(self, tracer: Tracer, whole: Span, checkpoint: CheckpointView) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from penstock.logs import get_logger
+from penstock.redaction import without_secrets
 
 log = get_logger(__name__)
 
@@ -66,8 +67,9 @@ class QueryEvents:
             self._posts.put(call)
 
     def terminated(self, exception: str | None) -> None:
-        """The last event; the thread ends after it."""
-        self._posts.put(lambda: self._bus.terminated(self._query_id, self._run_id, exception))
+        """The last event; the thread ends after it. Spark shows and stores the exception's text: without secrets."""
+        shown = None if exception is None else without_secrets(exception)
+        self._posts.put(lambda: self._bus.terminated(self._query_id, self._run_id, shown))
         self._posts.put(None)
 
     def join(self, timeout_s: float) -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import itertools
 import logging
-import re
 import threading
 import traceback
 from collections import deque
 from dataclasses import dataclass
 
 from penstock.logs import FROM_ELSEWHERE, ROOT
+from penstock.redaction import without_secrets
 
 KEPT = 1000
 """Lines of one query; older ones are forgotten."""
@@ -23,13 +23,6 @@ QUERIES = 50
 MAX_TEXT = 4000
 """Characters of a line, and of what is shown of a traceback: its end."""
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
-# No pattern may take more than linear time: lines are of any length, and logged on the coordinator's thread.
-_SECRET = re.compile(
-    r"(?i)((?:password|passwd|secret|token|credential|access[_.-]?key|api[_.-]?key)[\w.-]{0,40}[\"']?\s{0,4}[=:]\s{0,4})"
-    r"(\"[^\"]*\"|'[^']*'|[^\s,;&)}\]]+)"
-)
-_IN_URL = re.compile(r"(://[^/\s:@]*:)[^/\s@]+(?=@)")
-_BEARER = re.compile(r"(?i)(\bbearer\s+)\S+")
 
 
 @dataclass(frozen=True)
@@ -122,13 +115,6 @@ class QueryLogs(logging.Handler):
 def _number(record: logging.LogRecord, field: str) -> int | None:
     value = getattr(record, field, None)
     return value if isinstance(value, int) else None
-
-
-def without_secrets(text: str) -> str:
-    """What is given to something that is called a password, token or key, or is one by its place, stands nowhere."""
-    for found in (_SECRET, _IN_URL, _BEARER):
-        text = found.sub(r"\1***", text)
-    return text
 
 
 QUERY_LOGS = QueryLogs()

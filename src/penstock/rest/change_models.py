@@ -9,7 +9,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from penstock.query.steering import OperationState, Verb
 from penstock.rest.check_models import DiffResource, VerificationResource
-from penstock.rest.models import Shown
+from penstock.rest.models import Redacted, Shown
 
 MAX_INTERVAL_MS = 7 * 24 * 3_600_000
 
@@ -75,14 +75,14 @@ class OperationProgress(BaseModel):
     taken; rows written of one that is exported; bytes of those that are verified; thousandths of each table of two that
     are compared; 0 of 1 while one is deleted, copied or forked, and while files are collected."""
 
-    message: str
+    message: Redacted
     done: int
     total: int
 
 
 class OperationError(BaseModel):
     kind: str
-    text: str
+    text: Redacted
 
 
 class OperationResource(Shown):

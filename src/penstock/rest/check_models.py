@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from penstock.rest.models import Shown
+from penstock.rest.models import Redacted, Shown
 
 
 class DamageResource(Shown):
     """``snapshots``: ids of those that cannot be restored because of it, 100 at most; none for what none needs."""
 
     path: str
-    problem: str
+    problem: Redacted
     snapshots: list[str]
 
 
@@ -44,7 +44,7 @@ class TableDiff(Shown):
     added: int
     changed: int
     removed: int
-    problem: str
+    problem: Redacted
 
 
 class SourceDiff(Shown):

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from penstock.query.steering import Verb
+from penstock.redaction import without_secrets
 from penstock.runtime.view import CheckpointState, ExecutionState
+
+Redacted = Annotated[str, AfterValidator(without_secrets)]
+"""Text of an error, which user code may have put a secret into."""
 
 
 class Shown(BaseModel):
@@ -73,7 +77,7 @@ class QueryStatus(BaseModel):
 
     state: ExecutionState
     converged: bool
-    message: str
+    message: Redacted
     generation: int
     first_generation: int
     parallelism: int
@@ -205,7 +209,7 @@ class CheckpointSummary(Shown):
     triggered_at_ms: int = Field(validation_alias="triggered_ms")
     duration_ms: float
     acknowledged: int
-    reason: str
+    reason: Redacted
     snapshot_id: str
     unaligned_subtasks: int
     inflight_rows: int
@@ -231,7 +235,7 @@ class RestartResource(Shown):
 
     failed_generation: int
     generation: int
-    cause: str
+    cause: Redacted
     detected_at_ms: int = Field(validation_alias="detected_ms")
     running_at_ms: int | None = Field(validation_alias="running_ms")
     duration_ms: float | None
@@ -243,7 +247,7 @@ class FailureResource(BaseModel):
     """Why the query ended. ``text`` has the user's traceback where user code raised."""
 
     kind: str
-    text: str
+    text: Redacted
 
 
 class ExceptionsResource(BaseModel):

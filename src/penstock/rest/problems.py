@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
@@ -24,6 +24,7 @@ from penstock.errors import (
     ResourceError,
 )
 from penstock.logs import get_logger
+from penstock.redaction import without_secrets
 
 log = get_logger(__name__)
 
@@ -46,7 +47,7 @@ class InvalidValue(BaseModel):
     """One value of a request that cannot be."""
 
     where: str
-    why: str
+    why: Annotated[str, AfterValidator(without_secrets)]
 
 
 class Problem(BaseModel):
@@ -97,7 +98,7 @@ def problem(
     body = Problem(
         title=HTTPStatus(status).phrase,
         status=status,
-        detail=detail[:MAX_DETAIL],
+        detail=without_secrets(detail)[:MAX_DETAIL],
         instance=instance,
         error=error,
         invalid=invalid,

@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from penstock.rest.change_models import Given, no_default, number
-from penstock.rest.models import Shown
+from penstock.rest.models import Redacted, Shown
 from penstock.snapshot.model import MAX_LABEL, MAX_NOTE
 from penstock.snapshot.verbs.requests import MAX_TIMEOUT_MS
 
@@ -38,7 +38,7 @@ class SnapshotSummary(Shown):
     bytes: int
     exclusive_bytes: int
     in_lineage: bool
-    problem: str
+    problem: Redacted
 
 
 class SnapshotList(Shown):

@@ -13,6 +13,7 @@ from contextlib import suppress
 
 from penstock.errors import PenstockError
 from penstock.logs import daemon_thread, get_logger
+from penstock.redaction import without_secrets
 from penstock.runtime.view import CheckpointState, CheckpointView
 from penstock.snapshot.history.keeping import HistoryKeeper
 from penstock.snapshot.history.records import MAX_REASON, CheckpointRecord
@@ -117,7 +118,7 @@ def recorded(checkpoint: CheckpointView) -> Entry:
         triggered_ms=checkpoint.triggered_ms,
         duration_us=round(checkpoint.duration_ms * 1000),
         acknowledged=checkpoint.acknowledged,
-        reason=_text(checkpoint.reason)[:MAX_REASON],
+        reason=without_secrets(_text(checkpoint.reason))[:MAX_REASON],
         snapshot_id=checkpoint.snapshot_id,
         unaligned_subtasks=checkpoint.unaligned_subtasks,
         inflight_rows=checkpoint.inflight_rows,

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from penstock.logs import ONLY_LISTENS, ROOT, to_listeners
+from penstock.redaction import without_secrets
 from penstock.runtime.messages import LoggedLine, SlotLogged
 
 MOST_LINES = 100
@@ -63,8 +64,8 @@ class LogRelay(logging.Handler):
 
 def _line(record: logging.LogRecord) -> LoggedLine:
     raised = "".join(traceback.format_exception(*record.exc_info)) if record.exc_info else ""
-    message = record.getMessage()[:MOST_TEXT]
-    return LoggedLine(record.created, record.levelno, record.name, message, raised[-MOST_TEXT:])
+    message = without_secrets(record.getMessage())[:MOST_TEXT]
+    return LoggedLine(record.created, record.levelno, record.name, message, without_secrets(raised)[-MOST_TEXT:])
 
 
 def relayed(logged: SlotLogged) -> None:

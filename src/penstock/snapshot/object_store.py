@@ -28,6 +28,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.errors import CorruptSnapshot, LocationError
+from penstock.redaction import without_secrets
 from penstock.snapshot.store import WHOLE_AT_MOST, DataFile, Store, checked_path
 from penstock.snapshot.store_access import StoreAccess
 
@@ -328,10 +329,10 @@ class S3Store(Store):
 
     def _reason(self, error: BaseException) -> str:
         """The library's first line and what the server said; nothing else of an answer, which may quote a token."""
-        text = str(error)
+        text = without_secrets(self._access.without_secrets(str(error)))
         said = [match[1].strip() for match in (_CODE.search(text), _MESSAGE.search(text)) if match]
         first = text.split("\n", 1)[0].split("<", 1)[0].strip(" :")
-        return self._access.without_secrets(": ".join([first[:_MAX_REASON], *said]))
+        return ": ".join([first[:_MAX_REASON], *said])
 
 
 class _Keys:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.errors import Fenced, LocationError
+from penstock.redaction import without_secrets
 from penstock.snapshot.store import Store
 from penstock.snapshot.verbs import requests as rq
 from penstock.snapshot.verbs.changing import carry_out
@@ -60,7 +61,7 @@ class RequestDesk:
     def answer_take(self, token: str, snapshot: str, refusal: str) -> None:
         """Tell of a snapshot that ``look`` handed back. Raises OSError."""
         self._in_hand.discard(token)
-        rq.put(self._store, token, rq.ANSWER, rq.Answer(refusal, snapshot))
+        rq.put(self._store, token, rq.ANSWER, rq.Answer(without_secrets(refusal), snapshot))
 
     def _carry_out(self, token: str, owned: Owned) -> None:
         """Take one request in hand and answer it, unless somebody has decided on it."""
@@ -76,7 +77,7 @@ class RequestDesk:
             self._store.delete(rq.path_of(token, rq.TAKEN))
             return
         except LocationError as refusal:
-            answer = rq.Answer(str(refusal))
+            answer = rq.Answer(without_secrets(str(refusal)))
         if answer is not None:
             rq.put(self._store, token, rq.ANSWER, answer)
 
