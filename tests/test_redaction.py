@@ -109,7 +109,8 @@ def test_no_text_takes_more_than_linear_time() -> None:
     pieces = ["password", "://", "://a:", "basic ", "'", '"', "\\", "\\\"", "(", "{", ",", "--a", "eyJ", "a.", "@", " ",
               "authorization", "-----BEGIN PRIVATE KEY-----", "jdbc:oracle:thin:", "/", "key", "=", "a"]  # fmt: skip
     program = (
-        "import random, resource\nresource.setrlimit(resource.RLIMIT_CPU, (25, 25))\nfrom penstock.redaction import without_secrets\n"
+        "import random, resource\nresource.setrlimit(resource.RLIMIT_CPU, (25, 25))\n"
+        "from penstock.redaction import without_secrets\n"
         f"pieces = {pieces!r}\nchance = random.Random(1)\n"
         "for piece in pieces: without_secrets(piece * (100_000 // len(piece)))\n"
         "for _ in range(20): without_secrets(''.join(chance.choices(pieces, k=2)) * 5_000)\n"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 from snapshot_kit import Driver, NoSource, Target, graph
@@ -309,12 +310,12 @@ def test_a_corrupt_snapshot_is_found_before_anything_begins(scene: Scene) -> Non
 def links_fail(monkeypatch: pytest.MonkeyPatch, error: int) -> None:
     real = os.link
 
-    def link(source: Path, target: Path) -> None:
-        if source.suffix != ".tmp":
+    def link(source: str, target: str, **folders: Any) -> None:
+        if not source.endswith(".tmp"):
             raise OSError(error, os.strerror(error))
-        real(source, target)
+        real(source, target, **folders)
 
-    monkeypatch.setattr(store_module.os, "link", link)
+    monkeypatch.setattr(os, "link", link)
 
 
 def test_files_are_linked_where_that_can_be_and_copied_elsewhere(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,11 +333,11 @@ def test_files_are_linked_where_that_can_be_and_copied_elsewhere(scene: Scene, m
 def test_a_full_disk_is_said_and_leaves_nothing_half_written(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     links_fail(monkeypatch, errno.EXDEV)
 
-    def copy(source: Path, target: Path) -> None:
-        target.write_bytes(source.read_bytes()[:5])
+    def copy(source: BinaryIO, target: BinaryIO) -> None:
+        target.write(source.read(5))
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(store_module.shutil, "copy2", copy)
+    monkeypatch.setattr(shutil, "copyfileobj", copy)
     with pytest.raises(LocationError, match=r"there: the snapshot cannot be brought here: .*No space left"):
         scene.fork()
     assert files(scene.here) == ["query.json"]

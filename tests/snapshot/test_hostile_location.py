@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import pickle
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +109,47 @@ def test_nothing_is_written_or_removed_behind_a_link(tmp_path: Path, folder: str
             attempt()
     assert names(outside) == ["precious"]
     assert (outside / "precious").read_text() == "as it was"
+
+
+OPERATIONS: dict[str, Callable[[LocalStore], object]] = {
+    "create_if_absent": lambda store: store.create_if_absent("data/new", b"x"),
+    "create": lambda store: store.create("data/new").close(),
+    "abandon": lambda store: store.create("data/new").abandon(),
+    "delete": lambda store: store.delete("data/precious"),
+    "delete the folder": lambda store: store.delete("data/inner/precious"),
+    "bring": lambda store: store.bring("data/precious", LocalStore(f"{store.root}/../origin"), "data/new"),
+    "bring from": lambda store: LocalStore(f"{store.root}/../origin").bring("data/precious", store, "data/new"),
+}
+
+
+@pytest.mark.parametrize("moment", range(12))
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_folder_that_becomes_a_link_at_any_moment_leads_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str, moment: int
+) -> None:
+    """Another user of the folder replaces ``data`` after so many calls of the system."""
+    location, outside = tmp_path / "location", tmp_path / "outside"
+    for place in (location, outside, tmp_path / "origin"):
+        (place / "data" / "inner").mkdir(parents=True)
+        (place / "data" / "precious").write_text(place.name)
+        (place / "data" / "inner" / "precious").write_text(place.name)
+    calls = itertools.count()
+
+    def swapping(real: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        if next(calls) == moment:
+            os.rename(location / "data", location / "moved")
+            os.symlink(outside / "data", location / "data")
+        return real(*args, **named)
+
+    for name in ("open", "stat", "lstat", "link", "unlink", "rmdir", "replace", "mkdir"):
+        monkeypatch.setattr(os, name, partial(swapping, getattr(os, name)))
+    with suppress(OSError, CorruptSnapshot):
+        OPERATIONS[operation](LocalStore(location))
+    monkeypatch.undo()
+    assert names(outside) == ["data/inner/precious", "data/precious"]
+    assert (outside / "data" / "precious").read_text() == "outside"
+    brought = tmp_path / "origin" / "data" / "new"
+    assert not brought.exists() or brought.read_text() == "location"
 
 
 @pytest.mark.parametrize("name", ["staged", "lane/source-1", "staged/sink-1"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from store_kit import StoreContract, contend_in_processes, contend_in_threads
@@ -40,11 +41,11 @@ def test_the_name_appears_only_after_the_bytes_are_durable_and_the_folder_is_syn
         story.append("fsync folder" if os.path.isdir(f"/proc/self/fd/{descriptor}") else "fsync file")
         fsync(descriptor)
 
-    def recorded_link(source: Path, target: Path) -> None:
-        assert not target.exists()
-        assert source.read_bytes() == b"entry"
+    def recorded_link(source: str, target: str, **folders: Any) -> None:
+        assert not (tmp_path / "log" / target).exists()
+        assert (tmp_path / "log" / source).read_bytes() == b"entry"
         story.append("link")
-        link(source, target)
+        link(source, target, **folders)
 
     monkeypatch.setattr(os, "fsync", recorded_fsync)
     monkeypatch.setattr(os, "link", recorded_link)
@@ -62,11 +63,11 @@ def test_the_name_appears_only_after_the_bytes_are_durable_and_the_folder_is_syn
 def test_a_crash_before_the_link_leaves_nothing_that_a_reader_sees(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def crash(source: Path, target: Path) -> None:
+    def crash(*names: str, **folders: int) -> None:
         raise OSError("power is out")
 
     monkeypatch.setattr(os, "link", crash)
-    monkeypatch.setattr(Path, "unlink", lambda self, missing_ok=False: None)
+    monkeypatch.setattr(os, "unlink", crash)
     store = LocalStore(tmp_path)
     with pytest.raises(OSError, match="power"):
         store.create_if_absent("log/1", b"entry")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -46,7 +47,8 @@ class ParquetFormat(FileFormat):
     def suffix(self) -> str:
         return f"{_CODECS[self.codec][1]}.parquet"
 
-    def create(self, path: Path) -> FileWriter:
+    def create(self, path: Path | BinaryIO) -> FileWriter:
+        """As ``FileFormat.create``; a file that is open already is closed with the writer."""
         return _ParquetFileWriter(path, self.schema, _CODECS[self.codec][0])
 
     def merge(self, sources: Sequence[Path], target: Path) -> None:
@@ -65,7 +67,8 @@ class ParquetFormat(FileFormat):
 
 
 class _ParquetFileWriter(FileWriter):
-    def __init__(self, path: Path, schema: pa.Schema, codec: str) -> None:
+    def __init__(self, path: Path | BinaryIO, schema: pa.Schema, codec: str) -> None:
+        self._file = None if isinstance(path, Path) else path
         # As Spark writes: microseconds, decimals of up to 18 digits as integers.
         self._writer = pq.ParquetWriter(
             path, schema, compression=codec, coerce_timestamps="us", store_decimal_as_integer=True
@@ -76,3 +79,5 @@ class _ParquetFileWriter(FileWriter):
 
     def close(self) -> None:
         self._writer.close()
+        if self._file is not None:
+            self._file.close()

@@ -6,6 +6,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from penstock.connectors.local_files import fsync_directory, fsync_file
 from penstock.connectors.option_texts import OptionTexts
 from penstock.connectors.parquet_files import parquet_format
 from penstock.operators.base import Plain
+from penstock.snapshot.local_files import folder_of
 from penstock.snapshot.location import KEPT_FOLDER
 from penstock.snapshot.store import is_clean
 
@@ -75,7 +77,9 @@ class StagedRanges:
         for path in self.directory.glob("*") if self.directory.exists() else ():
             match = _RANGE.fullmatch(path.name)
             if match and which(int(match[1])):
-                shutil.rmtree(path, ignore_errors=True)
+                place = path.relative_to(self._location).as_posix()
+                with suppress(FileNotFoundError), folder_of(str(self._location), place) as (folder, name):
+                    shutil.rmtree(name, ignore_errors=True, dir_fd=folder)
 
     def reader(self) -> SourceReader:
         return FileReader(

@@ -12,10 +12,11 @@ epoch may be handed over again; the next ``settled`` removes it. What a crash le
 from __future__ import annotations
 
 import logging
-import os
 import re
 from abc import abstractmethod
 from collections.abc import Collection, Sequence
+from contextlib import suppress
+from io import BufferedWriter
 from pathlib import Path
 
 import msgspec
@@ -27,8 +28,9 @@ from penstock.connectors.file_sink_format import FileWriter
 from penstock.connectors.local_files import fsync_directory, fsync_file
 from penstock.connectors.parquet_sink import ParquetFormat
 from penstock.connectors.row_groups import RowGroup
-from penstock.errors import CommitUnknown, NotSupported, SinkError
+from penstock.errors import CommitUnknown, CorruptSnapshot, NotSupported, SinkError
 from penstock.grammar import StagedFileName
+from penstock.snapshot.local_files import new_file, remove_file
 from penstock.snapshot.model import Count
 
 log = logging.getLogger(__name__)
@@ -149,8 +151,9 @@ class StagedRowsWriter(SinkWriter):
             return
         try:
             writer.close()
-            path.unlink(missing_ok=True)
-        except (OSError, pa.ArrowException) as error:
+            with suppress(FileNotFoundError):
+                remove_file(*_in_location(path))
+        except (OSError, pa.ArrowException, CorruptSnapshot) as error:
             raise SinkError(f"cannot close {path}: {error}") from error
 
     def _flush(self) -> None:
@@ -160,7 +163,7 @@ class StagedRowsWriter(SinkWriter):
             writer = self._writer or self._start_file()
             table = self._group.take()
             writer.write(table)
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, pa.ArrowException, CorruptSnapshot) as error:
             raise SinkError(f"cannot write {self._path or self._directory}: {error}") from error
         self._rows += table.num_rows
 
@@ -168,9 +171,9 @@ class StagedRowsWriter(SinkWriter):
         context = self._context
         name = f"g{context.generation}-{context.attempt_token}-{context.subtask:05d}-{self._opened:06d}.parquet"
         self._opened += 1
-        self._directory.mkdir(parents=True, exist_ok=True)
+        self._directory.parents[1].mkdir(parents=True, exist_ok=True)
         self._path = self._directory / name
-        self._writer = self._format.create(self._path)
+        self._writer = self._format.create(BufferedWriter(new_file(*_in_location(self._path))))
         return self._writer
 
 
@@ -230,11 +233,17 @@ class StagedRowsCommitter(SinkCommitter):
 
     def _remove(self, path: Path) -> None:
         try:
-            os.unlink(path)
+            remove_file(*_in_location(path))
         except FileNotFoundError:
             return
-        except OSError as error:
+        except (OSError, CorruptSnapshot) as error:
             raise SinkError(f"cannot remove {path}: {error}") from error
+
+
+def _in_location(path: Path) -> tuple[str, str]:
+    """The location of a staged file, and the file's path there: folders on the way may not become links."""
+    location = path.parents[2]
+    return str(location), path.relative_to(location).as_posix()
 
 
 def _check_type(name: str, kind: pa.DataType, sink: str) -> None:

@@ -2,16 +2,19 @@
 
 Links are not followed below the folder, not even those that stay within: a location is moved and copied as a whole, and
 what it holds is named by paths without links. Opening anything but a plain file could block (a FIFO) or do harm (a
-device). Every part of a path is opened by the one before, so that nothing changes in between.
+device). Every part of a path is opened by the one before, for writing and removing as for reading: a folder that is
+replaced by a link between a check and its use leads nowhere.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import secrets
+import shutil
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,6 +22,7 @@ from penstock.errors import CorruptSnapshot
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def open_plain(root: str, path: str) -> tuple[BinaryIO, int]:
@@ -31,7 +35,7 @@ def open_plain(root: str, path: str) -> tuple[BinaryIO, int]:
         FileNotFoundError: there is none.
         CorruptSnapshot: it is something else, or behind a link.
     """
-    with _folder_of(root, path) as (folder, name):
+    with folder_of(root, path) as (folder, name):
         _plain_size(folder, name, path)
         file = os.fdopen(os.open(name, _FILE, dir_fd=folder), "rb", buffering=0)
     status = os.fstat(file.fileno())
@@ -44,7 +48,7 @@ def open_plain(root: str, path: str) -> tuple[BinaryIO, int]:
 def plain_size(root: str, path: str) -> int | None:
     """The length of a plain file below ``root``; None if there is none. See ``open_plain``."""
     try:
-        with _folder_of(root, path) as (folder, name):
+        with folder_of(root, path) as (folder, name):
             return _plain_size(folder, name, path)
     except FileNotFoundError:
         return None
@@ -57,14 +61,111 @@ def _plain_size(folder: int, name: str, path: str) -> int:
     return status.st_size
 
 
+def new_file(root: str, path: str) -> BinaryIO:
+    """Create a file below ``root``, unbuffered, and the folders on the way there. Raises FileExistsError; otherwise as
+    ``open_plain``."""
+    with folder_of(root, path, make=True) as (folder, name):
+        return os.fdopen(os.open(name, _NEW_FILE, 0o666, dir_fd=folder), "wb", buffering=0)
+
+
+def remove_file(root: str, path: str) -> None:
+    """Remove what has this name below ``root``, a link itself and not what it leads to. Raises FileNotFoundError, and
+    CorruptSnapshot where a folder on the way is a link."""
+    with folder_of(root, path) as (folder, name):
+        os.unlink(name, dir_fd=folder)
+
+
+def remove_folder(root: str, path: str) -> None:
+    """Remove an empty folder below ``root``; see ``remove_file``. Raises OSError if it is not empty."""
+    with folder_of(root, path) as (folder, name):
+        os.rmdir(name, dir_fd=folder)
+
+
+def sync_folder_of(root: str, path: str) -> None:
+    """Make the name of a file below ``root`` durable."""
+    with folder_of(root, path) as (folder, _):
+        os.fsync(folder)
+
+
+def create_whole(root: str, path: str, data: bytes) -> bool:
+    """Create a whole file below ``root`` durably and exclusively; False if its name exists."""
+    with folder_of(root, path, make=True) as (folder, name):
+        if _exists(folder, name):
+            return False
+        with _temporary(folder, name) as temporary:
+            with os.fdopen(os.open(temporary, _NEW_FILE, 0o666, dir_fd=folder), "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+            except FileExistsError:
+                return False
+        os.fsync(folder)
+    return True
+
+
+def link_or_copy(origin: str, source: str, root: str, path: str) -> None:
+    """Have the plain file ``source`` of ``origin`` below ``root``, too, durably, in the place of what is there.
+
+    It is a hard link within a file system, else a copy with its times. Raises FileNotFoundError, CorruptSnapshot.
+    """
+    with folder_of(root, path, make=True) as (folder, name), _temporary(folder, name) as temporary:
+        try:
+            with folder_of(origin, source) as (from_folder, from_name):
+                os.link(from_name, temporary, src_dir_fd=from_folder, dst_dir_fd=folder, follow_symlinks=False)
+            _plain_size(folder, temporary, source)
+        except FileNotFoundError:
+            raise
+        except OSError:  # another file system, one without links, too many of them: what is wrong shows in the copy
+            _copy(origin, source, folder, temporary)
+        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        os.fsync(folder)
+
+
+def _copy(origin: str, source: str, folder: int, name: str) -> None:
+    file, _ = open_plain(origin, source)
+    with file, os.fdopen(os.open(name, _NEW_FILE, 0o666, dir_fd=folder), "wb") as copy:
+        shutil.copyfileobj(file, copy)
+        copy.flush()
+        status = os.fstat(file.fileno())
+        os.utime(copy.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))
+        os.fsync(copy.fileno())
+
+
 @contextmanager
-def _folder_of(root: str, path: str) -> Iterator[tuple[int, str]]:
-    """The folder that a file is in, opened, and the file's name there."""
+def _temporary(folder: int, name: str) -> Iterator[str]:
+    """A name in the folder that no other process has; what has it in the end is removed."""
+    temporary = f".{name}.{secrets.token_hex(8)}.tmp"
+    try:
+        yield temporary
+    finally:
+        with suppress(OSError):
+            os.unlink(temporary, dir_fd=folder)
+
+
+def _exists(folder: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+@contextmanager
+def folder_of(root: str, path: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+    """The folder that a file is in, opened, and the file's name there. ``make``: create the folders on the way that are
+    missing, each durable in its parent.
+
+    Raises:
+        NotADirectoryError: a file is where a folder has to be, and ``make`` is given.
+        CorruptSnapshot: a folder on the way is a link or the like.
+    """
     *folders, name = path.split("/")
     here = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for folder in folders:
-            inner = _inner(here, folder, path)
+            inner = _made(here, folder, path) if make else _inner(here, folder, path)
             os.close(here)
             here = inner
         yield here, name
@@ -77,6 +178,20 @@ def _inner(here: int, folder: str, path: str) -> int:
         return os.open(folder, _FOLDER, dir_fd=here)
     except NotADirectoryError:  # so says the system of a link, too
         raise _refused(path) from None
+
+
+def _made(here: int, folder: str, path: str) -> int:
+    try:
+        return _inner(here, folder, path)
+    except FileNotFoundError:
+        with suppress(FileExistsError):
+            os.mkdir(folder, dir_fd=here)
+        os.fsync(here)
+        return _inner(here, folder, path)
+    except CorruptSnapshot:
+        if stat.S_ISREG(os.stat(folder, dir_fd=here, follow_symlinks=False).st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, "a file is where a folder has to be", folder) from None
+        raise
 
 
 def check_folders(root: str, path: str) -> None:

@@ -19,7 +19,6 @@ import contextlib
 import errno
 import os
 import secrets
-import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -27,7 +26,17 @@ from pathlib import Path
 from typing import BinaryIO
 
 from penstock.errors import CorruptSnapshot
-from penstock.snapshot.local_files import check_folders, open_plain, plain_size
+from penstock.snapshot.local_files import (
+    check_folders,
+    create_whole,
+    link_or_copy,
+    new_file,
+    open_plain,
+    plain_size,
+    remove_file,
+    remove_folder,
+    sync_folder_of,
+)
 
 WHOLE_AT_MOST = 128 << 20
 """Bytes that ``read`` gives: a summary of 10,000 snapshots with the longest notes has less than that."""
@@ -178,9 +187,9 @@ class Store(ABC):
 
 
 class _LocalFile(DataFile):
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file = path.open("xb", buffering=0)
+    def __init__(self, root: str, path: str) -> None:
+        self._root, self._path = root, path
+        self._file = new_file(root, path)
         self._durable = False
 
     def write(self, data: bytes) -> None:
@@ -193,7 +202,7 @@ class _LocalFile(DataFile):
             os.fsync(self._file.fileno())
         finally:
             self._file.close()
-        fsync(self._path.parent)
+        sync_folder_of(self._root, self._path)
         self._durable = True
 
     def abandon(self) -> None:
@@ -201,8 +210,8 @@ class _LocalFile(DataFile):
             return
         with contextlib.suppress(OSError):
             self._file.close()
-        with contextlib.suppress(OSError):
-            self._path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError, CorruptSnapshot):
+            remove_file(self._root, self._path)
 
 
 class LocalStore(Store):
@@ -217,19 +226,6 @@ class LocalStore(Store):
 
     def __init__(self, root: str | Path) -> None:
         self.root = str(root)
-
-    def _resolve(self, path: str) -> Path:
-        """Of a file that is written or removed: its folders are none of somebody else's."""
-        folder = checked_path(path).rpartition("/")[0]
-        if folder:
-            check_folders(self.root, folder)
-        return Path(self.root, path)
-
-    def _prepare(self, path: str) -> Path:
-        target = self._resolve(path)
-        if not target.parent.is_dir():
-            _make_folders(target.parent, Path(self.root))
-        return target
 
     def prepare(self) -> None:
         folder = Path(self.root)
@@ -248,27 +244,10 @@ class LocalStore(Store):
         return [] if _is_hollow(folder) else names
 
     def create_if_absent(self, path: str, data: bytes) -> bool:
-        target = self._prepare(path)
-        if target.exists():
-            return False
-        temporary = target.parent / f".{target.name}.{secrets.token_hex(8)}.tmp"
-        try:
-            with temporary.open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            try:
-                os.link(temporary, target)
-            except FileExistsError:
-                return False
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
-        fsync(target.parent)
-        return True
+        return create_whole(self.root, checked_path(path), data)
 
     def create(self, path: str) -> DataFile:
-        return _LocalFile(self._prepare(path))
+        return _LocalFile(self.root, checked_path(path))
 
     def bring(self, path: str, origin: Store, name: str = "") -> None:
         """A hard link within a file system, a copy with its times otherwise."""
@@ -279,15 +258,7 @@ class LocalStore(Store):
             raise FileNotFoundError(path)
         if self.size(name) == length:
             return None
-        source, target = origin._resolve(path), self._prepare(name)
-        temporary = target.parent / f".{target.name}.{secrets.token_hex(8)}.tmp"
-        try:
-            _link_or_copy(source, temporary)
-            os.replace(temporary, target)
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
-        fsync(target.parent)
+        link_or_copy(origin.root, checked_path(path), self.root, checked_path(name))
         return None
 
     def read(self, path: str) -> bytes:
@@ -327,11 +298,11 @@ class LocalStore(Store):
         return sorted(path for path in found if path > after)
 
     def delete(self, path: str) -> None:
-        target = self._resolve(path)
-        target.unlink(missing_ok=True)
-        if target.parent != Path(self.root) and target.parent.parent != Path(self.root):
+        with contextlib.suppress(FileNotFoundError):
+            remove_file(self.root, checked_path(path))
+        if path.count("/") > 1:
             with contextlib.suppress(OSError):  # the folder of a snapshot goes with its last file
-                target.parent.rmdir()
+                remove_folder(self.root, path.rpartition("/")[0])
 
     def size(self, path: str) -> int | None:
         return plain_size(self.root, checked_path(path))
@@ -357,16 +328,6 @@ def _is_hollow(path: Path) -> bool:
     return not any(names for _, _, names in os.walk(path, onerror=give_up))
 
 
-def _link_or_copy(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target)
-    except FileNotFoundError:
-        raise
-    except OSError:  # another file system, one without links, too many of them: whatever is wrong shows in the copy
-        shutil.copy2(source, target)
-        fsync(target)
-
-
 def fsync(path: Path) -> None:
     """Of a file its content, of a folder its names."""
     descriptor = os.open(path, os.O_RDONLY)
@@ -374,16 +335,6 @@ def fsync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _make_folders(folder: Path, root: Path) -> None:
-    """Create missing folders below ``root``, each made durable in its parent."""
-    if folder == root or folder.is_dir():
-        return
-    _make_folders(folder.parent, root)
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir()
-    fsync(folder.parent)
 
 
 @dataclass(frozen=True)

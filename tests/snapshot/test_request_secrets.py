@@ -1,0 +1,24 @@
+"""What a driver answers to a request file is read by others: no secret is in it."""
+
+from __future__ import annotations
+
+import itertools
+
+from test_requests import TOKEN, a_driver, look
+
+from penstock.snapshot import work as w
+from penstock.snapshot.store import MemoryStore
+from penstock.snapshot.verbs import requests as rq
+
+
+def test_a_refusal_is_stored_without_secrets() -> None:
+    store = MemoryStore()
+    driver = a_driver(store, 1)
+
+    def sleep(seconds: float) -> None:
+        look(driver)
+        driver.effects.execute(w.AnswerTake(TOKEN, "", "it failed: password=hunter2"))
+
+    ticks = itertools.count()
+    answer = rq.ask(store, rq.Take(), TOKEN, clock=lambda: float(next(ticks)), sleep=sleep)
+    assert answer == rq.Answer("it failed: password=***")
