@@ -18,10 +18,10 @@ MAX_STATIC_BYTES = 1 << 30
 """Of one join's static side: its texts must fit one Arrow array, and the driver holds them several times while it hands
 them to Spark."""
 
-_DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?\s*$")
+_DURATION = re.compile(r"\s*+(\d++(?:\.\d++)?)\s*+(ms|s|m|min|h)?\s*+\Z")
 _DURATION_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, None: 1}
-_SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([kmg]i?b?|b)?\s*$")
-_PORTS = re.compile(r"^\s*(\d+)\s*(?:-\s*(\d+)\s*)?$")
+_SIZE = re.compile(r"\s*+(\d++(?:\.\d++)?)\s*+([kmg]i?b?|b)?\s*+\Z")
+_PORTS = re.compile(r"\s*+(\d++)\s*+(?:-\s*+(\d++)\s*+)?\Z")
 _SIZE_BYTES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "b": 1}
 
 
@@ -191,6 +191,8 @@ class Options:
         checkpoint_max_inflight_bytes: in-flight bytes of one checkpoint in one slot beyond which it is declined.
         checkpoint_capture_memory: bytes of captured rows of a slot that may wait to be written; beyond, it declines.
         join_max_static_bytes: of each join's static side, which every slot holds whole.
+        regexp_max_length: characters of a text up to which a pattern is applied to it that only an engine which
+            backtracks can run; a longer text is an error.
         state_memory: what a slot's state is expected to take, for the check against Spark's limits. No bound in memory;
             what RocksDB may use, of a slot's subtasks with operators together.
         inflight_target_ms: how much work may lie in front of a consumer, in time at its present speed; None: as much as
@@ -225,6 +227,7 @@ class Options:
     inflight_target_ms: int | None = None
     function_isolation: Isolation = Isolation.NONE
     join_max_static_bytes: int = 256 << 20
+    regexp_max_length: int = 100_000
     state_backend: Backend = Backend.MEMORY
     state_memory: int = 64 << 20
     restart_attempts: int = 10
@@ -269,6 +272,7 @@ _PARSERS = {
     "log.format": ("log_format", log_format),
     "function.isolation": ("function_isolation", isolation),
     "join.maxStaticBytes": ("join_max_static_bytes", static_bytes),
+    "regexp.maxLength": ("regexp_max_length", whole_number),
     "state.backend": ("state_backend", backend),
     "state.memory": ("state_memory", size_bytes),
     "restart.attempts": ("restart_attempts", whole_number),

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 from expression_cases_patterns import SAFE, UNSAFE
 
+from penstock.errors import EvaluationError
+from penstock.operators.expressions import patterns, quick_texts
 from penstock.operators.expressions.java_patterns import JavaPattern, UnsafePattern, translate
 from penstock.operators.expressions.patterns import regexp_extract as exactly
 from penstock.operators.expressions.quick_texts import regexp_extract
-from penstock.operators.expressions.re2_patterns import re2_pattern
+from penstock.operators.expressions.re2_patterns import asks_for_begin, re2_pattern, re2_replacement
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -117,6 +121,65 @@ def test_random_patterns_match_in_re2_as_in_python() -> None:
             assert found == [exactly(pattern, group, text) for text in texts], (pattern, group, re2)
             rendered += 1
     assert rendered > COUNT // 10
+
+
+def test_random_patterns_replace_split_and_are_found_in_re2_as_in_python() -> None:
+    chance = random.Random(13)
+    texts = [*TEXTS, "\n", "a\nb", "é", "aéb", "éa", "c\u2028a", "\U0001f600ab", "a" * 12, r"a\1b\\", None]
+    compared = dict.fromkeys(("instr", "replace", "split"), 0)
+
+    def assert_alike(what: str, answer: pa.Array, exact: Callable[[str], object], pattern: str) -> None:
+        assert answer.to_pylist() == [None if text is None else exact(text) for text in texts], (what, pattern)
+        compared[what] += 1
+
+    column = pa.array(texts)
+    for pattern, java in _understood(chance):
+        re2 = re2_pattern(pattern)
+        if re2 is not None:
+            answer = quick_texts.regexp_instr(re2, column, None).values
+            assert_alike("instr", answer, partial(patterns.regexp_instr, pattern), pattern)
+        if java.may_be_empty:
+            continue
+        if re2 is not None and not asks_for_begin(re2):
+            limit = chance.choice([-1, 1, 2, 3])
+            answer = quick_texts.regexp_split(re2, limit, pa.list_(pa.string()), column, None).values
+            assert_alike("split", answer, partial(patterns.regexp_split, pattern, limit), pattern)
+        text = chance.choice(["<$0>", r"\\x\$", "[$1]", "$1$0$1", "", "$2$1"])
+        try:
+            parts = patterns.replacement_of(pattern, text)
+        except UnsafePattern:
+            continue
+        rendered = re2_replacement(parts)
+        assert (rendered is None) == (len({part for part in parts if part in (1, 2)}) > 1)
+        found = None if rendered is None else re2_pattern(pattern, rendered[0])
+        if rendered is not None and found is not None:
+            answer = quick_texts.regexp_replace(found, rendered[1], column, None).values
+            assert_alike("replace", answer, partial(patterns.regexp_replace, pattern, parts, 0), pattern)
+    assert min(compared.values()) > COUNT // 20, compared
+
+
+def test_a_text_is_split_where_it_begins_by_python_alone() -> None:
+    assert asks_for_begin(str(re2_pattern("^a|b")))
+    assert not asks_for_begin(str(re2_pattern(r"\\Aa|b")))
+
+
+def test_what_may_backtrack_sees_texts_up_to_a_length() -> None:
+    function = partial(patterns.rlike, "(?i)a+b")
+    assert patterns.bounded(3, function, "xab") is True
+    with pytest.raises(EvaluationError, match=r"text of 4 characters, more than 3: .*regexp\.maxLength"):
+        patterns.bounded(3, function, "xxab")
+
+
+def test_like_finds_what_re2_finds_and_never_tries_again() -> None:
+    chance = random.Random(14)
+    texts = ["".join(chance.choices("ab\n", k=chance.randrange(9))) for _ in range(200)]
+    for _ in range(500):
+        pattern = "".join(chance.choices("ab%_", k=chance.randrange(7)))
+        column = quick_texts.matches(patterns.like_to_re2(pattern, "\\"), pa.array(texts), None).values
+        assert column.to_pylist() == [patterns.like(pattern, "\\", text) for text in texts], pattern
+    begin_s = time.thread_time()
+    assert not patterns.like("%a%a%a%a%a%a%a%b", "\\", "a" * 3_000)
+    assert time.thread_time() - begin_s < 5
 
 
 def test_re2_is_not_asked_where_it_may_differ_or_cannot() -> None:

@@ -58,8 +58,8 @@ _REFUSED = {
     "sasl.login.class": "it names a Java class; leave it out",
 }
 
-_JAAS = re.compile(r"^\s*(?P<module>[\w.]+)\s+required\b(?P<rest>.*?);?\s*$", re.DOTALL)
-_JAAS_OPTION = re.compile(r"(\w+)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'|([^\s;]+))")
+_JAAS = re.compile(r"\s*+(?P<module>[\w.]++)\s++required\b(?P<rest>.*)", re.DOTALL)
+_JAAS_OPTION = re.compile(r"\b(\w++)\s*+=\s*+(?:\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'|([^\s;]+))")
 _PASSWORD_MODULES = ("PlainLoginModule", "ScramLoginModule")
 
 _ALWAYS = {

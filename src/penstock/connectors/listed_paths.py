@@ -15,6 +15,9 @@ from pathlib import Path
 from penstock.connectors.file_listing import SPARK_METADATA, ListingOptions, hidden, spark_sink_files
 from penstock.connectors.hadoop_globs import is_glob, matching_paths, plain_globs
 
+MAX_PATH = 4096
+"""Characters, as the system has it: the pattern of the user's that a forged name is held against may backtrack."""
+
 
 @dataclass(frozen=True)
 class ListedPaths:
@@ -31,7 +34,7 @@ class ListedPaths:
     def admits(self, path: str) -> bool:
         """Return whether a listing can have found this path. Looks at the file system only for what Spark's own file
         sink wrote, whose log may list files anywhere."""
-        if "\0" in path or not os.path.isabs(path) or os.path.normpath(path) != path:
+        if len(path) > MAX_PATH or "\0" in path or not os.path.isabs(path) or os.path.normpath(path) != path:
             return False
         parts = path.split("/")
         if any(self._is_below(root, parts) for root in self._roots()):

@@ -15,7 +15,7 @@ has for itself runs behind forward edges, in the same slot.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -52,6 +52,7 @@ from penstock.frontend.stream_line import stream_line, streams_below
 from penstock.frontend.union import add_union
 from penstock.graph.model import JobGraph, SinkSpec, SourceSpec
 from penstock.operators.expand import ExpandSpec
+from penstock.operators.expressions.conf import SessionConf
 from penstock.operators.filter import FilterSpec
 from penstock.operators.map_function import MapInArrowSpec, MapInPandasSpec
 from penstock.operators.scalar_udf import ScalarUdfSpec
@@ -101,9 +102,15 @@ class CompiledPlan:
         return self.pipeline.graph(sinks, parallelism, max_parallelism)
 
 
-def compile_outputs(outputs: Sequence[tuple[DataFrame, str]]) -> CompiledPlan:
+def compile_outputs(
+    outputs: Sequence[tuple[DataFrame, str]], regexp_max_length: int = SessionConf.regexp_max_length
+) -> CompiledPlan:
     """Check and compile streaming DataFrames, each with its output mode, to one job. What their analysed plans share
     from the source on is done once. Nothing is started and no file is touched.
+
+    Args:
+        outputs: each with its output mode.
+        regexp_max_length: as in ``Options``.
 
     Raises:
         ConfigError: not a streaming DataFrame, an unknown output mode, no source in common, names given twice, late
@@ -114,7 +121,8 @@ def compile_outputs(outputs: Sequence[tuple[DataFrame, str]]) -> CompiledPlan:
     spark = outputs[0][0].sparkSession
     tree = plan_tree(plans)
     optimize_tree(spark, tree)
-    scope = Scope(spark, session_conf(spark), python_settings(spark), tree.mode)
+    conf = replace(session_conf(spark), regexp_max_length=regexp_max_length)
+    scope = Scope(spark, conf, python_settings(spark), tree.mode)
     scope.builder.output = tree.owner
     _add_segment(scope, tree, frozenset(), False)
     return CompiledPlan(

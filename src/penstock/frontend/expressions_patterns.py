@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from penstock.frontend.expressions_strings import constant
 from penstock.operators.expressions import Expression, Literal, patterns, quick_texts
 from penstock.operators.expressions.java_patterns import JavaPattern, UnsafePattern, translate
 from penstock.operators.expressions.quick import OfColumn, Quick, by_column
-from penstock.operators.expressions.re2_patterns import re2_pattern
+from penstock.operators.expressions.re2_patterns import asks_for_begin, re2_pattern, re2_replacement
 from penstock.operators.expressions.strict import Mapped
 
 AREA = "Patterns"
@@ -90,6 +91,11 @@ def _group(tree: JavaTree, pattern: str, expression: Expression) -> int:
     return group
 
 
+def _bounded(translation: Translation, function: Callable[[str], object]) -> Callable[[str], object]:
+    """A function that runs a user's pattern by Python's engine, which backtracks."""
+    return partial(patterns.bounded, translation.conf.regexp_max_length, function)
+
+
 def _by_re2(function: OfColumn, pattern: str, group: int = 0) -> Quick | None:
     text = re2_pattern(pattern, group)
     return None if text is None else by_column(partial(function, text))
@@ -102,7 +108,9 @@ def rlike(tree: JavaTree, translation: Translation) -> Expression:
     if pattern is None:
         return Literal(None, pa.bool_())
     quick = _by_re2(quick_texts.matches, pattern)
-    return Mapped(partial(patterns.rlike, pattern), (text,), pa.bool_(), bool(tree.nullable()), quick)
+    return Mapped(
+        _bounded(translation, partial(patterns.rlike, pattern)), (text,), pa.bool_(), bool(tree.nullable()), quick
+    )
 
 
 @catalyst("RegExpExtract", area=AREA, forms="`regexp_extract`, `regexp_substr`", limits=SAFE)
@@ -113,7 +121,7 @@ def regexp_extract(tree: JavaTree, translation: Translation) -> Expression:
         return Literal(None, pa.string())
     number = _group(tree, pattern, group)
     quick = _by_re2(quick_texts.regexp_extract, pattern, number)
-    function = partial(patterns.regexp_extract, pattern, number)
+    function = _bounded(translation, partial(patterns.regexp_extract, pattern, number))
     return Mapped(function, (text,), pa.string(), bool(tree.nullable()), quick)
 
 
@@ -123,7 +131,7 @@ def regexp_extract_all(tree: JavaTree, translation: Translation) -> Expression:
     pattern = safe_pattern(tree, expression, full=True)
     if pattern is None:
         return Literal(None, arrow_type(tree))
-    function = partial(patterns.regexp_extract_all, pattern, _group(tree, pattern, group))
+    function = _bounded(translation, partial(patterns.regexp_extract_all, pattern, _group(tree, pattern, group)))
     return Mapped(function, (text,), arrow_type(tree), bool(tree.nullable()))
 
 
@@ -134,7 +142,9 @@ def regexp_instr(tree: JavaTree, translation: Translation) -> Expression:
     if pattern is None:
         return Literal(None, pa.int32())
     _group(tree, pattern, group)
-    return Mapped(partial(patterns.regexp_instr, pattern), (text,), pa.int32(), bool(tree.nullable()))
+    quick = _by_re2(quick_texts.regexp_instr, pattern)
+    function = _bounded(translation, partial(patterns.regexp_instr, pattern))
+    return Mapped(function, (text,), pa.int32(), bool(tree.nullable()), quick)
 
 
 @catalyst("RegExpReplace", area=AREA, forms="`regexp_replace`",
@@ -150,8 +160,11 @@ def regexp_replace(tree: JavaTree, translation: Translation) -> Expression:
         parts = patterns.replacement_of(pattern, str(constant(replacement)))
     except UnsafePattern as error:
         refuse(tree, str(error))
-    function = partial(patterns.regexp_replace, pattern, parts, start - 1)
-    return Mapped(function, (text,), pa.string(), bool(tree.nullable()))
+    quick = None
+    if start == 1 and (found := re2_replacement(parts)) and (re2 := re2_pattern(pattern, found[0])):
+        quick = by_column(quick_texts.regexp_replace, re2, found[1])
+    function = _bounded(translation, partial(patterns.regexp_replace, pattern, parts, start - 1))
+    return Mapped(function, (text,), pa.string(), bool(tree.nullable()), quick)
 
 
 @catalyst(
@@ -165,11 +178,15 @@ def split(tree: JavaTree, translation: Translation) -> Expression:
     if pattern is None:
         return Literal(None, arrow_type(tree))
     quick = None
+    function: Callable[[str], object]
     if not pattern:
         function = partial(patterns.split_characters, count)
     elif separator := patterns.literal_of(pattern):
         function = partial(patterns.split, separator, count)
         quick = by_column(quick_texts.split, separator, count, arrow_type(tree))
     else:
-        function = partial(patterns.regexp_split, str(safe_pattern(tree, expression, full=True)), count)
+        safe = str(safe_pattern(tree, expression, full=True))
+        function = _bounded(translation, partial(patterns.regexp_split, safe, count))
+        if (re2 := re2_pattern(safe)) and not asks_for_begin(re2):
+            quick = by_column(quick_texts.regexp_split, re2, count, arrow_type(tree))
     return Mapped(function, (text,), arrow_type(tree), bool(tree.nullable()), quick)

@@ -62,15 +62,16 @@ class QueryRequest:
 
 def start_query(outputs: Sequence[OutputRequest], request: QueryRequest) -> StreamingQuery:
     """Compile, check and start; see ``DataStreamWriter.start`` for the errors. Nothing is left behind by a refusal."""
-    check_dataframe(outputs[0].df)
+    for output in outputs:
+        check_dataframe(output.df)
     spark = outputs[0].df.sparkSession
     settings = check_settings(session_settings(spark))
-    plan = compile_outputs([(output.df, output.sink.output_mode) for output in outputs])
     interval = {} if request.trigger.interval is None else {"checkpoint.interval": request.trigger.interval}
     said = {**session_options(spark), **request.engine_options, **interval}
     access, service = parse_access(said), serving.parse_service(said)
     engine = {name: text for name, text in said.items() if not (is_access_option(name) or serving.is_rest_option(name))}
     options = parse_options(engine)
+    plan = compile_outputs([(one.df, one.sink.output_mode) for one in outputs], options.regexp_max_length)
     see_to_workers_python(spark)
     chosen = _choose_sinks(outputs, plan)
     undo = ExitStack()

@@ -17,6 +17,7 @@ class SessionConf:
         json_ignores_null_fields: ``spark.sql.jsonGenerator.ignoreNullFields``.
         avro_rebase_mode: ``spark.sql.avro.datetimeRebaseModeInRead``: CORRECTED, EXCEPTION or LEGACY.
         avro_rebase_mode_in_write: ``spark.sql.avro.datetimeRebaseModeInWrite``, likewise.
+        regexp_max_length: ``spark.penstock.regexp.maxLength``, in characters.
     """
 
     ansi: bool = True
@@ -26,3 +27,4 @@ class SessionConf:
     json_ignores_null_fields: bool = True
     avro_rebase_mode: str = "CORRECTED"
     avro_rebase_mode_in_write: str = "CORRECTED"
+    regexp_max_length: int = 100_000

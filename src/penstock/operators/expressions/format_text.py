@@ -17,7 +17,7 @@ from penstock.operators.expressions.json_text import java_text
 from penstock.operators.expressions.vectors import map_distinct
 
 Types = pa.types
-_DIRECTIVE = re.compile(r"%(?:(\d+)\$)?([-#+ 0,(]*)(\d+)?(?:\.(\d+))?([a-zA-Z%])")
+_DIRECTIVE = re.compile(r"%(?:(\d++)\$)?([-#+ 0,(]*+)(\d++)?(?:\.(\d++))?([a-zA-Z%])")
 _WIDE = Context(prec=1200)
 _ALLOWED = {"s": "-", "S": "-", "d": "-+ 0,(", "x": "-0", "X": "-0", "o": "-0", "f": "-+ 0,(", "b": "-", "B": "-"}
 

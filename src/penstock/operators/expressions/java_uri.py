@@ -16,6 +16,9 @@ _PATH = rf"{_UNRESERVED};/:@&=+$,"
 _USER = rf"{_UNRESERVED};:&=+$,"
 _REGISTERED = rf"{_UNRESERVED};:@&=+$,"
 _SERVER = rf"{_USER}A-Za-z0-9\-.:@\[\]"
+# With a percent sign among the characters an escaped byte must not stand beside them: it could be read in two ways.
+_SERVER_ALONE = re.compile(rf"(?:[{_SERVER}]|[^\x00-\x7f]|{_HEX})*+")
+_SERVER_WITH_PERCENT = re.compile(rf"(?:[{_SERVER}%]|[^\x00-\x7f])*+")
 _LABEL = "(?:[A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9-]*[A-Za-z0-9])"
 _TOP_LABEL = "(?:[A-Za-z]|[A-Za-z][A-Za-z0-9-]*[A-Za-z0-9])"
 _HOST_NAME = re.compile(rf"(?:{_LABEL}|(?:{_LABEL}\.)+{_TOP_LABEL})\.?")
@@ -44,7 +47,7 @@ class Uri:
 
 def _is_of(text: str, characters: str) -> bool:
     """Whether there is nothing but these, escaped bytes, and what is beyond ASCII, no control or space character."""
-    match = re.fullmatch(rf"(?:[{characters}]|{_HEX}|[^\x00-\x7f])*", text)
+    match = re.fullmatch(rf"(?:[{characters}]|{_HEX}|[^\x00-\x7f])*+", text)
     return match is not None and all(
         unicodedata.category(c) not in ("Cc", "Zs", "Zl", "Zp") for c in text if not c.isascii()
     )
@@ -97,7 +100,7 @@ def _scheme(text: str) -> tuple[str | None, str]:
 def _authority(text: str) -> tuple[str | None, str | None]:
     """The user and the host, if it is a server's; otherwise it must be a registered name."""
     bracket = "]" in text[1:]
-    server = re.fullmatch(rf"(?:[{_SERVER}{'%' if bracket else ''}]|[^\x00-\x7f]|{_HEX})*", text) is not None
+    server = (_SERVER_WITH_PERCENT if bracket else _SERVER_ALONE).fullmatch(text) is not None
     registered = _is_of(text, _REGISTERED)
     if server:
         try:

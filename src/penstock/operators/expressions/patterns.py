@@ -1,8 +1,13 @@
-"""What patterns do: ``like``, and regular expressions that Java and Python read alike (``java_patterns``)."""
+"""What patterns do: ``like``, and regular expressions that Java and Python read alike (``java_patterns``).
+
+Python's engine backtracks: some patterns take time that grows with the square of a text's length, or faster. What RE2
+finds alike goes to RE2 (``re2_patterns``), which never does; other patterns see texts up to a length (``bounded``).
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 
 from penstock.errors import EvaluationError
@@ -10,6 +15,21 @@ from penstock.operators.expressions.java_patterns import UnsafePattern, translat
 
 _DIGITS = "0123456789"
 _LITERAL_META = frozenset("\\[](){}*+?.^$|")
+
+
+def bounded(most: int, function: Callable[[str], object], text: str) -> object:
+    """Apply a function that runs a user's pattern to a text of at most ``most`` characters.
+
+    Raises:
+        EvaluationError: the text is longer.
+    """
+    if len(text) > most:
+        raise EvaluationError(
+            f"a regular expression that may take time beyond bounds is applied to a text of {len(text)} characters, "
+            f"more than {most}: shorten the text, write the pattern so that RE2 can run it (without looking around and "
+            "(?i)), or raise spark.penstock.regexp.maxLength"
+        )
+    return function(text)
 
 
 def rlike(pattern: str, text: str) -> bool:
@@ -131,28 +151,44 @@ def split_characters(limit: int, text: str) -> list[str]:
     return [*text[: count - 1], text[count - 1 :]] if text else [""]
 
 
-def like_to_python(pattern: str, escape: str) -> str:
-    """``_`` is any character and ``%`` any text, unless escaped.
+def _like_pieces(pattern: str, escape: str) -> list[str]:
+    """The regular expressions of what stands between any two ``%``.
 
     Raises:
         UnsafePattern: the escape character stands before something else, or last; Spark raises for both.
     """
-    out: list[str] = []
+    pieces = [""]
     characters = iter(pattern)
     for character in characters:
         if character == escape:
             escaped = next(characters, None)
             if escaped is None or escaped not in ("_", "%", escape):
                 raise UnsafePattern(f"the escape character {escape!r} stands before {escaped!r}")
-            out.append(re.escape(escaped))
+            pieces[-1] += re.escape(escaped)
+        elif character == "%":
+            pieces.append("")
         else:
-            out.append({"_": ".", "%": ".*"}.get(character) or re.escape(character))
-    return "".join(out)
+            pieces[-1] += "." if character == "_" else re.escape(character)
+    return pieces
+
+
+def like_to_python(pattern: str, escape: str) -> str:
+    """``_`` is any character and ``%`` any text, unless escaped. For whole texts.
+
+    What stands between two ``%`` may be taken where it first comes, so no match of it is ever tried again.
+
+    Raises:
+        UnsafePattern: the escape character stands before something else, or last; Spark raises for both.
+    """
+    first, *rest = _like_pieces(pattern, escape)
+    if not rest:
+        return first
+    return first + "".join(f"(?>.*?{piece})" for piece in rest[:-1]) + ".*" + rest[-1]
 
 
 def like_to_re2(pattern: str, escape: str) -> str:
     """For Arrow's engine, on whole texts."""
-    return rf"(?s)\A(?:{like_to_python(pattern, escape)})\z"
+    return rf"(?s)\A(?:{'.*'.join(_like_pieces(pattern, escape))})\z"
 
 
 @lru_cache(maxsize=256)

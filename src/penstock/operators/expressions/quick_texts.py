@@ -147,6 +147,30 @@ def regexp_extract(pattern: str, array: pa.Array, rows: Mask | None) -> Answer:
     return Answer(pc.if_else(found.is_valid(), found.field(GROUP), pc.if_else(wanted.is_valid(), "", None)))
 
 
+def regexp_instr(pattern: str, array: pa.Array, rows: Mask | None) -> Answer:
+    """By a pattern of ``re2_pattern``."""
+    wanted = only(array, rows)
+    places = pc.fill_null(pc.find_substring_regex(wanted, pattern=pattern), -1).to_numpy(zero_copy_only=False)
+    data, offsets = bytes_of(wanted)
+    characters = np.zeros(len(data) + 1, np.int64)
+    np.cumsum((data & 0xC0) != 0x80, out=characters[1:])  # all but the bytes that continue a character
+    begins = offsets[:-1].astype(np.int64)
+    found = characters[begins + np.maximum(places, 0)] - characters[begins] + 1
+    return Answer(pc.if_else(wanted.is_valid(), pa.array(np.where(places < 0, 0, found), pa.int32()), None))
+
+
+def regexp_replace(pattern: str, replacement: str, array: pa.Array, rows: Mask | None) -> Answer:
+    """By a pattern of ``re2_pattern`` that never matches the empty text, and a replacement in RE2's notation."""
+    return Answer(pc.replace_substring_regex(only(array, rows), pattern=pattern, replacement=replacement))
+
+
+def regexp_split(pattern: str, limit: int, data_type: pa.DataType, array: pa.Array, rows: Mask | None) -> Answer:
+    """By a pattern of ``re2_pattern`` that never matches the empty text and does not ask where a text begins: Arrow
+    looks for each match in what is left."""
+    parts = pc.split_pattern_regex(only(array, rows), pattern=pattern, max_splits=limit - 1 if limit > 0 else -1)
+    return Answer(as_type(parts, data_type))
+
+
 def hexadecimal(array: pa.Array, rows: Mask | None) -> Answer | None:
     """Of texts and binaries."""
     data, offsets = bytes_of(array)

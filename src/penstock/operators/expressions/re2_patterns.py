@@ -8,7 +8,7 @@ that has no notation of its own any more.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -46,6 +46,21 @@ def re2_pattern(pattern: str, group: int = 0) -> str | None:
     except (_Unrendered, pa.ArrowInvalid):  # the second: more states than RE2 allows itself
         return None
     return text
+
+
+def asks_for_begin(pattern: str) -> bool:
+    """Whether a pattern of ``re2_pattern`` matches nowhere but where a text begins."""
+    return _ANCHORS["AT_BEGINNING_STRING"] in pattern  # a backslash of the text itself is rendered as a code
+
+
+def re2_replacement(replacement: Sequence[str | int]) -> tuple[int, str] | None:
+    """A replacement's only group (0: none but the whole match), for ``re2_pattern``, and the replacement in RE2's
+    notation; None if it has several groups."""
+    groups = {part for part in replacement if isinstance(part, int) and part}
+    if len(groups) > 1:
+        return None
+    texts = (part.replace("\\", r"\\") if isinstance(part, str) else rf"\{min(part, 1)}" for part in replacement)
+    return max(groups, default=0), "".join(texts)
 
 
 def _named(text: str) -> str:

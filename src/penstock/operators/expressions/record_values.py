@@ -13,7 +13,7 @@ from typing import NamedTuple
 from penstock.operators.expressions.text_numbers import parse_double, parse_float
 
 _INTEGER = re.compile(r"[+-]?\d+")
-_DECIMAL = re.compile(r"[+-]?(?:\d+\.?(\d*)|\.(\d+))(?:[eE]([+-]?\d+))?")
+_DECIMAL = re.compile(r"[+-]?(?:\d++\.?(\d*+)|\.(\d++))(?:[eE]([+-]?\d++))?")
 # Names of infinity and NaN that Spark's casts know and Java does not.
 _NAMED = re.compile(r"\s*[+-]?(?!NaN|Infinity)(?i:inf|infinity|nan)\s*")
 _UNLIMITED = Context(prec=1000, rounding=ROUND_HALF_UP)

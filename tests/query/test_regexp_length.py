@@ -1,0 +1,31 @@
+"""Texts that a pattern which may backtrack is applied to are bounded by an option of the query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from query_running import Inbox, rows_of
+
+import penstock
+
+pytestmark = pytest.mark.spark
+Start = Callable[..., penstock.StreamingQuery]
+
+
+@pytest.mark.parametrize(("pattern", "bounded"), [("(?i)(1+)+x", True), ("(1+)+x", False)])
+def test_longer_texts_end_the_query_unless_re2_runs_the_pattern(
+    spark: SparkSession, inbox: Inbox, start: Start, out: Path, pattern: str, bounded: bool
+) -> None:
+    inbox.add([(1, 1, 0.0)])
+    df = inbox.stream(spark).selectExpr(f"repeat('1', 30) || key rlike '{pattern}' AS found")
+    query = start(df, **{"regexp.maxLength": 30, "restart.strategy": "none"})
+    if bounded:
+        with pytest.raises(StreamingQueryException, match=r"text of 31 characters, more than 30: .*regexp\.maxLength"):
+            query.processAllAvailable()
+    else:
+        query.processAllAvailable()
+        assert rows_of(out) == [(False,)]
