@@ -9,7 +9,7 @@ export SPARK_LOCAL_IP ?= 127.0.0.1
 # Bytecode is kept: hundreds of processes are started here, and each would compile the package anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup java javac chromium environment demo test costs compiled lint fuzz fuzz-format fuzz-plans oracle simulate torture bench bench-quick flink clean lock
+.PHONY: help setup java javac chromium environment demo test costs compiled lint pending fuzz fuzz-format fuzz-plans oracle simulate torture bench bench-quick flink clean lock
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -70,6 +70,9 @@ costs: test ## All tests, and what each file costs into tests/costs.json: dear o
 # Once, and not by every worker. What is wrong is for the tests to say.
 compiled: $(VENV)/.ready
 	-@$(BIN)/python -m pytest --collect-only -qq > /dev/null 2>&1
+
+pending: setup ## Every sink, edit and way to leave an epoch waiting for its commit: make test runs a part of these
+	@PENSTOCK_PENDING=all $(BIN)/python -m pytest tests/query/test_pending_epochs.py -n $(WORKERS) --dist load
 
 fuzz: setup ## All tests in another order, with new and more examples of every property
 	@PENSTOCK_EFFORT=1 $(BIN)/python -m pytest --randomly-seed=default --hypothesis-seed=$$RANDOM

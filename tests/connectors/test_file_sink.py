@@ -122,7 +122,7 @@ def test_a_lost_file_is_an_unknown_outcome(tmp_path: Path) -> None:
     for rows in ({0: batch(1)}, {0: batch(1), 1: batch(2)}):
         permit = stage(made, rows, 1)
         (tmp_path / "_penstock" / "staged" / staged(tmp_path)[0]).unlink()
-        with pytest.raises(CommitUnknown, match=r"neither .*staged.* exists; someone removed 1 rows"):
+        with pytest.raises(CommitUnknown, match=r"neither .*staged.* exists: 1 rows were staged for"):
             opened(made).commit(permit)
 
 

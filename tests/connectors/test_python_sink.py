@@ -17,7 +17,7 @@ from kits import QUERY_ID, check_commits_once, stage
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from penstock.connectors.base import EpochCommit, SinkContext
+from penstock.connectors.base import EpochCommit, SinkCommitter, SinkContext
 from penstock.connectors.commit_messages import decode_message, encode_message
 from penstock.connectors.python_sink import PythonSink
 from penstock.connectors.signed import KEY_FILE_VARIABLE, load_key, sign, verify
@@ -117,12 +117,58 @@ def test_an_unfinished_write_is_abandoned_with_its_files_closed(folder: Path) ->
 
 def test_plain_messages_are_plain_json() -> None:
     message = user_sources.Written("p", 3, ["x"])
-    data = encode_message(message, KEY, QUERY_ID, 1)
+    data = encode_message(message, KEY, QUERY_ID, 1, SPARK_SCHEMA)
     assert json.loads(data) == {
         "kind": "dataclass", "module": "user_sources", "name": "Written",
-        "fields": {"path": "p", "rows": 3, "tags": ["x"]},
+        "fields": {"path": "p", "rows": 3, "tags": ["x"]}, "columns": SPARK_SCHEMA,
     }  # fmt: skip
-    assert decode_message(data, b"another key" * 4, QUERY_ID, 2) == message, "no secret is needed to read plain data"
+    decoded = decode_message(data, b"another key" * 4, QUERY_ID, 2)
+    assert decoded == (message, SPARK_SCHEMA), "no secret is needed to read plain data"
+
+
+def test_what_earlier_releases_stored_has_no_columns() -> None:
+    plain = {
+        "kind": "dataclass",
+        "module": "user_sources",
+        "name": "Written",
+        "fields": {"path": "p", "rows": 3, "tags": []},
+    }
+    assert decode_message(json.dumps(plain).encode(), KEY, QUERY_ID, 1) == (user_sources.Written("p", 3, []), "")
+    signed = sign(KEY, f"penstock commit message {QUERY_ID} 1", pickle.dumps(user_sources.WrittenBytes((1, b"x"))))
+    pickled = json.dumps({"kind": "signed-pickle", "data": base64.b64encode(signed).decode()}).encode()
+    assert decode_message(pickled, KEY, QUERY_ID, 1)[1] == ""
+
+
+def test_a_batch_is_committed_by_a_writer_for_the_columns_that_its_rows_had(folder: Path) -> None:
+    older = StructType().add("m", "long").add("t", "timestamp").json()
+    before = PythonSink("folder", user_sources.Folder, {"folder": str(folder)}, SCHEMA, older)
+    waiting = stage(before, {0: batch(1, 2)}, 3)
+    made: list[list[str]] = []
+
+    class Recording(user_sources.Folder):
+        def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802
+            made.append(schema.fieldNames())
+            if schema.fieldNames() == ["m", "t"] and self.options.get("refuses"):
+                raise ValueError("no column m")
+            return super().streamWriter(schema, overwrite)
+
+    def committer(**options: str) -> SinkCommitter:
+        return PythonSink(
+            "folder", Recording, {"folder": str(folder), **options}, SCHEMA, SPARK_SCHEMA
+        ).create_committer()
+
+    with pytest.raises(FunctionError, match="no column m"):
+        committer(refuses="1").check_pending(waiting, same_columns=False)
+    made.clear()
+    one = committer()
+    one.check_pending(waiting, same_columns=False)
+    one.open(QUERY_ID)
+    one.commit(waiting)
+    one.commit(stage(sink(folder), {0: batch(3)}, 4))
+    assert made == [["m", "t"], ["n", "t"]]
+    bare = json.dumps({k: v for k, v in json.loads(waiting.messages[0]).items() if k != "columns"}).encode()
+    with pytest.raises(SinkError, match="did not store their columns"):
+        one.check_pending(EpochCommit(QUERY_ID, 5, {0: bare}), same_columns=False)
 
 
 class Explosive(WriterCommitMessage):
@@ -175,9 +221,13 @@ def test_plain_messages_name_only_loaded_dataclasses_of_messages() -> None:
     ids=["bytes", "nan", "tuple"],
 )
 def test_what_json_would_change_is_pickled(message: WriterCommitMessage) -> None:
-    data = encode_message(message, KEY, QUERY_ID, 1)
+    data = encode_message(message, KEY, QUERY_ID, 1, SPARK_SCHEMA)
     assert json.loads(data)["kind"] == "signed-pickle"
-    assert repr(decode_message(data, KEY, QUERY_ID, 1)) == repr(message)
+    decoded, columns = decode_message(data, KEY, QUERY_ID, 1)
+    assert (repr(decoded), columns) == (repr(message), SPARK_SCHEMA)
+    other = json.dumps({**json.loads(data), "columns": SPARK_SCHEMA.replace("long", "string")}).encode()
+    with pytest.raises(SinkError, match="signature"):
+        decode_message(other, KEY, QUERY_ID, 1)
 
 
 def test_the_key_is_created_once_and_for_its_owner_only(key_file: Path) -> None:

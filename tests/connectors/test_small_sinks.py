@@ -67,7 +67,7 @@ def test_a_message_has_the_rows_in_order_in_few_batches(sizes: tuple[int, ...]) 
         message.add(batch(*range(at, at + size)))
         at += size
         assert sum(one.num_rows for one in message._small) < MERGED_ROWS, "the rest is encoded before the epoch ends"
-    table = decode_rows(message.finish())
+    table = decode_rows({0: message.finish()})
     assert table.schema == SCHEMA
     assert table.column("a").to_pylist() == list(range(at))
     assert table.column("a").num_chunks <= 1 + 2 * at // MERGED_ROWS

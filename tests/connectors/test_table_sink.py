@@ -15,15 +15,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from kits import stage
+from pyspark.sql.types import StructType
 
 from penstock.connectors import table_sink
 from penstock.connectors.base import EpochCommit, SinkCommitter, SinkContext
 from penstock.connectors.staged_rows import StagedRows
 from penstock.connectors.table_sink import TableSink
-from penstock.errors import CommitFailed, CommitUnknown, NotSupported
+from penstock.errors import CommitFailed, CommitUnknown, ConfigError, NotSupported, SinkError
 from penstock.testing.conformance import check_sink
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
+COLUMNS = StructType().add("k", "long").add("v", "string").json()
 
 
 class _Crash(BaseException):
@@ -36,13 +38,20 @@ class Writer:
     def __init__(self, location: Path) -> None:
         self.location = location
         self.partitions: list[Mapping[str, str | None]] = []
+        self.columns: list[str] = []
+        self.refused: tuple[str, ...] = ()
         self.fails = 0
 
     def open(self) -> str:
         self.location.mkdir(exist_ok=True)
         return str(self.location)
 
-    def write(self, files: Sequence[str], directory: str) -> None:
+    def check(self, columns: str) -> None:
+        if columns in self.refused:
+            raise ConfigError("the rows do not fit")
+
+    def write(self, files: Sequence[str], columns: str, directory: str) -> None:
+        self.columns.append(columns)
         rows = [row for file in files for row in pq.read_table(file).to_pylist()]
         for part in sorted({row["c0"] % 2 for row in rows}):
             folder = Path(directory) / f"half={part}"
@@ -72,9 +81,9 @@ def keys(location: Path) -> list[int]:
     return sorted(row["k"] for row in visible(location))
 
 
-def sink_at(tmp_path: Path, writer: Writer | None = None) -> tuple[TableSink, Writer]:
+def sink_at(tmp_path: Path, writer: Writer | None = None, columns: str = COLUMNS) -> tuple[TableSink, Writer]:
     writer = writer or Writer(tmp_path / "table")
-    sink = TableSink("t", SCHEMA, lambda: writer)
+    sink = TableSink("t", SCHEMA, columns, lambda: writer)
     sink.stage_in(str(tmp_path / "staged" / "sink-0"))
     return sink, writer
 
@@ -142,13 +151,13 @@ def _crash_at(step: str, patch: pytest.MonkeyPatch, writer: Writer) -> None:
         case "write":
             patch.setattr(writer, "write", crash)
         case "list":
-            patch.setattr(table_sink, "_replace", before(1, table_sink._replace))
+            patch.setattr(table_sink, "replace_durably", before(1, table_sink.replace_durably))
         case "rename ready" | "rename 1" | "rename 2":
             patch.setattr(table_sink.os, "rename", before(1 + ("ready", "1", "2").index(step[7:]), os.rename))
         case "published":
             patch.setattr(writer, "published", crash)
         case "marker":
-            patch.setattr(table_sink, "_replace", before(2, table_sink._replace))
+            patch.setattr(table_sink, "replace_durably", before(2, table_sink.replace_durably))
         case "remove":
             patch.setattr(table_sink.shutil, "rmtree", before(1, shutil.rmtree))
 
@@ -255,4 +264,88 @@ def test_a_staged_file_that_is_gone_or_changed_is_named(tmp_path: Path) -> None:
 
 def test_a_column_that_cannot_be_staged_is_named() -> None:
     with pytest.raises(NotSupported, match=r"column a\.b of type null"):
-        TableSink("t", pa.schema([("a", pa.struct([("b", pa.null())]))]), None)
+        TableSink("t", pa.schema([("a", pa.struct([("b", pa.null())]))]), "", None)
+
+
+OLDER = StructType().add("v2", "long").add("v", "string").json()
+
+
+def test_rows_are_written_with_the_columns_that_they_were_staged_with(tmp_path: Path) -> None:
+    before, writer = sink_at(tmp_path, columns=OLDER)
+    waiting, plain = staged_epoch(before, 1, 1), staged_epoch(before, 2, 2)
+    after, _ = sink_at(tmp_path, writer)
+    for permit in (waiting, plain, staged_epoch(after, 3, 3)):
+        opened(after).check_pending(permit, same_columns=False)
+        opened(after).commit(permit)
+    assert writer.columns == [OLDER, OLDER, COLUMNS]
+    writer.refused = (OLDER,)
+    with pytest.raises(ConfigError, match="do not fit"):
+        opened(after).check_pending(waiting, same_columns=False)
+
+
+def test_columns_that_an_earlier_release_did_not_store_are_the_query_s_only_if_these_are_as_they_were(
+    tmp_path: Path,
+) -> None:
+    sink, writer = sink_at(tmp_path)
+    permit = staged_epoch(sink, 1, 1)
+    old = {index: _without_columns(message) for index, message in permit.messages.items()}
+    committer = opened(sink)
+    with pytest.raises(SinkError, match="an earlier release staged its rows and did not store their columns"):
+        committer.check_pending(EpochCommit("query", 1, old), same_columns=False)
+    committer.check_pending(EpochCommit("query", 1, old), same_columns=True)
+    committer.commit(EpochCommit("query", 1, old))
+    assert (writer.columns, keys(writer.location)) == ([COLUMNS], [1])
+
+
+def _without_columns(message: bytes) -> bytes:
+    staged = json.loads(message)
+    del staged["columns"]
+    return json.dumps(staged).encode()
+
+
+UDT = {"type": "udt", "class": "x.Y", "pyClass": "os.system", "sqlType": "long", "serializedClass": "gANjb3MK"}
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        "[" * 100_000,
+        "7",
+        '{"type":"struct"}',
+        json.dumps({"type": "struct", "fields": [{"name": "a", "type": "no such type", "nullable": True}]}),
+        json.dumps({"type": "struct", "fields": [{"name": "a", "type": UDT, "nullable": True, "metadata": {}}]}),
+    ],
+)
+def test_stored_columns_that_are_none_are_refused_before_anything_is_read(tmp_path: Path, columns: str) -> None:
+    forged, writer = sink_at(tmp_path, columns=columns)
+    permit = staged_epoch(forged, 1, 1)
+    sink, _ = sink_at(tmp_path, writer)
+    with pytest.raises(SinkError, match=r"no schema|only read back by the query that staged them"):
+        opened(sink).check_pending(permit, same_columns=False)
+    assert writer.columns == []
+
+
+def test_columns_of_one_epoch_are_the_same_in_all_its_messages(tmp_path: Path) -> None:
+    older, writer = sink_at(tmp_path, columns=OLDER)
+    sink, _ = sink_at(tmp_path, writer)
+    mixed = {0: staged_epoch(older, 1, 1).messages[0], 1: staged_epoch(sink, 1, 2).messages[0]}
+    with pytest.raises(SinkError, match="different columns"):
+        opened(sink).check_pending(EpochCommit("query", 1, mixed), same_columns=False)
+
+
+def test_a_table_takes_back_what_is_visible_and_what_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink, writer = sink_at(tmp_path)
+    for epoch in range(1, 5):
+        opened(sink).commit(staged_epoch(sink, epoch, epoch, epoch + 10))
+    with monkeypatch.context() as patch:
+        _crash_at("rename 2", patch, writer)
+        with pytest.raises(_Crash):
+            opened(sink).commit(staged_epoch(sink, 5, 5, 6))
+    committer = opened(sink)
+    assert committer.irrevocable(2, 6) == ""
+    for _ in range(2):
+        committer.retract(2, 6)
+        assert keys(writer.location) == [1, 2, 11, 12]
+        assert sorted(os.listdir(writer.location / "_penstock")) == ["query-sink-0.json"]
+    opened(sink).commit(staged_epoch(sink, 6, 7))
+    assert keys(writer.location) == [1, 2, 7, 11, 12]

@@ -279,3 +279,39 @@ def test_another_plan_at_another_parallelism_is_moved_and_then_rescaled() -> Non
     assert [[m.vertex for m in slot] for slot in plan] == [[0, 1, 2, 3]] * 3
     states = [[(s.rows, s.key_group_first, s.key_group_last) for s in slot[3].states] for slot in plan]
     assert states == [[(3, 0, 42)], [(3, 43, 63), (4, 64, 85)], [(4, 86, 127)]]
+
+
+class Keeper(NoSource):
+    """It stages its input at the location, as the sources do that Spark reads for."""
+
+    keeps_files = True
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+
+
+def reading(schema: pa.Schema) -> JobGraph:
+    base = single()
+    return replace(
+        base, vertices=(Vertex(0, "source", SourceSpec(SOURCE, "K", Keeper(schema)), (), None), *base.vertices[1:])
+    )
+
+
+@pytest.mark.parametrize("place", ["a reader", "the driver", "nowhere"])
+def test_staged_input_is_read_with_the_columns_that_it_was_staged_with(place: str) -> None:
+    narrow, wide = reading(ROWS), reading(ROWS.append(pa.field("more", pa.int64())))
+    metadata = msgspec.structs.replace(taken(narrow, 1), plan=plan_of(narrow))
+    if place != "a reader":
+        slots = [
+            SlotManifest(slot.slot, [msgspec.structs.replace(one, splits=[]) for one in slot.subtasks])
+            for slot in metadata.slots
+        ]
+        waiting = [Split("0/0", {"path": "lane/x"})] if place == "the driver" else []
+        sources = [msgspec.structs.replace(one, pending=waiting) for one in metadata.sources]
+        metadata = msgspec.structs.replace(metadata, slots=slots, sources=sources)
+    if place == "nowhere":
+        assert relocate(metadata, wide, 9).plan == plan_of(wide)
+    else:
+        with pytest.raises(PlanChanged, match=r"of which rows are staged and not read yet.*more int64"):
+            relocate(metadata, wide, 9)
+    assert relocate(msgspec.structs.replace(metadata, plan=plan_of(wide)), narrow, 9).plan == plan_of(narrow)

@@ -1,8 +1,12 @@
-"""Commit messages that carry rows: one Arrow IPC stream."""
+"""Commit messages that carry rows: one Arrow IPC stream, with the columns that the rows were produced with."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pyarrow as pa
+
+from penstock.errors import SinkError
 
 MERGED_ROWS = 4096
 """Smaller batches wait until they are so many rows together: what a batch costs by itself, to encode and to read, is
@@ -47,7 +51,22 @@ class RowsMessage:
             self._stream.write_batch(pa.concat_batches(batches))
 
 
-def decode_rows(message: bytes) -> pa.Table:
+def decode_rows(messages: Mapping[int, bytes]) -> pa.Table:
+    """The rows of an epoch in the order of its subtasks.
+
+    Args:
+        messages: of the epoch, at least one, by subtask.
+
+    Raises:
+        SinkError: one of them is no such message, or has other columns than the others.
+    """
+    try:
+        return pa.concat_tables([_table(message) for _, message in sorted(messages.items())])
+    except (pa.ArrowException, OSError) as error:
+        raise SinkError(f"a stored commit message holds no rows of this sink: {error!s:.200}") from error
+
+
+def _table(message: bytes) -> pa.Table:
     with pa.ipc.open_stream(message) as reader:
         return reader.read_all()
 

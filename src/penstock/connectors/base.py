@@ -18,6 +18,14 @@ import pyarrow as pa
 from penstock.errors import NotSupported
 from penstock.operators.base import Plain
 
+WITH_COLUMNS = 2
+"""Format version of snapshots in which messages wait that say which columns their rows have. Earlier releases would
+deliver these rows under the columns of the query as it is, and refuse such a snapshot."""
+COLUMNS_NOT_STORED = (
+    "an earlier release staged its rows and did not store their columns, and the query's columns are others now"
+)
+"""Said by ``SinkCommitter.check_pending``."""
+
 
 class Split(msgspec.Struct, frozen=True):
     """A unit of a source, read by exactly one reader at a time.
@@ -263,6 +271,19 @@ class SinkCommitter(ABC):
     def open(self, query_id: str) -> None:  # noqa: B027
         """Called once per driver, before the first Generation. Refuses a target that cannot be written exactly once."""
 
+    def check_pending(self, permit: EpochCommit, same_columns: bool) -> None:  # noqa: B027
+        """Check an epoch that an earlier run staged and that awaits its commit. Called once per such epoch, before
+        ``open`` and before anything of the query runs; changes nothing.
+
+        Args:
+            permit: as for ``commit``; ``batch`` is not known yet.
+            same_columns: the query still hands this sink the columns that the run which took the snapshot did.
+
+        Raises:
+            PenstockError: this sink can never deliver it; the text says why, and nothing of the query, the output or
+                the way out.
+        """
+
     @abstractmethod
     def commit(self, permit: EpochCommit) -> None:
         """Make the epoch visible. Raises CommitFailed or CommitUnknown."""
@@ -304,6 +325,9 @@ class Sink(ABC):
 
     keeps_files: bool = False
     """It stages rows in the directory of ``stage_in``: the checkpoint location must be a folder then."""
+    messages_since: int = 1
+    """The format version of snapshots since which its messages are read as they are meant. A snapshot in which one
+    waits has this version at least, so that earlier releases refuse it."""
 
     def stage_in(self, directory: str) -> None:  # noqa: B027
         """Called on the driver before anything is created: a directory of this sink alone, below the checkpoint

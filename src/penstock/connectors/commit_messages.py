@@ -1,6 +1,7 @@
 """A user's ``WriterCommitMessage`` as bytes in a snapshot, and back.
 
-A dataclass of plain values becomes JSON with its module and name; anything else a pickle under an HMAC. Decoding
+A dataclass of plain values becomes JSON with its module and name; anything else a pickle under an HMAC. Both say with
+which columns the rows were written that the message stands for (``row_columns``). Decoding
 imports nothing: the class of a plain message must already be there, as it is once the program made its data source.
 """
 
@@ -27,25 +28,29 @@ class _PlainMessage(msgspec.Struct, frozen=True, tag_field="kind", tag="dataclas
     module: PythonName
     name: PythonName
     fields: dict[str, Plain]
+    columns: str = ""
 
 
 class _SignedMessage(msgspec.Struct, frozen=True, tag_field="kind", tag="signed-pickle"):
     data: bytes
+    columns: str = ""
 
 
-def encode_message(message: WriterCommitMessage, key: bytes, query_id: str, epoch: int) -> bytes:
-    """As plain data if it can be, else signed for this query and epoch."""
+def encode_message(message: WriterCommitMessage, key: bytes, query_id: str, epoch: int, columns: str) -> bytes:
+    """As plain data if it can be, else signed for this query, epoch and columns."""
     fields = _plain_fields(message)
     if fields is not None:
         cls = type(message)
         content = {"kind": "dataclass", "module": cls.__module__, "name": cls.__qualname__, "fields": fields}
-        return json.dumps(content).encode()
-    signed = sign(key, _purpose(query_id, epoch), cloudpickle.dumps(message))
-    return json.dumps({"kind": "signed-pickle", "data": base64.b64encode(signed).decode()}).encode()
+        return json.dumps({**content, "columns": columns}).encode()
+    signed = sign(key, _purpose(query_id, epoch, columns), cloudpickle.dumps(message))
+    data = base64.b64encode(signed).decode()
+    return json.dumps({"kind": "signed-pickle", "data": data, "columns": columns}).encode()
 
 
-def decode_message(data: bytes, key: bytes, query_id: str, epoch: int) -> WriterCommitMessage:
-    """The message. A pickle is opened only after its signature verified.
+def decode_message(data: bytes, key: bytes, query_id: str, epoch: int) -> tuple[WriterCommitMessage, str]:
+    """The message and its columns; "" if an earlier release wrote it, which did not store them. A pickle is opened only
+    after its signature verified.
 
     Raises:
         SinkError: forged, signed with another key, for another epoch, or of a class that is not loaded.
@@ -55,9 +60,10 @@ def decode_message(data: bytes, key: bytes, query_id: str, epoch: int) -> Writer
         content = msgspec.convert(json.loads(data), _PlainMessage | _SignedMessage)
     except (ValueError, RecursionError) as error:
         raise SinkError(f"the commit message of epoch {epoch} is none that Penstock wrote: {error!s:.200}") from error
+    columns = content.columns
     if isinstance(content, _PlainMessage):
-        return _dataclass(content)
-    blob = verify(key, _purpose(query_id, epoch), content.data)
+        return _dataclass(content), columns
+    blob = verify(key, _purpose(query_id, epoch, columns), content.data)
     if blob is None:
         raise SinkError(
             f"the commit message of epoch {epoch} does not carry this user's signature and was not opened: it was "
@@ -66,11 +72,11 @@ def decode_message(data: bytes, key: bytes, query_id: str, epoch: int) -> Writer
     message = pickle.loads(blob)  # verified above
     if not isinstance(message, WriterCommitMessage):
         raise SinkError(f"the commit message of epoch {epoch} is a {type(message).__name__}, no WriterCommitMessage")
-    return message
+    return message, columns
 
 
-def _purpose(query_id: str, epoch: int) -> str:
-    return f"penstock commit message {query_id} {epoch}"
+def _purpose(query_id: str, epoch: int, columns: str) -> str:
+    return f"penstock commit message {query_id} {epoch}{' ' + columns if columns else ''}"
 
 
 def _plain_fields(message: WriterCommitMessage) -> dict[str, Plain] | None:

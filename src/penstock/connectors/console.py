@@ -71,10 +71,14 @@ class _ConsoleCommitter(SinkCommitter):
     def __init__(self, sink: ConsoleSink) -> None:
         self._sink = sink
 
+    def check_pending(self, permit: EpochCommit, same_columns: bool) -> None:
+        """Each epoch is printed under its own columns."""
+        decode_rows(permit.messages)
+
     def commit(self, permit: EpochCommit) -> None:
         if not permit.messages:
             return
-        table = pa.concat_tables([decode_rows(message) for _, message in sorted(permit.messages.items())])
+        table = decode_rows(permit.messages)
         text = render_table(table, self._sink.num_rows, 20 if self._sink.truncate else 0, self._sink.time_zone)
         sys.stdout.write(f"{_RULE}\nBatch: {permit.batch}\n{_RULE}\n{text}\n")
         sys.stdout.flush()

@@ -111,6 +111,20 @@ class FileSinkCommitter(SinkCommitter):
                 "that query may write here with option allowSharedSink=true"
             )
 
+    def check_pending(self, permit: EpochCommit, same_columns: bool) -> None:
+        """Files are laid out by the columns that their rows were produced with; they only have to be here."""
+        try:
+            if permit.epoch <= self._rolls.kept_epoch():
+                return
+            for target in plan_epoch(permit, self._private_name):
+                if target.bundle and (self._bundles.state(target.bundle) or (self._root / target.merged).exists()):
+                    continue
+                for file in target.files:
+                    if not (self._root / file.final).exists() and not self._source(target.fingerprint, file).exists():
+                        raise self._lost(file, permit.epoch)
+        except OSError as error:
+            raise SinkError(f"cannot look through {self._root}: {error}") from error
+
     def commit(self, permit: EpochCommit) -> None:
         with self._lock:
             self._visible = False
@@ -251,8 +265,8 @@ class FileSinkCommitter(SinkCommitter):
 
     def _lost(self, file: StagedFile, epoch: int) -> CommitUnknown:
         return CommitUnknown(
-            f"epoch {epoch}: neither {self._root / file.staged} nor {self._root / file.final} exists; someone removed "
-            f"{file.rows} rows"
+            f"epoch {epoch}: neither {self._root / file.staged} nor {self._root / file.final} exists: {file.rows} rows "
+            "were staged for another output directory, or someone removed them"
         )
 
     # -- what is kept back -----------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from penstock.connectors.base import EpochCommit, Sink, SinkCommitter, SinkContext, SinkWriter
 from penstock.connectors.spark_rows import to_rows
-from penstock.errors import ConfigError, GenerationFailed
+from penstock.errors import ConfigError, GenerationFailed, SinkError
 from penstock.operators.user_code import user_errors
 
 OPERATOR = "foreach"
@@ -113,5 +113,9 @@ class _ForeachWriter(SinkWriter):
 
 
 class _ForeachCommitter(SinkCommitter):
+    def check_pending(self, permit: EpochCommit, same_columns: bool) -> None:
+        """Rows that wait were staged by another sink, and would be dropped."""
+        raise SinkError("foreach stages nothing: another sink staged these rows, under the same name of an output")
+
     def commit(self, permit: EpochCommit) -> None:
         """Nothing was staged."""

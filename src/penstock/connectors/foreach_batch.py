@@ -3,33 +3,45 @@
 The rows are staged with the epoch, so that a call that failed is repeated with the same rows and the same number, by
 this driver (its retries of commits) or by the next one. A call that went through is repeated, too, if the driver dies
 before its epoch is logged: ``func`` sees each batch at least once, as in Spark, and can tell by the number.
+
+``called.json`` beside the staged rows says up to which epoch ``func`` may have been called, durably before each call.
+An epoch above it was never handed over, so that a rollback has nothing to take back of it. A call that raised does not
+count: ``func`` says by raising that the batch is not written. Earlier releases did not write the mark; epochs are
+committed in order, so the first call that makes it says that any epoch below its own may have been handed over.
 """
 
 from __future__ import annotations
 
+import json
+import logging
 import traceback
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
 from penstock.connectors.base import EpochCommit, SinkCommitter
+from penstock.connectors.local_files import replace_durably
 from penstock.connectors.staged_rows import StagedRowsCommitter, StagingSink
-from penstock.errors import CommitFailed
+from penstock.errors import CommitFailed, SinkError
 
-Call = Callable[[Sequence[str], int], None]
-"""Calls the user's function with the rows of staged files and the batch's number."""
+log = logging.getLogger(__name__)
+
+Call = Callable[[Sequence[str], str, int], None]
+"""Calls the user's function with the rows of staged files, their columns (``row_columns``) and the batch's number."""
+_CALLED = "called.json"
+_AGAIN = "It is called again with the same batch id and rows."
 
 
 class ForeachBatchSink(StagingSink):
     """See the module's text.
 
     Args:
-        schema: of the rows.
+        schema, columns: see ``StagingSink``.
         call: stays on the driver; the copies in the slots write only.
     """
 
-    def __init__(self, schema: pa.Schema, call: Call | None) -> None:
-        super().__init__(schema)
+    def __init__(self, schema: pa.Schema, columns: str, call: Call | None) -> None:
+        super().__init__(schema, columns)
         self._call = call
 
     def describe(self) -> str:
@@ -47,13 +59,51 @@ class _ForeachBatchCommitter(StagedRowsCommitter):
     def __init__(self, sink: ForeachBatchSink, call: Call) -> None:
         super().__init__(sink)
         self._call = call
+        self._mark = sink.directory / _CALLED
 
-    def deliver(self, permit: EpochCommit, files: Sequence[str]) -> None:
+    def deliver(self, permit: EpochCommit, files: Sequence[str], columns: str) -> None:
         try:
-            self._call(files, permit.batch)
+            before = self._called()
+            self._set_called(permit.epoch if before is None else max(permit.epoch, before))
+        except OSError as error:
+            raise CommitFailed(f"foreachBatch: cannot write {self._mark}: {error}; {_AGAIN}") from error
+        try:
+            self._call(files, columns, permit.batch)
         except (Exception, SystemExit) as error:
+            self._take_back(permit.epoch - 1 if before is None else before)
             raise CommitFailed(
                 f"foreachBatch: the function raised {type(error).__name__} on batch {permit.batch} (epoch "
-                f"{permit.epoch}): {error}\nIt is called again with the same batch id and rows.\n"
-                f"{''.join(traceback.format_exception(error))}"
+                f"{permit.epoch}): {error}\n{_AGAIN}\n{''.join(traceback.format_exception(error))}"
             ) from error
+
+    def irrevocable(self, above: int, below: int) -> str:
+        try:
+            called = self._called()
+        except OSError as error:
+            raise SinkError(f"foreachBatch: cannot read {self._mark}: {error}") from error
+        if called is not None and called <= above:
+            return ""
+        which = "" if called is None else f" up to epoch {called}"
+        return f"its function was called with rows{which}, and Penstock cannot undo what it has done"
+
+    def retract(self, above: int, below: int) -> None:
+        """The function was not called with anything of these epochs."""
+
+    def _called(self) -> int | None:
+        """Up to which epoch the function was called; None if an earlier release did not say so."""
+        try:
+            return int(json.loads(self._mark.read_bytes())["epoch"])
+        except FileNotFoundError:
+            return None
+        except (ValueError, LookupError, TypeError) as error:
+            raise SinkError(f"{self._mark} is not what Penstock wrote: {error}") from error
+
+    def _set_called(self, epoch: int) -> None:
+        replace_durably(self._mark, json.dumps({"epoch": epoch}).encode())
+
+    def _take_back(self, before: int) -> None:
+        """A mark that stays too high only keeps a rollback from taking back what it could."""
+        try:
+            self._set_called(before)
+        except OSError as error:
+            log.warning("%s still says that the function went through: %s", self._mark, error)

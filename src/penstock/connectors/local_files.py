@@ -58,6 +58,15 @@ def create_exclusively(path: Path, content: bytes, mode: int = 0o644) -> bool:
     return True
 
 
+def replace_durably(path: Path, content: bytes) -> None:
+    """Write a file whole and durably, in place of an older one."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    temporary.write_bytes(content)
+    fsync_file(temporary)
+    os.replace(temporary, path)
+    fsync_directory(path.parent)
+
+
 def fsync_tree(directory: Path, root: Path) -> None:
     """Make names in a directory durable, and its own name up to ``root``, which contains it."""
     for place in (directory, *directory.parents):

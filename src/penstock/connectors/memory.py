@@ -8,6 +8,8 @@ import pyarrow as pa
 
 from penstock.connectors.arrow_message import RowsMessage, decode_rows
 from penstock.connectors.base import EpochCommit, Sink, SinkCommitter, SinkWriter
+from penstock.errors import SinkError
+from penstock.snapshot.widening import widens
 
 
 class MemorySink(Sink):
@@ -29,7 +31,7 @@ class MemorySink(Sink):
         self._lock = threading.Lock()
         self._version = 0
         self._newest = ("", 0)
-        self._epochs: list[pa.Table] = []
+        self._epochs: list[tuple[int, pa.Table]] = []
 
     def describe(self) -> str:
         return "MemorySink"
@@ -42,7 +44,7 @@ class MemorySink(Sink):
         """The rows of each epoch that has some (with ``replaces``, of the last one), and a number that rises whenever
         they change."""
         with self._lock:
-            return self._version, tuple(self._epochs)
+            return self._version, tuple(rows for _, rows in self._epochs)
 
     def create_writer(self) -> SinkWriter:
         return _MemoryWriter(self.schema)
@@ -52,15 +54,44 @@ class MemorySink(Sink):
 
     def keep(self, permit: EpochCommit) -> None:
         """Take an epoch's rows; epochs come in order, and the last one may come again."""
-        tables = [decode_rows(message) for _, message in sorted(permit.messages.items())]
-        if not tables:
+        if not permit.messages:
             return
-        rows = pa.concat_tables(tables).cast(self.schema)
+        rows = self.fitted(decode_rows(permit.messages))
         with self._lock:
             if self._newest == (permit.query_id, permit.epoch):
                 return
             self._newest = permit.query_id, permit.epoch
-            self._epochs = [rows] if self.replaces else [*self._epochs, rows]
+            self._epochs = [*([] if self.replaces else self._epochs), (permit.epoch, rows)]
+            self._version += 1
+
+    def fitted(self, rows: pa.Table) -> pa.Table:
+        """Rows as those of the table, which has the columns of the query as it is: by name, in its order, and wider if
+        it is so.
+
+        Raises:
+            SinkError: they have other columns.
+        """
+        if rows.schema.names == self.schema.names:
+            places = list(range(len(self.schema)))
+        elif sorted(rows.schema.names) == sorted(set(self.schema.names)):
+            places = [rows.schema.get_field_index(name) for name in self.schema.names]
+        else:
+            raise self._other_columns(rows.schema)
+        if not all(
+            widens(f" {rows.schema.field(p).type}", f" {f.type}") for p, f in zip(places, self.schema, strict=True)
+        ):
+            raise self._other_columns(rows.schema)
+        return rows.select(places).cast(self.schema)
+
+    def _other_columns(self, stored: pa.Schema) -> SinkError:
+        told = ({f.name: str(f.type) for f in schema} for schema in (stored, self.schema))
+        before, now = (", ".join(f"{name} {kind}" for name, kind in columns.items()) for columns in told)
+        return SinkError(f"its rows have the columns ({before}), and the memory table has ({now})")
+
+    def forget(self, above: int, below: int) -> None:
+        """Remove the rows of epochs between the two, both exclusive."""
+        with self._lock:
+            self._epochs = [kept for kept in self._epochs if not above < kept[0] < below]
             self._version += 1
 
     def __getstate__(self) -> dict[str, object]:
@@ -91,6 +122,15 @@ class _MemoryWriter(SinkWriter):
 class _MemoryCommitter(SinkCommitter):
     def __init__(self, sink: MemorySink) -> None:
         self._sink = sink
+
+    def check_pending(self, permit: EpochCommit, same_columns: bool) -> None:
+        self._sink.fitted(decode_rows(permit.messages))
+
+    def irrevocable(self, above: int, below: int) -> str:
+        return ""
+
+    def retract(self, above: int, below: int) -> None:
+        self._sink.forget(above, below)
 
     def commit(self, permit: EpochCommit) -> None:
         self._sink.keep(permit)

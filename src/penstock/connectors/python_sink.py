@@ -9,6 +9,9 @@ not, and then makes the batch again under the same number. Here messages belong 
 exist: those that were not in a complete one are not known to anybody any more, and all others are committed, if need be
 again with the same messages and batchId. What a ``write`` staged that was never committed is the user's to find, as
 after a kill of Spark's driver; a ``write`` that is under way when its slot ends runs its ``finally``.
+
+If the query was edited while a batch waited for its commit, ``commit`` is called on a writer that ``streamWriter`` made
+for the schema which the rows were written with.
 """
 
 from __future__ import annotations
@@ -28,8 +31,17 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.connectors.arrow_message import empty_batch
-from penstock.connectors.base import EpochCommit, Sink, SinkCommitter, SinkContext, SinkWriter
+from penstock.connectors.base import (
+    COLUMNS_NOT_STORED,
+    WITH_COLUMNS,
+    EpochCommit,
+    Sink,
+    SinkCommitter,
+    SinkContext,
+    SinkWriter,
+)
 from penstock.connectors.commit_messages import decode_message, encode_message
+from penstock.connectors.row_columns import columns_of_epoch, parsed_columns
 from penstock.connectors.signed import load_key
 from penstock.connectors.spark_rows import to_rows
 from penstock.errors import CommitFailed, CommitUnknown, DataError, SinkError
@@ -50,6 +62,8 @@ class PythonSink(Sink):
         time_zone: the session's, for timestamps in RecordBatches.
     """
 
+    messages_since = WITH_COLUMNS
+
     def __init__(
         self,
         name: str,
@@ -67,7 +81,7 @@ class PythonSink(Sink):
         self.key = load_key()
         self._factory = factory
         self._options = dict(options)
-        self._spark_schema_json = spark_schema_json
+        self.columns = spark_schema_json
         self._overwrite = overwrite
 
     def describe(self) -> str:
@@ -80,21 +94,23 @@ class PythonSink(Sink):
         return _PythonSinkCommitter(self)
 
     def spark_schema(self) -> StructType:
-        return StructType.fromJson(json.loads(self._spark_schema_json))
+        return StructType.fromJson(json.loads(self.columns))
 
-    def make_writer(self) -> DataSourceStreamWriter:
-        """A fresh writer of the user's.
+    def make_writer(self, columns: str) -> DataSourceStreamWriter:
+        """A fresh writer of the user's, for rows of these columns (``row_columns``).
 
         Raises:
             FunctionError: user code raised.
             DataError: it returned something else than a stream writer.
+            SinkError: the columns cannot be read back.
         """
+        schema = parsed_columns(columns, self.columns)
         with user_errors(f"sink {self.name}"):
             if isinstance(self._factory, type):
                 source = self._factory(options=cast("dict[str, str]", CaseInsensitiveDict(self._options)))
             else:
                 source = self._factory()
-            writer = source.streamWriter(self.spark_schema(), self._overwrite)
+            writer = source.streamWriter(schema, self._overwrite)
         if not isinstance(writer, DataSourceStreamWriter):
             raise DataError(f"sink {self.name}: streamWriter returned a {type(writer).__name__}")
         return writer
@@ -113,7 +129,7 @@ class _PythonSinkWriter(SinkWriter):
 
     def write(self, batch: pa.RecordBatch) -> None:
         if self._call is None:
-            self._writer = self._writer or self._sink.make_writer()
+            self._writer = self._writer or self._sink.make_writer(self._sink.columns)
             self._call = UserIterator(self._write_epoch)
         with user_errors(f"sink {self._sink.name}"):
             self._returned += self._call.feed(pa.RecordBatch.from_arrays(batch.columns, schema=self._sink.schema))
@@ -133,7 +149,7 @@ class _PythonSinkWriter(SinkWriter):
             raise SinkError(
                 f"sink {self._sink.name}: write returned a {type(message).__name__}, not a WriterCommitMessage"
             )
-        return encode_message(message, self._sink.key, self._context.query_id, epoch)
+        return encode_message(message, self._sink.key, self._context.query_id, epoch, self._sink.columns)
 
     def close(self) -> None:
         call, self._call = self._call, None
@@ -157,26 +173,42 @@ def _in_session_zone(batch: pa.RecordBatch, time_zone: str) -> pa.RecordBatch:
 class _PythonSinkCommitter(SinkCommitter):
     def __init__(self, sink: PythonSink) -> None:
         self._sink = sink
-        self._writer: DataSourceStreamWriter | None = None
+        self._writers: dict[str, DataSourceStreamWriter] = {}
+        """By the columns of their rows."""
 
     def open(self, query_id: str) -> None:
-        self._writer = self._sink.make_writer()
+        self._writer(self._sink.columns)
+
+    def check_pending(self, permit: EpochCommit, same_columns: bool) -> None:
+        messages = self._decoded(permit)
+        if not same_columns and not all(columns for _, columns in messages):
+            raise SinkError(COLUMNS_NOT_STORED)
+        self._writer(columns_of_epoch((columns for _, columns in messages), self._sink.columns))
 
     def commit(self, permit: EpochCommit) -> None:
         if not permit.messages:
             return
         try:
-            messages = [
-                decode_message(data, self._sink.key, permit.query_id, permit.epoch)
-                for _, data in sorted(permit.messages.items())
-            ]
+            messages = self._decoded(permit)
+            columns = columns_of_epoch((columns for _, columns in messages), self._sink.columns)
         except SinkError as error:
             raise CommitFailed(f"sink {self._sink.name}, epoch {permit.epoch}: {error}") from error
-        self._writer = self._writer or self._sink.make_writer()
+        writer = self._writer(columns)
         try:
-            self._writer.commit(messages, permit.batch)
+            writer.commit([message for message, _ in messages], permit.batch)
         except Exception as error:
             raise CommitUnknown(
                 f"sink {self._sink.name}: commit of batch {permit.batch} raised {type(error).__name__}: {error}; it "
                 "will be called again with the same batchId and messages when the query is started again"
             ) from error
+
+    def _decoded(self, permit: EpochCommit) -> list[tuple[WriterCommitMessage, str]]:
+        return [
+            decode_message(data, self._sink.key, permit.query_id, permit.epoch)
+            for _, data in sorted(permit.messages.items())
+        ]
+
+    def _writer(self, columns: str) -> DataSourceStreamWriter:
+        if columns not in self._writers:
+            self._writers[columns] = self._sink.make_writer(columns)
+        return self._writers[columns]

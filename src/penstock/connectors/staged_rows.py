@@ -4,9 +4,10 @@ Below the sink's staging directory (``Sink.stage_in``)::
 
     g3-<token>-00002-000005.parquet       Generation 3, subtask 2, the sixth file of its writer
 
-Columns are named by position, so that any column names will do. A message names its files relative to the directory: a
-checkpoint location can be moved. A file is needed until the log says that its epoch is committed, since until then the
-epoch may be handed over again; the next ``settled`` removes it. What a crash leaves goes with ``abandon``.
+Columns are named by position, so that any column names will do; the message says which columns they are, and rows are
+delivered under these. A message names its file relative to the directory: a checkpoint location can be moved. A file is
+needed until the log says that its epoch is committed, since until then the epoch may be handed over again; the next
+``settled`` removes it. What a crash leaves goes with ``abandon``.
 """
 
 from __future__ import annotations
@@ -23,10 +24,19 @@ import msgspec
 import pyarrow as pa
 
 from penstock.connectors.arrow_message import empty_batch
-from penstock.connectors.base import EpochCommit, Sink, SinkCommitter, SinkContext, SinkWriter
+from penstock.connectors.base import (
+    COLUMNS_NOT_STORED,
+    WITH_COLUMNS,
+    EpochCommit,
+    Sink,
+    SinkCommitter,
+    SinkContext,
+    SinkWriter,
+)
 from penstock.connectors.file_sink_format import FileWriter
 from penstock.connectors.local_files import fsync_directory, fsync_file
 from penstock.connectors.parquet_sink import ParquetFormat
+from penstock.connectors.row_columns import columns_of_epoch, parsed_columns
 from penstock.connectors.row_groups import RowGroup
 from penstock.errors import CommitUnknown, CorruptSnapshot, NotSupported, SinkError
 from penstock.grammar import StagedFileName
@@ -39,11 +49,12 @@ _GENERATION = re.compile(r"g(\d+)-")
 
 
 class StagedRows(msgspec.Struct, frozen=True):
-    """One file: what one subtask staged in one epoch."""
+    """One file: what one subtask staged in one epoch. ``columns``: see ``row_columns``."""
 
     file: StagedFileName
     rows: Count
     size: Count
+    columns: str = ""
 
 
 def decode_staged(message: bytes) -> StagedRows:
@@ -69,17 +80,20 @@ class StagingSink(Sink):
 
     Args:
         schema: of the rows; names may repeat.
+        columns: the same as ``StructType.json()``.
 
     Raises:
         NotSupported: a column's type has no form in Parquet.
     """
 
     keeps_files = True
+    messages_since = WITH_COLUMNS
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, columns: str) -> None:
         for field in schema:
             _check_type(field.name, field.type, self.describe())
         self.schema = schema
+        self.columns = columns
         self._directory = ""
 
     def stage_in(self, directory: str) -> None:
@@ -92,7 +106,7 @@ class StagingSink(Sink):
         return Path(self._directory)
 
     def create_writer(self) -> SinkWriter:
-        return StagedRowsWriter(self.directory, self.schema)
+        return StagedRowsWriter(self.directory, self.schema, self.columns)
 
 
 def positional_names(count: int) -> list[str]:
@@ -103,8 +117,9 @@ def positional_names(count: int) -> list[str]:
 class StagedRowsWriter(SinkWriter):
     """Writes one file per epoch, gathered into row groups."""
 
-    def __init__(self, directory: Path, schema: pa.Schema) -> None:
+    def __init__(self, directory: Path, schema: pa.Schema, columns: str) -> None:
         self._directory = directory
+        self._columns = columns
         names = positional_names(len(schema))
         fields = [pa.field(name, field.type) for name, field in zip(names, schema, strict=True)]
         self._format = ParquetFormat(pa.schema(fields), "snappy")
@@ -137,7 +152,7 @@ class StagedRowsWriter(SinkWriter):
             writer.close()
             fsync_file(path)
             fsync_directory(path.parent)
-            staged = StagedRows(path.name, self._rows, path.stat().st_size)
+            staged = StagedRows(path.name, self._rows, path.stat().st_size, self._columns)
         except (OSError, pa.ArrowException) as error:
             raise SinkError(f"cannot write {path}: {error}") from error
         self._path, self._writer, self._rows = None, None, 0
@@ -186,11 +201,30 @@ class StagedRowsCommitter(SinkCommitter):
 
     def __init__(self, sink: StagingSink) -> None:
         self._directory = sink.directory
+        self._columns = sink.columns
         self._committed: dict[int, list[str]] = {}
 
     @abstractmethod
-    def deliver(self, permit: EpochCommit, files: Sequence[str]) -> None:
-        """Make the rows in ``files`` (absolute paths, at least one) visible. As ``SinkCommitter.commit``."""
+    def deliver(self, permit: EpochCommit, files: Sequence[str], columns: str) -> None:
+        """Make the rows in ``files`` (absolute paths, at least one) visible. As ``SinkCommitter.commit``.
+
+        Args:
+            columns: which the rows were produced with; see ``row_columns``.
+        """
+
+    def check_columns(self, columns: str) -> None:
+        """Raise a PenstockError if rows of these columns, which are not the query's, can never be delivered."""
+
+    def check_pending(self, permit: EpochCommit, same_columns: bool) -> None:
+        staged = [decode_staged(message) for _, message in sorted(permit.messages.items())]
+        if not same_columns and not all(one.columns for one in staged):
+            raise SinkError(COLUMNS_NOT_STORED)
+        for one in staged:
+            self._check(permit.epoch, one)
+        columns = columns_of_epoch((one.columns for one in staged), self._columns)
+        parsed_columns(columns, self._columns)
+        if columns != self._columns:
+            self.check_columns(columns)
 
     def commit(self, permit: EpochCommit) -> None:
         staged = [decode_staged(message) for _, message in sorted(permit.messages.items())]
@@ -198,7 +232,8 @@ class StagedRowsCommitter(SinkCommitter):
             return
         for one in staged:
             self._check(permit.epoch, one)
-        self.deliver(permit, [str(self._directory / one.file) for one in staged])
+        columns = columns_of_epoch((one.columns for one in staged), self._columns)
+        self.deliver(permit, [str(self._directory / one.file) for one in staged], columns)
         self._committed[permit.epoch] = [one.file for one in staged]
 
     def settled(self, epoch: int) -> None:

@@ -27,7 +27,7 @@ import msgspec
 import pyarrow as pa
 
 from penstock.connectors.base import EpochCommit, SinkCommitter
-from penstock.connectors.local_files import fsync_directory, fsync_file
+from penstock.connectors.local_files import fsync_directory, fsync_file, replace_durably
 from penstock.connectors.staged_rows import StagedRowsCommitter, StagingSink
 from penstock.errors import CommitFailed, CommitUnknown, PenstockError, SinkError
 from penstock.grammar import TablePath
@@ -35,6 +35,7 @@ from penstock.snapshot.model import Count
 
 PRIVATE_DIRECTORY = "_penstock"
 _LIST = "_files.json"
+_EPOCH_DIGITS = 10
 _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _T = TypeVar("_T")
 
@@ -55,8 +56,15 @@ class TableWriter(Protocol):
     def open(self) -> str:
         """The table's directory; the table is created if there is none. Raises SinkError."""
 
-    def write(self, files: Sequence[str], directory: str) -> None:
-        """The rows of staged files into a new directory, in the table's format and by its partitions."""
+    def check(self, columns: str) -> None:
+        """Raise a PenstockError if rows of these columns, which are not the query's, do not fit the table."""
+
+    def write(self, files: Sequence[str], columns: str, directory: str) -> None:
+        """The rows of staged files into a new directory, in the table's format and by its partitions.
+
+        Args:
+            columns: of the rows; see ``row_columns``.
+        """
 
     def published(self, partitions: Sequence[Partition]) -> None:
         """Files were added, those of a partitioned table in these partitions: tell the catalog. May be repeated."""
@@ -67,14 +75,14 @@ class TableSink(StagingSink):
 
     Args:
         name: the table's.
-        schema: of the rows.
+        schema, columns: see ``StagingSink``.
         writer: makes the writer; stays on the driver.
     """
 
-    def __init__(self, name: str, schema: pa.Schema, writer: Callable[[], TableWriter] | None) -> None:
+    def __init__(self, name: str, schema: pa.Schema, columns: str, writer: Callable[[], TableWriter] | None) -> None:
         self.name = name
         self._writer = writer
-        super().__init__(schema)
+        super().__init__(schema, columns)
 
     def describe(self) -> str:
         return f"Table[{self.name}]"
@@ -97,12 +105,14 @@ class _TableCommitter(StagedRowsCommitter):
         self._sink_id = sink.directory.name
         self._writer = writer
         self._location = Path()
+        self._key = ""
 
     def open(self, query_id: str) -> None:
+        self._key = f"{query_id}-{self._sink_id}"
         self._location = Path(self._writer.open())
         try:
             self._private.mkdir(parents=True, exist_ok=True)
-            for left in self._private.glob(f"{query_id}-{self._sink_id}-e*.writing"):
+            for left in self._private.glob(f"{self._key}-e*.writing"):
                 shutil.rmtree(left)
         except OSError as error:
             raise SinkError(f"table {self._name}: cannot write to {self._location}: {error}") from error
@@ -111,18 +121,40 @@ class _TableCommitter(StagedRowsCommitter):
     def _private(self) -> Path:
         return self._location / PRIVATE_DIRECTORY
 
-    def deliver(self, permit: EpochCommit, files: Sequence[str]) -> None:
-        key = f"{permit.query_id}-{self._sink_id}"
-        marker = self._private / f"{key}.json"
-        ready = self._private / f"{key}-e{permit.epoch:010d}.ready"
+    def irrevocable(self, above: int, below: int) -> str:
+        """Every file of an epoch says so by its name."""
+        return ""
+
+    def retract(self, above: int, below: int) -> None:
+        """What is not visible yet goes first: then nothing of these epochs becomes visible any more."""
+        try:
+            for ready in list(self._private.glob(f"{self._key}-e*.ready")):
+                if above < _epoch_after(ready.name, f"{self._key}-e") < below:
+                    shutil.rmtree(ready, ignore_errors=True)
+            for path in list(self._location.rglob(f"part-{self._key}-e*")):
+                if above < _epoch_after(path.name, f"part-{self._key}-e") < below:
+                    path.unlink(missing_ok=True)
+                    fsync_directory(path.parent)
+            self._writer.published(())
+        except PenstockError:
+            raise
+        except Exception as error:
+            raise SinkError(f"table {self._name}: cannot take back what was written to it: {error}") from error
+
+    def check_columns(self, columns: str) -> None:
+        self._writer.check(columns)
+
+    def deliver(self, permit: EpochCommit, files: Sequence[str], columns: str) -> None:
+        marker = self._private / f"{self._key}.json"
+        ready = self._private / f"{self._key}-e{permit.epoch:010d}.ready"
         begun = False
         try:
             if _last_epoch(marker) < permit.epoch:
                 if not ready.exists():
-                    self._write(files, ready)
+                    self._write(files, columns, ready)
                 begun = True
-                self._publish(ready, f"part-{key}-e{permit.epoch:010d}")
-                _replace(marker, json.dumps({"epoch": permit.epoch}).encode())
+                self._publish(ready, f"part-{self._key}-e{permit.epoch:010d}")
+                replace_durably(marker, json.dumps({"epoch": permit.epoch}).encode())
             shutil.rmtree(ready, ignore_errors=True)
         except PenstockError:
             raise
@@ -130,16 +162,16 @@ class _TableCommitter(StagedRowsCommitter):
             kind = CommitUnknown if begun else CommitFailed
             raise kind(f"table {self._name}, epoch {permit.epoch}: {type(error).__name__}: {error}") from error
 
-    def _write(self, files: Sequence[str], ready: Path) -> None:
+    def _write(self, files: Sequence[str], columns: str, ready: Path) -> None:
         """Spark's files and their list, in one directory that appears as a whole."""
         writing = ready.with_name(f"{ready.stem}-{secrets.token_hex(8)}.writing")
         try:
-            self._writer.write(files, str(writing))
+            self._writer.write(files, columns, str(writing))
             written = [path.relative_to(writing) for path in sorted(writing.rglob("*")) if path.is_file()]
             visible = [path for path in written if not path.name.startswith(("_", "."))]
             for path in visible:
                 fsync_file(writing / path)
-            _replace(writing / _LIST, json.dumps([path.as_posix() for path in visible]).encode())
+            replace_durably(writing / _LIST, json.dumps([path.as_posix() for path in visible]).encode())
             os.rename(writing, ready)
         except BaseException:
             shutil.rmtree(writing, ignore_errors=True)
@@ -170,6 +202,12 @@ def _partition(directory: Path) -> Partition:
     return {unquote(name): None if value == _NULL_PARTITION else unquote(value) for name, _, value in pairs}
 
 
+def _epoch_after(name: str, prefix: str) -> int:
+    """The ten digits behind the prefix; -1 if there are none."""
+    digits = name.removeprefix(prefix)[:_EPOCH_DIGITS]
+    return int(digits) if len(digits) == _EPOCH_DIGITS and digits.isascii() and digits.isdigit() else -1
+
+
 def _last_epoch(marker: Path) -> int:
     try:
         return _decoded(marker, _Marker).epoch
@@ -189,12 +227,3 @@ def _decoded(path: Path, kind: type[_T]) -> _T:
         raise SinkError(
             f"{path} is not what a table sink wrote: it was damaged or forged, and nothing was touched: {error!s:.200}"
         ) from error
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file whole and durably, in place of an older one."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    temporary.write_bytes(content)
-    fsync_file(temporary)
-    os.replace(temporary, path)
-    fsync_directory(path.parent)

@@ -55,9 +55,9 @@ class MemoryView:
                 self._shown = version
 
     def _show(self, epochs: tuple[pa.Table, ...]) -> None:
-        if self._sink.replaces:
-            self._parts = []
         shown = self._parts[-1].stop if self._parts else 0
+        if self._sink.replaces or shown > len(epochs):  # some were taken back
+            self._parts, shown = [], 0
         if shown < len(epochs):
             self._parts.append(self._part(0, shown, epochs[shown:]))
         while len(tail := self._parts[-MERGED:]) == MERGED and tail[0].level == tail[-1].level:

@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from penstock.connectors.foreach import ForeachSink
 from penstock.connectors.foreach_batch import ForeachBatchSink
+from penstock.connectors.row_columns import parsed_columns
 from penstock.connectors.staged_rows import positional_names
 from penstock.connectors.table_sink import TableSink
 from penstock.errors import ConfigError, NotSupported, SinkError
@@ -46,15 +47,20 @@ def foreach_batch(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Out
     """``foreachBatch(func)``."""
     _refuse_partitions("foreachBatch", request)
     refuse_unknown("foreachBatch", request.options, ())
-    func, spark, spark_schema = request.target, df.sparkSession, df.schema
+    func, spark, columns = request.target, df.sparkSession, df.schema.json()
     if not callable(func):
         raise ConfigError(f"foreachBatch takes a function of a DataFrame and a batch id, not {type(func).__name__}")
-    names = positional_names(len(schema))
 
-    def call(files: Sequence[str], batch: int) -> None:
-        func(staged_frame(spark, files, names, spark_schema), batch)
+    def call(files: Sequence[str], stored: str, batch: int) -> None:
+        func(_staged(spark, files, stored, columns), batch)
 
-    return Output(ForeachBatchSink(schema, call), runs_spark_jobs=True)
+    return Output(ForeachBatchSink(schema, columns, call), runs_spark_jobs=True)
+
+
+def _staged(spark: SparkSession, files: Sequence[str], columns: str, current: str) -> DataFrame:
+    """The rows of staged files, with the columns that they were produced with."""
+    schema = parsed_columns(columns, current)
+    return staged_frame(spark, files, positional_names(len(schema)), schema)
 
 
 def to_table(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Output:
@@ -88,7 +94,7 @@ def to_table(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Output:
     else:
         _check_table(name, table, provider, request.partition_by)
         rows_to_insert(spark, table, spark.createDataFrame([], spark_schema))
-    return Output(TableSink(name, schema, writer), runs_spark_jobs=True)
+    return Output(TableSink(name, schema, spark_schema.json(), writer), runs_spark_jobs=True)
 
 
 def _check_columns(name: str, schema: StructType, partition_by: tuple[str, ...]) -> None:
@@ -136,9 +142,15 @@ class SparkTableWriter:
             create_table(self._spark, self._name, self._schema, self._provider, self._partition_by, self._path)
         return self._table().location
 
-    def write(self, files: Sequence[str], directory: str) -> None:
+    def check(self, columns: str) -> None:
+        table = find_table(self._spark, self._name)
+        if table is None:
+            raise SinkError(f"table {self._name} is gone, and would be made anew with other columns than its rows have")
+        rows_to_insert(self._spark, table, self._spark.createDataFrame([], parsed_columns(columns)))
+
+    def write(self, files: Sequence[str], columns: str, directory: str) -> None:
         table = self._table()
-        staged = staged_frame(self._spark, files, positional_names(len(self._schema)), self._schema)
+        staged = _staged(self._spark, files, columns, self._schema.json())
         rows = rows_to_insert(self._spark, table, staged)
         writer = rows.write.format(table.provider).options(**{**table.options, **self._options})
         if table.partition_columns:

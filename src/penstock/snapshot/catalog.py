@@ -17,7 +17,7 @@ from penstock.snapshot.envelope import digest
 from penstock.snapshot.log_entries import LogView, MetadataRef, SnapshotRecord
 from penstock.snapshot.metadata_checks import checked_metadata
 from penstock.snapshot.model import (
-    FORMAT_VERSION,
+    METADATA_VERSIONS,
     InflightEntry,
     SectionRef,
     SnapshotMetadata,
@@ -143,9 +143,10 @@ class Catalog:
         if len(data) != ref.length or digest(data) != ref.checksum:
             raise CorruptSnapshot(f"{ref.path} does not match its checksum in the log")
         metadata = _decoded(data, ref.path)
-        if metadata.format_version != FORMAT_VERSION:
+        if metadata.format_version not in METADATA_VERSIONS:
             raise LocationError(
-                f"{ref.path} has format version {metadata.format_version}; this release reads {FORMAT_VERSION}"
+                f"{ref.path} has format version {metadata.format_version}; this release reads up to "
+                f"{max(METADATA_VERSIONS)}"
             )
         said, logged = (metadata.checkpoint, metadata.generation), (record.checkpoint, record.generation)
         if said != logged:

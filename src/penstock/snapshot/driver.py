@@ -33,7 +33,8 @@ from penstock.protocol.ending import Ending
 from penstock.protocol.shared_clock import SharedClock
 from penstock.snapshot import work as w
 from penstock.snapshot.catalog import snapshot_id
-from penstock.snapshot.model import FORMAT_VERSION, SnapshotMetadata
+from penstock.snapshot.model import SnapshotMetadata
+from penstock.snapshot.pending_epochs import metadata_version
 from penstock.snapshot.plan import plan_of
 
 
@@ -300,7 +301,7 @@ class DriverCore:
     def _metadata_of(self, command: ct.WriteMetadata) -> SnapshotMetadata:
         sources = [capture.manifest for capture in self._captures[command.checkpoint]]
         return SnapshotMetadata(
-            format_version=FORMAT_VERSION,
+            format_version=metadata_version(self._graph, command.slots),
             id=snapshot_id(command.checkpoint),
             query_id=self._query_id,
             generation=command.generation,

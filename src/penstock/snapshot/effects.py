@@ -16,7 +16,6 @@ from penstock.errors import CheckpointFailed, CommitUnknown, CorruptSnapshot, Fe
 from penstock.graph.model import JobGraph
 from penstock.ids import CheckpointId, GenerationId
 from penstock.protocol import coordinator_types as ct
-from penstock.protocol.commits import pending_commits
 from penstock.protocol.coordinator import ID_BLOCK
 from penstock.snapshot import work as w
 from penstock.snapshot.blobs import BlobStore
@@ -34,6 +33,7 @@ from penstock.snapshot.log_entries import (
     later,
 )
 from penstock.snapshot.model import CommitPoint, SnapshotMetadata, SubtaskManifest
+from penstock.snapshot.pending_epochs import check_pending_epochs, pending_epochs
 from penstock.snapshot.relocate import relocate
 from penstock.snapshot.retraction import take_back
 from penstock.snapshot.store import Store
@@ -93,6 +93,7 @@ class DriverEffects:
         self._generation: GenerationId = 0
         self._written: dict[CheckpointId, tuple[SnapshotMetadata, MetadataRef]] = {}
         self._settled_epoch = 0
+        self._committers_open = False
 
     @property
     def view(self) -> LogView:
@@ -105,6 +106,7 @@ class DriverEffects:
         Raises:
             Fenced: another driver took over; this one stops.
             LocationError: (OpenGeneration) the location or its snapshots cannot be used.
+            PlanChanged: (OpenGeneration) an epoch that awaits its commit cannot be delivered.
             SinkError: (OpenGeneration) output that a rollback left behind cannot be taken back.
             Exception: what a source's ``discover`` or a committer raised beyond its contract.
         """
@@ -153,9 +155,6 @@ class DriverEffects:
     def _open(self, work: w.OpenGeneration) -> w.GenerationReady:
         if work.parallelism is not None:
             self._graph = replace(self._graph, parallelism=work.parallelism)
-        if not self._generation:
-            for committer in self._committers.values():
-                committer.open(self._query_id)
         for _ in range(OPEN_ATTEMPTS):
             view = self._begun()
             if self._generation and view.owner != self._generation:
@@ -173,6 +172,8 @@ class DriverEffects:
             restored = chosen.metadata
             if restored is not None:
                 restored = relocate(restored, self._graph, entry.committed_epoch, allow_dropped=self._allow_dropped)
+            if not self._generation:
+                self._open_committers(view, chosen.metadata, restored, entry.committed_epoch)
             if view.retract is not None:
                 take_back(view.retract, self._graph, self._committers)
             try:
@@ -183,6 +184,19 @@ class DriverEffects:
                 continue  # not an owner yet: whoever appended was quicker; look again
             return self._opened(entry, restored, chosen.skipped)
         raise LocationError("another driver is writing to this checkpoint location without pause; stop it first")
+
+    def _open_committers(
+        self, view: LogView, stored: SnapshotMetadata | None, restored: SnapshotMetadata | None, committed_epoch: int
+    ) -> None:
+        """Each once, and not before all of them were asked about what waits for them."""
+        if stored is not None and restored is not None:
+            pending = pending_epochs(self._graph, restored, committed_epoch)
+            before = [record for record in view.lineage if record.checkpoint < restored.checkpoint]
+            check_pending_epochs(self._graph, pending, stored.plan, before, self._committers, self._query_id)
+        if not self._committers_open:
+            for committer in self._committers.values():
+                committer.open(self._query_id)
+            self._committers_open = True
 
     def _begun(self) -> LogView:
         """The log as it is now; that of a fork has begun."""
@@ -225,8 +239,7 @@ class DriverEffects:
         if metadata is not None:
             metadata = self._of_this_query(self._blobs.restored(metadata))
             slots = plan_restore(metadata, self._graph, entry.committed_epoch)
-            sinks = {v.id: v.sink.operator_id for v in self._graph.vertices if v.sink is not None}
-            pending = pending_commits(metadata.slots, sinks, entry.committed_epoch, metadata.checkpoint)
+            pending = pending_epochs(self._graph, metadata, entry.committed_epoch)
         return w.GenerationReady(
             entry.generation,
             metadata,

@@ -1,4 +1,4 @@
-"""What a snapshot's metadata holds, as plain structs stored as JSON (msgspec). Format version 1.
+"""What a snapshot's metadata holds, as plain structs stored as JSON (msgspec). Format versions 1 and 2.
 
 Paths are relative to the checkpoint location, always. A reader checks every length and checksum. Numbers have bounds,
 which decoding checks: what is stored may be somebody else's work, and nothing behind this computes with numbers of any
@@ -11,13 +11,15 @@ from typing import Annotated
 
 import msgspec
 
-from penstock.connectors.base import Split
+from penstock.connectors.base import WITH_COLUMNS, Split
 from penstock.errors import ConfigError
 from penstock.grammar import OperatorName, OriginId, QueryId
 from penstock.graph.keygroups import MAX_KEY_GROUPS
 from penstock.operators.base import Plain
 
 FORMAT_VERSION = 1
+METADATA_VERSIONS = (FORMAT_VERSION, WITH_COLUMNS)
+"""Of metadata that is read. Metadata is written with the lowest of them that has what is in it."""
 LARGEST = 1 << 53
 """Of what counts something for ever, bytes and rows included: every reader of JSON can hold it."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]

@@ -68,6 +68,7 @@ def relocate(
     if changed:
         raise plan_changed(changed)
     _check_waiting_rows(metadata, old, new)
+    _check_staged_input(metadata, old, new, graph)
     _check_removed_sinks(metadata, old, new, committed_epoch)
     return _Move(metadata, old, new, graph).moved()
 
@@ -89,6 +90,24 @@ def _check_waiting_rows(metadata: SnapshotMetadata, old: PlanManifest, new: Plan
             what = f"state of {operator_id}, {table}, where {count} rows wait"
             parts = ({table: entry["states"].get(table)} for entry in (before, after))
             lost += [line._replace(what=what) for line in compare_parts(what, *parts)]
+    if lost:
+        raise plan_changed(lost, _WAITING)
+
+
+def _check_staged_input(metadata: SnapshotMetadata, old: PlanManifest, new: PlanManifest, graph: JobGraph) -> None:
+    """Input that a source keeps at the location was read with the columns of then; a column more would be null."""
+    waiting = {m.operator_id for m in metadata.sources if m.pending}
+    unread = {subtask.vertex for slot in metadata.slots for subtask in slot.subtasks if subtask.splits}
+    lost = []
+    for spec in (vertex.source for vertex in graph.vertices if vertex.source is not None):
+        before: _Entry | None = old.operators.get(spec.operator_id)
+        if before is None or not spec.source.keeps_files:
+            continue
+        after: _Entry = new.operators[spec.operator_id]
+        staged = spec.operator_id in waiting or before["vertex"] in unread
+        if staged and not set(after["schema"]) <= set(before["schema"]):
+            what = f"source {spec.operator_id}, of which rows are staged and not read yet"
+            lost += compare_parts(what, {"schema": before["schema"]}, {"schema": after["schema"]})
     if lost:
         raise plan_changed(lost, _WAITING)
 

@@ -12,7 +12,7 @@ from penstock.protocol.coordinator import Coordinator
 from penstock.protocol.ending import Ending
 from penstock.runtime.host import Aborted, InboxEvent
 from penstock.runtime.subtask import Subtask
-from penstock.snapshot import effects as effects_module
+from penstock.snapshot import pending_epochs
 from penstock.snapshot import work as w
 from penstock.snapshot.driver import DriverCore
 from penstock.snapshot.model import CommitPoint
@@ -178,7 +178,7 @@ COMMITS = {
     "epoch-under-a-newer-id": mutant(
         "messages of older epochs are committed under the id of the newest one",
         (commits, "pending_commits", _under_the_newest_id),
-        (effects_module, "pending_commits", _under_the_newest_id),
+        (pending_epochs, "pending_commits", _under_the_newest_id),
     ),
     "messages-of-older-epochs-lost": mutant(
         "a capture reports the commit message of its own epoch only",

@@ -1,0 +1,79 @@
+"""Columns of staged rows: Spark's JSON of a schema, stored with the rows that were produced with it.
+
+A staged row is delivered under these columns, whatever the query has been edited to since. A stored text may be forged:
+types that name a class, as user-defined types do, are never read back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from pyspark.sql.types import StructType
+
+from penstock.errors import SinkError
+
+_NESTED = ("struct", "array", "map")
+
+
+def columns_of_epoch(stored: Iterable[str], current: str) -> str:
+    """Return the columns of an epoch's rows.
+
+    Args:
+        stored: what each of its messages says; "" in those of earlier releases, which did not say it.
+        current: the columns of the query as it is now.
+
+    Raises:
+        SinkError: the messages contradict each other.
+    """
+    said = {columns or current for columns in stored} or {current}
+    if len(said) > 1:
+        raise SinkError("its rows are stored with different columns: a commit message was changed")
+    return said.pop()
+
+
+def parsed_columns(columns: str, current: str = "") -> StructType:
+    """Return the schema.
+
+    Args:
+        columns: as JSON.
+        current: the columns of the query as it is now; only these may have user-defined types.
+
+    Raises:
+        SinkError: the text is no schema, or has a type that cannot be read back.
+    """
+    try:
+        content = json.loads(columns)
+        if columns != current:
+            _check(content)
+        return StructType.fromJson(content)
+    except SinkError:
+        raise
+    except Exception as error:
+        raise SinkError(
+            f"the stored columns of its rows are no schema: {type(error).__name__}: {error!s:.200}"
+        ) from error
+
+
+def column_texts(columns: str) -> str:
+    """Return the columns for a message, for example ``(a bigint, b string not null)``."""
+    fields = (
+        f"{f.name} {f.dataType.simpleString()}{'' if f.nullable else ' not null'}" for f in parsed_columns(columns)
+    )
+    return f"({', '.join(fields)})"
+
+
+def _check(data_type: Any) -> None:
+    if isinstance(data_type, str):
+        return
+    kind = data_type["type"]
+    if kind not in _NESTED:
+        raise SinkError(
+            f"its rows have columns of type {kind!r:.40}, which are only read back by the query that staged them"
+        )
+    for part in ("elementType", "keyType", "valueType"):
+        if part in data_type:
+            _check(data_type[part])
+    for field in data_type.get("fields", ()):
+        _check(field["type"])

@@ -1,0 +1,63 @@
+"""Makes the golden location with staged rows: ``python tests/golden/make_staged.py``, once per format version of these.
+
+    tests/golden/staged/<version>/    of a foreachBatch query whose rows await their commit, with the columns
+                                      (a int, b int, c int): a is 0, 1 and 2, b is 100 more and c 200 more
+
+**A folder that is there is never touched again**; see ``make.py``. Run under an earlier release it makes that one's.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import penstock
+from penstock.protocol import coordinator_types as ct
+from penstock.snapshot.effects import DriverEffects
+
+HERE = Path(__file__).parent
+
+
+def main() -> int:
+    folder = Path(tempfile.mkdtemp())
+    spark = penstock.session()
+    spark.range(3).selectExpr("int(id) a", "int(id + 100) b", "int(id + 200) c").coalesce(1).write.parquet(
+        f"{folder}/in"
+    )
+    DriverEffects._commit = _refuse  # type: ignore[method-assign]
+    rows = spark.readStream.schema("a int, b int, c int").parquet(f"{folder}/in")
+    writer = penstock.writeStream(rows).foreachBatch(lambda df, batch: None).option("parallelism", "1")
+    query = writer.option("checkpointLocation", f"{folder}/location").start()
+    while not (waiting := _waiting(folder / "location")):
+        query.snapshot()
+        time.sleep(0.2)
+    query.stop()
+    target = HERE / "staged" / str(waiting["format_version"])
+    if target.exists():
+        print(f"{target} is there, and what is there is never made again", file=sys.stderr)
+        return 1
+    shutil.rmtree(folder / "location" / "history", ignore_errors=True)
+    shutil.copytree(folder / "location", target)
+    shutil.rmtree(folder)
+    return 0
+
+
+def _refuse(effects: DriverEffects, command: ct.CommitEpoch) -> Any:
+    return ct.CommitFailed(command.epoch, command.operator_id, "the golden epoch stays pending")
+
+
+def _waiting(location: Path) -> dict[str, Any]:
+    for path in sorted(location.glob("snapshots/chk-*/metadata.json"), reverse=True):
+        metadata: dict[str, Any] = json.loads(path.read_bytes())
+        if any(subtask["pending_messages"] for slot in metadata["slots"] for subtask in slot["subtasks"]):
+            return metadata
+    return {}
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
