@@ -31,6 +31,8 @@ Fingerprint = Annotated[str, msgspec.Meta(pattern=r"\A(?:[0-9a-f]{8})?\Z")]
 """The fingerprint of a format of files, see ``FileFormat.fingerprint``; the first release's messages have none."""
 StagedPath = Annotated[str, msgspec.Meta(pattern=rf"\A_penstock/(?:forks/{_QUERY}/)?staged/{STAGED_NAME}\Z")]
 """A file that a file sink staged, relative to the output directory."""
+Columns = Annotated[str, msgspec.Meta(pattern=r"\A(?:\{[^\0]*\})?\Z", max_length=1 << 20)]
+"""The JSON of a schema, or nothing; ``row_columns`` reads it."""
 StagedFileName = Annotated[str, msgspec.Meta(pattern=rf"\A{STAGED_NAME}\Z")]
 FinalPath = Annotated[str, msgspec.Meta(pattern=rf"\A(?:{_DIRECTORY}/){{0,64}}{FINAL_NAME}\Z", max_length=4096)]
 """Where such a file becomes visible, relative to the output directory."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
+from itertools import count
 from typing import Any
 
 import cloudpickle
@@ -108,6 +109,10 @@ def check_replay(source: Source, steps: int = 1, max_rows: int = 1000) -> list[t
     return expected
 
 
+_TOKENS = count(1)
+"""Each writer has a token of its own, as slots have random ones."""
+
+
 def stage(
     sink: Sink, rows: Mapping[int, pa.RecordBatch], epoch: int, generation: int = 1, query_id: str = QUERY_ID
 ) -> EpochCommit:
@@ -115,7 +120,7 @@ def stage(
     messages: dict[int, bytes] = {}
     for subtask, batch in rows.items():
         writer = cloudpickle.loads(cloudpickle.dumps(sink)).create_writer()
-        writer.open(SinkContext(query_id, generation, subtask, max(rows) + 1, f"{generation:02x}{subtask:02x}"))
+        writer.open(SinkContext(query_id, generation, subtask, max(rows) + 1, f"{next(_TOKENS):08x}"))
         writer.write(batch)
         message = writer.prepare(epoch)
         writer.close()

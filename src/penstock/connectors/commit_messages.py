@@ -20,7 +20,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from penstock.connectors.signed import KEY_FILE_VARIABLE, sign, verify
 from penstock.errors import SinkError
-from penstock.grammar import PythonName
+from penstock.grammar import Columns, PythonName
 from penstock.operators.base import Plain
 
 
@@ -28,12 +28,12 @@ class _PlainMessage(msgspec.Struct, frozen=True, tag_field="kind", tag="dataclas
     module: PythonName
     name: PythonName
     fields: dict[str, Plain]
-    columns: str = ""
+    columns: Columns = ""
 
 
 class _SignedMessage(msgspec.Struct, frozen=True, tag_field="kind", tag="signed-pickle"):
     data: bytes
-    columns: str = ""
+    columns: Columns = ""
 
 
 def encode_message(message: WriterCommitMessage, key: bytes, query_id: str, epoch: int, columns: str) -> bytes:

@@ -39,7 +39,7 @@ from penstock.connectors.parquet_sink import ParquetFormat
 from penstock.connectors.row_columns import columns_of_epoch, parsed_columns
 from penstock.connectors.row_groups import RowGroup
 from penstock.errors import CommitUnknown, CorruptSnapshot, NotSupported, SinkError
-from penstock.grammar import StagedFileName
+from penstock.grammar import Columns, StagedFileName
 from penstock.snapshot.local_files import new_file, remove_file
 from penstock.snapshot.model import Count
 
@@ -54,7 +54,7 @@ class StagedRows(msgspec.Struct, frozen=True):
     file: StagedFileName
     rows: Count
     size: Count
-    columns: str = ""
+    columns: Columns = ""
 
 
 def decode_staged(message: bytes) -> StagedRows:
