@@ -189,6 +189,7 @@ class Options:
             the last complete one; None: any number.
         checkpoint_trigger_on: see ``TriggerOn``.
         checkpoint_max_inflight_bytes: in-flight bytes of one checkpoint in one slot beyond which it is declined.
+        checkpoint_owner_only: a folder that is made for a location has mode 0700; otherwise as the driver's umask says.
         checkpoint_capture_memory: bytes of captured rows of a slot that may wait to be written; beyond, it declines.
         join_max_static_bytes: of each join's static side, which every slot holds whole.
         regexp_max_length: characters of a text up to which a pattern is applied to it that only an engine which
@@ -216,6 +217,7 @@ class Options:
     checkpoint_trigger_on: TriggerOn = TriggerOn.FIRST_BARRIER
     checkpoint_max_inflight_bytes: int | None = None
     checkpoint_capture_memory: int = 512 << 20
+    checkpoint_owner_only: bool = True
     snapshots_retained: int = 3
     allow_older_snapshot: bool = False
     allow_dropped_state: bool = False
@@ -255,6 +257,7 @@ _PARSERS = {
     "checkpoint.triggerOn": ("checkpoint_trigger_on", trigger_on),
     "checkpoint.maxInflightBytes": ("checkpoint_max_inflight_bytes", size_bytes),
     "checkpoint.captureMemory": ("checkpoint_capture_memory", size_bytes),
+    "checkpoint.ownerOnly": ("checkpoint_owner_only", boolean),
     "checkpoint.timeout": ("checkpoint_timeout_ms", duration_ms),
     "checkpoint.minPause": ("checkpoint_min_pause_ms", duration_ms),
     "snapshots.retained": ("snapshots_retained", whole_number),

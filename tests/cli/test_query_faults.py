@@ -66,6 +66,7 @@ def test_the_token_is_shown_to_the_service_and_to_nobody_else(service: FakeServi
     service.routes[LIST] = Reply({"queries": []})
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\n")
+    file.chmod(0o600)
     calls = [
         query("list", PENSTOCK_URL=service.url, PENSTOCK_TOKEN=TOKEN),
         query("list", "--url", service.url, "--token-file", str(file)),
@@ -85,9 +86,19 @@ def test_a_wrong_token_is_one_line_without_it(service: FakeService) -> None:
     assert_one_line(query("list", PENSTOCK_URL=service.url), "asks for a token")
 
 
+def test_a_token_that_others_can_read_is_not_sent(service: FakeService, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(TOKEN)
+    file.chmod(0o640)
+    called = query("list", "--url", service.url, "--token-file", str(file))
+    assert_one_line(called, f"--token-file {file}", "mode 0640", f"chmod 600 {file}")
+    assert not service.requests
+
+
 @pytest.mark.parametrize("content", [b"", b"two words", b"\xff\xfe", b"x" * 5000, b"a\r\nX-Evil: 1"])
 def test_what_is_no_token_is_not_sent(service: FakeService, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "token").write_bytes(content)
+    (tmp_path / "token").chmod(0o600)
     service.routes[LIST] = Reply({"queries": []})
     called = query("list", "--url", service.url, "--token-file", str(tmp_path / "token"))
     assert_one_line(called, "token")

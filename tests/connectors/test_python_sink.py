@@ -236,7 +236,7 @@ def test_the_key_is_created_once_and_for_its_owner_only(key_file: Path) -> None:
     assert stat.S_IMODE(key_file.stat().st_mode) == 0o600
     assert load_key() == key
     key_file.chmod(0o644)
-    with pytest.raises(ConfigError, match="can be read by others"):
+    with pytest.raises(ConfigError, match=r"mode 0644: others can read it; chmod 600 "):
         load_key()
     key_file.chmod(0o600)
     key_file.write_bytes(b"short")

@@ -46,6 +46,7 @@ class Pair:
         self.certificate, self.key = folder / f"{name}.pem", folder / f"{name}-key.pem"
         self.certificate.write_bytes(made.public_bytes(PEM))
         self.key.write_bytes(key.private_bytes(PEM, serialization.PrivateFormat.PKCS8, hidden))
+        self.key.chmod(0o600)
 
 
 @pytest.fixture

@@ -10,11 +10,13 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock.connectors.kafka_options import CLIENT_PREFIX, WHERE
 from penstock.errors import ConfigError, NotSupported, ResourceError
+from penstock.private_files import check_private
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -102,10 +104,11 @@ class ClientConfig:
             on_error: gets client-wide KafkaErrors, while the consumer is polled.
 
         Raises:
-            ConfigError: librdkafka refuses a setting.
+            ConfigError: librdkafka refuses a setting; others can read the file of a key.
             ResourceError: the client is not installed.
         """
         kafka = client_library()
+        self._check_keys()
         settings = {"group.id": group, **self.settings, "error_cb": on_error}
         try:
             consumer: Consumer = kafka.Consumer(settings, logger=_ClientLog())
@@ -113,6 +116,16 @@ class ClientConfig:
             # librdkafka's text names the setting; a value is shown for those with a fixed set of values only.
             raise ConfigError(f"{WHERE}: the Kafka client refuses its settings: {error.args[0].str()}") from None
         return consumer
+
+    def _check_keys(self) -> None:
+        """Refuse files with a secret that others can read; the client itself says of a file that it is not there."""
+        named = ["sasl.kerberos.keytab"]
+        if "ssl.key.password" not in self.settings:
+            named.append("ssl.key.location")
+        for name in named:
+            with suppress(OSError):
+                if name in self.settings:
+                    check_private(f"option kafka.{name} of the {WHERE}:", self.settings[name])
 
 
 def client_library() -> Any:

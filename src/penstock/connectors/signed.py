@@ -14,6 +14,7 @@ from pathlib import Path
 
 from penstock.connectors.local_files import create_exclusively
 from penstock.errors import ConfigError
+from penstock.private_files import check_private
 
 KEY_FILE_VARIABLE = "PENSTOCK_HMAC_KEY_FILE"
 KEY_BYTES = 32
@@ -33,10 +34,9 @@ def load_key() -> bytes:
     path = Path(configured) if configured else Path.home() / ".config" / "penstock" / "hmac.key"
     try:
         if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             create_exclusively(path, secrets.token_bytes(KEY_BYTES), mode=0o600)
-        if path.stat().st_mode & 0o077:
-            raise ConfigError(f"the key file {path} can be read by others: chmod 600 it")
+        check_private("the key file", path)
         key = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"cannot use the key file {path}: {error}; {KEY_FILE_VARIABLE} names another") from error

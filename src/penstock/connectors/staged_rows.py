@@ -186,7 +186,7 @@ class StagedRowsWriter(SinkWriter):
         context = self._context
         name = f"g{context.generation}-{context.attempt_token}-{context.subtask:05d}-{self._opened:06d}.parquet"
         self._opened += 1
-        self._directory.parents[1].mkdir(parents=True, exist_ok=True)
+        self._directory.parents[1].mkdir(mode=0o700, parents=True, exist_ok=True)
         self._path = self._directory / name
         self._writer = self._format.create(BufferedWriter(new_file(*_in_location(self._path))))
         return self._writer

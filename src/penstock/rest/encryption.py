@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 
 from penstock.errors import ConfigError
+from penstock.private_files import check_private
 
 
 def server_context(certificate: str, key: str) -> ssl.SSLContext:
@@ -15,7 +16,8 @@ def server_context(certificate: str, key: str) -> ssl.SSLContext:
         key: PEM, of the first certificate, without a password.
 
     Raises:
-        ConfigError: one cannot be read, is not what it has to be, or they do not belong together.
+        ConfigError: one cannot be read, is not what it has to be, or they do not belong together; others can read the
+            key.
     """
     for what, path in (("certificate", certificate), ("key", key)):
         try:
@@ -26,6 +28,7 @@ def server_context(certificate: str, key: str) -> ssl.SSLContext:
         word = b"CERTIFICATE-----" if what == "certificate" else b"PRIVATE KEY-----"
         if word not in text:
             raise ConfigError(f"rest.tls.{what}={path!r} holds no PEM {what} (-----BEGIN ... {word.decode()})")
+    check_private("rest.tls.key", key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
 

@@ -44,7 +44,7 @@ class ClaimedLocation:
         self._graph = graph
         self._options = options
         self._origin = origin
-        self.store: Store = open_location(location, access)
+        self.store: Store = open_location(location, access, owner_only=options.checkpoint_owner_only)
         _refuse_keepers(graph, self.store)
         with self.usable():
             begins_anew = origin is not None and not self.store.exists(IDENTITY_PATH)

@@ -39,13 +39,16 @@ SPARK_NAMES = ("metadata", "offsets", "commits", "state", "sources")
 """What a checkpoint of Spark's own Structured Streaming consists of."""
 
 
-def open_location(location: str, access: StoreAccess | None = None, *, begun: bool = False) -> Store:
+def open_location(
+    location: str, access: StoreAccess | None = None, *, begun: bool = False, owner_only: bool = True
+) -> Store:
     """The store of a checkpoint location; what is absent or empty becomes a new one.
 
     Args:
         location: as ``store_at`` takes it.
         access: to an object store; None: as the environment says.
         begun: what one that is being made has so far is no location, and still taken.
+        owner_only: see ``Store.prepare``.
 
     Raises:
         LocationError: not a folder, not writable, without what a store has to promise, a Spark checkpoint, or somebody
@@ -57,7 +60,7 @@ def open_location(location: str, access: StoreAccess | None = None, *, begun: bo
         own = [name for name in names if not (name.startswith(".") and name.endswith(".tmp"))]
         if own and IDENTITY_PATH not in own and not (begun and FOUNDING_PATH in own):
             raise LocationError(_foreign_text("checkpointLocation", store.root, own))
-        store.prepare()
+        store.prepare(owner_only=owner_only)
     except OSError as error:
         if isinstance(error, NotADirectoryError) and os.path.isfile(store.root):
             raise LocationError(f"checkpointLocation {store.root} is a file; give a folder") from error

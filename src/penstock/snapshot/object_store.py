@@ -119,7 +119,7 @@ class S3Store(Store):
             raise FileExistsError(errno.EEXIST, "exists already", self._name(path))
         return _S3File(self, path)
 
-    def prepare(self) -> None:
+    def prepare(self, *, owner_only: bool = True) -> None:
         """An object is created twice, for a try: a server that does not refuse the second one is of no use."""
         for left in reversed(range(PROBES)):
             try:

@@ -91,8 +91,11 @@ class Store(ABC):
     at_once: int = 1
 
     @abstractmethod
-    def prepare(self) -> None:
+    def prepare(self, *, owner_only: bool = True) -> None:
         """Make the place if there is none, and see that it can be written.
+
+        Args:
+            owner_only: nobody else may look into a folder that is made here, or as the process's umask says.
 
         Raises:
             LocationError: it does not keep what this interface promises.
@@ -227,9 +230,9 @@ class LocalStore(Store):
     def __init__(self, root: str | Path) -> None:
         self.root = str(root)
 
-    def prepare(self) -> None:
+    def prepare(self, *, owner_only: bool = True) -> None:
         folder = Path(self.root)
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700 if owner_only else 0o777, parents=True, exist_ok=True)
         probe = folder / f".probe.{secrets.token_hex(8)}.tmp"
         try:
             descriptor = os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
@@ -368,7 +371,7 @@ class MemoryStore(Store):
         if self.hook is not None:
             self.hook(Effect(operation, path, phase))
 
-    def prepare(self) -> None:
+    def prepare(self, *, owner_only: bool = True) -> None:
         """Nothing to do."""
 
     def names(self) -> list[str]:

@@ -24,8 +24,8 @@ class Subfolder(Store):
     def _at(self, path: str) -> str:
         return f"{self._folder}/{checked_path(path)}"
 
-    def prepare(self) -> None:
-        self._store.prepare()
+    def prepare(self, *, owner_only: bool = True) -> None:
+        self._store.prepare(owner_only=owner_only)
 
     def names(self) -> list[str]:
         first = len(self._folder) + 1

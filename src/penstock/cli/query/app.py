@@ -16,6 +16,7 @@ from penstock.cli.query.naming import names_and_ids
 from penstock.cli.query.service import TIMEOUT_S, Service, service_at
 from penstock.cli.query.texts import one_line
 from penstock.errors import ConfigError, PenstockError
+from penstock.private_files import check_private
 from penstock.rest.runtime_file import only_service, running_services
 
 query_app = typer.Typer(
@@ -86,6 +87,7 @@ def _token(token_file: Path | str | None) -> str | None:
         return os.environ.get(TOKEN_VARIABLE) or None
     shown = f"--token-file {one_line(str(token_file))}"
     try:
+        check_private("--token-file", token_file)
         with Path(token_file).open("rb") as file:
             token = file.read(MAX_TOKEN_BYTES + 1).decode("ascii").strip()
     except (OSError, ValueError) as error:

@@ -70,7 +70,7 @@ class NewFile:
 @contextmanager
 def new_directory(target: Path, what: str) -> Iterator[Path]:
     """A folder beside ``target`` that gets its name when the block ends, whole and durable; if the block fails, nothing
-    of it stays.
+    of it stays. Only its owner may look into it.
 
     Raises:
         LocationError: there is something at ``target``, or it cannot be written.
@@ -82,7 +82,7 @@ def new_directory(target: Path, what: str) -> Iterator[Path]:
         if target.is_symlink() or (target.exists() and not (target.is_dir() and not any(target.iterdir()))):
             raise LocationError(refusal)
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary.mkdir()
+        temporary.mkdir(mode=0o700)
         try:
             yield temporary
             for folder, _, _ in os.walk(temporary):

@@ -80,7 +80,7 @@ class LocationCache:
         content = msgspec.msgpack.encode(msgspec.structs.replace(known, last_entry=last_entry))
         temporary = self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}.tmp")
         with contextlib.suppress(OSError):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             try:
                 temporary.write_bytes(VERSION + xxhash.xxh3_128_digest(content) + content)
                 os.replace(temporary, self.path)
