@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import TypeVar
 
-from penstock.config import Options
+from penstock.config import CONF_PREFIX, Options
 from penstock.errors import (
     CheckpointFailed,
     ConfigError,
@@ -112,9 +112,11 @@ class QueryExecution:
             ResourceError: too few slots.
             SinkError: the sink's target cannot be written exactly once.
             NotSupported: a source cannot tell what is available.
+            ConfigError: keys to a store would leave this machine over links without TLS.
         """
         if self._service is not None:
             raise QueryFailed("an execution is started once; make a new one")
+        self._check_links()
         for vertex in self._graph.vertices if self._until_available else ():
             if vertex.source is not None:
                 vertex.source.source.check_freezable()
@@ -133,6 +135,18 @@ class QueryExecution:
         except PenstockError:
             self.stop()
             raise
+
+    def _check_links(self) -> None:
+        """Keys to a store reach the slots over the control links, which only TLS keeps others from reading."""
+        if self._access is None or not self._access.has_keys or self._options.network_tls:
+            return
+        address = self._launcher.control_address()
+        if not address.is_loopback:
+            raise ConfigError(
+                f"{CONF_PREFIX}s3.secretKey would reach slots on other machines (the driver is at {address.host}) over "
+                f"links without encryption: set {CONF_PREFIX}network.tls=true, or leave the keys out and let the "
+                "environment of driver and executors give them (AWS_ACCESS_KEY_ID, or the role of the machine)"
+            )
 
     def _begin(self, place: ClaimedLocation) -> None:
         with about(query=self._name or self._query_id, query_id=self._query_id), place.usable():

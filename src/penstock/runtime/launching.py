@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -41,6 +42,14 @@ class ControlAddress:
 
     host: str
     bind: str
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether slots can only be on the driver's own machine."""
+        try:
+            return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
 
 
 class SlotJob(Protocol):

@@ -30,6 +30,11 @@ class StoreAccess(msgspec.Struct, frozen=True):
     allow_http: bool | None = None
     path_style: bool | None = None
 
+    @property
+    def has_keys(self) -> bool:
+        """Whether it holds secrets, and does not only say where the store is."""
+        return self.secret_key is not None or self.session_token is not None
+
     def __repr__(self) -> str:
         return "StoreAccess(***)"
 

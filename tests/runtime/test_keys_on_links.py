@@ -1,0 +1,68 @@
+"""Keys to an object store do not leave the driver's machine over links that others can read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from thread_launcher import ThreadLauncher
+from tiny import Numbers, tiny_graph
+
+from penstock.config import Options
+from penstock.errors import ConfigError
+from penstock.runtime import execution as execution_module
+from penstock.runtime.execution import QueryExecution
+from penstock.runtime.launching import ControlAddress
+from penstock.snapshot.store_access import StoreAccess
+
+KEYS = StoreAccess("http://127.0.0.1:1", "us-east-1", "key", "a-secret", allow_http=True)
+
+
+class Elsewhere(ThreadLauncher):
+    """Slots reach the driver at this address. None of them is started."""
+
+    def __init__(self, host: str) -> None:
+        super().__init__()
+        self.host = host
+
+    def control_address(self) -> ControlAddress:
+        return ControlAddress(self.host, self.host)
+
+
+class Claimed(Exception):
+    """The start has come to the location."""
+
+
+def start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, host: str, access: StoreAccess | None, **options: Any
+) -> None:
+    def claim(*args: object) -> None:
+        raise Claimed
+
+    monkeypatch.setattr(execution_module, "ClaimedLocation", claim)
+    QueryExecution(
+        tiny_graph(tmp_path, Numbers(1)),
+        name=None,
+        run_id="run",
+        location="s3://bucket/here",
+        options=Options(**options),
+        launcher=Elsewhere(host),
+        access=access,
+    ).start()
+
+
+@pytest.mark.parametrize("host", ["10.0.0.1", "driver.example.org", "2001:db8::1"])
+def test_keys_need_tls_where_slots_may_be_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, host: str) -> None:
+    with pytest.raises(ConfigError, match=r"s3\.secretKey .*network\.tls=true, or .*AWS_ACCESS_KEY_ID") as refused:
+        start(monkeypatch, tmp_path, host, KEYS)
+    assert "a-secret" not in str(refused.value)
+    for access, options in ((KEYS, {"network_tls": True}), (None, {}), (StoreAccess("http://127.0.0.1:1"), {})):
+        with pytest.raises(Claimed):
+            start(monkeypatch, tmp_path, host, access, **options)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.1.1", "::1", "localhost"])
+def test_loopback_is_fine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, host: str) -> None:
+    with pytest.raises(Claimed):
+        start(monkeypatch, tmp_path, host, KEYS)
