@@ -42,7 +42,7 @@ def start(
 
     monkeypatch.setattr(execution_module, "ClaimedLocation", claim)
     QueryExecution(
-        tiny_graph(tmp_path, Numbers(1)),
+        tiny_graph(tmp_path, 1, Numbers(1)),
         name=None,
         run_id="run",
         location="s3://bucket/here",
