@@ -18,7 +18,7 @@ $(VENV)/.ready: pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "penstock: $(PYTHON) is older than 3.11; run make PYTHON=python3.11 (or newer)" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@# What is imported is compiled then, which is a part of it.
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -112,7 +112,7 @@ flink: java $(FLINK)/peer.jar ## Install Apache Flink in .venv-flink and compile
 
 $(FLINK)/.ready: benchmarks/flink/requirements.txt
 	@test -x $(FLINK)/bin/python || $(PYTHON) -m venv $(FLINK)
-	@$(FLINK)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: -r $< \
+	@$(FLINK)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r $< \
 	|| { echo "penstock: Apache Flink has no wheel for this Python or platform, or the package index cannot be reached (pip's words are above); Python 3.11 and 3.12 have one: rm -r $(FLINK); make flink PYTHON=python3.12" >&2; exit 1; }
 	@touch $@
 
@@ -132,8 +132,15 @@ javac: $(FLINK)/.ready
 	command -v javac > /dev/null || { \
 	  echo "penstock: there is no javac; the job that Flink runs is compiled by a JDK of 17 or newer, for example: apt-get install openjdk-17-jdk-headless" >&2; exit 1; }; }
 
-lock: $(VENV)/.ready ## Refresh requirements.lock from the environment
-	@$(BIN)/python -m pip freeze --all --exclude-editable | grep -v -i "^penstock\|^pip==" > requirements.lock
+# With the hashes of all files of each version: they are for every platform and Python. The tool is no part of the
+# environment.
+HASHED = $(VENV)/lock/bin/uv pip compile --quiet --no-deps --generate-hashes --universal --python-version 3.11 --no-annotate --no-header -
+lock: $(VENV)/.ready ## Refresh requirements.lock from the environment, and the hashes of the peers' requirements
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --target $(VENV)/lock uv
+	@set -o pipefail; $(BIN)/python -m pip freeze --all --exclude-editable | grep -v -i "^penstock\|^pip==" \
+	| $(HASHED) > requirements.lock.new && mv requirements.lock.new requirements.lock
+	@set -o pipefail; for file in benchmarks/flink/requirements.txt; do \
+	  { grep '^#' $$file; grep -o '^[^# ]*==[^ ]*' $$file | $(HASHED); } > $$file.new && mv $$file.new $$file || exit 1; done
 
 clean: ## Remove everything the targets made
 	rm -rf $(VENV) $(FLINK) build dist demo/out .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse artifacts
