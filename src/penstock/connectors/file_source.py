@@ -58,7 +58,8 @@ class FileSource(Source):
         if format not in FORMATS:
             raise ConfigError(f"file source of format {format}: choose one of {', '.join(FORMATS)}")
         texts = OptionTexts(f"{format} source", options or {})
-        texts.without_effect("path", "basePath")
+        texts.optional("path")  # a parameter of its own
+        texts.without_effect("basePath")
         self.schema = schema
         zone = texts.time_zone(time_zone)
         self._columns = FileColumns(schema, partitions, zone)

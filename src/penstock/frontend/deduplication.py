@@ -42,9 +42,7 @@ def add_deduplicate(scope: Scope, node: JavaTree) -> None:
         if not is_key_type(arrow_type(key)):
             raise refusals.NESTED_KEY.error(f"dropping duplicates by {key.toString()}")
     event_time = _event_time(node) if scope.timed else None
-    parameters = key_parameters(scope, keys) | {
-        "event time": "none" if event_time is None else scope.meanings.columns(event_time)
-    }
+    parameters = key_parameters(scope, keys)
     if scope.kept is not None:
         if event_time is None:
             raise refusals.LATE_WITHOUT_WATERMARK.error("penstock.late")

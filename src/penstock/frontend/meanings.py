@@ -115,13 +115,20 @@ class Meanings:
 
     def function(self, expression: JavaTree) -> str:
         """An aggregate function with its constants, and for each other argument the columns that it is computed from:
-        how it is may change, from one everyday edit to the next."""
+        how it is may change, from one everyday edit to the next. Of a DISTINCT function the values are kept, so that
+        what they are may not change."""
         call = _parse(expression)
-        function, *condition = call.children
-        arguments = [self._columns(child) if _reads(child) else self._text(child) for child in function.children]
-        distinct = "DISTINCT " if call.fields["isDistinct"] else ""
-        text = f"{function.name.lower()}({distinct}{', '.join([*arguments, *self._fields(function)])})"
-        return _bounded(text + "".join(f" where {self._columns(one)}" for one in condition))
+
+        def argument(node: _Node) -> str:
+            return self._columns(node) if _reads(node) and not call.fields["isDistinct"] else self._text(node)
+
+        return _bounded(self._call(call, argument, self._columns))
+
+    def _call(self, call: _Node, argument: Callable[[_Node], str], condition: Callable[[_Node], str]) -> str:
+        function, *conditions = call.children
+        parts = [*map(argument, function.children), *self._fields(function)]
+        text = f"{function.name.lower()}({'DISTINCT ' if call.fields['isDistinct'] else ''}{', '.join(parts)})"
+        return text + "".join(f" where {condition(one)}" for one in conditions)
 
     def _columns(self, node: _Node) -> str:
         return "{" + ", ".join(sorted(set(self._leaves(node)))) + "}"
@@ -129,39 +136,51 @@ class Meanings:
     def _leaves(self, node: _Node) -> Iterator[str]:
         for one in node.walk():
             if one.name == "AttributeReference":
-                alternatives = self._alternatives(one)
-                for alternative in alternatives:
-                    yield from self._leaves(alternative)
-                if not alternatives:
+                if not self._defined.get(int(one.fields["exprId"]["id"])):
                     yield self._name(one)
+                for alternative in self._alternatives(one):
+                    yield from self._leaves(alternative)
 
     def _name(self, attribute: _Node) -> str:
         name = _IDS.sub("", str(attribute.fields["name"]))
         return self._labels.get(int(attribute.fields["exprId"]["id"]), name)
 
-    def _alternatives(self, attribute: _Node) -> list[_Node]:
-        return [parse() for parse in self._defined.get(int(attribute.fields["exprId"]["id"]), ())]
+    def _alternatives(self, attribute: _Node) -> Iterator[_Node]:
+        return (parse() for parse in self._defined.get(int(attribute.fields["exprId"]["id"]), ()))
 
     def _text(self, node: _Node) -> str:
         name = node.name
         if name == "AttributeReference":
-            texts = dict.fromkeys(self._text(one) for one in self._alternatives(node))
-            return " | ".join(texts) or self._name(node)
+            return self._attribute(node)
         if name == "Literal":
             return _literal(node)
         if name == "Alias":
             return self._text(node.children[0])
         if name == "PythonUDF":
             return f"{node.fields['name']}({', '.join(map(self._text, node.children))})"
+        if name == "AggregateExpression":
+            return self._call(node, self._text, self._text)
         if name == "NamedLambdaVariable":
             return f"\0{node.fields['exprId']['id']}\0"
         window = self._window(node)
         if window is not None:
             return window
         parts = [self._text(child) for child in node.children]
+        if name == "Cast":
+            target, *zone = self._fields(node)
+            return f"cast({parts[0]} as {' '.join([target.removeprefix('dataType='), *zone])})"
         if name in _OPERATORS and len(parts) == 2:
             return f"({parts[0]} {_OPERATORS[name]} {parts[1]})"
         return f"{name.lower()}({', '.join([*parts, *self._fields(node)])})"
+
+    def _attribute(self, node: _Node) -> str:
+        texts: dict[str, None] = {}
+        for alternative in self._alternatives(node):
+            window = self._window(alternative)
+            if window is not None:
+                return window  # a row is in many sliding windows, which are all written alike
+            texts[self._text(alternative)] = None
+        return " | ".join(texts) or self._name(node)
 
     def _fields(self, node: _Node) -> Iterator[str]:
         """What an expression knows besides its children."""
@@ -169,7 +188,9 @@ class Meanings:
         for field, value in node.fields.items():
             if field in _COSMETIC or value is None or value == []:
                 continue
-            if field == "timeZoneId" and not _is_by_time_zone(node):
+            if field == "timeZoneId":
+                if _is_by_time_zone(node):
+                    yield f"in {value}"
                 continue
             numbers = _numbers(value)
             if numbers and numbers == list(range(child, child + len(numbers))) and numbers[-1] < len(node.children):
@@ -179,23 +200,23 @@ class Meanings:
 
     def _window(self, node: _Node) -> str | None:
         """``window`` and ``session_window``, which Spark's analyser has taken apart."""
-        if node.name != "CreateNamedStruct" or len(node.children) != 4:
+        if node.name != "CreateNamedStruct" or len(node.children) != 4 or not all(map(_is_moment, node.children[1::2])):
             return None
-        start, end = (_without(node.children[place], _LOWERED) for place in (1, 3))
+        start, end = (_without(moment, _LOWERED) for moment in node.children[1::2])
         if end.name in ("TimestampAddInterval", "TimeAdd"):
             time, gap = end.children
             return f"session_window({self._text(_without(time, _LOWERED))}, {self._text(gap)})"
-        slides = [one for one in start.walk() if one.name == "Remainder"]
-        if end.name != "Add" or not slides:
+        if end.name != "Add" or start.name != "Subtract" or start.children[0].name != "Subtract":
+            return None
+        slides = [one for one in start.children[0].children[1].walk() if one.name == "Remainder"]
+        if not slides or slides[0].children[0].name != "Subtract":
             return None
         shifted, slide = slides[0].children
-        if shifted.name != "Subtract" or not all(
-            _is_long(one) for one in (end.children[1], slide, shifted.children[1])
-        ):
+        numbers = end.children[1], slide, shifted.children[1]
+        if not all(map(_is_long, numbers)):
             return None
         moment = self._text(_without(shifted.children[0], _LOWERED))
-        length, step, offset = (_duration(one) for one in (end.children[1], slide, shifted.children[1]))
-        return f"window({moment}, {length}, {step}, {offset})"
+        return f"window({', '.join([moment, *map(_duration, numbers)])})"
 
 
 def _reads(node: _Node) -> bool:
@@ -219,6 +240,12 @@ def _without(node: _Node, wrappers: Sequence[str]) -> _Node:
     while node.name in wrappers:
         node = node.children[0]
     return node
+
+
+def _is_moment(node: _Node) -> bool:
+    """Whether it is the start or end of a window: no user writes what Spark puts around these."""
+    outermost = node.children[0] if node.name == "KnownNullable" else node
+    return outermost.name == "PreciseTimestampConversion"
 
 
 def _is_long(node: _Node) -> bool:

@@ -132,7 +132,12 @@ SETTINGS: tuple[Setting, ...] = (
         *("aggregation.stateFormatVersion", "flatMapGroupsWithState.stateFormatVersion", "join.stateFormatVersion"),
         *("sessionWindow.stateFormatVersion", "transformWithState.stateSchemaVersion", "maxBatchesToRetainInMemory"),
         *("ratioExtraSpaceAllowedInCheckpoint", "statefulOperator.alwaysNullableOutput.enabled"),
-        *("statefulOperator.incrementalCleanupFactor", "statefulOperator.useStrictDistribution", "stateStore.*"),
+        *(
+            "statefulOperator.incrementalCleanupFactor",
+            "statefulOperator.useStrictDistribution",
+            "internal.stateStore.partitions",
+            "stateStore.*",
+        ),
     ),
     _irrelevant("`snapshots.retained` says how many snapshots stay", "minBatchesToRetain"),
     _irrelevant(
