@@ -12,6 +12,7 @@ import json
 import logging
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
@@ -78,6 +79,34 @@ class JsonLines(logging.Formatter):
 def get_logger(name: str) -> logging.LoggerAdapter[logging.Logger]:
     """What modules of Penstock log with: ``log = get_logger(__name__)``."""
     return _Told(logging.getLogger(name))
+
+
+class SparingLog:
+    """Logs lines that an untrusted client can cause: one in ``interval_s``, with how many were left out before it.
+
+    Not thread-safe.
+    """
+
+    def __init__(
+        self,
+        log: logging.LoggerAdapter[logging.Logger],
+        interval_s: float = 10.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._log = log
+        self._interval_s = interval_s
+        self._clock = clock
+        self._next_s = float("-inf")
+        self._left_out = 0
+
+    def warning(self, text: str, *args: object) -> None:
+        """Log the line, or count it."""
+        if self._clock() < self._next_s:
+            self._left_out += 1
+            return
+        left_out, self._left_out = self._left_out, 0
+        self._next_s = self._clock() + self._interval_s
+        self._log.warning(f"{text}%s", *args, f" (and {left_out} more like it before)" if left_out else "")
 
 
 @contextmanager

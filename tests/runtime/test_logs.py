@@ -18,12 +18,23 @@ from tiny import CountSpec, Numbers, tiny_graph
 
 from penstock.config import parse_options
 from penstock.errors import CheckpointFailed, ConfigError
-from penstock.logs import JsonLines, LogFormat, about, daemon_thread, get_logger, now_about
+from penstock.logs import JsonLines, SparingLog, LogFormat, about, daemon_thread, get_logger, now_about
 from penstock.protocol.elements import Alignment
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name.startswith("penstock")]
+
+
+def test_lines_that_a_client_can_cause_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    now_s = 0.0
+    sparing = SparingLog(get_logger("penstock.test"), 10.0, lambda: now_s)
+    for number in range(1000):
+        sparing.warning("refused: %s", number)
+    now_s = 10.0
+    sparing.warning("refused: %s", "again")
+    sparing.warning("refused: %s", "and again")
+    assert lines(caplog) == ["refused: 0", "refused: again (and 999 more like it before)"]
 
 
 def test_a_line_says_what_it_is_about_in_text_and_fields(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -163,6 +164,95 @@ def test_silent_strangers_do_not_keep_a_slot_out(net: Net, monkeypatch: pytest.M
     assert client.link is not None
     client.link.abort()
     client.closed.get(timeout=30)
+
+
+def silent(net: Net, address: str) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", net.listener.port), source_address=(address, 0))
+
+
+def is_cut(sock: socket.socket) -> bool:
+    """Whether the other side has ended it; the challenge comes before."""
+    sock.settimeout(5)
+    try:
+        while sock.recv(1 << 10):
+            continue
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def test_one_address_never_takes_all_places(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slot of another address has room at once, one of the same address soon; no time-out is waited for."""
+    monkeypatch.setattr(transport, "HANDSHAKE_TIMEOUT_S", 600)
+    monkeypatch.setattr(transport, "MAX_UNAUTHENTICATED", 6)
+    monkeypatch.setattr(transport, "MAX_UNAUTHENTICATED_PER_ADDRESS", 3)
+    monkeypatch.setattr(transport, "GRACE_S", 0.3)
+    crowd = [silent(net, "127.0.0.2") for _ in range(3)]
+    few = [silent(net, "127.0.0.3") for _ in range(2)]
+    time.sleep(0.5)
+    crowd.append(silent(net, "127.0.0.2"))
+    assert is_cut(crowd[0]), "the oldest of its own address"
+    client = net.client()  # 127.0.0.1: the sixth place
+    assert client.opened.get(timeout=30).slot == 2
+    few.append(silent(net, "127.0.0.3"))
+    time.sleep(0.5)
+    silent_too = silent(net, "127.0.0.4")
+    assert is_cut(crowd[1]), "the oldest of the address that has most"
+    for sock in (*crowd, *few, silent_too):
+        sock.close()
+    assert client.link is not None
+    client.link.abort()
+    client.closed.get(timeout=30)
+
+
+def test_a_full_address_waits_for_real_peers_to_end_their_handshake(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "GRACE_S", 600)
+    monkeypatch.setattr(transport, "MAX_UNAUTHENTICATED_PER_ADDRESS", 2)
+    strangers = [silent(net, "127.0.0.1") for _ in range(2)]
+    client = net.client()
+    with pytest.raises(queue.Empty):
+        client.opened.get(timeout=0.5)
+    strangers[0].close()
+    assert client.opened.get(timeout=30).slot == 2
+    strangers[1].close()
+    assert client.link is not None
+    client.link.abort()
+    client.closed.get(timeout=30)
+
+
+HEADER = struct.Struct("<IIHH")
+
+
+@pytest.mark.parametrize("fragment", [(0, 100), (0, 0), (1, 100)])
+def test_a_peer_without_a_secret_is_cut_off_after_some_bytes(net: Net, fragment: tuple[int, int]) -> None:
+    """However it divides them: in fragments without a byte, in messages without a byte, or in tiny ones."""
+    length, remaining = fragment
+    sent = 0
+    with socket.create_connection(("127.0.0.1", net.listener.port)) as sock:
+        sock.settimeout(10)
+        try:
+            while sent < 1 << 20:
+                frame = HEADER.pack(length, remaining, 0, MessageKind.HANDSHAKE) + b"x" * length
+                remaining -= length
+                sock.sendall(frame)
+                sent += len(frame)
+        except OSError:
+            pass
+        except struct.error:
+            assert remaining < 0
+        assert isinstance(net.server.closed.get(timeout=30), GenerationFailed)
+    assert net.server.opened.empty()
+
+
+def test_a_handshake_has_a_bound_in_bytes(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    if net.tls is not None:
+        pytest.skip("what is encrypted has to be made by a client of TLS; it is counted alike")
+    monkeypatch.setattr(transport, "HANDSHAKE_BYTES", 50)
+    with socket.create_connection(("127.0.0.1", net.listener.port)) as sock:
+        sock.sendall(b"".join(HEADER.pack(1, 1000 - n, 0, MessageKind.HANDSHAKE) + b"x" for n in range(10)))
+        assert "over 50 bytes" in str(net.server.closed.get(timeout=30))
 
 
 def test_the_end_of_a_peer_is_seen_at_once(net: Net) -> None:

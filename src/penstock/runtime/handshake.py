@@ -22,6 +22,9 @@ from penstock.runtime.wire import PROTOCOL_VERSION
 
 HANDSHAKE_LIMIT = 1 << 10
 HANDSHAKE_TIMEOUT_S = 10.0
+HANDSHAKE_BYTES = 16 << 10
+"""A peer may send so much before it is known, frames' headers included: a message of ``HANDSHAKE_LIMIT`` bytes in
+fragments of one byte each, and no more."""
 
 
 class Challenge(msgspec.Struct, frozen=True, tag=True):

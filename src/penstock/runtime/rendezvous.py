@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from penstock.errors import GenerationFailed, PenstockError
-from penstock.logs import get_logger
+from penstock.logs import SparingLog, get_logger
 from penstock.runtime.control import read_from_slot, send
 from penstock.runtime.handshake import Identity, ServerHandshake
 from penstock.runtime.messages import Register, ToDriver, ToSlot
@@ -74,6 +74,7 @@ class ControlServer:
         self._on_event = on_event
         self._seats: dict[int, _Seat] = {}
         self._closed = False
+        self._refusals = SparingLog(log)
         self._listener = Listener(loop, host, ports)
         self.port = self._listener.port
         self._listener.accept(self._accept)
@@ -116,7 +117,7 @@ class ControlServer:
     def _link_closed(self, link: Link, error: PenstockError | None) -> None:
         seat = next((number for number, known in self._seats.items() if known.link is link), None)
         if seat is None:
-            log.warning("a connection to the control port was refused: %s", error)
+            self._refusals.warning("a connection to the control port was refused: %s", error)
         elif not self._closed:
             self._on_event(SlotLost(self._generation, seat, str(error)))
 

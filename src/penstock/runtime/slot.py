@@ -32,7 +32,7 @@ from penstock.connectors.pump import left_behind
 from penstock.errors import DataError, FunctionError, GenerationFailed, PenstockError
 from penstock.graph.model import Vertex
 from penstock.ids import SubtaskId
-from penstock.logs import about, get_logger, log_to_stderr, now_about
+from penstock.logs import SparingLog, about, get_logger, log_to_stderr, now_about
 from penstock.runtime import worker_memory
 from penstock.runtime.control import read_from_driver, send
 from penstock.runtime.handshake import ClientHandshake, Identity, ServerHandshake
@@ -190,6 +190,7 @@ class Slot:
         self._subtasks: list[Subtask] = []
         self._subtask_threads: list[SubtaskThread] = []
         self._links: list[Link] = []
+        self._refusals = SparingLog(log)
         self._metrics_at = 0.0
 
     def run(self, sock: socket.socket, host: str) -> None:
@@ -371,7 +372,8 @@ class Slot:
         def closed(link: Link, error: PenstockError | None) -> None:
             slot = next((s for s, known in self._host.peers.items() if known.link is link), peer)
             if slot is None:
-                log.warning("a connection was refused: %s", error)
+                self._links.remove(link)
+                self._refusals.warning("a connection was refused: %s", error)
             else:
                 self._events.put(_Lost(slot, str(error)))
 
@@ -435,7 +437,7 @@ class Slot:
         if farewell is not None:
             self._await_farewell()
         listener.close()
-        for link in self._links:
+        for link in list(self._links):
             link.abort()
         self._loop.stop()
         if stuck:

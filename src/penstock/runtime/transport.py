@@ -12,14 +12,22 @@ import itertools
 import selectors
 import socket
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from penstock.errors import GenerationFailed, PenstockError, ResourceError
 from penstock.logs import daemon_thread, get_logger
-from penstock.runtime.handshake import HANDSHAKE_LIMIT, HANDSHAKE_TIMEOUT_S, ClientHandshake, Identity, ServerHandshake
+from penstock.runtime.handshake import (
+    HANDSHAKE_BYTES,
+    HANDSHAKE_LIMIT,
+    HANDSHAKE_TIMEOUT_S,
+    ClientHandshake,
+    Identity,
+    ServerHandshake,
+)
 from penstock.runtime.tls import Contexts, MustReadFirst, TlsSocket
 from penstock.runtime.wire import MAX_MESSAGE_BYTES, MAX_STREAMS, Bytes, FrameReader, FrameWriter, Message, MessageKind
 
@@ -32,7 +40,13 @@ _READS_PER_TURN = 16
 ANY_PORT = range(1)
 """Port 0: the system chooses a free one."""
 MAX_UNAUTHENTICATED = 64
-"""Connections in their handshake at one listener; more wait in the kernel's backlog."""
+"""Connections in their handshake at one listener."""
+MAX_UNAUTHENTICATED_PER_ADDRESS = 32
+"""Likewise, of one address: no single one takes all places."""
+GRACE_S = 1.0
+"""A connection that is in its handshake for so long gives its place to the next one where places are short. A real
+peer needs milliseconds."""
+ROOM_POLL_S = 0.05
 
 
 class IoLoop:
@@ -151,6 +165,7 @@ class Link:
         self._on_close = on_close
         self._inbox: deque[tuple[MessageKind, int, Sequence[Bytes | pa.Buffer]]] = deque()
         self._reader = FrameReader(HANDSHAKE_LIMIT, streams=1)
+        self._unknown_bytes = 0
         self._writer = FrameWriter()
         self._unsent: deque[memoryview] = deque()
         self._flush_called = False
@@ -179,9 +194,9 @@ class Link:
         """Close after what was queued before is written, as far as the peer takes it at once."""
         self._loop.call(self._close_orderly)
 
-    def abort(self) -> None:
-        """Close now."""
-        self._loop.call(lambda: self._closed(None))
+    def abort(self, error: PenstockError | None = None) -> None:
+        """Close now; ``error``: what ``on_close`` is told."""
+        self._loop.call(lambda: self._closed(error))
 
     # -- on the loop's thread -------------------------------------------------------------------------------------
 
@@ -219,6 +234,10 @@ class Link:
                     self._deliver(message)
                     if self.closed:
                         return None
+                if self.peer is None:
+                    self._unknown_bytes += count
+                    if self._unknown_bytes > HANDSHAKE_BYTES:
+                        return self._closed(GenerationFailed(f"the peer's handshake has over {HANDSHAKE_BYTES} bytes"))
             if self._tls is not None and self._tls.pending():
                 self._loop.call(self._receive)  # no selector tells of what is decrypted already
         except BlockingIOError:
@@ -304,8 +323,21 @@ class Link:
         self._on_close(self, None if self._closing else error)
 
 
+@dataclass(frozen=True)
+class _Unknown:
+    """A connection in its handshake."""
+
+    link: Link
+    address: str
+    since_s: float
+
+
 class Listener:
-    """Accepts links. Created listening; connections wait in the backlog until ``accept`` is called.
+    """Accepts links. Created listening; connections wait in the kernel's backlog until ``accept`` is called.
+
+    Connections that are not authenticated yet have ``MAX_UNAUTHENTICATED`` places, ``MAX_UNAUTHENTICATED_PER_ADDRESS``
+    of them for one address. Where there is none left, the next connection takes the place of the oldest one - of its
+    own address, or else of the address that has most -, if that is older than ``GRACE_S``; otherwise it waits.
 
     Raises:
         ResourceError: none of ``ports`` is free, or ``host`` is no address of this machine.
@@ -317,31 +349,52 @@ class Listener:
         self._sock.setblocking(False)
         self.port: int = self._sock.getsockname()[1]
         self._closed = False
+        self._unknown: list[_Unknown] = []
+        self._next: tuple[socket.socket, str] | None = None
 
     def accept(self, make_link: Callable[[socket.socket], Link]) -> None:
         """From now on hand each connection to ``make_link``, on the loop's thread."""
         self._loop.call(lambda: self._watch(make_link))
 
     def _watch(self, make_link: Callable[[socket.socket], Link]) -> None:
-        pending: list[Link] = []
-
         def ready(events: int) -> None:
-            pending[:] = [link for link in pending if link.peer is None and not link.closed]
-            if len(pending) >= MAX_UNAUTHENTICATED:
-                self._loop.forget(self._sock)
-                self._loop.call_later(
-                    0.1, lambda: None if self._closed else self._loop.watch(self._sock, selectors.EVENT_READ, ready)
-                )
-                return
             try:
-                sock, _ = self._sock.accept()
+                sock, peer = self._sock.accept()
             except OSError:
                 log.debug("a connection was gone before it was accepted")
                 return
-            pending.append(make_link(sock))
+            self._next = (sock, str(peer[0]))
+            place()
+
+        def place() -> None:
+            if self._closed or self._next is None:
+                return
+            sock, address = self._next
+            if not self._has_room(address):
+                self._loop.forget(self._sock)
+                self._loop.call_later(ROOM_POLL_S, place)
+                return
+            self._next = None
+            self._unknown.append(_Unknown(make_link(sock), address, time.monotonic()))
+            self._loop.watch(self._sock, selectors.EVENT_READ, ready)
 
         if not self._closed:
             self._loop.watch(self._sock, selectors.EVENT_READ, ready)
+
+    def _has_room(self, address: str) -> bool:
+        """Whether there is a place, or one was made."""
+        self._unknown = [one for one in self._unknown if one.link.peer is None and not one.link.closed]
+        crowd = Counter(one.address for one in self._unknown)
+        if crowd[address] < MAX_UNAUTHENTICATED_PER_ADDRESS:
+            if len(self._unknown) < MAX_UNAUTHENTICATED:
+                return True
+            address = crowd.most_common(1)[0][0]
+        oldest = next(one for one in self._unknown if one.address == address)
+        if time.monotonic() - oldest.since_s < GRACE_S:
+            return False
+        oldest.link.abort(GenerationFailed(f"{oldest.address} has too many connections without a handshake"))
+        self._unknown.remove(oldest)
+        return True
 
     def close(self) -> None:
         """From any thread."""
@@ -351,6 +404,8 @@ class Listener:
         self._closed = True
         self._loop.forget(self._sock)
         self._sock.close()
+        if self._next is not None:
+            self._next[0].close()
 
 
 def _listen(host: str, ports: range) -> socket.socket:

@@ -175,6 +175,8 @@ class FrameReader:
             yield from self._fill(count)
 
     def _begin(self, length: int, remaining: int, stream: int, kind: int) -> None:
+        if remaining and not length:
+            raise GenerationFailed(f"a peer sent a fragment without a byte on stream {stream}")
         message = self._partial.get(stream)
         if message is None:
             total = length + remaining
