@@ -9,7 +9,7 @@ export SPARK_LOCAL_IP ?= 127.0.0.1
 # Bytecode is kept: hundreds of processes are started here, and each would compile the package anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup java javac chromium environment demo test costs compiled lint pending fuzz fuzz-format fuzz-plans oracle simulate torture bench bench-quick flink clean lock
+.PHONY: help setup java javac chromium environment demo test costs compiled lint pending fuzz fuzz-format fuzz-plans fuzz-files oracle simulate torture bench bench-quick flink clean lock
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -83,6 +83,9 @@ fuzz-format: $(VENV)/.ready ## Fuzz the readers of snapshots, each for so long: 
 
 fuzz-plans: setup ## Random DataFrames of all that Spark analyses: run, or refused by name: make fuzz-plans N=500 [SEED=7]
 	@$(BIN)/python tests/frontend/fuzz_plans.py $(if $(filter file,$(origin N)),100,$(N)) $(if $(SEED),--seed $(SEED))
+
+fuzz-files: setup ## Random files against Spark's readers, N of each format: make fuzz-files N=1000 [SEED=7] [FORMATS=json,orc]
+	@$(BIN)/python tests/connectors/fuzz_files.py $(if $(filter file,$(origin N)),100,$(N)) $(if $(SEED),--seed $(SEED)) $(if $(FORMATS),--formats $(FORMATS))
 
 N ?= 2000
 # Schedules wait for memory more than for anything else: with huge pages they are half as quick again (glibc 2.35+).

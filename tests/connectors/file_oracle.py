@@ -56,8 +56,8 @@ def _ours(source: FileSource) -> dict[str, Rows | str]:
                 rows += rows_of(batch.columns, batch.num_rows)
             found[path.name] = rows
         except PenstockError as error:
-            assert str(path) in str(error), "an error about a file names it"
-            found[path.name] = f"{type(error).__name__}: {error}"
+            names = "" if str(path) in str(error) else "it does not name the file, "
+            found[path.name] = f"{names}{type(error).__name__}: {error}"
     return found
 
 

@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.parametrize("escape", ['"', "\\"])
+def test_nul_in_quotes(spark: SparkSession, tmp_path: Path, escape: str) -> None:
+    lines = ['"a\0b",c', '"\0",c', '"a\0"",b",c', 'a\0b,"c\0', '"x"\0,"\0\0a"', '"""\0""",c', '"a\\\0b",c']
+    path = tmp_path / "lines.csv"
+    path.write_text("\n".join(lines) + "\n")
+    assert_same(spark, "csv", path, "a STRING, b STRING, _corrupt_record STRING", {"escape": escape}, lines)
+
+
 DIALECTS = [
     {},
     {"escape": '"'},

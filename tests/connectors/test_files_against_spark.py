@@ -14,7 +14,7 @@ from kits import check_replay, discover_all, new_reader, read_rows, rows_of
 from spark_readers import ours, sparks
 
 from penstock.connectors.file_source import FileSource
-from penstock.errors import DataError, NotSupported
+from penstock.errors import DataError, MisplacedFile, NotSupported
 from penstock.frontend.catalyst import arrow_schema, elements
 from penstock.frontend.sources import create_source
 
@@ -112,6 +112,37 @@ def test_partition_directories(spark: SparkSession, tmp_path: Path, kind: str, d
     (tmp_path / "in" / "k=7" / "stray").write_text("{}")
     with pytest.raises(DataError, match=r"k=7/stray must lie in directories k=\.\.\./d=\.\.\./s=\.\.\."):
         discover_all(source)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "orc", "json", "csv"])
+def test_partition_directories_that_appear_later(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    path, ddl = tmp_path / "in", "v STRING, k INT, d DATE"
+    path.mkdir()
+    source = stream_source(spark.readStream.schema(ddl).format(kind).load(str(path)))
+    assert discover_all(source) == []
+    written = spark.range(6).selectExpr(
+        "concat('v', id) v", "id % 2 K", "date_add(date'2020-01-02', cast(id as int)) d"
+    )
+    written.write.partitionBy("K", "d").format(kind).mode("append").save(str(path))
+    expected = rows_of(spark.read.schema(ddl).format(kind).load(str(path)).toArrow())
+    assert len(expected) == 6
+    assert by_text(read(source)) == by_text(expected)
+    (path / "other=1").mkdir()
+    (path / "other=1" / "x").write_text("{}")
+    with pytest.raises(
+        MisplacedFile, match=r"in/other=1/x: a directory .* other=\.\.\., and the query has no such column"
+    ):
+        discover_all(source)
+
+
+def test_the_base_path_of_a_pattern(spark: SparkSession, tmp_path: Path) -> None:
+    for k in (1, 2):
+        (tmp_path / f"k={k}").mkdir()
+        (tmp_path / f"k={k}" / "x").write_text(f"{k}\n")
+    pattern = str(tmp_path / "k=*")
+    for options in ({"basePath": str(tmp_path)}, {}):
+        expected = rows_of(spark.read.options(**options).text(pattern).toArrow())
+        assert by_text(read(stream_source(spark.readStream.options(**options).text(pattern)))) == by_text(expected)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "orc", "text"])

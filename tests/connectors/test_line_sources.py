@@ -80,6 +80,13 @@ def test_lines_come_in_order_and_are_there_until_they_are_committed(server: Serv
         source.discover(1, 1)
 
 
+def test_bytes_that_are_no_utf8_are_replaced_as_java_does(server: Server, source: SocketSource) -> None:
+    source.discover(None, 1)
+    server.send("ü\u2028\r".encode() + b"a\xff\xed\xa0\x80\x85b\nend\n")
+    eventually(lambda: source.discover(0, 1).state == 3)
+    assert rows_from(source, 0)[0] == ["ü\u2028", "a\ufffd\ufffd\ufffdb", "end"]
+
+
 def test_many_lines_are_several_splits(server: Server, source: SocketSource) -> None:
     source.discover(None, 1)
     server.send(b"".join(b"%d\n" % i for i in range(2 * SPLIT_LINES + 5)))

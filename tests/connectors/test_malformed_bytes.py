@@ -29,9 +29,12 @@ PLACES = [
     b'{"id":9,"a":["%s","b"],"s":"x"}', b'{"id":10,"m":{"%s":"v","w":"%s"}}', b'{"id":11,"%s', b"%s",
 ]  # fmt: skip
 DOCUMENTS = [
-    b'\xef\xbb\xbf{"id":6}', b"\xef\xbb\xbf", '{"id":7,"v":"ü"}'.encode("utf-16"), '{"id":7,"s":"ü"}'.encode("utf-16-be"),
-    '{"id":7}'.encode("utf-32"), '{"id":7}'.encode("utf-32-be"), b"\0\0\xff\xfe{}", b"\0{\0\0", b"\x0b", b" \t", b"\xa0",
+    b'\xef\xbb\xbf{"id":6}', b"\xef\xbb\xbf", '{"id":7,"v":"ü"}'.encode("utf-16"),
+    '{"id":7,"s":"ü"}'.encode("utf-16-be"),
+    '{"id":7}'.encode("utf-32"), '{"id":7}'.encode("utf-32-be"), b"\0\0\xff\xfe{}", b"\0{\0\0", b"\x0b", b" \t",
+    b"\xa0",
     b'{"id":12,"s":tru}', b'{"id":13,"t":{"x":tru},"s":"q"}', b'{"id":14,"s":[1,2}',
+    b'{"a":[\xd9\xa3, "x"],"id":17}', '{"m":{"k":"x","l":0😀},"id":18}'.encode(), '{"id":19,"x":tru😀}'.encode(),
     b'{"b":"QUI=","id":15}', b'{"b":"QU!","id":16}',
 ]  # fmt: skip
 DDL = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -18,6 +19,9 @@ from penstock.operators.expressions.json_tokens import JsonRules
 from penstock.operators.expressions.json_values import JsonOptions
 from penstock.operators.expressions.record_times import RecordTimes
 from penstock.operators.expressions.zones import Zone
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 TYPES = pa.struct(
     [
@@ -79,6 +83,25 @@ def test_records_are_the_same(found: list[str | None]) -> None:
         elif not doubt:
             exact = pa.array([parse(document)], TYPES)
             assert repr(record.as_py()) == repr(exact[0].as_py())  # tells -0.0 from 0.0
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("document", "value"),
+    [
+        ('{"d": -0}', "0.0"), ('{"d": -0.0}', "-0.0"), ('{"d": -0e1}', "-0.0"), ('{"m": "1_0"}', "None"),
+        ('{"m": "NaN"}', "None"), ('{"m": " 1"}', "None"), ('{"m": "1,0"}', "Decimal('10.00')"),
+    ],
+)  # fmt: skip
+def test_numbers_are_read_as_java_reads_them(spark: SparkSession, document: str, value: str) -> None:
+    name = document[2]
+    kind, ddl = (pa.float64(), "d double") if name == "d" else (pa.decimal128(5, 2), "m decimal(5,2)")
+    parse = RecordParser(pa.struct([(name, kind)]), JsonOptions(RecordTimes(Zone("UTC")), JsonRules()))
+    record = parse(document)
+    assert isinstance(record, dict)
+    assert repr(record.get(name)) == value
+    frame = spark.createDataFrame([(document,)], "document string").selectExpr(f"from_json(document, '{ddl}').{name}")
+    assert repr(frame.collect()[0][0]) == value
 
 
 def assert_found_alike(document: str, path: str) -> None:

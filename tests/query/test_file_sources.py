@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from query_running import Start, eventually, rows_of
 
 import penstock
+from penstock.errors import NotSupported
 
 pytestmark = pytest.mark.spark
 
@@ -66,6 +71,64 @@ def test_only_needed_columns_of_orc_and_a_partition(
     assert rows_of(out) == [(1, i) for i in range(1, 10, 2)]
     start(frame.select("k"), path=f"{out}-k", checkpointLocation=str(tmp_path / "k")).processAllAvailable()
     assert rows_of(Path(f"{out}-k")) == [(0,)] * 5 + [(1,)] * 5
+
+
+def test_partition_directories_may_appear_later(spark: SparkSession, start: Start, out: Path, tmp_path: Path) -> None:
+    """As in Spark's FileStreamSourceSuite: a consumer that starts before its producer."""
+    inbox = tmp_path / "in"
+    inbox.mkdir()
+    rows = spark.readStream.schema("value STRING, day STRING, unread INT").json(str(inbox)).select("value", "day")
+    query = start(rows)
+    query.processAllAvailable()
+    arrive(inbox / "day=foo" / "1", '{"value": "x", "day": "from the file"}\n')
+    query.processAllAvailable()
+    assert rows_of(out) == [("x", "foo")]
+    query.stop()
+    arrive(inbox / "day=bar" / "unread=7" / "1", '{"value": "y"}\n')
+    arrive(inbox / "1", '{"value": "z", "day": "from the file"}\n')
+    start(rows, parallelism=1).processAllAvailable()
+    assert rows_of(out) == [("x", "foo"), ("y", "bar"), ("z", "from the file")]
+
+
+def test_a_directory_of_no_column_ends_the_query_soon(spark: SparkSession, start: Start, tmp_path: Path) -> None:
+    inbox = tmp_path / "in"
+    inbox.mkdir()
+    query = start(spark.readStream.schema("value STRING").json(str(inbox)))
+    arrive(inbox / "day=foo" / "1", '{"value": "x"}\n')
+    with pytest.raises(
+        StreamingQueryException, match=r"in/day=foo/1: a directory is named like a partition.*\n.*twice"
+    ):
+        query.processAllAvailable()
+
+
+def test_names_that_differ_in_case(
+    spark: SparkSession, start: Start, out: Path, tmp_path: Path, spark_conf: Callable[[str, str], None]
+) -> None:
+    spark_conf("spark.sql.caseSensitive", "true")
+    inbox = tmp_path / "in"
+    inbox.mkdir()
+    pq.write_table(pa.table({"a": [1, 2], "A": [3, 4]}), inbox / "x.parquet")
+    start(spark.readStream.schema("a BIGINT, A BIGINT").parquet(str(inbox))).processAllAvailable()
+    assert rows_of(out) == [(1, 3), (2, 4)]
+
+
+def test_columns_that_cannot_be_held_are_refused_by_name(spark: SparkSession, start: Start, tmp_path: Path) -> None:
+    inbox = tmp_path / "in"
+    spark.sql("SELECT id, map() m FROM range(3)").coalesce(1).write.parquet(str(inbox))
+    files = spark.readStream.schema("id BIGINT, m MAP<VOID, VOID>").parquet(str(inbox))
+    with pytest.raises(NotSupported, match=r"m.*: maps with keys of type void are not supported"):
+        start(files)
+    twice = files.select("id", F.arrays_zip(F.array("id"), F.array("id").alias("x")).alias("z"))
+    same = twice.select(F.col("z").cast("array<struct<w: bigint, w: bigint>>").alias("k"))
+    writers = [
+        penstock.writeStream(same).format("memory").queryName("repeated"),
+        penstock.writeStream(same).format("console"),
+        penstock.writeStream(same).foreachBatch(lambda df, batch: None),
+        penstock.writeStream(same).format("parquet").option("path", str(tmp_path / "p")),
+    ]
+    for number, writer in enumerate(writers):
+        with pytest.raises(NotSupported, match=r"column k\.element is a struct with more than one field w"):
+            writer.option("checkpointLocation", str(tmp_path / f"c{number}")).start()
 
 
 def test_socket_lines(spark: SparkSession, start: Start, out: Path) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.errors import DataError, EvaluationError, GenerationFailed, PenstockError, SinkError
+from penstock.errors import DataError, EvaluationError, GenerationFailed, MisplacedFile, PenstockError, SinkError
 from penstock.protocol.restarts import GiveUp, RestartAt, RestartPolicy, Restarts
-from penstock.runtime.failures import error_of, failure_of, gave_up
+from penstock.runtime.failures import discovery_failure, error_of, failure_of, gave_up
 from penstock.runtime.messages import SlotFailed
 from penstock.spark.job import reason as reason_of
 
@@ -35,6 +35,17 @@ def test_input_that_cannot_be_read_is_tried_twice() -> None:
     decision = restarts.failed(failure, 200)
     assert isinstance(decision, GiveUp)
     assert str(gave_up(decision, DataError("in.csv"))).startswith("in.csv\nThe query gave up: the same error")
+
+
+def test_a_misplaced_file_is_found_twice_and_other_failures_to_look_may_pass() -> None:
+    restarts = Restarts(RestartPolicy(attempts=10, delay_ms=100, max_delay_ms=10_000))
+    for _ in range(5):
+        assert isinstance(restarts.failed(discovery_failure("Read", DataError("/in does not exist")), 0), RestartAt)
+    misplaced = discovery_failure("Read", MisplacedFile("/in/day=1/a"))
+    assert isinstance(restarts.failed(misplaced, 0), RestartAt)
+    decision = restarts.failed(misplaced, 0)
+    assert isinstance(decision, GiveUp)
+    assert decision.reason.startswith("the same error")
 
 
 @pytest.mark.parametrize(

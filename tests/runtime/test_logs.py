@@ -18,7 +18,7 @@ from tiny import CountSpec, Numbers, tiny_graph
 
 from penstock.config import parse_options
 from penstock.errors import CheckpointFailed, ConfigError
-from penstock.logs import JsonLines, SparingLog, LogFormat, about, daemon_thread, get_logger, now_about
+from penstock.logs import JsonLines, LogFormat, SparingLog, about, daemon_thread, get_logger, now_about
 from penstock.protocol.elements import Alignment
 
 

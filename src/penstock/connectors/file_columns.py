@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, cast
 from urllib.parse import quote, unquote
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from penstock.connectors.base import Split
 from penstock.connectors.text_values import MALFORMED, rules_of_names
-from penstock.errors import ConfigError, DataError
+from penstock.errors import ConfigError, DataError, MisplacedFile
 from penstock.operators.expressions.record_fields import text_converter
 
 METADATA_COLUMN = "_metadata"
@@ -32,15 +32,20 @@ class FileColumns:
 
     Args:
         schema: of the source, in order.
-        partitions: its columns that are read from directory names.
+        partitions: its columns that are read from directory names. If there are none, a file may still lie in
+            directories with names of ``declared`` columns, which are then read from there for this file.
         time_zone: for timestamps in directory names.
         with_metadata: ``_metadata`` is made here; else the file has it.
+        declared: all columns of the DataFrame's schema; ``schema`` may have fewer. None: those of ``schema``.
+        case_sensitive: whether the names of columns and directories differ if their case does.
     """
 
     schema: pa.Schema
     partitions: Sequence[str]
     time_zone: str
     with_metadata: bool = True
+    declared: Sequence[str] | None = None
+    case_sensitive: bool = False
 
     def __post_init__(self) -> None:
         for field in self.schema:
@@ -53,19 +58,40 @@ class FileColumns:
         """Name -> value for each directory ``name=value`` between ``root`` and the file, as texts.
 
         Raises:
-            DataError: the directories are not the query's partition columns in their order.
+            MisplacedFile: the directories are not the query's partition columns in their order.
         """
         values: dict[str, str | None] = {}
         for part in os.path.dirname(os.path.relpath(path, root)).split(os.sep):
             name, equals, text = part.partition("=")
             if equals and name and text:
                 values[_unescaped(name)] = None if text == _NULL_NAME else _unescaped(text)
-        if [name.lower() for name in values] != [name.lower() for name in self.partitions]:
-            raise DataError(
+        partitions = self.partitions or self._columns_of(path, values)
+        if list(map(self._key, values)) != list(map(self._key, partitions)):
+            raise MisplacedFile(
                 f"{path} must lie in directories {'/'.join(f'{name}=...' for name in self.partitions)} below {root},"
                 " the partition columns that were there when the query was made"
             )
-        return dict(zip(self.partitions, values.values(), strict=True))
+        return dict(zip(partitions, values.values(), strict=True))
+
+    def _columns_of(self, path: str, directories: Iterable[str]) -> list[str]:
+        """The declared columns with the names of directories that appeared after the query was made."""
+        declared = {self._key(name): name for name in (self.schema.names if self.declared is None else self.declared)}
+        for name in directories:
+            if self._key(name) not in declared:
+                raise MisplacedFile(
+                    f"{path}: a directory is named like a partition, {name}=..., and the query has no such column: add"
+                    " it to the DataFrame's schema, or set recursiveFileLookup to read files without it"
+                )
+        columns = [declared[self._key(name)] for name in directories]
+        self.read_from(columns)  # refuses types that no directory name can hold
+        return columns
+
+    def _key(self, name: str) -> str:
+        return name if self.case_sensitive else name.lower()
+
+    def read_from(self, partitions: Sequence[str]) -> FileColumns:
+        """The same columns for files in directories with these names."""
+        return replace(self, partitions=tuple(partitions))
 
     @property
     def file_schema(self) -> pa.Schema:

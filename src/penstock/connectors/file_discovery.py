@@ -18,6 +18,7 @@ from penstock.connectors.base import Discovery, Split
 from penstock.connectors.clean_source import WaitingFile, parse_cleaner
 from penstock.connectors.file_columns import FileColumns
 from penstock.connectors.file_listing import FoundFile, Listing, found_files, parse_listing_options
+from penstock.connectors.hadoop_globs import is_glob
 from penstock.connectors.listed_paths import ListedPaths
 from penstock.connectors.local_files import local_path
 from penstock.connectors.option_texts import OptionTexts
@@ -51,7 +52,10 @@ class FileDiscovery:
     def __init__(self, path: str, texts: OptionTexts, columns: FileColumns) -> None:
         self.path = local_path(path)
         self._options = parse_listing_options(texts)
-        self._listing = Listing(self.path, self._options, columns.partitions)
+        base = texts.optional("basePath")
+        # Where the directories of partitions begin. Spark takes it from the user for a pattern only.
+        self._base = local_path(base) if base and is_glob(self.path) else ""
+        self._listing = Listing(self.path, self._options)
         self.paths = ListedPaths(self.path, self._options)
         self._cleaner = parse_cleaner(texts, self.path, self.paths.admits)
         self._columns = columns
@@ -155,9 +159,11 @@ class FileDiscovery:
 
     def _split(self, file: FoundFile) -> Split:
         spec: dict[str, Plain] = {"path": file.path, "size": file.size, "modified_ns": file.modified_ns}
-        if self._listing.partitions:
-            spec["partition"] = cast("dict[str, Plain]", self._columns.partition_of(file.path, file.root))
-            spec["root"] = file.root
+        root = self._base or file.root
+        partition = {} if self._options.recursive else self._columns.partition_of(file.path, root)
+        if partition:
+            spec["partition"] = cast("dict[str, Plain]", partition)
+            spec["root"] = root
         return Split(f"{file.path}@{file.modified_ns}", spec)
 
 

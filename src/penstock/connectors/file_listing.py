@@ -95,18 +95,15 @@ def parse_listing_options(options: OptionTexts) -> ListingOptions:
 
 @dataclass(frozen=True)
 class Listing:
-    """Lists a path.
+    """Lists a path, with the directories below it that are named like partitions, ``name=value``.
 
     Args:
         path: a plain path, or a pattern with wildcards.
         options: how.
-        partitions: the columns that directory names give, in order; with any, all directories like ``name=value`` are
-            listed, and every file must lie in such directories.
     """
 
     path: str
     options: ListingOptions
-    partitions: Sequence[str] = ()
 
     def names(self, known: Set[str] = frozenset()) -> Iterator[tuple[str, str]]:
         """Path and root of every visible file, in no order; one may come twice if the roots of a pattern overlap.
@@ -115,8 +112,7 @@ class Listing:
             known: paths of files to leave out.
 
         Raises:
-            DataError: a path without wildcards does not exist or cannot be listed, or a directory is named like a
-                partition that the query does not have.
+            DataError: a path without wildcards does not exist or cannot be listed.
         """
         pattern = self.options.name_pattern
         for root in self._roots():
@@ -164,13 +160,8 @@ class Listing:
         for entry in below:
             if hidden(entry.name):
                 continue
-            if self.options.recursive or (self.partitions and "=" in entry.name):
+            if self.options.recursive or "=" in entry.name:
                 yield from self._walk(entry.path, known)
-            elif "=" in entry.name:
-                raise DataError(
-                    f"{entry.path} is named like a partition, and the query was made without its column: start the"
-                    " query anew with spark.readStream, or set recursiveFileLookup to read files without the column"
-                )
 
 
 def found_files(names: Sequence[tuple[str, str]]) -> list[FoundFile]:

@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from penstock.connectors.base import SourceReader, Split
 from penstock.connectors.file_columns import FileColumns
-from penstock.errors import DataError
+from penstock.errors import DataError, PenstockError
+from penstock.operators.base import Plain
 from penstock.snapshot.model import Count, Microseconds
 
 log = logging.getLogger(__name__)
@@ -70,7 +71,7 @@ class FileReader(SourceReader):
     """Reads file after file. A position is the number of rows emitted of the file.
 
     Args:
-        read: the format.
+        format: makes the function that reads columns of a schema.
         columns: what paths say besides the files' content.
         admits: whether a split may name this path; splits come from a snapshot, which may be forged.
         skip_corrupt: a file that cannot be read ends there, with a line in the log.
@@ -80,16 +81,17 @@ class FileReader(SourceReader):
 
     def __init__(
         self,
-        read: ReadFile,
+        format: Callable[[pa.Schema], ReadFile],  # noqa: A002 - as Spark calls it
         columns: FileColumns,
         admits: Callable[[str], bool],
         skip_corrupt: bool,
         skip_missing: bool,
         below: Path | None = None,
     ) -> None:
-        self._read = read
+        self._format = format
         self._admits = admits
         self._columns = columns
+        self._read = format(columns.file_schema)
         self._skip_corrupt = skip_corrupt
         self._skip_missing = skip_missing
         self._below = below or Path()
@@ -135,11 +137,18 @@ class FileReader(SourceReader):
 
     def _start(self, split: Split) -> None:
         self._split = split
+        self._read_from(tuple(cast("dict[str, Plain]", split.spec.get("partition", {}))))
         self._rows = cast("int", split.position.get("rows", 0))
         self._rest = None
         self._batches = iter(())
         if self._is_as_listed(split) and split.spec["size"]:  # to Spark an empty file is no file
             self._batches = self._read(self._path(split), self._rows)
+
+    def _read_from(self, partitions: tuple[str, ...]) -> None:
+        """Directories may have appeared that have the names of columns."""
+        if partitions != tuple(self._columns.partitions):
+            self._columns = self._columns.read_from(partitions)
+            self._read = self._format(self._columns.file_schema)
 
     def _path(self, split: Split) -> str:
         return str(self._below / cast("str", split.spec["path"]))
@@ -172,6 +181,10 @@ class FileReader(SourceReader):
                     return batch
         except UNREADABLE as error:
             self._on_unreadable(self._split, error)
+        except PenstockError:
+            raise
+        except Exception as error:
+            raise DataError(f"cannot read {self._path(self._split)}: {type(error).__name__}: {error}") from error
         # A file that changed meanwhile may have been read half old, half new.
         self._is_as_listed(self._split)
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import pyarrow as pa
 
@@ -19,13 +20,16 @@ from penstock.connectors.text_files import text_format
 from penstock.errors import ConfigError
 from penstock.operators.base import Plain
 
-FORMATS: dict[str, Callable[[pa.Schema, OptionTexts, str], ReadFile]] = {
+FORMATS: dict[str, Callable[..., ReadFile]] = {
     "parquet": parquet_format,
     "orc": orc_format,
     "csv": csv_format,
     "json": json_format,
     "text": text_format,
 }
+"""Of each the function from a schema, options and a time zone to a reader."""
+COLUMNAR = ("parquet", "orc")
+"""Formats whose files have named columns."""
 
 
 class FileSource(Source):
@@ -41,6 +45,8 @@ class FileSource(Source):
         options: Spark's options of the format and of file streams.
         time_zone: the session's, for texts without a zone of their own.
         partitions: names of the partition columns, all of them, whether in ``schema`` or not.
+        declared: names of all columns of the DataFrame; None: those of ``schema``.
+        case_sensitive: whether the names of columns differ if their case does.
 
     Raises:
         ConfigError: an option that is not supported; the message lists those that are.
@@ -54,18 +60,21 @@ class FileSource(Source):
         options: Mapping[str, str] | None = None,
         time_zone: str = "UTC",
         partitions: Sequence[str] = (),
+        declared: Sequence[str] | None = None,
+        case_sensitive: bool = False,
     ) -> None:
         if format not in FORMATS:
             raise ConfigError(f"file source of format {format}: choose one of {', '.join(FORMATS)}")
         texts = OptionTexts(f"{format} source", options or {})
         texts.optional("path")  # a parameter of its own
-        texts.without_effect("basePath")
         self.schema = schema
         zone = texts.time_zone(time_zone)
-        self._columns = FileColumns(schema, partitions, zone)
+        self._columns = FileColumns(schema, partitions, zone, declared=declared, case_sensitive=case_sensitive)
         self._files = FileDiscovery(path, texts, self._columns)
         self._skips = texts.flag("ignoreCorruptFiles", False), texts.flag("ignoreMissingFiles", False)
-        self._read = FORMATS[format](self._columns.file_schema, texts, zone)
+        by_case = {"case_sensitive": case_sensitive} if format in COLUMNAR else {}
+        self._format = partial(FORMATS[format], options=texts, time_zone=zone, **by_case)
+        self._format(self._columns.file_schema)  # refuses what it cannot read now, rather than in a slot
         texts.finish()
 
     def describe(self) -> str:
@@ -92,4 +101,4 @@ class FileSource(Source):
         return without_waiting(state)
 
     def create_reader(self) -> SourceReader:
-        return FileReader(self._read, self._columns, self._files.paths.admits, *self._skips)
+        return FileReader(self._format, self._columns, self._files.paths.admits, *self._skips)

@@ -20,7 +20,7 @@ from penstock.connectors.text_lines import (
     parse_line_format,
 )
 from penstock.connectors.text_values import parse_text_rules
-from penstock.errors import ConfigError, EvaluationError
+from penstock.errors import ConfigError
 from penstock.operators.expressions.java_utf8 import decode_as_java
 from penstock.operators.expressions.json_bytes import json_reader
 from penstock.operators.expressions.json_tokens import JsonError, JsonReader, JsonRules
@@ -47,6 +47,7 @@ def json_format(schema: pa.Schema, options: OptionTexts, time_zone: str) -> Json
             control_characters=options.flag("allowUnquotedControlChars", False),
             non_numeric=options.flag("allowNonNumericNumbers", True),
         ),
+        undecided_is_bad=True,
     )
     for field in rules.data_fields:
         _check_readable(field.name, field.type)
@@ -119,7 +120,7 @@ class _JsonParser(LineParser):
         except PartlyRead as partly:
             # One malformed object of an array makes the whole record malformed.
             rows, problem = partly.value, str(partly)
-        except (JsonError, Unreadable, EvaluationError, UnicodeDecodeError) as error:
+        except (JsonError, Unreadable, UnicodeDecodeError) as error:
             problem = str(error) or "it is no object"
         text = decode_as_java(document) if problem else ""
         for row in rows if isinstance(rows, list) and (rows or not problem) else [{}]:

@@ -5,24 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import orc
 
 from penstock.connectors.file_columns import rows_without_columns
-from penstock.connectors.julian import julian_to_gregorian_days
 from penstock.connectors.option_texts import OptionTexts
+from penstock.connectors.parquet_calendars import gregorian_dates
 from penstock.connectors.parquet_files import BATCH_ROWS, ParquetFormat, find_columns
-from penstock.errors import NotSupported
+from penstock.errors import DataError, NotSupported
+
+_HIVES_NAME = "_col"
+"""Spark takes columns that are all named so by their positions."""
 
 
-def orc_format(schema: pa.Schema, options: OptionTexts, time_zone: str) -> OrcFormat:
+def orc_format(schema: pa.Schema, options: OptionTexts, time_zone: str, case_sensitive: bool = False) -> OrcFormat:
     """Raises NotSupported for what ``only_spark_reads``."""
     options.without_effect("mergeSchema")
     for path in only_spark_reads(schema):
         raise NotSupported(f"column {path}: timestamps, and dates inside of other values, are not read from ORC files")
-    return OrcFormat(schema)
+    return OrcFormat(schema, case_sensitive)
 
 
 def only_spark_reads(schema: pa.Schema) -> Iterator[str]:
@@ -41,15 +42,18 @@ def _unreadable(path: str, kind: pa.DataType, inner: bool) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class OrcFormat:
-    """Reads the columns of ``schema`` by name, regardless of case; a missing column is null."""
+    """Reads the columns of ``schema`` by name; a missing column is null."""
 
     schema: pa.Schema
+    case_sensitive: bool = False
 
     def __call__(self, path: str, skip_rows: int) -> Iterator[pa.RecordBatch]:
         file = orc.ORCFile(path)
-        columns = find_columns(path, self.schema, file.schema)
+        if file.schema.names and all(name.startswith(_HIVES_NAME) for name in file.schema.names):
+            raise DataError(f"{path} was written by Hive without the names of its columns; write it anew with Spark")
+        columns = find_columns(path, self.schema, file.schema, self.case_sensitive)
         names = [name for name in columns if name is not None]
-        conformed = ParquetFormat(self.schema).conformed
+        conformed = ParquetFormat(self.schema, self.case_sensitive, binary_is_text=False).conformed
         for index in range(file.nstripes if names else 1):
             stripe = file.read_stripe(index, columns=names) if names else rows_without_columns(file.nrows)
             for start in range(0, stripe.num_rows, BATCH_ROWS):
@@ -62,15 +66,5 @@ class OrcFormat:
 
 def _gregorian(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Spark reads and writes ORC dates before 1582-10-15 by the Julian calendar."""
-    columns = [_gregorian_dates(column) for column in batch.columns]
+    columns = [gregorian_dates(column) for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema) if columns else batch
-
-
-def _gregorian_dates(array: pa.Array) -> pa.Array:
-    if not pa.types.is_date32(array.type):
-        return array
-    days = pc.fill_null(array.cast(pa.int32()), 0).to_numpy(zero_copy_only=False)
-    rebased = julian_to_gregorian_days(days)
-    return (
-        array if rebased is days else pa.array(rebased, pa.int32(), mask=np.asarray(pc.is_null(array))).cast(array.type)
-    )

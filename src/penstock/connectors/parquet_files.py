@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.connectors.nested_arrays import map_leaves, nullable_offsets
 from penstock.connectors.option_texts import OptionTexts
-from penstock.connectors.parquet_int96 import has_int96, metadata_with_bytes, with_timestamps
+from penstock.connectors.parquet_calendars import FileCalendar, file_calendar
+from penstock.connectors.parquet_int96 import has_int96, instants, is_int96, metadata_with_bytes
+from penstock.connectors.valid_texts import with_valid_texts
 from penstock.errors import DataError
 
 BATCH_ROWS = 16_384
@@ -23,45 +26,68 @@ READ_BYTES = 1 << 16
 whole. By default Arrow reads one ahead, on threads of its own."""
 
 
-def parquet_format(schema: pa.Schema, options: OptionTexts, time_zone: str) -> ParquetFormat:
+def parquet_format(
+    schema: pa.Schema, options: OptionTexts, time_zone: str, case_sensitive: bool = False
+) -> ParquetFormat:
     options.without_effect("mergeSchema")
     options.only("datetimeRebaseMode", ["CORRECTED"])
     options.only("int96RebaseMode", ["CORRECTED"])
-    return ParquetFormat(schema)
+    return ParquetFormat(schema, case_sensitive)
+
+
+@dataclass(frozen=True)
+class Conformity:
+    """How the types of a file are compared with those of a schema.
+
+    Args:
+        case_sensitive: whether names differ if their case does.
+        binary_is_text: whether bytes may be read as a string.
+    """
+
+    case_sensitive: bool = False
+    binary_is_text: bool = True
 
 
 @dataclass(frozen=True)
 class ParquetFormat:
-    """Reads the columns of ``schema`` by name, regardless of case; a missing column is null."""
+    """Reads the columns of ``schema`` by name; a missing column is null. Other arguments: of ``Conformity``."""
 
     schema: pa.Schema
+    case_sensitive: bool = False
+    binary_is_text: bool = True
 
     def __call__(self, path: str, skip_rows: int) -> Iterator[pa.RecordBatch]:
         try:
             file = _open(path)
-            present = file.schema_arrow
-            if has_int96(file.schema):
+            present, int96 = file.schema_arrow, has_int96(file.schema)
+            if int96:
+                file.close()
                 file = _open(path, metadata_with_bytes(path))
         except pa.ArrowException as error:
             raise pa.ArrowInvalid(f"not a readable Parquet file: {error}") from error
         with file:
-            columns = find_columns(path, self.schema, present)
+            calendar = file_calendar(file.metadata.metadata)
+            columns = find_columns(path, self.schema, present, self.case_sensitive)
             groups, skip = self._groups_after(file.metadata, skip_rows)
             names = [
                 path
                 for name, field in zip(columns, self.schema, strict=True)
                 if name is not None
-                for path in paths_to_read(name, present.field(name).type, field.type)
+                for path in paths_to_read(name, present.field(name).type, field.type, self.case_sensitive)
             ]
             if not groups:
                 return
             rows = batch_rows(file.metadata, groups, names)
-            batches = file.iter_batches(batch_size=rows, row_groups=groups, columns=names, use_threads=False)
-            for batch in batches:
+            missing = sum(file.metadata.row_group(group).num_rows for group in groups)
+            for batch in file.iter_batches(batch_size=rows, row_groups=groups, columns=names, use_threads=False):
+                missing -= batch.num_rows
                 dropped = min(skip, batch.num_rows)
                 skip -= dropped
                 if dropped < batch.num_rows:
-                    yield self.conformed(path, _with_timestamps(batch, present).slice(dropped), columns)
+                    whole = _gregorian(path, batch, present, calendar) if int96 or calendar.times else batch
+                    yield self.conformed(path, whole.slice(dropped), columns)
+            if missing:  # pyarrow 26: a page of lists of booleans without a boolean, encoded as RLE
+                raise DataError(f"cannot read {path}: {missing} rows are missing in what pyarrow reads of it")
 
     def _groups_after(self, metadata: pq.FileMetaData, skip_rows: int) -> tuple[list[int], int]:
         """The row groups that hold rows from ``skip_rows`` on, and how many of theirs to skip."""
@@ -74,12 +100,14 @@ class ParquetFormat:
     def conformed(self, path: str, batch: pa.RecordBatch, columns: list[str | None]) -> pa.RecordBatch:
         """The batch by the schema; ``columns``: from ``find_columns``. Raises DataError, naming file and column."""
         arrays = []
+        rules = Conformity(self.case_sensitive, self.binary_is_text)
         for name, field in zip(columns, self.schema, strict=True):
             if name is None:
                 arrays.append(pa.nulls(batch.num_rows, field.type))
                 continue
             try:
-                arrays.append(conform(batch.column(batch.schema.get_field_index(name)), field.type))
+                array = batch.column(batch.schema.get_field_index(name))
+                arrays.append(with_valid_texts(conform(array, field.type, rules)))
             except (pa.ArrowException, TypeError) as error:
                 kind = batch.schema.field(name).type
                 raise DataError(f"{path}: column {name} of type {kind} cannot be read as {field.type}") from error
@@ -94,9 +122,19 @@ def _open(path: str, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
     )
 
 
-def _with_timestamps(batch: pa.RecordBatch, present: pa.Schema) -> pa.RecordBatch:
-    columns = [with_timestamps(batch.column(name), present.field(name).type) for name in batch.schema.names]
-    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names) if columns else batch
+def _gregorian(path: str, batch: pa.RecordBatch, present: pa.Schema, calendar: FileCalendar) -> pa.RecordBatch:
+    """With timestamps in place of INT96, and with dates and times of the Gregorian calendar."""
+
+    def convert(leaf: pa.Array, kind: pa.DataType) -> pa.Array:
+        return calendar.gregorian_int96(instants(leaf)) if is_int96(leaf, kind) else calendar.gregorian(leaf)
+
+    arrays = []
+    for name in batch.schema.names:
+        try:
+            arrays.append(map_leaves(batch.column(name), present.field(name).type, convert))
+        except TypeError as error:
+            raise DataError(f"{path}: column {name}: {error}") from error
+    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names) if arrays else batch
 
 
 def batch_rows(metadata: pq.FileMetaData, groups: list[int], names: list[str]) -> int:
@@ -110,35 +148,53 @@ def batch_rows(metadata: pq.FileMetaData, groups: list[int], names: list[str]) -
     return max(BATCH_ROWS, min(MOST_ROWS, BATCH_BYTES * rows // max(1, size)))
 
 
-def find_columns(path: str, wanted: pa.Schema, present: pa.Schema) -> list[str | None]:
+def find_columns(path: str, wanted: pa.Schema, present: pa.Schema, case_sensitive: bool) -> list[str | None]:
     """For each column of the schema its name in the file, or None.
 
     Raises:
-        DataError: the file has several of a name but for case.
+        DataError: the file has several columns of a name.
     """
-    by_lower: dict[str, list[str]] = {}
-    for name in present.names:
-        by_lower.setdefault(name.lower(), []).append(name)
+    places = _places([field.name for field in present], case_sensitive)
     columns: list[str | None] = []
     for name in wanted.names:
-        candidates = by_lower.get(name.lower(), [])
+        candidates = [present.field(place).name for place in places.get(_key(name, case_sensitive), [])]
         if len(candidates) > 1:
-            raise DataError(f"{path} has more than one column {name} but for case: {', '.join(candidates)}")
+            raise DataError(f"{path} has more than one column {name}: {', '.join(candidates)}")
         columns.append(candidates[0] if candidates else None)
     return columns
 
 
-def paths_to_read(name: str, present: pa.DataType, wanted: pa.DataType) -> list[str]:
+def _key(name: str, case_sensitive: bool) -> str:
+    return name if case_sensitive else name.lower()
+
+
+def _places(names: Iterable[str], case_sensitive: bool) -> dict[str, list[int]]:
+    """Where each name is, by what names are compared by."""
+    places: dict[str, list[int]] = {}
+    for place, name in enumerate(names):
+        places.setdefault(_key(name, case_sensitive), []).append(place)
+    return places
+
+
+def paths_to_read(name: str, present: pa.DataType, wanted: pa.DataType, case_sensitive: bool) -> list[str]:
     """What to read of a column: all of it, or of a struct the fields that are wanted, as dotted paths. Where the file
     has none of these, all of it too: rows where the struct is null are told from others."""
     if not (pa.types.is_struct(present) and pa.types.is_struct(wanted)):
         return [name]
-    known = {present.field(i).name.lower(): present.field(i) for i in range(present.num_fields)}
-    pairs = [(known[field.name.lower()], field.type) for field in wanted if field.name.lower() in known]
-    return [path for field, kind in pairs for path in paths_to_read(f"{name}.{field.name}", field.type, kind)] or [name]
+    places = _places((field.name for field in present), case_sensitive)
+    pairs = [
+        (present.field(place), field.type)
+        for field in wanted
+        for place in places.get(_key(field.name, case_sensitive), [])
+    ]
+    return [
+        path
+        for field, kind in pairs
+        for path in paths_to_read(f"{name}.{field.name}", field.type, kind, case_sensitive)
+    ] or [name]
 
 
-def conform(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+def conform(array: pa.Array, wanted: pa.DataType, rules: Conformity) -> pa.Array:
     """The array as ``wanted``, where Spark's reader would widen it too.
 
     Raises:
@@ -148,43 +204,46 @@ def conform(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     if kind == wanted:
         return array
     if pa.types.is_dictionary(kind):
-        return conform(array.dictionary_decode(), wanted)
+        return conform(array.dictionary_decode(), wanted, rules)
     if pa.types.is_struct(kind) and pa.types.is_struct(wanted):
-        return _struct(array, wanted)
+        return _struct(array, wanted, rules)
     if pa.types.is_map(kind) and pa.types.is_map(wanted):
-        keys, items = conform(array.keys, wanted.key_type), conform(array.items, wanted.item_type)
-        return pa.MapArray.from_arrays(_offsets(array), keys, items, type=wanted)
+        keys = conform(array.keys, wanted.key_type, rules)
+        items = conform(array.items, wanted.item_type, rules)
+        return pa.MapArray.from_arrays(nullable_offsets(array), keys, items, type=wanted)
     if (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and pa.types.is_list(wanted):
-        return pa.ListArray.from_arrays(_offsets(array), conform(array.values, wanted.value_type), type=wanted)
-    if not _readable_as(kind, wanted):
+        values = conform(array.values, wanted.value_type, rules)
+        return pa.ListArray.from_arrays(nullable_offsets(array), values, type=wanted)
+    if not _readable_as(kind, wanted, rules):
         raise TypeError
+    if pa.types.is_null(kind):
+        return pa.nulls(len(array), wanted)
+    if pa.types.is_string(wanted):
+        return array.cast(pa.binary()).view(wanted)  # ``with_valid_texts`` looks at the bytes
     return array.cast(wanted)
 
 
-def _offsets(array: pa.Array) -> pa.Array:
-    """Offsets into the children, with a null where the list is null."""
-    offsets = array.offsets.cast(pa.int32())
-    if not array.null_count:
-        return offsets
-    present = pa.concat_arrays([array.is_valid(), pa.array([True])])
-    return pa.compute.if_else(present, offsets, pa.scalar(None, pa.int32()))
-
-
-def _struct(array: pa.StructArray, wanted: pa.StructType) -> pa.Array:
-    by_lower = {array.type.field(i).name.lower(): i for i in range(array.type.num_fields)}
+def _struct(array: pa.StructArray, wanted: pa.StructType, rules: Conformity) -> pa.Array:
+    places = _places((field.name for field in array.type), rules.case_sensitive)
     children = []
     for field in wanted:
-        index = by_lower.get(field.name.lower())
-        if index is None:
+        found = places.get(_key(field.name, rules.case_sensitive), [])
+        if len(found) > 1:
+            raise TypeError(f"it has {len(found)} fields {field.name}")
+        if not found:
             children.append(pa.nulls(len(array), field.type))
         else:
             # ``field`` is unsliced in places; flatten applies the parent's offset and nulls.
-            children.append(conform(array.flatten()[index], field.type))
+            children.append(conform(array.flatten()[found[0]], field.type, rules))
     return pa.StructArray.from_arrays(children, fields=list(wanted), mask=array.is_null())
 
 
-def _readable_as(kind: pa.DataType, wanted: pa.DataType) -> bool:
+def _readable_as(kind: pa.DataType, wanted: pa.DataType, rules: Conformity) -> bool:
     types = pa.types
+    if types.is_null(kind):  # whose pages are those of 32-bit integers
+        return bool(types.is_integer(wanted) or types.is_float64(wanted) or types.is_date32(wanted))
+    if types.is_uint32(kind) and types.is_float64(wanted):
+        return False  # Spark makes negative numbers of large ones
     if types.is_integer(kind):
         exact = types.is_integer(wanted) and (wanted.bit_width >= kind.bit_width)
         return bool(exact or (kind.bit_width <= 32 and types.is_float64(wanted)) or types.is_decimal(wanted))
@@ -197,4 +256,7 @@ def _readable_as(kind: pa.DataType, wanted: pa.DataType) -> bool:
     if types.is_date32(kind):
         return bool(types.is_timestamp(wanted) and wanted.tz is None)
     texts = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary, types.is_fixed_size_binary)
-    return any(is_text(kind) for is_text in texts) and bool(types.is_string(wanted) or types.is_binary(wanted))
+    if not any(is_one(kind) for is_one in texts):
+        return False
+    is_text = types.is_string(kind) or types.is_large_string(kind)
+    return bool(types.is_binary(wanted) or (types.is_string(wanted) and (is_text or rules.binary_is_text)))

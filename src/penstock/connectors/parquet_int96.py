@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 _INT96, _FIXED_LEN_BYTE_ARRAY = 3, 7
 _BYTES = pa.binary(12)
-_PARTS = np.dtype([("nanos", "<i8"), ("day", "<i4")])
+_PARTS: np.dtype[Any] = np.dtype([("nanos", "<i8"), ("day", "<i4")])
 _EPOCH_DAY = np.int32(2_440_588)
 """1970-01-01 as a Julian day."""
 _MICROS_PER_DAY = 86_400_000_000
@@ -47,28 +49,16 @@ def metadata_with_bytes(path: str) -> pq.FileMetaData:
     return pq.read_metadata(pa.BufferReader(b"PAR1" + changed + len(changed).to_bytes(4, "little") + b"PAR1"))
 
 
-def with_timestamps(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The array with timestamps where ``kind``, the type by the unchanged footer, has them and it has bytes."""
-    types, found = pa.types, array.type
-    if found == kind:
-        return array
-    if found == _BYTES and types.is_timestamp(kind):
-        return _instants(array)
-    if types.is_struct(found):
-        fields = [(found.field(i).name, kind.field(found.field(i).name).type) for i in range(found.num_fields)]
-        children = [with_timestamps(child, of) for child, (_, of) in zip(array.flatten(), fields, strict=True)]
-        return pa.StructArray.from_arrays(children, names=[name for name, _ in fields], mask=array.is_null())
-    if types.is_map(found):
-        keys, items = with_timestamps(array.keys, kind.key_type), with_timestamps(array.items, kind.item_type)
-        return pa.MapArray.from_arrays(array.offsets, keys, items, mask=array.is_null())
-    if types.is_list(found):
-        return pa.ListArray.from_arrays(array.offsets, with_timestamps(array.values, kind.value_type), mask=array.is_null())
-    return array
+def is_int96(leaf: pa.Array, kind: pa.DataType) -> bool:
+    """Whether a leaf holds such bytes; ``kind``: its type by the unchanged footer."""
+    return bool(leaf.type == _BYTES and pa.types.is_timestamp(kind))
 
 
-def _instants(array: pa.FixedSizeBinaryArray) -> pa.Array:
+def instants(array: pa.FixedSizeBinaryArray) -> pa.Array:
     """Microseconds, with Java's overflows and its division, which drops the fraction."""
-    parts = np.frombuffer(array.buffers()[1] or b"", _PARTS, len(array), array.offset * _PARTS.itemsize)
+    data = array.buffers()[1] or b""
+    place = array.offset * _PARTS.itemsize
+    parts: npt.NDArray[Any] = np.frombuffer(data, dtype=_PARTS, count=len(array), offset=place)
     nanos = parts["nanos"].astype(np.int64)
     micros = nanos // 1000
     micros += (nanos < 0) & (micros * 1000 != nanos)
@@ -79,7 +69,8 @@ def _instants(array: pa.FixedSizeBinaryArray) -> pa.Array:
 
 def _changed(footer: bytes) -> bytes:
     reader = _Footer(footer)
-    parts, place = [], 0
+    parts: list[bytes] = []
+    place = 0
     for begin, end, text in reader.changes():
         parts += footer[place:begin], text
         place = end

@@ -19,6 +19,7 @@ from penstock.connectors.base import Discovery, Source, SourceReader, Split
 from penstock.connectors.split_rows import SplitRowsReader
 from penstock.errors import DataError
 from penstock.operators.base import Plain
+from penstock.operators.expressions.java_utf8 import decode_as_java
 
 log = logging.getLogger(__name__)
 
@@ -114,10 +115,11 @@ class _Lines:
     def _receive(self) -> None:
         """Until the server ends it; the query goes on without new rows then, as in Spark."""
         try:
-            with self._socket.makefile("r", encoding="utf-8", errors="replace", newline=None) as file:
-                for text in file:
+            with self._socket.makefile("r", encoding="latin-1", newline=None) as file:
+                for line in file:
+                    text = decode_as_java(line.removesuffix("\n").encode("latin-1"))
                     with self._lock:
-                        self._kept.append((text.removesuffix("\n"), time.time_ns() // 1_000_000 * 1_000))
+                        self._kept.append((text, time.time_ns() // 1_000_000 * 1_000))
         except OSError as error:
             if not self._closed:
                 log.warning("socket source %s: the connection is lost: %s", self._name, error)

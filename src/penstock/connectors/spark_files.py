@@ -48,6 +48,7 @@ class SparkFilesSource(Source):
         reader: Spark's side; stays on the driver.
         time_zone: the session's.
         partitions: names of the partition columns.
+        declared: names of all columns of the DataFrame; None: those of ``schema``.
 
     Raises:
         ConfigError: an option of file streams that is not supported.
@@ -65,10 +66,11 @@ class SparkFilesSource(Source):
         reader: SparkReader,
         time_zone: str,
         partitions: Sequence[str] = (),
+        declared: Sequence[str] | None = None,
     ) -> None:
         texts = OptionTexts(f"{format} source", options)
         self.schema = schema
-        self._files = FileDiscovery(path, texts, FileColumns(schema, partitions, time_zone))
+        self._files = FileDiscovery(path, texts, FileColumns(schema, partitions, time_zone, declared=declared))
         self._skips_missing = texts.flag("ignoreMissingFiles", False)
         self._options = texts.unread() | {"ignoreMissingFiles": str(self._skips_missing).lower()}
         self._reader: SparkReader | None = reader

@@ -7,6 +7,7 @@ import secrets
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -39,7 +40,7 @@ class StagedRanges:
 
     def __init__(self, name: str, schema: pa.Schema, time_zone: str) -> None:
         self._columns = FileColumns(schema, (), time_zone, with_metadata=False)
-        self._read = parquet_format(schema, OptionTexts(name, {}), time_zone)
+        self._format = partial(parquet_format, options=OptionTexts(name, {}), time_zone=time_zone, case_sensitive=True)
         self._location = Path()
         self._operator_id = ""
 
@@ -83,7 +84,7 @@ class StagedRanges:
 
     def reader(self) -> SourceReader:
         return FileReader(
-            self._read, self._columns, _is_staged, skip_corrupt=False, skip_missing=False, below=self._location
+            self._format, self._columns, _is_staged, skip_corrupt=False, skip_missing=False, below=self._location
         )
 
 

@@ -35,6 +35,7 @@ def session_conf(spark: SparkSession) -> SessionConf:
     sql_conf = spark._jsparkSession.sessionState().conf()
     return SessionConf(
         ansi=bool(sql_conf.ansiEnabled()),
+        case_sensitive=bool(sql_conf.caseSensitiveAnalysis()),
         time_zone=str(sql_conf.sessionLocalTimeZone()),
         time_parser_policy=str(sql_conf.legacyTimeParserPolicy()).upper(),
         last_key_wins=str(spark.conf.get("spark.sql.mapKeyDedupPolicy")).upper() == "LAST_WIN",

@@ -138,12 +138,13 @@ def _file_source(
             rest[option_name] = str(spark.conf.get(f"spark.sql.files.{option_name}")).lower()
     partitions = [str(name) for name in elements(relation.sourceInfo().partitionColumns())]
     schema = pa.schema([_with_fields(arrow_field(one), fields.get(expr_id(one))) for one in columns])
-    zone = session_conf(spark).time_zone
-    if not _only_spark_reads(name, FileColumns(schema, partitions, zone).file_schema, rest):
-        return FileSource(name, path, schema, rest, zone, partitions)
+    conf = session_conf(spark)
+    zone = conf.time_zone
     whole = StructType.fromJson(json.loads(relation.sourceInfo().schema().json()))
+    if not _only_spark_reads(name, FileColumns(schema, partitions, zone).file_schema, rest):
+        return FileSource(name, path, schema, rest, zone, partitions, whole.names, conf.case_sensitive)
     reader = SparkFiles(spark, str(relation.className()), whole, schema.names)
-    return SparkFilesSource(name, path, schema, rest, reader, zone, partitions)
+    return SparkFilesSource(name, path, schema, rest, reader, zone, partitions, whole.names)
 
 
 def _with_fields(column: pa.Field, ordinals: Sequence[int] | None) -> pa.Field:

@@ -54,7 +54,12 @@ def to_arrow_type(data_type: Json) -> pa.DataType:
     if kind == "array":
         return pa.list_(_nested_field("element", data_type["elementType"], data_type["containsNull"]))
     if kind == "map":
-        key = pa.field("key", to_arrow_type(data_type["keyType"]), nullable=False)
+        key_type = to_arrow_type(data_type["keyType"])
+        if pa.types.is_null(key_type):
+            raise NotSupported(
+                "maps with keys of type void are not supported; cast the map to one with other keys first"
+            )
+        key = pa.field("key", key_type, nullable=False)
         return pa.map_(key, _nested_field("value", data_type["valueType"], data_type["valueContainsNull"]))
     if kind == "udt":
         return to_arrow_type(data_type["sqlType"])
@@ -62,6 +67,7 @@ def to_arrow_type(data_type: Json) -> pa.DataType:
 
 
 def _nested_field(name: str, data_type: Json, nullable: bool) -> pa.Field:
+    """Arrow has no void that cannot be null."""
     arrow = to_arrow_type(data_type)
     return pa.field(name, arrow, nullable or pa.types.is_null(arrow))
 
@@ -90,7 +96,7 @@ def to_arrow_schema(struct: Json) -> pa.Schema:
         if "__COLLATIONS" in field.get("metadata", {}):
             raise NotSupported(f"column {field['name']} has a collation; only UTF8_BINARY strings are supported")
         try:
-            fields.append(pa.field(field["name"], to_arrow_type(field["type"]), field["nullable"]))
+            fields.append(_nested_field(field["name"], field["type"], field["nullable"]))
         except NotSupported as error:
             raise NotSupported(f"column {field['name']}: {error}") from None
     return pa.schema(fields)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
@@ -70,6 +71,28 @@ def refuse_unknown(sink: str, options: Mapping[str, str], known: tuple[str, ...]
     if unknown:
         hint = f"known: {', '.join(known)}" if known else "it has none"
         raise ConfigError(f"option {unknown[0]} of the {sink} sink is not known; {hint}")
+
+
+def refuse_repeated_fields(schema: pa.Schema, case_sensitive: bool) -> None:
+    """NotSupported for a struct with several fields of one name: neither files nor PySpark hold it."""
+    for column in schema:
+        for path, name in _repeated(column.name, column.type, case_sensitive):
+            raise NotSupported(
+                f"column {path} is a struct with more than one field {name}, which no sink can hold: rename them, for "
+                "example with cast(... as struct<a: ..., b: ...>)"
+            )
+
+
+def _repeated(path: str, kind: pa.DataType, case_sensitive: bool) -> Iterator[tuple[str, str]]:
+    fields = [kind.field(place) for place in range(kind.num_fields)]
+    seen: set[str] = set()
+    for field in fields if pa.types.is_struct(kind) else ():
+        key = field.name if case_sensitive else field.name.lower()
+        if key in seen:
+            yield path, field.name
+        seen.add(key)
+    for field in fields:
+        yield from _repeated(f"{path}.{field.name}", field.type, case_sensitive)
 
 
 def refuse_all_but_append(source: str, request: SinkRequest) -> None:

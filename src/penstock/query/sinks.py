@@ -19,6 +19,7 @@ from penstock.query.sink_request import (
     Output,
     SinkKind,
     SinkRequest,
+    refuse_repeated_fields,
     refuse_unknown,
     time_zone,
 )
@@ -42,8 +43,10 @@ def choose_sink(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Outpu
 
     Raises:
         ConfigError: an unknown format or sink option, or a missing one.
-        NotSupported: the sink cannot take the output mode.
+        NotSupported: the sink cannot take the output mode or a column.
     """
+    if request.format != "noop":
+        refuse_repeated_fields(schema, case_sensitive=True)
     if request.kind is not SinkKind.FORMAT:
         return _CREATE_BY_METHOD[request.kind](df, request, schema)
     if request.partition_by and str(request.format).strip().lower() not in FILE_FORMATS:

@@ -14,7 +14,13 @@ from penstock.connectors.parquet_sink import parquet_sink_format
 from penstock.connectors.sink_partitions import partitioning
 from penstock.connectors.text_sink import text_sink_format
 from penstock.errors import ConfigError
-from penstock.query.sink_request import Output, SinkRequest, refuse_all_but_append, time_zone
+from penstock.query.sink_request import (
+    Output,
+    SinkRequest,
+    refuse_all_but_append,
+    refuse_repeated_fields,
+    time_zone,
+)
 
 FILE_FORMATS = ("csv", "json", "parquet", "text")
 
@@ -66,6 +72,7 @@ def _writable(name: str, schema: pa.Schema, case_sensitive: bool) -> pa.Schema:
         if key in seen:
             raise ConfigError(f"the {name} sink cannot write columns {seen[key]} and {field.name}: rename one")
         seen[key] = field.name
+    refuse_repeated_fields(schema, case_sensitive)
     return pa.schema([pa.field(field.name, field.type) for field in schema])
 
 

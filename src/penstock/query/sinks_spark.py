@@ -16,7 +16,13 @@ from penstock.connectors.row_columns import parsed_columns
 from penstock.connectors.staged_rows import positional_names
 from penstock.connectors.table_sink import TableSink
 from penstock.errors import ConfigError, NotSupported, SinkError
-from penstock.query.sink_request import Output, SinkRequest, refuse_all_but_append, refuse_unknown
+from penstock.query.sink_request import (
+    Output,
+    SinkRequest,
+    refuse_all_but_append,
+    refuse_repeated_fields,
+    refuse_unknown,
+)
 from penstock.spark.catalog_tables import (
     PROVIDERS,
     FileTable,
@@ -50,6 +56,7 @@ def foreach_batch(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Out
     func, spark, columns = request.target, df.sparkSession, df.schema.json()
     if not callable(func):
         raise ConfigError(f"foreachBatch takes a function of a DataFrame and a batch id, not {type(func).__name__}")
+    refuse_repeated_fields(schema, str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true")
 
     def call(files: Sequence[str], stored: str, batch: int) -> None:
         func(_staged(spark, files, stored, columns), batch)

@@ -23,11 +23,11 @@ from penstock.logs import daemon_thread, get_logger
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol import splits as sp
 from penstock.protocol.elements import Alignment
-from penstock.protocol.restarts import SOURCE, Failure, GiveUp, Restarts
+from penstock.protocol.restarts import Failure, GiveUp, Restarts
 from penstock.runtime import messages as ms
 from penstock.runtime.attempt import Attempt, AttemptPlan
 from penstock.runtime.demands import Demands
-from penstock.runtime.failures import error_of, failure_of, gave_up, wrapped
+from penstock.runtime.failures import discovery_failure, error_of, failure_of, gave_up, wrapped
 from penstock.runtime.figures import Figures
 from penstock.runtime.generations import Generations
 from penstock.runtime.lanes import Lanes
@@ -479,9 +479,8 @@ class CoordinatorService:
             case w.Look(generation=generation, vertex=vertex) | w.FreezeSource(generation=generation, vertex=vertex):
                 if generation == self._core.generation and self._attempt is not None:
                     name = self._plan.graph.vertex(vertex).name
-                    text = f"looking for new data failed: {type(error).__name__}: {error}"
                     cause = error if isinstance(error, PenstockError) else wrapped(f"source {name}", error)
-                    self._generation_failed(Failure(SOURCE, name, text), cause)
+                    self._generation_failed(discovery_failure(name, error), cause)
             case w.Commit(command):
                 reason = f"{type(error).__name__}: {error}"
                 self._feed(ct.CommitFailed(command.epoch, command.operator_id, reason, unknown=True))

@@ -8,11 +8,12 @@ from penstock.errors import (
     EvaluationError,
     FunctionError,
     GenerationFailed,
+    MisplacedFile,
     PenstockError,
     QueryFailed,
     SinkError,
 )
-from penstock.protocol.restarts import Failure, GiveUp
+from penstock.protocol.restarts import SOURCE, Failure, GiveUp
 from penstock.runtime.messages import SlotFailed
 
 _TOLD_BY_MESSAGE = {error.__name__: error for error in (CorruptSnapshot, DataError, EvaluationError, SinkError)}
@@ -27,6 +28,12 @@ _DYING_WORKERS = "; a worker dies if user code ends it, if memory runs out or if
 def failure_of(message: SlotFailed) -> Failure:
     position = _IN_THE_INPUT if message.kind == "data" else message.position
     return Failure(message.kind, message.operator, message.message, position)
+
+
+def discovery_failure(source: str, error: Exception) -> Failure:
+    """Of a look for new data. A misplaced file is found again by the next one; most else may pass."""
+    text = f"looking for new data failed: {type(error).__name__}: {error}"
+    return Failure(SOURCE, source, text, _IN_THE_INPUT if isinstance(error, MisplacedFile) else "")
 
 
 def error_of(message: SlotFailed) -> PenstockError:

@@ -11,6 +11,7 @@ class SessionConf:
 
     Attributes:
         ansi: ``spark.sql.ansi.enabled``; overflow, division by zero and bad casts raise instead of giving null.
+        case_sensitive: ``spark.sql.caseSensitive``: names that differ in case only are different.
         time_zone: ``spark.sql.session.timeZone``.
         time_parser_policy: ``spark.sql.legacy.timeParserPolicy``: CORRECTED, EXCEPTION or LEGACY.
         last_key_wins: ``spark.sql.mapKeyDedupPolicy`` is ``LAST_WIN``: a map's equal keys are no error.
@@ -21,6 +22,7 @@ class SessionConf:
     """
 
     ansi: bool = True
+    case_sensitive: bool = False
     time_zone: str = "UTC"
     time_parser_policy: str = "CORRECTED"
     last_key_wins: bool = False

@@ -114,6 +114,7 @@ class _QuotedLine:
     def _quoted(self) -> None:
         """From behind the opening quote to the delimiter, which is the current character on return."""
         quote, escape, delimiter = self._dialect.quote, self._dialect.escape, self._dialect.delimiter
+        stops = (_NONE,) if quote == escape and not self._closes_plainly() else ()
         self._ch = self._next()
         while not (self._prev == quote and (self._ch <= " " or self._ch == delimiter)):
             if self._ch in (quote, escape):
@@ -129,10 +130,17 @@ class _QuotedLine:
                 return
             if self._prev == escape:
                 self._value.append(escape)
-            self._take_until(quote, escape)
+            self._take_until(quote, escape, *stops)
             self._prev = self._ch
             self._ch = self._next()
         self._behind_closing_quote()
+
+    def _closes_plainly(self) -> bool:
+        """Whether the next quote closes the field. Elsewhere Spark's parser passes over a NUL, which it takes for what
+        escapes the escape, where quotes are escaped by doubling them.
+        """
+        end = self._line.find(self._dialect.quote, self._at)
+        return end > self._at and self._line.startswith(self._dialect.delimiter, end + 1)
 
     def _resolve(self) -> None:
         """The current character is a quote or an escape: does it stand for itself?

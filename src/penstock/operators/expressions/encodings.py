@@ -8,6 +8,7 @@ import unicodedata
 from urllib.parse import quote_plus
 
 from penstock.errors import EvaluationError
+from penstock.operators.expressions.java_utf8 import decode_as_java
 
 _LINE = 76
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
@@ -27,7 +28,6 @@ _MARKS = {
     "UTF-32": ((b"\0\0\xfe\xff", "utf-32-be"), (b"\xff\xfe\0\0", "utf-32-le")),
 }
 _ESCAPES = re.compile("(?:%..)+", re.DOTALL)
-_SURROGATES = re.compile(b"\xed[\xa0-\xbf][\x80-\xbf]?")
 _SIGNED_HEX = re.compile(r"[+-]?[0-9a-fA-F]+")
 
 
@@ -152,15 +152,10 @@ def url_decode(text: str) -> str | None:
         if None in data:
             return None
         out.append(text[place : match.start()].replace("+", " "))
-        out.append(_java_text(bytes(value for value in data if value is not None)))
+        out.append(decode_as_java(bytes(value for value in data if value is not None)))
         place = match.end()
     rest = text[place:]
     return None if "%" in rest else "".join(out) + rest.replace("+", " ")
-
-
-def _java_text(data: bytes) -> str:
-    """UTF-8 with a replacement for what is none, as Java counts them: surrogates take one."""
-    return _SURROGATES.sub(b"\xef\xbf\xbd", data).decode("utf-8", "replace")
 
 
 def _byte(digits: str) -> int | None:

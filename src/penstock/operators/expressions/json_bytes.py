@@ -10,7 +10,14 @@ from __future__ import annotations
 import re
 
 from penstock.operators.expressions.java_utf8 import decode_as_java
-from penstock.operators.expressions.json_tokens import JsonError, JsonReader, JsonRules, joined_surrogates
+from penstock.operators.expressions.json_tokens import (
+    LONGEST_TOKEN_SHOWN,
+    JsonError,
+    JsonReader,
+    JsonRules,
+    continues_name,
+    joined_surrogates,
+)
 
 _UTF8_MARK = b"\xef\xbb\xbf"
 _MARKS = (
@@ -140,9 +147,19 @@ class JsonByteReader(JsonReader):
             raise JsonError(f"a surrogate 0x{value:x} in UTF-8")
         return character
 
+    def _after_missing_digit(self, mark: str) -> None:
+        """After the character that is no digit."""
+        if self._take() in ("+", "-") and mark != ".":
+            self._take()
+
     def _skip_name(self) -> None:
-        super()._skip_name()
-        self._take()  # with the character after it
+        """With the character after it."""
+        for _ in range(LONGEST_TOKEN_SHOWN):
+            character = self._take()
+            if not character.isascii():
+                character = self._multi_byte(ord(character))[0]
+            if not continues_name(character):
+                return
 
 
 def _continuations(lead: int) -> int:

@@ -3,6 +3,7 @@ reading goes on after it, decide what ``from_json`` makes of a damaged document.
 
 from __future__ import annotations
 
+import base64
 import re
 import unicodedata
 from dataclasses import dataclass
@@ -12,12 +13,17 @@ _WHITE = re.compile(r"[ \t\n\r]*")
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _PLAIN = {'"': re.compile(r'[^"\\]*'), "'": re.compile(r"[^'\\]*")}
 _CONTROL = re.compile(r"[\x00-\x1f]")
+_ASTRAL = re.compile("[\U00010000-\U0010ffff]")
+_QUAD = re.compile("[A-Za-z0-9+/]{4}|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{2}==")
+_QUAD_BEGIN = re.compile("[A-Za-z0-9+/]{1,4}|[A-Za-z0-9+/]{2}=")
+_BASE64 = re.compile(rf"(?:[\x00-\x20]*(?:{_QUAD.pattern}))*[\x00-\x20]*")
 _HEX = re.compile(r"[0-9a-fA-F]*")
 _ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", '"': '"', "/": "/", "\\": "\\"}
 _NAMED = {"t": "true", "f": "false", "n": "null", "N": "NaN", "I": "Infinity"}
-_PART_OF_NAME = frozenset(("Lu", "Ll", "Lt", "Lm", "Lo", "Nl", "Nd", "Sc", "Pc", "Mn", "Mc", "Cf"))
+_START_OF_NAME = frozenset(("Lu", "Ll", "Lt", "Lm", "Lo", "Nl", "Sc", "Pc"))
+_PART_OF_NAME = _START_OF_NAME | {"Nd", "Mn", "Mc", "Cf"}
 LONGEST_NUMBER = 1000
-_LONGEST_TOKEN_SHOWN = 256
+LONGEST_TOKEN_SHOWN = 256
 DEEPEST = 1000
 """Jackson's limits, of characters and of open scopes."""
 
@@ -73,7 +79,7 @@ class JsonReader:
 
     def __init__(self, text: str, rules: JsonRules) -> None:
         self.token: Token | None = None
-        self._text = text
+        self._text = _ASTRAL.sub(_pair, text)  # Java reads UTF-16 units
         self._rules = rules
         self._place = 0
         self._scopes = [_Scope("")]
@@ -95,6 +101,34 @@ class JsonReader:
             self._unread = False
             self._value = self._read_string('"')
         return self._value
+
+    def binary(self) -> bytes:
+        """A string's Base64. If it is none, reading goes on inside of the string."""
+        if not self._unread:
+            if not _BASE64.fullmatch(self._value):
+                raise JsonError("no base64")
+            return b"".join(map(base64.b64decode, _QUAD.findall(self._value)))
+        quads: list[str] = []
+        while quad := self._quad():
+            quads.append(quad)
+        self._unread = False
+        return b"".join(map(base64.b64decode, quads))
+
+    def _quad(self) -> str:
+        """Four characters of Base64; nothing at the quote. White space and its escapes are passed over before them."""
+        quad = " "
+        while quad <= " ":
+            if (quad := self._needed(self._take())) == '"':
+                return ""
+            quad = self._escaped() if quad == "\\" else quad
+        while _QUAD_BEGIN.fullmatch(quad) and len(quad) < 4:
+            character = self._needed(self._take())
+            if character == '"' and len(quad) > 1:
+                self._place -= 1  # Jackson says that the padding is missing
+            quad += self._escaped() if character == "\\" else character
+        if not _QUAD.fullmatch(quad):
+            raise JsonError("no base64")
+        return quad
 
     def source(self) -> str | None:
         """The value at which it stands as the document has it; None if it is copied token by token instead."""
@@ -215,7 +249,7 @@ class JsonReader:
             return self._number(character)
         if character in _NAMED:
             return self._literal(_NAMED[character], 1)
-        if _continues_name(character) and not character.isdigit():
+        if _begins_name(character):
             self._skip_name()
         raise JsonError(f"unexpected {character!r}")
 
@@ -225,7 +259,7 @@ class JsonReader:
                 self._skip_name()
                 raise JsonError("unknown token")
             self._place += 1
-        if _continues_name(self._text[self._place : self._place + 1]):
+        if continues_name(self._text[self._place : self._place + 1]):
             self._skip_name()
             raise JsonError("unknown token")
         token = _LITERALS.get(word, Token.FLOAT)
@@ -236,8 +270,8 @@ class JsonReader:
 
     def _skip_name(self) -> None:
         """Jackson reads on to the end of an unknown token to show it."""
-        end = min(len(self._text), self._place + _LONGEST_TOKEN_SHOWN)
-        while self._place < end and _continues_name(self._text[self._place]):
+        end = min(len(self._text), self._place + LONGEST_TOKEN_SHOWN)
+        while self._place < end and continues_name(self._text[self._place]):
             self._place += 1
 
     def _number(self, character: str) -> Token:
@@ -254,6 +288,7 @@ class JsonReader:
             raise JsonError("leading zeros")
         if following in (".", "e", "E") and not (match[3] or (following == "." and match[2])):
             self._place = match.end() + 1
+            self._after_missing_digit(following)
             raise JsonError("a digit is missing")
         self._place = match.end()
         if len(match[0]) > LONGEST_NUMBER:
@@ -264,6 +299,9 @@ class JsonReader:
                 raise JsonError("a blank is missing")
         self._value = match[0]
         return Token.FLOAT if match[2] or match[3] else Token.INTEGER
+
+    def _after_missing_digit(self, mark: str) -> None:
+        """Where reading goes on after the point or the ``e`` of a number without a digit."""
 
     def _signed(self, sign: str) -> Token:
         """Infinity with a sign."""
@@ -285,7 +323,8 @@ class JsonReader:
             if self._needed(self._take()) == quote:
                 break
             out.append(self._escaped())
-        return joined_surrogates("".join(out)) if len(out) > 1 else out[0]
+        text = "".join(out)
+        return text if text.isascii() else joined_surrogates(text)
 
     def _plain_run(self, quote: str) -> str:
         """All up to the next quote or escape, or to the end of the document."""
@@ -314,6 +353,11 @@ class JsonReader:
         return chr(int(match[0], 16))
 
 
+def _pair(character: re.Match[str]) -> str:
+    value = ord(character[0]) - 0x10000
+    return chr(0xD800 | value >> 10) + chr(0xDC00 | value & 0x3FF)
+
+
 def joined_surrogates(text: str) -> str:
     """Pairs of surrogates as one character."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
@@ -323,7 +367,12 @@ def _is_digit(character: str) -> bool:
     return "0" <= character <= "9"
 
 
-def _continues_name(character: str) -> bool:
+def _begins_name(character: str) -> bool:
+    """``Character.isJavaIdentifierStart`` of a UTF-16 unit."""
+    return ord(character) <= 0xFFFF and unicodedata.category(character) in _START_OF_NAME
+
+
+def continues_name(character: str) -> bool:
     """``Character.isJavaIdentifierPart`` of a UTF-16 unit."""
     if not character or ord(character) > 0xFFFF:
         return False

@@ -5,7 +5,6 @@ A value that is not of its field's type, or broken inside, makes the record bad;
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from penstock.operators.expressions.decimals import to_precision
 from penstock.operators.expressions.json_text import copied, java_text
 from penstock.operators.expressions.json_tokens import JsonError, JsonReader, JsonRules, Token
 from penstock.operators.expressions.record_times import RecordTimes
+from penstock.operators.expressions.record_values import parse_grouped_decimal
 from penstock.operators.expressions.text_numbers import decimal_to_float, narrowed
 
 Types = pa.types
@@ -54,12 +54,14 @@ class JsonOptions:
 
     Attributes:
         fails_fast: a bad record raises; otherwise what could be read of it stays.
+        undecided_is_bad: a time that has another value tomorrow makes the record bad; otherwise it raises.
         corrupt_field: where the text of a bad record goes, if the schema has that field.
     """
 
     times: RecordTimes
     rules: JsonRules
     fails_fast: bool = False
+    undecided_is_bad: bool = False
     corrupt_field: str = "_corrupt_record"
 
 
@@ -113,20 +115,24 @@ class Converters:
             return {Token.INTEGER: lambda reader: _integer(reader.text(), data_type.bit_width)}
         if Types.is_floating(data_type):
             number = _float if Types.is_float32(data_type) else _double
-            return {**dict.fromkeys(_NUMBERS, lambda reader: number(reader.text())), Token.STRING: self._special}
+            return {
+                Token.INTEGER: lambda reader: number(reader.text()) + 0.0,  # there is no integer -0
+                Token.FLOAT: lambda reader: number(reader.text()),
+                Token.STRING: self._special,
+            }
         if Types.is_decimal(data_type):
             return {
                 **dict.fromkeys(_NUMBERS, lambda reader: _decimal(reader.text(), data_type)),
-                Token.STRING: lambda reader: _decimal(_filled(reader).replace(",", ""), data_type),
+                Token.STRING: lambda reader: _decimal_of_text(_filled(reader), data_type),
             }
         if Types.is_binary(data_type):
-            return {Token.STRING: lambda reader: _base64(reader.text())}
+            return {Token.STRING: lambda reader: reader.binary()}
         if Types.is_date(data_type):
-            return {Token.STRING: lambda reader: self._date(_filled(reader))}
+            return {Token.STRING: lambda reader: self._time(self._date, _filled(reader))}
         if data_type.tz is None:
-            return {Token.STRING: lambda reader: _found(self._options.times.wall_time(_filled(reader)))}
+            return {Token.STRING: lambda reader: self._time(self._options.times.wall_time, _filled(reader))}
         return {
-            Token.STRING: lambda reader: _found(self._options.times.instant(_filled(reader))),
+            Token.STRING: lambda reader: self._time(self._options.times.instant, _filled(reader)),
             Token.INTEGER: lambda reader: _wrapped(_integer(reader.text(), 64) * 1_000_000),
         }
 
@@ -225,9 +231,17 @@ class Converters:
             raise Unreadable
         return float(_INFINITIES[text])
 
-    def _date(self, text: str) -> int:
+    def _date(self, text: str) -> int | None:
         days = self._options.times.date(text)
-        return _days_since_1970(text) if days is None and self._options.times.date_format is None else _found(days)
+        return _days_since_1970(text) if days is None and self._options.times.date_format is None else days
+
+    def _time(self, parse: Callable[[str], int | None], text: str) -> int:
+        try:
+            return _found(parse(text))
+        except EvaluationError:
+            if self._options.undecided_is_bad:
+                raise Unreadable(f"{text!r} is no time of a day that is known") from None
+            raise
 
 
 def _found(value: int | None) -> int:
@@ -264,13 +278,6 @@ def _source_text(reader: JsonReader) -> str:
     return java_text(copied(reader)) if text is None else text
 
 
-def _base64(text: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except ValueError:
-        raise Unreadable("no base64") from None
-
-
 def _integer(text: str, bits: int) -> int:
     value = int(text)
     if bits == 8 and 127 < value <= _BYTE_MAX:
@@ -290,6 +297,13 @@ def _double(text: str) -> float:
 
 def _float(text: str) -> float:
     return narrowed(float(_INFINITIES[text])) if text in _INFINITIES else decimal_to_float(Decimal(text))
+
+
+def _decimal_of_text(text: str, data_type: pa.DataType) -> Decimal:
+    try:
+        return parse_grouped_decimal(text, data_type.precision, data_type.scale)
+    except (ValueError, InvalidOperation):
+        raise Unreadable from None
 
 
 def _decimal(text: str, data_type: pa.DataType) -> Decimal:
