@@ -139,7 +139,7 @@ def test_it_admits_just_what_a_listing_finds(tmp_path: Path, path: str, options:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     whole, parsed = f"{tmp_path}/{path}", parse_listing_options(OptionTexts("test", options))
-    found = {one for one, _ in Listing(whole, parsed, ["x"]).names()}
+    found = {one for one, _ in Listing(whole, parsed).names()}
     assert found == {one for name in names if listed(whole, **options).admits(one := f"{tmp_path}/{name}")}
 
 
