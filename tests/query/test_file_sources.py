@@ -90,6 +90,23 @@ def test_partition_directories_may_appear_later(spark: SparkSession, start: Star
     assert rows_of(out) == [("x", "foo"), ("y", "bar"), ("z", "from the file")]
 
 
+@pytest.mark.parametrize("multi_line", ["false", "true"])
+def test_columns_of_csv_are_those_that_no_directory_gives(
+    spark: SparkSession, start: Start, out: Path, tmp_path: Path, multi_line: str
+) -> None:
+    """With ``multiLine`` Spark reads the files."""
+    inbox = tmp_path / "in"
+    inbox.mkdir()
+    query = start(
+        spark.readStream.schema("v STRING, day STRING, n INT").option("multiLine", multi_line).csv(str(inbox))
+    )
+    arrive(inbox / "day=foo" / "1", "x,1\n")
+    query.processAllAvailable()
+    arrive(inbox / "2", "y,here,2\n")
+    query.processAllAvailable()
+    assert rows_of(out) == [("x", "foo", 1), ("y", "here", 2)]
+
+
 def test_a_directory_of_no_column_ends_the_query_soon(spark: SparkSession, start: Start, tmp_path: Path) -> None:
     inbox = tmp_path / "in"
     inbox.mkdir()

@@ -49,6 +49,7 @@ class SparkFilesSource(Source):
         time_zone: the session's.
         partitions: names of the partition columns.
         declared: names of all columns of the DataFrame; None: those of ``schema``.
+        case_sensitive: whether the names of columns differ if their case does.
 
     Raises:
         ConfigError: an option of file streams that is not supported.
@@ -67,10 +68,12 @@ class SparkFilesSource(Source):
         time_zone: str,
         partitions: Sequence[str] = (),
         declared: Sequence[str] | None = None,
+        case_sensitive: bool = False,
     ) -> None:
         texts = OptionTexts(f"{format} source", options)
         self.schema = schema
-        self._files = FileDiscovery(path, texts, FileColumns(schema, partitions, time_zone, declared=declared))
+        columns = FileColumns(schema, partitions, time_zone, declared=declared, case_sensitive=case_sensitive)
+        self._files = FileDiscovery(path, texts, columns)
         self._skips_missing = texts.flag("ignoreMissingFiles", False)
         self._options = texts.unread() | {"ignoreMissingFiles": str(self._skips_missing).lower()}
         self._reader: SparkReader | None = reader

@@ -144,7 +144,7 @@ def _file_source(
     if not _only_spark_reads(name, FileColumns(schema, partitions, zone).file_schema, rest):
         return FileSource(name, path, schema, rest, zone, partitions, whole.names, conf.case_sensitive)
     reader = SparkFiles(spark, str(relation.className()), whole, schema.names)
-    return SparkFilesSource(name, path, schema, rest, reader, zone, partitions, whole.names)
+    return SparkFilesSource(name, path, schema, rest, reader, zone, partitions, whole.names, conf.case_sensitive)
 
 
 def _with_fields(column: pa.Field, ordinals: Sequence[int] | None) -> pa.Field:
