@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import xxhash
-from hostile import Body, replace_section, rewrite_metadata, sections
+from hostile import Body, put_metadata, replace_section, rewrite_metadata, sections
 from portable_kit import Scene, stream_bytes
 from test_hostile_location import COMMITTED, append
 
@@ -51,9 +51,22 @@ def holes(location: Path) -> None:
     rewrite_metadata(location, 2, lambda metadata: sections(metadata)[0].update(changes))
 
 
-def many_brackets(location: Path) -> None:
-    """Some megabytes that become a hundred of lists."""
-    (location / "query.json").write_bytes(b'{"body":[' + b"[]," * (2 << 20) + b'[]],"checksum":""}')
+def brackets(name: str, count: int, sealed: bool = False) -> Spoil:
+    """Each three bytes of it become a list of 64."""
+
+    def spoil(location: Path) -> None:
+        body = b"[" + b"[]," * count + b"[]]"
+        checksum = xxhash.xxh3_128_hexdigest(body).encode() if sealed else b""
+        (location / name).write_bytes(b'{"body":' + body + b',"checksum":"' + checksum + b'"}\n')
+
+    return spoil
+
+
+def metadata_of_brackets(location: Path) -> None:
+    """In a place where any plain data may be."""
+    metadata = json.loads((location / "snapshots/chk-2/metadata.json").read_bytes())
+    metadata["sources"][0]["state"] = "brackets"
+    put_metadata(location, 2, json.dumps(metadata).encode().replace(b'"brackets"', b"[" + b"[]," * (8 << 20) + b"[]]"))
 
 
 def nulls() -> bytes:
@@ -76,7 +89,13 @@ NATIVE: dict[str, tuple[Spoil, str]] = {
     "a huge query.json": (sparse("query.json", 1 << 40), "no file of its kind has more"),
     "a huge log entry": (sparse("log/00000000000000000003.json", 1 << 40), "no file of its kind has more"),
     "huge metadata": (sparse("snapshots/chk-2/metadata.json", 1 << 40), "no file of its kind has more"),
-    "many brackets": (many_brackets, "CorruptSnapshot"),
+    "many brackets": (brackets("query.json", 2 << 20), "holds too many values for its size"),
+    "a file of brackets": (brackets("query.json", 8 << 20, sealed=True), "holds too many values for its size"),
+    "a log entry of brackets": (
+        brackets("log/00000000000000000003.json", 8 << 20, sealed=True),
+        "holds too many values for its size",
+    ),
+    "metadata of brackets": (metadata_of_brackets, "holds too many values for its size"),
     "a section longer than its file": (forged_section(length=1 << 32), "bytes instead of 4294967296"),
     "a section of a gigabyte of holes": (holes, "CorruptSnapshot: "),
     "zeros, compressed": (section(zeros), "once decompressed|cannot be read"),
@@ -120,6 +139,7 @@ def prefixes(directory: Path) -> None:
 
 PORTABLE: dict[str, tuple[Spoil, str]] = {
     "text by prefixes": (prefixes, "only plain values are allowed"),
+    "a manifest of brackets": (brackets("manifest.json", 8 << 20), "holds too many values for its size"),
     "a huge manifest": (sparse("manifest.json", 1 << 40), "more than 268435456 bytes"),
 }
 

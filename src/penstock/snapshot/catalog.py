@@ -13,7 +13,7 @@ from penstock.errors import CorruptSnapshot, LocationError
 from penstock.graph.model import JobGraph
 from penstock.ids import CheckpointId
 from penstock.protocol.elements import Side
-from penstock.snapshot.envelope import digest
+from penstock.snapshot.envelope import check_values, digest
 from penstock.snapshot.log_entries import LogView, MetadataRef, SnapshotRecord
 from penstock.snapshot.metadata_checks import checked_metadata
 from penstock.snapshot.model import (
@@ -241,6 +241,7 @@ def _files_of(metadata: SnapshotMetadata) -> frozenset[str]:
 
 
 def _decoded(data: bytes, path: str) -> SnapshotMetadata:
+    check_values(data, path)
     try:
         return msgspec.json.decode(data, type=SnapshotMetadata)
     except (ValueError, RecursionError, MemoryError) as error:

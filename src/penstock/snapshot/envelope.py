@@ -14,13 +14,37 @@ import xxhash
 
 from penstock.errors import CorruptSnapshot
 
+_WAY_OUT = "restore this file of the checkpoint location from a copy, or start anew with an empty checkpointLocation"
+_FEW_VALUES = 1 << 22
+_BYTES_OF_A_VALUE = 8
+"""A file may hold so many values, and one for so many bytes: none of ours is denser. An array or object counts four
+times. Decoded they take seven times the bytes of the file, at most."""
+_ARRAY_OR_OBJECT = 4
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+
+
+def holds_too_much(data: bytes) -> bool:
+    """Whether JSON would become far more in memory than its size makes believe: three bytes of it can be a list."""
+    most = _FEW_VALUES + len(data) // _BYTES_OF_A_VALUE
+    if _weight(data) <= most:
+        return False
+    in_strings = sum(_weight(data[found.start() : found.end()]) for found in _STRING.finditer(data))
+    return _weight(data) - in_strings > most
+
+
+def check_values(data: bytes, path: str) -> None:
+    """Raise CorruptSnapshot for a file of the location that holds too much; see ``holds_too_much``."""
+    if holds_too_much(data):
+        raise CorruptSnapshot(f"{path} holds too many values for its size; {_WAY_OUT}")
+
+
+def _weight(data: bytes) -> int:
+    return data.count(b",") + _ARRAY_OR_OBJECT * (data.count(b"[") + data.count(b"{"))
+
 
 def canonical_json(body: object) -> bytes:
     """Raises ValueError for what has no canonical JSON: fractions that are no numbers, text that is no Unicode."""
     return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
-
-
-_WAY_OUT = "restore this file of the checkpoint location from a copy, or start anew with an empty checkpointLocation"
 
 
 _SEALED = re.compile(rb'\{"body":(.*),"checksum":"([0-9a-f]{32})"\}\n', re.DOTALL)
@@ -46,6 +70,7 @@ def sealed_body(data: bytes, path: str) -> bytes:
     as_sealed = _SEALED.fullmatch(data)
     if as_sealed and digest(as_sealed[1]) == as_sealed[2].decode():
         return as_sealed[1]  # nothing to parse: these are the bytes that the checksum was taken over
+    check_values(data, path)
     try:
         envelope = json.loads(data)
         if not isinstance(envelope, dict) or set(envelope) != {"body", "checksum"}:
@@ -60,6 +85,7 @@ def sealed_body(data: bytes, path: str) -> bytes:
 
 def open_envelope(data: bytes, path: str) -> object:
     """The body of an intact file. Raises as ``sealed_body``."""
+    check_values(data, path)
     try:
         return msgspec.json.decode(sealed_body(data, path))  # strict: what has a checksum need not be canonical
     except (ValueError, RecursionError, MemoryError) as error:

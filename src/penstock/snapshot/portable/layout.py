@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from penstock.errors import CorruptSnapshot, LocationError
-from penstock.snapshot.envelope import canonical_json, digest
+from penstock.snapshot.envelope import canonical_json, check_values, digest
 from penstock.snapshot.model import SnapshotMetadata
 
 FORMAT = "penstock-portable-snapshot"
@@ -175,6 +175,7 @@ def opened_manifest(data: bytes, path: str) -> Manifest:
 
 
 def _opened(data: bytes, path: str) -> Manifest:
+    check_values(data, path)
     envelope = json.loads(data)
     if not isinstance(envelope, dict) or set(envelope) != {"body", "checksum"}:
         raise ValueError("it is not an envelope")
