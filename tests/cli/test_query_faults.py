@@ -95,6 +95,13 @@ def test_a_token_that_others_can_read_is_not_sent(service: FakeService, tmp_path
     assert not service.requests
 
 
+def test_an_answer_that_would_become_far_more_in_memory_is_not_decoded(service: FakeService) -> None:
+    brackets = b"[" + b"[]," * (2 << 20) + b"[]]"
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(brackets)}\r\n\r\n"
+    service.routes[LIST] = Reply(raw=head.encode() + brackets)
+    assert_one_line(query("list", "--url", service.url), "no JSON document")
+
+
 @pytest.mark.parametrize("content", [b"", b"two words", b"\xff\xfe", b"x" * 5000, b"a\r\nX-Evil: 1"])
 def test_what_is_no_token_is_not_sent(service: FakeService, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "token").write_bytes(content)

@@ -8,12 +8,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import BinaryIO, cast
 
+from penstock.config import size_bytes
 from penstock.connectors.option_texts import OptionTexts
 from penstock.errors import DataError
 from penstock.operators.expressions.java_utf8 import decode_as_java
 
 BLOCK_BYTES = 1 << 18
 """About what one step may decode: some milliseconds."""
+
+MOST_RECORD_BYTES = 2**31 - 1
+"""What one text of an Arrow column, or of Spark's, can have."""
+_RECORD_BYTES = "128m"
+"""A megabyte of a compressed file can be a gigabyte without an end of line."""
 
 _UNREADABLE = (".zst", ".lz4", ".snappy", ".deflate", ".xz")
 UTF8 = "utf-8"
@@ -91,22 +97,25 @@ class LineFormat:
     Args:
         separator: the user's; None: newline, carriage return or both.
         encoding: of their texts: a Python codec.
+        record_bytes: of the longest line, give or take ``BLOCK_BYTES``, or the largest file that is read whole, once
+            uncompressed.
     """
 
     separator: bytes | None = None
     encoding: str = UTF8
+    record_bytes: int = MOST_RECORD_BYTES
 
     def blocks(self, path: str) -> Iterator[Block]:
         """The file from its start. ``.gz`` and ``.bz2`` files are uncompressed, as Spark does by name.
 
         Raises:
-            DataError: another compression.
+            DataError: another compression, or a line that is too long.
             OSError, EOFError, zlib.error: the file cannot be read (to its end).
         """
         separator = self.separator or b"\n"
         line, rest, behind_return = 1, b"", False
         with _open(path) as file:
-            while chunk := file.read(max(BLOCK_BYTES, len(rest))):
+            while chunk := file.read(max(BLOCK_BYTES, min(len(rest), self.record_bytes - len(rest) + 1))):
                 if line == 1 and not rest:
                     chunk = chunk.removeprefix(_BYTE_ORDER_MARK)
                 if self.separator is None:
@@ -114,6 +123,8 @@ class LineFormat:
                 rest += chunk
                 end = rest.rfind(separator) + len(separator)
                 if end < len(separator):
+                    if len(rest) > self.record_bytes:
+                        raise self._too_long(f"{path}, line {line}")
                     continue
                 block = Block(rest[:end], separator, line, self.encoding)
                 rest = rest[end:]
@@ -125,7 +136,16 @@ class LineFormat:
     def whole(self, path: str) -> bytes:
         """The content of a file; see ``blocks``."""
         with _open(path) as file:
-            return file.read()
+            content = file.read(self.record_bytes + 1)
+        if len(content) > self.record_bytes:
+            raise self._too_long(path)
+        return content
+
+    def _too_long(self, where: str) -> DataError:
+        return DataError(
+            f"{where} has more than {self.record_bytes} bytes in one record, once uncompressed; if that is meant, give "
+            "the source a larger maxRecordBytes, of up to 2g, and its slots the memory for some times as much"
+        )
 
 
 def decode_text(data: bytes, encoding: str) -> str:
@@ -160,7 +180,16 @@ def parse_line_format(options: OptionTexts, own_separator: bool = True) -> LineF
     separator = options.optional("lineSep") if own_separator else options.only("lineSep", [])
     if separator == "":
         raise options.bad("lineSep", separator, "it must not be empty")
-    return LineFormat(None if separator is None else separator.encode(encoding), encoding)
+    separator_bytes = None if separator is None else separator.encode(encoding)
+    return LineFormat(separator_bytes, encoding, _record_bytes(options))
+
+
+def _record_bytes(options: OptionTexts) -> int:
+    text = options.text("maxRecordBytes", _RECORD_BYTES)
+    size = size_bytes("maxRecordBytes", text)
+    if size < 1:
+        raise options.bad("maxRecordBytes", text, "no record is so small")
+    return min(size, MOST_RECORD_BYTES)
 
 
 def is_compressed(path: str) -> bool:
