@@ -32,7 +32,10 @@ LAYERS = [
     ("state",),
     ("graph",),
     ("protocol",),
-    ("errors", "ids", "grammar", "config", "logs", "malloc", "private_files", "redaction", "version"),
+    (
+        *("errors", "ids", "grammar", "plain_text", "config", "logs", "malloc", "private_files", "redaction"),
+        "version",
+    ),
 ]
 # Contract modules that hold plain data only and may be named from anywhere above ``protocol``.
 CONTRACTS = {

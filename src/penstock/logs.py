@@ -20,6 +20,8 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
+from penstock.plain_text import log_text, visible
+
 ROOT = "penstock"
 _FIELDS = {"query": "query", "generation": "Generation", "slot": "slot", "subtask": "subtask"}
 _UNSAID = ("query_id",)
@@ -36,6 +38,13 @@ _subject: ContextVar[dict[str, object] | None] = ContextVar("penstock_log_subjec
 
 
 class _Told(logging.LoggerAdapter[logging.Logger]):
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        """As the logger does; what arguments say is text of others (files, peers, errors) and begins no line of its
+        own."""
+        if self.isEnabledFor(level):
+            kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1  # the line is the caller's
+            super().log(level, msg, *(_harmless(arg) for arg in args), **kwargs)
+
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         subject = dict(_subject.get() or {})
         if not subject:
@@ -45,11 +54,23 @@ class _Told(logging.LoggerAdapter[logging.Logger]):
         return f"{prefix}{msg}", {**kwargs, "extra": {**kwargs.get("extra", {}), **subject, _PREFIX: prefix}}
 
 
+def _harmless(argument: object) -> object:
+    if isinstance(argument, bool | int | float | None):
+        return argument
+    return log_text(str(argument))
+
+
 class LogFormat(Enum):
     """How Penstock's own lines are written where nobody else has set up logging."""
 
     TEXT = "text"
     JSON = "json"
+
+
+class _TextLines(logging.Formatter):
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
+        """A traceback, whose error may quote a file or a peer."""
+        return visible(super().formatException(ei), "\n\t")
 
 
 class JsonLines(logging.Formatter):
@@ -178,7 +199,7 @@ def _write_own(log_format: LogFormat) -> None:
         _own_handler = logging.StreamHandler(sys.stderr)
         logging.getLogger(ROOT).addHandler(_own_handler)
     if _own_handler is not None:
-        as_spark = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%y/%m/%d %H:%M:%S")
+        as_spark = _TextLines("%(asctime)s %(levelname)s %(name)s: %(message)s", "%y/%m/%d %H:%M:%S")
         _own_handler.setFormatter(JsonLines() if log_format is LogFormat.JSON else as_spark)
 
 

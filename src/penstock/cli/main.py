@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from penstock.cli import (  # noqa: F401 - they join the group
     snapshot_changing,
@@ -20,6 +19,7 @@ from penstock.cli.bench import run as run_benchmarks
 from penstock.cli.query import reading, steering, watching  # noqa: F401 - likewise
 from penstock.cli.query.app import query_app
 from penstock.cli.snapshot_app import reported, snapshot_app
+from penstock.cli.terminal import SafeConsole
 from penstock.errors import PenstockError
 
 app = typer.Typer(help="Runs PySpark streaming DataFrames as continuous dataflows.", no_args_is_help=True)
@@ -69,7 +69,7 @@ def demo(
     """Run the main job on the flights of 2013, slow it down, snapshot it, kill it, and compare with Spark."""
     from pyspark.errors import PySparkException
 
-    console = Console()
+    console = SafeConsole()
     try:
         # Imported here: the other commands must not wait for Spark.
         from penstock.query.sessions import check_java

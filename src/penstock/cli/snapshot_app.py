@@ -16,7 +16,9 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from penstock.cli.terminal import SafeConsole
 from penstock.errors import PenstockError
+from penstock.plain_text import json_text
 
 snapshot_app = typer.Typer(help="Looks at snapshots and manages them.", no_args_is_help=True)
 
@@ -27,15 +29,15 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdou
 @contextmanager
 def reported() -> Iterator[Console]:
     """Where a verb writes to for people; ends the command with code 1 by what Penstock refuses."""
-    console = Console()
+    console = SafeConsole()
     try:
         yield console
     except PenstockError as error:
         text = escape(str(error))
-        Console(stderr=True).print(f"[bold red]penstock:[/] {text}", highlight=False, soft_wrap=True)
+        SafeConsole(stderr=True).print(f"[bold red]penstock:[/] {text}", highlight=False, soft_wrap=True)
         raise typer.Exit(1) from None
 
 
 def emit(document: Any) -> None:
     """Print one JSON document: structs, lists and dicts of plain values."""
-    typer.echo(json.dumps(msgspec.to_builtins(document), indent=2, ensure_ascii=False))
+    typer.echo(json_text(json.dumps(msgspec.to_builtins(document), indent=2, ensure_ascii=False)))

@@ -13,6 +13,7 @@ from penstock.cli.snapshot_app import AsJson, Location, emit, reported, snapshot
 from penstock.cli.snapshot_by_files import known_at, located
 from penstock.cli.snapshot_changes import Deleted
 from penstock.cli.snapshot_owner import owner_of
+from penstock.cli.terminal import say
 from penstock.config import alignment as parse_alignment
 from penstock.errors import ConfigError
 from penstock.snapshot.catalog import snapshot_id
@@ -55,7 +56,7 @@ def take(
         if as_json:
             emit({"snapshot": snapshot, "format": form})
         else:
-            typer.echo(snapshot)
+            say(snapshot)
 
 
 @snapshot_app.command()
@@ -82,7 +83,7 @@ def delete(
             emit({**told, "paths": paths} if dry_run else told)
             return
         for path in paths:
-            typer.echo(path)
+            say(path)
         _tell(console, dry_run, f"{', '.join(ids)}: ", files, size)
 
 

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from penstock.cli.snapshot_app import AsJson, Location, emit, reported, snapshot_app
 from penstock.cli.snapshot_texts import age_text, size_text
+from penstock.cli.terminal import SafeConsole, say
 from penstock.errors import CorruptSnapshot
 from penstock.snapshot.verbs.listing import ListedSnapshot, Listing, list_snapshots
 from penstock.snapshot.verbs.opened import open_location_to_read
@@ -110,7 +111,7 @@ def diff_command(
 @contextmanager
 def _bar(what: str, *, hidden: bool, is_bytes: bool = True) -> Iterator[Callable[[int, int], None]]:
     """On a terminal, on stderr: stdout is for the result."""
-    console = Console(stderr=True)
+    console = SafeConsole(stderr=True)
     columns = [TextColumn("{task.description}"), BarColumn(), *([DownloadColumn()] if is_bytes else [])]
     shown = not hidden and console.is_terminal
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=not shown) as bar:
@@ -138,7 +139,7 @@ def _print_listing(console: Console, listing: Listing) -> None:
             cell.rjust(width) if heading in LISTED_RIGHT else cell.ljust(width)
             for cell, width, heading in zip(line, widths, LISTED, strict=True)
         )
-        typer.echo("  ".join(cells).rstrip())
+        say("  ".join(cells).rstrip())
 
 
 def _listed(line: ListedSnapshot, archive: bool) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -13,9 +12,10 @@ from penstock.connectors.file_listing import FoundFile
 from penstock.connectors.hadoop_globs import glob_regex
 from penstock.connectors.local_files import fsync_directory, local_path
 from penstock.connectors.option_texts import OptionTexts
+from penstock.logs import get_logger
 from penstock.snapshot.model import Count, Microseconds
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _LEAST_DEPTH = 3
 """Of an archive directory, in Spark: /a/b/c. Below that an archived file could match a source's pattern."""
@@ -59,7 +59,7 @@ class SourceCleaner:
             if (path, modified_ns) in self._cleaned:
                 continue
             if not self._admits(path):
-                log.warning("%r waits to be cleaned away, but the source does not list it: it stays where it is", path)
+                log.warning("%s waits to be cleaned away, but the source does not list it: it stays where it is", path)
                 self._cleaned.add((path, modified_ns))
                 continue
             try:

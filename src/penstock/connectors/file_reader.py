@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import zlib
 from collections import deque
@@ -16,10 +15,11 @@ import pyarrow as pa
 from penstock.connectors.base import SourceReader, Split
 from penstock.connectors.file_columns import FileColumns
 from penstock.errors import DataError, PenstockError
+from penstock.logs import get_logger
 from penstock.operators.base import Plain
 from penstock.snapshot.model import Count, Microseconds
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 ReadFile = Callable[[str, int], Iterator[pa.RecordBatch]]
 """``read(path, skip_rows)``: the file's rows from the given one on, in small batches of the format's schema."""

@@ -8,7 +8,6 @@ first, see ``file_bundles``; with ``rollInterval`` those of many epochs are, see
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 import threading
@@ -28,8 +27,9 @@ from penstock.connectors.file_sink_retraction import retract_files, spanning_fil
 from penstock.connectors.local_files import create_exclusively, fsync_tree
 from penstock.errors import CommitFailed, CommitUnknown, SinkError
 from penstock.grammar import QueryId
+from penstock.logs import get_logger
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 SPARK_METADATA = "_spark_metadata"
 CLOSE_TIMEOUT_S = 10.0

@@ -7,7 +7,6 @@ this module is concerned: no message names one, and ``ClientConfig`` prints none
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -16,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.connectors.kafka_options import CLIENT_PREFIX, WHERE
 from penstock.errors import ConfigError, NotSupported, ResourceError
+from penstock.logs import get_logger
 from penstock.private_files import check_private
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 BOOTSTRAP = "bootstrap.servers"
 

@@ -6,7 +6,6 @@ a restart. The consumer is made in the slot: librdkafka does not survive a fork.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,12 +23,13 @@ from penstock.connectors.kafka_options import KafkaOptions
 from penstock.connectors.kafka_rows import Message, to_batch
 from penstock.connectors.pump import Pump
 from penstock.errors import ConfigError, DataError
+from penstock.logs import get_logger
 from penstock.operators.base import Plain
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 FETCHED_ROWS = 8_192
 """Rows taken from the client at a time: some 10 ms of work."""

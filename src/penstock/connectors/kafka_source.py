@@ -6,7 +6,6 @@ split's position in every snapshot. Nothing is ever committed to Kafka's consume
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping, Sequence
 from typing import cast
@@ -20,9 +19,10 @@ from penstock.connectors.kafka_options import EARLIEST, LATEST, KafkaOptions, Of
 from penstock.connectors.kafka_reader import KafkaReader
 from penstock.connectors.kafka_rows import schema_of
 from penstock.errors import ConfigError, DataError
+from penstock.logs import get_logger
 from penstock.operators.base import Plain
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 LOOK_PAUSE_S = 1.0
 """Between two looks for new topics and partitions: each asks a broker."""

@@ -6,7 +6,6 @@ a socket cannot be asked again, so a new driver refuses to go on where rows of a
 
 from __future__ import annotations
 
-import logging
 import socket
 import threading
 import time
@@ -18,10 +17,11 @@ import pyarrow as pa
 from penstock.connectors.base import Discovery, Source, SourceReader, Split
 from penstock.connectors.split_rows import SplitRowsReader
 from penstock.errors import DataError
+from penstock.logs import get_logger
 from penstock.operators.base import Plain
 from penstock.operators.expressions.java_utf8 import decode_as_java
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 SPLIT_LINES = 1_000
 """Lines of one split: they travel and are stored with it."""

@@ -12,7 +12,6 @@ needed until the log says that its epoch is committed, since until then the epoc
 
 from __future__ import annotations
 
-import logging
 import re
 from abc import abstractmethod
 from collections.abc import Collection, Sequence
@@ -40,10 +39,11 @@ from penstock.connectors.row_columns import columns_of_epoch, parsed_columns
 from penstock.connectors.row_groups import RowGroup
 from penstock.errors import CommitUnknown, CorruptSnapshot, NotSupported, SinkError
 from penstock.grammar import Columns, StagedFileName
+from penstock.logs import get_logger
 from penstock.snapshot.local_files import new_file, remove_file
 from penstock.snapshot.model import Count
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _GENERATION = re.compile(r"g(\d+)-")
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from penstock.plain_text import visible
 from penstock.runtime.secret import NONCE_BYTES, Secret
 from penstock.runtime.wire import PROTOCOL_VERSION
 
@@ -102,7 +103,7 @@ class ServerHandshake:
             return self._refuse("this is no Penstock handshake")
         if hello.version != PROTOCOL_VERSION:
             return self._refuse(
-                f"Penstock {hello.version} cannot speak to {PROTOCOL_VERSION}: use one release everywhere"
+                f"Penstock {visible(hello.version)} cannot speak to {PROTOCOL_VERSION}: use one release everywhere"
             )
         peer = Identity(hello.role, hello.generation, hello.slot)
         if not self._secret.verify(hello.mac, b"client", self._nonce, hello.nonce, *_parts(peer, hello.version)):
@@ -110,7 +111,7 @@ class ServerHandshake:
         if peer.generation != self._generation:
             return self._refuse(f"Generation {peer.generation} is over; this is Generation {self._generation}")
         if peer.role != self._role:
-            return self._refuse(f"a {peer.role} link was opened where {self._role} links are accepted")
+            return self._refuse(f"a {visible(peer.role)} link was opened where {self._role} links are accepted")
         welcome = Welcome(self._secret.mac(b"server", self._nonce, hello.nonce, *_parts(peer, hello.version)))
         return Step(send=_encode(welcome), peer=peer)
 
@@ -139,7 +140,7 @@ class ClientHandshake:
             me = self._identity
             return Step(send=_encode(Hello(PROTOCOL_VERSION, me.generation, me.role, me.slot, self._nonce, mac)))
         if isinstance(message, Refused):
-            return Step(refused=f"the other side refused: {message.reason}")
+            return Step(refused=f"the other side refused: {visible(message.reason)}")
         if isinstance(message, Welcome) and self._server_nonce is not None:
             if self._secret.verify(message.mac, b"server", self._server_nonce, self._nonce, *parts):
                 return Step(peer=self._identity)

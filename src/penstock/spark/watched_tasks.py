@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from penstock.logs import daemon_thread
+from penstock.logs import daemon_thread, get_logger
 from penstock.snapshot.meter import Meter
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 EVERY_S = 0.5
 _GROUP, _DESCRIPTION = "spark.jobGroup.id", "spark.job.description"
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 @contextmanager

@@ -10,13 +10,13 @@ from typing import TypeVar
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from penstock.cli.query.models import Failure, Operation, Query, understood
 from penstock.cli.query.service import Service
 from penstock.cli.query.texts import one_line
+from penstock.cli.terminal import SafeConsole, say
 from penstock.errors import NoAnswer, ServiceError, ServiceRefused
 
 POLL_S = 0.1
@@ -37,7 +37,7 @@ def followed(service: Service, query: Query, begun: T, *, hidden: bool, tells: s
             return follow(service, query, begun, told, tells)
     except KeyboardInterrupt:
         text = f"penstock: not followed any longer; {begun_text(begun, query)} goes on, and `{tells}` tells where it is"
-        typer.echo(text, err=True)
+        say(text, err=True)
         raise typer.Exit(INTERRUPTED) from None
 
 
@@ -90,7 +90,7 @@ def follow(service: Service, query: Query, begun: T, told: Callable[[Operation],
 @contextmanager
 def progress_of(begun: Operation, query: Query, *, hidden: bool) -> Iterator[Callable[[Operation], None]]:
     """What shows it on a terminal, on stderr: stdout is for the result."""
-    console = Console(stderr=True)
+    console = SafeConsole(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn())
     shown = not hidden and console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=not shown) as bar:

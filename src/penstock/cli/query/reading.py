@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import typer
-
 from penstock.cli.query.app import Ca, QueryName, TokenFile, Url, connected, query_app
 from penstock.cli.query.models import Exceptions, Graph, Query, QueryList, understood
 from penstock.cli.query.naming import named_query
 from penstock.cli.query.texts import one_line
 from penstock.cli.snapshot_app import AsJson, emit, reported
+from penstock.cli.terminal import say
 
 HEADINGS = ("query", "name", "state", "parallelism", "checkpoints", "restarts", "doing")
 RIGHT = ("parallelism", "checkpoints", "restarts")
@@ -26,7 +25,7 @@ def list_command(url: Url = "", token_file: TokenFile = None, ca: Ca = None, as_
         elif queries:
             _print_list(queries)
         else:
-            typer.echo(f"{service.url} knows no query: none runs in its driver, and none has ended lately")
+            say(f"{service.url} knows no query: none runs in its driver, and none has ended lately")
 
 
 @query_app.command("show")
@@ -57,7 +56,7 @@ def _print_list(queries: list[Query]) -> None:
             cell.rjust(width) if heading in RIGHT else cell.ljust(width)
             for cell, width, heading in zip(line, widths, HEADINGS, strict=True)
         )
-        typer.echo("  ".join(cells).rstrip())
+        say("  ".join(cells).rstrip())
 
 
 def _listed(query: Query) -> tuple[str, ...]:

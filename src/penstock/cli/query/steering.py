@@ -15,6 +15,7 @@ from penstock.cli.query.naming import named_query
 from penstock.cli.query.service import Service
 from penstock.cli.query.texts import exact_text, one_line
 from penstock.cli.snapshot_app import AsJson, emit, reported
+from penstock.cli.terminal import say
 from penstock.config import alignment as parse_alignment
 from penstock.config import duration_ms
 from penstock.errors import ConfigError, ServiceRefused
@@ -168,6 +169,6 @@ def _tell(done: Change, ended: Operation | None, as_json: bool, now: str, before
         told = {"query_id": query.id, "name": query.name, "asked": done.wish, "changed": done.changed}
         emit({**told, "operation": ended})
     elif ended is not None and ended.state == RUNNING:
-        typer.echo(f"{begun_text(ended, query)} is begun; `penstock query show {query.short_id}` tells where it is")
+        say(f"{begun_text(ended, query)} is begun; `penstock query show {query.short_id}` tells where it is")
     else:
-        typer.echo(f"{query.called} {now if done.changed or ended is not None else before}")
+        say(f"{query.called} {now if done.changed or ended is not None else before}")

@@ -1,0 +1,138 @@
+"""What a snapshot, a service, a file or a peer says steers no terminal, and is no log line of its own."""
+
+from __future__ import annotations
+
+import ast
+import json
+import logging
+import sys
+from pathlib import Path
+
+import pytest
+from calling import query, snapshot
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+import penstock
+from penstock.cli.terminal import SafeConsole, say
+from penstock.logs import get_logger
+from penstock.plain_text import json_text, log_text, visible
+from penstock.runtime.handshake import Challenge, ClientHandshake, Hello, Identity, ServerHandshake, _encode
+from penstock.runtime.secret import Secret, nonce
+from penstock.snapshot.log import SnapshotLog
+from penstock.snapshot.log_entries import SnapshotLabelled
+from penstock.snapshot.store import LocalStore
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "snapshot"))
+from test_requests_cli import location  # noqa: F401 - the fixture
+
+HOSTILE = "x\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\u2028y\r\nz[bold]"
+SOURCE = Path(penstock.__file__).parent
+
+
+def assert_harmless(text: str) -> None:
+    assert all(character.isprintable() or character in "\n" for character in text), ascii(text)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["list"], ["list", "--json"], ["show", "2"], ["show", "2", "--json"], ["verify"], ["diff", "1", "2"], ["share"],
+     ["sharing"], ["show", HOSTILE], ["delete", HOSTILE], ["label", "2", "--label", HOSTILE]],
+)  # fmt: skip
+def test_a_label_steers_no_terminal(location: Path, words: list[str]) -> None:  # noqa: F811
+    log = SnapshotLog(LocalStore(location), lambda: "hostile")
+    view = log.refresh()
+    log.append(SnapshotLabelled(view.owner, 2, HOSTILE, HOSTILE))
+    verb, *others = words
+    code, out, err = snapshot(verb, str(location), *others)
+    assert_harmless(out + err)
+    if words == ["list"]:
+        assert code == 0
+        assert r"\x1b]0;owned" in out
+    if words == ["list", "--json"]:
+        assert HOSTILE in [one["label"] for one in json.loads(out)["snapshots"]]
+
+
+def test_a_place_steers_no_terminal(tmp_path: Path) -> None:
+    for called in (snapshot("list", f"{tmp_path}/{HOSTILE}"), query("list", "--url", f"http://{HOSTILE}")):
+        assert called[0] == 1
+        assert_harmless(called[1] + called[2])
+
+
+def test_whatever_a_console_prints_is_harmless_and_styles_are_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table("column")
+    table.add_row(escape(HOSTILE))
+    console = SafeConsole(width=200)
+    for printed in (escape(HOSTILE), Text(HOSTILE), table, HOSTILE.encode()):
+        console.print(printed, soft_wrap=True)
+    say(HOSTILE)
+    say(HOSTILE, err=True)
+    told = capsys.readouterr()
+    assert_harmless(told.out + told.err)
+    SafeConsole(force_terminal=True).print("[bold]ours[/]")
+    assert capsys.readouterr().out.startswith("\x1b[1mours")
+
+
+def test_the_command_line_prints_by_these_alone() -> None:
+    """Whatever prints past them would have to be looked at one by one."""
+    others = []
+    for path in sorted((SOURCE / "cli").rglob("*.py")):
+        if path.name == "terminal.py" or "demo" in path.parts:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in (
+                "print",
+                "typer.echo",
+                "Console",
+                "click.echo",
+            ):
+                others.append(f"{path.relative_to(SOURCE)}: {ast.unparse(node)}")
+    assert others == [
+        "cli/main.py: typer.echo(f\"penstock {metadata.version('penstock')}\")",
+        "cli/snapshot_app.py: typer.echo(json_text("
+        "json.dumps(msgspec.to_builtins(document), indent=2, ensure_ascii=False)))",
+    ]
+
+
+def test_a_json_document_means_the_same() -> None:
+    document = {"label": HOSTILE, "more": "é\U0001f600\U000e0001"}
+    text = json_text(json.dumps(document, ensure_ascii=False, indent=2))
+    assert_harmless(text)
+    assert json.loads(text) == document
+    assert "é\U0001f600" in text
+
+
+def test_arguments_of_a_log_line_begin_no_other_line(caplog: pytest.LogCaptureFixture) -> None:
+    log = get_logger("penstock.test")
+    log.warning("refused: %s, %d of %s", HOSTILE, 3, ValueError(HOSTILE))
+    record = caplog.records[-1]
+    first, *others = record.getMessage().splitlines()
+    assert first.startswith("refused: x\\x1b]0;owned\\x07")
+    assert all(line.startswith("  | ") for line in others)
+    assert_harmless(record.getMessage())
+    assert record.filename == Path(__file__).name, "the line is the caller's"
+    assert log_text("tab\tand\nline") == "tab\tand\n  | line"
+    assert visible("plain é") == "plain é"
+
+
+def test_every_module_logs_so() -> None:
+    past = [
+        str(path.relative_to(SOURCE))
+        for path in sorted(SOURCE.rglob("*.py"))
+        if path.name != "logs.py" and "logging.getLogger(__name__)" in path.read_text()
+    ]
+    assert not past
+
+
+def test_a_peers_release_is_told_without_its_escapes(caplog: pytest.LogCaptureFixture) -> None:
+    server = ServerHandshake(Secret.generate(), "data", 1, nonce())
+    step = server.receive(_encode(Hello(HOSTILE, 1, "data", 0, nonce(), b"")))
+    assert "cannot speak" in str(step.refused)
+    assert_harmless(str(step.refused))
+    client = ClientHandshake(Secret.generate(), Identity("data", 1, 0), nonce())
+    client.receive(_encode(Challenge("v", nonce())))
+    refused = client.receive(server._refuse(HOSTILE).send or b"").refused
+    assert_harmless(str(refused))
+    logging.getLogger("penstock.test").warning("%s", refused)
+    assert_harmless(caplog.text)
