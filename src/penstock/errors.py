@@ -13,7 +13,7 @@
     ├── ResourceError          Java, slots, disk or ports are missing
     ├── FunctionError          user code raised; carries operator and Python traceback
     ├── DataError              input rows or files cannot be read as declared
-    │   ├── MisplacedFile      a file lies where no file of the query can lie
+    │   ├── UnfitFile          an input file was found that the query cannot read, or that lies where none can lie
     │   └── EvaluationError    an expression met a value that ANSI mode forbids; the message is Spark's
     ├── CheckpointFailed       one checkpoint was declined or aborted; the query goes on
     ├── SinkError
@@ -97,8 +97,8 @@ class DataError(PenstockError):
     """Input rows or files cannot be read as the schema and options declare."""
 
 
-class MisplacedFile(DataError):
-    """A file lies in directories that do not fit the query, however often they are listed."""
+class UnfitFile(DataError):
+    """The driver found an input file that the query cannot take, and finds it again each time that it looks."""
 
 
 class EvaluationError(DataError):

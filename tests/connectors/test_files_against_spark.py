@@ -14,7 +14,7 @@ from kits import check_replay, discover_all, new_reader, read_rows, rows_of
 from spark_readers import ours, sparks
 
 from penstock.connectors.file_source import FileSource
-from penstock.errors import DataError, MisplacedFile, NotSupported
+from penstock.errors import DataError, NotSupported, UnfitFile
 from penstock.frontend.catalyst import arrow_schema, elements
 from penstock.frontend.sources import create_source
 
@@ -129,9 +129,7 @@ def test_partition_directories_that_appear_later(spark: SparkSession, tmp_path: 
     assert by_text(read(source)) == by_text(expected)
     (path / "other=1").mkdir()
     (path / "other=1" / "x").write_text("{}")
-    with pytest.raises(
-        MisplacedFile, match=r"in/other=1/x: a directory .* other=\.\.\., and the query has no such column"
-    ):
+    with pytest.raises(UnfitFile, match=r"in/other=1/x: a directory .* other=\.\.\., and the query has no such column"):
         discover_all(source)
 
 

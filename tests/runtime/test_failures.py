@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.errors import DataError, EvaluationError, GenerationFailed, MisplacedFile, PenstockError, SinkError
+from penstock.errors import DataError, EvaluationError, GenerationFailed, PenstockError, SinkError, UnfitFile
 from penstock.protocol.restarts import GiveUp, RestartAt, RestartPolicy, Restarts
 from penstock.runtime.failures import discovery_failure, error_of, failure_of, gave_up
 from penstock.runtime.messages import SlotFailed
@@ -41,7 +41,7 @@ def test_a_misplaced_file_is_found_twice_and_other_failures_to_look_may_pass() -
     restarts = Restarts(RestartPolicy(attempts=10, delay_ms=100, max_delay_ms=10_000))
     for _ in range(5):
         assert isinstance(restarts.failed(discovery_failure("Read", DataError("/in does not exist")), 0), RestartAt)
-    misplaced = discovery_failure("Read", MisplacedFile("/in/day=1/a"))
+    misplaced = discovery_failure("Read", UnfitFile("/in/day=1/a"))
     assert isinstance(restarts.failed(misplaced, 0), RestartAt)
     decision = restarts.failed(misplaced, 0)
     assert isinstance(decision, GiveUp)

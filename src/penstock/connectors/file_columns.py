@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from penstock.connectors.base import Split
 from penstock.connectors.text_values import MALFORMED, rules_of_names
-from penstock.errors import ConfigError, DataError, MisplacedFile
+from penstock.errors import ConfigError, DataError, UnfitFile
 from penstock.operators.expressions.record_fields import text_converter
 
 METADATA_COLUMN = "_metadata"
@@ -58,7 +58,7 @@ class FileColumns:
         """Name -> value for each directory ``name=value`` between ``root`` and the file, as texts.
 
         Raises:
-            MisplacedFile: the directories are not the query's partition columns in their order.
+            UnfitFile: the directories are not the query's partition columns in their order.
         """
         values: dict[str, str | None] = {}
         for part in os.path.dirname(os.path.relpath(path, root)).split(os.sep):
@@ -67,7 +67,7 @@ class FileColumns:
                 values[_unescaped(name)] = None if text == _NULL_NAME else _unescaped(text)
         partitions = self.partitions or self._columns_of(path, values)
         if list(map(self._key, values)) != list(map(self._key, partitions)):
-            raise MisplacedFile(
+            raise UnfitFile(
                 f"{path} must lie in directories {'/'.join(f'{name}=...' for name in self.partitions)} below {root},"
                 " the partition columns that were there when the query was made"
             )
@@ -78,7 +78,7 @@ class FileColumns:
         declared = {self._key(name): name for name in (self.schema.names if self.declared is None else self.declared)}
         for name in directories:
             if self._key(name) not in declared:
-                raise MisplacedFile(
+                raise UnfitFile(
                     f"{path}: a directory is named like a partition, {name}=..., and the query has no such column: add"
                     " it to the DataFrame's schema, or set recursiveFileLookup to read files without it"
                 )

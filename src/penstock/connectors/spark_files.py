@@ -33,7 +33,7 @@ class SparkReader(Protocol):
             options: the user's of the format, and Spark's.
 
         Raises:
-            DataError: they cannot be read as declared.
+            UnfitFile: they cannot be read as declared.
         """
 
 

@@ -8,10 +8,10 @@ from penstock.errors import (
     EvaluationError,
     FunctionError,
     GenerationFailed,
-    MisplacedFile,
     PenstockError,
     QueryFailed,
     SinkError,
+    UnfitFile,
 )
 from penstock.protocol.restarts import SOURCE, Failure, GiveUp
 from penstock.runtime.messages import SlotFailed
@@ -31,9 +31,9 @@ def failure_of(message: SlotFailed) -> Failure:
 
 
 def discovery_failure(source: str, error: Exception) -> Failure:
-    """Of a look for new data. A misplaced file is found again by the next one; most else may pass."""
+    """Of a look for new data. A file that does not fit is found again by the next one; most else may pass."""
     text = f"looking for new data failed: {type(error).__name__}: {error}"
-    return Failure(SOURCE, source, text, _IN_THE_INPUT if isinstance(error, MisplacedFile) else "")
+    return Failure(SOURCE, source, text, _IN_THE_INPUT if isinstance(error, UnfitFile) else "")
 
 
 def error_of(message: SlotFailed) -> PenstockError:

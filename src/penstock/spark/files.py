@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 from pyspark.sql.types import StructType
 
-from penstock.errors import DataError
+from penstock.errors import UnfitFile
 from penstock.spark.messages import first_line
 
 _AS_THEY_ARE = {"__globPaths__": "false"}
@@ -49,7 +49,7 @@ class SparkFiles:
         except (PySparkException, Py4JJavaError) as error:
             paths = [path for of_root in files.values() for path in of_root]
             more = ", ..." if len(paths) > _NAMED else ""
-            raise DataError(
+            raise UnfitFile(
                 f"Spark cannot read {len(paths)} files of format {self._format} ({', '.join(paths[:_NAMED])}{more}): "
                 f"{first_line(error)}"
             ) from error
