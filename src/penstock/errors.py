@@ -121,6 +121,11 @@ class CommitUnknown(SinkError):
     """The outcome of a commit is not known; it is resolved by looking, never by sending again."""
 
 
+class SinkFenced(SinkError):
+    """Another driver of this query has taken the output over. Nothing this driver does there is visible from then on.
+    If it still owns its checkpoint location, its next Generation takes the output over again."""
+
+
 class ServiceError(PenstockError):
     """What a REST service was asked for did not come about."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from query_running import Inbox, Start, eventually, rows_of
 
 import penstock
-from penstock.errors import ConfigError, LocationError
+from penstock.errors import ConfigError, LocationError, SinkError
 
 pytestmark = pytest.mark.spark
 
@@ -138,6 +139,49 @@ def test_without_the_setting_the_older_run_stays(
         with pytest.raises(LocationError, match=f"query {first.id} .* is active at .*{STOP_ACTIVE_RUN}"):
             start(inbox.stream(spark), format="noop", checkpointLocation=str(tmp_path / location))
     assert first.isActive
+
+
+def test_a_query_has_one_run_wherever_its_location_is(
+    spark: SparkSession, inbox: Inbox, out: Path, start: Start, tmp_path: Path, spark_conf
+) -> None:  # type: ignore[no-untyped-def]
+    """A location that was moved while its query runs is the same query, as in Spark."""
+    inbox.add([(1, 1, 0.0)])
+    first = start(inbox.stream(spark))
+    first.processAllAvailable()
+    shutil.copytree(tmp_path / "checkpoint", tmp_path / "moved")
+    (tmp_path / "checkpoint").rename(tmp_path / "gone")
+    spark_conf(STOP_ACTIVE_RUN, "false")
+    with pytest.raises(LocationError, match=f"query {first.id} .* is active at .*{STOP_ACTIVE_RUN}"):
+        start(inbox.stream(spark), checkpointLocation=str(tmp_path / "moved"))
+    assert first.isActive
+    spark_conf(STOP_ACTIVE_RUN, "true")
+    second = start(inbox.stream(spark), checkpointLocation=str(tmp_path / "moved"))
+    assert not first.isActive
+    assert second.id == first.id
+    inbox.add([(2, 2, 1.0)])
+    second.processAllAvailable()
+    assert [row[:2] for row in rows_of(out)] == [(1, 1), (2, 2)]
+
+
+def test_a_copy_is_refused_before_the_run_of_its_origin_is_touched(
+    spark: SparkSession, inbox: Inbox, out: Path, start: Start, tmp_path: Path
+) -> None:
+    inbox.add([(1, 1, 0.0)])
+    first = start(inbox.stream(spark))
+    first.processAllAvailable()
+    shutil.copytree(tmp_path / "checkpoint", tmp_path / "copy")
+    with pytest.raises(LocationError, match=r"copy looks like a copy of .*/checkpoint, which still exists.*startMode"):
+        start(inbox.stream(spark), checkpointLocation=str(tmp_path / "copy"))
+    assert first.isActive
+    claimed = {"startFrom": str(tmp_path / "copy"), "startMode": "claim", "checkpointLocation": None}
+    second = start(inbox.stream(spark), **claimed)
+    assert not first.isActive
+    inbox.add([(2, 2, 1.0)])
+    second.processAllAvailable()
+    second.stop()
+    with pytest.raises(SinkError, match=r"newer output of query .*by the location at .*/copy.*rollback"):
+        start(inbox.stream(spark))
+    assert [row[:2] for row in rows_of(out)] == [(1, 1), (2, 2)]
 
 
 def test_a_refused_restart_leaves_the_older_run_alone(

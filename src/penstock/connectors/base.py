@@ -9,7 +9,7 @@ and commit messages are stored in snapshots and therefore plain JSON data (or by
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -210,11 +210,40 @@ class SourceReader(ABC):
         """Release files and threads; called once, also after a failure."""
 
 
+class LogPosition(msgspec.Struct, frozen=True):
+    """An entry of a location's log: its number, and the random token that tells it from the same number in a copy."""
+
+    seq: int
+    token: str
+
+
+@dataclass(frozen=True)
+class FenceOpener:
+    """The driver that takes an output over from every other driver; see ``docs/fencing.md``.
+
+    Attributes:
+        position: its newest entry in its location's log.
+        location: the path of that location, for messages.
+        contains: whether the location's log has this entry.
+        check_owned: raises Fenced if the driver does not own that log any more.
+        token: a fresh random string of 32 hex digits per call.
+        adopts: the user said that this location goes on whatever else wrote to the output.
+    """
+
+    query_id: str
+    position: LogPosition
+    location: str
+    contains: Callable[[LogPosition], bool]
+    check_owned: Callable[[], None]
+    token: Callable[[], str]
+    adopts: bool = False
+
+
 @dataclass(frozen=True)
 class SinkContext:
     """``generation`` marks staged data, so that what a fenced attempt left can be told apart. ``attempt_token`` is a
     random hex string, new per Generation and slot. ``first_epoch``: epochs of this Generation are not below it, and
-    those of earlier ones are."""
+    those of earlier ones are. ``fence``: what ``SinkCommitter.fence`` returned."""
 
     query_id: str
     generation: int
@@ -222,6 +251,7 @@ class SinkContext:
     parallelism: int
     attempt_token: str
     first_epoch: int = 1
+    fence: str = ""
 
 
 class SinkWriter(ABC):
@@ -255,12 +285,14 @@ class EpochCommit:
     ``messages``: by subtask index ascending; subtasks without data are missing. May be empty.
     ``batch``: number of this sink's non-empty epochs before this one: 0, 1, 2... without gaps over the whole life of
     the checkpoint location, and the same when the epoch is handed over again, by whichever driver.
+    ``position``: the entry of the location's log that says that this snapshot is complete.
     """
 
     query_id: str
     epoch: int
     messages: Mapping[int, bytes]
     batch: int = 0
+    position: LogPosition | None = None
 
 
 class SinkCommitter(ABC):
@@ -284,9 +316,48 @@ class SinkCommitter(ABC):
                 the way out.
         """
 
+    def check_fence(self, opener: FenceOpener) -> bool:
+        """Look whether the location knows of all output, as far as that can be told without changing anything. Called
+        after ``open``, before the driver writes to its location's log.
+
+        Returns:
+            Whether it does; False only for an opener that adopts the output.
+
+        Raises:
+            SinkError: the location is older than the output, or has diverged from it.
+        """
+        return True
+
+    def written_from(self) -> str:
+        """The path of the location that committed to the output last, a hint for messages; empty if that is not stored.
+        Called after ``check_fence``."""
+        return ""
+
+    def fence(self, opener: FenceOpener) -> str:
+        """Take the output over from every other driver: nothing that they do there becomes visible any more. Called
+        when a Generation begins, on the thread of the log. A driver that has the output keeps it as it is.
+
+        Returns:
+            What the writers of this Generation need to know of it; empty if this output cannot be fenced.
+
+        Raises:
+            SinkError: as ``check_fence``.
+            Fenced: the driver does not own its location any more.
+        """
+        return ""
+
+    def check_held(self) -> None:  # noqa: B027
+        """Raise SinkFenced if another driver has taken the output over. Called on any thread, before anything is done
+        that cannot be undone: a commit to another output, or input that is cleaned away."""
+
+    def newest_epoch(self) -> int:
+        """The highest epoch that this query ever had at the output, as far as that is stored there; 0 if none. Called
+        after ``fence``: epochs of a location that was put back must not be named like others that are there."""
+        return 0
+
     @abstractmethod
     def commit(self, permit: EpochCommit) -> None:
-        """Make the epoch visible. Raises CommitFailed or CommitUnknown."""
+        """Make the epoch visible. Raises CommitFailed or CommitUnknown; SinkFenced if another driver has the output."""
 
     def settled(self, epoch: int) -> None:  # noqa: B027
         """The log says that every epoch up to this one is committed: no driver that owns the location hands one of them

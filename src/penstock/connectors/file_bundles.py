@@ -28,7 +28,7 @@ from pathlib import Path, PurePosixPath
 
 from penstock.connectors.file_sink_format import FileFormat
 from penstock.connectors.file_sink_plan import PRIVATE_DIRECTORY, is_bundle, is_final_name
-from penstock.connectors.local_files import fsync_directory, fsync_file, fsync_tree
+from penstock.connectors.local_files import fsync_directory, fsync_file, fsync_tree, make_folders
 
 _MERGED = ".merged-"
 
@@ -53,7 +53,8 @@ class Bundles:
     def __init__(self, root: Path, file_format: FileFormat, private: str = PRIVATE_DIRECTORY) -> None:
         self._root = root
         self._format = file_format
-        self._home = root / private / "bundles"
+        self._private = root / private
+        self._home = self._private / "bundles"
 
     def state(self, name: str) -> State | None:
         """None: there is no such bundle (any more)."""
@@ -82,7 +83,7 @@ class Bundles:
         home = self._path(name, State.OPEN)
         for source, target in moves.items():
             place = home / target
-            place.parent.mkdir(parents=True, exist_ok=True)
+            make_folders(place.parent, self._private)
             if source.exists():
                 os.rename(source, place)
         for directory in sorted({(home / target).parent for target in moves.values()}):

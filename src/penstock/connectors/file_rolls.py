@@ -37,7 +37,7 @@ from penstock.connectors.file_sink_plan import (
     roll_tag,
     rolled_name,
 )
-from penstock.connectors.local_files import fsync_directory, fsync_tree
+from penstock.connectors.local_files import fsync_directory, fsync_tree, make_folders
 
 _ROLL = "r"
 """Names of rolls' bundles begin with it."""
@@ -110,7 +110,7 @@ class Rolls:
         """Move a staged file here, unless it is here; False if it is nowhere."""
         staged, kept = self._root / file.staged, self.path(fingerprint, file)
         if staged.exists():
-            kept.parent.mkdir(parents=True, exist_ok=True)
+            make_folders(kept.parent, self._private)
             os.rename(staged, kept)
         elif not kept.exists():
             return False

@@ -7,25 +7,42 @@ first, see ``file_bundles``; with ``rollInterval`` those of many epochs are, see
 
 from __future__ import annotations
 
-import json
 import os
 import re
+import secrets
+import shutil
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pyarrow as pa
 
-from penstock.connectors.base import EpochCommit, SinkCommitter
+from penstock.connectors.base import EpochCommit, FenceOpener, SinkCommitter
+from penstock.connectors.fence import Fence, LocalFence
 from penstock.connectors.file_bundles import Bundles, State
 from penstock.connectors.file_rolls import Rolls
 from penstock.connectors.file_sink_format import FileFormat
-from penstock.connectors.file_sink_plan import PRIVATE_DIRECTORY, StagedFile, Target, decode_files, plan_epoch
-from penstock.connectors.file_sink_retraction import retract_files, spanning_files
-from penstock.connectors.local_files import create_exclusively, fsync_tree
-from penstock.errors import CommitFailed, CommitUnknown, SinkError
+from penstock.connectors.file_sink_plan import (
+    PRIVATE_DIRECTORY,
+    StagedFile,
+    Target,
+    decode_files,
+    plan_epoch,
+    work_directory,
+)
+from penstock.connectors.file_sink_retraction import newest_epoch, retract_files, spanning_files
+from penstock.connectors.local_files import (
+    create_exclusively,
+    fsync_directory,
+    fsync_tree,
+    make_folders,
+    replace_durably,
+)
+from penstock.errors import CommitFailed, CommitUnknown, SinkError, SinkFenced
 from penstock.grammar import QueryId
 from penstock.logs import get_logger
 
@@ -38,6 +55,10 @@ MIN_TIMER_S = 0.1
 RETRY_S = 5.0
 """After a roll that failed while no commit came."""
 OWNER = f"{PRIVATE_DIRECTORY}/owner.json"
+FORMAT_VERSION = 2
+"""Of what a query keeps in the directory: with 1 it had no fence."""
+_UNFENCED = ("staged", "bundles", "kept", "kept-epochs")
+"""What lies beside the work directory where a release without a fence has written it."""
 _STAGED_NAME = re.compile(r"^g(\d+)-")
 
 
@@ -69,10 +90,15 @@ class FileSinkCommitter(SinkCommitter):
         self._format = file_format
         self._holds_back = roll_interval_s > 0
         self._worth_bytes = target_bytes // 2
-        self._bundles = Bundles(directory, file_format, private)
-        self._rolls = Rolls(
-            directory, self._bundles, file_format.fingerprint, roll_interval_s, target_bytes, clock, private
+        self._make_rolls: Callable[[Bundles, str], Rolls] = lambda bundles, work: Rolls(
+            directory, bundles, file_format.fingerprint, roll_interval_s, target_bytes, clock, work
         )
+        self._fence = Fence(LocalFence(self._private), f"output directory {directory}")
+        self._opener: FenceOpener | None = None
+        self._is_fenced = False
+        self._decided = False  # whether no other copy of the location can have the output again
+        self._abandoned: tuple[int, Collection[str]] | None = None
+        self._work_in("")
         self._lock = threading.Lock()
         self._timer: threading.Timer | None = None
         self._query_id = ""
@@ -94,17 +120,77 @@ class FileSinkCommitter(SinkCommitter):
                 "wrote there; write to another directory"
             )
         try:
-            (self._private / "staged").mkdir(parents=True, exist_ok=True)
+            self._private.mkdir(parents=True, exist_ok=True)
             if self._private == self._root / PRIVATE_DIRECTORY:
                 self._own(query_id)
         except OSError as error:
             raise SinkError(f"cannot write to {self._root}: {error}; give a writable directory") from error
         self._query_id = query_id
 
+    def _work_in(self, token: str) -> None:
+        """Use the work directory of a token from now on."""
+        self._token = token
+        self._work_name = work_directory(self._private_name, token)
+        self._work = self._root / self._work_name
+        self._bundles = Bundles(self._root, self._format, self._work_name)
+        self._rolls = self._make_rolls(self._bundles, self._work_name)
+        self._taken_up = False
+
+    def check_fence(self, opener: FenceOpener) -> bool:
+        self._is_fenced = True
+        with self._readable():
+            return self._fence.check(opener)
+
+    def written_from(self) -> str:
+        with self._readable():
+            return self._fence.written_from()
+
+    def fence(self, opener: FenceOpener) -> str:
+        with self._readable():
+            token = self._fence.open(opener)
+        if token == self._token:
+            return token
+        with self._lock, self._readable():
+            self._stop_timer()
+            self._work_in(token)
+            self._opener, self._decided = opener, opener.adopts
+            self._bring_unfenced()
+            (self._work / "staged").mkdir(exist_ok=True)
+            owner = _owner(self._root)
+            if self._private == self._root / PRIVATE_DIRECTORY and (owner is None or owner.query is None):
+                replace_durably(self._root / OWNER, _owner_content(self._query_id))  # of an earlier release
+        return token
+
+    def _bring_unfenced(self) -> None:
+        """What a release without a fence has left goes to the work directory. A plain file in its place stops every
+        slot and driver of such a release."""
+        for name in _UNFENCED:
+            left = self._private / name
+            if left.is_dir():
+                target = self._work / name
+                os.rename(left, target.with_name(f"{name}-{secrets.token_hex(8)}") if target.exists() else target)
+            with suppress(FileExistsError):
+                left.touch(exist_ok=False)
+        fsync_directory(self._private)
+
+    def check_held(self) -> None:
+        if self._fence.is_lost():
+            raise self._fence.lost()
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise SinkError(f"cannot take over {self._root}: {error}; give a writable directory") from error
+
+    def newest_epoch(self) -> int:
+        with self._readable():
+            return newest_epoch(self._root, self._query_id, self._work)
+
     def _own(self, query_id: str) -> None:
         owner = self._root / OWNER
-        content = json.dumps({"query_id": query_id, "format_version": 1}).encode()
-        if not create_exclusively(owner, content) and (other := owner_of(self._root)) != query_id:
+        if not create_exclusively(owner, _owner_content(query_id)) and (other := owner_of(self._root)) != query_id:
             raise SinkError(
                 f"{self._root} is written by another query ({other}); two queries cannot share an "
                 f"output directory: write to another one, or delete {owner} if that query is gone for good. A fork of "
@@ -113,24 +199,29 @@ class FileSinkCommitter(SinkCommitter):
 
     def check_pending(self, permit: EpochCommit, same_columns: bool) -> None:
         """Files are laid out by the columns that their rows were produced with; they only have to be here."""
+        token = self._token
         try:
+            self._work_in(token or self._fence.held())
             if permit.epoch <= self._rolls.kept_epoch():
                 return
             for target in plan_epoch(permit, self._private_name):
                 if target.bundle and (self._bundles.state(target.bundle) or (self._root / target.merged).exists()):
                     continue
-                for file in target.files:
+                for file in map(self._at_work, target.files):
                     if not (self._root / file.final).exists() and not self._source(target.fingerprint, file).exists():
                         raise self._lost(file, permit.epoch)
         except OSError as error:
             raise SinkError(f"cannot look through {self._root}: {error}") from error
+        finally:
+            self._work_in(token)
 
     def commit(self, permit: EpochCommit) -> None:
-        with self._lock:
+        with self._lock, self._unless_lost():
             self._visible = False
             try:
                 self._take_up()
                 if permit.epoch > self._rolls.kept_epoch():
+                    self._record(permit)
                     self._settle_epoch(permit)
             except (OSError, pa.ArrowException) as error:
                 kind = CommitUnknown if self._visible else CommitFailed
@@ -142,20 +233,50 @@ class FileSinkCommitter(SinkCommitter):
                 raise CommitFailed(f"what is kept back of {self._root} cannot be published: {error}") from error
             self._set_timer(MIN_TIMER_S)
 
+    def _record(self, permit: EpochCommit) -> None:
+        """Before anything of the epoch gets a name that says its number."""
+        if self._token and permit.position is not None:
+            assert self._opener is not None
+            self._fence.record(permit.position, self._opener.location)
+            # No copy of this location contains a position that this driver has made: none can have the output again.
+            self._decided = self._decided or permit.position.seq > self._opener.position.seq
+            if self._abandoned and self._decided:
+                self._remove_staged(*self._abandoned)
+                self._abandoned = None
+
+    @contextmanager
+    def _unless_lost(self) -> Iterator[None]:
+        """Whatever fails because another driver has taken the work directory is a SinkFenced."""
+        try:
+            yield
+        except SinkFenced:
+            raise
+        except SinkError as error:
+            if self._fence.is_lost():
+                raise self._fence.lost() from error
+            raise
+
     def abandon(self, generation: int, pending: Collection[bytes] = ()) -> None:
         """Remove what Generations up to ``generation`` staged and no message in ``pending`` names."""
-        needed = {f.staged for message in pending for f in decode_files(message, self._private_name).files}
-        with self._lock:
+        files = [file for message in pending for file in decode_files(message, self._private_name).files]
+        needed = {file.staged.rpartition("/")[2] for file in files}
+        with self._lock, self._unless_lost():
             try:
                 self._take_up()
-                for path in sorted((self._private / "staged").glob("g*")):
-                    match = _STAGED_NAME.match(path.name)
-                    relative = path.relative_to(self._root).as_posix()
-                    if match is not None and int(match[1]) <= generation and relative not in needed:
-                        path.unlink(missing_ok=True)
+                if self._token and not self._decided:
+                    # Another copy of the location may have staged these files, and have the output again.
+                    self._abandoned = generation, needed
+                else:
+                    self._remove_staged(generation, needed)
             except OSError as error:
                 raise SinkError(f"cannot tidy up {self._root}: {error}") from error
             self._set_timer(MIN_TIMER_S)
+
+    def _remove_staged(self, generation: int, needed: Collection[str]) -> None:
+        for path in sorted((self._work / "staged").glob("g*")):
+            match = _STAGED_NAME.match(path.name)
+            if match is not None and int(match[1]) <= generation and path.name not in needed:
+                path.unlink(missing_ok=True)
 
     def irrevocable(self, above: int, below: int) -> str:
         """A file that was merged of files of epochs on both sides cannot be divided."""
@@ -169,9 +290,12 @@ class FileSinkCommitter(SinkCommitter):
         return f"{spanning[0]}{more} has rows that were written before the snapshot and others that were not"
 
     def retract(self, above: int, below: int) -> None:
-        with self._lock:
+        with self._lock, self._unless_lost():
             try:
-                retract_files(self._root, self._query_id, self._bundles, self._rolls, above, below)
+                trash = self._work / "trash"
+                make_folders(trash, self._work)
+                retract_files(self._root, self._query_id, self._bundles, self._rolls, above, below, trash)
+                shutil.rmtree(trash)
             except OSError as error:
                 raise SinkError(f"cannot take back what was written to {self._root}: {error}") from error
 
@@ -183,7 +307,8 @@ class FileSinkCommitter(SinkCommitter):
             )
         try:
             self._stop_timer()
-            if self._query_id:
+            refused = self._is_fenced and not self._token
+            if self._query_id and not refused and not self._fence.is_lost():
                 self._take_up()
                 self._rolls.publish(everything=True)
         except (OSError, pa.ArrowException) as error:
@@ -197,7 +322,8 @@ class FileSinkCommitter(SinkCommitter):
     def _settle_epoch(self, permit: EpochCommit) -> None:
         self._touched.clear()
         self._rolls.forget_fresh()
-        for target in plan_epoch(permit, self._private_name):
+        for planned in plan_epoch(permit, self._private_name):
+            target = replace(planned, files=tuple(map(self._at_work, planned.files)))
             if target.bundle:
                 self._settle_bundle(target, permit.epoch)
             else:
@@ -205,6 +331,10 @@ class FileSinkCommitter(SinkCommitter):
         for directory in sorted(self._touched):
             fsync_tree(directory, self._root)
         self._rolls.mark(permit.epoch)
+
+    def _at_work(self, file: StagedFile) -> StagedFile:
+        """A message names a staged file as if it lay in the private directory; it is in the work directory."""
+        return msgspec.structs.replace(file, staged=f"{self._work_name}/staged/{file.staged.rpartition('/')[2]}")
 
     def _settle_bundle(self, target: Target, epoch: int) -> None:
         """Files to be merged. What a driver with other options began is ended its way."""
@@ -293,7 +423,7 @@ class FileSinkCommitter(SinkCommitter):
     def _roll(self) -> None:
         with self._lock:
             least_s = MIN_TIMER_S
-            if self._query_id:
+            if self._query_id and not self._fence.is_lost():
                 try:
                     self._rolls.publish()
                 except (OSError, pa.ArrowException):
@@ -303,7 +433,12 @@ class FileSinkCommitter(SinkCommitter):
 
 
 class _Owner(msgspec.Struct, frozen=True):
-    query_id: QueryId
+    """``query``: since format 2. ``query_id``: the query in format 1; later a text that releases of format 1 show when
+    they refuse the directory."""
+
+    query_id: str
+    query: QueryId | None = None
+    format_version: int = 1
 
 
 def owner_of(root: Path) -> str:
@@ -312,9 +447,26 @@ def owner_of(root: Path) -> str:
     Raises:
         SinkError: the file that says so is not one of ours.
     """
-    try:
-        return msgspec.json.decode((root / OWNER).read_bytes(), type=_Owner).query_id
-    except FileNotFoundError:
+    owner = _owner(root)
+    if owner is None:
         return ""
-    except (msgspec.DecodeError, RecursionError) as error:
+    return owner.query if owner.query is not None else owner.query_id
+
+
+def _owner(root: Path) -> _Owner | None:
+    try:
+        owner = msgspec.json.decode((root / OWNER).read_bytes(), type=_Owner)
+        if owner.query is None:
+            msgspec.convert(owner.query_id, QueryId)
+    except FileNotFoundError:
+        return None
+    except (msgspec.ValidationError, msgspec.DecodeError, RecursionError) as error:
         raise SinkError(f"{root / OWNER} is not what a file sink wrote: {error!s:.200}") from error
+    if owner.format_version > FORMAT_VERSION:
+        raise SinkError(f"{root / OWNER} is of a later release of Penstock: use that release")
+    return owner
+
+
+def _owner_content(query_id: str) -> bytes:
+    refused = f"{query_id}, which a later release of Penstock runs: use that release"
+    return msgspec.json.encode(_Owner(refused, query_id, FORMAT_VERSION))

@@ -150,6 +150,16 @@ def private_directory(query_id: str, shared: bool) -> str:
     return f"{PRIVATE_DIRECTORY}/{FORKS}/{query_id}" if shared else PRIVATE_DIRECTORY
 
 
+def work_directory(private: str, fence: str) -> str:
+    """Where everything of a query is that may become visible yet, relative to the output directory.
+
+    Args:
+        private: see ``private_directory``.
+        fence: the token of the driver that has the output; empty where it has no fence.
+    """
+    return f"{private}/work/{fence}" if fence else private
+
+
 def roll_tag(token: str, epochs: Collection[int]) -> str:
     """The name of a roll of files of these epochs. ``token``: random hex digits."""
     return f"r{token}-e{min(epochs):010d}-e{max(epochs):010d}"

@@ -7,6 +7,9 @@ visible, by whomever, is of these epochs. Whatever a driver that dies leaves, th
 from __future__ import annotations
 
 import os
+import re
+import secrets
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from penstock.connectors.file_rolls import Rolls
 from penstock.connectors.file_sink_plan import PRIVATE_DIRECTORY, Epochs, epochs_of
 from penstock.connectors.local_files import fsync_directory
 
+_ANY_EPOCH = re.compile(r"(?:^|-)e(\d{10})(?=[-.]|$)")
 _EPOCHS_BUNDLE = "e"
 """Names of bundles of one epoch's files begin with it, and with its ten digits."""
 
@@ -28,8 +32,21 @@ def spanning_files(root: Path, query_id: str, above: int, below: int) -> list[Pa
     ]
 
 
-def retract_files(root: Path, query_id: str, bundles: Bundles, rolls: Rolls, above: int, below: int) -> None:
+def newest_epoch(root: Path, query_id: str, work: Path) -> int:
+    """The highest epoch of which a query has, or had, a file that is visible or on its way to that; 0 if none."""
+    found = [epochs.last for _, epochs in _visible(root, query_id) if epochs.last < sys.maxsize]
+    for _, directories, names in os.walk(work):
+        found += [int(epoch) for name in (*directories, *names) for epoch in _ANY_EPOCH.findall(name)]
+    return max(found, default=0)
+
+
+def retract_files(
+    root: Path, query_id: str, bundles: Bundles, rolls: Rolls, above: int, below: int, trash: Path
+) -> None:
     """Remove every row of epochs between the two, both exclusive.
+
+    Args:
+        trash: a directory that this driver loses once another one has the output: from then on it removes nothing.
 
     Raises:
         OSError: some of them are there still.
@@ -44,8 +61,8 @@ def retract_files(root: Path, query_id: str, bundles: Bundles, rolls: Rolls, abo
             bundles.give_up(name)
     rolls.retract(query_id, unwanted)
     for path, _ in list(_visible(root, query_id)):
-        if unwanted(path.name):
-            path.unlink(missing_ok=True)
+        if unwanted(path.name) and path.exists():
+            os.rename(path, trash / secrets.token_hex(8))
             fsync_directory(path.parent)
 
 

@@ -9,7 +9,13 @@ import pyarrow as pa
 
 from penstock.connectors.base import SinkContext, SinkWriter
 from penstock.connectors.file_sink_format import FileFormat, FileWriter
-from penstock.connectors.file_sink_plan import PRIVATE_DIRECTORY, FilesMessage, StagedFile, final_name
+from penstock.connectors.file_sink_plan import (
+    PRIVATE_DIRECTORY,
+    FilesMessage,
+    StagedFile,
+    final_name,
+    work_directory,
+)
 from penstock.connectors.local_files import fsync_directory, fsync_file
 from penstock.connectors.row_groups import RowGroup
 from penstock.connectors.sink_partitions import Partitioning
@@ -44,6 +50,7 @@ class FileSinkWriter(SinkWriter):
         private: str = PRIVATE_DIRECTORY,
     ) -> None:
         self._root = directory
+        self._private = private
         self._staging = directory / private / "staged"
         self._format = file_format
         self._partitions = partitions
@@ -56,6 +63,7 @@ class FileSinkWriter(SinkWriter):
 
     def open(self, context: SinkContext) -> None:
         self._context = context
+        self._staging = self._root / work_directory(self._private, context.fence) / "staged"
 
     def write(self, batch: pa.RecordBatch) -> None:
         parts = [("", batch)] if self._partitions is None else self._partitions.split(batch)
@@ -71,7 +79,7 @@ class FileSinkWriter(SinkWriter):
             self._end_file(directory)
             for count, (path, rows, size) in enumerate(directory.ended):
                 final = self._final(name, epoch, count)
-                files.append(StagedFile(path.relative_to(self._root).as_posix(), final, rows, size))
+                files.append(StagedFile(f"{self._private}/staged/{path.name}", final, rows, size))
         self._directories.clear()
         if not files:
             return None
@@ -130,7 +138,8 @@ class FileSinkWriter(SinkWriter):
         self._started += 1
         directory.path = self._staging / f"{name}.{self._format.name}"
         try:
-            self._staging.mkdir(parents=True, exist_ok=True)
+            if not context.fence:  # else the driver has made it, and it is gone once another driver has the output
+                self._staging.mkdir(parents=True, exist_ok=True)
             directory.writer = self._format.create(directory.path)
         except (OSError, pa.ArrowException) as error:
             raise SinkError(f"cannot write {directory.path}: {error}") from error

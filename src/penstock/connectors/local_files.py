@@ -59,12 +59,23 @@ def create_exclusively(path: Path, content: bytes, mode: int = 0o644) -> bool:
 
 
 def replace_durably(path: Path, content: bytes) -> None:
-    """Write a file whole and durably, in place of an older one."""
+    """Write a file whole and durably, in place of an older one. Its directory must exist."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     temporary.write_bytes(content)
     fsync_file(temporary)
     os.replace(temporary, path)
     fsync_directory(path.parent)
+
+
+def make_folders(directory: Path, top: Path) -> None:
+    """Create a directory and its parents below ``top``, which contains it.
+
+    Raises:
+        FileNotFoundError: ``top`` does not exist: it is never created here.
+    """
+    if directory != top:
+        make_folders(directory.parent, top)
+        directory.mkdir(exist_ok=True)
 
 
 def fsync_tree(directory: Path, root: Path) -> None:

@@ -35,12 +35,14 @@ from penstock.connectors.base import (
     COLUMNS_NOT_STORED,
     WITH_COLUMNS,
     EpochCommit,
+    FenceOpener,
     Sink,
     SinkCommitter,
     SinkContext,
     SinkWriter,
 )
 from penstock.connectors.commit_messages import decode_message, encode_message
+from penstock.connectors.fence_cell import FenceCell, FencedWriter
 from penstock.connectors.row_columns import columns_of_epoch, parsed_columns
 from penstock.connectors.signed import load_key
 from penstock.connectors.spark_rows import to_rows
@@ -175,15 +177,30 @@ class _PythonSinkCommitter(SinkCommitter):
         self._sink = sink
         self._writers: dict[str, DataSourceStreamWriter] = {}
         """By the columns of their rows."""
+        self._fence: FenceCell | None = None
 
     def open(self, query_id: str) -> None:
-        self._writer(self._sink.columns)
+        writer = self._writer(self._sink.columns)
+        methods = [hasattr(writer, name) for name in ("readFence", "replaceFence")]
+        if any(methods) and not all(methods):
+            raise SinkError(f"sink {self._sink.name}: the writer has readFence or replaceFence; a fence needs both")
+        if isinstance(writer, FencedWriter):
+            self._fence = FenceCell(writer, query_id, f"sink {self._sink.name}")
 
     def check_pending(self, permit: EpochCommit, same_columns: bool) -> None:
         messages = self._decoded(permit)
         if not same_columns and not all(columns for _, columns in messages):
             raise SinkError(COLUMNS_NOT_STORED)
         self._writer(columns_of_epoch((columns for _, columns in messages), self._sink.columns))
+
+    def check_fence(self, opener: FenceOpener) -> bool:
+        return self._fence is None or self._fence.check(opener)
+
+    def written_from(self) -> str:
+        return "" if self._fence is None else self._fence.written_from()
+
+    def fence(self, opener: FenceOpener) -> str:
+        return "" if self._fence is None else self._fence.open(opener)
 
     def commit(self, permit: EpochCommit) -> None:
         if not permit.messages:
@@ -194,9 +211,13 @@ class _PythonSinkCommitter(SinkCommitter):
         except SinkError as error:
             raise CommitFailed(f"sink {self._sink.name}, epoch {permit.epoch}: {error}") from error
         writer = self._writer(columns)
+        if self._fence is not None and permit.position is not None:
+            writer.fence = self._fence.record(permit.position)
         try:
             writer.commit([message for message, _ in messages], permit.batch)
         except Exception as error:
+            if self._fence is not None and self._fence.is_lost():
+                raise self._fence.lost() from error
             raise CommitUnknown(
                 f"sink {self._sink.name}: commit of batch {permit.batch} raised {type(error).__name__}: {error}; it "
                 "will be called again with the same batchId and messages when the query is started again"

@@ -4,8 +4,9 @@ Spark's own writer makes the files, on the driver, in a private directory of the
 visible, and their names say the epoch. Below the location::
 
     part-<query id>-<sink>-e0000000007-00000-<uuid>.snappy.parquet     committed: epoch 7 (in its partition's directory)
-    _penstock/<query id>-<sink>.json                                   the last epoch that is wholly visible
-    _penstock/<query id>-<sink>-e0000000008.ready/                     what Spark wrote for epoch 8, and the list of it
+    _penstock/<query id>-<sink>/fence/..., work/<token>/...            the fence of this output: see ``fence``; there:
+        committed.json                                                 the last epoch that is wholly visible
+        e0000000008.ready/                                             what Spark wrote for epoch 8, and the list of it
     _penstock/<query id>-<sink>-e0000000008-<token>.writing/           Spark has not finished; a crash leaves it
 
 Spark ignores names that begin with ``_``. A commit that a crash interrupted is finished by looking: without ``.ready``
@@ -18,7 +19,9 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, TypeVar
 from urllib.parse import unquote
@@ -26,7 +29,8 @@ from urllib.parse import unquote
 import msgspec
 import pyarrow as pa
 
-from penstock.connectors.base import EpochCommit, SinkCommitter
+from penstock.connectors.base import EpochCommit, FenceOpener, SinkCommitter
+from penstock.connectors.fence import Fence, LocalFence
 from penstock.connectors.local_files import fsync_directory, fsync_file, replace_durably
 from penstock.connectors.staged_rows import StagedRowsCommitter, StagingSink
 from penstock.errors import CommitFailed, CommitUnknown, PenstockError, SinkError
@@ -34,6 +38,7 @@ from penstock.grammar import TablePath
 from penstock.snapshot.model import Count
 
 PRIVATE_DIRECTORY = "_penstock"
+MARKER = "committed.json"
 _LIST = "_files.json"
 _EPOCH_DIGITS = 10
 _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -106,16 +111,74 @@ class _TableCommitter(StagedRowsCommitter):
         self._writer = writer
         self._location = Path()
         self._key = ""
+        self._fence: Fence | None = None
+        self._work: Path | None = None
+        self._opener: FenceOpener | None = None
+        self._lock = threading.Lock()
 
     def open(self, query_id: str) -> None:
         self._key = f"{query_id}-{self._sink_id}"
         self._location = Path(self._writer.open())
-        try:
+        with self._writable():
             self._private.mkdir(parents=True, exist_ok=True)
+        self._fence = Fence(LocalFence(self._private / self._key), f"table {self._name}")
+
+    def check_fence(self, opener: FenceOpener) -> bool:
+        assert self._fence is not None, "open comes first"
+        with self._writable():
+            return self._fence.check(opener)
+
+    def written_from(self) -> str:
+        assert self._fence is not None, "open comes first"
+        with self._writable():
+            return self._fence.written_from()
+
+    def fence(self, opener: FenceOpener) -> str:
+        assert self._fence is not None, "open comes first"
+        with self._writable():
+            token = self._fence.open(opener)
+        work = LocalFence(self._private / self._key).work(token)
+        if work == self._work:
+            return token
+        with self._lock, self._writable():
+            self._work, self._opener = work, opener
             for left in self._private.glob(f"{self._key}-e*.writing"):
                 shutil.rmtree(left)
+            self._bring_unfenced(work)
+        return token
+
+    def _bring_unfenced(self, work: Path) -> None:
+        """What a release without a fence has left goes to the work directory. A directory in place of its marker stops
+        a driver of such a release."""
+        marker = self._private / f"{self._key}.json"
+        if marker.is_file():
+            os.rename(marker, work / MARKER)
+        marker.mkdir(exist_ok=True)
+        for ready in self._private.glob(f"{self._key}-e*.ready"):
+            os.rename(ready, work / ready.name.removeprefix(f"{self._key}-"))
+
+    def check_held(self) -> None:
+        if self._fence is not None and self._fence.is_lost():
+            raise self._fence.lost()
+
+    def newest_epoch(self) -> int:
+        ready = [] if self._work is None else self._work.glob("e*.ready")
+        return max([_last_epoch(self._marker), *(int(path.name[1:11]) for path in ready)])
+
+    @contextmanager
+    def _writable(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise SinkError(f"table {self._name}: cannot write to {self._location}: {error}") from error
+
+    @property
+    def _marker(self) -> Path:
+        return self._private / f"{self._key}.json" if self._work is None else self._work / MARKER
+
+    def _ready(self, epoch: int) -> Path:
+        name = f"e{epoch:010d}.ready"
+        return self._private / f"{self._key}-{name}" if self._work is None else self._work / name
 
     @property
     def _private(self) -> Path:
@@ -128,43 +191,57 @@ class _TableCommitter(StagedRowsCommitter):
     def retract(self, above: int, below: int) -> None:
         """What is not visible yet goes first: then nothing of these epochs becomes visible any more."""
         try:
-            for ready in list(self._private.glob(f"{self._key}-e*.ready")):
-                if above < _epoch_after(ready.name, f"{self._key}-e") < below:
-                    shutil.rmtree(ready, ignore_errors=True)
-            for path in list(self._location.rglob(f"part-{self._key}-e*")):
-                if above < _epoch_after(path.name, f"part-{self._key}-e") < below:
-                    path.unlink(missing_ok=True)
-                    fsync_directory(path.parent)
-            self._writer.published(())
-        except PenstockError:
-            raise
+            with self._lock:
+                self._retract(above, below)
+                self._writer.published(())
         except Exception as error:
+            self.check_held()
+            if isinstance(error, PenstockError):
+                raise
             raise SinkError(f"table {self._name}: cannot take back what was written to it: {error}") from error
+
+    def _retract(self, above: int, below: int) -> None:
+        prefix = self._ready(0).name.partition("e0")[0] + "e"
+        for ready in list(self._ready(0).parent.glob(f"{prefix}*.ready")):
+            if above < _epoch_after(ready.name, prefix) < below:
+                shutil.rmtree(ready, ignore_errors=True)
+        for path in list(self._location.rglob(f"part-{self._key}-e*")):
+            if above < _epoch_after(path.name, f"part-{self._key}-e") < below and path.exists():
+                # A driver that has lost the output has no work directory, so that it removes nothing any more.
+                gone = self._ready(0).with_name(f".{secrets.token_hex(8)}")
+                os.rename(path, gone)
+                gone.unlink()
+                fsync_directory(path.parent)
 
     def check_columns(self, columns: str) -> None:
         self._writer.check(columns)
 
     def deliver(self, permit: EpochCommit, files: Sequence[str], columns: str) -> None:
-        marker = self._private / f"{self._key}.json"
-        ready = self._private / f"{self._key}-e{permit.epoch:010d}.ready"
+        with self._lock:
+            self._deliver(permit, files, columns)
+
+    def _deliver(self, permit: EpochCommit, files: Sequence[str], columns: str) -> None:
+        marker, ready = self._marker, self._ready(permit.epoch)
         begun = False
         try:
             if _last_epoch(marker) < permit.epoch:
                 if not ready.exists():
-                    self._write(files, columns, ready)
+                    self._write(files, columns, ready, permit)
                 begun = True
                 self._publish(ready, f"part-{self._key}-e{permit.epoch:010d}")
                 replace_durably(marker, json.dumps({"epoch": permit.epoch}).encode())
             shutil.rmtree(ready, ignore_errors=True)
-        except PenstockError:
-            raise
         except Exception as error:
+            self.check_held()
+            if isinstance(error, PenstockError):
+                raise
             kind = CommitUnknown if begun else CommitFailed
             raise kind(f"table {self._name}, epoch {permit.epoch}: {type(error).__name__}: {error}") from error
 
-    def _write(self, files: Sequence[str], columns: str, ready: Path) -> None:
-        """Spark's files and their list, in one directory that appears as a whole."""
-        writing = ready.with_name(f"{ready.stem}-{secrets.token_hex(8)}.writing")
+    def _write(self, files: Sequence[str], columns: str, ready: Path, permit: EpochCommit) -> None:
+        """Spark's files and their list, in one directory that appears as a whole. Spark makes whatever directories it
+        needs, so it must not write to the work directory: that would be there again after another driver took it."""
+        writing = self._private / f"{self._key}-e{permit.epoch:010d}-{secrets.token_hex(8)}.writing"
         try:
             self._writer.write(files, columns, str(writing))
             written = [path.relative_to(writing) for path in sorted(writing.rglob("*")) if path.is_file()]
@@ -172,6 +249,8 @@ class _TableCommitter(StagedRowsCommitter):
             for path in visible:
                 fsync_file(writing / path)
             replace_durably(writing / _LIST, json.dumps([path.as_posix() for path in visible]).encode())
+            if self._fence is not None and self._opener is not None and permit.position is not None:
+                self._fence.record(permit.position, self._opener.location)
             os.rename(writing, ready)
         except BaseException:
             shutil.rmtree(writing, ignore_errors=True)

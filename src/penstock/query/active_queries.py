@@ -1,12 +1,14 @@
-"""The queries of this process that run or are being started: unique names, one run per checkpoint location.
+"""The queries of this process that run or are being started: unique names, one run per checkpoint location and query.
 
-As in Spark a name is unique within a session, and a checkpoint location has one run over all sessions. A run in another
-process is not known here: whoever starts later takes the location over, and the log fences the other one.
+As in Spark a name is unique within a session, and a query id has one run over all sessions: a copy of a checkpoint
+location is the same query. A run in another process is not known here. At the same location the log fences the older
+run.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,12 +30,23 @@ STOP_ACTIVE_RUN_CONF = "spark.sql.streaming.stopActiveRunOnRestart"
 
 @dataclass(eq=False)
 class Place:
-    """What one start holds until its query has ended. ``query`` is None while it is being made."""
+    """What one start holds until its query has ended.
+
+    Attributes:
+        query_id: stored at the location when the start began; empty where the location was new.
+        query: None while it is being made.
+    """
 
     session: str
     name: str | None
     location: str
+    query_id: str = ""
     query: StreamingQuery | None = None
+
+    def is_run_of(self, other: Place) -> bool:
+        """Return True if both are runs of one query: they have one location, or one query id at two locations."""
+        known_id = self.query_id or (self.query.id if self.query is not None else "")
+        return self.location == other.location or (known_id != "" and known_id == other.query_id)
 
 
 class ActiveQueries:
@@ -44,28 +57,32 @@ class ActiveQueries:
         self._places: list[Place] = []
         self._ended: dict[str, QueryFacts] = {}
 
-    def take(self, session: str, name: str | None, location: str, *, stop_older: bool) -> Place:
-        """Reserve name and location for a start. Blocks while an older run at this location stops.
+    def take(self, session: str, name: str | None, location: str, *, query_id: str = "", stop_older: bool) -> Place:
+        """Reserve name, location and query for a start. Blocks while older runs of this query stop.
+
+        Args:
+            query_id: the id that is stored at the location; empty if there is none.
 
         Raises:
             ConfigError: another active query of the session has the name.
-            LocationError: the location is in use and ``stop_older`` is false, or another start came in between.
+            LocationError: the query is active and ``stop_older`` is false, or another start came in between.
         """
-        place = Place(session, name, place_of(location))
+        place = Place(session, name, place_of(location), query_id)
         with self._lock:
-            older = self._at(place.location)
+            older = self._runs_of(place)
             self._refuse_name(place, older)
-            if older is None:
+            if not older:
                 self._places.append(place)
                 return place
-        self._stop(older, stop_older)
+        for run in older:
+            self._stop(run, stop_older)
         with self._lock:
-            if self._at(place.location) is not None:
+            if self._runs_of(place):
                 raise LocationError(
-                    f"another query is being started at {location}, or the older one there does not stop; "
+                    f"another run of the query at {location} is being started, or the older one does not stop; "
                     "try again, or choose another checkpointLocation"
                 )
-            self._refuse_name(place, None)
+            self._refuse_name(place, [])
             self._places.append(place)
         return place
 
@@ -92,6 +109,12 @@ class ActiveQueries:
         """The one with this id, of whatever session; None: it does not run."""
         return next((query for query in self._running() if query.id == query_id), None)
 
+    def location_of(self, query_id: str) -> str:
+        """Where the query runs; empty if it does not."""
+        query = self.running(query_id)
+        with self._lock:
+            return next((place.location for place in self._places if query and place.query is query), "")
+
     def _running(self) -> list[StreamingQuery]:
         with self._lock:
             queries = [place.query for place in self._places]
@@ -103,12 +126,12 @@ class ActiveQueries:
             places = list(self._places)
         return [p.query for p in places if p.session == session and p.query is not None and p.query.isActive]
 
-    def _at(self, location: str) -> Place | None:
-        return next((place for place in self._places if place.location == location), None)
+    def _runs_of(self, new: Place) -> list[Place]:
+        return [place for place in self._places if place.is_run_of(new)]
 
-    def _refuse_name(self, new: Place, older: Place | None) -> None:
+    def _refuse_name(self, new: Place, older: Collection[Place]) -> None:
         for known in self._places:
-            if new.name is not None and known is not older and (known.session, known.name) == (new.session, new.name):
+            if new.name is not None and known not in older and (known.session, known.name) == (new.session, new.name):
                 raise ConfigError(
                     f"a query named {new.name!r} is active in this session; stop it or choose another name"
                 )

@@ -26,8 +26,9 @@ from penstock.query.start_from import parse_start, refuse_own_place, restored_op
 from penstock.query.streaming_query import StreamingQuery
 from penstock.query.streams import TERMINATIONS
 from penstock.query.triggers import Trigger
+from penstock.snapshot.copies import refuse_copy
 from penstock.snapshot.fork import check_beforehand
-from penstock.snapshot.location import last_parallelism
+from penstock.snapshot.location import last_parallelism, read_identity
 from penstock.snapshot.store_access import StoreAccess, is_access_option, parse_access
 from penstock.snapshot.stores import below, location_text, store_at
 from penstock.spark.current_session import session_key
@@ -81,7 +82,10 @@ def start_query(outputs: Sequence[OutputRequest], request: QueryRequest) -> Stre
         if start_from.origin is not None:
             refuse_own_place(start_from.origin, location)
             check_beforehand(start_from.origin, location, access)
-        place = _take_place(spark, request.name, location, undo)
+        query_id = _stored_query_id(location, access)
+        if start_from.claimed is None:
+            refuse_copy(store_at(location, access), ACTIVE_QUERIES.location_of(query_id), query_id, access)
+        place = _take_place(spark, request.name, location, query_id, undo)
         launcher = SparkLauncher(spark)
         parallelism = (
             options.parallelism
@@ -114,6 +118,7 @@ def start_query(outputs: Sequence[OutputRequest], request: QueryRequest) -> Stre
             origin=start_from.origin,
             access=access,
             settings=settings,
+            claimed=start_from.claimed is not None,
             on_commit=lambda: _committed(chosen),
             on_end=lambda error: _ended(place, undo, error),
         )
@@ -187,12 +192,20 @@ def _stored_parallelism(location: str, access: StoreAccess) -> int | None:
         return None  # nothing there; or whoever opens it says what is wrong
 
 
-def _take_place(spark: SparkSession, name: str | None, location: str, undo: ExitStack) -> Place:
-    """Name and location for this start; an older run at the location is stopped first, if Spark's setting allows."""
+def _take_place(spark: SparkSession, name: str | None, location: str, query_id: str, undo: ExitStack) -> Place:
+    """Reserve name, location and query for this start; an older run is stopped first, if Spark's setting allows."""
     stop_older = str(spark.conf.get(STOP_ACTIVE_RUN_CONF, "true")).lower() == "true"
-    place = ACTIVE_QUERIES.take(session_key(spark), name, location, stop_older=stop_older)
+    place = ACTIVE_QUERIES.take(session_key(spark), name, location, query_id=query_id, stop_older=stop_older)
     undo.callback(ACTIVE_QUERIES.release, place)
     return place
+
+
+def _stored_query_id(location: str, access: StoreAccess) -> str:
+    """Return the id of the query at a location; empty if there is none, or if opening it is going to fail."""
+    try:
+        return read_identity(store_at(location, access)).query_id
+    except (OSError, LocationError):
+        return ""
 
 
 def _ended(place: Place, undo: ExitStack, error: PenstockError | None) -> None:

@@ -58,6 +58,7 @@ class StreamingQuery:
         launcher: starts slots.
         until_available: read what is there when it starts, commit it and end.
         origin: start from this snapshot of another query.
+        claimed: go on here even if this location is a copy of one that exists.
         bus: where listener events go.
         settings: of the session, as they were at the start.
         on_commit: called after each committed epoch, on a service thread.
@@ -78,6 +79,7 @@ class StreamingQuery:
         origin: Origin | None = None,
         access: StoreAccess | None = None,
         settings: ObeyedSettings,
+        claimed: bool = False,
         on_commit: Callable[[], None] = lambda: None,
         on_end: Callable[[PenstockError | None], None] = lambda error: None,
     ) -> None:
@@ -107,6 +109,7 @@ class StreamingQuery:
             until_available=until_available,
             origin=origin,
             access=access,
+            claimed=claimed,
             on_progress=self._progressed,
             on_end=self._finished,
         )

@@ -47,7 +47,8 @@ JOB_GRACE_S = 0.5
 @dataclass(frozen=True)
 class AttemptPlan:
     """What is the same for all Generations of a query. ``until_available``: see ``QueryExecution``. ``forked``: how the
-    log of a fork begins. ``access``: to the location; it holds secrets and goes nowhere but over control links."""
+    log of a fork begins. ``access``: to the location; it holds secrets and goes nowhere but over control links.
+    ``refuse_copy_of``: see ``DriverEffects``."""
 
     query_id: str
     name: str
@@ -57,6 +58,7 @@ class AttemptPlan:
     until_available: bool = False
     forked: Forked | None = None
     access: StoreAccess | None = None
+    refuse_copy_of: Callable[[str], None] = lambda origin: None
 
 
 class Attempt:
@@ -120,6 +122,7 @@ class Attempt:
             secret,
             tls,
             first_epoch=ready.first_checkpoint,
+            fences=ready.fences,
         )
         try:
             self._job: SlotJob = launcher.launch(task, self._parallelism)

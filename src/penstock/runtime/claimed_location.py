@@ -10,6 +10,7 @@ from penstock.config import Options
 from penstock.connectors.base import Sink, Source
 from penstock.errors import Fenced, LocationError, NotSupported
 from penstock.graph.model import JobGraph
+from penstock.snapshot.copies import refuse_copy
 from penstock.snapshot.fork import Origin, forked, query_at
 from penstock.snapshot.location import (
     IDENTITY_PATH,
@@ -31,6 +32,7 @@ class ClaimedLocation:
         location: a path on a shared file system, or an object store.
         access: to an object store; None: as the environment says.
         origin: what a new location begins as a fork of.
+        claimed: the user said that the query goes on here, even if this is a copy of a location that exists.
 
     Raises:
         LocationError, PlanChanged, CorruptSnapshot: it cannot be used, or not for this graph.
@@ -38,8 +40,16 @@ class ClaimedLocation:
     """
 
     def __init__(
-        self, location: str, access: StoreAccess | None, graph: JobGraph, options: Options, origin: Origin | None
+        self,
+        location: str,
+        access: StoreAccess | None,
+        graph: JobGraph,
+        options: Options,
+        origin: Origin | None,
+        claimed: bool = False,
     ) -> None:
+        self._access = access
+        self._claimed = claimed
         self._location = location
         self._graph = graph
         self._options = options
@@ -87,6 +97,11 @@ class ClaimedLocation:
                     vertex.sink.sink.share(self.query_id, self._identity.origin)
                 vertex.sink.sink.stage_in(f"{self.store.root}/{STAGED_FOLDER}/{vertex.sink.operator_id}")
         return begins_with
+
+    def refuse_copy_of(self, origin: str) -> None:
+        """Raise LocationError if this is a copy of the location at a path, which exists, and was not claimed."""
+        if not self._claimed:
+            refuse_copy(self.store, origin, self.query_id, self._access)
 
     def give_back(self) -> None:
         """The first start was refused: nothing of it stays, if this start made the location a query's."""

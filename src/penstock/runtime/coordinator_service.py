@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 from penstock.connectors.base import SinkCommitter
-from penstock.errors import CheckpointFailed, Fenced, PenstockError, QueryFailed, ResourceError, SinkError
+from penstock.errors import CheckpointFailed, Fenced, PenstockError, QueryFailed, ResourceError, SinkError, SinkFenced
 from penstock.ids import SubtaskId
 from penstock.logs import daemon_thread, get_logger
 from penstock.protocol import coordinator_types as ct
@@ -137,6 +137,7 @@ class CoordinatorService:
             allow_older=options.allow_older_snapshot,
             allow_dropped=options.allow_dropped_state,
             forked=plan.forked,
+            refuse_copy_of=plan.refuse_copy_of,
         )
         self._restarts = Restarts(restart_policy_of(options))
         self._causes: dict[Failure, PenstockError] = {}
@@ -481,6 +482,10 @@ class CoordinatorService:
                     name = self._plan.graph.vertex(vertex).name
                     cause = error if isinstance(error, PenstockError) else wrapped(f"source {name}", error)
                     self._generation_failed(discovery_failure(name, error), cause)
+            case _ if isinstance(error, SinkFenced):
+                self._feed(w.failed(work, str(error)))
+                if self._attempt is not None:
+                    self._generation_failed(Failure("fenced", "", str(error)), error)
             case w.Commit(command):
                 reason = f"{type(error).__name__}: {error}"
                 self._feed(ct.CommitFailed(command.epoch, command.operator_id, reason, unknown=True))

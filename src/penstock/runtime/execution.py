@@ -57,6 +57,7 @@ class QueryExecution:
         until_available: read what is there when it starts, commit it and end; windows that are open stay so.
         origin: start from this snapshot of another query; once it has, this counts no more.
         access: to an object store; None: as the environment of driver and slots says.
+        claimed: go on here even if this location is a copy of one that exists.
         on_progress: called on a service thread after each committed epoch; must not raise or block for long.
         on_end: called once on a service thread when the query ended, with its error if it failed; not if ``start``
             raised.
@@ -74,6 +75,7 @@ class QueryExecution:
         until_available: bool = False,
         origin: Origin | None = None,
         access: StoreAccess | None = None,
+        claimed: bool = False,
         on_progress: Callable[[EpochProgress], None] = lambda progress: None,
         on_end: Callable[[PenstockError | None], None] = lambda error: None,
     ) -> None:
@@ -86,6 +88,7 @@ class QueryExecution:
         self._until_available = until_available
         self._origin = origin
         self._access = access
+        self._claimed = claimed
         self._on_progress = on_progress
         self._on_end = on_end
         self._query_id = ""
@@ -120,7 +123,9 @@ class QueryExecution:
         for vertex in self._graph.vertices if self._until_available else ():
             if vertex.source is not None:
                 vertex.source.source.check_freezable()
-        place = ClaimedLocation(self._location, self._access, self._graph, self._options, self._origin)
+        place = ClaimedLocation(
+            self._location, self._access, self._graph, self._options, self._origin, claimed=self._claimed
+        )
         self._query_id = place.query_id
         history = self._history = HistoryWriter(HistoryKeeper(place.store))
         self._figures = Figures(self._graph, self._query_id, self._run_id, self._name, ended=history.ended)
@@ -164,6 +169,7 @@ class QueryExecution:
             self._until_available,
             begins_with,
             self._access,
+            place.refuse_copy_of,
         )
         before = self._service
 

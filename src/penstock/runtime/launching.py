@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -18,7 +19,8 @@ class SlotTask:
     """What every slot of one Generation is started with. Serialised with cloudpickle by the launcher, never stored.
 
     ``control_host``/``control_port``: where the driver listens. ``location``: the shared checkpoint location.
-    ``tls``: of its links, if they are encrypted. ``first_epoch``: the lowest of this Generation's. ``log_level``: of
+    ``tls``: of its links, if they are encrypted. ``first_epoch``: the lowest of this Generation's. ``fences``: see
+    ``GenerationReady``. ``log_level``: of
     the slots' log lines, which go to their process's stderr; the driver's.
     """
 
@@ -34,6 +36,7 @@ class SlotTask:
     tls: Credentials | None = None
     log_level: int = field(default_factory=effective_level)
     first_epoch: int = 1
+    fences: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

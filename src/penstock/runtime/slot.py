@@ -318,7 +318,13 @@ class Slot:
         def build() -> Subtask:
             restore = None if manifest is None else load_restore(manifest, self._store, vertex.operators, self._local)
             context = SinkContext(
-                task.query_id, task.generation, self._index, task.graph.parallelism, self._token, task.first_epoch
+                task.query_id,
+                task.generation,
+                self._index,
+                task.graph.parallelism,
+                self._token,
+                task.first_epoch,
+                task.fences.get(vertex.sink.operator_id, "") if vertex.sink is not None else "",
             )
             return Subtask(vertex, task.graph, subtask_id, task.generation, task.options, self._host, restore, context)
 

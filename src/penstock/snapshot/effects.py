@@ -7,19 +7,28 @@ source on one. Nothing here decides anything about checkpoints; a failure become
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 import msgspec
 
-from penstock.connectors.base import EpochCommit, SinkCommitter, Source
-from penstock.errors import CheckpointFailed, CommitUnknown, CorruptSnapshot, Fenced, LocationError, SinkError
+from penstock.connectors.base import EpochCommit, FenceOpener, SinkCommitter, Source
+from penstock.errors import (
+    CheckpointFailed,
+    CommitUnknown,
+    CorruptSnapshot,
+    Fenced,
+    LocationError,
+    SinkError,
+    SinkFenced,
+)
 from penstock.graph.model import JobGraph
 from penstock.ids import CheckpointId, GenerationId
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol.coordinator import ID_BLOCK
 from penstock.snapshot import work as w
 from penstock.snapshot.blobs import BlobStore
-from penstock.snapshot.catalog import Catalog, plan_restore
+from penstock.snapshot.catalog import Catalog, plan_restore, snapshot_id
 from penstock.snapshot.collect import collect
 from penstock.snapshot.location import refuse_moved
 from penstock.snapshot.log import SnapshotLog
@@ -32,10 +41,10 @@ from penstock.snapshot.log_entries import (
     SnapshotComplete,
     later,
 )
-from penstock.snapshot.model import CommitPoint, SnapshotMetadata, SubtaskManifest
+from penstock.snapshot.model import LARGEST, CommitPoint, SnapshotMetadata, SubtaskManifest
 from penstock.snapshot.pending_epochs import check_pending_epochs, pending_epochs
 from penstock.snapshot.relocate import relocate
-from penstock.snapshot.retraction import take_back
+from penstock.snapshot.retraction import check_retraction, take_back
 from penstock.snapshot.store import Store
 from penstock.snapshot.verbs.answering import RequestDesk
 from penstock.snapshot.verbs.owned import Owned
@@ -59,6 +68,7 @@ class DriverEffects:
         allow_older: recovery may pass over a corrupt snapshot.
         allow_dropped: the state of operators that are not there any more may be given up.
         forked: the first log entry of a fork, whose files are here; None for any other location.
+        refuse_copy_of: raises LocationError if this is a copy of the location at a path, which exists.
     """
 
     def __init__(
@@ -75,7 +85,9 @@ class DriverEffects:
         allow_older: bool = False,
         allow_dropped: bool = False,
         forked: Forked | None = None,
+        refuse_copy_of: Callable[[str], None] = lambda origin: None,
     ) -> None:
+        self._refuse_copy_of = refuse_copy_of
         self._graph = graph
         self._query_id = query_id
         self._store = store
@@ -87,10 +99,14 @@ class DriverEffects:
         self._allow_dropped = allow_dropped
         self._forked = forked
         self._log = SnapshotLog(store, token)
+        self._token = token
         self._catalog = Catalog(store)
         self._blobs = BlobStore(store)
         self._requests = RequestDesk(store, wall_ms)
         self._generation: GenerationId = 0
+        self._adopted: GenerationId = 0
+        self._ids_from: CheckpointId = 1
+        self._fences: dict[str, str] = {}
         self._written: dict[CheckpointId, tuple[SnapshotMetadata, MetadataRef]] = {}
         self._settled_epoch = 0
         self._committers_open = False
@@ -105,9 +121,11 @@ class DriverEffects:
 
         Raises:
             Fenced: another driver took over; this one stops.
+            SinkFenced: another driver has an output; the next Generation takes it over again or is refused.
             LocationError: (OpenGeneration) the location or its snapshots cannot be used.
             PlanChanged: (OpenGeneration) an epoch that awaits its commit cannot be delivered.
-            SinkError: (OpenGeneration) output that a rollback left behind cannot be taken back.
+            SinkError: (OpenGeneration) output that a rollback left behind cannot be taken back, or has rows that this
+                location does not know of.
             Exception: what a source's ``discover`` or a committer raised beyond its contract.
         """
         match work:
@@ -136,6 +154,7 @@ class DriverEffects:
             case w.FreezeSource():
                 self._sources[work.vertex].freeze()
             case w.TellSource():
+                self._check_held()
                 self._sources[work.vertex].committed(work.state)
         return None
 
@@ -174,14 +193,18 @@ class DriverEffects:
                 restored = relocate(restored, self._graph, entry.committed_epoch, allow_dropped=self._allow_dropped)
             if not self._generation:
                 self._open_committers(view, chosen.metadata, restored, entry.committed_epoch)
-            if view.retract is not None:
-                take_back(view.retract, self._graph, self._committers)
+            foreign = not self._check_fences()
+            if (view.adopts or view.retract is not None) and self._adopted != view.owner:
+                with suppress(Fenced):  # whoever appended was quicker; look again
+                    self._adopt(view, foreign)
+                continue
             try:
                 self._log.append(entry)
             except Fenced:
                 if self._generation:
                     raise
                 continue  # not an owner yet: whoever appended was quicker; look again
+            self._open_fences()
             return self._opened(entry, restored, chosen.skipped)
         raise LocationError("another driver is writing to this checkpoint location without pause; stop it first")
 
@@ -197,6 +220,56 @@ class DriverEffects:
             for committer in self._committers.values():
                 committer.open(self._query_id)
             self._committers_open = True
+
+    def _adopt(self, view: LogView, foreign: bool) -> None:
+        """Carry out what a rollback said about the output, as a Generation that runs nothing: until the next one is in
+        the log, another start does it again.
+
+        Args:
+            foreign: an output has epochs of another copy of this location. They may have the numbers of those that
+                await their commit here, so none may.
+        """
+        retract = view.retract
+        if retract is not None and foreign:
+            retract = msgspec.structs.replace(retract, below=LARGEST)  # another copy may have had any epoch
+        if retract is not None:
+            check_retraction(retract, self._graph, self._committers)
+        restored = view.lineage[-1].checkpoint if view.lineage else 0
+        first, committed = view.next_checkpoint, view.committed
+        if foreign and restored > committed.epoch:
+            raise LocationError(
+                f"{snapshot_id(restored)} has output that may not be committed yet, and another copy of this location "
+                "has written to the same place since: roll back to an older snapshot, "
+                f"{snapshot_id(committed.epoch)} or before, with `penstock snapshot rollback`"
+            )
+        entry = GenerationOpened(
+            view.next_generation, restored, first, first, committed.epoch, committed.batches, view.retract, view.adopts
+        )
+        self._log.append(entry)
+        self._open_fences()
+        if retract is not None:
+            take_back(retract, self._graph, self._committers)
+        self._ids_from = 1 + max((committer.newest_epoch() for committer in self._committers.values()), default=0)
+        self._adopted = entry.generation
+
+    def _check_fences(self) -> bool:
+        """Refuse what outputs refuse, before the log is written to; whether this location knows of all output."""
+        opener = self._opener()
+        known = [committer.check_fence(opener) for committer in self._committers.values()]
+        for committer in self._committers.values():
+            self._refuse_copy_of(committer.written_from())
+        return all(known)
+
+    def _opener(self) -> FenceOpener:
+        """This driver, as outputs see it."""
+        log = self._log
+        return FenceOpener(
+            self._query_id, log.position, self._store.root, log.contains, log.check_owned, self._token, log.view.adopts
+        )
+
+    def _open_fences(self) -> None:
+        opener = self._opener()
+        self._fences = {operator_id: one.fence(opener) for operator_id, one in self._committers.items()}
 
     def _begun(self) -> LogView:
         """The log as it is now; that of a fork has begun."""
@@ -217,7 +290,7 @@ class DriverEffects:
     def _opening_entry(
         self, work: w.OpenGeneration, view: LogView, metadata: SnapshotMetadata | None
     ) -> GenerationOpened:
-        first = view.next_checkpoint if work.next_checkpoint is None else work.next_checkpoint
+        first = max(view.next_checkpoint, self._ids_from) if work.next_checkpoint is None else work.next_checkpoint
         committed = later(view.committed, work.committed)
         return GenerationOpened(
             generation=view.next_generation,
@@ -249,6 +322,7 @@ class DriverEffects:
             CommitPoint(entry.committed_epoch, entry.batches),
             tuple(pending),
             skipped,
+            self._fences,
         )
 
     def _of_this_query(self, metadata: SnapshotMetadata) -> SnapshotMetadata:
@@ -266,10 +340,11 @@ class DriverEffects:
         try:
             # The new owner may have collected this driver's files: that is no failed checkpoint, it is the end.
             self._log.check_owned()
+            self._check_held()
             metadata = self._blobs.written(metadata)
             self._catalog.check_origins(metadata, self._log.view)
             ref = self._catalog.write(metadata)
-        except Fenced:
+        except (Fenced, SinkFenced):
             raise
         except (OSError, LocationError, CheckpointFailed) as error:
             return ct.MetadataFailed(metadata.checkpoint, f"its metadata cannot be written: {error}")
@@ -360,14 +435,22 @@ class DriverEffects:
 
     def _commit(self, command: ct.CommitEpoch) -> w.DriverEvent:
         self._settle()
-        permit = EpochCommit(self._query_id, command.epoch, command.messages, command.batch)
+        position = self._log.position_of(command.epoch)
+        permit = EpochCommit(self._query_id, command.epoch, command.messages, command.batch, position)
+        self._check_held()
         try:
             self._committers[command.operator_id].commit(permit)
+        except SinkFenced:
+            raise
         except CommitUnknown as error:
             return ct.CommitFailed(command.epoch, command.operator_id, str(error), unknown=True)
         except SinkError as error:
             return ct.CommitFailed(command.epoch, command.operator_id, str(error))
         return ct.EpochCommitted(command.epoch, command.operator_id)
+
+    def _check_held(self) -> None:
+        for committer in self._committers.values():
+            committer.check_held()
 
     def _settle(self) -> None:
         """Tell the committers what is in the log. The view is a value that the log lane replaces as a whole."""

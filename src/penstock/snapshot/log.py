@@ -13,9 +13,11 @@ from dataclasses import replace
 
 import msgspec
 
+from penstock.connectors.base import LogPosition
 from penstock.errors import CorruptSnapshot, Fenced
+from penstock.ids import CheckpointId
 from penstock.snapshot.envelope import open_envelope, seal_envelope
-from penstock.snapshot.log_entries import NOTHING_LOGGED, Entry, Forked, LogView, Summary, fold
+from penstock.snapshot.log_entries import NOTHING_LOGGED, Entry, Forked, LogView, SnapshotComplete, Summary, fold
 from penstock.snapshot.model import LARGEST
 from penstock.snapshot.store import Store
 from penstock.snapshot.together import together
@@ -56,6 +58,8 @@ class SnapshotLog:
         self._store = store
         self._token = token
         self._view = view
+        self._positions: tuple[tuple[CheckpointId, LogPosition], ...] = ()
+        self._newest = LogPosition(0, "")
 
     @property
     def view(self) -> LogView:
@@ -76,6 +80,7 @@ class SnapshotLog:
                 view = fold(view, body.entry)
             except ValueError as error:
                 raise CorruptSnapshot(f"{entry_path(body.seq)}: {error}") from error
+            self._passed(body)
         self._view = view
         return view
 
@@ -100,6 +105,7 @@ class SnapshotLog:
             created = False
         if not created and self._read(seq).token != body.token:
             raise self._fenced(seq)
+        self._passed(body)
         self._view = after
         return after
 
@@ -111,6 +117,27 @@ class SnapshotLog:
         """
         if self._store.exists(entry_path(self._view.next_seq)):
             raise self._fenced(self._view.next_seq)
+
+    @property
+    def position(self) -> LogPosition:
+        """The newest entry."""
+        return self._newest
+
+    def position_of(self, epoch: CheckpointId) -> LogPosition:
+        """The entry that says that the snapshot is complete that covers an epoch; a later one where that was not read.
+        On any thread."""
+        covering = [position for checkpoint, position in self._positions if checkpoint >= epoch]
+        return covering[0] if covering else self._newest
+
+    def contains(self, position: LogPosition) -> bool:
+        """Return True if the log has this entry: it is the log that got it, or was copied from that later. Raises
+        CorruptSnapshot naming the entry."""
+        return self._store.exists(entry_path(position.seq)) and self._read(position.seq).token == position.token
+
+    def _passed(self, body: _Body) -> None:
+        self._newest = LogPosition(body.seq, body.token)
+        if isinstance(body.entry, SnapshotComplete):
+            self._positions = (*self._positions, (body.entry.checkpoint, self._newest))[-SUMMARY_EVERY:]
 
     def forked(self) -> Forked | None:
         """How the location began, if it was as a fork. Raises CorruptSnapshot naming the entry."""
@@ -132,6 +159,7 @@ class SnapshotLog:
                 list(view.snapshots),
                 view.committed.batches,
                 view.retract,
+                view.adopts,
             )
         )
 

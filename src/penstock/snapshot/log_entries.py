@@ -39,7 +39,8 @@ class Retraction(msgspec.Struct, frozen=True):
 class GenerationOpened(msgspec.Struct, frozen=True, tag="generation-opened"):
     """``generation`` owns the log from here on. ``restored``: the checkpoint it starts from, 0 for none; complete
     snapshots above it leave the lineage. Its checkpoints have ids in ``[first_checkpoint, reserved_until)``.
-    ``retract``: what has to be done before a query runs; a Generation of a query has none."""
+    ``retract``: what has to be done before a query runs; a Generation of a query has none. ``adopts``: the next driver
+    takes outputs over even if they have output that this location does not know of (``docs/fencing.md``)."""
 
     generation: Count
     restored: Count
@@ -48,6 +49,7 @@ class GenerationOpened(msgspec.Struct, frozen=True, tag="generation-opened"):
     committed_epoch: Count
     batches: dict[str, Count] = {}
     retract: Retraction | None = None
+    adopts: bool = False
 
 
 class SnapshotComplete(msgspec.Struct, frozen=True, tag="snapshot-complete"):
@@ -143,6 +145,7 @@ class Summary(msgspec.Struct, frozen=True, tag="summary"):
     snapshots: list[SnapshotRecord]
     batches: dict[str, Count] = {}
     retract: Retraction | None = None
+    adopts: bool = False
 
 
 Entry = (
@@ -173,6 +176,7 @@ class LogView:
             has not said so.
         retract: output that has to be taken back before a query runs here.
         moved: the token of the location where the query is now; empty if it is here.
+        adopts: see ``GenerationOpened``.
     """
 
     next_seq: int = 1
@@ -186,6 +190,7 @@ class LogView:
     ended: bool = False
     retract: Retraction | None = None
     moved: str = ""
+    adopts: bool = False
 
     @property
     def committed_epoch(self) -> int:
@@ -234,6 +239,7 @@ def fold(view: LogView, entry: Entry) -> LogView:
             reserved_until=entry.reserved_until,
             snapshots=tuple(sorted(entry.snapshots, key=_checkpoint)),
             retract=entry.retract,
+            adopts=entry.adopts,
         )
     if isinstance(entry, Forked):
         return _as_forked(view, after, entry)
@@ -252,6 +258,7 @@ def fold(view: LogView, entry: Entry) -> LogView:
                 for record in view.snapshots
             ),
             retract=entry.retract,
+            adopts=entry.adopts,
         )
     if entry.generation != view.owner:
         raise ValueError(f"an entry of Generation {entry.generation} while {view.owner} owns the log")

@@ -15,14 +15,14 @@ from penstock.snapshot.log_entries import Retraction
 from penstock.snapshot.plan import target_of
 
 
-def take_back(retraction: Retraction, graph: JobGraph, committers: Mapping[str, SinkCommitter]) -> None:
-    """Have every sink take back its output; done twice it is done.
+def check_retraction(retraction: Retraction, graph: JobGraph, committers: Mapping[str, SinkCommitter]) -> None:
+    """Refuse a retraction that one of the sinks cannot carry out. Changes nothing.
 
     Args:
         committers: by sink operator id, opened.
 
     Raises:
-        SinkError: one of them cannot, and nothing is changed; or one has failed, and the next start tries again.
+        SinkError: one of them cannot.
     """
     sinks = {vertex.sink.operator_id: vertex.sink.sink for vertex in graph.vertices if vertex.sink is not None}
     above, below = retraction.above, retraction.below
@@ -35,6 +35,19 @@ def take_back(retraction: Retraction, graph: JobGraph, committers: Mapping[str, 
             raise _refused(above, what, "it does not write any more to where that output is")
         if reason := committers[operator_id].irrevocable(above, below):
             raise _refused(above, what, reason)
+
+
+def take_back(retraction: Retraction, graph: JobGraph, committers: Mapping[str, SinkCommitter]) -> None:
+    """Have every sink take back its output; done twice it is done.
+
+    Args:
+        committers: by sink operator id, fenced.
+
+    Raises:
+        SinkError: as ``check_retraction``; or one has failed, and the next start tries again.
+    """
+    check_retraction(retraction, graph, committers)
+    above, below = retraction.above, retraction.below
     for operator_id in sorted(retraction.sinks):
         committers[operator_id].retract(above, below)
 

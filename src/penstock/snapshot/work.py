@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from penstock.connectors.base import Discovery
 from penstock.ids import CheckpointId, GenerationId, SubtaskId
@@ -156,7 +157,8 @@ Work = (
 
 @dataclass(frozen=True)
 class GenerationReady:
-    """The location is ours. ``slots``: what each slot restores, by index; empty lists at the first start."""
+    """The location is ours. ``slots``: what each slot restores, by index; empty lists at the first start. ``fences``:
+    what ``SinkCommitter.fence`` returned, by operator id."""
 
     generation: GenerationId
     restored: SnapshotMetadata | None
@@ -166,6 +168,7 @@ class GenerationReady:
     committed: CommitPoint
     pending: tuple[PendingCommit, ...] = ()
     skipped: tuple[str, ...] = ()
+    fences: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def checkpoint(self) -> CheckpointId:
@@ -330,5 +333,17 @@ WORKS = (
     TellSource,
 )
 """For ``isinstance``."""
+
 KEPT = (TellSource, AnswerTake)
 """Works that are done even if the driver ends first."""
+
+
+def failed(work: Work, reason: str) -> DriverEvent:
+    """What the brain hears of a work that was not done: a commit is asked for again, and finds what is visible. Where
+    the brain awaits nothing, it hears the time."""
+    match work:
+        case Commit(command):
+            return ct.CommitFailed(command.epoch, command.operator_id, reason)
+        case WriteSnapshot(metadata):
+            return ct.MetadataFailed(metadata.checkpoint, reason)
+    return ct.Tick()

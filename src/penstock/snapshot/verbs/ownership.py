@@ -177,7 +177,7 @@ def _opening(view: LogView) -> GenerationOpened:
     restored = view.lineage[-1].checkpoint if view.lineage else 0
     first, committed = view.next_checkpoint, view.committed
     return GenerationOpened(
-        view.next_generation, restored, first, first, committed.epoch, committed.batches, view.retract
+        view.next_generation, restored, first, first, committed.epoch, committed.batches, view.retract, view.adopts
     )
 
 

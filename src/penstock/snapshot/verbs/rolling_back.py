@@ -51,7 +51,8 @@ def roll_back(
 
     Args:
         name: of the snapshot, by id or label.
-        output: needed where something may have been written behind the snapshot.
+        output: needed where something may have been written behind the snapshot. If it is given, the next start takes
+            outputs over even if another copy of this location has written to them (``docs/fencing.md``).
         force: if no driver answers, fence it.
 
     Raises:
@@ -76,11 +77,13 @@ def _rolled_back(store: Store, name: str, output: Output | None, force: bool, as
             "Say --output retract to have it taken back at the next start, before anything runs (file sinks can), or "
             "--output keep to have those rows twice"
         )
-    retraction = _retraction(store, view, record, identity) if behind and output is Output.RETRACT else None
-    result = RolledBack(record.checkpoint, left, retraction is not None, bool(left) or retraction != view.retract)
+    adopts = output is not None
+    retraction = _retraction(store, view, record, identity) if output is Output.RETRACT else None
+    changed = bool(left) or retraction != view.retract or adopts != view.adopts
+    result = RolledBack(record.checkpoint, left, retraction is not None, changed)
     if result.changed:
         Catalog(store).check(Catalog(store).read(record), checksums=True)
-        with taken_over(store, view, lambda now: _opening(now, record, retraction)):
+        with taken_over(store, view, lambda now: _opening(now, record, retraction, adopts)):
             """That is all."""
     return result
 
@@ -113,8 +116,8 @@ def _plans(store: Store, records: Iterable[SnapshotRecord], identity: PlanManife
     return plans
 
 
-def _opening(view: LogView, record: SnapshotRecord, retraction: Retraction | None) -> GenerationOpened:
+def _opening(view: LogView, record: SnapshotRecord, retraction: Retraction | None, adopts: bool) -> GenerationOpened:
     first, committed = view.next_checkpoint, view.committed
     return GenerationOpened(
-        view.next_generation, record.checkpoint, first, first, committed.epoch, committed.batches, retraction
+        view.next_generation, record.checkpoint, first, first, committed.epoch, committed.batches, retraction, adopts
     )

@@ -1,0 +1,328 @@
+"""The fence of one output: which driver may make rows visible there. ``docs/fencing.md`` says why each step is needed.
+
+A location's log fences the drivers of this location. Copies of the location are fenced here, by a log at the output and
+by one directory that holds everything that may still become visible: the driver that opens the fence renames it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from penstock.connectors.base import FenceOpener, LogPosition
+from penstock.connectors.local_files import create_exclusively, fsync_directory, replace_durably
+from penstock.errors import SinkError, SinkFenced
+
+ATTEMPTS = 16
+"""How often a driver tries to open a fence that others open at the same moment."""
+FIRST = "0" * 32
+"""The token of the work directory that is there before the first entry."""
+FIRST_AFTER = 3
+"""Looks after which a second driver takes ``FIRST``: the first one was killed before it did."""
+LOOKED_BACK = 1 << 10
+"""Entries among which the last driver that had a work directory is looked for."""
+_NUMBER = re.compile(r"[0-9]{20}\.json")
+_TOKEN = re.compile(r"[0-9a-f]{32}")
+_Decoded = TypeVar("_Decoded")
+
+
+class FenceEntry(msgspec.Struct, frozen=True):
+    """One entry of a fence log.
+
+    Attributes:
+        token: the opener's, 32 random hex digits; names its work directory.
+        follows: the position of the opener in its location's log.
+    """
+
+    token: str
+    query_id: str
+    follows: LogPosition
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """How far the output is: what was recorded last.
+
+    Attributes:
+        position: in the log of the location that wrote it; None before the first commit.
+        location: the path of that location, for messages only.
+    """
+
+    position: LogPosition | None = None
+    location: str = ""
+
+
+class FenceStore(ABC):
+    """Where a fence is kept. Every operation is atomic."""
+
+    @abstractmethod
+    def newest(self) -> int:
+        """The number of the newest entry; 0 if there is none."""
+
+    @abstractmethod
+    def read(self, number: int) -> bytes:
+        """An entry. Raises FileNotFoundError if there is none."""
+
+    @abstractmethod
+    def create(self, number: int, entry: bytes) -> bool:
+        """Create an entry durably; False if that number exists."""
+
+    @abstractmethod
+    def folders(self) -> list[str]:
+        """The tokens that have a work directory; one that is being renamed meanwhile may be missing."""
+
+    @abstractmethod
+    def make_first(self) -> None:
+        """Create the work directory ``FIRST``, unless it exists. No other work directory is ever created."""
+
+    @abstractmethod
+    def move(self, older: str, token: str) -> None:
+        """Rename a work directory. Raises FileNotFoundError if it does not exist any more."""
+
+    @abstractmethod
+    def recorded(self, token: str) -> bytes | None:
+        """What was recorded last in a work directory, by whichever driver; None if nothing, or if it is gone."""
+
+    @abstractmethod
+    def record(self, token: str, committed: bytes) -> None:
+        """Replace what is recorded, durably. Raises FileNotFoundError if the work directory is gone."""
+
+
+class Fence:
+    """The fence of one output, as one driver sees it.
+
+    Args:
+        store: where it is kept.
+        output: what it belongs to, for messages.
+        patience_s: how long a work directory that is being renamed is waited for, between two looks.
+    """
+
+    def __init__(self, store: FenceStore, output: str, patience_s: float = 0.05) -> None:
+        self._store = store
+        self._output = output
+        self._patience_s = patience_s
+        self._number = 0
+        self._token = ""
+
+    def check(self, opener: FenceOpener) -> bool:
+        """Look whether the location knows of all output. Changes nothing.
+
+        Returns:
+            Whether it does; False only for an opener that adopts the output.
+
+        Raises:
+            SinkError: it does not, and is refused; the ways out are said.
+        """
+        number = self._store.newest()
+        if number < self._number:
+            raise SinkError(
+                f"{self._output} is not the one that was here before: its fence log is gone. Was it unmounted or "
+                "deleted? Bring it back and start the query again"
+            )
+        held = self._latest(number) if number else None
+        return held is None or self._admits(opener, held)
+
+    def held(self) -> str:
+        """The token whose work directory is in use, by whichever driver; empty if there is none."""
+        number = self._store.newest()
+        return (self._latest(number) or "") if number else ""
+
+    def written_from(self) -> str:
+        """The path of the location that committed last; empty if none has."""
+        held = self.held()
+        committed = self._recorded(held) if held else None
+        return "" if committed is None else committed.location
+
+    def open(self, opener: FenceOpener) -> str:
+        """Take the output over from every other driver, unless this driver has it.
+
+        Returns:
+            The token whose work directory this driver has from now on.
+
+        Raises:
+            Fenced: the driver does not own its location any more.
+            SinkError: see ``check``; or other drivers open the fence without pause.
+        """
+        for _ in range(ATTEMPTS):
+            admitted = self.check(opener)
+            number = self._store.newest() + 1
+            if admitted and self._token and number == self._number + 1 and not self.is_lost():
+                return self._token
+            if number == 1:
+                self._store.make_first()
+            token = opener.token()
+            entry = FenceEntry(token, opener.query_id, opener.position)
+            self._token = ""  # until the work directory has its new name it cannot be told whether it is lost
+            if not self._store.create(number, msgspec.json.encode(entry)):
+                continue
+            opener.check_owned()
+            with suppress(SinkFenced):
+                self._take(number, token)
+                self._number, self._token = number, token
+                if not self._admits(opener, token):
+                    self.record(opener.position, opener.location)  # the user has decided
+                return token
+        raise SinkError(f"{self._output}: other drivers take this output over without pause; stop them first")
+
+    def record(self, position: LogPosition, location: str) -> None:
+        """Say that what follows is output of a location up to a position. It comes before anything that is named by an
+        epoch enters the work directory. Raises SinkFenced if this driver has lost the output."""
+        committed = Committed(position, location)
+        if self._recorded(self._token) == committed:
+            return
+        try:
+            self._store.record(self._token, msgspec.json.encode(committed))
+        except FileNotFoundError:
+            if self.is_lost():
+                raise self.lost() from None
+            raise
+
+    def is_lost(self) -> bool:
+        """Return True if another driver has opened the fence, and taken the work directory."""
+        token = self._token
+        if not token or self._store.recorded(token) is not None or self._store.newest() <= self._number:
+            return False
+        return token == self._token  # else this driver opens it again just now
+
+    def lost(self) -> SinkFenced:
+        """The error of a driver that has lost the output."""
+        return SinkFenced(f"{self._output}: another driver of this query has taken the output over")
+
+    def _take(self, number: int, token: str) -> None:
+        """Rename the work directory to one's own token. A driver that opens the fence meanwhile makes its entry first,
+        and renames what is here then: so either it finds this directory, or its entry is seen here.
+
+        Raises:
+            SinkFenced: there is a later entry.
+        """
+        for looked in range(ATTEMPTS):
+            self._check_newest(number)
+            if self._store.recorded(token) is not None:
+                self._check_newest(number)
+                return
+            older = self._latest(number - 1)
+            if older is None or (older == FIRST and number > 1 and looked < FIRST_AFTER):
+                time.sleep(self._patience_s)  # another driver renames it just now: it has one name in a moment
+                continue
+            with suppress(FileNotFoundError):
+                self._store.move(older, token)
+        raise SinkError(
+            f"{self._output} has lost its work directory: someone removed it, with rows that were not visible yet. "
+            "Bring it back; or remove the fence log beside it, too, and roll the query back to the snapshot before"
+        )
+
+    def _latest(self, number: int) -> str | None:
+        """The work directory that is in use: of the newest driver, up to an entry, that has one. Older ones are there
+        only where somebody has copied the output without removing what was gone."""
+        folders = self._store.folders()
+        for older in range(number, max(0, number - LOOKED_BACK), -1):
+            token = self._entry(older).token
+            if token in folders and self._store.recorded(token) is not None:
+                return token
+        return FIRST if FIRST in folders else None
+
+    def _check_newest(self, number: int) -> None:
+        if self._store.newest() != number:
+            raise self.lost()
+
+    def _admits(self, opener: FenceOpener, folder: str) -> bool:
+        """As ``check``, of a work directory."""
+        committed = self._recorded(folder)
+        if committed is None or committed.position is None or opener.contains(committed.position):
+            return True
+        if not opener.adopts:
+            raise refused(self._output, opener, committed)
+        return False
+
+    def _recorded(self, folder: str) -> Committed | None:
+        data = self._store.recorded(folder)
+        return None if data is None else self._decoded(data, Committed)
+
+    def _entry(self, number: int) -> FenceEntry:
+        try:
+            entry = self._decoded(self._store.read(number), FenceEntry)
+        except FileNotFoundError:
+            raise SinkError(f"{self._output}: entry {number} of the fence log is missing") from None
+        if not _TOKEN.fullmatch(entry.token):
+            raise SinkError(f"{self._output}: entry {number} of the fence log has no token")
+        return entry
+
+    def _decoded(self, data: bytes, kind: type[_Decoded]) -> _Decoded:
+        try:
+            return msgspec.json.decode(data, type=kind)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise SinkError(f"{self._output}: the fence log is damaged: {error!s:.200}") from error
+
+
+def refused(output: str, opener: FenceOpener, committed: Committed) -> SinkError:
+    """The error of a location that does not know of all output."""
+    other = committed.location if committed.location != opener.location else ""
+    by = f" by the location at {other!r:.300}" if other else ""
+    return SinkError(
+        f"{output} has newer output of query {opener.query_id} than checkpointLocation {opener.location} "
+        f"knows of, written{by} after one was copied from the other: this location is older than its output, or "
+        "has diverged from it, and rows would come twice or be lost. Go on with the location that wrote it; or say "
+        "what becomes of the newer output with `penstock snapshot rollback LOCATION SNAPSHOT --output keep` (its "
+        "rows come a second time) or `retract` (it is taken back; file sinks can); or start a query of its own "
+        "with startMode=fork and another output"
+    )
+
+
+class LocalFence(FenceStore):
+    """A fence in a directory.
+
+    Args:
+        home: the private directory of one query at the output.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self._log = home / "fence"
+        self._work = home / "work"
+
+    def work(self, token: str) -> Path:
+        """The work directory of a token."""
+        return self._work / token
+
+    def newest(self) -> int:
+        names = [path.name for path in self._log.iterdir()] if self._log.exists() else []
+        return max((int(name[:20]) for name in names if _NUMBER.fullmatch(name)), default=0)
+
+    def read(self, number: int) -> bytes:
+        return self._entry(number).read_bytes()
+
+    def create(self, number: int, entry: bytes) -> bool:
+        self._log.mkdir(parents=True, exist_ok=True)
+        return create_exclusively(self._entry(number), entry)
+
+    def folders(self) -> list[str]:
+        found = self._work.iterdir() if self._work.exists() else ()
+        return sorted(path.name for path in found if _TOKEN.fullmatch(path.name))
+
+    def make_first(self) -> None:
+        self.work(FIRST).mkdir(parents=True, exist_ok=True)
+        replace_durably(self._position(FIRST), msgspec.json.encode(Committed()))
+        fsync_directory(self._work)
+
+    def move(self, older: str, token: str) -> None:
+        os.rename(self.work(older), self.work(token))
+        fsync_directory(self._work)
+
+    def recorded(self, token: str) -> bytes | None:
+        with suppress(FileNotFoundError):
+            return self._position(token).read_bytes()
+        return None
+
+    def record(self, token: str, committed: bytes) -> None:
+        replace_durably(self._position(token), committed)
+
+    def _position(self, token: str) -> Path:
+        return self.work(token) / "position.json"
+
+    def _entry(self, number: int) -> Path:
+        return self._log / f"{number:020d}.json"

@@ -1,0 +1,127 @@
+"""The fence of a user's sink: one value that the sink stores and replaces if nobody else has.
+
+A stream writer that has the methods ``readFence`` and ``replaceFence`` is fenced. ``docs/fencing.md`` says what they
+and ``commit`` must promise. Where files need a log and a directory, a sink with transactions needs this value only.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from penstock.connectors.base import FenceOpener, LogPosition
+from penstock.connectors.fence import ATTEMPTS, Committed, refused
+from penstock.errors import SinkError, SinkFenced
+from penstock.operators.user_code import user_errors
+
+
+@runtime_checkable
+class FencedWriter(Protocol):
+    """What a user's stream writer has if it is fenced."""
+
+    def readFence(self, queryId: str) -> bytes | None:  # noqa: N802, N803 - as PySpark names such methods
+        """Return the value that is stored for a query, or None."""
+
+    def replaceFence(self, queryId: str, expected: bytes | None, value: bytes) -> bool:  # noqa: N802, N803
+        """Store a value if the stored one is ``expected``, in one atomic step. Return whether it was."""
+
+
+class FenceValue(msgspec.Struct, frozen=True):
+    """The value: the opener's random token, and what was committed last."""
+
+    token: str
+    committed: Committed
+
+
+class FenceCell:
+    """The fence of one user's sink, as one driver sees it.
+
+    Args:
+        writer: the user's.
+        query_id: whose value it is.
+        output: what it belongs to, for messages.
+    """
+
+    def __init__(self, writer: FencedWriter, query_id: str, output: str) -> None:
+        self._writer = writer
+        self._query_id = query_id
+        self._output = output
+        self._location = ""
+        self._value: FenceValue | None = None
+
+    def check(self, opener: FenceOpener) -> bool:
+        """As ``Fence.check``."""
+        return self._admits(opener, self._read())
+
+    def written_from(self) -> str:
+        """As ``Fence.written_from``."""
+        held = self._read()
+        return "" if held is None else held.committed.location
+
+    def open(self, opener: FenceOpener) -> str:
+        """As ``Fence.open``."""
+        for _ in range(ATTEMPTS):
+            held = self._read()
+            admitted = self._admits(opener, held)
+            if admitted and held is not None and held == self._value:
+                return held.token
+            committed = Committed() if held is None else held.committed
+            if not admitted:
+                committed = Committed(opener.position, opener.location)  # the user has decided
+            value = FenceValue(opener.token(), committed)
+            if not self._replace(held, value):
+                continue
+            opener.check_owned()
+            self._value, self._location = value, opener.location
+            return value.token
+        raise SinkError(f"{self._output}: other drivers take this output over without pause; stop them first")
+
+    def record(self, position: LogPosition) -> bytes:
+        """Say that what follows is output of a location up to a position.
+
+        Returns:
+            The value that must still be stored when the rows become visible.
+
+        Raises:
+            SinkFenced: another driver has the output.
+        """
+        held = self._value
+        assert held is not None, "open comes first"
+        value = FenceValue(held.token, Committed(position, self._location))
+        if value != held and not self._replace(held, value) and self._read() != value:
+            raise self.lost()
+        self._value = value
+        return msgspec.json.encode(value)
+
+    def is_lost(self) -> bool:
+        """Return True if another driver has opened the fence."""
+        return self._value is not None and self._read() != self._value
+
+    def lost(self) -> SinkFenced:
+        """The error of a driver that has lost the output."""
+        return SinkFenced(f"{self._output}: another driver of this query has taken the output over")
+
+    def _admits(self, opener: FenceOpener, held: FenceValue | None) -> bool:
+        if held is None or held.committed.position is None or opener.contains(held.committed.position):
+            return True
+        if not opener.adopts:
+            raise refused(self._output, opener, held.committed)
+        return False
+
+    def _read(self) -> FenceValue | None:
+        with user_errors(self._output):
+            data = self._writer.readFence(self._query_id)
+        if data is None:
+            return None
+        try:
+            return msgspec.json.decode(bytes(data), type=FenceValue)
+        except (msgspec.DecodeError, RecursionError, TypeError) as error:
+            raise SinkError(
+                f"{self._output}: readFence returned a value that replaceFence never got: {error!s:.200}"
+            ) from error
+
+    def _replace(self, held: FenceValue | None, value: FenceValue) -> bool:
+        expected = None if held is None else msgspec.json.encode(held)
+        with user_errors(self._output):
+            return bool(self._writer.replaceFence(self._query_id, expected, msgspec.json.encode(value)))

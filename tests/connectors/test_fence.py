@@ -1,0 +1,423 @@
+"""Fenced outputs: drivers on copies of one location, outputs of earlier releases, and users' sinks with a fence."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pytest
+import user_sources
+from file_sinks import KINDS, batch, sink, visible
+from kits import QUERY_ID
+from test_table_sink import Writer, keys, sink_at
+from test_table_sink import batch as table_batch
+
+from penstock.connectors.base import EpochCommit, FenceOpener, LogPosition, Sink, SinkCommitter, SinkContext
+from penstock.connectors.file_sink import FileSink, FileSizes
+from penstock.connectors.file_sink_committer import FileSinkCommitter
+from penstock.connectors.file_sink_retraction import retract_files
+from penstock.connectors.python_sink import PythonSink
+from penstock.connectors.signed import KEY_FILE_VARIABLE
+from penstock.errors import Fenced, SinkError, SinkFenced
+
+PYTHON_SCHEMA = pa.schema([("n", pa.int64())])
+
+
+@dataclass
+class Location:
+    """The log of a location, as a fence sees it."""
+
+    path: str
+    log: list[str] = field(default_factory=lambda: [secrets.token_hex(16)])
+    owned: bool = True
+
+    def copied(self, path: str) -> Location:
+        return Location(path, list(self.log))
+
+    def logs(self) -> LogPosition:
+        """A snapshot is complete."""
+        self.log.append(secrets.token_hex(16))
+        return self.newest
+
+    @property
+    def newest(self) -> LogPosition:
+        return LogPosition(len(self.log), self.log[-1])
+
+    def opener(self, adopts: bool = False) -> FenceOpener:
+        def check_owned() -> None:
+            if not self.owned:
+                raise Fenced("another driver")
+
+        return FenceOpener(
+            QUERY_ID,
+            self.newest,
+            self.path,
+            lambda position: self.log[position.seq - 1 : position.seq] == [position.token],
+            check_owned,
+            lambda: secrets.token_hex(16),
+            adopts,
+        )
+
+
+class Driver:
+    """A driver and its slots."""
+
+    def __init__(self, made: Sink, location: Location, generation: int = 1) -> None:
+        self.made = made
+        self.location = location
+        self.generation = generation
+        self.token = ""
+        self.committer: SinkCommitter = made.create_committer()
+        self.committer.open(QUERY_ID)
+
+    def fence(self, adopts: bool = False) -> Driver:
+        opener = self.location.opener(adopts)
+        self.committer.check_fence(opener)
+        self.token = self.committer.fence(opener)
+        return self
+
+    def stage(self, epoch: int, rows: pa.RecordBatch) -> EpochCommit:
+        """An epoch whose snapshot is complete."""
+        writer = self.made.create_writer()
+        writer.open(SinkContext(QUERY_ID, self.generation, 0, 1, secrets.token_hex(4), 1, self.token))
+        writer.write(rows)
+        message = writer.prepare(epoch)
+        assert message is not None
+        return EpochCommit(QUERY_ID, epoch, {0: message}, epoch, self.location.logs())
+
+
+def seen(made: FileSink) -> list[int]:
+    return sorted(int(value) for value in visible(Path(made.path), made.file_format).elements())
+
+
+@pytest.fixture(autouse=True)
+def no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FileSinkCommitter, "_set_timer", lambda self, least_s: None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kept_back", [False, True])
+def test_a_fenced_driver_publishes_nothing_and_is_refused_once_another_copy_has(
+    tmp_path: Path, kind: str, kept_back: bool
+) -> None:
+    made = sink(tmp_path, kind, sizes=FileSizes(3_600_000 if kept_back else 0))
+    origin = Location("/a")
+    one = Driver(made, origin).fence()
+    one.committer.commit(one.stage(1, batch(1, kind=kind)))
+    copy = origin.copied("/b")
+    late = one.stage(2, batch(2, kind=kind))
+    two = Driver(made, copy).fence()
+    with pytest.raises(SinkFenced):
+        one.committer.commit(late)
+    with pytest.raises(SinkFenced):
+        one.committer.check_held()
+    with pytest.raises(SinkError, match="cannot write"):
+        one.stage(3, batch(3, kind=kind))
+    one.committer.close()
+    two.committer.commit(two.stage(2, batch(20, kind=kind)))
+    with pytest.raises(SinkError, match=r"newer output of query .* than checkpointLocation /a knows of, .*'/b'.*rollb"):
+        one.fence()
+    with pytest.raises(SinkError, match="newer output"):
+        Driver(made, origin).fence()
+    Driver(made, copy).fence().committer.close()
+    assert seen(made) == [1, 20]
+
+
+def test_opening_alone_locks_nobody_out(tmp_path: Path) -> None:
+    """A copy that is started by mistake and writes nothing: the origin goes on with what it had staged."""
+    made, origin = sink(tmp_path), Location("/a")
+    one = Driver(made, origin).fence()
+    one.committer.commit(one.stage(1, batch(1)))
+    two = Driver(made, origin.copied("/b"), generation=9).fence()
+    pending = one.stage(2, batch(2)) if one.fence() else None
+    two.committer.abandon(9)
+    assert pending is not None
+    two = Driver(made, two.location, generation=9).fence()
+    two.committer.abandon(9)
+    with pytest.raises(SinkFenced):
+        one.committer.commit(pending)
+    one.fence().committer.commit(pending)
+    assert seen(made) == [1, 2]
+    with pytest.raises(SinkError, match="newer output"):
+        two.fence()
+
+
+def test_an_epoch_that_a_logged_snapshot_covers_is_pending(tmp_path: Path) -> None:
+    made, origin = sink(tmp_path), Location("/a")
+    one = Driver(made, origin).fence()
+    permit = one.stage(1, batch(1))
+    backup = origin.copied("/a")
+    one.committer.commit(permit)
+    origin.logs()
+    again = Driver(made, backup).fence()
+    again.committer.commit(permit)
+    assert seen(made) == [1]
+
+
+def test_what_another_copy_staged_goes_once_this_one_has_written(tmp_path: Path) -> None:
+    made, origin = sink(tmp_path), Location("/a")
+    one = Driver(made, origin, generation=3).fence()
+    one.stage(1, batch(1))
+    two = Driver(made, origin.copied("/b"), generation=4).fence()
+    two.committer.abandon(3)
+    files = lambda: [path.name for path in tmp_path.glob("_penstock/work/*/staged/*")]  # noqa: E731
+    assert [name[:2] for name in files()] == ["g3"]
+    two.committer.commit(two.stage(1, batch(2)))
+    assert (files(), seen(made)) == ([], [2])
+
+
+def test_what_another_copy_staged_stays_after_an_epoch_that_both_have_pending(tmp_path: Path) -> None:
+    made, origin = sink(tmp_path), Location("/a")
+    one = Driver(made, origin).fence()
+    shared = one.stage(1, batch(1))
+    copy = origin.copied("/b")
+    one.committer.commit(shared)
+    pending = one.stage(2, batch(2))
+    two = Driver(made, copy, generation=5).fence()
+    two.committer.commit(shared)
+    two.committer.abandon(4)
+    one.fence().committer.commit(pending)
+    assert seen(made) == [1, 2]
+
+
+def test_a_driver_that_loses_the_output_while_it_takes_rows_back_removes_none(tmp_path: Path) -> None:
+    made, origin = sink(tmp_path), Location("/a")
+    one = Driver(made, origin).fence()
+    one.committer.commit(one.stage(1, batch(1)))
+    bundles, rolls = one.committer._bundles, one.committer._rolls  # type: ignore[attr-defined]
+    gone = tmp_path / "_penstock" / "work" / secrets.token_hex(16) / "trash"
+    with pytest.raises(FileNotFoundError):
+        retract_files(tmp_path, QUERY_ID, bundles, rolls, 0, 9, gone)
+    assert seen(made) == [1]
+
+
+def test_a_stale_driver_of_the_same_location_goes_no_further_than_its_entry(tmp_path: Path) -> None:
+    made, origin = sink(tmp_path), Location("/a")
+    stale, successor = Driver(made, origin), Driver(made, origin).fence()
+    late = replace(stale.location.opener(), check_owned=Location("/a", owned=False).opener().check_owned)
+    with pytest.raises(Fenced):
+        stale.committer.fence(late)
+    successor.committer.commit(successor.stage(1, batch(1)))
+    assert seen(made) == [1]
+
+
+def test_a_driver_that_has_the_output_keeps_it(tmp_path: Path) -> None:
+    one = Driver(sink(tmp_path), Location("/a")).fence()
+    token = one.token
+    assert one.fence().token == token
+    assert len(list((tmp_path / "_penstock" / "fence").iterdir())) == 1
+
+
+def test_an_output_that_is_gone_is_not_begun_anew(tmp_path: Path) -> None:
+    """As when its file system was unmounted: rows would go to the directory below the mount point."""
+    made = sink(tmp_path / "out")
+    one = Driver(made, Location("/a")).fence()
+    one.committer.commit(one.stage(1, batch(1)))
+    permit = one.stage(2, batch(2))
+    shutil.move(tmp_path / "out", tmp_path / "away")
+    with pytest.raises(SinkError) as failed:
+        one.committer.commit(permit)
+    assert not isinstance(failed.value, SinkFenced)
+    with pytest.raises(SinkError, match="not the one that was here before"):
+        one.fence()
+    shutil.rmtree(tmp_path / "out", ignore_errors=True)
+    shutil.move(tmp_path / "away", tmp_path / "out")
+    one.fence().committer.commit(permit)
+    assert seen(made) == [1, 2]
+
+
+def test_a_rollback_adopts_and_takes_back_what_another_copy_wrote(tmp_path: Path) -> None:
+    made, origin = sink(tmp_path), Location("/a")
+    one = Driver(made, origin).fence()
+    one.committer.commit(one.stage(1, batch(1)))
+    copy = origin.copied("/b")
+    two = Driver(made, copy).fence()
+    two.committer.commit(two.stage(7, batch(70)))
+    assert not one.committer.check_fence(origin.opener(adopts=True))
+    origin.logs()
+    one.fence(adopts=True)
+    assert one.committer.newest_epoch() == 7
+    with pytest.raises(SinkFenced):
+        two.committer.retract(0, 100)
+    assert seen(made) == [1, 70], "a fenced driver removes nothing"
+    one.committer.retract(1, 1 << 53)
+    assert seen(made) == [1]
+    assert Driver(made, origin).fence().token, "it is this location's output from now on"
+    with pytest.raises(SinkError, match="newer output"):
+        Driver(made, copy).fence()
+
+
+def test_an_output_of_an_earlier_release_goes_on_and_is_closed_to_that_release(tmp_path: Path) -> None:
+    made, private = sink(tmp_path), tmp_path / "_penstock"
+    old = Driver(made, Location("/a"))
+    (private / "owner.json").write_text(json.dumps({"query_id": QUERY_ID, "format_version": 1}))
+    permit = replace(old.stage(1, batch(1)), position=None)
+    assert sorted(path.name for path in private.iterdir()) == ["owner.json", "staged"]
+    new = Driver(made, old.location).fence()
+    new.committer.commit(replace(permit, position=new.location.newest))
+    assert seen(made) == [1]
+    with pytest.raises(SinkError, match="cannot write"):
+        old.stage(2, batch(2))  # such a release makes the directory, where a file is now
+    told = json.loads((private / "owner.json").read_text())
+    assert told["query_id"] == f"{QUERY_ID}, which a later release of Penstock runs: use that release"
+    (private / "owner.json").write_text(json.dumps({**told, "format_version": 3}))
+    with pytest.raises(SinkError, match="of a later release"):
+        Driver(made, old.location)
+
+
+def test_a_mirror_with_work_directories_that_are_gone_at_its_origin(tmp_path: Path) -> None:
+    """As ``rsync`` without ``--delete`` makes it."""
+    made, origin = sink(tmp_path / "out"), Location("/a")
+    one = Driver(made, origin).fence()
+    one.committer.commit(one.stage(1, batch(1)))
+    shutil.copytree(tmp_path / "out", tmp_path / "mirror")
+    two = Driver(made, origin).fence()
+    pending = two.stage(2, batch(2))
+    shutil.copytree(tmp_path / "out", tmp_path / "mirror", dirs_exist_ok=True)
+    mirrored = sink(tmp_path / "mirror")
+    assert len(list((tmp_path / "mirror" / "_penstock" / "work").iterdir())) == 2
+    Driver(mirrored, origin).fence().committer.commit(pending)
+    assert seen(mirrored) == [1, 2]
+
+
+# -- tables --------------------------------------------------------------------------------------------------------
+
+
+def table(tmp_path: Path, name: str, location: Location, writer: Writer) -> Driver:
+    made, _ = sink_at(tmp_path / name, writer)
+    return Driver(made, location)
+
+
+@pytest.mark.parametrize("moment", ["before", "while Spark writes"])
+def test_a_fenced_driver_adds_nothing_to_a_table(tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, origin = Writer(tmp_path / "table"), Location("/a")
+    one = table(tmp_path, "one", origin, writer).fence()
+    one.committer.commit(one.stage(1, table_batch(1)))
+    late, copy = one.stage(2, table_batch(2)), origin.copied("/b")
+    copy.log.pop()
+    two = table(tmp_path, "two", copy, writer)
+    write: Callable[..., None] = writer.write
+
+    def slow(files: Any, columns: str, directory: str) -> None:
+        monkeypatch.setattr(writer, "write", write)
+        two.fence()
+        two.committer.commit(two.stage(2, table_batch(20)))
+        write(files, columns, directory)
+
+    if moment == "before":
+        two.fence()
+    else:
+        monkeypatch.setattr(writer, "write", slow)
+    with pytest.raises(SinkFenced):
+        one.committer.commit(late)
+    if moment == "before":
+        two.committer.commit(two.stage(2, table_batch(20)))
+    assert keys(writer.location) == [1, 20]
+    with pytest.raises(SinkError, match="table t has newer output"):
+        one.fence()
+    origin.logs()
+    one.fence(adopts=True)
+    assert one.committer.newest_epoch() == 2
+    with pytest.raises(SinkFenced):
+        two.committer.retract(0, 9)
+    assert keys(writer.location) == [1, 20], "a fenced driver removes nothing"
+    one.committer.retract(1, 1 << 53)
+    assert keys(writer.location) == [1]
+
+
+def test_a_table_of_an_earlier_release_goes_on(tmp_path: Path) -> None:
+    writer, origin = Writer(tmp_path / "table"), Location("/a")
+    old = table(tmp_path, "one", origin, writer)
+    permit = old.stage(1, table_batch(1, 2))
+    old.committer.commit(permit)
+    marker = writer.location / "_penstock" / f"{QUERY_ID}-sink-0.json"
+    assert marker.is_file()
+    new = table(tmp_path, "one", origin, writer).fence()
+    assert marker.is_dir()
+    new.committer.commit(permit)
+    new.committer.commit(new.stage(2, table_batch(3)))
+    assert keys(writer.location) == [1, 2, 3]
+
+
+# -- users' sinks --------------------------------------------------------------------------------------------------
+
+
+class Transactional(user_sources.Folder):
+    """Keeps the fence in memory, as a database would."""
+
+    stored: ClassVar[dict[str, bytes]] = {}
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802
+        return FencedFolder(Path(self.options["folder"]), self.options)
+
+
+class FencedFolder(user_sources.FolderWriter):
+    fence: bytes | None = None
+    during_commit: Callable[[], None] | None = None
+
+    def readFence(self, queryId: str) -> bytes | None:  # noqa: N802, N803
+        return Transactional.stored.get(queryId)
+
+    def replaceFence(self, queryId: str, expected: bytes | None, value: bytes) -> bool:  # noqa: N802, N803
+        if Transactional.stored.get(queryId) != expected:
+            return False
+        Transactional.stored[queryId] = value
+        return True
+
+    def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803
+        if self.during_commit is not None:
+            self.during_commit()
+        if self.fence not in Transactional.stored.values():
+            raise ValueError("the fence has changed")
+        super().commit(messages, batchId)
+
+
+def test_a_users_sink_with_a_fence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEY_FILE_VARIABLE, str(tmp_path / "hmac.key"))
+    Transactional.stored = {}
+    (tmp_path / "folder").mkdir()
+    rows = lambda *values: pa.record_batch([pa.array(values, pa.int64())], schema=PYTHON_SCHEMA)  # noqa: E731
+    made = PythonSink(
+        "db", Transactional, {"folder": str(tmp_path / "folder")}, PYTHON_SCHEMA, '{"type":"struct","fields":[]}'
+    )
+    monkeypatch.setattr(user_sources.FolderWriter, "lines", lambda self, rows: [json.dumps({"n": 1}) for _ in rows])
+    monkeypatch.setattr("penstock.connectors.python_sink.to_rows", lambda batch, schema: iter(batch.to_pylist()))
+    origin = Location("/a")
+    one = Driver(made, origin).fence()
+    one.committer.commit(one.stage(1, rows(1)))
+    late = one.stage(2, rows(2))
+    copy = origin.copied("/b")
+    two = Driver(made, copy)
+
+    def between() -> None:
+        FencedFolder.during_commit = None
+        two.fence()
+
+    monkeypatch.setattr(FencedFolder, "during_commit", lambda self: between())
+    with pytest.raises(SinkFenced):
+        one.committer.commit(late)
+    two.committer.commit(late)
+    two.committer.commit(two.stage(3, rows(3)))
+    with pytest.raises(SinkError, match="sink db has newer output"):
+        one.fence()
+    origin.logs()
+    assert one.fence(adopts=True).token
+    with pytest.raises(SinkError, match="sink db has newer output"):
+        two.fence()
+    assert len(list((tmp_path / "folder").glob("*.json"))) == 3
+
+
+def test_half_a_fence_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEY_FILE_VARIABLE, str(tmp_path / "hmac.key"))
+    monkeypatch.setattr(user_sources.FolderWriter, "readFence", lambda self, query_id: None, raising=False)
+    made = PythonSink(
+        "half", user_sources.Folder, {"folder": str(tmp_path)}, PYTHON_SCHEMA, '{"type":"struct","fields":[]}'
+    )
+    with pytest.raises(SinkError, match="a fence needs both"):
+        Driver(made, Location("/a"))
