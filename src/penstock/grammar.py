@@ -22,6 +22,10 @@ FINAL_NAME = rf"part-\d{{5,10}}-{_QUERY}-e\d{{10}}-c\d{{3,9}}{_SUFFIXES}"
 STAGED_NAME = r"g\d{1,16}-[0-9a-f]{1,64}-\d{1,10}-\d{1,10}\.[a-z]{1,20}"
 """The name of a file that a writer stages: Generation, token of the slot, subtask, count, format."""
 
+FenceToken = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{32}\Z")]
+"""The token of a driver that opened a fence: the name of its work directory."""
+LogToken = Annotated[str, msgspec.Meta(max_length=100)]
+"""The token of an entry of a location's log: compared, and nothing else."""
 QueryId = Annotated[str, msgspec.Meta(pattern=rf"\A{_QUERY}\Z")]
 OriginId = Annotated[str, msgspec.Meta(pattern=rf"\A(?:{_QUERY})?\Z")]
 """A query's id, or nothing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import secrets
 import shutil
@@ -20,7 +21,7 @@ from test_table_sink import batch as table_batch
 
 from penstock.connectors.base import EpochCommit, FenceOpener, LogPosition, Sink, SinkCommitter, SinkContext
 from penstock.connectors.file_sink import FileSink, FileSizes
-from penstock.connectors.file_sink_committer import FileSinkCommitter
+from penstock.connectors.file_sink_committer import FORMAT_VERSION, FileSinkCommitter
 from penstock.connectors.file_sink_retraction import retract_files
 from penstock.connectors.python_sink import PythonSink
 from penstock.connectors.signed import KEY_FILE_VARIABLE
@@ -421,3 +422,34 @@ def test_half_a_fence_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     )
     with pytest.raises(SinkError, match="a fence needs both"):
         Driver(made, Location("/a"))
+
+
+# -- what earlier releases wrote -----------------------------------------------------------------------------------
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "fence"
+
+
+@pytest.mark.parametrize("version", sorted(path.name for path in GOLDEN.glob("*")))
+def test_a_golden_output_goes_on_at_its_location_and_at_no_other(tmp_path: Path, version: str) -> None:
+    out = Path(shutil.copytree(GOLDEN / version / "files", tmp_path / "files"))
+    told = json.loads((GOLDEN / version / "files.json").read_text())
+    made, location = sink(out, "csv"), Location("/elsewhere", told["log"])
+    assert seen(made) == [1, 2]
+    with pytest.raises(SinkError, match=r"newer output .* by the location at '/checkpoints/golden'"):
+        Driver(made, Location("/elsewhere", told["log"][:1])).fence()
+    driver = Driver(made, location).fence()
+    messages = {int(index): base64.b64decode(data) for index, data in told["pending"].items()}
+    driver.committer.commit(EpochCommit(QUERY_ID, 3, messages, 3, location.newest))
+    driver.committer.close()
+    assert seen(made) == [1, 2, 3, 4, 5]
+    writer = Writer(Path(shutil.copytree(GOLDEN / version / "table", tmp_path / "table")))
+    log = json.loads((GOLDEN / version / "table.json").read_text())["log"]
+    with pytest.raises(SinkError, match="table t has newer output"):
+        table(tmp_path, "one", Location("/elsewhere", log[:1]), writer).fence()
+    driver = table(tmp_path, "one", Location("/elsewhere", log), writer).fence()
+    driver.committer.commit(driver.stage(2, table_batch(3)))
+    assert keys(writer.location) == [1, 2, 3]
+
+
+def test_this_format_has_a_golden_output() -> None:
+    assert (GOLDEN / str(FORMAT_VERSION)).exists(), "python tests/golden/make_fence.py makes it"

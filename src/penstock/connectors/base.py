@@ -11,11 +11,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
 import pyarrow as pa
 
 from penstock.errors import NotSupported
+from penstock.grammar import LogToken
 from penstock.operators.base import Plain
 
 WITH_COLUMNS = 2
@@ -213,8 +215,8 @@ class SourceReader(ABC):
 class LogPosition(msgspec.Struct, frozen=True):
     """An entry of a location's log: its number, and the random token that tells it from the same number in a copy."""
 
-    seq: int
-    token: str
+    seq: Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
+    token: LogToken
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ import msgspec
 from penstock.connectors.base import FenceOpener, LogPosition
 from penstock.connectors.local_files import create_exclusively, fsync_directory, replace_durably
 from penstock.errors import SinkError, SinkFenced
+from penstock.grammar import FenceToken
 
 ATTEMPTS = 16
 """How often a driver tries to open a fence that others open at the same moment."""
@@ -41,7 +42,7 @@ class FenceEntry(msgspec.Struct, frozen=True):
         follows: the position of the opener in its location's log.
     """
 
-    token: str
+    token: FenceToken
     query_id: str
     follows: LogPosition
 
@@ -246,12 +247,9 @@ class Fence:
 
     def _entry(self, number: int) -> FenceEntry:
         try:
-            entry = self._decoded(self._store.read(number), FenceEntry)
+            return self._decoded(self._store.read(number), FenceEntry)
         except FileNotFoundError:
             raise SinkError(f"{self._output}: entry {number} of the fence log is missing") from None
-        if not _TOKEN.fullmatch(entry.token):
-            raise SinkError(f"{self._output}: entry {number} of the fence log has no token")
-        return entry
 
     def _decoded(self, data: bytes, kind: type[_Decoded]) -> _Decoded:
         try:
@@ -269,7 +267,7 @@ def refused(output: str, opener: FenceOpener, committed: Committed) -> SinkError
         f"knows of, written{by} after one was copied from the other: this location is older than its output, or "
         "has diverged from it, and rows would come twice or be lost. Go on with the location that wrote it; or say "
         "what becomes of the newer output with `penstock snapshot rollback LOCATION SNAPSHOT --output keep` (its "
-        "rows come a second time) or `retract` (it is taken back; file sinks can); or start a query of its own "
+        "rows come a second time) or `retract` (files and tables take it back); or start a query of its own "
         "with startMode=fork and another output"
     )
 

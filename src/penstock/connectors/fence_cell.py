@@ -13,6 +13,7 @@ import msgspec
 from penstock.connectors.base import FenceOpener, LogPosition
 from penstock.connectors.fence import ATTEMPTS, Committed, refused
 from penstock.errors import SinkError, SinkFenced
+from penstock.grammar import FenceToken
 from penstock.operators.user_code import user_errors
 
 
@@ -30,7 +31,7 @@ class FencedWriter(Protocol):
 class FenceValue(msgspec.Struct, frozen=True):
     """The value: the opener's random token, and what was committed last."""
 
-    token: str
+    token: FenceToken
     committed: Committed
 
 

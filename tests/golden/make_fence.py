@@ -1,0 +1,61 @@
+"""Makes the golden fenced outputs: ``python tests/golden/make_fence.py``, once per format of what a fence stores.
+
+    tests/golden/fence/2/files/     an output directory of a file sink: epoch 1 visible, 2 kept back, 3 staged
+    tests/golden/fence/2/table/     a table's directory: epoch 1 visible
+    tests/golden/fence/2/*.json     the log tokens of the location that wrote it, and the messages of pending epochs
+
+**A folder that is there is never touched again**: it is what an earlier release wrote.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "connectors"))
+
+from file_sinks import batch, sink  # noqa: E402
+from test_fence import Driver, Location, table  # noqa: E402
+from test_table_sink import Writer  # noqa: E402
+from test_table_sink import batch as table_batch  # noqa: E402
+
+from penstock.connectors.base import EpochCommit  # noqa: E402
+from penstock.connectors.file_sink import FileSizes  # noqa: E402
+from penstock.connectors.file_sink_committer import FORMAT_VERSION, FileSinkCommitter  # noqa: E402
+
+
+def main() -> int:
+    target = HERE / "fence" / str(FORMAT_VERSION)
+    if target.exists():
+        print(f"{target} is there, and what is there is never made again", file=sys.stderr)
+        return 1
+    FileSinkCommitter._set_timer = lambda self, least_s: None  # type: ignore[method-assign]
+    location = Location("/checkpoints/golden")
+    driver = Driver(sink(target / "files", "csv"), location).fence()
+    driver.committer.commit(driver.stage(1, batch(1, 2)))
+    keeper = Driver(sink(target / "files", "csv", sizes=FileSizes(1 << 60)), location).fence()
+    keeper.committer.commit(keeper.stage(2, batch(3)))
+    note(target / "files.json", location, keeper.stage(3, batch(4, 5)))
+    location = Location("/checkpoints/golden")
+    staged = Path(tempfile.mkdtemp())
+    writer = table(staged, "one", location, Writer(target / "table")).fence()
+    writer.committer.commit(writer.stage(1, table_batch(1, 2)))
+    note(target / "table.json", location, None)
+    shutil.rmtree(staged)
+    return 0
+
+
+def note(path: Path, location: Location, pending: EpochCommit | None) -> None:
+    messages = (
+        {} if pending is None else {index: base64.b64encode(data).decode() for index, data in pending.messages.items()}
+    )
+    path.write_text(json.dumps({"log": location.log, "pending": messages}) + "\n")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
