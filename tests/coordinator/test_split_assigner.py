@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 from effort import some
 from hypothesis import settings
@@ -17,7 +15,6 @@ from penstock.protocol.splits import (
     EMPTY_LOOK_PAUSE_MS,
     PENDING_PER_READER,
     Assign,
-    Command,
     Discover,
     Discovered,
     Dry,
@@ -25,13 +22,11 @@ from penstock.protocol.splits import (
     Freeze,
     FreezeReaders,
     FreezeSource,
-    Lift,
     LookAround,
     Progressed,
     ReadersRun,
     Requested,
     SplitAssigner,
-    _Reader,
     last_settled,
 )
 from penstock.snapshot.model import SourceManifest
@@ -109,51 +104,6 @@ def test_a_new_split_makes_dry_possible_again() -> None:
     assert machine.handle(Discovered([], 1), 401) == [], "the reader is busy"
     machine.handle(Requested(0, 0, 77), 600)
     assert machine.handle(Discovered([], 1), 601) == [Dry(VERTEX, 77)]
-
-
-def test_an_idle_reader_is_lifted_to_the_least_watermark_of_those_that_read() -> None:
-    machine = assigner(parallelism=3)
-    machine.handle(LookAround(), 0)
-    machine.handle(Discovered([split(0), split(1)], 1), 0)
-    for index in range(3):
-        machine.handle(Requested(index, 0, None), 1)
-    assert lifts(machine.handle(Progressed(0, 500), 2)) == [], "reader 1 has shown nothing yet"
-    assert lifts(machine.handle(Progressed(1, 300), 3)) == [Lift(VERTEX, 2, 300)]
-    assert lifts(machine.handle(Progressed(2, 900), 4)) == [], "an idle reader's own watermark does not count"
-    assert lifts(machine.handle(Progressed(1, 300), 5)) == [], "said once"
-    assert lifts(machine.handle(Progressed(1, 400), 6)) == [Lift(VERTEX, 2, 400)]
-    assert lifts(machine.handle(Requested(1, 0, 450), 7)) == []
-    assert lifts(machine.handle(Progressed(0, 600), 8)) == [Lift(VERTEX, 1, 600), Lift(VERTEX, 2, 600)]
-    machine.check_invariants()
-
-
-def test_reports_of_many_readers_have_all_of_them_looked_at_only_where_one_waits_for_that(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    readers, looks = 50, Counter[str]()
-
-    def least_us(machine: SplitAssigner) -> int:
-        looks["all"] += 1
-        return 0
-
-    machine = assigner(readers)
-    machine.handle(LookAround(), 0)
-    machine.handle(Discovered([split(number) for number in range(readers)], 1), 0)
-    for index in range(readers):
-        machine.handle(Requested(index, 0, None), 1)
-    monkeypatch.setattr(SplitAssigner, "least_us", property(least_us))
-    for index in range(readers):
-        machine.handle(Progressed(index, 10 + index), 2)
-    assert looks["all"] == 0, "nobody is idle"
-    machine.handle(Requested(0, 0, 10, received=1), 3)
-    for moment in range(1, 4):
-        for index in range(1, readers):
-            machine.handle(Progressed(index, 1_000 * moment + index), 3 + moment)
-    assert looks["all"] == 1, "the one with the least of all had not changed since"
-
-
-def lifts(commands: list[Command]) -> list[Lift]:
-    return [command for command in commands if isinstance(command, Lift)]
 
 
 def test_a_request_that_crossed_an_assignment_is_no_sign_of_idleness() -> None:
@@ -360,11 +310,8 @@ class SplitWorld(RuleBasedStateMachine):
     @rule(index=st.integers(0, PARALLELISM - 1), watermark_us=st.none() | st.integers(0, 5))
     def reader_progresses(self, index: int, watermark_us: int | None) -> None:
         self.carry_out(self.machine.handle(Progressed(index, watermark_us), self.now))
-        assert not [reader for reader in self.machine._readers if self.is_held_back(reader)]
-
-    def is_held_back(self, reader: _Reader) -> bool:
-        least_us = self.machine.least_us
-        return reader.idle and least_us is not None and (reader.lifted_us is None or reader.lifted_us < least_us)
+        known_us = [us for us in (self.machine.readers[index].watermark_us, watermark_us) if us is not None]
+        assert self.machine.readers[index].watermark_us == max(known_us, default=None)
 
     @rule()
     def capture(self) -> None:

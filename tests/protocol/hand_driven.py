@@ -209,7 +209,13 @@ class HandDriven:
         self.declined_.append((subtask, checkpoint))
 
     def request_split(
-        self, subtask: SubtaskId, holding: int, watermark_us: int | None, received: int, frozen: bool
+        self,
+        subtask: SubtaskId,
+        holding: int,
+        watermark_us: int | None,
+        received: int,
+        frozen: bool,
+        announced_us: int | None,
     ) -> None:
         self.requests.append((subtask, holding, watermark_us))
 

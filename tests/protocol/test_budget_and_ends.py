@@ -13,7 +13,7 @@ from penstock.graph.model import Edge, EdgeKind, JobGraph, SinkSpec, SourceSpec,
 from penstock.ids import SubtaskId
 from penstock.operators.base import Operator, OperatorState
 from penstock.protocol.elements import Alignment, Barrier, EndOfPartition, Side
-from penstock.runtime.host import RecoveredLoaded, SourceEnded, SourcesDry, SubtaskCapture, SubtaskRestore
+from penstock.runtime.host import RecoveredLoaded, SourceEnded, SubtaskCapture, SubtaskRestore, WatermarkMayRise
 from penstock.snapshot.model import InflightEntry, SectionRef
 
 ALIGNED, UNALIGNED = Alignment.ALIGNED, Alignment.UNALIGNED
@@ -98,7 +98,7 @@ def test_inputs_end_stage_by_stage_and_checkpoints_pass_the_parked_subtasks() ->
         job.run()
         assert len(all_captured(job, checkpoint)) == 6
         assert rows_in(all_captured(job, checkpoint)) == []
-    job.tell(SourcesDry(77), 0)
+    job.tell(WatermarkMayRise(77), 0)
     job.run()
     assert not any(link for link in job.links.values()), "nothing follows an end but barriers"
 

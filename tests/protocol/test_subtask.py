@@ -17,11 +17,11 @@ from penstock.runtime.host import (
     Aborted,
     Completed,
     RecoveredLoaded,
-    SourcesDry,
     SplitsAssigned,
     SubtaskCapture,
     SubtaskRestore,
     Triggered,
+    WatermarkMayRise,
 )
 from penstock.runtime.slicing import FIRST_ROWS, TARGET_MS
 from penstock.snapshot.model import InflightEntry, SectionRef
@@ -341,7 +341,7 @@ def test_the_watermark_is_the_minimum_over_channels_until_all_sources_run_dry() 
     job.run()
     assert job.operator(1, 0).watermark == 30  # type: ignore[attr-defined]
     assert job.requests[-2:] == [(SubtaskId(0, 0), 0, 30), (SubtaskId(0, 1), 0, 100)]
-    job.tell(SourcesDry(100), 0)
+    job.tell(WatermarkMayRise(100), 0)
     job.run()
     assert [job.operator(1, i).watermark for i in range(2)] == [100, 100]  # type: ignore[attr-defined]
     assert sorted(job.operator(1, 0).fired) == list(range(0, 100, 10))  # type: ignore[attr-defined]
@@ -372,7 +372,7 @@ def test_what_a_lagging_function_kept_and_its_watermark_go_before_an_aligned_bar
     job.assign(0, 0, 31)
     job.assign(1, 90, 101)
     job.run()
-    job.tell(SourcesDry(100), 0)
+    job.tell(WatermarkMayRise(100), 0)
     job.run()
     assert [job.operator(1, i).watermark for i in range(2)] == [None, None]  # type: ignore[attr-defined]
     job.trigger(1, Alignment.ALIGNED)
@@ -538,15 +538,17 @@ def test_a_subtask_without_room_in_its_outputs_takes_no_input_but_grants_and_con
     assert sorted(job.writer(0).rows + job.writer(1).rows) == list(range(20_000))
 
 
-def test_event_time_does_not_rise_in_a_reader_that_is_not_idle_any_more() -> None:
+def test_event_time_rises_past_what_a_reader_holds_unread() -> None:
     job = HandDriven(graph_of(first=Stamp, middle=Windows))
     job.step(0)
     job.assign(1, 90, 101)
     job.run()
     job.assign(0, 0, 31)
-    job.tell(SourcesDry(100), 0)
+    job.tell(WatermarkMayRise(100), 0)
+    job.tell(WatermarkMayRise(200), 0)
+    job.tick_s = 0.03
+    job.step(0)
+    assert [job.at(0, i)._feed.rises for i in range(2)] == [True, False]  # type: ignore[union-attr]
+    job.tick_s = 0.0
     job.run()
-    assert [job.operator(1, i).watermark for i in range(2)] == [30, 30]  # type: ignore[attr-defined]
-    job.tell(SourcesDry(100), 0)
-    job.run()
-    assert [job.operator(1, i).watermark for i in range(2)] == [100, 100]  # type: ignore[attr-defined]
+    assert [job.operator(1, i).watermark for i in range(2)] == [200, 200]  # type: ignore[attr-defined]

@@ -51,7 +51,7 @@ class Requests:
     def __init__(self) -> None:
         self.made: list[Request] = []
 
-    def request_split(self, subtask: SubtaskId, holding: int, watermark_us: int | None, received: int, _: bool) -> None:
+    def request_split(self, subtask: SubtaskId, holding: int, watermark_us: int | None, received: int, *_: Any) -> None:
         self.made.append((holding, received))
 
 
@@ -68,29 +68,29 @@ def test_a_reader_that_reads_side_by_side_always_has_one_request_out() -> None:
     reader = EndlessReader()
     feed, host = feed_of(reader)
     for _ in range(3):
-        feed.ask(None)
+        feed.ask(None, None)
     feed.assigned([split(1)])
     for _ in range(3):
-        feed.ask(None)
+        feed.ask(None, None)
     feed.assigned([split(2)])
-    feed.ask(None)
+    feed.ask(None, None)
     assert host.made == [(0, 0), (1, 1), (2, 2)]
     reader.idle = True
     for _ in range(3):
-        feed.ask(None)
+        feed.ask(None, None)
     reader.idle = False
-    feed.ask(None)
+    feed.ask(None, None)
     assert host.made[3:] == [(0, 2), (2, 2)], "it says when its being idle changes"
 
 
 def test_two_requests_may_be_answered_by_two_splits_and_no_third() -> None:
     reader = EndlessReader()
     feed, _ = feed_of(reader)
-    feed.ask(None)
+    feed.ask(None, None)
     feed.assigned([split(1)])
-    feed.ask(None)
+    feed.ask(None, None)
     reader.idle = True
-    feed.ask(None)  # crosses the answer to the one before
+    feed.ask(None, None)  # crosses the answer to the one before
     feed.assigned([split(2)])
     feed.assigned([split(3)])
     with pytest.raises(ProtocolViolation, match="nothing asked for"):
@@ -101,9 +101,9 @@ def test_a_reader_that_reads_one_after_the_other_asks_when_it_is_idle() -> None:
     reader = EndlessReader()
     reader.side_by_side = False
     feed, host = feed_of(reader)
-    feed.ask(None)
+    feed.ask(None, None)
     feed.assigned([split(1)])
-    feed.ask(None)
+    feed.ask(None, None)
     assert host.made == [(0, 0)]
 
 

@@ -110,7 +110,7 @@ class Requests:
         self.made: list[tuple[int, int | None]] = []
         self.looks: list[int] = []
 
-    def request_split(self, subtask: SubtaskId, holding: int, watermark_us: int | None, received: int, _: bool) -> None:
+    def request_split(self, subtask: SubtaskId, holding: int, watermark_us: int | None, received: int, *_: Any) -> None:
         self.made.append((holding, watermark_us))
 
     def looked(self, subtask: SubtaskId, number: int) -> None:
@@ -124,35 +124,33 @@ def feed_of() -> tuple[SourceFeed, Any]:
 
 def test_a_reader_whose_rows_are_held_asks_for_more_but_is_not_idle() -> None:
     feed, host = feed_of()
-    feed.ask(None)
+    feed.ask(None, None)
     feed.assigned([Split("s", {})])
     feed.poll(10, 0.0)
     for _ in range(3):
-        feed.ask(7, holds_rows=True)
+        feed.ask(7, None, holds_rows=True)
     assert host.made == [(0, None), (1, 7)]
-    assert not feed.is_idle
     feed.look(1)
-    feed.ask(7, holds_rows=True)
+    feed.ask(7, None, holds_rows=True)
     assert host.looks == []
-    feed.ask(9)
+    feed.ask(9, None)
     assert host.made[2:] == [(0, 9)], "its watermark is final now"
-    assert feed.is_idle
     assert host.looks == [1]
 
 
-def test_a_reader_says_anew_how_far_it_is_but_not_what_it_was_told() -> None:
+def test_an_idle_reader_says_anew_how_far_it_is() -> None:
     feed, host = feed_of()
-    feed.ask(3)
-    feed.ask(5)
-    feed.rose(8)
-    feed.ask(8)
-    assert host.made == [(0, 3), (0, 5)]
+    feed.ask(3, 2)
+    feed.ask(3, 2)
+    feed.ask(3, 3)
+    feed.ask(5, 3)
+    assert [watermark_us for _, watermark_us in host.made] == [3, 3, 5]
 
 
 @pytest.mark.parametrize("why", ["frozen", "asked", "a while"])
 def test_functions_let_go_when_nothing_is_left_to_read(why: str) -> None:
     feed, _ = feed_of()
-    feed.ask(None)
+    feed.ask(None, None)
     feed.assigned([Split("s", {})])
     if why == "frozen":
         feed.freeze()
@@ -164,5 +162,5 @@ def test_functions_let_go_when_nothing_is_left_to_read(why: str) -> None:
     assert feed.releases(5.0) == (why != "a while")
     assert feed.release_at_ms == 5.0 + HELD_MS
     assert feed.releases(5.0 + HELD_MS)
-    feed.ask(None)
+    feed.ask(None, None)
     assert feed.release_at_ms is None, "nothing is held"

@@ -192,6 +192,17 @@ class SourceReader(ABC):
         Nothing to do for readers whose splits end, and where every ``poll`` is such a look.
         """
 
+    def begin_frontier(self) -> None:  # noqa: B027
+        """The frontier is what is there now in the splits that this reader holds, as of a look at the outside that
+        begins after this call. A later call replaces it. Nothing to do for readers whose splits end."""
+
+    def frontier_passed(self) -> bool | None:
+        """Whether ``poll`` has returned every row up to the frontier; False while the frontier is not known yet.
+
+        None for readers whose splits end: the frontier is the splits that they held.
+        """
+        return None
+
     def committed(self, splits: Sequence[Split]) -> None:  # noqa: B027
         """A complete snapshot holds these splits of this reader: nothing before their positions is read again."""
 

@@ -48,7 +48,7 @@ class _Partition(Lane):
     """``position``: next offset to hand out, while rows of it wait. ``fetched``: next offset to fetch. ``seen_end``:
     where fetching last found nothing more. ``told_end``: where a broker said it ends, when asked. ``known_end``:
     as the client learns with every fetch, 0 before the first. ``until``: where it ends in this run. ``reset``: it waits
-    to be told where it goes on."""
+    to be told where it goes on. ``frontier``: where it ended when event time was to rise; None: not known yet."""
 
     split: Split = field(kw_only=True)
     position: int = 0
@@ -58,6 +58,7 @@ class _Partition(Lane):
     known_end: int = 0
     until: int | None = None
     reset: bool = False
+    frontier: int | None = None
 
     @property
     def name(self) -> str:
@@ -76,6 +77,12 @@ class _Partition(Lane):
     def behind(self) -> int:
         """Offsets up to its end, as far as that is known."""
         return max(0, max(self.known_end, self.told_end) - self.next_offset)
+
+    @property
+    def passed(self) -> bool:
+        """Rows up to the frontier are handed out. Where the last offsets before it have no row, ``fetched`` moves when
+        the end of the partition is seen."""
+        return self.frontier is not None and self.next_offset >= self.frontier
 
     def moved(self) -> Split:
         """The split at its present position."""
@@ -105,6 +112,8 @@ class KafkaReader(SourceReader):
         self._numbers: dict[Partition, int] = {}
         self._backlog = Backlog(cast("list[Lane]", self._lanes))
         self._ends: list[tuple[Pump[Ends], bool]] = []
+        self._frontier: Sequence[_Partition] = ()
+        self._frontier_ends: Pump[Ends] | None = None
         self._frozen = False
         self._problem: Any = None
         self._warned: set[str] = set()
@@ -162,6 +171,22 @@ class KafkaReader(SourceReader):
     def look(self) -> None:
         self._ask_ends(range(len(self._lanes)))
 
+    def begin_frontier(self) -> None:
+        if self._frontier_ends is not None:
+            self._frontier_ends.close()
+        self._frontier = tuple(self._lanes)
+        for lane in self._frontier:
+            lane.frontier = None
+        self._frontier_ends = self._ends_of(range(len(self._lanes)))
+
+    def frontier_passed(self) -> bool:
+        if self._frontier_ends is not None:
+            for number, _, end in self._frontier_ends.take(len(self._lanes)):
+                self._lanes[number].frontier = end
+            if self._frontier_ends.finished:
+                self._frontier_ends = None
+        return all(lane.passed for lane in self._frontier)
+
     def freeze(self) -> None:
         self._frozen = True
         self._ask_ends(range(len(self._lanes)))
@@ -172,6 +197,8 @@ class KafkaReader(SourceReader):
     def close(self) -> None:
         for pump, _ in self._ends:
             pump.close()
+        if self._frontier_ends is not None:
+            self._frontier_ends.close()
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             consumer.close()
@@ -274,13 +301,14 @@ class KafkaReader(SourceReader):
     # ---- ends of partitions, asked for on a thread ----
 
     def _ask_ends(self, numbers: Sequence[int]) -> None:
+        if numbers:
+            self._ends.append((self._ends_of(numbers), self._frozen))
+
+    def _ends_of(self, numbers: Sequence[int]) -> Pump[Ends]:
         asked = [(number, self._lanes[number].split.spec) for number in numbers]
-        if not asked:
-            return
         consumer = self._client()
         where = [(number, _at(str(spec["topic"]), _number(spec["partition"]))) for number, spec in asked]
-        pump: Pump[Ends] = Pump("kafka-ends", lambda stop: _ends(consumer, where, stop), len(where), lambda _: 1)
-        self._ends.append((pump, self._frozen))
+        return Pump("kafka-ends", lambda stop: _ends(consumer, where, stop), max(1, len(where)), lambda _: 1)
 
     def _hear_ends(self) -> None:
         for pump, frozen in self._ends:

@@ -92,6 +92,13 @@ class PythonSourceReader(SourceReader):
         if self._current is not None:
             self._current.look()
 
+    def begin_frontier(self) -> None:
+        if self._current is not None:
+            self._current.begin_frontier()
+
+    def frontier_passed(self) -> bool | None:
+        return None if self._current is None else self._current.frontier_passed()
+
     def freeze(self) -> None:
         self._frozen = True
         if self._current is not None:
@@ -137,6 +144,8 @@ class _OpenSplit:
         )
         self._simple = SimpleLoop(name, self._range) if split.spec["kind"] == "simple" else None
         self._idle_since_look = -1
+        self._looked_before = 0
+        self._frontier_look = 0
         self._pump: Pump[Any] = Pump(f"{name}-{split.split_id}", self._produce, QUEUED_ROWS, _weight)
 
     # ---- on the split's own thread ----
@@ -169,6 +178,17 @@ class _OpenSplit:
     def look(self) -> None:
         if self._simple is not None:
             self._simple.ask_for_look()
+
+    def begin_frontier(self) -> None:
+        if self._simple is not None:
+            self._simple.ask_for_look()
+            self._frontier_look = self._simple.looks_asked
+
+    def frontier_passed(self) -> bool | None:
+        """All rows were returned of a read that began after the frontier did, or it found none. None: it is a range."""
+        if self._simple is None:
+            return None
+        return self._looked_before >= self._frontier_look
 
     def freeze(self) -> None:
         if self._simple is not None:
@@ -240,6 +260,8 @@ class _OpenSplit:
 
     def _turn_to(self, item: Range | Idle) -> None:
         """Everything before ``item`` was returned: the position is a new range's start."""
+        done = item if isinstance(item, Idle) else self._range
+        self._looked_before = max(self._looked_before, done.looks_asked)
         if isinstance(item, Idle):
             self._idle_since_look = item.looks_asked
         else:

@@ -24,10 +24,12 @@ IDLE_PAUSE_S = 0.1
 
 @dataclass(frozen=True)
 class Range:
-    """The rows that follow lie between these offsets; ``end`` None: nothing of it was read."""
+    """The rows that follow lie between these offsets; ``end`` None: nothing of it was read. ``looks_asked``: how many
+    looks had been asked for when the read of them began."""
 
     start: Plain
     end: Plain
+    looks_asked: int = 0
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ class SimpleLoop:
                     reader.prepareForTriggerAvailableNow()
             rows, after = (iter(()), start) if ended else self._read(reader, start)
             if after != start:
-                yield Range(start, after)
+                yield Range(start, after, looks_asked)
                 yield from rows
                 start = after
                 ended = prepared and not isinstance(reader, SupportsTriggerAvailableNow)

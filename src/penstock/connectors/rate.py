@@ -89,6 +89,8 @@ class RateReader(SourceReader):
         self._frozen = False
         self._last_ms: int | None = None
         self._caught_up = False
+        self._frontier_ms: int | None = None
+        self._frontier_begins = False
 
     def add_split(self, split: Split) -> None:
         self._splits.append(split)
@@ -97,6 +99,8 @@ class RateReader(SourceReader):
     def poll(self, max_rows: int, now_ms: int) -> pa.RecordBatch | None:
         if self._frozen:
             now_ms = self._last_ms = now_ms if self._last_ms is None else self._last_ms
+        if self._frontier_begins:
+            self._frontier_ms, self._frontier_begins = now_ms, False
         for step in range(len(self._splits)):
             index = (self._turn + step) % len(self._splits)
             split = self._splits[index]
@@ -108,6 +112,13 @@ class RateReader(SourceReader):
                 return self._rows(values, _number(split.spec["start_ms"]))
         self._caught_up = self._frozen
         return None
+
+    def begin_frontier(self) -> None:
+        self._frontier_ms, self._frontier_begins = None, True
+
+    def frontier_passed(self) -> bool:
+        frontier_ms = self._frontier_ms
+        return frontier_ms is not None and not any(len(self._due(split, 1, frontier_ms)) for split in self._splits)
 
     def freeze(self) -> None:
         self._frozen = True

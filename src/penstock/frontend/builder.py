@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from penstock.errors import ConfigError
-from penstock.graph.model import Edge, EdgeKind, JobGraph, OperatorSpec, SinkSpec, SourceSpec, Vertex
+from penstock.graph.model import ONE_CLOCK, Edge, EdgeKind, JobGraph, OperatorSpec, SinkSpec, SourceSpec, Vertex
+from penstock.operators.watermark import WatermarkSpec
 
 
 @dataclass(frozen=True)
@@ -170,6 +171,12 @@ class PipelineBuilder:
         for chain in self._chains[since:]:
             if chain.source is not None:
                 chain.source = replace(chain.source, clock=name)
+
+    def share_all_clocks(self) -> None:
+        """All sources with a watermark have their event time in common, and the largest of them rules."""
+        for chain in self._chains:
+            if chain.source is not None and any(isinstance(spec, WatermarkSpec) for spec in chain.operators):
+                chain.source = replace(chain.source, clock=ONE_CLOCK)
 
     def add(self, spec: OperatorSpec, keeps: Mapping[int, int] | None = None) -> None:
         """Append an operator. ``keeps`` says which input columns it passes on unchanged, and where to."""

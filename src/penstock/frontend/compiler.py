@@ -34,7 +34,7 @@ from penstock.frontend.catalyst import (
     label,
 )
 from penstock.frontend.checks import check_by_spark, check_dataframe, check_expressions, check_output_mode
-from penstock.frontend.conf import python_settings, session_conf
+from penstock.frontend.conf import largest_watermark_rules, python_settings, session_conf
 from penstock.frontend.deduplication import add_deduplicate
 from penstock.frontend.exchange import add_repartition, add_repartition_by_expression
 from penstock.frontend.functions import load_function, udf_call
@@ -125,6 +125,8 @@ def compile_outputs(
     scope = Scope(spark, conf, python_settings(spark), tree.mode)
     scope.builder.output = tree.owner
     _add_segment(scope, tree, frozenset(), False)
+    if largest_watermark_rules(spark):
+        scope.builder.share_all_clocks()
     return CompiledPlan(
         scope.builder.build(),
         tuple(mode for _, mode in plans),

@@ -62,6 +62,11 @@ def python_settings(spark: SparkSession) -> PythonSettings:
     )
 
 
+def largest_watermark_rules(spark: SparkSession) -> bool:
+    """Whether the largest watermark of several streams rules, not the least; Spark accepts no other value."""
+    return str(spark.conf.get("spark.sql.streaming.multipleWatermarkPolicy")).lower() == "max"
+
+
 @contextmanager
 def _excluded(spark: SparkSession, rules: tuple[str, ...]) -> Iterator[None]:
     """Exclude optimizer rules besides those that the user excludes; the session's setting is put back."""

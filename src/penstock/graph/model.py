@@ -104,6 +104,10 @@ def _without_parameters(spec: OperatorSpec) -> OperatorSpec:
     return replace(spec, **cleared) if cleared else spec  # type: ignore[type-var]
 
 
+ONE_CLOCK = "all"
+"""The clock of all sources with a watermark where the largest of them rules (``multipleWatermarkPolicy=max``)."""
+
+
 @dataclass(frozen=True)
 class SourceSpec:
     """``clock``: sources with the same one, that is not empty, have their event time in common, as if they were one."""

@@ -21,9 +21,7 @@ So it asks anew, and only that counts. A source that is *drained* is frozen, and
 watermark is the largest there is. Whatever it would read after that would be late, so a restored one ends without
 another look.
 
-*Lifting*: while some readers are idle and others still read, an idle one would hold event time back for as long as the
-others go on, for ever if their splits never end. It is lifted to the least watermark of those that read: whatever it
-is given later is compared with no more than that.
+A reader that shows no event time beside others that do is released by a round (``rounds``).
 """
 
 from __future__ import annotations
@@ -67,9 +65,9 @@ class Discovered:
 class Requested:
     """Reader ``index`` asks for a split; a repeated request replaces the older one.
 
-    ``received``: how many splits it has received in this Generation; None where the link cannot tell. It tells a
-    request that crossed an assignment on the way from one made after it. ``frozen``: it was made after
-    ``FreezeReaders`` was heard.
+    ``watermark_us``: the largest that it has seen. ``received``: how many splits it has received in this Generation;
+    None where the link cannot tell. It tells a request that crossed an assignment on the way from one made after it.
+    ``frozen``: it was made after ``FreezeReaders`` was heard. ``announced_us``: the watermark that it has sent.
     """
 
     index: int
@@ -77,11 +75,12 @@ class Requested:
     watermark_us: int | None
     received: int | None = None
     frozen: bool = False
+    announced_us: int | None = None
 
 
 @dataclass(frozen=True)
 class Progressed:
-    """Reader ``index`` has generated this watermark so far (None: no row yet). May be stale, never ahead."""
+    """Reader ``index`` has sent this watermark (None: none yet). Said now and then; may be stale, never ahead."""
 
     index: int
     watermark_us: int | None
@@ -143,8 +142,8 @@ class Dry:
 
 
 @dataclass(frozen=True)
-class Lift:
-    """To the idle reader ``index``: event time may rise to ``watermark_us``, where every busy reader is already."""
+class Rise:
+    """To the reader ``index``: past its frontier event time may rise to ``watermark_us``, which others have reached."""
 
     vertex: int
     index: int
@@ -158,15 +157,24 @@ class Ended:
     vertex: int
 
 
-Command = Discover | FreezeSource | FreezeReaders | Assign | Dry | Lift | Ended
+Command = Discover | FreezeSource | FreezeReaders | Assign | Dry | Rise | Ended
 
 
 @dataclass
-class _Reader:
+class Reader:
+    """What is known of one reader.
+
+    Attributes:
+        watermark_us: the largest that it is known to have sent.
+        still: it is idle, or its watermark is the same as a report ago.
+        told_us: what it was last told that it may rise to.
+    """
+
     assigned: int = 0
     request: Requested | None = None
     watermark_us: int | None = None
-    lifted_us: int | None = None
+    still: bool = False
+    told_us: int | None = None
 
     @property
     def idle(self) -> bool:
@@ -235,7 +243,7 @@ class SplitAssigner:
     looks_ahead: bool = True
     _state: Plain = field(init=False, default=None)
     _pending: deque[Split] = field(init=False, default_factory=deque)
-    _readers: list[_Reader] = field(init=False)
+    _readers: list[Reader] = field(init=False)
     _looking: bool = field(init=False, default=False)
     _look_counts: bool = field(init=False, default=False)
     _next_look_ms: float = field(init=False, default=0.0)
@@ -251,12 +259,9 @@ class SplitAssigner:
     _serial: int = field(init=False, default=0)
     _settled: int = field(init=False, default=-1)
     _watermark_us: int | None = field(init=False, default=None)
-    _idle: set[int] = field(init=False, default_factory=set)
-    _lift_due: bool = field(init=False, default=True)
-    _held_us: int | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self._readers = [_Reader() for _ in range(self.parallelism)]
+        self._readers = [Reader() for _ in range(self.parallelism)]
         if self.restored is not None:
             self._state = self.restored.state
             self._drained = self._drain = self._finished = self.restored.drained
@@ -284,16 +289,14 @@ class SplitAssigner:
         return len(self._pending)
 
     @property
-    def watermark_us(self) -> int | None:
-        """The largest that a reader has asked for more with."""
-        return self._watermark_us
+    def readers(self) -> Sequence[Reader]:
+        """By index."""
+        return self._readers
 
     @property
-    def least_us(self) -> int | None:
-        """The least watermark of the readers that are busy; None: of one of them none is known, or there is none."""
-        busy = [reader.watermark_us for reader in self._readers if not reader.idle]
-        known = [watermark_us for watermark_us in busy if watermark_us is not None]
-        return min(known) if known and len(known) == len(busy) else None
+    def pending_ids(self) -> set[str]:
+        """The splits that were found but not handed out."""
+        return {split.split_id for split in self._pending}
 
     @property
     def all_idle(self) -> bool:
@@ -312,7 +315,7 @@ class SplitAssigner:
         elif isinstance(event, Discovered):
             commands = self._on_discovered(event, now_ms)
         elif isinstance(event, Progressed):
-            commands = self._on_progressed(event)
+            self._on_progressed(event)
         elif isinstance(event, ReadersRun):
             self._running = True
             commands = [FreezeReaders(self.vertex)] if self._frozen else []
@@ -338,44 +341,26 @@ class SplitAssigner:
             raise ProtocolViolation(f"splits(vertex={self.vertex})", f"{self.parallelism} readers", repr(event))
         if self._frozen and not event.frozen:
             return []
-        self._set_request(event.index, event)
+        reader = self._readers[event.index]
+        reader.request = event
+        reader.still = reader.idle
+        self._announced(reader, event.announced_us)
         if event.watermark_us is not None and (self._watermark_us is None or event.watermark_us > self._watermark_us):
             self._watermark_us = event.watermark_us
             self._dry = False
         if event.holding:
             self._dry = False
-            self._readers[event.index].lifted_us = None  # it may not have heeded what it was told while it was idle
         return self._assign()
 
-    def _on_progressed(self, event: Progressed) -> list[Command]:
-        """All readers are looked at only if one is idle and something has changed that holds it: with a thousand of
-        them, each of which reports twice a second, the driver would do nothing else."""
+    def _on_progressed(self, event: Progressed) -> None:
         reader = self._readers[event.index]
-        if event.watermark_us is not None:
-            before_us = reader.watermark_us
-            reader.watermark_us = max(event.watermark_us, before_us or event.watermark_us)
-            if before_us is None or self._held_us is None or before_us <= self._held_us:
-                self._lift_due = True
-        return self._lift() if self._idle and self._lift_due else []
+        reader.still = reader.idle or event.watermark_us == reader.watermark_us
+        self._announced(reader, event.watermark_us)
 
-    def _lift(self) -> list[Command]:
-        self._lift_due = False
-        self._held_us = least_us = self.least_us
-        if least_us is None:
-            return []
-        commands: list[Command] = []
-        for index in sorted(self._idle):
-            idle = self._readers[index]
-            if idle.lifted_us is None or idle.lifted_us < least_us:
-                idle.lifted_us = least_us
-                commands.append(Lift(self.vertex, index, least_us))
-        return commands
-
-    def _set_request(self, index: int, request: Requested | None) -> None:
-        reader = self._readers[index]
-        reader.request = request
-        (self._idle.add if reader.idle else self._idle.discard)(index)
-        self._lift_due = True
+    @staticmethod
+    def _announced(reader: Reader, watermark_us: int | None) -> None:
+        if watermark_us is not None:
+            reader.watermark_us = max(watermark_us, reader.watermark_us or watermark_us)
 
     def _on_freeze(self, event: Freeze, now_ms: float) -> list[Command]:
         self._drain = self._drain or event.drain
@@ -383,8 +368,8 @@ class SplitAssigner:
             return []
         self._frozen = True
         self._dry = False
-        for index in range(self.parallelism):
-            self._set_request(index, None)
+        for reader in self._readers:
+            reader.request = None
         self._next_look_ms = now_ms
         source: list[Command] = [] if self._finished else [FreezeSource(self.vertex)]
         return source + ([FreezeReaders(self.vertex)] if self._running else [])
@@ -429,7 +414,7 @@ class SplitAssigner:
                 continue
             _, index = min(waiting)
             self._readers[index].assigned += 1
-            self._set_request(index, None)
+            self._readers[index].request = None
             self._dry = False
             commands.append(Assign(self.vertex, index, (split,)))
         self._pending.extendleft(reversed(kept))
@@ -467,11 +452,6 @@ class SplitAssigner:
         waiting = [index for index, reader in enumerate(self._readers) if reader.request is not None]
         missed = [index for index in waiting if any(self._may_read(index, split) for split in self._pending)]
         assert not missed, "no reader waits while a split for it is pending"
-        idle = [reader for reader in self._readers if reader.idle]
-        assert [self._readers[index] for index in sorted(self._idle)] == idle, "who is idle is known"
-        least_us = self.least_us
-        due = [one for one in idle if least_us is not None and (one.lifted_us is None or one.lifted_us < least_us)]
-        assert self._lift_due or not due, "no reader is held back by what is known"
         assert not (self._dry and not self.all_idle), "a dry source has idle readers only"
         assert not self._ended or (self._finished and not self._pending), "an ended source has given everything away"
         assert not (self._finished and self.all_idle and not self._dry), "a finished source is dry when it is read"

@@ -18,10 +18,10 @@ from penstock.runtime.messages import (
     CheckpointComplete,
     Deploy,
     LookAgain,
+    RaiseWatermark,
     Register,
     SourceEnds,
     SourceFreezes,
-    SourcesDryAt,
     Stop,
     ToSlot,
     TriggerCheckpoint,
@@ -228,10 +228,10 @@ class Attempt:
                 self.broadcast(CheckpointAbort(checkpoint))
             case sp.Assign(vertex, index, splits):
                 self.send(index, AssignSplits(vertex, index, list(splits)))
-            case sp.Lift(vertex, index, watermark_us):
-                self.send(index, SourcesDryAt(vertex, watermark_us))
+            case sp.Rise(vertex, index, watermark_us):
+                self.send(index, RaiseWatermark(vertex, watermark_us))
             case sp.Dry(vertex, watermark_us):
-                self.broadcast(SourcesDryAt(vertex, watermark_us))
+                self.broadcast(RaiseWatermark(vertex, watermark_us))
             case sp.FreezeReaders(vertex):
                 self.broadcast(SourceFreezes(vertex))
             case sp.Ended(vertex):

@@ -37,7 +37,10 @@ class SourceFeed:
         self._requests = 0
         self._received = 0
         self._told_idle = False
-        self._told_us: int | None = None
+        self._told_us: tuple[int | None, int | None] = None, None
+        self._rise_us: int | None = None
+        self._next_rise_us: int | None = None
+        self._frontier: frozenset[str] = frozenset()
         self._frozen = False
         self._drained = False
         self._look: int | None = None
@@ -129,14 +132,37 @@ class SourceFeed:
             self._poll_at_ms = None
         return batch
 
-    @property
-    def is_idle(self) -> bool:
-        """Nothing is left to read now, and the assigner knows: no split is on its way here that it does not know of."""
-        return self._told_idle and self._nothing_to_read
+    def may_rise(self, watermark_us: int) -> None:
+        """Event time may rise to this past the frontier, which is noted now; or later, if it rises to something else
+        first: a frontier that is noted is never pushed away."""
+        if self._rise_us is not None:
+            self._next_rise_us = max(watermark_us, self._next_rise_us or watermark_us)
+            return
+        self._rise_us = watermark_us
+        self._frontier = frozenset(split.split_id for split in self._unfinished)
+        self._reader.begin_frontier()
+        self._poll_at_ms = None
 
-    def rose(self, watermark_us: int | None) -> None:
-        """The watermark is this, as the assigner wanted: that is no news to it."""
-        self._told_us = watermark_us
+    @property
+    def rises(self) -> bool:
+        """Rows up to a frontier are not read yet."""
+        return self._rise_us is not None
+
+    def risen(self) -> int | None:
+        """What event time may rise to now, once; to be called when all rows polled have been processed."""
+        if self._rise_us is None or not self._frontier_passed():
+            return None
+        risen_us, self._rise_us = self._rise_us, None
+        if self._next_rise_us is not None:
+            next_us, self._next_rise_us = self._next_rise_us, None
+            self.may_rise(next_us)
+        return risen_us
+
+    def _frontier_passed(self) -> bool:
+        if not self._frontier or (self._frozen and self._reader.caught_up()):
+            return True
+        passed = self._reader.frontier_passed()
+        return self._frontier.isdisjoint(split.split_id for split in self._unfinished) if passed is None else passed
 
     @property
     def _nothing_to_read(self) -> bool:
@@ -157,23 +183,28 @@ class SourceFeed:
         """When ``releases`` says so by the clock."""
         return None if self._held_since_ms is None else self._held_since_ms + HELD_MS
 
-    def ask(self, watermark_us: int | None, holds_rows: bool = False) -> None:
+    def ask(self, reached_us: int | None, announced_us: int | None, holds_rows: bool = False) -> None:
         """Ask for a split if there is nothing to read; to be called when all rows polled have been processed.
 
         An idle reader of an endless split that found rows again takes its being idle back; its request stays. One that
-        reads side by side always has a request out. ``holds_rows``: functions hold rows: a reader is not idle then, but
-        asks all the same.
+        reads side by side always has a request out. An idle one whose watermarks have changed says so.
+
+        Args:
+            reached_us: the largest watermark that was seen.
+            announced_us: the one that was sent.
+            holds_rows: functions hold rows: a reader is not idle then, but asks all the same.
         """
         if not holds_rows:
             self._held_since_ms = None
         idle = self._nothing_to_read and not holds_rows
-        news = idle != self._told_idle or (idle and watermark_us != self._told_us)
+        news = idle != self._told_idle or (idle and self._told_us != (reached_us, announced_us))
         if news or (not self._asked and (self._reader.side_by_side or not self._unfinished)):
-            self._told_idle, self._told_us = idle, watermark_us
+            self._told_idle, self._told_us = idle, (reached_us, announced_us)
             self._asked = True
             self._requests += 1
             holding = 0 if idle else max(1, len(self._unfinished))
-            self._host.request_split(self._subtask, holding, watermark_us, self._received, self._frozen)
+            request = holding, reached_us, self._received, self._frozen, announced_us
+            self._host.request_split(self._subtask, *request)
         if idle and self._look is not None:
             self._host.looked(self._subtask, self._look)
             self._look = None

@@ -77,10 +77,10 @@ class SplitsAssigned:
 
 
 @dataclass(frozen=True, slots=True)
-class SourcesDry:
-    """To an idle source subtask: event time may rise to this. Either every reader of its source is idle and nothing is
-    pending (the largest watermark generated), or all that still read are there already (the least one).
-    ``END_OF_TIME_US``: event time ends; this goes through operators that generate watermarks, too."""
+class WatermarkMayRise:
+    """To a source subtask: event time may rise to this, past what there is to read now (its frontier). Every reader of
+    its source is idle and this is the largest watermark, or others have reached it. ``END_OF_TIME_US``: event time ends
+    at once, as everything is read; this goes through operators that generate watermarks, too."""
 
     watermark_us: int | None
 
@@ -120,11 +120,23 @@ InboxEvent = (
     | Aborted
     | SplitsAssigned
     | SourceFrozen
-    | SourcesDry
+    | WatermarkMayRise
     | LookedFor
     | SourceEnded
     | RecoveredLoaded
 )
+
+
+@dataclass(frozen=True)
+class EpochEnd:
+    """What was taken when the epoch ended; the rest of the capture comes with the last barrier."""
+
+    operators: dict[str, OperatorState]
+    splits: Sequence[Split]
+    carried: Sequence[InflightEntry]
+    channel_watermarks: dict[ChannelId, int]
+    rows_in: int
+    sync_ms: float
 
 
 class SubtaskHost(Protocol):
@@ -150,11 +162,24 @@ class SubtaskHost(Protocol):
         """This subtask cannot take the checkpoint."""
 
     def request_split(
-        self, subtask: SubtaskId, holding: int, watermark_us: int | None, received: int, frozen: bool
+        self,
+        subtask: SubtaskId,
+        holding: int,
+        watermark_us: int | None,
+        received: int,
+        frozen: bool,
+        announced_us: int | None,
     ) -> None:
-        """Ask for one more split. ``holding`` splits are still unread; 0 means idle at this generated watermark.
-        ``received``: how many
-        have come in this Generation. ``frozen``: asked behind ``SourceFrozen``."""
+        """Ask for one more split.
+
+        Args:
+            subtask: whose reader it is.
+            holding: so many splits are still unread, or not wholly through its functions; 0: it is idle.
+            watermark_us: the largest watermark that it has seen.
+            received: so many splits have come in this Generation.
+            frozen: asked after ``SourceFrozen``.
+            announced_us: the watermark that it has sent.
+        """
 
     def looked(self, subtask: SubtaskId, number: int) -> None:
         """In answer to ``LookedFor``: idle after a look that began behind it."""

@@ -49,6 +49,7 @@ class SplitRequest(msgspec.Struct, frozen=True, tag=True):
     watermark_us: int | None
     received: int
     frozen: bool
+    announced_us: int | None
 
 
 class Looked(msgspec.Struct, frozen=True, tag=True):
@@ -158,7 +159,9 @@ class AssignSplits(msgspec.Struct, frozen=True, tag=True):
     splits: list[Split]
 
 
-class SourcesDryAt(msgspec.Struct, frozen=True, tag=True):
+class RaiseWatermark(msgspec.Struct, frozen=True, tag=True):
+    """Driver -> slot: readers of this vertex may rise to this watermark, each past its own frontier."""
+
     vertex: int
     watermark_us: int | None
 
@@ -206,7 +209,7 @@ ToSlot = (
     | CheckpointAbort
     | AssignSplits
     | SourceFreezes
-    | SourcesDryAt
+    | RaiseWatermark
     | LookAgain
     | SourceEnds
     | Stop

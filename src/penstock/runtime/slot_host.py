@@ -22,10 +22,10 @@ from penstock.runtime.host import (
     RecoveredLoaded,
     SourceEnded,
     SourceFrozen,
-    SourcesDry,
     SplitsAssigned,
     SubtaskCapture,
     Triggered,
+    WatermarkMayRise,
 )
 from penstock.runtime.inbox import Inbox
 from penstock.runtime.loads import Loader
@@ -35,9 +35,9 @@ from penstock.runtime.messages import (
     CheckpointComplete,
     LookAgain,
     Looked,
+    RaiseWatermark,
     SourceEnds,
     SourceFreezes,
-    SourcesDryAt,
     SplitRequest,
     SubtaskFinished,
     ToSlot,
@@ -121,9 +121,16 @@ class SlotHost:
         self.uploader.declined(checkpoint, f"{subtask}: {reason}")
 
     def request_split(
-        self, subtask: SubtaskId, holding: int, watermark_us: int | None, received: int, frozen: bool
+        self,
+        subtask: SubtaskId,
+        holding: int,
+        watermark_us: int | None,
+        received: int,
+        frozen: bool,
+        announced_us: int | None,
     ) -> None:
-        send(self._control, SplitRequest(subtask.vertex, subtask.index, holding, watermark_us, received, frozen))
+        asked = SplitRequest(subtask.vertex, subtask.index, holding, watermark_us, received, frozen, announced_us)
+        send(self._control, asked)
 
     def looked(self, subtask: SubtaskId, number: int) -> None:
         send(self._control, Looked(subtask.vertex, subtask.index, number))
@@ -182,8 +189,8 @@ class SlotHost:
                 self._inboxes[SubtaskId(vertex, self._slot)].append(LookedFor(number))
             case SourceEnds(vertex):
                 self._inboxes[SubtaskId(vertex, self._slot)].append(SourceEnded())
-            case SourcesDryAt(vertex, watermark_us):
-                self._inboxes[SubtaskId(vertex, self._slot)].append(SourcesDry(watermark_us))
+            case RaiseWatermark(vertex, watermark_us):
+                self._inboxes[SubtaskId(vertex, self._slot)].append(WatermarkMayRise(watermark_us))
             case _:
                 raise AssertionError(f"{message} is not for subtasks")
 

@@ -12,17 +12,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import assert_never
 
 import pyarrow as pa
 
 from penstock.config import Isolation, Options, TriggerOn
-from penstock.connectors.base import SinkContext, SinkWriter, Split
+from penstock.connectors.base import SinkContext, SinkWriter
 from penstock.errors import ProtocolViolation
 from penstock.graph.model import JobGraph, Vertex
 from penstock.ids import ChannelId, CheckpointId, GenerationId, SubtaskId
-from penstock.operators.base import OperatorContext, OperatorState
+from penstock.operators.base import OperatorContext
 from penstock.operators.isolation.operator import isolated
 from penstock.protocol.alignment import (
     PART_BYTES,
@@ -45,13 +44,13 @@ from penstock.runtime.host import (
     Aborted,
     Arrived,
     Completed,
+    EpochEnd,
     Granted,
     InboxEvent,
     LookedFor,
     RecoveredLoaded,
     SourceEnded,
     SourceFrozen,
-    SourcesDry,
     SplitsAssigned,
     StepResult,
     SubtaskCapture,
@@ -59,6 +58,7 @@ from penstock.runtime.host import (
     SubtaskRestore,
     SubtaskStatus,
     Triggered,
+    WatermarkMayRise,
 )
 from penstock.runtime.inbox import Inbox
 from penstock.runtime.partitioner import Partitioner, partitioner
@@ -66,23 +66,11 @@ from penstock.runtime.payloads import concat, measure
 from penstock.runtime.slice import Slice
 from penstock.runtime.slicing import MAX_ROWS, TARGET_MS, SliceSizer
 from penstock.runtime.wiring import build_gate, build_outputs, open_state
-from penstock.snapshot.model import CaptureMetrics, InflightEntry
+from penstock.snapshot.model import CaptureMetrics
 from penstock.state.table import StateBackend
 
 STATUS_EVERY_MS = 100.0
 NOTHING = SubtaskRestore({}, (), (), {}, {}, 0)
-
-
-@dataclass(frozen=True)
-class _EpochEnd:
-    """What was taken when the epoch ended; the rest of the capture comes with the last barrier."""
-
-    operators: dict[str, OperatorState]
-    splits: Sequence[Split]
-    carried: Sequence[InflightEntry]
-    channel_watermarks: dict[ChannelId, int]
-    rows_in: int
-    sync_ms: float
 
 
 class Subtask:
@@ -142,7 +130,7 @@ class Subtask:
         self._slice = Slice(0, "", "", 0, 0.0, clock(), clock)
         self._isolation = options.function_isolation
         self._activity = Activity(clock)
-        self._epoch_ends: dict[CheckpointId, _EpochEnd] = {}
+        self._epoch_ends: dict[CheckpointId, EpochEnd] = {}
         self._pending_messages = dict(restore.pending_messages)
         self._inherited_messages = list(restore.inherited_messages)
         self._committed_epoch = 0
@@ -179,8 +167,8 @@ class Subtask:
         controlled = self._control()
         self._run(self._checkpoints.timed_out(self._clock_ms()))
         worked = take_input and self._work()
-        self._release()
-        busy = controlled or worked
+        rose = self._release()
+        busy = controlled or worked or rose
         self._activity.step_ends(busy, self.outputs.has_room, self._chain.under_way)
         self._refresh_status(busy)
         return StepResult(busy or len(self.inbox) > 0, None if busy else self._wake_at_ms())
@@ -271,8 +259,8 @@ class Subtask:
                 self._source().look(number)
             case SourceFrozen():
                 self._source().freeze()
-            case SourcesDry(watermark_us):
-                self._rise(watermark_us)
+            case WatermarkMayRise(watermark_us):
+                self._may_rise(watermark_us)
             case SourceEnded():
                 self._source_ended = True
             case RecoveredLoaded(entry, batches, reached):
@@ -280,16 +268,23 @@ class Subtask:
             case _:
                 assert_never(event)
 
-    def _rise(self, watermark_us: int | None) -> None:
-        """Event time may rise, if this reader is still as idle as it was when the driver decided that. Otherwise rows
-        have come that are not read yet; the driver has been told, or will be, and says it again."""
+    def _may_rise(self, watermark_us: int | None) -> None:
         feed = self._source()
-        if watermark_us is None or self.finished or not feed.is_idle:
+        if watermark_us is None or self.finished:
             return
         if watermark_us == END_OF_TIME_US:
             feed.drain()
-        self._chain.advance_generated(watermark_us)
-        feed.rose(self._chain.reached_watermark())
+            self._chain.advance_generated(watermark_us)
+            return
+        announced_us = self._chain.generated_watermark()
+        if announced_us is None or announced_us < watermark_us:
+            feed.may_rise(watermark_us)
+            self._rise(feed)
+
+    def _rise(self, feed: SourceFeed) -> None:
+        """Raise event time to what the rows that were read and processed allow."""
+        while self._settled and (risen_us := feed.risen()) is not None:
+            self._chain.advance_generated(risen_us)
 
     def _run(self, commands: Sequence[Command]) -> None:
         if not commands:
@@ -312,7 +307,7 @@ class Subtask:
 
     def _finish_advancing(self) -> None:
         """A watermark that this source already rose to goes before an aligned barrier, as an arrived one would: the
-        checkpoint behind ``SourcesDry`` is to hold every window that it closes."""
+        checkpoint behind ``WatermarkMayRise`` is to hold every window that it closes."""
         while self._chain.advancing:
             self._chain.advance()
 
@@ -339,7 +334,7 @@ class Subtask:
             if message is not None:
                 self._pending_messages[barrier.checkpoint] = message
         commands = self._checkpoints.ended(barrier)
-        self._epoch_ends[barrier.checkpoint] = _EpochEnd(
+        self._epoch_ends[barrier.checkpoint] = EpochEnd(
             operators,
             self._feed.end_epoch(barrier.checkpoint) if self._feed is not None else (),
             self.gate.recovered.carried(),
@@ -499,7 +494,7 @@ class Subtask:
 
     def _input_ended(self) -> bool:
         if self._feed is not None:
-            return self._source_ended and self._feed.finished
+            return self._source_ended and self._feed.finished and not self._feed.rises
         return self.gate.ended
 
     @property
@@ -524,9 +519,10 @@ class Subtask:
 
     # -- to the world -------------------------------------------------------------------------------------------------
 
-    def _release(self) -> None:
-        """Let go of everything the world may have now."""
-        if not self.finished and self._input_ended() and self._settled:
+    def _release(self) -> bool:
+        """Let go of everything the world may have now; returns whether that made something due."""
+        made_due = False
+        if not self.finished and self._settled and self._input_ended():
             self._end_of_input()
         self._pump()
         for entry in self.gate.recovered.to_load():
@@ -538,8 +534,12 @@ class Subtask:
                 with self._slice.worked_on():
                     self._chain.release_rows()
                 self._pump()
+            self._rise(self._feed)
+            made_due = self._chain.advancing
             if self._settled:
-                self._feed.ask(self._chain.reached_watermark(), self._chain.holds_rows)
+                watermarks = self._chain.reached_watermark(), self._chain.generated_watermark()
+                self._feed.ask(*watermarks, self._chain.holds_rows)
+        return made_due
 
     def _pump(self) -> None:
         for channel, element in self.outputs.pump(self._now_ms):

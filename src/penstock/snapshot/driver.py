@@ -22,7 +22,7 @@ import msgspec
 
 from penstock.connectors.base import Split
 from penstock.errors import ProtocolViolation, QueryFailed
-from penstock.graph.model import JobGraph
+from penstock.graph.model import ONE_CLOCK, JobGraph
 from penstock.ids import CheckpointId, GenerationId
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol import splits as sp
@@ -30,7 +30,7 @@ from penstock.protocol.commits import CommitLedger
 from penstock.protocol.coordinator import Coordinator
 from penstock.protocol.elements import Alignment
 from penstock.protocol.ending import Ending
-from penstock.protocol.shared_clock import SharedClock
+from penstock.protocol.rounds import EventTimeRounds
 from penstock.snapshot import work as w
 from penstock.snapshot.catalog import snapshot_id
 from penstock.snapshot.model import SnapshotMetadata
@@ -59,7 +59,7 @@ class DriverCore:
         self._ending = Ending(len(graph.vertices) * graph.parallelism)
         self._captures: dict[CheckpointId, list[sp.SourceCapture]] = {}
         self._metadata: dict[CheckpointId, SnapshotMetadata] = {}
-        self._clocks: dict[int, SharedClock] = {}
+        self._rounds: dict[int, EventTimeRounds] = {}
         self._running: set[int] = set()
         self._opening = False
         self._abandon: tuple[GenerationId, CheckpointId] | None = None
@@ -88,9 +88,9 @@ class DriverCore:
 
     @property
     def dry(self) -> bool:
-        """Every source said dry and has found nothing since; those that share a clock stand at one time."""
+        """Every source said dry and has found nothing since; event time has come to the largest that was seen."""
         dry = bool(self._assigners) and all(assigner.dry for assigner in self._assigners.values())
-        return dry and all(clock.settled for clock in self._clocks.values())
+        return dry and all(rounds.settled for rounds in self._rounds.values())
 
     @property
     def drains(self) -> bool:
@@ -176,7 +176,7 @@ class DriverCore:
             case ct.GenerationEnded() if event.generation == self.generation:
                 outputs += self._coordinate(event, now_ms)
                 self._assigners.clear()
-                self._clocks.clear()
+                self._rounds.clear()
                 self._running.clear()
                 self._ending.generation_ended()
             case ct.MetadataWritten() if event.checkpoint in self._metadata:
@@ -211,11 +211,10 @@ class DriverCore:
         if any(manifest.drained for manifest in manifests.values()):
             # Whoever took that snapshot has begun to drain: it has to be carried through.
             self._freeze = sp.Freeze(drain=True)
-        clocks: dict[str, list[int]] = {}
+        groups: dict[str, list[int]] = {}
         for vertex in self._graph.vertices:
             if vertex.source is not None:
-                if vertex.source.clock:
-                    clocks.setdefault(vertex.source.clock, []).append(vertex.id)
+                groups.setdefault(vertex.source.clock or f"vertex {vertex.id}", []).append(vertex.id)
                 self._assigners[vertex.id] = sp.SplitAssigner(
                     vertex.source.operator_id,
                     vertex.id,
@@ -224,8 +223,9 @@ class DriverCore:
                     [] if metadata is None else [split.split_id for split in unread_splits(metadata, vertex.id)],
                     vertex.source.source.looks_ahead,
                 )
-        shared = [(own, SharedClock([self._assigners[vertex] for vertex in own])) for own in clocks.values()]
-        self._clocks = {vertex: clock for own, clock in shared for vertex in own}
+        for name, group in groups.items():
+            rounds = EventTimeRounds([self._assigners[vertex] for vertex in group], eager=name == ONE_CLOCK)
+            self._rounds |= dict.fromkeys(group, rounds)
         return [w.Deploy(event), *outputs, *([] if self._freeze is None else self._assign_all(self._freeze, now_ms))]
 
     def _on_running(self, event: w.SlotRunning, now_ms: float) -> list[w.Output]:
@@ -246,15 +246,12 @@ class DriverCore:
 
     def _assign(self, vertex: int, event: sp.Event, now_ms: float) -> list[w.Output]:
         outputs: list[w.Output] = []
-        clock = self._clocks.get(vertex)
+        rounds = self._rounds[vertex]
         commands: list[sp.Command] = list(self._assigners[vertex].handle(event, now_ms))
-        if clock is not None and isinstance(event, sp.Discovered):
-            commands += clock.look_ended(vertex)
-        for command in commands:
+        for command in [*commands, *rounds.handled(vertex, event, commands)]:
             match command:
                 case sp.Discover():
-                    if clock is not None:
-                        clock.look_begins(vertex)
+                    rounds.look_begins(vertex)
                     outputs.append(w.Look(self.generation, vertex, command.state))
                 case sp.FreezeSource():
                     outputs.append(w.FreezeSource(self.generation, vertex))

@@ -312,7 +312,7 @@ Output = (
     | sp.Assign
     | sp.Dry
     | sp.Ended
-    | sp.Lift
+    | sp.Rise
     | sp.FreezeReaders
 )
 """For every slot: Trigger, NotifyComplete, Abort (if ``tell_slots``), FreezeReaders, Dry, Ended; for one: Assign, Lift.

@@ -20,6 +20,7 @@ from penstock.snapshot.driver import DriverCore, rows_read
 from penstock.snapshot.effects import DriverEffects
 from penstock.snapshot.model import SnapshotMetadata
 from penstock.snapshot.state_index import DELTA
+from penstock.testing.event_time_watch import EventTimeWatch
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.generation import SimulatedGeneration
 from penstock.testing.routine import Routine, call_of
@@ -92,6 +93,7 @@ class SimulatedDriver:
         self.current: SimulatedGeneration | None = None
         self.on_death: Callable[[SimulatedDriver], None] = lambda driver: None
         self.splits = SplitWatch(world)
+        self._event_time = EventTimeWatch(self)
         policy = world.settings.policy()
         if not checkpoints:
             never_ms = 1 << 40
@@ -196,6 +198,8 @@ class SimulatedDriver:
             self._generation_failed(Failure(message.kind, "", message.reason))
         else:
             self.feed(message)
+            if isinstance(message, w.ReaderProgressed):
+                self._event_time.reported(message.vertex, message.progress)
 
     def feed(self, event: w.DriverEvent) -> None:
         if self.alive:
@@ -312,7 +316,7 @@ class SimulatedDriver:
                 self._broadcast(output)
             case ct.NotifyComplete() | sp.Dry() | sp.Ended():
                 self._broadcast(output)
-            case sp.Assign() | sp.Lift():
+            case sp.Assign() | sp.Rise():
                 if self.current is not None:
                     self.splits.commanded(output)
                     self.current.slots[output.index].command(output)
@@ -373,6 +377,7 @@ class SimulatedDriver:
         world = self.world
         world.newest_generation = max(world.newest_generation, ready.generation)
         self.splits.opened(ready)
+        self._event_time = EventTimeWatch(self)
         self.frozen_ms = None
         layers = {entry.layer for slot in ready.slots for subtask in slot for entry in subtask.inflight}
         world.figures.count("restarts with in-flight rows", len(layers) > 0)

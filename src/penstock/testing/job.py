@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 from penstock.graph.model import Edge, EdgeKind, JobGraph, OperatorSpec, SinkSpec, SourceSpec, Vertex
 from penstock.operators.base import Operator
-from penstock.operators.watermark import WatermarkSpec
 from penstock.testing.holding import hold_specs
-from penstock.testing.operators import Count, Join, Rekey, Relay, SimulatedSpec, Sort, Window
+from penstock.testing.operators import BlindWatermarkSpec, Count, Join, Rekey, Relay, SimulatedSpec, Sort, Window
 from penstock.testing.outside import Outside
 from penstock.testing.rows import KEY, ROW, TIME
 from penstock.testing.settings import Settings
@@ -67,8 +66,8 @@ def _operators(settings: Settings, position: int, node: Node, workload: Workload
     inputs = tuple(Inbound(inlet.producer, _order(settings, inlet, position)) for inlet in node.inlets)
     holds = hold_specs(position, node.holds)
     if node.kind == "source":
-        watermark = WatermarkSpec(
-            operator_id=f"watermark{position}", name="watermark", output_schema=ROW, column=TIME, delay_us=0
+        watermark = BlindWatermarkSpec(
+            operator_id=f"watermark{position}", name="watermark", output_schema=ROW, column=TIME, delay_us=0, node=node
         )
         return *holds, watermark, _spec(position, "stamp", lambda: SourceStamp(position, workload))
     makers: dict[str, Callable[[], Operator]] = {

@@ -1,10 +1,11 @@
-"""Broken event time: watermarks that pass rows which have come in, but not come through."""
+"""Broken event time: watermarks that pass rows which are not read or not through, and readers that are not released."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from penstock.operators.map_function import MapBatchesOperator
+from penstock.protocol.rounds import EventTimeRounds
 from penstock.runtime.chain import Chain
 from penstock.runtime.feed import SourceFeed
 from penstock.testing.mutation import mutant
@@ -19,13 +20,29 @@ def _always(original: property) -> Any:
 
 
 def _idle_whatever_is_held(original: Any) -> Any:
-    def ask(self: SourceFeed, watermark_us: int | None, holds_rows: bool = False) -> None:
-        original(self, watermark_us)
+    def ask(self: SourceFeed, reached_us: int | None, announced_us: int | None, holds_rows: bool = False) -> None:
+        original(self, reached_us, announced_us)
 
     return ask
 
 
+def _frontier_not_read(original: Any) -> Any:
+    return lambda self: True
+
+
+def _nobody_told(original: Any) -> Any:
+    return lambda self, reader: False
+
+
 EVENT_TIME = {
+    "rises-before-its-frontier": mutant(
+        "a reader that may rise does so at once, in front of what it has not read",
+        (SourceFeed, "_frontier_passed", _frontier_not_read),
+    ),
+    "never-told-to-rise": mutant(
+        "a reader that shows no event time is not told to rise until everything is read",
+        (EventTimeRounds, "_waits", _nobody_told),
+    ),
     "functions-hold-nothing": mutant(
         "a function over batches counts as one that has yielded all that it was given",
         (MapBatchesOperator, "lags", _never),

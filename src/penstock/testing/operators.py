@@ -9,11 +9,13 @@ import pyarrow as pa
 
 from penstock.graph.model import OperatorSpec
 from penstock.operators.base import Operator, OperatorContext, RestoredState
+from penstock.operators.watermark import WatermarkOperator, WatermarkSpec
 from penstock.state.capture import TableCapture
 from penstock.testing.failure import SimulationFailure
-from penstock.testing.rows import MS, ROW, state_rows, state_schema, state_table
+from penstock.testing.rows import MS, ROW, TIME, state_rows, state_schema, state_table
 from penstock.testing.state import CountTable, filled
 from penstock.testing.tap import Inbound, Tapped, Workload
+from penstock.testing.topology import Node
 
 COUNTS = state_schema("key", "period", "count")
 WINDOWS = state_schema("key", "window", "count")
@@ -54,6 +56,30 @@ def window_origin(vertex: int, count: int) -> int:
 
 def joined_origin(left: int, right: int) -> int:
     return ((left % 1_000_003) * 31 + (right % 1_000_003) * 17 + 5) % 1_000_000_007
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlindWatermarkSpec(WatermarkSpec):
+    """The watermark of a source some of whose rows show no event time."""
+
+    node: Node
+
+    def create(self) -> Operator:
+        return _BlindWatermark(self, self.node)
+
+
+class _BlindWatermark(WatermarkOperator):
+    def __init__(self, spec: WatermarkSpec, node: Node) -> None:
+        super().__init__(spec)
+        self._node = node
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        if not self._node.blind:
+            return super().process(batch)
+        times = [us for us in batch.column(TIME).to_pylist() if self._node.shows_time(us // MS)]
+        if times:
+            self.advance_generated(max(times))
+        return iter((batch,))
 
 
 class Relay(Tapped):

@@ -56,7 +56,8 @@ def expected_output(
 def _source(settings: Settings, vertex: int, node: Node, rows: int, drained: bool) -> Expected:
     keys = [source_key(number, settings.keys, settings.skew) for number in range(rows)]
     origins = [vertex * 1_000 + number // node.rows_per_split for number in range(rows)]
-    reached_us = (rows - 1) * MS if rows else START_OF_TIME_US
+    last = next((number for number in reversed(range(rows)) if node.shows_time(number)), None)
+    reached_us = START_OF_TIME_US if last is None else last * MS
     return Expected(
         Counter(dict.fromkeys(zip(origins, keys, range(0, rows * MS, MS), strict=True), 1)),
         _at_zero(Counter(keys)),

@@ -173,7 +173,7 @@ class Settings(msgspec.Struct, frozen=True):
         fills."""
         drawn = Settings.random(seed)
         return Settings(
-            nodes=tuple(msgspec.structs.replace(node, cost_ms=0.0, holds="") for node in drawn.nodes),
+            nodes=tuple(msgspec.structs.replace(node, cost_ms=0.0, holds="", blind=0) for node in drawn.nodes),
             parallelism=drawn.parallelism,
             max_parallelism=drawn.max_parallelism,
             keys=drawn.keys,

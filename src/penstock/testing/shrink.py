@@ -188,6 +188,8 @@ def plainer_nodes(settings: Settings) -> Iterator[tuple[str, Settings]]:
     for position, node in enumerate(settings.nodes):
         if node.holds:
             yield "rows held nowhere", _change(settings, nodes=_with_node(settings, position, holds=""))
+        if node.blind:
+            yield "all splits show time", _change(settings, nodes=_with_node(settings, position, blind=0))
         if node.cost_ms:
             yield "a quick node", _change(settings, nodes=_with_node(settings, position, cost_ms=0.0))
         if node.kind not in ("source", "relay", "join"):

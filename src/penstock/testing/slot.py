@@ -24,10 +24,10 @@ from penstock.runtime.host import (
     RecoveredLoaded,
     SourceEnded,
     SourceFrozen,
-    SourcesDry,
     SplitsAssigned,
     SubtaskCapture,
     Triggered,
+    WatermarkMayRise,
 )
 from penstock.runtime.inbox import Inbox
 from penstock.runtime.subtask import Subtask
@@ -61,7 +61,7 @@ class SlotFailed:
     reason: str
 
 
-FromDriver = ct.Trigger | ct.NotifyComplete | ct.Abort | sp.Assign | sp.FreezeReaders | sp.Dry | sp.Ended | sp.Lift
+FromDriver = ct.Trigger | ct.NotifyComplete | ct.Abort | sp.Assign | sp.FreezeReaders | sp.Dry | sp.Ended | sp.Rise
 ToDriver = w.DriverEvent | SlotFailed
 
 
@@ -272,9 +272,15 @@ class SimulatedSlot:
         self.uploads.declined(checkpoint, reason)
 
     def request_split(
-        self, subtask: SubtaskId, holding: int, watermark_us: int | None, received: int, frozen: bool
+        self,
+        subtask: SubtaskId,
+        holding: int,
+        watermark_us: int | None,
+        received: int,
+        frozen: bool,
+        announced_us: int | None,
     ) -> None:
-        request = sp.Requested(subtask.index, holding, watermark_us, received, frozen)
+        request = sp.Requested(subtask.index, holding, watermark_us, received, frozen, announced_us)
         self.tell(w.SplitRequested(self.generation, subtask.vertex, request))
 
     def looked(self, subtask: SubtaskId, number: int) -> None:
@@ -344,8 +350,8 @@ class SimulatedSlot:
                 self._to_all(Aborted(checkpoint))
             case sp.Assign(vertex, _, splits):
                 self._inboxes[vertex].append(SplitsAssigned(splits))
-            case sp.Dry(vertex, watermark_us) | sp.Lift(vertex, _, watermark_us):
-                self._inboxes[vertex].append(SourcesDry(watermark_us))
+            case sp.Dry(vertex, watermark_us) | sp.Rise(vertex, _, watermark_us):
+                self._inboxes[vertex].append(WatermarkMayRise(watermark_us))
             case sp.FreezeReaders(vertex):
                 self._inboxes[vertex].append(SourceFrozen())
             case sp.Ended(vertex):

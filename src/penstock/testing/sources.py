@@ -106,6 +106,8 @@ class _EndlessReader(SourceReader):
         self._frozen = False
         self._stop: int | None = None
         self._caught_up = False
+        self._frontier: int | None = None
+        self._frontier_begins = False
 
     def add_split(self, split: Split) -> None:
         self._split = split
@@ -116,6 +118,8 @@ class _EndlessReader(SourceReader):
         there = self._content.rows_at(now_ms) if self._stop is None else self._stop
         if self._frozen:
             self._stop = there
+        if self._frontier_begins:
+            self._frontier, self._frontier_begins = there, False
         at = position(self._split)
         stop = min(at + max_rows, max(at, there))
         self._caught_up = at == stop
@@ -129,6 +133,12 @@ class _EndlessReader(SourceReader):
 
     def caught_up(self) -> bool:
         return self._caught_up
+
+    def begin_frontier(self) -> None:
+        self._frontier, self._frontier_begins = None, True
+
+    def frontier_passed(self) -> bool:
+        return self._split is None or (self._frontier is not None and position(self._split) >= self._frontier)
 
     def freeze(self) -> None:
         self._frozen, self._caught_up = True, False

@@ -32,9 +32,9 @@ class SplitWatch:
             for split in subtask.splits
         }
 
-    def commanded(self, command: sp.Assign | sp.Lift) -> None:
-        if isinstance(command, sp.Lift):
-            self._world.figures.count("readers lifted")
+    def commanded(self, command: sp.Assign | sp.Rise) -> None:
+        if isinstance(command, sp.Rise):
+            self._world.figures.count("readers told to rise")
             return
         for split in command.splits:
             owner = self._owners.setdefault((command.vertex, split.split_id), command.index)

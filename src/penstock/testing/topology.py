@@ -16,6 +16,8 @@ MAX_BROADCASTS = 1
 """Each multiplies the rows behind it by the parallelism."""
 HOLDING = 0.15
 """So many of the nodes that could have a function in front of them that holds rows back have one."""
+BLIND = 0.3
+"""So many of the sources have splits that show no event time."""
 FORWARDED = 0.4
 """So many of the edges that could as well go forward do."""
 
@@ -34,8 +36,9 @@ class Node(msgspec.Struct, frozen=True):
     ``rekey`` (another key), ``count`` (how many rows of the key so far), ``window`` (rows per key and window, when the
     watermark closes it), ``sort`` (rows in the order of event time, when the watermark has passed them) or ``join``
     (pairs of rows with equal key and event time). A node that nobody reads from has a sink.
-    ``holds`` names user functions in front of its operator, in a source in front of its watermark, that hold rows back
-    (``holding.HOLDS``).
+    ``blind``: of so many splits of a source the last one shows its watermark no event time (0: each shows it), as rows
+    with null times or rows that a filter drops; the last split of all does. ``holds`` names user functions in front of
+    its operator, in a source in front of its watermark, that hold rows back (``holding.HOLDS``).
     """
 
     kind: str
@@ -44,6 +47,12 @@ class Node(msgspec.Struct, frozen=True):
     splits: int = 0
     rows_per_split: int = 0
     holds: str = ""
+    blind: int = 0
+
+    def shows_time(self, number: int) -> bool:
+        """Whether the watermark of this source sees the event time of its row ``number``."""
+        split = number // self.rows_per_split
+        return not self.blind or split % self.blind != self.blind - 1 or split == self.splits - 1
 
 
 def leaves(nodes: tuple[Node, ...]) -> list[int]:
@@ -182,7 +191,7 @@ def draw_nodes(random: Random) -> tuple[Node, ...]:
             drawing.chain()
         if any(drawing.nodes[position].kind == "source" for position in drawing.open) and len(drawing.open) <= sinks:
             drawing.chain()
-    return with_holding(with_forward_edges(tuple(drawing.nodes)))
+    return with_blind_splits(with_holding(with_forward_edges(tuple(drawing.nodes))))
 
 
 def with_forward_edges(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
@@ -208,6 +217,17 @@ def with_holding(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     return tuple(
         msgspec.structs.replace(node, holds=random.choice(sorted(IN_ORDER if node.inlets else HOLDS)))
         if len(node.inlets) < 2 and random.random() < HOLDING
+        else node
+        for node in nodes
+    )
+
+
+def with_blind_splits(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Some sources have splits that show no event time. What is drawn besides does not depend on it."""
+    random = Random(f"blind {nodes!r}")
+    return tuple(
+        msgspec.structs.replace(node, blind=random.choice((2, 3)))
+        if node.kind == "source" and random.random() < BLIND
         else node
         for node in nodes
     )

@@ -1,0 +1,199 @@
+"""Rounds of event time: who begins one, what it waits for, and who is told how much."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.connectors.base import Split
+from penstock.protocol.elements import END_OF_TIME_US
+from penstock.protocol.rounds import EventTimeRounds
+from penstock.protocol.splits import (
+    Command,
+    Discover,
+    Discovered,
+    Dry,
+    LookAround,
+    Progressed,
+    Requested,
+    Rise,
+    SplitAssigner,
+)
+
+ONE, OTHER = 0, 1
+
+
+class Group:
+    """Sources with some readers each. Looks end only when a test says so."""
+
+    def __init__(self, sources: int = 1, readers: int = 2, eager: bool = False) -> None:
+        self.assigners = [SplitAssigner(f"source-{vertex}", vertex, readers) for vertex in range(sources)]
+        self.rounds = EventTimeRounds(self.assigners, eager)
+        self.now_ms = -1.0
+        self.looks = [False] * sources
+
+    def handle(self, vertex: int, event: Any) -> list[Command]:
+        """What the driver does with an event; the commands for readers."""
+        commands: list[Command] = self.assigners[vertex].handle(event, self.now_ms)
+        commands += self.rounds.handled(vertex, event, commands)
+        for command in commands:
+            if isinstance(command, Discover):
+                self.looks[vertex] = True
+                self.rounds.look_begins(vertex)
+        return [command for command in commands if isinstance(command, Rise | Dry)]
+
+    def look_begins(self, vertex: int = ONE) -> list[Command]:
+        self.now_ms += 1_000
+        assert not self.looks[vertex]
+        commands = self.handle(vertex, LookAround())
+        assert self.looks[vertex]
+        return commands
+
+    def look_ends(self, *splits: str, vertex: int = ONE, finished: bool = False) -> list[Command]:
+        self.looks[vertex] = False
+        return self.handle(vertex, Discovered([Split(each, {}) for each in splits], None, finished))
+
+    def whole_look(self, vertex: int) -> list[Command]:
+        """One that begins now and finds nothing; the one that is out ends before."""
+        told = self.look_ends(vertex=vertex) if self.looks[vertex] else []
+        self.now_ms += 1_000
+        return told + self.handle(vertex, LookAround()) + self.look_ends(vertex=vertex)
+
+    def reports(self, index: int, us: int | None, vertex: int = ONE, times: int = 1) -> list[Command]:
+        return [c for _ in range(times) for c in self.handle(vertex, Progressed(index, us))]
+
+    def asks(self, index: int, us: int | None = None, holding: int = 0, vertex: int = ONE) -> list[Command]:
+        received = self.assigners[vertex].readers[index].assigned
+        return self.handle(vertex, Requested(index, holding, us, received, announced_us=us))
+
+    def busy(self, readers: int, vertex: int = ONE) -> None:
+        """Each reader has a split."""
+        self.look_begins(vertex)
+        self.look_ends(*[f"{vertex}-{index}" for index in range(readers)], vertex=vertex)
+        for index in range(readers):
+            self.asks(index, vertex=vertex)
+
+
+def test_a_reader_that_shows_no_event_time_may_rise_after_a_look() -> None:
+    group = Group()
+    group.busy(2)
+    group.look_begins()
+    assert group.reports(1, 100) == []
+    assert group.reports(0, None, times=3) == [], "the look that is out began before"
+    assert group.look_ends() == []
+    assert group.look_begins() == []
+    assert group.look_ends() == [Rise(ONE, 0, 100)]
+    group.look_begins()
+    assert group.look_ends() == []
+    assert group.reports(0, None, times=3) == [], "it was told"
+    assert group.reports(1, 200) == group.reports(0, 100) == []
+    assert group.reports(0, 100) == []
+    group.look_begins()
+    assert group.look_ends() == [Rise(ONE, 0, 200)]
+
+
+def test_a_reader_that_moves_is_left_alone() -> None:
+    group = Group()
+    group.busy(2)
+    for us in range(10, 60, 10):
+        group.reports(1, 1_000)
+        group.reports(0, us)
+        group.look_begins()
+        assert group.look_ends() == []
+    group.reports(0, 50)
+    group.look_begins()
+    assert group.look_ends() == [Rise(ONE, 0, 1_000)], "it has stopped"
+
+
+def test_an_eager_group_brings_readers_to_the_level_that_move() -> None:
+    group = Group(eager=True)
+    group.busy(2)
+    group.reports(1, 1_000)
+    group.reports(0, 10)
+    group.look_begins()
+    assert group.look_ends() == [Rise(ONE, 0, 1_000)]
+
+
+def test_splits_that_a_look_finds_are_handed_out_first() -> None:
+    group = Group()
+    group.busy(2)
+    group.reports(1, 100)
+    group.reports(0, None, times=2)
+    group.look_begins()
+    assert group.look_ends("a", "b") == []
+    assert group.asks(1, 120) == [], "one of them is left"
+    group.look_begins()
+    assert group.look_ends("c") == [], "found later"
+    assert group.asks(1, 130) == [Rise(ONE, 0, 100)]
+
+
+def test_two_silent_readers_do_not_wait_for_each_other() -> None:
+    group = Group(readers=3)
+    group.busy(3)
+    group.reports(2, 100)
+    group.reports(0, None, times=2)
+    group.reports(1, None, times=2)
+    group.look_begins()
+    assert group.look_ends() == [Rise(ONE, 0, 100), Rise(ONE, 1, 100)]
+
+
+def test_an_idle_reader_is_brought_to_the_level_of_those_that_read() -> None:
+    group = Group()
+    group.busy(1)
+    group.asks(1)
+    group.reports(0, 100)
+    assert group.reports(1, None) == []
+    group.look_begins()
+    assert group.look_ends() == [Rise(ONE, 1, 100)]
+
+
+def test_each_source_of_a_group_is_looked_at_for_itself() -> None:
+    group = Group(sources=2, readers=1)
+    group.busy(1, vertex=OTHER)
+    group.asks(0, vertex=ONE)
+    if not group.looks[ONE]:
+        group.look_begins(ONE)
+    group.reports(0, 100, vertex=OTHER)
+    group.reports(0, None, vertex=ONE)
+    assert group.whole_look(OTHER) == [], "the other source's reader is at the level"
+    assert group.look_ends(vertex=ONE) == [Dry(ONE, None)], "that look began before"
+    assert group.whole_look(ONE) == [Rise(ONE, 0, 100)]
+    assert not group.rounds.settled
+
+
+def test_a_group_is_settled_when_all_its_readers_are_at_the_level() -> None:
+    group = Group(sources=2, readers=1)
+    group.asks(0, 50, vertex=ONE)
+    group.asks(0, 80, vertex=OTHER)
+    told = [command for vertex in (ONE, OTHER) for command in group.whole_look(vertex)]
+    assert told == [Dry(ONE, 50), Dry(OTHER, 80)]
+    assert not group.rounds.settled
+    group.reports(0, 50, vertex=ONE)
+    assert [command for vertex in (ONE, OTHER) for command in group.whole_look(vertex)] == [Rise(ONE, 0, 80)]
+    assert not group.rounds.settled
+    group.asks(0, 80, vertex=ONE)
+    group.whole_look(ONE)
+    assert group.rounds.settled
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_source_that_finds_nothing_more_comes_to_a_time_of_its_own(finished: bool) -> None:
+    group = Group(sources=2, readers=1)
+    group.look_begins(ONE)
+    group.look_ends("a", vertex=ONE, finished=finished)
+    group.asks(0, vertex=ONE)
+    group.busy(1, vertex=OTHER)
+    group.reports(0, 100, vertex=OTHER)
+    group.reports(0, 10, vertex=ONE, times=2)
+    vertices = (OTHER,) if finished else (OTHER, ONE)
+    told = [command for vertex in vertices for command in group.whole_look(vertex)]
+    assert told == ([] if finished else [Rise(ONE, 0, 100)])
+
+
+def test_the_end_of_event_time_is_no_level() -> None:
+    group = Group()
+    group.busy(2)
+    group.reports(1, 100)
+    group.asks(1, END_OF_TIME_US)
+    assert group.rounds.level_us == 100
