@@ -263,3 +263,28 @@ def test_a_reader_says_how_many_offsets_it_has_not_handed_out(kafka: MockKafka, 
     assert sum(reader.behind()) == 6
     rest = read_rows(reader)
     assert (len(rest), list(reader.behind())) == (6, [0, 0])
+
+
+def test_a_frontier_lies_where_partitions_end_when_it_is_asked_for(kafka: MockKafka, reader_of: Reader) -> None:
+    kafka.create("t", 2)
+    kafka.send("t", numbered(0, 6), partition=1)
+    reader = reader_of(source_of(kafka))
+    assert len(read_rows_until(reader, 6)) == 6
+    kafka.send("t", numbered(6, 4), partition=1)
+    reader.begin_frontier()
+    assert not reader.frontier_passed()
+    assert reader.caught_up() in (True, False), "a frontier makes no reader busy"
+    rows = []
+    for _ in range(2_000):
+        passed = reader.frontier_passed()
+        assert not passed or len(rows) == 4, "rows are left in front of it"
+        if passed:
+            break
+        batch = reader.poll(1, 0)
+        rows += [] if batch is None else batch.to_pylist()
+        time.sleep(0.005)
+    assert passed
+    kafka.send("t", numbered(10, 3), partition=0)
+    assert reader.frontier_passed(), "what comes later is past it"
+    reader.begin_frontier()
+    assert not reader.frontier_passed(), "another look is another frontier"

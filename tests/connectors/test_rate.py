@@ -85,3 +85,22 @@ def test_impossible_rates_are_refused() -> None:
         RateSource(1, -1)
     with pytest.raises(ConfigError, match="numPartitions=0"):
         RateSource(1, 0, 0)
+
+
+def test_a_frontier_is_what_was_due_at_the_next_poll() -> None:
+    source = RateSource(100)
+    reader = new_reader(source)
+    (split,) = discover_all(source, 1)
+    reader.add_split(split)
+    start_ms = int(str(split.spec["start_ms"]))
+    reader.begin_frontier()
+    assert not reader.frontier_passed(), "it is not known yet"
+    for _ in range(10):
+        assert not reader.frontier_passed()
+        batch = reader.poll(10, start_ms + 995)
+        assert batch is not None
+    assert reader.frontier_passed()
+    assert reader.poll(10, start_ms + 2_000) is not None
+    reader.begin_frontier()
+    assert reader.poll(10, start_ms + 2_000) is not None
+    assert not reader.frontier_passed()

@@ -9,6 +9,9 @@ import pyarrow as pa
 import pytest
 
 from penstock.connectors.base import SourceReader, Split
+from penstock.connectors.kafka_reader import KafkaReader
+from penstock.connectors.python_reader import PythonSourceReader
+from penstock.connectors.rate import RateReader
 from penstock.errors import ProtocolViolation
 from penstock.ids import SubtaskId
 from penstock.runtime.feed import BEHIND, SourceFeed
@@ -153,3 +156,56 @@ def test_a_reader_that_knows_tells_how_far_it_is_behind() -> None:
     reader.lag = [4, 0, 9]
     assert list(feed.counters().values()) == [13, 0, 9, 3]
     assert tuple(feed.counters()) == BEHIND
+
+
+class FrontierReader(EndlessReader):
+    """An endless reader whose frontier a test moves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = 0
+        self.passed = False
+
+    def begin_frontier(self) -> None:
+        self.begun += 1
+        self.passed = False
+
+    def frontier_passed(self) -> bool:
+        return self.passed
+
+
+def test_event_time_rises_past_a_frontier_that_newer_levels_do_not_push_away() -> None:
+    reader = FrontierReader()
+    feed, _ = feed_of(reader)
+    feed.ask(None, None)
+    feed.assigned([split(1)])
+    feed.may_rise(100)
+    feed.may_rise(300)
+    feed.may_rise(200)
+    assert (feed.risen(), feed.rises, reader.begun) == (None, True, 1)
+    reader.passed = True
+    assert (feed.risen(), reader.begun) == (100, 2)
+    assert feed.risen() is None, "the next frontier is another one"
+    reader.passed = True
+    assert (feed.risen(), feed.risen(), feed.rises) == (300, None, False)
+
+
+def test_a_reader_without_splits_rises_at_once() -> None:
+    feed, _ = feed_of(EndlessReader())
+    feed.may_rise(7)
+    assert feed.risen() == 7
+
+
+@pytest.mark.parametrize("reader", [KafkaReader, RateReader, PythonSourceReader])
+def test_every_reader_of_endless_splits_has_a_frontier(reader: type[SourceReader]) -> None:
+    assert reader.frontier_passed is not SourceReader.frontier_passed
+    endless = {one for one in _all_readers(SourceReader) if one.caught_up is not SourceReader.caught_up}
+    assert {one for one in endless if one.__module__.startswith("penstock.connectors")} == {
+        KafkaReader,
+        RateReader,
+        PythonSourceReader,
+    }
+
+
+def _all_readers(kind: type[SourceReader]) -> set[type[SourceReader]]:
+    return {kind}.union(*map(_all_readers, kind.__subclasses__()))

@@ -223,3 +223,19 @@ def test_what_subtasks_say_and_checkpoints_under_way_may_be_told_later_but_not_w
     figures.failed(1, "lost")
     assert figures.view(0.1).state is ExecutionState.RESTARTING
     assert figures.view() is figures.view(0.1)
+
+
+@pytest.mark.parametrize(("channels", "right"), [({"0:0": 7, "0:1": 5}, 5), ({"0:1": 5}, None), ({}, None)])
+def test_the_watermark_shown_is_the_one_that_windows_wait_for(
+    tmp_path: Path, channels: dict[str, int], right: int | None
+) -> None:
+    """A channel that has brought none holds all others."""
+    figures = Figures(tiny_graph(tmp_path, 2, Numbers(1000)), "q", "run", None)
+    subtasks = [SubtaskManifest(1, 0, channel_watermarks={"0:0": 9, "0:1": 9}), SubtaskManifest(1, 1)]
+    subtasks[1] = msgspec.structs.replace(subtasks[1], channel_watermarks=channels)
+    slots = [SlotManifest(index, [subtask]) for index, subtask in enumerate(subtasks)]
+    figures.triggered(1, "auto")
+    figures.complete(msgspec.structs.replace(snapshot(1, 5), slots=slots, parallelism=2))
+    progress = figures.committed(1)
+    assert progress is not None
+    assert progress.watermark_us == right

@@ -54,6 +54,7 @@ class PythonSourceReader(SourceReader):
         self._waiting: deque[Split] = deque()
         self._current: _OpenSplit | None = None
         self._frozen = False
+        self._frontier_begins = False
         self._in_vain = 0
 
     def add_split(self, split: Split) -> None:
@@ -65,6 +66,8 @@ class PythonSourceReader(SourceReader):
                 self._current = _OpenSplit(self._waiting.popleft(), self._name, self._make_reader, self._converter)
                 if self._frozen:
                     self._current.freeze()
+                if self._frontier_begins:
+                    self.begin_frontier()
                 self._in_vain = 0
             batch = self._current.next_batch(max_rows)
             if batch is not None:
@@ -93,11 +96,14 @@ class PythonSourceReader(SourceReader):
             self._current.look()
 
     def begin_frontier(self) -> None:
+        self._frontier_begins = self._current is None
         if self._current is not None:
             self._current.begin_frontier()
 
     def frontier_passed(self) -> bool | None:
-        return None if self._current is None else self._current.frontier_passed()
+        if self._current is None:
+            return False if self._waiting and self._waiting[0].spec["kind"] == "simple" else None
+        return self._current.frontier_passed()
 
     def freeze(self) -> None:
         self._frozen = True

@@ -159,6 +159,8 @@ def _source_json(source: SourceProgress, duration_ms: int) -> dict[str, Any]:
 def _source_metrics(source: SourceProgress) -> dict[str, str]:
     """How far behind, where the source can tell, by the names of Spark's Kafka source; and the splits left."""
     metrics = {"pendingSplits": str(source.pending_splits), "readingSplits": str(source.reading_splits)}
+    if source.has_event_time:
+        metrics["watermark"] = _event_time(source.watermark_us).get("watermark", "none")
     if source.behind is not None:
         behind = source.behind
         metrics |= {

@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from penstock.connectors.base import Split
-from penstock.graph.model import JobGraph, SourceSpec
+from penstock.graph.model import EdgeKind, JobGraph, SourceSpec
 from penstock.operators.base import Plain
+from penstock.operators.watermark import WatermarkSpec
 from penstock.protocol.coordinator_types import SnapshotRequested
 from penstock.runtime.distribution import Distribution
 from penstock.runtime.feed import BEHIND
@@ -386,6 +387,8 @@ class Figures:
                     pending_splits=len(pending),
                     reading_splits=len(reading),
                     behind=self._behind(vertex),
+                    has_event_time=self._generates(vertex),
+                    watermark_us=self._least_generated(vertex, metadata.parallelism),
                 )
             )
             self._offsets_before[spec.operator_id] = offset
@@ -403,6 +406,17 @@ class Figures:
             for vertex in self._graph.vertices
             if vertex.source is not None
         ]
+
+    def _generates(self, vertex: int) -> bool:
+        """Whether a watermark is generated in this vertex."""
+        operators = next(one.operators for one in self._graph.vertices if one.id == vertex)
+        return any(isinstance(operator, WatermarkSpec) for operator in operators)
+
+    def _least_generated(self, vertex: int, parallelism: int) -> int | None:
+        """The least watermark that the readers have told; None if one of them has none."""
+        known = [self._metrics.get((vertex, index)) for index in range(parallelism)]
+        said = [None if metrics is None else metrics.watermark_us for metrics in known]
+        return min((us for us in said if us is not None), default=None) if None not in said else None
 
     def _behind(self, vertex: int) -> Behind | None:
         """What the readers said last; None if none of them can tell."""
@@ -429,16 +443,30 @@ class Figures:
         return tuple(sorted(found, key=lambda sink: sink.operator_id))
 
     def _watermark(self, metadata: SnapshotMetadata) -> int | None:
-        """Of the snapshot's channels; without any channel, what the subtasks say themselves."""
-        stored = [
-            watermark
-            for slot in metadata.slots
-            for subtask in slot.subtasks
-            for watermark in subtask.channel_watermarks.values()
-        ]
-        if stored:
-            return min(stored)
-        return min((m.watermark_us for m in self._metrics.values() if m.watermark_us is not None), default=None)
+        """What windows wait for: the least that a subtask has processed on an input with event time; None while one
+        has processed none. Without such inputs, the least of the readers."""
+        timed = [edge for edge in self._graph.edges if edge.timed]
+        if not timed:
+            own = [
+                self._least_generated(vertex.id, metadata.parallelism)
+                for vertex in self._graph.vertices
+                if self._generates(vertex.id)
+            ]
+            return None if None in own else min((us for us in own if us is not None), default=None)
+        expected: dict[int, int] = {}
+        for edge in timed:
+            channels = 1 if edge.kind is EdgeKind.FORWARD else metadata.parallelism
+            expected[edge.consumer] = expected.get(edge.consumer, 0) + channels
+        ids = {str(edge.id) for edge in timed}
+        stored: list[int] = []
+        for slot in metadata.slots:
+            for subtask in slot.subtasks:
+                items = subtask.channel_watermarks.items()
+                known = [us for channel, us in items if channel.partition(":")[0] in ids]
+                if len(known) < expected.get(subtask.vertex, 0):
+                    return None
+                stored += known
+        return min(stored, default=None)
 
     def _states(self, metadata: SnapshotMetadata) -> tuple[StateProgress, ...]:
         rows: dict[str, int] = {}

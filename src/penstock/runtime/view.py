@@ -155,6 +155,8 @@ class SourceProgress:
         pending_splits: found and not handed out yet.
         reading_splits: handed out and not read to their ends.
         behind: None: the source cannot tell.
+        has_event_time: a watermark is generated behind it.
+        watermark_us: the least of its readers; None: one of them has shown no event time.
     """
 
     operator_id: str
@@ -168,6 +170,8 @@ class SourceProgress:
     pending_splits: int = 0
     reading_splits: int = 0
     behind: Behind | None = None
+    has_event_time: bool = False
+    watermark_us: int | None = None
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.query.models import Checkpoint, Vertex
+from penstock.cli.query.models import Checkpoint, Graph, Vertex
 from penstock.cli.query.sampling import Rates, Sample
 from penstock.cli.query.showing import STYLE_OF, checkpoints_line, restart_line, state_line
 from penstock.cli.query.texts import one_line, rate_text, short_vertex, time_text
@@ -65,7 +65,7 @@ def _head(sample: Sample) -> list[Text]:
     wanted = query.spec.parallelism
     arrives = "" if query.over or status.parallelism == wanted else f", to be {wanted}"
     first = f"{query.called}  generation {status.generation}  parallelism {status.parallelism}{arrives}"
-    watermark = minimum(one.watermark_us for vertex in sample.graph.vertices for one in vertex.subtasks)
+    watermark = _event_time(sample.graph)
     return [
         _line(f"{first}  restarts {status.restarts}", "bold"),
         _line(state_line(query), STYLE_OF.get(status.state, "yellow")),
@@ -74,6 +74,15 @@ def _head(sample: Sample) -> list[Text]:
             f"{size_text(status.inflight_bytes)} in flight"
         ),
     ]
+
+
+def _event_time(graph: Graph) -> int | None:
+    """The least watermark of all subtasks; None while one that reads from where there is event time has none."""
+    least = {vertex.id: minimum(one.watermark_us for one in vertex.subtasks) for vertex in graph.vertices}
+    silent = {vertex.id for vertex in graph.vertices if any(one.watermark_us is None for one in vertex.subtasks)}
+    if any(least.get(edge.producer) is not None and edge.consumer in silent for edge in graph.edges):
+        return None
+    return minimum(least.values())
 
 
 def _table(first: str, columns: Sequence[str], left: Sequence[str] = ()) -> Table:
