@@ -98,6 +98,13 @@ def strategy(name: str, text: str) -> RestartStrategy:
     return known[text.strip().lower()]
 
 
+def sink_target(name: str, text: str) -> SinkTarget:
+    try:
+        return SinkTarget(text.strip().lower())
+    except ValueError:
+        raise ConfigError(f"option {name}={text!r}: choose own or shared") from None
+
+
 def fraction(name: str, text: str) -> float:
     """From 0 to 1."""
     try:
@@ -165,6 +172,13 @@ class Backend(Enum):
     ROCKSDB = "rocksdb"
 
 
+class SinkTarget(Enum):
+    """What a fork writes to with code of the user's: to a place of its own, or to where its origin writes, too."""
+
+    OWN = "own"
+    SHARED = "shared"
+
+
 class RestartStrategy(Enum):
     """``EXPONENTIAL`` and ``FIXED`` bound restarts without progress, ``FAILURE_RATE`` those within a time, whatever
     completes in between; only with ``EXPONENTIAL`` the pause grows. ``NONE``: the first failure ends the query."""
@@ -182,6 +196,7 @@ class Options:
     Attributes:
         allow_changed_meaning: state goes on under other parameters than it was built with.
         allow_shared_sink: a fork may write to where the query writes that it was forked from.
+        sink_target: of the outputs of a fork whose target Penstock does not know; None: the user has not said it.
         checkpoint_alignment: of periodic checkpoints and of snapshots that do not say otherwise.
         checkpoint_alignment_timeout_ms: how long an AUTO checkpoint may stay aligned.
         checkpoint_max_concurrent: periodic checkpoints in flight; those that users ask for come on top.
@@ -223,6 +238,7 @@ class Options:
     allow_dropped_state: bool = False
     allow_changed_meaning: bool = False
     allow_shared_sink: bool = False
+    sink_target: SinkTarget | None = None
     memory_per_gate: int = 32 << 20
     exclusive_window: int = 1 << 20
     flush_interval_ms: int = 10
@@ -265,6 +281,7 @@ _PARSERS = {
     "snapshots.allowDroppedState": ("allow_dropped_state", boolean),
     "snapshots.allowChangedMeaning": ("allow_changed_meaning", boolean),
     "allowSharedSink": ("allow_shared_sink", boolean),
+    "sinkTarget": ("sink_target", sink_target),
     "exchange.memoryPerGate": ("memory_per_gate", size_bytes),
     "exchange.exclusiveWindow": ("exclusive_window", size_bytes),
     "exchange.inflightTarget": ("inflight_target_ms", duration_ms),

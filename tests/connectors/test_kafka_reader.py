@@ -142,6 +142,64 @@ def test_a_frozen_reader_ends_with_what_is_there_and_keeps_its_position(kafka: M
     assert sorted(values(read_rows_until(later, 4))) == [b"5", b"6", b"7", b"8"]
 
 
+def polled_on(reader: SourceReader, seconds: float = 1.0) -> list[bytes]:
+    """The values that come for so long."""
+    rows: list[bytes] = []
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        batch = reader.poll(1000, int(time.time() * 1000))
+        rows += [] if batch is None else batch.column("value").to_pylist()
+        time.sleep(0.005)
+    return rows
+
+
+def test_rows_that_come_after_the_end_of_a_run_are_not_skipped_when_the_client_has_passed_them(
+    kafka: MockKafka, reader_of: Reader
+) -> None:
+    kafka.create("t", 1)
+    kafka.send("t", numbered(0, 5))
+    source = source_of(kafka)
+    reader = reader_of(source)
+    reader.freeze()
+    read_rows_until(reader, 5)
+    wait_until_caught_up(reader)
+    kafka.send("t", numbered(5, 4))
+    assert polled_on(reader, 3.0) == [], "long enough for the client to come to the new end"
+    assert [split.position for split in reader.snapshot()] == [{"offset": 5}]
+    later = reader_of(source, [stored(split) for split in reader.snapshot()])
+    assert values(read_rows_until(later, 4)) == [b"5", b"6", b"7", b"8"]
+
+
+def test_a_planned_batch_ends_where_it_was_planned_to_until_a_snapshot_covers_it(
+    kafka: MockKafka, reader_of: Reader
+) -> None:
+    kafka.create("t", 2)
+    kafka.send("t", numbered(0, 6))
+    source = source_of(kafka)
+    planned = source.range_between({("t", 0): 2, ("t", 1): 0}, {("t", 0): 4, ("t", 1): 0}, 2)
+    assert planned is not None
+    assert source.range_between({("t", 0): 2}, {("t", 0): 1}, 2) is None
+    assert source.range_between({("t", 0): 2}, {("t", 0): 4, ("t", 1): 0}, 2) is None, "Spark asked for its beginning"
+    reader = reader_of(source, [stored(split) for split in planned.splits])
+    assert values(read_rows(reader)) == [b"2", b"3"]
+    kafka.send("t", numbered(6, 1), partition=1)
+    assert polled_on(reader) == []
+    assert reader.caught_up()
+    covered = reader.snapshot()
+    restored = reader_of(source, [stored(split) for split in covered])
+    assert polled_on(restored) == [], "its epoch is not committed"
+    restored.freeze()
+    polled_on(restored, 0.3)
+    assert not restored.caught_up(), "there is more for this run"
+    for one in (reader, restored):
+        one.committed(planned.splits[:1])
+        assert polled_on(one, 0.3) == [], "an older snapshot"
+        one.committed(covered)
+        assert sorted(values(read_rows_until(one, 3))) == [b"4", b"5", b"6"]
+    wait_until_caught_up(restored)
+    assert all("planned_end" not in split.spec for split in restored.snapshot())
+
+
 def test_a_reader_that_is_to_look_again_is_caught_up_behind_what_is_there_then(
     kafka: MockKafka, reader_of: Reader
 ) -> None:

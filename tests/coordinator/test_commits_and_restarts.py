@@ -11,7 +11,7 @@ from penstock.config import RestartStrategy
 from penstock.errors import ProtocolViolation
 from penstock.protocol.commits import CommitLedger, PendingCommit, pending_commits
 from penstock.protocol.restarts import Failure, GiveUp, RestartAt, RestartPolicy, Restarts
-from penstock.snapshot.model import CommitPoint, SlotManifest, SubtaskManifest
+from penstock.snapshot.model import SlotManifest, SubtaskManifest
 
 SINKS = {2: SINK}
 
@@ -27,11 +27,12 @@ def test_messages_are_merged_by_epoch_sink_and_subtask_in_order() -> None:
             ],
         ),
     ]
-    merged = pending_commits(slots, {2: "z-sink", 3: "a-sink"}, committed_epoch=4, checkpoint=7)
+    sinks = {2: "z-sink", 3: "a-sink"}
+    merged = pending_commits(slots, sinks, committed_epoch=4, checkpoint=7, batches={5: 1, 7: 2})
     assert merged == [
-        PendingCommit(5, "a-sink", {0: b"other"}),
-        PendingCommit(5, "z-sink", {0: b"a5", 1: b"b5"}),
-        PendingCommit(7, "z-sink", {1: b"b7"}),
+        PendingCommit(5, "a-sink", {0: b"other"}, 1),
+        PendingCommit(5, "z-sink", {0: b"a5", 1: b"b5"}, 1),
+        PendingCommit(7, "z-sink", {1: b"b7"}, 2),
     ]
     assert list(merged[1].messages) == [0, 1]
 
@@ -47,9 +48,9 @@ def test_the_committed_epoch_rises_over_empty_epochs_and_stops_before_the_oldest
     assert ledger.take() is None, "alone"
     ledger.done(6, SINK)
     assert ledger.committed_epoch == 8
-    assert ledger.take() == PendingCommit(9, SINK, {0: b"9"})
+    assert ledger.take() == PendingCommit(9, SINK, {0: b"9"}, 1)
     ledger.failed(9, SINK)
-    assert ledger.take() == PendingCommit(9, SINK, {0: b"9"}), "a failed one is given again"
+    assert ledger.take() == PendingCommit(9, SINK, {0: b"9"}, 1), "a failed one is given again"
     ledger.done(9, SINK)
     assert (ledger.committed_epoch, ledger.awaiting) == (9, 0)
     ledger.check_invariants()
@@ -101,7 +102,7 @@ def test_an_epoch_older_than_one_that_waits_already_is_a_bug() -> None:
     ledger = CommitLedger(SINKS)
     ledger.completed(9, [manifest(0, {5: b"5", 9: b"9"})])
     with pytest.raises(ProtocolViolation, match="late epoch"):
-        ledger.recovered(CommitPoint(3), [PendingCommit(7, SINK, {0: b"7"})], checkpoint=9)
+        ledger.recovered(3, [PendingCommit(7, SINK, {0: b"7"}, 0)], 9, 1)
 
 
 def test_only_what_is_out_can_end() -> None:
@@ -118,9 +119,9 @@ def test_only_what_is_out_can_end() -> None:
 def test_a_roll_back_drops_what_left_the_lineage() -> None:
     ledger = CommitLedger(SINKS)
     ledger.completed(7, [manifest(0, {4: b"4", 6: b"6", 7: b"7"})])
-    ledger.recovered(CommitPoint(3), [PendingCommit(4, SINK, {0: b"4"})], checkpoint=5)
+    ledger.recovered(3, [PendingCommit(4, SINK, {0: b"4"}, 0)], 5, 3)
     assert ledger.awaiting == 1
-    assert ledger.take() == PendingCommit(4, SINK, {0: b"4"})
+    assert ledger.take() == PendingCommit(4, SINK, {0: b"4"}, 0)
 
 
 POLICY = RestartPolicy(attempts=4, delay_ms=100, max_delay_ms=500)

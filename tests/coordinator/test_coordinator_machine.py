@@ -144,17 +144,19 @@ class CoordinatorWorld(RuleBasedStateMachine):
         newest = max(self.logged, key=lambda w: w.checkpoint, default=None)
         restored = 0 if newest is None else newest.checkpoint
         self.generation += 1
-        point = self.machine.committed
-        committed = point.epoch
+        committed = self.machine.committed_epoch
         slots = () if newest is None else newest.slots
-        pending = tuple(pending_commits(slots, {2: SINK}, committed, restored))
+        batches = {} if newest is None else newest.batches
+        pending = tuple(pending_commits(slots, {2: SINK}, committed, restored, batches))
+        next_batch = max((write.next_batch for write in self.logged), default=0)
         for slot in self.staged:
             known = {} if newest is None else dict(newest.slots[slot].subtasks[0].pending_messages)
             self.lost |= {epoch for epoch in self.staged[slot] if epoch not in known and epoch > committed}
             self.staged[slot] = {epoch: m for epoch, m in known.items() if epoch > committed}
         first = self.first = self.machine.next_checkpoint
         self.told, self.failing = restored, False
-        self.feed(ct.GenerationOpened(self.generation, restored, first, first + ID_BLOCK, point, pending))
+        until = first + ID_BLOCK
+        self.feed(ct.GenerationOpened(self.generation, restored, first, until, committed, pending, None, next_batch))
         self.feed(ct.AllRunning(self.generation))
 
     @precondition(lambda self: self.alive())

@@ -9,7 +9,6 @@ from penstock.errors import ProtocolViolation
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol.commits import CommitLedger, PendingCommit
 from penstock.protocol.coordinator import ID_BLOCK, MAX_COMMIT_ATTEMPTS, MAX_REQUESTS, Coordinator
-from penstock.snapshot.model import CommitPoint
 
 TICK = ct.Tick()
 
@@ -29,7 +28,7 @@ def test_a_checkpoint_is_written_when_the_last_slot_acknowledges_and_logged_when
     assert machine.handle(ct.Ack(1, 1, manifest(0)), 1002) == [
         ct.WriteMetadata(1, 1, UNALIGNED, requested=False, label="", slots=(manifest(0), manifest(1)))
     ]
-    assert machine.handle(ct.MetadataWritten(1), 1003) == [ct.LogComplete(1, CommitPoint(), 2 + ID_BLOCK)]
+    assert machine.handle(ct.MetadataWritten(1), 1003) == [ct.LogComplete(1, 0, 2 + ID_BLOCK)]
     assert machine.handle(ct.CompleteLogged(1, 2 + ID_BLOCK), 1004) == [
         ct.Completed(1),
         ct.NotifyComplete(1, 1),
@@ -212,7 +211,7 @@ def test_the_end_of_a_generation_kills_what_is_not_being_logged() -> None:
     commands = machine.handle(ct.CompleteLogged(1, 70), 1005)
     assert ct.Completed(1) in commands
     assert not any(isinstance(c, ct.NotifyComplete) for c in commands), "its slots are gone"
-    assert machine.handle(ct.GenerationOpened(2, 1, 3, 67, CommitPoint(1, {SINK: 1})), 1006) == []
+    assert machine.handle(ct.GenerationOpened(2, 1, 3, 67, 1), 1006) == []
     assert machine.handle(ct.AllRunning(2), 1007) == []
     assert machine.handle(TICK, 2007) == [ct.Trigger(3, UNALIGNED, base=1)], "ids go on where they were"
 
@@ -220,7 +219,7 @@ def test_the_end_of_a_generation_kills_what_is_not_being_logged() -> None:
 def restored(**changes: object) -> Coordinator:
     """A coordinator whose Generation 2 restored checkpoint 7, and runs since 100 ms."""
     machine = Coordinator(policy(**changes), 2, CommitLedger({SINK_VERTEX: SINK}))
-    machine.handle(ct.GenerationOpened(2, 7, 8, 8 + ID_BLOCK, CommitPoint(7)), 0)
+    machine.handle(ct.GenerationOpened(2, 7, 8, 8 + ID_BLOCK, 7), 0)
     machine.handle(ct.AllRunning(2), 100)
     return machine
 
@@ -238,8 +237,8 @@ def test_the_first_checkpoint_behind_a_restore_does_not_wait_for_the_interval() 
 
 def test_recovery_commits_what_the_restored_snapshot_holds_before_anything_new() -> None:
     machine = Coordinator(policy(), 2, CommitLedger({2: SINK}))
-    pending = (PendingCommit(4, SINK, {0: b"4"}), PendingCommit(5, SINK, {1: b"5"}))
-    opened = ct.GenerationOpened(3, 5, 70, 134, CommitPoint(3, {SINK: 2}), pending)
+    pending = (PendingCommit(4, SINK, {0: b"4"}, 2), PendingCommit(5, SINK, {1: b"5"}, 3))
+    opened = ct.GenerationOpened(3, 5, 70, 134, 3, pending, next_batch=4)
     assert machine.handle(opened, 0) == [ct.CommitEpoch(4, SINK, {0: b"4"}, batch=2)]
     assert machine.committed_epoch == 3
     machine.handle(ct.AllRunning(3), 0)

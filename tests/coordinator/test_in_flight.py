@@ -11,7 +11,6 @@ from penstock.protocol import coordinator_types as ct
 from penstock.protocol.checkpoint_life import Phase
 from penstock.protocol.coordinator import Coordinator
 from penstock.protocol.elements import Alignment
-from penstock.snapshot.model import CommitPoint
 
 TICK = ct.Tick()
 AUTO = Alignment.AUTO
@@ -162,7 +161,7 @@ def test_the_restored_snapshot_is_the_first_base_and_pinned_for_the_channels_tha
     machine.handle(TICK, 1000)
     complete(machine, 1, 1001)
     machine.handle(ct.GenerationEnded(1, "lost"), 1002)
-    machine.handle(ct.GenerationOpened(2, 1, 2, 66, CommitPoint(1, {SINK: 1})), 1003)
+    machine.handle(ct.GenerationOpened(2, 1, 2, 66, 1), 1003)
     machine.handle(ct.AllRunning(2), 1004)
     assert machine.handle(ct.SnapshotRequested(1, UNALIGNED), 1005) == [ct.Trigger(2, UNALIGNED, base=1)]
     assert machine.handle(ct.SnapshotRequested(2, UNALIGNED), 1006) == [ct.Trigger(3, UNALIGNED, base=1)]

@@ -142,3 +142,43 @@ def test_what_goes_wrong_is_one_clear_error_without_secrets(
     assert "geheim" not in str(failed.value)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert not [path for path in files if b"geheim" in path.read_bytes()]
+
+
+def test_a_batch_that_spark_had_begun_is_read_up_to_its_offsets_first(
+    spark: SparkSession, kafka: MockKafka, tmp_path: Path
+) -> None:
+    """Spark's connector is not here, so its checkpoint is written as Spark 4.3 does."""
+    kafka.create("t", 2)
+    kafka.send("t", numbered(0, 6))
+    kafka.send("t", numbered(10, 2), partition=1)
+    plan = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 1, "conf": {}})
+    for path, lines in (
+        ("metadata", ['{"id":"sparks-own"}']),
+        ("offsets/0", ["v1", plan, '{"t":{"0":2,"1":0}}']),
+        ("offsets/1", ["v1", plan, '{"t":{"0":4,"1":1}}']),
+        ("commits/0", ["v1", '{"nextBatchWatermarkMs":0}']),
+    ):
+        file = tmp_path / "spark" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("\n".join(lines))
+    df = stream(spark, kafka).selectExpr("cast(cast(value as string) as int) n")
+    taken = penstock.importSparkCheckpoint(df, str(tmp_path / "spark"), str(tmp_path / "moved"), parallelism=2)
+    assert (taken.batch, taken.planned) == (0, 1)
+    calls: list[tuple[str, int, list[int]]] = []
+
+    def keep(rows: DataFrame, batch: int) -> None:
+        writer = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+        calls.append((writer, batch, sorted(row.n for row in rows.collect())))
+
+    def run() -> str:
+        writer = penstock.writeStream(df).foreachBatch(keep).trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(tmp_path / "moved")).start()
+        assert query.awaitTermination(60)
+        return str(query.id)
+
+    own = run()
+    kafka.send("t", numbered(20, 1))
+    run()
+    assert calls[0] == ("sparks-own", 1, [2, 3, 10])
+    assert [(writer, batch) for writer, batch, _ in calls[1:]] == [(own, 2 + n) for n in range(len(calls) - 1)]
+    assert sorted(n for _, _, rows in calls[1:] for n in rows) == [4, 5, 11, 20]

@@ -96,10 +96,11 @@ def test_several_outputs_are_one_sink_to_spark_with_the_rows_of_each() -> None:
 
 
 def test_the_checkpoint_is_a_section_of_its_own_and_survives_json() -> None:
-    progress = as_progress(replace(EPOCH, checkpoint=CHECKPOINT))
+    progress = as_progress(replace(EPOCH, checkpoint=CHECKPOINT, batch=4))
     section = {
         "id": 7,
         "snapshotId": "chk-7",
+        "sinkBatchId": 4,
         "generation": 2,
         "requested": False,
         "alignment": "auto",

@@ -19,6 +19,9 @@ from process_launcher import ProcessLauncher
 from running import run
 
 from penstock.config import Backend
+from penstock.connectors.base import EpochCommit
+from penstock.connectors.file_sink_committer import FileSinkCommitter
+from penstock.errors import CommitUnknown
 from penstock.snapshot.envelope import digest, seal_envelope
 from penstock.snapshot.model import FORMAT_VERSION
 from penstock.snapshot.portable.convert import convert_snapshot
@@ -122,6 +125,43 @@ def test_a_query_goes_on_from_it_and_its_output_is_exact(
     query = run(golden_graph(tmp_path, parallelism), location, launcher, state_backend=other)  # type: ignore[arg-type]
     query.execution.process_all_available(60)
     query.execution.stop()
+    assert output(tmp_path / "output") == expected()
+
+
+def test_pending_batches_of_version_1_keep_their_ids_and_new_ones_get_none_that_was_given_away(
+    tmp_path: Path, launcher: ProcessLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Version 1 counted batches by sink: epochs 2 to 4 were batches 0 to 2, and epoch 5 was pending. The first driver
+    dies when the sink has been asked to commit it, and the log was summed up meanwhile."""
+    write_input(tmp_path / "input")
+    location = Path(shutil.copytree(GOLDEN / "1/memory", tmp_path / "location"))
+    shutil.copytree(GOLDEN / "1/output-memory", tmp_path / "output")
+    moved_input(location, wanted("1", "memory")["input"], str(tmp_path / "input"))
+    handed_over: list[tuple[int, int]] = []
+    commit = FileSinkCommitter.commit
+
+    def refuse(self: FileSinkCommitter, permit: EpochCommit) -> None:
+        handed_over.append((permit.epoch, permit.batch))
+        raise CommitUnknown("the driver dies")
+
+    def tell(self: FileSinkCommitter, permit: EpochCommit) -> None:
+        handed_over.append((permit.epoch, permit.batch))
+        commit(self, permit)
+
+    monkeypatch.setattr(FileSinkCommitter, "commit", refuse)
+    query = run(golden_graph(tmp_path, 2), location, launcher, restart_attempts=0)
+    assert query.execution.await_termination(60)
+    assert "the driver dies" in str(query.execution.error)
+    assert handed_over == [(5, 3)]
+    types = [json.loads(path.read_bytes())["body"]["entry"]["type"] for path in sorted(location.glob("log/*.json"))]
+    assert types[10:12] == ["generation-opened", "summary (format version 2)"], "which earlier releases refuse by name"
+    monkeypatch.setattr(FileSinkCommitter, "commit", tell)
+    again = run(golden_graph(tmp_path, 2), location, launcher)
+    again.execution.process_all_available(60)
+    again.execution.stop()
+    assert handed_over[1] == (5, 3)
+    assert [batch for _, batch in handed_over[2:]] == list(range(5, 5 + len(handed_over[2:])))
+    assert handed_over[2:]
     assert output(tmp_path / "output") == expected()
 
 

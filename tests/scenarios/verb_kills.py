@@ -171,7 +171,7 @@ def a_location(location: Path) -> None:
         kept.snapshot(f"label-{number}" if number % 3 == 0 else "", in_flight=number)
     kept.player.end_generation("the query ends")
     coordinator = kept.player.core.coordinator
-    kept.player.effects.close(coordinator.committed, coordinator.next_checkpoint)
+    kept.player.effects.close(coordinator.committed_epoch, coordinator.next_checkpoint)
     for garbage in range(40):
         (location / "data" / f"1-{garbage + 1}-9.arrows").write_bytes(bytes(1000 * garbage))
     (location / "snapshots" / "chk-0").mkdir()

@@ -229,7 +229,7 @@ class Run:
     def end(self) -> None:
         """Orderly, so that others may own the location."""
         coordinator = self.driver.core.coordinator
-        self.driver.effects.close(coordinator.committed, coordinator.next_checkpoint)
+        self.driver.effects.close(coordinator.committed_epoch, coordinator.next_checkpoint)
 
     def close(self) -> None:
         for operator, backend in zip(self.operators, self.backends, strict=True):

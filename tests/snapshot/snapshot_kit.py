@@ -117,8 +117,10 @@ class TargetCommitter(SinkCommitter):
         self.target = target
         self.name = name
         self.abandoned: list[int] = []
+        self.permits: list[EpochCommit] = []
 
     def commit(self, permit: EpochCommit) -> None:
+        self.permits.append(permit)
         self.target.calls.append((self.name, permit.epoch))
         known = self.target.visible.setdefault(permit.epoch, dict(permit.messages))
         assert known == dict(permit.messages), "an epoch's messages never change"

@@ -31,7 +31,7 @@ def metadata(checkpoint: int, state: Any, generation: int = 1) -> SnapshotMetada
     source = SourceManifest("source", 0, state, [])
     return SnapshotMetadata(
         FORMAT_VERSION, f"chk-{checkpoint}", "query", generation, checkpoint, "auto", False, "", 0, 2, 128,
-        [SlotManifest(slot, []) for slot in range(2)], [source],
+        [SlotManifest(slot, []) for slot in range(2)], [source], next_batch=0,
     )  # fmt: skip
 
 

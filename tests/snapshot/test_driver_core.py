@@ -19,7 +19,7 @@ from penstock.snapshot.store import MemoryStore
 def test_a_first_start_restores_nothing_and_numbers_from_one() -> None:
     player = driver(parallelism=2)
     ready = player.start()
-    assert (ready.generation, ready.restored, ready.slots, ready.committed.epoch) == (1, None, [[], []], 0)
+    assert (ready.generation, ready.restored, ready.slots, ready.committed_epoch) == (1, None, [[], []], 0)
     assert player.checkpoint() == 1
     assert player.core.coordinator.committed_epoch == 1
     assert w.EpochsCommitted(1) in player.others
@@ -50,7 +50,7 @@ def test_a_lost_generation_is_restored_with_exact_ids_state_and_uncommitted_mess
         player.take([*player.core.open(), *player.core.open()])
     player.core._opening = False
     ready = player.start()
-    assert (ready.generation, ready.first_checkpoint, ready.committed.epoch) == (2, aborted + 1, 1)
+    assert (ready.generation, ready.first_checkpoint, ready.committed_epoch) == (2, aborted + 1, 1)
     assert ready.restored is not None
     assert ready.restored.checkpoint == 1
     count = next(m for m in ready.slots[0] if m.vertex == 1)
@@ -88,10 +88,10 @@ def test_an_orderly_end_leaves_no_gap_and_nothing_to_commit_again() -> None:
     player.start()
     last = player.checkpoint()
     player.end_generation("stopped")
-    player.effects.close(player.core.coordinator.committed, player.core.coordinator.next_checkpoint)
+    player.effects.close(player.core.coordinator.committed_epoch, player.core.coordinator.next_checkpoint)
     fresh = Driver(store, target, "B")
     ready = fresh.start()
-    assert (ready.first_checkpoint, ready.committed.epoch, ready.pending) == (last + 1, last, ())
+    assert (ready.first_checkpoint, ready.committed_epoch, ready.pending) == (last + 1, last, ())
     assert target.calls == [("A", last)]
 
 

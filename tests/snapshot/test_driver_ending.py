@@ -211,7 +211,7 @@ def test_metadata_of_a_superfluous_checkpoint_is_not_kept() -> None:
     player.feed(ct.PolicyChanged(ct.Policy(1000, 60_000, Alignment.UNALIGNED, max_concurrent=2)))
     first, second = player.trigger(), player.trigger()
     player.work()
-    player.acknowledge(second)
+    player.acknowledge(second, messages={first: b"first", second: b"second"})  # as subtasks do: what is not committed
     written = player.effects.execute(player.works.pop(0))
     assert written is not None
     player.feed(written)

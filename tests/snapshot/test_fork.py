@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import msgspec
 import pytest
 from snapshot_kit import Driver, NoSource, Target, graph
 
@@ -24,7 +25,7 @@ from penstock.snapshot.catalog import Catalog
 from penstock.snapshot.fork import Origin, forked
 from penstock.snapshot.location import claim_identity, identity_of, open_location, release_identity
 from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.log_entries import Forked, GenerationOpened, LogView, fold
+from penstock.snapshot.log_entries import Forked, GenerationOpened, LogView, PlannedBatch, fold
 from penstock.snapshot.model import QueryIdentity
 from penstock.snapshot.store import LocalStore, MemoryStore, Store
 
@@ -97,7 +98,7 @@ def test_a_fork_goes_on_behind_its_snapshot_and_commits_none_of_its_origins_epoc
     store, begins_with = scene.fork()
     fork = scene.driver(store, begins_with)
     ready = fork.start()
-    assert (ready.generation, ready.first_checkpoint, ready.committed.epoch) == (2, pending + 1, pending)
+    assert (ready.generation, ready.first_checkpoint, ready.committed_epoch) == (2, pending + 1, pending)
     assert ready.restored is not None
     assert ready.restored.query_id == "query-1"
     assert ready.pending == ()
@@ -369,3 +370,52 @@ def test_any_store_brings_from_any_other() -> None:
     with pytest.raises(OSError, match="full"):
         store.bring("data/1-2-0.arrows", origin)
     assert list(store.files) == ["data/1-1-0.arrows"]
+
+
+class Looked(NoSource):
+    """A source that counts how often it was looked at."""
+
+    looks = 0
+
+    def discover(self, state: Plain, parallelism: int) -> Discovery:
+        self.looks += 1
+        return super().discover(state, parallelism)
+
+
+def test_a_planned_batch_is_an_epoch_of_its_own_or_begins_again(scene: Scene) -> None:
+    """Nothing else is looked for, and a checkpoint of it that fails ends the Generation: some sinks may have ended the
+    epoch, and others not."""
+    store, begins_with = scene.fork()
+    assert begins_with is not None
+    planned = PlannedBatch("spark", 40)
+    begins_with = msgspec.structs.replace(begins_with, planned=planned, next_batch=41, first_checkpoint=42)
+    source = Looked()
+    fork = Driver(store, Target(), "F", query_id="query-2", forked=begins_with, source=source)
+    for attempt in (2, 3):
+        assert fork.start().planned == 40
+        fork.now += 60_000
+        fork.feed(ct.Tick())
+        assert not [o for o in fork.others if isinstance(o, ct.Trigger) and o.checkpoint > 42], "it is not read yet"
+        for index in range(fork.graph.parallelism):
+            fork.feed(w.SplitRequested(attempt, 0, sp.Requested(index, 0, None)))
+        trigger = next(o for o in reversed(fork.others) if isinstance(o, ct.Trigger))
+        assert (trigger.alignment, source.looks) == (Alignment.ALIGNED, 0)
+        if attempt == 2:
+            fork.feed(ct.Decline(2, trigger.checkpoint, 0, "no room"))
+            failed = fork.others[-1]
+            assert isinstance(failed, ct.FailGeneration)
+            assert "batch 40, which Spark had begun, failed: slot 0 declined: no room" in failed.reason
+            fork.end_generation(failed.reason)
+            assert fork.others[-1] == failed or not isinstance(fork.others[-1], ct.FailGeneration)
+    fork.acknowledge(trigger.checkpoint)
+    fork.work()
+    assert fork.committer.permits[-1].batch == 40
+    assert fork.committer.permits[-1].writer_id == "spark", "the query that had begun it"
+    assert source.looks > 0
+    (following,) = fork.core.coordinator.in_flight
+    fork.acknowledge(following)
+    fork.work()
+    assert (fork.committer.permits[-1].batch, fork.committer.permits[-1].writer_id) == (41, "query-2")
+    again = Driver(store, Target(), "A", query_id="query-2")
+    assert again.start().planned is None
+    assert again.effects.view.planned == PlannedBatch("spark", 40, pending=False)

@@ -303,6 +303,8 @@ def append(location: Path, entry: Body, seq: int = 0) -> None:
 
 
 COMMITTED = {"type": "epoch-committed", "generation": 1, "epoch": 1, "reserved_until": 99}
+SUMMARY = {"type": "summary (format version 2)", "generation": 1, "first_checkpoint": 1, "restored": 0, "next_batch": 0}
+SUMMARY |= {"committed_epoch": 1, "reserved_until": 9, "snapshots": []}
 ENTRIES: list[Body] = [
     {"type": "epoch-committed"},
     {**COMMITTED, "generation": 7},
@@ -315,6 +317,10 @@ ENTRIES: list[Body] = [
     {"type": "unheard-of"},
     {"type": "summary", "generation": 1, "first_checkpoint": 1, "restored": 0, "committed_epoch": 1}
     | {"reserved_until": 9, "snapshots": [{"checkpoint": -1}]},
+    {**SUMMARY, "next_batch": -1},
+    {**SUMMARY, "next_batch": 1 << 60},
+    {**SUMMARY, "planned": {"query_id": "q", "batch": -1}},
+    {**SUMMARY, "counted": {"sink-1": "many"}},
 ]
 
 

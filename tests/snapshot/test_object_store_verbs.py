@@ -45,7 +45,7 @@ def filled_with(snapshots: int, location: str) -> Kept:
         kept.put(dict.fromkeys(range(number, number + 5), number))
         kept.snapshot("last" if number == snapshots - 1 else "", in_flight=number % 3)
     coordinator = kept.player.core.coordinator
-    kept.player.effects.close(coordinator.committed, coordinator.next_checkpoint)
+    kept.player.effects.close(coordinator.committed_epoch, coordinator.next_checkpoint)
     return kept
 
 

@@ -64,7 +64,7 @@ def a_driver(store: MemoryStore, checkpoints: int = 3, name: str = "A", target: 
 
 def end(driver: Driver) -> None:
     driver.end_generation("the query ends")
-    driver.effects.close(driver.core.coordinator.committed, driver.core.coordinator.next_checkpoint)
+    driver.effects.close(driver.core.coordinator.committed_epoch, driver.core.coordinator.next_checkpoint)
 
 
 def existing(store: MemoryStore) -> list[int]:
@@ -300,7 +300,7 @@ def test_where_the_last_driver_has_said_that_it_ended_nobody_is_asked() -> None:
     after = SnapshotLog(store).refresh()
     assert after.ended
     assert [record.checkpoint for record in after.lineage] == [2, 3]
-    assert (after.committed, after.next_checkpoint) == (before.committed, before.next_checkpoint)
+    assert (after.committed_epoch, after.next_checkpoint) == (before.committed_epoch, before.next_checkpoint)
     successor = Driver(store, target, "B", retained=100)
     ready = successor.start()
     assert ready.restored is not None

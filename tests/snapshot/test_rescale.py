@@ -40,7 +40,20 @@ few = settings(max_examples=some(25))
 
 def metadata(slots: list[SlotManifest], parallelism: int, max_parallelism: int = GROUPS) -> SnapshotMetadata:
     return SnapshotMetadata(
-        FORMAT_VERSION, "chk-1", "q", 1, 1, "unaligned", False, "", 0, parallelism, max_parallelism, slots, []
+        FORMAT_VERSION,
+        "chk-1",
+        "q",
+        1,
+        1,
+        "unaligned",
+        False,
+        "",
+        0,
+        parallelism,
+        max_parallelism,
+        slots,
+        [],
+        next_batch=0,
     )
 
 
@@ -327,7 +340,7 @@ def test_commit_messages_outlive_the_subtasks_that_staged_them(path: list[int]) 
     found = taken(store, old, lambda i: {"messages": {1: f"m{i}".encode()}})
     for after in path:
         found = rescale(found, graph(after))
-    (pending,) = pending_commits(found.slots, {1: "sink"}, 0, 1)
+    (pending,) = pending_commits(found.slots, {1: "sink"}, 0, 1, {1: 0})
     assert pending.messages == {i: f"m{i}".encode() for i in range(5)}
     kept = [m.inherited_messages for slot in plan_restore(found, graph(path[-1]), 1) for m in slot]
     assert not any(kept), "what is committed is not carried on"

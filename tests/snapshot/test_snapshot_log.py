@@ -28,7 +28,7 @@ def opened(generation: int, restored: int = 0, first: int = 1, committed: int = 
 
 
 def complete(generation: int, checkpoint: int, committed: int = 0) -> SnapshotComplete:
-    return SnapshotComplete(generation, checkpoint, False, REF, committed, checkpoint + 65)
+    return SnapshotComplete(generation, checkpoint, False, REF, committed, checkpoint + 65, next_batch=0)
 
 
 def log_of(store: MemoryStore, prefix: str = "t") -> SnapshotLog:

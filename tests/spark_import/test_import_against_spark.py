@@ -67,7 +67,7 @@ def test_windows_are_emitted_by_either_engine_and_never_by_both(spark: SparkSess
     assert same(after, on_spark.run(df))
 
 
-def test_what_a_planned_batch_had_read_is_read_again(
+def test_what_a_planned_batch_had_read_is_read_again_where_that_is_asked_for(
     spark: SparkSession, spark_conf: Callable[[str, str], None], tmp_path: Path
 ) -> None:
     """Late for its watermark, and not for that of the batch before, by which Spark drops; state from RocksDB, with the
@@ -85,7 +85,9 @@ def test_what_a_planned_batch_had_read_is_read_again(
     assert (on_spark.checkpoint / "sources/0/2.compact").exists()
     spark.conf.unset("spark.sql.streaming.stateStore.providerClass")
     spark.conf.unset("spark.sql.streaming.stateStore.checkpointFormatVersion")
-    taken = penstock.importSparkCheckpoint(df, str(on_spark.checkpoint), str(tmp_path / "moved"), parallelism=1)
+    taken = penstock.importSparkCheckpoint(
+        df, str(on_spark.checkpoint), str(tmp_path / "moved"), parallelism=1, planned="again"
+    )
     assert (taken.batch, taken.planned, taken.watermark_ms) == (1, 2, 34_000)
     after = on_penstock(df, tmp_path / "moved", "append")
     assert [(row[0].start.second, row[1], row[4]) for row in after] == [(20, "b", 7)]

@@ -119,7 +119,12 @@ def test_what_is_damaged_or_none_is_named(
 
 
 def test_no_batch_committed_is_no_damage(made: Callable[..., Path]) -> None:
-    folder = made({"commits/0": None, "commits/1": None, "commits/.0.crc": ""})
+    nothing = {"commits/0": None, "commits/1": None, "commits/.0.crc": ""}
+    folder = made(nothing)
+    with pytest.raises(LocationError, match=r"no batch of Spark's query was committed.*batch 2 was begun.*finish it"):
+        read_checkpoint(str(folder))
+    for begun in (folder / "offsets").glob("[0-9]*"):
+        begun.unlink()
     with pytest.raises(LocationError, match=r"no batch of Spark's query was committed.*empty checkpointLocation"):
         read_checkpoint(str(folder))
 

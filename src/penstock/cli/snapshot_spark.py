@@ -43,6 +43,13 @@ def import_checkpoint(
     query: Query,
     output_mode: OutputMode = "append",
     parallelism: Annotated[int | None, typer.Option(help="Of the snapshot; a start may choose another one.")] = None,
+    planned: Annotated[
+        str,
+        typer.Option(
+            help="A batch that Spark has planned and not committed: 'exact' makes it first, under its own id; 'again' "
+            "reads its rows again under new ids."
+        ),
+    ] = "exact",
     as_json: AsJson = False,
 ) -> None:
     """Take a query over from Spark's engine: positions, event time and state."""
@@ -51,7 +58,7 @@ def import_checkpoint(
         from penstock.spark_checkpoint.importing import import_checkpoint
 
         with _bar("taking over Spark's state", hidden=as_json, is_bytes=False) as progress:
-            taken = import_checkpoint(df, checkpoint, target, output_mode, parallelism, progress)
+            taken = import_checkpoint(df, checkpoint, target, output_mode, parallelism, planned, progress)
         if as_json:
             emit(taken)
             return
@@ -63,8 +70,12 @@ def import_checkpoint(
         )
         if taken.planned is not None:
             console.print(
-                f"Batch {taken.planned} was planned and not committed: its rows are read again. See that the sink of "
-                "Spark's query does not have them already.",
+                f"Batch {taken.planned} was planned and not committed: "
+                + (
+                    "the query makes it first, under its own id and from exactly its rows."
+                    if planned == "exact"
+                    else "its rows are read again. See that the sink of Spark's query does not have them already."
+                ),
                 highlight=False,
                 soft_wrap=True,
             )

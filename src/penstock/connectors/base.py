@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -20,9 +21,6 @@ from penstock.errors import NotSupported
 from penstock.grammar import LogToken
 from penstock.operators.base import Plain
 
-WITH_COLUMNS = 2
-"""Format version of snapshots in which messages wait that say which columns their rows have. Earlier releases would
-deliver these rows under the columns of the query as it is, and refuse such a snapshot."""
 COLUMNS_NOT_STORED = (
     "an earlier release staged its rows and did not store their columns, and the query's columns are others now"
 )
@@ -296,9 +294,11 @@ class EpochCommit:
     """The permit to make one epoch visible: exists only for epochs of a complete, logged snapshot.
 
     ``messages``: by subtask index ascending; subtasks without data are missing. May be empty.
-    ``batch``: number of this sink's non-empty epochs before this one: 0, 1, 2... without gaps over the whole life of
-    the checkpoint location, and the same when the epoch is handed over again, by whichever driver.
+    ``batch``: the epoch's batch id, the same for all outputs of the query. No other epoch of the checkpoint location
+    ever has it, and it is the same when the epoch is handed over again, by whichever driver.
     ``position``: the entry of the location's log that says that this snapshot is complete.
+    ``writer_id``: with ``batch``, what a sink outside can be idempotent by: the query's id, for the first output; see
+    docs/batch-ids.md.
     """
 
     query_id: str
@@ -306,6 +306,11 @@ class EpochCommit:
     messages: Mapping[int, bytes]
     batch: int = 0
     position: LogPosition | None = None
+    writer_id: str = ""
+
+
+Committing = Callable[[EpochCommit], AbstractContextManager[object]]
+"""What a commit runs in, on the thread of the commit."""
 
 
 class SinkCommitter(ABC):
@@ -409,9 +414,6 @@ class Sink(ABC):
 
     keeps_files: bool = False
     """It stages rows in the directory of ``stage_in``: the checkpoint location must be a folder then."""
-    messages_since: int = 1
-    """The format version of snapshots since which its messages are read as they are meant. A snapshot in which one
-    waits has this version at least, so that earlier releases refuse it."""
 
     def stage_in(self, directory: str) -> None:  # noqa: B027
         """Called on the driver before anything is created: a directory of this sink alone, below the checkpoint
@@ -425,6 +427,9 @@ class Sink(ABC):
     def share(self, query_id: str, origin: str) -> None:  # noqa: B027
         """The user allows the query ``query_id``, a fork of ``origin``, to write to where that one writes. Called on
         the driver before anything is created, at every start for which it is allowed."""
+
+    target_is_unknown: bool = False
+    """It writes to where the user's code says, of which Penstock knows nothing."""
 
     @abstractmethod
     def describe(self) -> str:

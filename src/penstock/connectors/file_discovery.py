@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -91,6 +91,14 @@ class FileDiscovery:
         if self._options.max_age_ms is not None:
             seen = seen.forgetting(self._options.max_age_ms)
         return seen.state()
+
+    def splits_of(self, paths: Sequence[str]) -> list[Split]:
+        """Splits of these files, in reading order. Raises FileNotFoundError naming the first that is not there."""
+        roots = dict(self._listing.names())
+        missing = next((path for path in paths if path not in roots), None)
+        if missing is not None:
+            raise FileNotFoundError(f"{missing} is not there any more")
+        return [self._split(file) for file in sorted(found_files([(path, roots[path]) for path in paths]))]
 
     def not_listed(self, paths: Iterable[str]) -> list[str]:
         """Those that exist and are none of this source's files. Raises DataError as a look does."""

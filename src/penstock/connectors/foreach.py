@@ -38,6 +38,8 @@ class ForeachSink(Sink):
         ConfigError: ``f`` cannot be sent to the slots.
     """
 
+    target_is_unknown = True
+
     def __init__(self, schema: pa.Schema, spark_schema_json: str, f: Any) -> None:
         self.schema = schema
         self.spark_schema_json = spark_schema_json

@@ -13,7 +13,6 @@ committed in order, so the first call that makes it says that any epoch below it
 from __future__ import annotations
 
 import json
-import logging
 import traceback
 from collections.abc import Callable, Sequence
 
@@ -23,11 +22,12 @@ from penstock.connectors.base import EpochCommit, SinkCommitter
 from penstock.connectors.local_files import replace_durably
 from penstock.connectors.staged_rows import StagedRowsCommitter, StagingSink
 from penstock.errors import CommitFailed, SinkError
+from penstock.logs import get_logger
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 Call = Callable[[Sequence[str], str, int], None]
-"""Calls the user's function with the rows of staged files, their columns (``row_columns``) and the batch's number."""
+"""Calls the user's function with the rows of staged files, their columns (``row_columns``) and the batch id."""
 _CALLED = "called.json"
 _AGAIN = "It is called again with the same batch id and rows."
 
@@ -39,6 +39,8 @@ class ForeachBatchSink(StagingSink):
         schema, columns: see ``StagingSink``.
         call: stays on the driver; the copies in the slots write only.
     """
+
+    target_is_unknown = True
 
     def __init__(self, schema: pa.Schema, columns: str, call: Call | None) -> None:
         super().__init__(schema, columns)

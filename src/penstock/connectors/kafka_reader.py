@@ -38,6 +38,8 @@ IDLE_MS = 5
 ENDS_ANSWER_S = 5.0
 """How long a broker may take to tell a partition's ends, before it is asked again."""
 ASK_AGAIN_S = 0.1
+PLANNED_END = "planned_end"
+"""In the spec of a split: it is read up to there first, as a batch of its own."""
 
 Ends = tuple[int, int, int]
 """Lane, first offset, offset behind the last row."""
@@ -47,8 +49,9 @@ Ends = tuple[int, int, int]
 class _Partition(Lane):
     """``position``: next offset to hand out, while rows of it wait. ``fetched``: next offset to fetch. ``seen_end``:
     where fetching last found nothing more. ``told_end``: where a broker said it ends, when asked. ``known_end``:
-    as the client learns with every fetch, 0 before the first. ``until``: where it ends in this run. ``reset``: it waits
-    to be told where it goes on. ``frontier``: where it ended when event time was to rise; None: not known yet."""
+    as the client learns with every fetch, 0 before the first. ``until``: where it ends in this run. ``planned``: it
+    ends there only until a snapshot covers the rows up to there. ``reset``: it waits to be told where it goes on.
+    ``frontier``: where it ended when event time was to rise; None: not known yet."""
 
     split: Split = field(kw_only=True)
     position: int = 0
@@ -57,6 +60,7 @@ class _Partition(Lane):
     told_end: int = 0
     known_end: int = 0
     until: int | None = None
+    planned: bool = False
     reset: bool = False
     frontier: int | None = None
 
@@ -130,6 +134,8 @@ class KafkaReader(SourceReader):
         topic, number = str(split.spec["topic"]), _number(split.spec["partition"])
         offset = _number(split.position.get("offset", split.spec["start"]))
         lane = _Partition(split=split, position=offset, fetched=offset)
+        if PLANNED_END in split.spec:
+            lane.until, lane.planned = max(offset, _number(split.spec[PLANNED_END])), True
         self._numbers[topic, number] = len(self._lanes)
         self._lanes.append(lane)
         self._client().incremental_assign([_at(topic, number, offset)])
@@ -154,6 +160,24 @@ class KafkaReader(SourceReader):
     def snapshot(self) -> Sequence[Split]:
         return tuple(lane.moved() for lane in self._lanes)
 
+    def committed(self, splits: Sequence[Split]) -> None:
+        """The rows of a planned batch are covered: their partitions are read on."""
+        covered = {split.split_id: _number(split.position.get("offset", split.spec["start"])) for split in splits}
+        for index, lane in enumerate(self._lanes):
+            if lane.planned and lane.until is not None and covered.get(lane.split.split_id, -1) >= lane.until:
+                spec = {name: value for name, value in lane.split.spec.items() if name != PLANNED_END}
+                lane.split = Split(lane.split.split_id, spec, lane.split.position, lane.split.home)
+                lane.until, lane.planned = None, False
+                self._seek(lane)
+                if self._frozen:
+                    self._ask_ends([index])
+
+    def _seek(self, lane: _Partition) -> None:
+        """Have the client fetch from where the partition is."""
+        topic, number = str(lane.split.spec["topic"]), _number(lane.split.spec["partition"])
+        self._client().incremental_unassign([_at(topic, number)])
+        self._client().incremental_assign([_at(topic, number, lane.fetched)])
+
     def epoch_ended(self) -> None:
         self._left = self._share
 
@@ -161,7 +185,7 @@ class KafkaReader(SourceReader):
         if self._backlog.rows or self._ends:
             return False
         if self._frozen:
-            return all(lane.done for lane in self._lanes)
+            return all(lane.done and not lane.planned for lane in self._lanes)
         return all(lane.at_end for lane in self._lanes)
 
     def behind(self) -> Sequence[int]:
@@ -275,7 +299,11 @@ class KafkaReader(SourceReader):
         lane = self._lanes[self._numbers[message.topic(), message.partition()]]
         match error.code():
             case kafka._PARTITION_EOF:
-                lane.seen_end = lane.fetched = max(lane.fetched, message.offset())
+                lane.seen_end = max(lane.fetched, message.offset())
+                # Rows that came after the end of this run are not fetched, though the client is past them.
+                lane.fetched = (
+                    lane.seen_end if lane.until is None else max(lane.fetched, min(lane.seen_end, lane.until))
+                )
             case kafka._AUTO_OFFSET_RESET:
                 self._out_of_range(lane, error)
             case kafka.TOPIC_AUTHORIZATION_FAILED:
@@ -318,15 +346,12 @@ class KafkaReader(SourceReader):
 
     def _hear(self, lane: _Partition, first: int, end: int, frozen: bool) -> None:
         """``frozen``: it was asked behind the freeze."""
-        spec = lane.split.spec
-        topic, number = str(spec["topic"]), _number(spec["partition"])
         if lane.reset:
             # In front of the first row that is left, or behind the last: never in front of rows that were read.
             lane.reset = False
             lane.fetched = first if lane.fetched < first else min(lane.fetched, end)
             lane.position = lane.fetched if not lane.buffered else lane.position
-            self._client().incremental_unassign([_at(topic, number)])
-            self._client().incremental_assign([_at(topic, number, lane.fetched)])
+            self._seek(lane)
         lane.told_end = end
         if frozen and lane.until is None:
             lane.until = max(end, lane.fetched)

@@ -16,7 +16,7 @@ from penstock.connectors.base import Discovery, Source, SourceReader, Split
 from penstock.connectors.kafka_client import ClientConfig, client_config
 from penstock.connectors.kafka_cluster import KafkaCluster, Look, Partition, Unavailable
 from penstock.connectors.kafka_options import EARLIEST, LATEST, KafkaOptions, Offsets, parse_kafka_options
-from penstock.connectors.kafka_reader import KafkaReader
+from penstock.connectors.kafka_reader import PLANNED_END, KafkaReader
 from penstock.connectors.kafka_rows import schema_of
 from penstock.errors import ConfigError, DataError
 from penstock.logs import get_logger
@@ -97,6 +97,19 @@ class KafkaSource(Source):
     def going_on_at(self, offsets: Mapping[Partition, int], parallelism: int) -> Discovery:
         """The state and the splits of a query that reads on from these offsets; no broker is asked."""
         return self._discovery({}, sorted(offsets), offsets, parallelism)
+
+    def range_between(
+        self, start: Mapping[Partition, int], end: Mapping[Partition, int], parallelism: int
+    ) -> Discovery | None:
+        """As ``going_on_at`` the start, but first up to the end and no further; None: these are no such offsets."""
+        if start.keys() != end.keys() or any(end[partition] < offset for partition, offset in start.items()):
+            return None
+        found = self.going_on_at(start, parallelism)
+        splits = [
+            Split(split.split_id, {**split.spec, PLANNED_END: end[partition]}, home=split.home)
+            for split, partition in zip(found.splits, sorted(start), strict=True)
+        ]
+        return Discovery(splits, found.state)
 
     def close(self) -> None:
         cluster, self._cluster = self._cluster, None

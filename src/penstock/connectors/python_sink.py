@@ -2,7 +2,7 @@
 
 Its contract is two-phase by design: ``write`` in the tasks returns a message, ``commit(messages, batchId)`` on the
 driver makes the batch visible. Here a batch is an epoch with rows: one ``write`` per subtask that has any, and
-``batchId`` counts such epochs, from 0 without gaps, as Spark counts micro-batches. Other epochs are not committed.
+``batchId`` is the epoch's batch id (docs/batch-ids.md). Other epochs are not committed.
 
 ``abort`` is never called. Spark calls it when a micro-batch failed in its tasks, with the messages of those that did
 not, and then makes the batch again under the same number. Here messages belong to snapshots from the moment they
@@ -33,7 +33,6 @@ from pyspark.sql.types import StructType
 from penstock.connectors.arrow_message import empty_batch
 from penstock.connectors.base import (
     COLUMNS_NOT_STORED,
-    WITH_COLUMNS,
     EpochCommit,
     FenceOpener,
     Sink,
@@ -64,7 +63,7 @@ class PythonSink(Sink):
         time_zone: the session's, for timestamps in RecordBatches.
     """
 
-    messages_since = WITH_COLUMNS
+    target_is_unknown = True
 
     def __init__(
         self,

@@ -117,6 +117,14 @@ class PythonSource(Source):
             return Discovery([split], {"offset": offset, "range": 1})
         return Discovery((), {"offset": offset, "range": 0})
 
+    def range_between(self, start: dict[str, Any], end: dict[str, Any]) -> Discovery | None:
+        """The splits between two offsets, and the state behind them; None: its reader does not plan partitions."""
+        with user_errors(self._label):
+            reader = self._on_driver()
+            if isinstance(reader, SimpleDataSourceStreamReader):
+                return None
+            return Discovery(self._plan(reader, start, end, 0), {"offset": end, "range": 1})
+
     def latest_offset(self) -> Plain:
         return self._latest
 

@@ -25,7 +25,6 @@ import pyarrow as pa
 from penstock.connectors.arrow_message import empty_batch
 from penstock.connectors.base import (
     COLUMNS_NOT_STORED,
-    WITH_COLUMNS,
     EpochCommit,
     Sink,
     SinkCommitter,
@@ -87,7 +86,6 @@ class StagingSink(Sink):
     """
 
     keeps_files = True
-    messages_since = WITH_COLUMNS
 
     def __init__(self, schema: pa.Schema, columns: str) -> None:
         for field in schema:

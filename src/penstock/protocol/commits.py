@@ -6,27 +6,30 @@ become visible with it, the epochs of aborted checkpoints before it included. Ep
 and alone: one (epoch, sink) is out at a time. Epochs without any message have nothing to make visible and are passed
 over.
 
-So a commit's batch number is how many this sink made before. The counts belong to the committed epoch and are kept
-with it, as one ``CommitPoint``: whoever knows the epoch knows which numbers the next ones get.
+Every epoch that has messages has a *batch id*, the same for all sinks. It gets its id when the metadata of the first
+snapshot that covers it is written, and keeps it. The log says which ids complete snapshots have used, so that no epoch
+gets the id of another one, even if that one has left the lineage: a sink may have seen it. See docs/batch-ids.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from penstock.errors import ProtocolViolation
+from penstock.errors import CorruptSnapshot, ProtocolViolation
 from penstock.ids import CheckpointId
-from penstock.snapshot.model import CommitPoint, SlotManifest
+from penstock.snapshot.model import SlotManifest
 
 
 @dataclass(frozen=True)
 class PendingCommit:
-    """One epoch of one sink that has to become visible. ``messages`` by subtask index, ascending."""
+    """One epoch of one sink that has to become visible. ``messages`` by subtask index, ascending; ``batch``: the
+    epoch's batch id."""
 
     epoch: int
     operator_id: str
     messages: Mapping[int, bytes]
+    batch: int
 
     @property
     def key(self) -> tuple[int, str]:
@@ -34,7 +37,11 @@ class PendingCommit:
 
 
 def pending_commits(
-    slots: Iterable[SlotManifest], sinks: Mapping[int, str], committed_epoch: int, checkpoint: CheckpointId
+    slots: Iterable[SlotManifest],
+    sinks: Mapping[int, str],
+    committed_epoch: int,
+    checkpoint: CheckpointId,
+    batches: Mapping[int, int],
 ) -> list[PendingCommit]:
     """What a complete snapshot ``checkpoint`` lets become visible and is not yet known to be, in commit order.
 
@@ -45,20 +52,37 @@ def pending_commits(
         sinks: sink operator id by vertex id.
         committed_epoch: the last epoch known to be committed.
         checkpoint: the snapshot's checkpoint; epochs above it are not covered by it.
+        batches: batch ids by epoch.
+
+    Raises:
+        CorruptSnapshot: an epoch has no batch id.
     """
     found: dict[tuple[int, str], dict[int, bytes]] = {}
+    for vertex, index, epoch, message in _messages(slots):
+        if committed_epoch < epoch <= checkpoint:
+            found.setdefault((epoch, sinks[vertex]), {})[index] = message
+    missing = sorted({epoch for epoch, _ in found} - batches.keys())
+    if missing:
+        raise CorruptSnapshot(f"the snapshot of checkpoint {checkpoint} has no batch id of epoch {missing[0]}")
+    return [
+        PendingCommit(epoch, operator_id, dict(sorted(messages.items())), batches[epoch])
+        for (epoch, operator_id), messages in sorted(found.items())
+    ]
+
+
+def epochs_with_output(slots: Iterable[SlotManifest]) -> list[int]:
+    """The epochs that a snapshot has messages of, ascending."""
+    return sorted({epoch for _, _, epoch, _ in _messages(slots)})
+
+
+def _messages(slots: Iterable[SlotManifest]) -> Iterator[tuple[int, int, int, bytes]]:
+    """Vertex, index of the subtask that staged it, epoch, message."""
     for slot in slots:
         for subtask in slot.subtasks:
             for epoch, message in subtask.pending_messages.items():
-                if committed_epoch < epoch <= checkpoint:
-                    found.setdefault((epoch, sinks[subtask.vertex]), {})[subtask.index] = message
+                yield subtask.vertex, subtask.index, epoch, message
             for kept in subtask.inherited_messages:
-                if committed_epoch < kept.epoch <= checkpoint:
-                    found.setdefault((kept.epoch, sinks[subtask.vertex]), {})[kept.index] = kept.message
-    return [
-        PendingCommit(epoch, operator_id, dict(sorted(messages.items())))
-        for (epoch, operator_id), messages in sorted(found.items())
-    ]
+                yield subtask.vertex, kept.index, kept.epoch, kept.message
 
 
 class CommitLedger:
@@ -74,23 +98,14 @@ class CommitLedger:
         self._covered = 0
         self._out: PendingCommit | None = None
         self._done: tuple[int, str] = (0, "")
-        self._done_in_epoch: list[str] = []
-        self._batches: dict[str, int] = {}
+        self._batches: dict[int, int] = {}
+        self._next_batch = 0
+        self._planned: int | None = None
 
     @property
     def committed_epoch(self) -> int:
         """Every epoch up to this one is committed (or was empty)."""
         return self._queue[0].epoch - 1 if self._queue else self._covered
-
-    @property
-    def committed(self) -> CommitPoint:
-        """The committed epoch with its batch counts. Commits of an epoch that other sinks still have to make visible
-        do not count: a driver that starts from this pair makes them again, under the same number."""
-        counts = dict(self._batches)
-        if self._queue and self._queue[0].epoch == self._done[0]:
-            for operator_id in self._done_in_epoch:
-                counts[operator_id] -= 1
-        return CommitPoint(self.committed_epoch, counts)
 
     @property
     def awaiting(self) -> int:
@@ -102,21 +117,46 @@ class CommitLedger:
         """The commit that is being made now."""
         return self._out
 
-    def recovered(self, committed: CommitPoint, pending: Iterable[PendingCommit], checkpoint: CheckpointId) -> None:
+    def recovered(
+        self,
+        committed_epoch: int,
+        pending: Iterable[PendingCommit],
+        checkpoint: CheckpointId,
+        next_batch: int,
+        planned: int | None = None,
+    ) -> None:
         """Take over what the log and the restored snapshot ``checkpoint`` (0: none) say.
 
-        Epochs above the restored snapshot leave the lineage: their rows are produced again under new epochs.
+        Epochs above the restored snapshot leave the lineage: their rows are produced again under new epochs, with new
+        batch ids. ``planned``: the batch id of the next epoch; None: the next one there is.
         """
-        if committed.epoch > self.committed_epoch:  # a new driver; one that goes on knows at least what it logged
-            self._batches = dict(committed.batches)
         self._queue = [entry for entry in self._queue if entry.epoch <= checkpoint or entry is self._out]
         if not self._queue:
-            self._covered = max(self._covered, committed.epoch)
-        self._add(pending, max(checkpoint, committed.epoch))
+            self._covered = max(self._covered, committed_epoch)
+        self._add(pending, max(checkpoint, committed_epoch))
+        self._batches = {entry.epoch: entry.batch for entry in self._queue}
+        self._next_batch = max(self._next_batch, next_batch)
+        self._planned = planned
 
-    def completed(self, checkpoint: CheckpointId, slots: Iterable[SlotManifest]) -> None:
+    def numbered(self, checkpoint: CheckpointId, slots: Sequence[SlotManifest]) -> tuple[dict[int, int], int]:
+        """Give batch ids to the epochs that the snapshot ``checkpoint`` has output of.
+
+        Returns:
+            The ids by epoch, and the id after those of all epochs up to the snapshot.
+        """
+        epochs = [epoch for epoch in epochs_with_output(slots) if self.committed_epoch < epoch <= checkpoint]
+        for epoch in epochs:
+            if epoch not in self._batches:
+                next_batch = max([self._next_batch, *(1 + batch for batch in self._batches.values())])
+                self._batches[epoch] = next_batch if self._planned is None else self._planned
+        batches = {epoch: self._batches[epoch] for epoch in epochs}
+        return batches, max([self._next_batch, *(1 + batch for batch in batches.values())])
+
+    def completed(self, checkpoint: CheckpointId, slots: Sequence[SlotManifest]) -> None:
         """A snapshot is complete and logged: its epochs may become visible."""
-        self._add(pending_commits(slots, self._sinks, self.committed_epoch, checkpoint), checkpoint)
+        batches, self._next_batch = self.numbered(checkpoint, slots)
+        self._planned = None
+        self._add(pending_commits(slots, self._sinks, self.committed_epoch, checkpoint, batches), checkpoint)
 
     def take(self) -> PendingCommit | None:
         """The next commit to make, or None while one is out or nothing is left. It is out until ``done``/``failed``."""
@@ -125,18 +165,12 @@ class CommitLedger:
         self._out = self._queue[0]
         return self._out
 
-    def next_batch(self, operator_id: str) -> int:
-        """The number of this sink's next commit, and of the one that is out."""
-        return self._batches.get(operator_id, 0)
-
     def done(self, epoch: int, operator_id: str) -> None:
         """The commit that was out has been made."""
         self._expect(epoch, operator_id, "done")
-        if epoch != self._done[0]:
-            self._done_in_epoch = []
-        self._done_in_epoch.append(operator_id)
-        self._batches[operator_id] = self.next_batch(operator_id) + 1
         self._done = self._queue.pop(0).key
+        if epoch <= self.committed_epoch:
+            self._batches.pop(epoch)
         self._out = None
 
     def failed(self, epoch: int, operator_id: str) -> None:
@@ -150,8 +184,10 @@ class CommitLedger:
         added = []
         for entry in pending:
             known = queued.get(entry.key)
-            if known is not None and dict(known.messages) != dict(entry.messages):
-                raise ProtocolViolation("commit ledger", f"queued {sorted(queued)}", f"other messages for {entry.key}")
+            if known is not None and (dict(known.messages), known.batch) != (dict(entry.messages), entry.batch):
+                raise ProtocolViolation(
+                    "commit ledger", f"queued {sorted(queued)}", f"other messages or another id for {entry.key}"
+                )
             if known is None and entry.epoch > floor and entry.key > self._done:
                 added.append(entry)
         if added and self._queue and min(e.key for e in added) < self._queue[-1].key:
@@ -170,4 +206,7 @@ class CommitLedger:
         assert self._out is None or self._out is self._queue[0], "only the oldest epoch is out"
         assert all(entry.messages for entry in self._queue), "an empty epoch has nothing to commit"
         assert self._covered >= (keys[-1][0] if keys else 0), "only epochs of complete snapshots are queued"
-        assert all(count >= 0 for count in self.committed.batches.values()), "what is taken back was counted"
+        ids = [batch for _, batch in sorted(self._batches.items())]
+        assert ids == sorted(set(ids)), "every epoch has a batch id of its own, and they rise"
+        kept = all(self._batches[entry.epoch] == entry.batch < self._next_batch for entry in self._queue)
+        assert kept, "an epoch that may be committed keeps its batch id, which the log knows"

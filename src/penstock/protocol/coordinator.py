@@ -60,7 +60,6 @@ from penstock.protocol.coordinator_types import (
     WriteMetadata,
 )
 from penstock.protocol.elements import Alignment
-from penstock.snapshot.model import CommitPoint
 
 ID_BLOCK = 64
 """Ids reserved ahead in the log: a driver that dies leaves a gap of at most this many, and no id is used twice."""
@@ -113,6 +112,7 @@ class Coordinator:
         self._retry_at_ms = 0.0
         self._gave_up = False
         self._last: CheckpointId = 0
+        self._planned = False
         self._history: deque[str] = deque(maxlen=HISTORY)
 
     # -- what others may read ------------------------------------------------------------------------------------
@@ -129,11 +129,6 @@ class Coordinator:
     @property
     def committed_epoch(self) -> int:
         return self._ledger.committed_epoch
-
-    @property
-    def committed(self) -> CommitPoint:
-        """The committed epoch with its batch counts."""
-        return self._ledger.committed
 
     @property
     def newest_complete(self) -> CheckpointId:
@@ -215,7 +210,10 @@ class Coordinator:
             raise self._violation(event)
         if self._pending:
             raise self._violation(event)
-        self._ledger.recovered(event.committed, event.pending, event.restored)
+        self._ledger.recovered(event.committed_epoch, event.pending, event.restored, event.next_batch, event.planned)
+        self._planned = event.planned is not None
+        # One of the last Generation would cover the planned batch before it is read.
+        self._requests = deque(waiting for waiting in self._requests if not waiting.request.planned)
         self._generation = event.generation
         self._parallelism = event.parallelism or self._parallelism
         self._running = False
@@ -254,7 +252,8 @@ class Coordinator:
         if len(self._requests) >= MAX_REQUESTS:
             return [SnapshotFailed(event.ticket, 0, f"{MAX_REQUESTS} requests are waiting already")]
         deadline_ms = None if event.timeout_ms is None else now_ms + event.timeout_ms
-        self._requests.append(_Waiting(event, now_ms, deadline_ms))
+        put = self._requests.appendleft if event.planned else self._requests.append
+        put(_Waiting(event, now_ms, deadline_ms))
         return []
 
     def _on_ack(self, event: Ack, now_ms: float) -> list[Command]:
@@ -270,6 +269,8 @@ class Coordinator:
             return []
         pending.step("all slots acknowledged")
         request = pending.request
+        slots = tuple(pending.acks[slot] for slot in sorted(pending.acks))
+        batches, next_batch = self._ledger.numbered(pending.checkpoint, slots)
         return [
             WriteMetadata(
                 pending.checkpoint,
@@ -277,8 +278,10 @@ class Coordinator:
                 pending.alignment,
                 requested=request is not None and request.kept,
                 label=request.label if request else "",
-                slots=tuple(pending.acks[slot] for slot in sorted(pending.acks)),
+                slots=slots,
                 note=request.note if request else "",
+                batches=batches,
+                next_batch=next_batch,
             )
         ]
 
@@ -295,7 +298,7 @@ class Coordinator:
         if pending.phase is not Phase.WRITING:
             raise self._violation(event)
         pending.step("metadata written")
-        return [LogComplete(pending.checkpoint, self.committed, self._next_checkpoint + ID_BLOCK)]
+        return [LogComplete(pending.checkpoint, self.committed_epoch, self._next_checkpoint + ID_BLOCK)]
 
     def _on_metadata_failed(self, event: MetadataFailed, now_ms: float) -> list[Command]:
         pending = self._pending.get(event.checkpoint)
@@ -307,10 +310,11 @@ class Coordinator:
 
     def _on_complete_logged(self, event: CompleteLogged, now_ms: float) -> list[Command]:
         pending = self._logging(event, event.checkpoint)
-        self._ledger.completed(event.checkpoint, pending.acks.values())
+        self._ledger.completed(event.checkpoint, list(pending.acks.values()))
         pending.step("logged")
         del self._pending[event.checkpoint]
         self._failed_in_row = 0
+        self._planned = False
         self._newest_complete = max(self._newest_complete, event.checkpoint)
         self._reserved_until = max(self._reserved_until, event.reserved_until)
         self._ended(pending, now_ms)
@@ -361,7 +365,7 @@ class Coordinator:
         entry = self._ledger.take()
         if entry is None:
             return []
-        return [CommitEpoch(entry.epoch, entry.operator_id, entry.messages, self._ledger.next_batch(entry.operator_id))]
+        return [CommitEpoch(entry.epoch, entry.operator_id, entry.messages, entry.batch)]
 
     def _notify(self) -> list[Command]:
         """Slots hear of a complete checkpoint once its epochs are committed: then they may forget the messages. It may
@@ -388,7 +392,7 @@ class Coordinator:
         if not self._may_trigger():
             return []
         commands: list[Command] = []
-        while self._requests and self._has_room():
+        while self._requests and self._has_room() and (not self._planned or self._requests[0].request.planned):
             if self._next_checkpoint >= self._reserved_until:
                 return commands + self._reserve()
             commands.append(self._start(self._requests.popleft(), now_ms))
@@ -410,7 +414,8 @@ class Coordinator:
 
     def _periodic_has_room(self) -> bool:
         most = 1 if self._policy.min_pause_ms else self._policy.max_concurrent
-        return self._has_room() and sum(p.periodic for p in self._pending.values()) < most
+        periodic = sum(p.periodic for p in self._pending.values())
+        return not self._planned and self._has_room() and periodic < most
 
     def _reserve(self) -> list[Command]:
         if self._reserving:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.ids import CheckpointId, GenerationId
 from penstock.protocol.commits import PendingCommit
 from penstock.protocol.elements import Alignment
-from penstock.snapshot.model import NOTHING_COMMITTED, CommitPoint, SlotManifest
+from penstock.snapshot.model import SlotManifest
 
 MAX_AWAITING_COMMIT = 8
 """Epochs that may await their commit; beyond, triggering pauses, so that a dead sink does not pile up snapshots."""
@@ -59,15 +59,18 @@ class PolicyChanged:
 @dataclass(frozen=True)
 class GenerationOpened:
     """The log holds ``generation-opened``. ``restored``: the checkpoint that is restored, 0 for a first start.
-    ``parallelism``: how many slots it has; None: as before."""
+    ``parallelism``: how many slots it has; None: as before. ``next_batch``: no batch id below it may be given away.
+    ``planned``: the id of the batch that has to be made alone before anything else; None: there is none."""
 
     generation: GenerationId
     restored: CheckpointId
     next_checkpoint: CheckpointId
     reserved_until: CheckpointId
-    committed: CommitPoint = NOTHING_COMMITTED
+    committed_epoch: int = 0
     pending: tuple[PendingCommit, ...] = ()
     parallelism: int | None = None
+    next_batch: int = 0
+    planned: int | None = None
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,8 @@ class SnapshotRequested:
     ``timeout_ms`` counts from the request; None: the policy's, from its trigger. So a strictly aligned one, which
     keeps all others waiting, always has a time-out. ``kept``: it is never collected; False for one that the driver
     itself wants now. ``last``: nothing is triggered behind it, unless it fails: the query is to end with it. Tickets of
-    the driver's owner are positive; others are the driver's own.
+    the driver's owner are positive; others are the driver's own. ``planned``: the checkpoint that covers the planned
+    batch; all others wait for it.
     """
 
     ticket: int
@@ -102,6 +106,7 @@ class SnapshotRequested:
     kept: bool = True
     note: str = ""
     last: bool = False
+    planned: bool = False
 
 
 @dataclass(frozen=True)
@@ -214,7 +219,7 @@ class Trigger:
 
 @dataclass(frozen=True)
 class WriteMetadata:
-    """All slots acknowledged. ``slots`` by index."""
+    """All slots acknowledged. ``slots`` by index; ``batches``, ``next_batch``: as in ``SnapshotMetadata``."""
 
     checkpoint: CheckpointId
     generation: GenerationId
@@ -223,14 +228,16 @@ class WriteMetadata:
     label: str
     slots: tuple[SlotManifest, ...]
     note: str = ""
+    batches: Mapping[int, int] = field(default_factory=dict)
+    next_batch: int = 0
 
 
 @dataclass(frozen=True)
 class LogComplete:
-    """Append ``snapshot-complete``; what is ``committed`` rides on it, ids are reserved below ``reserve``."""
+    """Append ``snapshot-complete``; ``committed_epoch`` rides on it, ids are reserved below ``reserve``."""
 
     checkpoint: CheckpointId
-    committed: CommitPoint
+    committed_epoch: int
     reserve: CheckpointId
 
 
@@ -241,7 +248,7 @@ class ReserveIds:
 
 @dataclass(frozen=True)
 class CommitEpoch:
-    """The permit to make one epoch of one sink visible; no other is out meanwhile. ``batch``: its number there."""
+    """The permit to make one epoch of one sink visible; no other is out meanwhile. ``batch``: the epoch's batch id."""
 
     epoch: int
     operator_id: str

@@ -22,6 +22,9 @@ watermark is the largest there is. Whatever it would read after that would be la
 another look.
 
 A reader that shows no event time beside others that do is released by a round (``rounds``).
+
+*Holding*: a location that begins with a planned batch reads its splits first, and looks for nothing else until it is
+released: the rows of that batch are an epoch of their own.
 """
 
 from __future__ import annotations
@@ -92,13 +95,18 @@ class ReadersRun:
 
 
 @dataclass(frozen=True)
+class Release:
+    """The planned batch is complete: look for more from here on."""
+
+
+@dataclass(frozen=True)
 class Freeze:
     """Read what is there now, and end; once per Generation. ``drain``: event time ends, too; may follow later."""
 
     drain: bool = False
 
 
-Event = LookAround | Discovered | Requested | Progressed | ReadersRun | Freeze
+Event = LookAround | Discovered | Requested | Progressed | ReadersRun | Release | Freeze
 
 # -- commands ---------------------------------------------------------------------------------------------------------
 
@@ -233,6 +241,7 @@ class SplitAssigner:
         restored: its manifest in the restored snapshot, or None at the first start.
         restored_unread: ids of the splits that the snapshot gives to readers.
         looks_ahead: as the source says (``Source.looks_ahead``).
+        held: nothing is looked for before ``Release``.
     """
 
     operator_id: str
@@ -241,6 +250,7 @@ class SplitAssigner:
     restored: SourceManifest | None = None
     restored_unread: Collection[str] = ()
     looks_ahead: bool = True
+    held: bool = False
     _state: Plain = field(init=False, default=None)
     _pending: deque[Split] = field(init=False, default_factory=deque)
     _readers: list[Reader] = field(init=False)
@@ -305,7 +315,11 @@ class SplitAssigner:
 
     def next_wake_ms(self) -> float | None:
         """When ``LookAround`` has something to do; None while a look is out, enough is pending or no look is needed."""
-        return None if self._looking or self._finished or self._is_stocked() else self._next_look_ms
+        return None if self._looking or not self._looks_on or self._is_stocked() else self._next_look_ms
+
+    @property
+    def _looks_on(self) -> bool:
+        return not (self.held or self._finished)
 
     def handle(self, event: Event, now_ms: float) -> list[Command]:
         """Take one event; the commands are to be executed in order."""
@@ -319,6 +333,8 @@ class SplitAssigner:
         elif isinstance(event, ReadersRun):
             self._running = True
             commands = [FreezeReaders(self.vertex)] if self._frozen else []
+        elif isinstance(event, Release):
+            self.held = False
         elif isinstance(event, Freeze):
             commands = self._on_freeze(event, now_ms)
         return commands + self._end() + self._look(now_ms)
@@ -435,7 +451,7 @@ class SplitAssigner:
         return commands
 
     def _look(self, now_ms: float) -> list[Command]:
-        if self._looking or self._finished or now_ms < self._next_look_ms or self._is_stocked():
+        if self._looking or not self._looks_on or now_ms < self._next_look_ms or self._is_stocked():
             return []
         self._looking = True
         self._look_counts = self.all_idle

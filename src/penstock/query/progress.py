@@ -1,8 +1,9 @@
 """Progress in Spark's own words: one committed epoch as a ``StreamingQueryProgress``.
 
-Spark's micro-batch is our epoch: ``batchId`` is the epoch's number. Offsets are ``null`` where the source's positions
-are per split, in the snapshot, and Spark's own source has no form for them. Penstock's own section is ``checkpoint``:
-the checkpoint that committed the epoch. docs/progress.md says what every field is, and which cannot be.
+Spark's micro-batch is our epoch: ``batchId`` is the epoch's number, and ``checkpoint.sinkBatchId`` what sinks got.
+Offsets are ``null`` where the source's positions are per split, in the snapshot, and Spark's own source has no form for
+them. Penstock's own section is ``checkpoint``: the checkpoint that committed the epoch. docs/progress.md says what
+every field is, and which cannot be.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def progress_json(
         "sources": [_source_json(source, duration_ms) for source in epoch.sources],
         "sink": _sink_json(epoch),
         "observedMetrics": {},
-        CHECKPOINT: None if epoch.checkpoint is None else _checkpoint_json(epoch.checkpoint, durations, interval_ms),
+        CHECKPOINT: _checkpoint_json(epoch.checkpoint, durations, interval_ms, epoch.batch),
     }
 
 
@@ -97,12 +98,17 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _checkpoint_json(checkpoint: CheckpointView, durations: dict[str, int], interval_ms: int) -> dict[str, Any]:
-    """Times are of the slowest subtask each, bytes and rows of all together."""
+def _checkpoint_json(
+    checkpoint: CheckpointView | None, durations: dict[str, int], interval_ms: int, batch: int | None
+) -> dict[str, Any] | None:
+    """Times are of the slowest subtask each, bytes and rows of all together. None: it is forgotten."""
+    if checkpoint is None:
+        return None
     captures = checkpoint.subtasks
     return {
         "id": checkpoint.checkpoint,
         "snapshotId": checkpoint.snapshot_id,
+        "sinkBatchId": batch,
         "generation": checkpoint.generation,
         "requested": checkpoint.requested,
         "alignment": checkpoint.alignment,

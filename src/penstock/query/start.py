@@ -31,6 +31,7 @@ from penstock.snapshot.fork import check_beforehand
 from penstock.snapshot.location import last_parallelism, read_identity
 from penstock.snapshot.store_access import StoreAccess, is_access_option, parse_access
 from penstock.snapshot.stores import below, location_text, store_at
+from penstock.spark.commit_jobs import committing
 from penstock.spark.current_session import session_key
 from penstock.spark.jvm import session_settings
 from penstock.spark.launcher import SparkLauncher
@@ -119,6 +120,7 @@ def start_query(outputs: Sequence[OutputRequest], request: QueryRequest) -> Stre
             access=access,
             settings=settings,
             claimed=start_from.claimed is not None,
+            committing=lambda run_id: committing(spark, run_id, request.name),
             on_commit=lambda: _committed(chosen),
             on_end=lambda error: _ended(place, undo, error),
         )

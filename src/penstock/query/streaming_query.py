@@ -7,12 +7,14 @@ import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import nullcontext
 from typing import Any, Literal, overload
 
 from pyspark.errors import StreamingQueryException
 
 from penstock.config import Options, duration_ms
 from penstock.config import alignment as parse_alignment
+from penstock.connectors.base import Committing
 from penstock.errors import CheckpointFailed, ConfigError, GenerationFailed, PenstockError, QueryFailed
 from penstock.graph.model import JobGraph
 from penstock.logs import log_on_driver
@@ -61,6 +63,7 @@ class StreamingQuery:
         claimed: go on here even if this location is a copy of one that exists.
         bus: where listener events go.
         settings: of the session, as they were at the start.
+        committing: gives what each commit of a run (its id) is made in.
         on_commit: called after each committed epoch, on a service thread.
         on_end: called once when the query ended, on a service thread, with its error if it failed: registries and
             temporary files.
@@ -80,6 +83,7 @@ class StreamingQuery:
         access: StoreAccess | None = None,
         settings: ObeyedSettings,
         claimed: bool = False,
+        committing: Callable[[str], Committing] = lambda run_id: nullcontext,
         on_commit: Callable[[], None] = lambda: None,
         on_end: Callable[[PenstockError | None], None] = lambda error: None,
     ) -> None:
@@ -110,6 +114,7 @@ class StreamingQuery:
             origin=origin,
             access=access,
             claimed=claimed,
+            committing=committing(self._run_id),
             on_progress=self._progressed,
             on_end=self._finished,
         )

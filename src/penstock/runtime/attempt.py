@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import product
 
 from penstock.config import Options
+from penstock.connectors.base import Committing
 from penstock.graph.model import JobGraph
 from penstock.logs import now_about
 from penstock.protocol import coordinator_types as ct
@@ -48,7 +50,7 @@ JOB_GRACE_S = 0.5
 class AttemptPlan:
     """What is the same for all Generations of a query. ``until_available``: see ``QueryExecution``. ``forked``: how the
     log of a fork begins. ``access``: to the location; it holds secrets and goes nowhere but over control links.
-    ``refuse_copy_of``: see ``DriverEffects``."""
+    ``refuse_copy_of``: see ``DriverEffects``. ``committing``: what each commit runs in."""
 
     query_id: str
     name: str
@@ -59,6 +61,7 @@ class AttemptPlan:
     forked: Forked | None = None
     access: StoreAccess | None = None
     refuse_copy_of: Callable[[str], None] = lambda origin: None
+    committing: Committing = nullcontext
 
 
 class Attempt:

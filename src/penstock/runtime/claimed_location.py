@@ -88,6 +88,7 @@ class ClaimedLocation:
             self._graph,
             allow_dropped=options.allow_dropped_state,
             allow_shared_sink=options.allow_shared_sink,
+            sink_target=options.sink_target,
         )
         for vertex in self._graph.vertices:
             if vertex.source is not None:

@@ -138,6 +138,7 @@ class CoordinatorService:
             allow_dropped=options.allow_dropped_state,
             forked=plan.forked,
             refuse_copy_of=plan.refuse_copy_of,
+            committing=plan.committing,
         )
         self._restarts = Restarts(restart_policy_of(options))
         self._causes: dict[Failure, PenstockError] = {}
@@ -427,7 +428,7 @@ class CoordinatorService:
     # -- Generations ----------------------------------------------------------------------------------------------
 
     def _launch(self, ready: w.GenerationReady) -> None:
-        self._figures.opened(ready.generation, ready.restored, ready.committed.epoch)
+        self._figures.opened(ready.generation, ready.restored, ready.committed_epoch)
         if ready.restored is not None:
             self._restarts.restored(rows_read(ready.restored))
         for reason in ready.skipped:

@@ -7,10 +7,12 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TypeVar
 
 from penstock.config import CONF_PREFIX, Options
+from penstock.connectors.base import Committing
 from penstock.errors import (
     CheckpointFailed,
     ConfigError,
@@ -58,6 +60,7 @@ class QueryExecution:
         origin: start from this snapshot of another query; once it has, this counts no more.
         access: to an object store; None: as the environment of driver and slots says.
         claimed: go on here even if this location is a copy of one that exists.
+        committing: what each commit runs in.
         on_progress: called on a service thread after each committed epoch; must not raise or block for long.
         on_end: called once on a service thread when the query ended, with its error if it failed; not if ``start``
             raised.
@@ -76,6 +79,7 @@ class QueryExecution:
         origin: Origin | None = None,
         access: StoreAccess | None = None,
         claimed: bool = False,
+        committing: Committing = nullcontext,
         on_progress: Callable[[EpochProgress], None] = lambda progress: None,
         on_end: Callable[[PenstockError | None], None] = lambda error: None,
     ) -> None:
@@ -89,6 +93,7 @@ class QueryExecution:
         self._origin = origin
         self._access = access
         self._claimed = claimed
+        self._committing = committing
         self._on_progress = on_progress
         self._on_end = on_end
         self._query_id = ""
@@ -170,6 +175,7 @@ class QueryExecution:
             begins_with,
             self._access,
             place.refuse_copy_of,
+            self._committing,
         )
         before = self._service
 

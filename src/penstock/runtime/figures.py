@@ -83,6 +83,7 @@ class Figures:
         self._committed_epoch = 0
         self._dry = False
         self._newest: SnapshotMetadata | None = None
+        self._batches: dict[int, int] = {}  # of epochs that are not committed yet
         self._last_epoch: EpochProgress | None = None
         self._checkpoint_seconds = self._commit_seconds = Distribution.of_seconds()
         self._epoch_began = (clock(), wall())
@@ -114,6 +115,8 @@ class Figures:
                     for _, spec, pending, reading in self._source_splits(restored)
                 }
             self._committed_epoch = max(self._committed_epoch, committed_epoch)
+            batches = {} if restored is None else restored.batches
+            self._batches = {epoch: batch for epoch, batch in batches.items() if epoch > committed_epoch}
             self._amend_restart(generation=generation, restored_from="" if restored is None else restored.id)
 
     def left(self, graph: JobGraph) -> None:
@@ -212,6 +215,7 @@ class Figures:
     def complete(self, metadata: SnapshotMetadata) -> None:
         with self._changing():
             checkpoint = metadata.checkpoint
+            self._batches.update(metadata.batches)
             if self._newest is None or checkpoint > self._newest.checkpoint:  # a user's may complete after a newer one
                 self._newest = metadata
             self._complete_s[checkpoint] = self._clock()
@@ -264,7 +268,9 @@ class Figures:
                     "commit": (now - complete_s) * 1000,
                 },
                 checkpoint=self._checkpoints.get(epoch),
+                batch=max((batch for known, batch in self._batches.items() if known <= epoch), default=None),
             )
+            self._batches = {known: batch for known, batch in self._batches.items() if known > epoch}
             return self._last_epoch
 
     # -- reading --------------------------------------------------------------------------------------------------

@@ -51,6 +51,6 @@ def close_connectors(connectors: Iterable[Source | SinkCommitter]) -> None:
 def log_the_end(effects: DriverEffects, coordinator: Coordinator) -> None:
     """What was committed, and which ids were not used. If it fails the next driver commits again, harmlessly."""
     try:
-        effects.close(coordinator.committed, coordinator.next_checkpoint)
+        effects.close(coordinator.committed_epoch, coordinator.next_checkpoint)
     except (Fenced, LocationError, OSError) as problem:
         log.warning("the end of the query could not be logged: %s", problem)

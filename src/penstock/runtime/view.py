@@ -221,6 +221,7 @@ class EpochProgress:
         durations_ms: parts of it by name: ``checkpoint`` (trigger to complete), ``commit``.
         watermark_us: minimum over the subtasks that have one, event time in microseconds.
         checkpoint: that committed it; None if it is forgotten.
+        batch: the newest batch id that sinks got since the epoch before; None if there was no output.
     """
 
     epoch: int
@@ -233,6 +234,7 @@ class EpochProgress:
     states: tuple[StateProgress, ...]
     durations_ms: Mapping[str, float] = field(default_factory=dict)
     checkpoint: CheckpointView | None = None
+    batch: int | None = None
 
     @property
     def rows(self) -> int:

@@ -17,7 +17,8 @@ from penstock.snapshot.envelope import check_values, digest
 from penstock.snapshot.log_entries import LogView, MetadataRef, SnapshotRecord
 from penstock.snapshot.metadata_checks import checked_metadata
 from penstock.snapshot.model import (
-    METADATA_VERSIONS,
+    FORMAT_VERSION,
+    READ_VERSIONS,
     InflightEntry,
     SectionRef,
     SnapshotMetadata,
@@ -143,10 +144,9 @@ class Catalog:
         if len(data) != ref.length or digest(data) != ref.checksum:
             raise CorruptSnapshot(f"{ref.path} does not match its checksum in the log")
         metadata = _decoded(data, ref.path)
-        if metadata.format_version not in METADATA_VERSIONS:
+        if metadata.format_version not in READ_VERSIONS:
             raise LocationError(
-                f"{ref.path} has format version {metadata.format_version}; this release reads up to "
-                f"{max(METADATA_VERSIONS)}"
+                f"{ref.path} has format version {metadata.format_version}; this release reads up to {FORMAT_VERSION}"
             )
         said, logged = (metadata.checkpoint, metadata.generation), (record.checkpoint, record.generation)
         if said != logged:

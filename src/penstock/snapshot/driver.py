@@ -33,9 +33,11 @@ from penstock.protocol.ending import Ending
 from penstock.protocol.rounds import EventTimeRounds
 from penstock.snapshot import work as w
 from penstock.snapshot.catalog import snapshot_id
-from penstock.snapshot.model import SnapshotMetadata
-from penstock.snapshot.pending_epochs import metadata_version
+from penstock.snapshot.model import FORMAT_VERSION, SnapshotMetadata
 from penstock.snapshot.plan import plan_of
+
+PLANNED_TICKET = 0
+"""Of the checkpoint that covers a planned batch: users' tickets are positive, those of the end are negative."""
 
 
 class DriverCore:
@@ -64,6 +66,8 @@ class DriverCore:
         self._opening = False
         self._abandon: tuple[GenerationId, CheckpointId] | None = None
         self._told_committed = 0
+        self._planned: int | None = None
+        self._covers_planned = False
 
     # -- what others may read ------------------------------------------------------------------------------------
 
@@ -140,9 +144,9 @@ class DriverCore:
         if parallelism is not None and parallelism != self._graph.parallelism:
             self._graph = replace(self._graph, parallelism=parallelism)
             self._ending.rescaled(len(self._graph.vertices) * parallelism)
-        first = self.generation == 0
-        next_checkpoint = None if first else self._coordinator.next_checkpoint
-        return [w.OpenGeneration(self._coordinator.committed, next_checkpoint, checksums, self._graph.parallelism)]
+        known = self._coordinator
+        next_checkpoint = None if self.generation == 0 else known.next_checkpoint
+        return [w.OpenGeneration(known.committed_epoch, next_checkpoint, checksums, self._graph.parallelism)]
 
     def handle(self, event: w.DriverEvent, now_ms: float) -> list[w.Output]:
         """Take one event; the outputs are to be carried out in order.
@@ -174,6 +178,7 @@ class DriverCore:
             case w.TakesRequested():
                 return []  # the owner's
             case ct.GenerationEnded() if event.generation == self.generation:
+                self._planned = None
                 outputs += self._coordinate(event, now_ms)
                 self._assigners.clear()
                 self._rounds.clear()
@@ -199,9 +204,11 @@ class DriverCore:
             restored,
             event.first_checkpoint,
             event.reserved_until,
-            event.committed,
+            event.committed_epoch,
             event.pending,
             self._graph.parallelism,
+            event.next_batch,
+            event.planned,
         )
         outputs = self._coordinate(opened, now_ms)
         self._captures.clear()
@@ -222,11 +229,19 @@ class DriverCore:
                     manifests.get(vertex.id),
                     [] if metadata is None else [split.split_id for split in unread_splits(metadata, vertex.id)],
                     vertex.source.source.looks_ahead,
+                    held=event.planned is not None,
                 )
         for name, group in groups.items():
             rounds = EventTimeRounds([self._assigners[vertex] for vertex in group], eager=name == ONE_CLOCK)
             self._rounds |= dict.fromkeys(group, rounds)
-        return [w.Deploy(event), *outputs, *([] if self._freeze is None else self._assign_all(self._freeze, now_ms))]
+        self._planned, self._covers_planned = event.planned, False
+        return [w.Deploy(event), *outputs, *self._freeze_all(now_ms)]
+
+    def _freeze_all(self, now_ms: float) -> list[w.Output]:
+        """What is there is all that is read in this run, if that was said; a planned batch comes before."""
+        if self._freeze is None or self._planned is not None:
+            return []
+        return self._assign_all(self._freeze, now_ms)
 
     def _on_running(self, event: w.SlotRunning, now_ms: float) -> list[w.Output]:
         if event.generation != self.generation or not 0 <= event.slot < self._graph.parallelism:
@@ -239,7 +254,7 @@ class DriverCore:
     def _drain(self, now_ms: float) -> list[w.Output]:
         self.check_drainable()
         self._freeze = sp.Freeze(drain=True)
-        return self._assign_all(self._freeze, now_ms)
+        return self._freeze_all(now_ms)
 
     def _assign_all(self, event: sp.Event, now_ms: float) -> list[w.Output]:
         return [output for vertex in sorted(self._assigners) for output in self._assign(vertex, event, now_ms)]
@@ -261,9 +276,9 @@ class DriverCore:
 
     def _coordinate(self, event: ct.Event, now_ms: float) -> list[w.Output]:
         commands = self._coordinator.handle(event, now_ms)
-        return [output for command in commands for output in self._carry_out(command)]
+        return [output for command in commands for output in self._carry_out(command, now_ms)]
 
-    def _carry_out(self, command: ct.Command) -> list[w.Output]:
+    def _carry_out(self, command: ct.Command, now_ms: float) -> list[w.Output]:
         """A command of the coordinator as outputs."""
         match command:
             case ct.Trigger():
@@ -276,29 +291,39 @@ class DriverCore:
             case ct.LogComplete():
                 return [w.LogComplete(self.generation, command)]
             case ct.ReserveIds():
-                return [w.ReserveIds(self.generation, command.reserve, self._coordinator.committed)]
+                return [w.ReserveIds(self.generation, command.reserve, self._coordinator.committed_epoch)]
             case ct.CommitEpoch():
                 return [w.Commit(command)]
             case ct.Completed():
-                return self._on_completed(command.checkpoint)
+                return self._on_completed(command.checkpoint, now_ms)
             case ct.Collect():
                 return [w.CollectGarbage(command)]
             case ct.Abort():
                 self._captures.pop(command.checkpoint, None)
                 self._metadata.pop(command.checkpoint, None)
                 return [command]
-            case ct.SnapshotSucceeded() if command.ticket < 0:
+            case ct.SnapshotSucceeded() if command.ticket <= 0:
                 return []
+            case ct.SnapshotFailed() if command.ticket == PLANNED_TICKET:
+                return self._planned_failed(command.reason)
             case ct.SnapshotFailed() if command.ticket < 0:
                 self._ending.refused(command.ticket)
                 return []
             case _:
                 return [command]
 
+    def _planned_failed(self, reason: str) -> list[w.Output]:
+        """Some subtasks may have ended the epoch, and others not: then the batch would be two epochs. It is made again
+        from the beginning."""
+        if self._planned is None:
+            return []  # it failed because its Generation ended
+        text = f"the checkpoint of batch {self._planned}, which Spark had begun, failed: {reason}"
+        return [ct.FailGeneration(self.generation, text)]
+
     def _metadata_of(self, command: ct.WriteMetadata) -> SnapshotMetadata:
         sources = [capture.manifest for capture in self._captures[command.checkpoint]]
         return SnapshotMetadata(
-            format_version=metadata_version(self._graph, command.slots),
+            format_version=FORMAT_VERSION,
             id=snapshot_id(command.checkpoint),
             query_id=self._query_id,
             generation=command.generation,
@@ -314,14 +339,19 @@ class DriverCore:
             sources=sources,
             plan=self._plan,
             drained=self._ending.covers(command.checkpoint) and all(source.drained for source in sources),
+            batches=dict(command.batches),
+            next_batch=command.next_batch,
         )
 
-    def _on_completed(self, checkpoint: CheckpointId) -> list[w.Output]:
+    def _on_completed(self, checkpoint: CheckpointId, now_ms: float) -> list[w.Output]:
         """A snapshot exists: tell the owner, and each source how far everything is read."""
         metadata = self._metadata.pop(checkpoint)
         if metadata.generation == self.generation:
             self._ending.completed(checkpoint)
         outputs: list[w.Output] = [w.SnapshotExists(metadata)]
+        if self._planned is not None and metadata.generation == self.generation:
+            self._planned = None
+            outputs += self._assign_all(sp.Release(), now_ms) + self._freeze_all(now_ms)
         for capture in self._captures.pop(checkpoint):
             vertex = capture.manifest.vertex
             look = sp.last_settled(capture, [split.split_id for split in unread_splits(metadata, vertex)])
@@ -331,7 +361,14 @@ class DriverCore:
         return outputs
 
     def _finish(self, now_ms: float) -> list[w.Output]:
-        """All input has ended: the final checkpoint. It need not wait for anything, and nobody has to keep it."""
+        """A planned batch is read: its checkpoint, which holds no rows in flight. Or all input has ended: the final
+        checkpoint. It need not wait for anything, and nobody has to keep it."""
+        if self._planned is not None:
+            if self._covers_planned or not all(assigner.all_idle for assigner in self.assigners):
+                return []
+            self._covers_planned = True
+            request = ct.SnapshotRequested(PLANNED_TICKET, Alignment.ALIGNED, kept=False, planned=True)
+            return self._coordinate(request, now_ms)
         ticket = self._ending.ask(now_ms)
         if ticket is None:
             return []

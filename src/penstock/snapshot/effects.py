@@ -7,12 +7,13 @@ source on one. Nothing here decides anything about checkpoints; a failure become
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
+from itertools import count
 
 import msgspec
 
-from penstock.connectors.base import EpochCommit, FenceOpener, SinkCommitter, Source
+from penstock.connectors.base import Committing, EpochCommit, FenceOpener, SinkCommitter, Source
 from penstock.errors import (
     CheckpointFailed,
     CommitUnknown,
@@ -25,6 +26,7 @@ from penstock.errors import (
 from penstock.graph.model import JobGraph
 from penstock.ids import CheckpointId, GenerationId
 from penstock.protocol import coordinator_types as ct
+from penstock.protocol.commits import epochs_with_output
 from penstock.protocol.coordinator import ID_BLOCK
 from penstock.snapshot import work as w
 from penstock.snapshot.blobs import BlobStore
@@ -33,15 +35,15 @@ from penstock.snapshot.collect import collect
 from penstock.snapshot.location import refuse_moved
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import (
+    Counted,
     EpochCommitted,
     Forked,
     GenerationOpened,
     LogView,
     MetadataRef,
     SnapshotComplete,
-    later,
 )
-from penstock.snapshot.model import LARGEST, CommitPoint, SnapshotMetadata, SubtaskManifest
+from penstock.snapshot.model import LARGEST, SnapshotMetadata, SubtaskManifest
 from penstock.snapshot.pending_epochs import check_pending_epochs, pending_epochs
 from penstock.snapshot.relocate import relocate
 from penstock.snapshot.retraction import check_retraction, take_back
@@ -69,6 +71,7 @@ class DriverEffects:
         allow_dropped: the state of operators that are not there any more may be given up.
         forked: the first log entry of a fork, whose files are here; None for any other location.
         refuse_copy_of: raises LocationError if this is a copy of the location at a path, which exists.
+        committing: what each commit runs in.
     """
 
     def __init__(
@@ -86,6 +89,7 @@ class DriverEffects:
         allow_dropped: bool = False,
         forked: Forked | None = None,
         refuse_copy_of: Callable[[str], None] = lambda origin: None,
+        committing: Committing = nullcontext,
     ) -> None:
         self._refuse_copy_of = refuse_copy_of
         self._graph = graph
@@ -98,6 +102,7 @@ class DriverEffects:
         self._allow_older = allow_older
         self._allow_dropped = allow_dropped
         self._forked = forked
+        self._committing = committing
         self._log = SnapshotLog(store, token)
         self._token = token
         self._catalog = Catalog(store)
@@ -158,15 +163,14 @@ class DriverEffects:
                 self._sources[work.vertex].committed(work.state)
         return None
 
-    def close(self, committed: CommitPoint, next_checkpoint: CheckpointId) -> None:
+    def close(self, committed_epoch: int, next_checkpoint: CheckpointId) -> None:
         """End orderly, after the last work: log what was committed and return the ids that were not used.
 
         Raises:
             Fenced, OSError: it could not be logged; the next driver commits the last epochs again, which is harmless.
         """
         if self._generation:
-            entry = EpochCommitted(self._generation, committed.epoch, next_checkpoint, committed.batches, ended=True)
-            self._log.append(entry)
+            self._log.append(EpochCommitted(self._generation, committed_epoch, next_checkpoint, ended=True))
             self._settle()
 
     # -- the log lane ----------------------------------------------------------------------------------------------
@@ -213,7 +217,8 @@ class DriverEffects:
     ) -> None:
         """Each once, and not before all of them were asked about what waits for them."""
         if stored is not None and restored is not None:
-            pending = pending_epochs(self._graph, restored, committed_epoch)
+            batches = _batch_ids(restored, view.counted)
+            pending = pending_epochs(self._graph, restored, committed_epoch, batches)
             before = [record for record in view.lineage if record.checkpoint < restored.checkpoint]
             check_pending_epochs(self._graph, pending, stored.plan, before, self._committers, self._query_id)
         if not self._committers_open:
@@ -235,15 +240,15 @@ class DriverEffects:
         if retract is not None:
             check_retraction(retract, self._graph, self._committers)
         restored = view.lineage[-1].checkpoint if view.lineage else 0
-        first, committed = view.next_checkpoint, view.committed
-        if foreign and restored > committed.epoch:
+        first, committed_epoch = view.next_checkpoint, view.committed_epoch
+        if foreign and restored > committed_epoch:
             raise LocationError(
                 f"{snapshot_id(restored)} has output that may not be committed yet, and another copy of this location "
                 "has written to the same place since: roll back to an older snapshot, "
-                f"{snapshot_id(committed.epoch)} or before, with `penstock snapshot rollback`"
+                f"{snapshot_id(committed_epoch)} or before, with `penstock snapshot rollback`"
             )
         entry = GenerationOpened(
-            view.next_generation, restored, first, first, committed.epoch, committed.batches, view.retract, view.adopts
+            view.next_generation, restored, first, first, committed_epoch, retract=view.retract, adopts=view.adopts
         )
         self._log.append(entry)
         self._open_fences()
@@ -291,14 +296,12 @@ class DriverEffects:
         self, work: w.OpenGeneration, view: LogView, metadata: SnapshotMetadata | None
     ) -> GenerationOpened:
         first = max(view.next_checkpoint, self._ids_from) if work.next_checkpoint is None else work.next_checkpoint
-        committed = later(view.committed, work.committed)
         return GenerationOpened(
             generation=view.next_generation,
             restored=0 if metadata is None else metadata.checkpoint,
             first_checkpoint=first,
             reserved_until=first + ID_BLOCK,
-            committed_epoch=committed.epoch,
-            batches=committed.batches,
+            committed_epoch=max(view.committed_epoch, work.committed_epoch),
         )
 
     def _opened(
@@ -312,17 +315,21 @@ class DriverEffects:
         if metadata is not None:
             metadata = self._of_this_query(self._blobs.restored(metadata))
             slots = plan_restore(metadata, self._graph, entry.committed_epoch)
-            pending = pending_epochs(self._graph, metadata, entry.committed_epoch)
+            batches = _batch_ids(metadata, self._log.view.counted)
+            pending = pending_epochs(self._graph, metadata, entry.committed_epoch, batches)
+        planned = self._log.view.planned
         return w.GenerationReady(
             entry.generation,
             metadata,
             slots,
             entry.first_checkpoint,
             entry.reserved_until,
-            CommitPoint(entry.committed_epoch, entry.batches),
+            entry.committed_epoch,
             tuple(pending),
             skipped,
             self._fences,
+            self._log.view.next_batch,
+            planned.batch if planned is not None and planned.pending else None,
         )
 
     def _of_this_query(self, metadata: SnapshotMetadata) -> SnapshotMetadata:
@@ -359,11 +366,11 @@ class DriverEffects:
             command.checkpoint,
             metadata.requested,
             ref,
-            command.committed.epoch,
+            command.committed_epoch,
             command.reserve,
             metadata.label,
-            command.committed.batches,
-            metadata.note,
+            note=metadata.note,
+            next_batch=metadata.next_batch,
         )
         try:
             self._log.append(entry)
@@ -374,8 +381,7 @@ class DriverEffects:
 
     def _reserve(self, work: w.ReserveIds) -> w.DriverEvent:
         try:
-            committed = work.committed
-            self._log.append(EpochCommitted(work.generation, committed.epoch, work.reserve, committed.batches))
+            self._log.append(EpochCommitted(work.generation, work.committed_epoch, work.reserve))
         except OSError as error:
             return ct.ReserveFailed(f"ids cannot be reserved: {error}")
         return ct.IdsReserved(work.reserve)
@@ -436,10 +442,14 @@ class DriverEffects:
     def _commit(self, command: ct.CommitEpoch) -> w.DriverEvent:
         self._settle()
         position = self._log.position_of(command.epoch)
-        permit = EpochCommit(self._query_id, command.epoch, command.messages, command.batch, position)
+        writer_id = self._writer_id(command.operator_id, command.batch)
+        permit = EpochCommit(
+            self._query_id, command.epoch, command.messages, command.batch, position=position, writer_id=writer_id
+        )
         self._check_held()
         try:
-            self._committers[command.operator_id].commit(permit)
+            with self._committing(permit):
+                self._committers[command.operator_id].commit(permit)
         except SinkFenced:
             raise
         except CommitUnknown as error:
@@ -452,6 +462,14 @@ class DriverEffects:
         for committer in self._committers.values():
             committer.check_held()
 
+    def _writer_id(self, operator_id: str, batch: int) -> str:
+        """What a sink outside tells writers apart by. Outputs after the first have one of their own, since they have
+        other rows under the same batch id."""
+        planned = self._log.view.planned
+        query_id = planned.query_id if planned is not None and planned.batch == batch else self._query_id
+        first = next(v.sink.operator_id for v in self._graph.vertices if v.sink is not None)
+        return query_id if operator_id == first else f"{query_id}/{operator_id}"
+
     def _settle(self) -> None:
         """Tell the committers what is in the log. The view is a value that the log lane replaces as a whole."""
         epoch = self._log.view.committed_epoch
@@ -459,6 +477,15 @@ class DriverEffects:
             self._settled_epoch = epoch
             for committer in self._committers.values():
                 committer.settled(epoch)
+
+
+def _batch_ids(metadata: SnapshotMetadata, counted: Counted) -> Mapping[int, int]:
+    """The batch ids of a snapshot's epochs. Of one that an earlier release took they are counted on from what that had
+    counted."""
+    if metadata.next_batch is not None:
+        return metadata.batches
+    epochs = [epoch for epoch in epochs_with_output(metadata.slots) if epoch > counted.epoch]
+    return dict(zip(epochs, count(max(counted.batches.values(), default=0)), strict=False))
 
 
 def _refuse_drained(metadata: SnapshotMetadata | None, committed_epoch: CheckpointId) -> None:

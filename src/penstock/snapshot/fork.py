@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from penstock.config import SinkTarget
 from penstock.errors import CorruptSnapshot, LocationError, PlanChanged, SinkError
 from penstock.graph.model import JobGraph
 from penstock.snapshot.bringing import Bringer, kept_files
@@ -23,7 +24,7 @@ from penstock.snapshot.collect import ids_named
 from penstock.snapshot.location import IDENTITY_PATH, existing_location, read_identity, refuse_archive, refuse_moved
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import Forked, LogView, SnapshotRecord
-from penstock.snapshot.model import QueryIdentity, SnapshotMetadata
+from penstock.snapshot.model import QueryIdentity, SnapshotMetadata, next_batch_after
 from penstock.snapshot.names import described, find_record, is_called, known_snapshots
 from penstock.snapshot.plan import target_of, targets_of
 from penstock.snapshot.relocate import relocate
@@ -34,6 +35,7 @@ from penstock.snapshot.stores import store_at
 
 OPTION = "startFrom"
 SHARE_OPTION = "allowSharedSink"
+TARGET_OPTION = "sinkTarget"
 ATTEMPTS = 16
 """How often a snapshot is chosen anew because the origin's owner has deleted the one before."""
 
@@ -126,6 +128,7 @@ def forked(
     *,
     allow_dropped: bool = False,
     allow_shared_sink: bool = False,
+    sink_target: SinkTarget | None = None,
 ) -> Forked | None:
     """What this location's log has to begin with. If anything, all that it refers to is durable here on return.
 
@@ -134,6 +137,7 @@ def forked(
         store: the location; ``identity``: what stands there.
         allow_dropped: the state of operators that the snapshot has and ``graph`` has not is given up.
         allow_shared_sink: the fork may write to where its origin writes.
+        sink_target: what the user says of sinks whose target is not known.
 
     Returns:
         None: nothing, because it has begun already or is no fork.
@@ -142,7 +146,7 @@ def forked(
         LocationError: origin and location do not go together; a source would take input away from the query there; the
             snapshot is not there, is corrupt or does not fit the plan (PlanChanged); something cannot be read or
             written.
-        SinkError: a fork would write to where its origin writes.
+        SinkError: a fork would write to where its origin writes, or may do so.
     """
     log = SnapshotLog(store)
     view = log.refresh()
@@ -152,6 +156,8 @@ def forked(
         if origin is not None:
             _check_descent(origin, identity, begun)
         if begun is not None:
+            if not begun.continues:
+                check_unknown_sinks(begun.origin, graph, sink_target or allow_shared_sink)
             check_sinks(begun.origin, begun.sinks, graph, allow_shared_sink)
             if view.reserved_until == begun.first_checkpoint:  # nothing was ever read here
                 _check_sources(f"this fork of query {begun.origin}", graph)
@@ -165,6 +171,7 @@ def forked(
             )
         return None
     _check_sources(f"{origin.says}", graph)
+    check_unknown_sinks(identity.origin, graph, sink_target or allow_shared_sink)
     if identity.origin != query_at(origin):
         raise LocationError(_other_query(origin, identity))
     there = existing_location(origin.what, origin.location, origin.access)
@@ -192,8 +199,11 @@ def begun_with(
     """
     try:
         record, metadata = _brought(origin, there, store, check)
-        left = ids_named(store.list(DATA_FOLDER) + store.list(SNAPSHOTS_FOLDER))  # of a try with another snapshot, too
-        return Forked(query_id, record, 1 + max(left), sinks_of(there, metadata))
+        left = ids_named(store.list(DATA_FOLDER) + store.list(SNAPSHOTS_FOLDER))
+        next_batch = next_batch_after(metadata)
+        # Of a try with another snapshot, too; and epochs are numbered above all batch ids.
+        first_checkpoint = 1 + max([*left, next_batch])
+        return Forked(query_id, record, first_checkpoint, sinks_of(there, metadata), next_batch)
     except OSError as error:
         raise LocationError(f"{origin.says}: the snapshot cannot be brought here: {error}") from error
 
@@ -218,6 +228,22 @@ def check_sinks(origin: str, sinks: Collection[str], graph: JobGraph, allowed: b
                 f"{vertex.sink.operator_id} ({vertex.sink.sink.describe()}) writes to where query {origin} writes, of "
                 f"which this one is a fork: readers would see rows of both. Write to another place, or set option "
                 f"{SHARE_OPTION}=true if that is what you want"
+            )
+
+
+def check_unknown_sinks(origin: str, graph: JobGraph, said: object) -> None:
+    """Refuse a fork with a sink of which nobody knows what it writes to, unless the user has said what.
+
+    Raises:
+        SinkError: the output is named.
+    """
+    for vertex in graph.vertices:
+        if vertex.sink is not None and vertex.sink.sink.target_is_unknown and not said:
+            raise SinkError(
+                f"{vertex.sink.operator_id} ({vertex.sink.sink.describe()}): this query is a fork of query {origin}, "
+                "and Penstock does not know what this output writes to. If both write to one place, rows of the one "
+                f"may be taken for the other's. Set option {TARGET_OPTION}=own if no other query writes there, or "
+                f"{TARGET_OPTION}=shared if the other one does and the code tells the two apart by the query id"
             )
 
 

@@ -29,7 +29,7 @@ from penstock.snapshot.envelope import digest, seal_envelope
 from penstock.snapshot.location import FOUNDING_PATH, IDENTITY_PATH, KEPT_FOLDER, open_location
 from penstock.snapshot.log import FOLDER as LOG_FOLDER
 from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.log_entries import Forked, MetadataRef, SnapshotRecord
+from penstock.snapshot.log_entries import Forked, MetadataRef, PlannedBatch, SnapshotRecord
 from penstock.snapshot.model import (
     FORMAT_VERSION,
     PlanManifest,
@@ -37,6 +37,7 @@ from penstock.snapshot.model import (
     SectionRef,
     SnapshotMetadata,
     SubtaskManifest,
+    next_batch_after,
 )
 from penstock.snapshot.plan import targets_of
 from penstock.snapshot.sections import FOLDER as DATA_FOLDER
@@ -116,9 +117,14 @@ class Founding:
         mine = range(self.first_file, self.first_file + SPAN)
         return [path for path in self.store.list(DATA_FOLDER) if slot_named(path) in mine]
 
-    def completed(self, metadata: SnapshotMetadata) -> SnapshotMetadata:
+    def completed(
+        self, metadata: SnapshotMetadata, *, continues: bool = False, planned: PlannedBatch | None = None
+    ) -> SnapshotMetadata:
         """All that the snapshot refers to is durable: it exists from here on, and the location with it. Whoever starts
         a query there goes on behind it, and commits none of its epochs.
+
+        Args:
+            continues, planned: see ``Forked``.
 
         Returns:
             What is there: another attempt may have written the same snapshot.
@@ -139,7 +145,8 @@ class Founding:
         )
         targets = targets_of(metadata.plan) if metadata.plan else {}
         sinks = sorted({target for some in targets.values() for target in some})
-        entry = Forked(metadata.query_id, record, 1 + max([metadata.checkpoint, *ids_named(files)]), sinks)
+        ids = [metadata.checkpoint, next_batch_after(metadata), *ids_named(files)]  # epochs go above all batch ids
+        entry = Forked(metadata.query_id, record, 1 + max(ids), sinks, metadata.next_batch, continues, planned)
         try:
             SnapshotLog(store, lambda: secrets.token_hex(16)).append(entry)
         except Fenced:

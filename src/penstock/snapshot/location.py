@@ -18,7 +18,7 @@ from penstock.snapshot.log import FOLDER as LOG_FOLDER
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import LogView
 from penstock.snapshot.metadata_checks import checked_plan
-from penstock.snapshot.model import FORMAT_VERSION, PlanManifest, QueryIdentity
+from penstock.snapshot.model import FORMAT_VERSION, READ_VERSIONS, PlanManifest, QueryIdentity
 from penstock.snapshot.parameters import Difference
 from penstock.snapshot.plan import differences, plan_changed, plan_of
 from penstock.snapshot.sections import FOLDER as DATA_FOLDER
@@ -252,9 +252,9 @@ def read_identity(store: Store) -> QueryIdentity:
         checked_plan(stored)
     except ValueError as error:
         raise CorruptSnapshot(f"{IDENTITY_PATH} is not a query's identity: {error}") from error
-    if stored.format_version != FORMAT_VERSION:
+    if stored.format_version not in READ_VERSIONS:
         raise LocationError(
-            f"{IDENTITY_PATH} has format version {stored.format_version}; this release reads {FORMAT_VERSION}"
+            f"{IDENTITY_PATH} has format version {stored.format_version}; this release reads up to {FORMAT_VERSION}"
         )
     return stored
 

@@ -17,7 +17,16 @@ from penstock.connectors.base import LogPosition
 from penstock.errors import CorruptSnapshot, Fenced
 from penstock.ids import CheckpointId
 from penstock.snapshot.envelope import open_envelope, seal_envelope
-from penstock.snapshot.log_entries import NOTHING_LOGGED, Entry, Forked, LogView, SnapshotComplete, Summary, fold
+from penstock.snapshot.log_entries import (
+    NOTHING_LOGGED,
+    Entry,
+    Forked,
+    LogView,
+    SnapshotComplete,
+    Summary,
+    SummaryOfVersion1,
+    fold,
+)
 from penstock.snapshot.model import LARGEST
 from penstock.snapshot.store import Store
 from penstock.snapshot.together import together
@@ -35,6 +44,10 @@ class _Body(msgspec.Struct, frozen=True):
     seq: int
     token: str
     entry: Entry
+
+
+def _is_summary(body: _Body) -> bool:
+    return isinstance(body.entry, Summary | SummaryOfVersion1)
 
 
 def entry_path(seq: int) -> str:
@@ -74,7 +87,7 @@ class SnapshotLog:
         if newest < self._view.next_seq:
             return self._view
         bodies = self._read_back_to_summary(newest)
-        view = replace(self._view, next_seq=bodies[0].seq) if isinstance(bodies[0].entry, Summary) else self._view
+        view = replace(self._view, next_seq=bodies[0].seq) if _is_summary(bodies[0]) else self._view
         for body in bodies:
             try:
                 view = fold(view, body.entry)
@@ -145,20 +158,25 @@ class SnapshotLog:
         return entry if isinstance(entry, Forked) else None
 
     def summarise(self) -> LogView:
-        """Append a summary if the last one is far behind; the caller owns the log."""
+        """Append a summary if the last one is far behind, or an earlier release could take over, which would not know
+        of batch ids; the caller owns the log."""
         view = self._view
-        if view.next_seq - view.last_summary <= max(SUMMARY_EVERY, len(view.snapshots) // SNAPSHOTS_PER_ENTRY):
+        every = max(SUMMARY_EVERY, len(view.snapshots) // SNAPSHOTS_PER_ENTRY)
+        if view.next_seq - view.last_summary <= every and not view.of_version_1:
             return view
         return self.append(
             Summary(
                 view.owner,
                 view.first_checkpoint,
                 view.restored,
-                view.committed.epoch,
+                view.committed_epoch,
+                view.next_batch,
                 view.reserved_until,
                 list(view.snapshots),
-                view.committed.batches,
                 view.retract,
+                dict(view.counted.batches),
+                view.counted.epoch,
+                view.planned,
                 view.adopts,
             )
         )
@@ -171,7 +189,7 @@ class SnapshotLog:
                 if isinstance(body, CorruptSnapshot):
                     raise body
                 bodies.append(body)
-                if isinstance(body.entry, Summary):
+                if _is_summary(body):
                     return bodies[::-1]
             if len(bodies) > UNSUMMARISED_AT_MOST:
                 raise CorruptSnapshot(f"{FOLDER}/ has no summary among its last {UNSUMMARISED_AT_MOST} entries")

@@ -1,18 +1,20 @@
 """What the log says: its entries, and all that they say together; pure.
 
-``fold`` is the one place that knows what an entry means.
+``fold`` is the one place that knows what an entry means. ``batches`` in entries was written by releases before format
+version 2, which counted batches by sink; it is only read. Their readers refuse the summary of version 2 by its name.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
 from penstock.grammar import QueryId
 from penstock.ids import CheckpointId, GenerationId
-from penstock.snapshot.model import NOTHING_COMMITTED, CommitPoint, Count, Ordinal
+from penstock.snapshot.model import Count, Ordinal
 
 
 class MetadataRef(msgspec.Struct, frozen=True):
@@ -36,6 +38,21 @@ class Retraction(msgspec.Struct, frozen=True):
     sinks: dict[str, list[str]]
 
 
+class PlannedBatch(msgspec.Struct, frozen=True):
+    """A batch that the query had begun and not committed on Spark's engine. It is made again under its own identity,
+    from exactly the splits that the location begins with.
+
+    Attributes:
+        query_id: of the query on Spark's engine.
+        batch: its id.
+        pending: no snapshot covers it yet.
+    """
+
+    query_id: str
+    batch: Count
+    pending: bool = True
+
+
 class GenerationOpened(msgspec.Struct, frozen=True, tag="generation-opened"):
     """``generation`` owns the log from here on. ``restored``: the checkpoint it starts from, 0 for none; complete
     snapshots above it leave the lineage. Its checkpoints have ids in ``[first_checkpoint, reserved_until)``.
@@ -53,8 +70,8 @@ class GenerationOpened(msgspec.Struct, frozen=True, tag="generation-opened"):
 
 
 class SnapshotComplete(msgspec.Struct, frozen=True, tag="snapshot-complete"):
-    """The snapshot exists. ``committed_epoch`` and ``batches`` ride along; more ids are reserved up to
-    ``reserved_until``."""
+    """The snapshot exists. ``committed_epoch`` rides along; more ids are reserved up to ``reserved_until``.
+    ``next_batch``: the snapshot's; None if an earlier release wrote the entry."""
 
     generation: Count
     checkpoint: Ordinal
@@ -65,6 +82,7 @@ class SnapshotComplete(msgspec.Struct, frozen=True, tag="snapshot-complete"):
     label: str = ""
     batches: dict[str, Count] = {}
     note: str = ""
+    next_batch: Count | None = None
 
 
 class SnapshotDeleted(msgspec.Struct, frozen=True, tag="snapshot-deleted"):
@@ -111,12 +129,18 @@ class SnapshotRecord(msgspec.Struct, frozen=True):
 class Forked(msgspec.Struct, frozen=True, tag="forked"):
     """The first entry of a fork: its location begins with one snapshot of the query ``origin``. What that had not
     committed yet stays its own to commit, so here everything up to the snapshot counts as committed. Ids begin at
-    ``first_checkpoint``. ``sinks``: what the origin writes to, see ``plan.target_of``."""
+    ``first_checkpoint``. ``sinks``: what the origin writes to, see ``plan.target_of``. ``next_batch``: no batch id
+    below it may be given to an epoch; None if an earlier release wrote the entry, or the snapshot is of one.
+    ``continues``: no query goes on at the origin, which ran on Spark's engine or never, so that this one takes its
+    place."""
 
     origin: QueryId
     snapshot: SnapshotRecord
     first_checkpoint: Count
     sinks: list[str] = []
+    next_batch: Count | None = None
+    continues: bool = False
+    planned: PlannedBatch | None = None
 
 
 class SnapshotCopied(msgspec.Struct, frozen=True, tag="snapshot-copied"):
@@ -134,8 +158,8 @@ class Moved(msgspec.Struct, frozen=True, tag="moved"):
     token: str
 
 
-class Summary(msgspec.Struct, frozen=True, tag="summary"):
-    """All that the entries before it say. Written by the owner; changes nothing."""
+class SummaryOfVersion1(msgspec.Struct, frozen=True, tag="summary"):
+    """As ``Summary``, by a release before format version 2. ``batches`` are of ``committed_epoch``."""
 
     generation: Count
     first_checkpoint: Count
@@ -145,6 +169,23 @@ class Summary(msgspec.Struct, frozen=True, tag="summary"):
     snapshots: list[SnapshotRecord]
     batches: dict[str, Count] = {}
     retract: Retraction | None = None
+
+
+class Summary(msgspec.Struct, frozen=True, tag="summary (format version 2)"):
+    """All that the entries before it say. Written by the owner; changes nothing. ``counted``, ``counted_epoch``: see
+    ``LogView.counted``."""
+
+    generation: Count
+    first_checkpoint: Count
+    restored: Count
+    committed_epoch: Count
+    next_batch: Count
+    reserved_until: Count
+    snapshots: list[SnapshotRecord]
+    retract: Retraction | None = None
+    counted: dict[str, Count] = {}
+    counted_epoch: Count = 0
+    planned: PlannedBatch | None = None
     adopts: bool = False
 
 
@@ -157,8 +198,18 @@ Entry = (
     | Forked
     | SnapshotCopied
     | Moved
+    | SummaryOfVersion1
     | Summary
 )
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Batches as releases before format version 2 counted them: by sink operator id, how many epochs up to ``epoch``
+    had output."""
+
+    epoch: int = 0
+    batches: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -169,7 +220,11 @@ class LogView:
         owner: the Generation that owns the location; 0 before the first, in a fork the one whose snapshot it is.
         first_checkpoint: the lowest id the owner may use.
         restored: what the owner was restored from; 0 for nothing.
-        committed: every epoch up to this one is committed or abandoned, with what each sink had committed by then.
+        committed_epoch: every epoch up to this one is committed or abandoned.
+        next_batch: no batch id below this one may be given to a new epoch. It never falls.
+        counted: what earlier releases had counted last; nothing in a location that none of them had.
+        planned: the batch that the location began with; see ``PlannedBatch``.
+        of_version_1: an earlier release has taken snapshots here, and could go on: there is no summary of version 2.
         reserved_until: the next Generation's ids start here (if the owner's driver is gone).
         snapshots: those that exist, by ascending checkpoint.
         ended: the owner has said that it is gone: it writes, deletes and commits nothing any more. A driver that died
@@ -184,17 +239,17 @@ class LogView:
     owner: GenerationId = 0
     first_checkpoint: CheckpointId = 1
     restored: CheckpointId = 0
-    committed: CommitPoint = NOTHING_COMMITTED
+    committed_epoch: int = 0
+    next_batch: int = 0
+    counted: Counted = Counted()
+    planned: PlannedBatch | None = None
+    of_version_1: bool = False
     reserved_until: CheckpointId = 1
     snapshots: tuple[SnapshotRecord, ...] = ()
     ended: bool = False
     retract: Retraction | None = None
     moved: str = ""
     adopts: bool = False
-
-    @property
-    def committed_epoch(self) -> int:
-        return self.committed.epoch
 
     @property
     def lineage(self) -> tuple[SnapshotRecord, ...]:
@@ -228,19 +283,8 @@ def fold(view: LogView, entry: Entry) -> LogView:
     if view.moved:
         raise ValueError("an entry behind the last one: the query was moved away")
     after = replace(view, next_seq=view.next_seq + 1, ended=False)
-    if isinstance(entry, Summary):
-        return replace(
-            after,
-            last_summary=view.next_seq,
-            owner=entry.generation,
-            first_checkpoint=entry.first_checkpoint,
-            restored=entry.restored,
-            committed=CommitPoint(entry.committed_epoch, entry.batches),
-            reserved_until=entry.reserved_until,
-            snapshots=tuple(sorted(entry.snapshots, key=_checkpoint)),
-            retract=entry.retract,
-            adopts=entry.adopts,
-        )
+    if isinstance(entry, Summary | SummaryOfVersion1):
+        return _summarised(view, after, entry)
     if isinstance(entry, Forked):
         return _as_forked(view, after, entry)
     if isinstance(entry, GenerationOpened):
@@ -251,7 +295,8 @@ def fold(view: LogView, entry: Entry) -> LogView:
             owner=entry.generation,
             first_checkpoint=entry.first_checkpoint,
             restored=entry.restored,
-            committed=later(view.committed, CommitPoint(entry.committed_epoch, entry.batches)),
+            committed_epoch=max(view.committed_epoch, entry.committed_epoch),
+            counted=_counted(view, entry.committed_epoch, entry.batches),
             reserved_until=entry.reserved_until,
             snapshots=tuple(
                 record if record.checkpoint <= entry.restored else msgspec.structs.replace(record, in_lineage=False)
@@ -273,8 +318,39 @@ def fold(view: LogView, entry: Entry) -> LogView:
         return _with_copy(view, after, entry.snapshot)
     if isinstance(entry, Moved):
         return replace(after, snapshots=(), ended=True, moved=entry.token)
-    committed = later(view.committed, CommitPoint(entry.epoch, entry.batches))
-    return replace(after, committed=committed, reserved_until=entry.reserved_until, ended=entry.ended)
+    return replace(
+        after,
+        committed_epoch=max(view.committed_epoch, entry.epoch),
+        counted=_counted(view, entry.epoch, entry.batches),
+        reserved_until=entry.reserved_until,
+        ended=entry.ended,
+    )
+
+
+def _summarised(view: LogView, after: LogView, entry: Summary | SummaryOfVersion1) -> LogView:
+    after = replace(
+        after,
+        last_summary=view.next_seq,
+        owner=entry.generation,
+        first_checkpoint=entry.first_checkpoint,
+        restored=entry.restored,
+        committed_epoch=entry.committed_epoch,
+        reserved_until=entry.reserved_until,
+        snapshots=tuple(sorted(entry.snapshots, key=_checkpoint)),
+        retract=entry.retract,
+    )
+    if isinstance(entry, SummaryOfVersion1):
+        # No earlier release gave away more batch ids than it reserved ids of checkpoints.
+        counted = Counted(entry.committed_epoch, entry.batches)
+        return replace(after, next_batch=entry.reserved_until, counted=counted, of_version_1=True)
+    return replace(
+        after,
+        next_batch=entry.next_batch,
+        counted=Counted(entry.counted_epoch, entry.counted),
+        of_version_1=False,
+        planned=entry.planned,
+        adopts=entry.adopts,
+    )
 
 
 def called(record: SnapshotRecord, label: str | None, note: str | None) -> SnapshotRecord:
@@ -289,9 +365,9 @@ def called(record: SnapshotRecord, label: str | None, note: str | None) -> Snaps
     return msgspec.structs.replace(record, label=label, requested=requested, kept_by_label=kept_by_label)
 
 
-def later(one: CommitPoint, other: CommitPoint) -> CommitPoint:
-    """The one with the higher epoch: the pair is never taken apart."""
-    return other if other.epoch > one.epoch else one
+def _counted(view: LogView, epoch: int, batches: Mapping[str, int]) -> Counted:
+    """Epoch and counts belong together; this release writes no counts."""
+    return Counted(epoch, batches) if batches and epoch > view.counted.epoch else view.counted
 
 
 def _as_forked(view: LogView, after: LogView, entry: Forked) -> LogView:
@@ -304,7 +380,11 @@ def _as_forked(view: LogView, after: LogView, entry: Forked) -> LogView:
         owner=record.generation,
         first_checkpoint=entry.first_checkpoint,
         restored=record.checkpoint,
-        committed=CommitPoint(record.checkpoint),
+        committed_epoch=record.checkpoint,
+        next_batch=record.checkpoint if entry.next_batch is None else entry.next_batch,
+        counted=Counted(record.checkpoint),
+        planned=entry.planned,
+        of_version_1=entry.next_batch is None,
         reserved_until=entry.first_checkpoint,
         snapshots=(record,),
         ended=True,
@@ -341,9 +421,15 @@ def _with_snapshot(view: LogView, after: LogView, entry: SnapshotComplete) -> Lo
     record = SnapshotRecord(
         entry.checkpoint, entry.generation, entry.requested, entry.metadata, entry.label, note=entry.note
     )
+    # An earlier release numbered no more batches than there are epochs up to the snapshot.
+    next_batch = entry.checkpoint if entry.next_batch is None else entry.next_batch
     return replace(
         after,
-        committed=later(view.committed, CommitPoint(entry.committed_epoch, entry.batches)),
+        committed_epoch=max(view.committed_epoch, entry.committed_epoch),
+        next_batch=max(view.next_batch, next_batch),
+        planned=view.planned and msgspec.structs.replace(view.planned, pending=False),
+        of_version_1=view.of_version_1 or entry.next_batch is None,
+        counted=_counted(view, entry.committed_epoch, entry.batches),
         reserved_until=max(view.reserved_until, entry.reserved_until),
         snapshots=_with_record(view.snapshots, record),
     )

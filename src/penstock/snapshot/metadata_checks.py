@@ -147,6 +147,17 @@ def _check_numbers(metadata: SnapshotMetadata) -> None:
     demand(0 < metadata.max_parallelism <= MAX_KEY_GROUPS, f"there are {metadata.max_parallelism} key groups")
     demand(0 < metadata.parallelism <= metadata.max_parallelism, f"parallelism {metadata.parallelism}")
     demand(bool(metadata.query_id), "it has no query id")
+    _check_batches(metadata)
+
+
+def _check_batches(metadata: SnapshotMetadata) -> None:
+    """Raises ValueError."""
+    demand((metadata.next_batch is None) == (metadata.format_version == 1), "batch ids of another format version")
+    batches = sorted(metadata.batches.items())
+    ids = [batch for _, batch in batches]
+    demand(ids == sorted(set(ids)), "batch ids do not rise with the epochs")
+    demand(not ids or ids[-1] < (metadata.next_batch or 0), "a batch id is not below the next one")
+    demand(not ids or batches[-1][0] <= metadata.checkpoint, "a batch id is of a later epoch")
 
 
 def _check_subtasks(metadata: SnapshotMetadata, vertices: Collection[int] | None) -> None:

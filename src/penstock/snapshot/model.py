@@ -11,15 +11,15 @@ from typing import Annotated
 
 import msgspec
 
-from penstock.connectors.base import WITH_COLUMNS, Split
+from penstock.connectors.base import Split
 from penstock.errors import ConfigError
 from penstock.grammar import OperatorName, OriginId, QueryId
 from penstock.graph.keygroups import MAX_KEY_GROUPS
 from penstock.operators.base import Plain
 
-FORMAT_VERSION = 1
-METADATA_VERSIONS = (FORMAT_VERSION, WITH_COLUMNS)
-"""Of metadata that is read. Metadata is written with the lowest of them that has what is in it."""
+FORMAT_VERSION = 2
+"""Version 2 has batch ids (``SnapshotMetadata.batches``) and columns in the messages of sinks (``row_columns``)."""
+READ_VERSIONS = (1, FORMAT_VERSION)
 LARGEST = 1 << 53
 """Of what counts something for ever, bytes and rows included: every reader of JSON can hold it."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
@@ -104,21 +104,6 @@ class InflightEntry(msgspec.Struct, frozen=True):
     key_group_last: LastKeyGroup
     section: SectionRef
     narrowed: bool = False
-
-
-class CommitPoint(msgspec.Struct, frozen=True):
-    """How far a query's output is visible, as one pair.
-
-    Attributes:
-        epoch: every epoch up to this one is committed or was empty.
-        batches: by sink operator id, how many of these were not empty; sinks without any may be missing.
-    """
-
-    epoch: int = 0
-    batches: dict[str, int] = {}
-
-
-NOTHING_COMMITTED = CommitPoint()
 
 
 class InheritedMessage(msgspec.Struct, frozen=True):
@@ -237,7 +222,9 @@ class PlanManifest(msgspec.Struct, frozen=True):
 class SnapshotMetadata(msgspec.Struct, frozen=True):
     """``snapshots/<id>/metadata.json``. ``id`` is ``chk-<checkpoint>``. ``requested``: by a user, never collected.
     ``drained``: every subtask had ended behind the end of event time: only commits are left to be made.
-    ``plan``: what the numbers of vertices and edges in it mean. ``note``: what the user wanted to remember of it."""
+    ``plan``: what the numbers of vertices and edges in it mean. ``note``: what the user wanted to remember of it.
+    ``batches``: the batch id of each epoch up to this snapshot that has output and was not known to be committed.
+    ``next_batch``: the id after those of all epochs up to this snapshot; None in format version 1, which had no ids."""
 
     format_version: int
     id: str
@@ -255,6 +242,14 @@ class SnapshotMetadata(msgspec.Struct, frozen=True):
     plan: PlanManifest | None = None
     drained: bool = False
     note: str = ""
+    batches: dict[Ordinal, Count] = {}
+    next_batch: Count | None = None
+
+
+def next_batch_after(metadata: SnapshotMetadata) -> int:
+    """The batch id after those of all epochs up to a snapshot. Of one of format version 1, a number that no count of
+    its batches exceeded: there were no more of them than epochs."""
+    return metadata.checkpoint if metadata.next_batch is None else metadata.next_batch
 
 
 class QueryIdentity(PlanManifest, frozen=True):

@@ -6,7 +6,7 @@ refused before anything runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from penstock.connectors.base import EpochCommit, SinkCommitter
 from penstock.errors import PenstockError, PlanChanged
@@ -15,22 +15,16 @@ from penstock.operators.base import Plain
 from penstock.protocol.commits import PendingCommit, pending_commits
 from penstock.snapshot.catalog import snapshot_id
 from penstock.snapshot.log_entries import SnapshotRecord
-from penstock.snapshot.model import FORMAT_VERSION, PlanManifest, SlotManifest, SnapshotMetadata
+from penstock.snapshot.model import PlanManifest, SnapshotMetadata
 from penstock.snapshot.plan import plan_of
 
 
-def metadata_version(graph: JobGraph, slots: Iterable[SlotManifest]) -> int:
-    """Return the format version of a snapshot by the messages that wait in it; see ``Sink.messages_since``."""
-    since = {v.id: v.sink.sink.messages_since for v in graph.vertices if v.sink is not None}
-    subtasks = (subtask for slot in slots for subtask in slot.subtasks)
-    waiting = {one.vertex for one in subtasks if one.pending_messages or one.inherited_messages}
-    return max([FORMAT_VERSION, *(since[vertex] for vertex in waiting)])
-
-
-def pending_epochs(graph: JobGraph, metadata: SnapshotMetadata, committed_epoch: int) -> list[PendingCommit]:
+def pending_epochs(
+    graph: JobGraph, metadata: SnapshotMetadata, committed_epoch: int, batches: Mapping[int, int]
+) -> list[PendingCommit]:
     """Return what a snapshot, in the numbers of ``graph``, lets become visible; see ``pending_commits``."""
     sinks = {vertex: spec.operator_id for vertex, spec in _sinks(graph).items()}
-    return pending_commits(metadata.slots, sinks, committed_epoch, metadata.checkpoint)
+    return pending_commits(metadata.slots, sinks, committed_epoch, metadata.checkpoint, batches)
 
 
 def check_pending_epochs(

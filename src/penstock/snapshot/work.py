@@ -11,7 +11,7 @@ from penstock.operators.base import Plain
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol import splits as sp
 from penstock.protocol.commits import PendingCommit
-from penstock.snapshot.model import NOTHING_COMMITTED, CommitPoint, SnapshotMetadata, SubtaskManifest
+from penstock.snapshot.model import SnapshotMetadata, SubtaskManifest
 from penstock.snapshot.verbs.requests import Take
 
 # -- works: executed off the owner's thread, one at a time and in order per lane --------------------
@@ -25,13 +25,13 @@ class OpenGeneration:
     """Take the location over: read the log, choose and check a snapshot, append ``generation-opened``.
 
     Attributes:
-        committed: what this driver knows to be committed beyond the log.
+        committed_epoch: what this driver knows to be committed beyond the log.
         next_checkpoint: this driver's next id, or None for its first Generation: then ids start beyond all reserved.
         checksums: verify every byte of the snapshot, not lengths only.
         parallelism: of the Generation; None: as the graph has it.
     """
 
-    committed: CommitPoint = NOTHING_COMMITTED
+    committed_epoch: int = 0
     next_checkpoint: CheckpointId | None = None
     checksums: bool = True
     parallelism: int | None = None
@@ -57,7 +57,7 @@ class LogComplete:
 class ReserveIds:
     generation: GenerationId
     reserve: CheckpointId
-    committed: CommitPoint
+    committed_epoch: int
     lane: str = LOG_LANE
 
 
@@ -158,17 +158,20 @@ Work = (
 @dataclass(frozen=True)
 class GenerationReady:
     """The location is ours. ``slots``: what each slot restores, by index; empty lists at the first start. ``fences``:
-    what ``SinkCommitter.fence`` returned, by operator id."""
+    what ``SinkCommitter.fence`` returned, by operator id. ``next_batch``: the log's. ``planned``: the id of the batch
+    that has to be made alone first."""
 
     generation: GenerationId
     restored: SnapshotMetadata | None
     slots: list[list[SubtaskManifest]]
     first_checkpoint: CheckpointId
     reserved_until: CheckpointId
-    committed: CommitPoint
+    committed_epoch: int
     pending: tuple[PendingCommit, ...] = ()
     skipped: tuple[str, ...] = ()
     fences: Mapping[str, str] = field(default_factory=dict)
+    next_batch: int = 0
+    planned: int | None = None
 
     @property
     def checkpoint(self) -> CheckpointId:

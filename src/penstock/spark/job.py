@@ -24,6 +24,7 @@ from pyspark.serializers import CloudPickleSerializer
 
 from penstock.errors import GenerationFailed
 from penstock.runtime.launching import SlotTask
+from penstock.spark.commit_jobs import QUERY_ID
 from penstock.spark.slot_task import slot_function
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class SparkJob:
         self._spark = spark
         self._parallelism = parallelism
         self._gang = gang
+        self._query_id = task.query_id
         self._group = f"penstock-{uuid.uuid4().hex[:12]}"
         self._description = f"penstock {task.name or task.query_id}: Generation {task.generation}"
         self._function = slot_function(CloudPickleSerializer().dumps(task), gang=gang)
@@ -79,6 +81,7 @@ class SparkJob:
 
     def _run(self) -> None:
         self._spark.sparkContext.setJobGroup(self._group, self._description, False)
+        self._spark.sparkContext.setLocalProperty(QUERY_ID, self._query_id)  # for foreach, in its TaskContext
         rows = self._spark.range(0, self._parallelism, 1, self._parallelism)
         rows.mapInArrow(self._function, "ended boolean", barrier=not self._gang).collect()
 

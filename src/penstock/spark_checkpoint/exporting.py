@@ -1,11 +1,14 @@
 """``penstock.exportSparkOffsets``: where a query stopped, as a checkpoint that Spark's engine goes on from.
 
 Positions go back; state does not: Spark's state stores are written by Spark's own operators alone. So only a plan
-without state can go on there. What is written is one batch that was planned and committed::
+without state can go on there. What is written is one batch N that was planned and committed. N is the last batch id
+that the query's log gave away, so that Spark's next batch has the next one::
 
     metadata      {"id": ...}
-    offsets/0     v1, {"batchWatermarkMs": ..., "batchTimestampMs": ..., "conf": {...}}, the source's position
-    commits/0     v1, {"nextBatchWatermarkMs": ...}
+    offsets/N     v1, {"batchWatermarkMs": ..., "batchTimestampMs": ..., "conf": {...}}, the source's position
+    offsets/N-1   the same, unless N is 0: Spark does not start without it
+    commits/N     v1, {"nextBatchWatermarkMs": ...}
+    commits/N-1   the same
     sources/0/0   v1, one line per file that was read (sources of files only)
 """
 
@@ -46,12 +49,13 @@ _END_ORDERLY = "start the query once more with trigger(availableNow=True), let i
 @dataclass(frozen=True)
 class ExportedOffsets:
     """``directory``: Spark's new checkpoint. ``snapshot``: whose positions they are. ``files``: how many a source of
-    files has read; None for other sources."""
+    files has read; None for other sources. ``batch``: the id of the batch there; Spark's next one is one more."""
 
     directory: str
     snapshot: str
     position: Mapping[str, Any]
     files: int | None
+    batch: int
 
 
 def exportSparkOffsets(  # noqa: N802 - named as PySpark names things
@@ -97,11 +101,12 @@ def exportSparkOffsets(  # noqa: N802 - named as PySpark names things
         refuse(begin, [position])
     assert isinstance(position, SparkPosition)
     watermarks = [spec.operator_id for vertex in graph.vertices for spec in vertex.operators if _is_watermark(spec)]
+    batch = max(0, opened.view.next_batch - 1)
     conf = {_SHUFFLE: str(df.sparkSession.conf.get(_SHUFFLE))}
     with new_directory(target, "the directory") as folder:
-        _write(folder, position, _watermark_ms(metadata, watermarks), conf)
+        _write(folder, position, _watermark_ms(metadata, watermarks), conf, batch)
     files = None if position.files is None else len(position.files)
-    return ExportedOffsets(str(target), metadata.id, position.offset, files)
+    return ExportedOffsets(str(target), metadata.id, position.offset, files, batch)
 
 
 def _newest(opened: OpenedLocation, begin: str) -> Any:
@@ -144,14 +149,13 @@ def _watermark_ms(metadata: SnapshotMetadata, operators: list[str]) -> int:
     return max(0, min(known) // _MICROS_PER_MILLI) if known and len(known) == len(found) else 0
 
 
-def _write(folder: Path, position: SparkPosition, watermark_ms: int, conf: Mapping[str, str]) -> None:
+def _write(folder: Path, position: SparkPosition, watermark_ms: int, conf: Mapping[str, str], batch: int) -> None:
     now_ms = time.time_ns() // 1_000_000
     planned = {"batchWatermarkMs": watermark_ms, "batchTimestampMs": now_ms, "conf": dict(conf)}
-    texts = {
-        METADATA: _json({"id": str(uuid.uuid4())}),
-        f"{OFFSETS}/0": "\n".join(["v1", _json(planned), _json(position.offset)]),
-        f"{COMMITS}/0": "\n".join(["v1", _json({"nextBatchWatermarkMs": watermark_ms})]),
-    }
+    texts = {METADATA: _json({"id": str(uuid.uuid4())})}
+    for number in range(max(0, batch - 1), batch + 1):
+        texts[f"{OFFSETS}/{number}"] = "\n".join(["v1", _json(planned), _json(position.offset)])
+        texts[f"{COMMITS}/{number}"] = "\n".join(["v1", _json({"nextBatchWatermarkMs": watermark_ms})])
     if position.files is not None:
         lines = [
             _json({"path": f"file://{quote(file.path)}", "timestamp": file.modified_ms, "batchId": 0})

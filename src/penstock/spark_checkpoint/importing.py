@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.config import parse_options
 from penstock.connectors.base import Discovery
-from penstock.errors import CheckpointFailed, LocationError, NotSupported
+from penstock.errors import CheckpointFailed, ConfigError, LocationError, NotSupported
 from penstock.graph.model import JobGraph, OperatorSpec, Vertex
 from penstock.operators.base import Plain
 from penstock.operators.deduplicate import DeduplicateSpec
@@ -30,6 +30,7 @@ from penstock.query.start import session_options
 from penstock.snapshot.blobs import BlobStore
 from penstock.snapshot.catalog import snapshot_id
 from penstock.snapshot.founding import Founding, founding, in_use
+from penstock.snapshot.log_entries import PlannedBatch
 from penstock.snapshot.meter import Meter, Progress, untold
 from penstock.snapshot.model import (
     FORMAT_VERSION,
@@ -51,7 +52,7 @@ from penstock.spark_checkpoint.findings import SAME, Finding, refuse
 from penstock.spark_checkpoint.logs import SparkCheckpoint, read_checkpoint
 from penstock.spark_checkpoint.mapping import SparkState, StateMapping
 from penstock.spark_checkpoint.plans import graph_of, source_of, with_state
-from penstock.spark_checkpoint.positions import position_of
+from penstock.spark_checkpoint.positions import WAY_OUT, planned_batch, position_of
 from penstock.spark_checkpoint.state import StateOperator, StateReader, written_state
 from penstock.spark_checkpoint.stateful_mapping import StatefulMapping
 
@@ -64,6 +65,7 @@ MAPPINGS: dict[type[OperatorSpec], type[StateMapping]] = {
 _MICROS_PER_MILLI = 1_000
 _SHARE = 1000
 """Of the meter: that Spark's state is read counts as much as that it is written."""
+EXACT, AGAIN = "exact", "again"
 _FIRST = 1
 """Generation and checkpoint of what is made."""
 
@@ -77,8 +79,8 @@ class ImportedCheckpoint:
         snapshot: the id of the one snapshot there.
         query_id: of Spark's query.
         batch: its newest committed batch: nothing up to it is read again.
-        planned: a newer batch that Spark had planned and not committed: its rows are read again. None: there is none.
-            What that batch may have written before Spark was killed is not known here; see docs/moving-from-spark.md.
+        planned: a newer batch that Spark had planned and not committed. None: there is none. See
+            ``importSparkCheckpoint``.
         watermark_ms: what event time had come to; None: there is no watermark yet.
         state_rows: rows of state that were taken over: groups of an aggregation, keys of a deduplication,
             values of state variables and timers.
@@ -100,6 +102,7 @@ def importSparkCheckpoint(  # noqa: N802 - named as PySpark names things
     *,
     outputMode: str = "append",  # noqa: N803
     parallelism: int | None = None,
+    planned: str = EXACT,
 ) -> ImportedCheckpoint:
     """Make a checkpoint location from a checkpoint of Structured Streaming; ``df`` started there goes on from it.
 
@@ -113,13 +116,16 @@ def importSparkCheckpoint(  # noqa: N802 - named as PySpark names things
         outputMode: as it was on Spark: in append mode what was not emitted yet will be, in the others it was.
         parallelism: of the snapshot; the query may be started with another one. By default what a start would choose.
             ``maxParallelism`` is what the session's ``spark.penstock.maxParallelism`` says, and cannot be changed.
+        planned: what becomes of a batch that Spark has planned and not committed. ``exact``: the query makes it first,
+            under its own id and from exactly its rows; refused where that cannot be. ``again``: its rows are read again
+            with all others, under new batch ids, so that the sink must not have any of them.
 
     Raises:
         NotSupported: something cannot be mapped; all of it is named in one table, and nothing was written.
         LocationError: the checkpoint is missing, damaged or none of Spark's, or there is something at the target.
         ConfigError: see ``writeStream(df).start``.
     """
-    return import_checkpoint(df, checkpoint, target, outputMode, parallelism)
+    return import_checkpoint(df, checkpoint, target, outputMode, parallelism, planned)
 
 
 def import_checkpoint(
@@ -128,9 +134,12 @@ def import_checkpoint(
     target: str,
     output_mode: str,
     parallelism: int | None,
+    planned: str = EXACT,
     progress: Progress = untold,
 ) -> ImportedCheckpoint:
     """See ``importSparkCheckpoint``. ``progress`` is told what share of the state has been read, and then written."""
+    if planned not in (EXACT, AGAIN):
+        raise ConfigError(f"planned={planned!r}: choose {EXACT} or {AGAIN}")
     read = read_checkpoint(checkpoint)
     store = store_at(target)
     _refuse_inside(read, store)
@@ -141,7 +150,8 @@ def import_checkpoint(
     launcher = SparkLauncher(spark)
     width = options.parallelism or launcher.default_parallelism(options.max_parallelism)
     reader = StateReader(spark, read)
-    found = _compared(df, output_mode, width, options.max_parallelism, read, reader)
+    exact = planned == EXACT and read.planned is not None
+    found = _compared(df, output_mode, width, options.max_parallelism, read, reader, exact)
     launcher.prepare(found.graph, replace(options, parallelism=width))
     with ExitStack() as stack:
         try:
@@ -167,7 +177,13 @@ def import_checkpoint(
 
 
 def _compared(
-    df: DataFrame, output_mode: str, parallelism: int, max_parallelism: int, read: SparkCheckpoint, reader: StateReader
+    df: DataFrame,
+    output_mode: str,
+    parallelism: int,
+    max_parallelism: int,
+    read: SparkCheckpoint,
+    reader: StateReader,
+    exact: bool,
 ) -> _Import:
     """Everything that there is to be taken over. Raises NotSupported with the table of what cannot be."""
     operators = reader.operators()
@@ -180,9 +196,10 @@ def _compared(
         raise AssertionError("a table with a line is refused") from error
     source = source_of(graph).source
     try:
-        position = position_of(source, read, parallelism)
+        position = planned_batch(source, read, parallelism) if exact else position_of(source, read, parallelism)
     finally:
         source.close()
+    findings += _depends_on_batches(graph, read) if exact else []
     if isinstance(position, Finding):
         findings.append(position)
         position = Discovery((), None)
@@ -194,7 +211,18 @@ def _compared(
         states = [_State(*one, SparkState(reader, operator, read.conf)) for operator, one in paired.items()]
         findings += [finding for state in states for finding in state.mapping.findings(state.spark)]
     refuse(_begin(read), findings)
-    return _Import(graph, read, position, states)
+    return _Import(graph, read, position, states, exact)
+
+
+def _depends_on_batches(graph: JobGraph, read: SparkCheckpoint) -> list[Finding]:
+    """Operators whose output depends on what else is in a batch: Spark fixes the watermark and the time of a batch."""
+    follows_time = any(isinstance(spec, WatermarkSpec) for vertex in graph.vertices for spec in vertex.operators)
+    why = "its rows depend on the watermark and the time of the batch"
+    return [
+        Finding(f"batch {read.planned} and {spec.name}", why, WAY_OUT)
+        for _, spec in with_state(graph)
+        if follows_time or isinstance(spec, TransformWithStateSpec)
+    ]
 
 
 def _begin(read: SparkCheckpoint) -> str:
@@ -279,6 +307,7 @@ class _Import:
     read: SparkCheckpoint
     position: Discovery
     states: Sequence[_State]
+    exact: bool
 
     def written(
         self, made: Founding, reader: StateReader, staging: Path, spark: SparkSession, meter: Meter
@@ -294,7 +323,12 @@ class _Import:
             read.finish()
         states = written_state(made, bare, staged, self.graph, meter.part(_SHARE))
         whole = msgspec.structs.replace(self._metadata(states), checkpoint=bare.checkpoint, id=bare.id)
-        return made.completed(BlobStore(made.store, made.first_file).written(whole))
+        planned = None
+        if self.exact:
+            assert self.read.planned is not None
+            planned = PlannedBatch(self.read.query_id, self.read.planned)
+        whole = BlobStore(made.store, made.first_file).written(whole)
+        return made.completed(whole, continues=True, planned=planned)
 
     def _metadata(self, states: Mapping[tuple[int, int], list[StateEntry]]) -> SnapshotMetadata:
         graph = self.graph
@@ -320,6 +354,7 @@ class _Import:
             slots=slots,
             sources=[source],
             plan=plan_of(graph),
+            next_batch=self.read.next_batch,
             note=f"batch {self.read.batch} of a query on Spark's own engine",
         )
 

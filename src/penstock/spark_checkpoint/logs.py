@@ -26,11 +26,17 @@ OFFSETS, COMMITS, SOURCES, STATE, METADATA = "offsets", "commits", "sources", "s
 NO_POSITION = "-"
 """Stands in ``offsets/N`` for a source of which nothing was read yet."""
 COMPACTED = ".compact"
+LARGEST_BATCH = (1 << 31) - 1
+"""Epochs are numbered above Spark's batches, and their numbers are parts of names of files."""
 
 MAX_LOG_BYTES = 16 << 20
 """Of one file in ``offsets`` or ``commits``: a position of Kafka has some bytes per partition."""
 MAX_FILE_LOG_BYTES = 1 << 30
 """Of one file in ``sources/0``: a compacted one names every file that was ever read."""
+
+LET_IT_END = "have Spark's engine finish it: start its query there once more with trigger(availableNow=True)"
+"""The way out for a batch that was begun."""
+NOTHING_READ = "start the query at an empty checkpointLocation"
 
 _BATCH = re.compile(r"\d{1,18}")
 _COMPACTED = re.compile(r"(\d{1,18})\.compact")
@@ -52,6 +58,7 @@ class SparkCheckpoint:
         watermark_ms: of the batch that would come next, which closes groups up to it.
         conf: the settings that Spark keeps with a query.
         state_ids: the state stores were written with ids (``stateStore.checkpointFormatVersion`` 2).
+        planned_positions: as ``positions``, behind ``planned``.
     """
 
     path: Path
@@ -63,6 +70,12 @@ class SparkCheckpoint:
     watermark_ms: int
     conf: Mapping[str, str]
     state_ids: bool
+    planned_positions: tuple[Any, ...] = ()
+
+    @property
+    def next_batch(self) -> int:
+        """The id after all that Spark has given away."""
+        return 1 + (self.batch if self.planned is None else self.planned)
 
     @property
     def has_state(self) -> bool:
@@ -87,10 +100,12 @@ def read_checkpoint(location: str) -> SparkCheckpoint:
     committed, planned = _batches(path / COMMITS), _batches(path / OFFSETS)
     if not committed:
         raise LocationError(
-            f"{path}: no batch of Spark's query was committed, so there is nothing to take over; start the query at an "
-            "empty checkpointLocation"
+            f"{path}: no batch of Spark's query was committed, so there is nothing to take over; "
+            + (f"batch {max(planned)} was begun: {LET_IT_END}" if planned else NOTHING_READ)
         )
     batch = max(committed)
+    if max(batch, *planned) > LARGEST_BATCH:
+        raise _damaged(path / OFFSETS, f"it has a batch above {LARGEST_BATCH}")
     if batch not in planned:
         raise _damaged(path / COMMITS / str(batch), f"{OFFSETS}/{batch} is missing, though the batch was committed")
     version, commit = _commit(path / COMMITS / str(batch))
@@ -105,6 +120,7 @@ def read_checkpoint(location: str) -> SparkCheckpoint:
         batch=batch,
         planned=newest if newest > batch else None,
         positions=positions,
+        planned_positions=_offsets(path / OFFSETS / str(newest))[1] if newest > batch else (),
         closed_ms=_whole(path / OFFSETS / str(batch), plan, "batchWatermarkMs"),
         watermark_ms=_whole(path / COMMITS / str(batch), commit, "nextBatchWatermarkMs"),
         conf={str(name): str(value) for name, value in conf.items()},

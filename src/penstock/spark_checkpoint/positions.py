@@ -17,10 +17,11 @@ from penstock.errors import NotYet
 from penstock.operators.base import Plain
 from penstock.snapshot.model import SnapshotMetadata
 from penstock.spark_checkpoint.findings import SAME, Finding
-from penstock.spark_checkpoint.logs import SOURCES, SparkCheckpoint, read_file_log
+from penstock.spark_checkpoint.logs import LET_IT_END, SOURCES, SparkCheckpoint, read_file_log
 
 LOG_OFFSET = "logOffset"
 _MAPPED = "files, Kafka and Python data sources can be taken over; start the query anew, or read these instead"
+WAY_OUT = f'{LET_IT_END}, or say planned="again" to have its rows read again under new batch ids'
 _READ_ON = (
     "start the query once more with trigger(availableNow=True), let it end, and export the snapshot that this leaves"
 )
@@ -57,6 +58,42 @@ def position_of(source: Source, checkpoint: SparkCheckpoint, parallelism: int) -
     if isinstance(source, FileSource | SparkFilesSource | KafkaSource | PythonSource):
         return Finding(what, f"Spark's position {position!r:.100} is that of another kind of source", SAME)
     return Finding(what, f"Spark's position {position!r:.100} has no counterpart", _MAPPED)
+
+
+def planned_batch(source: Source, checkpoint: SparkCheckpoint, parallelism: int) -> Discovery | Finding:
+    """Exactly the input of the planned batch, as splits; the state is behind it. Or why that cannot be told."""
+    what = f"batch {checkpoint.planned} of source {source.describe()}"
+    if checkpoint.planned != checkpoint.batch + 1:
+        return Finding(what, f"Spark has planned several batches after {checkpoint.batch}", WAY_OUT)
+    if len(checkpoint.positions) != 1 or len(checkpoint.planned_positions) != 1:
+        return Finding(what, f"Spark's query has {len(checkpoint.positions)} sources, the DataFrame one", SAME)
+    before, after = checkpoint.positions[0], checkpoint.planned_positions[0]
+    if isinstance(source, FileSource) and isinstance(after, dict) and set(after) == {LOG_OFFSET}:
+        return _planned_files(source, checkpoint, before, after, what)
+    found = None
+    if isinstance(before, dict) and isinstance(after, dict):
+        if isinstance(source, PythonSource):
+            found = source.range_between(before, after)
+        if isinstance(source, KafkaSource) and (start := kafka_offsets(before)):
+            found = source.range_between(start, kafka_offsets(after), parallelism)
+    if found is not None:
+        return found
+    return Finding(what, "this source cannot be read up to where the batch ends, and no further", WAY_OUT)
+
+
+def _planned_files(
+    source: FileSource, checkpoint: SparkCheckpoint, before: Any, after: Mapping[str, Any], what: str
+) -> Discovery | Finding:
+    try:
+        files = read_file_log(checkpoint, 0, after[LOG_OFFSET])
+        old = {} if before is None else read_file_log(checkpoint, 0, before[LOG_OFFSET])
+        new = [path for path in files if path not in old]
+        strange = source.files.not_listed(files)
+        if strange:
+            return Finding(what, f"the DataFrame does not read {strange[0]}, which Spark has read", SAME)
+        return Discovery(source.files.splits_of(new), behind_files(source, files).state)
+    except (NotYet, FileNotFoundError) as error:
+        return Finding(what, str(error), WAY_OUT)
 
 
 def _files(

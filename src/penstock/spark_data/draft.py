@@ -27,6 +27,7 @@ from penstock.snapshot.model import (
     SnapshotMetadata,
     SourceManifest,
     SubtaskManifest,
+    next_batch_after,
 )
 from penstock.snapshot.plan import hashed_columns, key_columns, plan_of
 from penstock.snapshot.state_tables import StateTable, find_table, table_name
@@ -116,6 +117,7 @@ def draft_of_plan(graph: JobGraph, watermark_us: int | None) -> Draft:
         slots=slots,
         sources=sources,
         plan=plan,
+        next_batch=0,
     )
     tables = [
         StateTable(
@@ -223,6 +225,9 @@ def draft_of_snapshot(opened: OpenedLocation, snapshot: str) -> Draft:
         requested=True,
         created_ms=int(time.time() * 1000),
         plan=PlanManifest(plan.operators, plan.edges),
+        format_version=FORMAT_VERSION,
+        batches={},  # what is pending there is the origin's to commit
+        next_batch=max(opened.view.next_batch, next_batch_after(metadata)),
     )
     origin = Origin(opened, record.checkpoint, frozenset(kept_files(metadata)))
     return Draft(draft, {table.name: table for table in tables}, origin)

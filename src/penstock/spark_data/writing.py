@@ -93,7 +93,7 @@ def _founded(
     made.store.delete_all([path for path in made.own_files() if path not in used])  # of tasks that ran twice
     if draft.origin is not None:
         _bring_kept(draft.origin, made)
-    return made.completed(whole)
+    return made.completed(whole, continues=draft.origin is None)
 
 
 # -- beforehand -------------------------------------------------------------------------------------------------------

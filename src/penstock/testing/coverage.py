@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from penstock.testing.settings import FAULT_KINDS, Settings
+from penstock.testing.settings import FAULT_KINDS, ROLLBACK, Settings
 from penstock.testing.topology import leaves
 from penstock.testing.watching import LIFECYCLES, all_steps
 
@@ -31,7 +31,7 @@ class Section:
 
 
 SECTIONS: tuple[Section, ...] = (
-    Section("faults", tuple(f"fault: {kind}" for kind in FAULT_KINDS)),
+    Section("faults", tuple(f"fault: {kind}" for kind in (*FAULT_KINDS, ROLLBACK))),
     Section(
         "jobs (schedules with)",
         (

@@ -348,7 +348,7 @@ class SimulatedDriver:
     def _close(self) -> None:
         coordinator = self.core.coordinator
         try:
-            self.effects.close(coordinator.committed, coordinator.next_checkpoint)
+            self.effects.close(coordinator.committed_epoch, coordinator.next_checkpoint)
         except (Fenced, OSError) as problem:
             self.world.chance.note(f"the end cannot be logged: {problem}")
         self.effects.refuse_takes("the query has ended")

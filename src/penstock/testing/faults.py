@@ -11,6 +11,7 @@ from penstock.protocol import coordinator_types as ct
 from penstock.snapshot.model import SnapshotMetadata
 from penstock.testing.driver import SimulatedDriver
 from penstock.testing.generation import SimulatedGeneration
+from penstock.testing.settings import ROLLBACK
 from penstock.testing.slot import SimulatedSlot, ToDriver
 from penstock.testing.store import Crash
 from penstock.testing.topology import leaves
@@ -187,6 +188,13 @@ class Faults:
         process.die()
         raise Crash
 
+    def _rollback(self) -> None:
+        """By another process, forced: a driver that runs is fenced."""
+        older = self._world.log.view.lineage[:-1]
+        if older:
+            self._seen(ROLLBACK)
+            self._world.roll_back(self._random.choice(older))
+
     # -- time -----------------------------------------------------------------------------------------------------
 
     def _slow_subtask(self) -> None:
@@ -337,5 +345,6 @@ _FAULTS: dict[str, Callable[[Faults], None]] = {
     "slot declines": Faults._slot_declines,
     "user error": lambda faults: setattr(faults, "_user_errors", 1 + faults._random.randrange(20)),
     "commit fails": lambda faults: faults._commits.append("commit fails"),
+    ROLLBACK: Faults._rollback,
     "commit unknown": lambda faults: faults._commits.append("commit unknown"),
 }

@@ -172,7 +172,7 @@ class Driver:
         self._fence.check(self._opener())
         restored = view.lineage[-1].checkpoint if view.lineage else 0
         entry = GenerationOpened(
-            view.next_generation, restored, view.next_checkpoint, view.next_checkpoint + 4, view.committed.epoch
+            view.next_generation, restored, view.next_checkpoint, view.next_checkpoint + 4, view.committed_epoch
         )
         self._log.append(entry)
         self._generation = entry.generation
@@ -191,7 +191,7 @@ class Driver:
         with self._slots():
             self._output.stage(self._work, history)
         complete = SnapshotComplete(
-            self._generation, epoch, False, MetadataRef("m", 1, "0"), view.committed.epoch, view.reserved_until + 1
+            self._generation, epoch, False, MetadataRef("m", 1, "0"), view.committed_epoch, view.reserved_until + 1
         )
         complete = msgspec.structs.replace(complete, label=history)
         self._log.append(complete)

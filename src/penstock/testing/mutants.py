@@ -7,6 +7,7 @@ Each mutant passes the calm schedules (no faults, no pressure: or any test would
 from __future__ import annotations
 
 from penstock.testing.mutants_alignment import ALIGNMENT
+from penstock.testing.mutants_batches import BATCHES
 from penstock.testing.mutants_channels import CHANNELS
 from penstock.testing.mutants_commits import COMMITS
 from penstock.testing.mutants_ends import ENDS
@@ -25,6 +26,7 @@ AREAS = {
     "recovery": RECOVERY,
     "rescaling": RESCALE,
     "epochs": COMMITS,
+    "batch ids": BATCHES,
     "snapshots": SNAPSHOTS,
     "sources": SOURCES,
     "event time": EVENT_TIME,

@@ -15,7 +15,6 @@ from penstock.runtime.subtask import Subtask
 from penstock.snapshot import pending_epochs
 from penstock.snapshot import work as w
 from penstock.snapshot.driver import DriverCore
-from penstock.snapshot.model import CommitPoint
 from penstock.testing.mutation import mutant
 
 
@@ -39,13 +38,18 @@ def _covered_stays(original: Any) -> Any:
 
 
 def _under_the_newest_id(original: Any) -> Any:
-    def pending_commits(slots: Any, sinks: Any, committed_epoch: int, checkpoint: CheckpointId) -> list[PendingCommit]:
-        found = original(slots, sinks, committed_epoch, checkpoint)
+    def pending_commits(
+        slots: Any, sinks: Any, committed_epoch: int, checkpoint: CheckpointId, batches: Any
+    ) -> list[PendingCommit]:
+        found = original(slots, sinks, committed_epoch, checkpoint, batches)
         newest = max((entry.epoch for entry in found), default=0)
         moved: dict[str, dict[int, bytes]] = {}
         for entry in found:
             moved.setdefault(entry.operator_id, {}).update(entry.messages)
-        return [PendingCommit(newest, operator_id, messages) for operator_id, messages in sorted(moved.items())]
+        return [
+            PendingCommit(newest, operator_id, messages, batches[newest])
+            for operator_id, messages in sorted(moved.items())
+        ]
 
     return pending_commits
 
@@ -68,9 +72,9 @@ def _discard_on_abort(original: Any) -> Any:
 
 
 def _newest_recommitted(original: Any) -> Any:
-    def recovered(self: CommitLedger, committed: CommitPoint, pending: Any, checkpoint: CheckpointId) -> None:
+    def recovered(self: CommitLedger, committed_epoch: int, pending: Any, *rest: Any) -> None:
         newest = max((entry.epoch for entry in pending), default=0)
-        original(self, committed, [entry for entry in pending if entry.epoch == newest], checkpoint)
+        original(self, committed_epoch, [entry for entry in pending if entry.epoch == newest], *rest)
 
     return recovered
 
@@ -81,30 +85,11 @@ def _logged_as_committed(original: Any) -> Any:
         if len(self._pending) < 3:
             return commands
         return [
-            ct.LogComplete(c.checkpoint, CommitPoint(c.checkpoint, c.committed.batches), c.reserve)
-            if isinstance(c, ct.LogComplete)
-            else c
+            ct.LogComplete(c.checkpoint, c.checkpoint, c.reserve) if isinstance(c, ct.LogComplete) else c
             for c in commands
         ]
 
     return on_metadata_written
-
-
-def _batches_forgotten(original: Any) -> Any:
-    def recovered(self: CommitLedger, committed: CommitPoint, pending: Any, checkpoint: CheckpointId) -> None:
-        # A calm schedule may end with a driver of its own, behind a sink's first batch.
-        forgotten = self._batches == {} and max(committed.batches.values(), default=0) > 1
-        original(self, CommitPoint(committed.epoch, {}) if forgotten else committed, pending, checkpoint)
-
-    return recovered
-
-
-def _failure_counted(original: Any) -> Any:
-    def failed(self: CommitLedger, epoch: int, operator_id: str) -> None:
-        original(self, epoch, operator_id)
-        self._batches[operator_id] = self.next_batch(operator_id) + 1
-
-    return failed
 
 
 def _abandon_at_once(original: Any) -> Any:
@@ -195,14 +180,6 @@ COMMITS = {
     "logged-as-committed-too-early": mutant(
         "of more than two checkpoints in flight, one's log entry says that its epochs are committed",
         (Coordinator, "_on_metadata_written", _logged_as_committed),
-    ),
-    "batch-numbers-begin-anew": mutant(
-        "a new driver counts the batches of each sink from 0 again, where one has several",
-        (CommitLedger, "recovered", _batches_forgotten),
-    ),
-    "failed-commit-counted": mutant(
-        "a commit that failed uses up its batch number, and the next attempt has another one",
-        (CommitLedger, "failed", _failure_counted),
     ),
     "abandoned-before-the-commit": mutant(
         "of several restored epochs, what is staged is dropped before they are committed",

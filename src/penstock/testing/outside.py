@@ -28,8 +28,6 @@ class Table:
         self.vertex = vertex
         self._expected = expected
         self.epochs: dict[int, dict[int, bytes]] = {}
-        self.batches: dict[int, int] = {}
-        self._next_batch = 0, 0
         self._content: dict[int, list[tuple[int, Staged]]] = {}
         self._reset()
 
@@ -39,21 +37,6 @@ class Table:
         self._missing_notes = Counter(expected.notes)
         self.left = sum(self._missing.values())
         self._newest: dict[tuple[int, int], int] = {}
-
-    def number(self, epoch: int, batch: int) -> None:
-        """Take the next epoch's batch number, which is one more than the last one's."""
-        first, last = self._next_batch
-        if not first <= batch <= last:
-            raise SimulationFailure(
-                f"sink v{self.vertex}: epoch {epoch} comes as batch {batch} behind {self.batches}", "batches"
-            )
-        self.batches[epoch] = batch
-        self._next_batch = batch + 1, batch + 1
-
-    def skip(self, batch: int) -> None:
-        """A commit of what was rolled back comes to nothing; its number may or may not be known to who comes next."""
-        first, last = self._next_batch
-        self._next_batch = first, max(last, batch + 1)
 
     def show(self, epoch: int, messages: Mapping[int, bytes], content: list[tuple[int, Staged]]) -> None:
         """Make the rows of an epoch visible; ``content`` by the subtask that staged them."""
@@ -80,10 +63,7 @@ class Table:
         self.left -= 1
 
     def truncate(self, checkpoint: CheckpointId) -> None:
-        """Take back what became visible after a checkpoint. How many batches these were is known as far as it was
-        logged."""
-        self.batches = {epoch: batch for epoch, batch in self.batches.items() if epoch <= checkpoint}
-        self._next_batch = max(self.batches.values(), default=-1) + 1, self._next_batch[1]
+        """Take back what became visible after a checkpoint."""
         kept = [(epoch, self.epochs[epoch], self._content[epoch]) for epoch in self.epochs if epoch <= checkpoint]
         self.epochs, self._content = {}, {}
         self._reset()
@@ -108,6 +88,36 @@ class Table:
         return [row for row, count in self._missing.items() if count][:3]
 
 
+class BatchIds:
+    """What sinks have seen of batch ids. They remember every one, also of epochs that are rolled back later: that is
+    how a sink that is idempotent by the id would skip the rows of another epoch."""
+
+    def __init__(self) -> None:
+        self._by_epoch: dict[int, int] = {}
+        self._may_skip = False
+
+    def copy(self) -> BatchIds:
+        other = BatchIds()
+        other._by_epoch, other._may_skip = dict(self._by_epoch), self._may_skip
+        return other
+
+    def seen(self, epoch: int, batch: int) -> None:
+        """An epoch is handed over: under its own id, or under the next one if it has none yet."""
+        known = self._by_epoch.get(epoch)
+        if known is not None and known != batch:
+            raise SimulationFailure(f"epoch {epoch} was batch {known} and comes as {batch}", "batches")
+        next_batch = max(self._by_epoch.values(), default=-1) + 1
+        if known is None and (batch < next_batch or (batch > next_batch and not self._may_skip)):
+            raise SimulationFailure(f"epoch {epoch} comes as batch {batch} behind {self._by_epoch}", "batches")
+        if known is None:
+            self._may_skip = False
+        self._by_epoch[epoch] = batch
+
+    def rolled_back(self) -> None:
+        """Snapshots were passed over: what they had numbered may never have been handed over."""
+        self._may_skip = True
+
+
 class Outside:
     """All sinks.
 
@@ -120,6 +130,7 @@ class Outside:
         self._expected = expected
         self._staged: dict[str, Staged] = {}
         self._staged_by: dict[str, int] = {}
+        self._batches = BatchIds()
         self.log: LogWatch | None = None
         self.recommits = 0
 
@@ -129,10 +140,9 @@ class Outside:
         for vertex, table in self.tables.items():
             for epoch, messages in table.epochs.items():
                 other.tables[vertex].show(epoch, messages, table._content[epoch])
-            other.tables[vertex].batches = dict(table.batches)
-            other.tables[vertex]._next_batch = table._next_batch
         other._staged = dict(self._staged)
         other._staged_by = dict(self._staged_by)
+        other._batches = self._batches.copy()
         return other
 
     @property
@@ -155,6 +165,10 @@ class Outside:
         self._staged[key] = tuple(zip(*columns, strict=True))
         self._staged_by[key] = generation
 
+    def handed_over(self, permit: EpochCommit) -> None:
+        """A sink is asked to make an epoch visible, and sees its batch id, whether it succeeds or not."""
+        self._batches.seen(permit.epoch, permit.batch)
+
     def commit(self, vertex: int, permit: EpochCommit) -> None:
         """Make an epoch of one sink visible, once; a repeated commit must say the same."""
         table = self.tables[vertex]
@@ -162,15 +176,9 @@ class Outside:
         if known is not None:
             if known != dict(permit.messages):
                 raise SimulationFailure(f"epoch {permit.epoch} is committed again with other messages", "epochs")
-            if table.batches[permit.epoch] != permit.batch:
-                raise SimulationFailure(
-                    f"epoch {permit.epoch} was batch {table.batches[permit.epoch]} and comes as {permit.batch}",
-                    "batches",
-                )
             self.recommits += 1
             return
         if not self._may_commit(vertex, permit):
-            table.skip(permit.batch)
             return
         newest = max(table.epochs, default=0)
         if permit.epoch < newest:
@@ -183,7 +191,6 @@ class Outside:
                     f"epoch {permit.epoch}: {message.decode()} was abandoned or never staged", "epochs"
                 )
             content.append((subtask, staged))
-        table.number(permit.epoch, permit.batch)
         table.show(permit.epoch, permit.messages, content)
 
     def settled(self, epoch: int) -> None:
@@ -205,6 +212,7 @@ class Outside:
 
     def truncate(self, checkpoint: CheckpointId) -> None:
         """The query was rolled back to this checkpoint: what it puts out from here on replaces what was put out."""
+        self._batches.rolled_back()
         for table in self.tables.values():
             table.truncate(checkpoint)
 

@@ -47,6 +47,8 @@ FAULT_KINDS = (
     "commit unknown",
 )
 """What may go wrong. An *answer*: a slot's acknowledgement or decline; *lies*: it happened, but is reported failed."""
+ROLLBACK = "rollback"
+"""A user has the query go on from an older snapshot, whoever runs it. A fault, too, that is drawn by itself."""
 
 
 COMMANDS = ("take", "take", "delete", "delete", "gc", "forced delete", "forced gc", "stop", "stop")
@@ -165,7 +167,7 @@ class Settings(msgspec.Struct, frozen=True):
     def random(seed: int) -> Settings:
         """What the seed says."""
         random = Random(f"settings {seed}")
-        return _with_commands(random, _with_rescales(random, _with_end(random, _draw(random))))
+        return _with_rollback(random, _with_commands(random, _with_rescales(random, _with_end(random, _draw(random)))))
 
     @staticmethod
     def calm(seed: int) -> Settings:
@@ -286,6 +288,14 @@ def _with_commands(random: Random, settings: Settings) -> Settings:
     kinds = [random.choice(COMMANDS) for _ in range(count)]
     commands = tuple(UserCommand(kind, random.randrange(FAULT_STEPS)) for kind in kinds)
     return msgspec.structs.replace(settings, commands=commands)
+
+
+def _with_rollback(random: Random, settings: Settings) -> Settings:
+    """Some queries are rolled back. Drawn last."""
+    if random.random() < 0.85:
+        return settings
+    faults = [*settings.faults, Fault(ROLLBACK, random.randrange(20, FAULT_STEPS))]
+    return msgspec.structs.replace(settings, faults=tuple(sorted(faults, key=lambda fault: fault.step)))
 
 
 def _draw_faults(random: Random) -> tuple[Fault, ...]:

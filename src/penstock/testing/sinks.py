@@ -51,6 +51,7 @@ class _Committer(SinkCommitter):
     def commit(self, permit: EpochCommit) -> None:
         if permit.epoch <= self._settled:
             raise SimulationFailure(f"epoch {permit.epoch} comes again after {self._settled} was settled", "epochs")
+        self._outside.handed_over(permit)
         self._commits("before")
         self._outside.commit(self._vertex, permit)
         self._commits("after")

@@ -10,6 +10,10 @@ from penstock.graph.model import JobGraph
 from penstock.ids import SubtaskId
 from penstock.snapshot.catalog import sections_of
 from penstock.snapshot.kept_tables import KeptTables
+from penstock.snapshot.log import SnapshotLog
+from penstock.snapshot.log_entries import SnapshotRecord
+from penstock.snapshot.verbs.ownership import ending
+from penstock.snapshot.verbs.rolling_back import opening
 from penstock.testing.chance import Chance
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.figures import Figures
@@ -131,6 +135,15 @@ class World:
                 self.store.files[path] = data
         self._originals.clear()
         self.log.may_pass_over = False
+
+    def roll_back(self, record: SnapshotRecord) -> None:
+        """The log's next two entries are those of ``rollback``; the output is taken back at once."""
+        log = SnapshotLog(self.store, self.chance.token)
+        log.refresh()
+        may_pass_over, self.log.may_pass_over = self.log.may_pass_over, True
+        log.append(opening(log.view, record, None))
+        self.log.may_pass_over = may_pass_over
+        log.append(ending(log.view))
 
     def untouched_files(self) -> dict[str, bytes]:
         """The store's content, as it would be if nobody had changed any."""

@@ -12,7 +12,7 @@ from penstock.protocol.elements import Side
 from penstock.snapshot.bringing import kept_files
 from penstock.snapshot.location import KEPT_FOLDER
 from penstock.snapshot.metadata_checks import Plan, check_metadata, demand
-from penstock.snapshot.model import METADATA_VERSIONS, SnapshotMetadata
+from penstock.snapshot.model import READ_VERSIONS, SnapshotMetadata
 from penstock.snapshot.portable.layout import MANIFEST, PLACE, Manifest, Stream, Table, column_names
 from penstock.snapshot.store import checked_path
 from penstock.state.capture import KEY_GROUP_COLUMN
@@ -38,7 +38,7 @@ def checked_manifest(manifest: Manifest, what: str) -> None:
 
 def _check(manifest: Manifest) -> None:
     metadata = manifest.metadata
-    demand(metadata.format_version in METADATA_VERSIONS, f"its metadata is of version {metadata.format_version}")
+    demand(metadata.format_version in READ_VERSIONS, f"its metadata is of version {metadata.format_version}")
     plan = check_metadata(metadata)
     if plan is None:
         raise ValueError("it has no plan")

@@ -67,7 +67,8 @@ def _claimed(here: Store, proposed: QueryIdentity) -> QueryIdentity:
     if here.create_if_absent(IDENTITY_PATH, seal_envelope(msgspec.to_builtins(proposed))):
         return proposed
     stored = read_identity(here)
-    if stored.archive or msgspec.structs.replace(proposed, query_id=stored.query_id) != stored:
+    same = {"query_id": stored.query_id, "format_version": stored.format_version}
+    if stored.archive or msgspec.structs.replace(proposed, **same) != stored:
         raise LocationError(_another(here))
     return stored
 

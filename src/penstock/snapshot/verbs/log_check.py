@@ -11,7 +11,15 @@ import msgspec
 from penstock.errors import CorruptSnapshot
 from penstock.snapshot.envelope import open_envelope
 from penstock.snapshot.log import FOLDER, entry_path
-from penstock.snapshot.log_entries import Entry, Forked, GenerationOpened, LogView, Summary, fold
+from penstock.snapshot.log_entries import (
+    Entry,
+    Forked,
+    GenerationOpened,
+    LogView,
+    Summary,
+    SummaryOfVersion1,
+    fold,
+)
 from penstock.snapshot.store import Store
 from penstock.snapshot.together import together
 
@@ -94,7 +102,7 @@ def _check_entry(read: bytes | OSError, path: str, seq: int, checked: CheckedLog
         if whole:  # else it may well be right about what could not be read
             checked.problems[path] = f"contradicts the entries before it: {error}"
         return False
-    if isinstance(entry, Summary):
+    if isinstance(entry, Summary | SummaryOfVersion1):
         if whole and replace(after, next_seq=seq, last_summary=before.last_summary) != before:
             checked.problems[path] = "is a summary that says something else than the entries before it"
         whole = True
@@ -104,7 +112,7 @@ def _check_entry(read: bytes | OSError, path: str, seq: int, checked: CheckedLog
 
 def _as_entry_says(view: LogView, entry: Entry) -> LogView:
     """The owner may be one whose opening could not be read; what it completed is to be verified all the same."""
-    if isinstance(entry, GenerationOpened | Forked | Summary) or entry.generation <= view.owner:
+    if isinstance(entry, GenerationOpened | Forked | Summary | SummaryOfVersion1) or entry.generation <= view.owner:
         return view
     return replace(view, owner=entry.generation)
 

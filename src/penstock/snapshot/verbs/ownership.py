@@ -175,15 +175,20 @@ def taken_over(
 def _opening(view: LogView) -> GenerationOpened:
     """No checkpoint will be taken, so no ids are reserved. What a rollback demands is still to be done."""
     restored = view.lineage[-1].checkpoint if view.lineage else 0
-    first, committed = view.next_checkpoint, view.committed
     return GenerationOpened(
-        view.next_generation, restored, first, first, committed.epoch, committed.batches, view.retract, view.adopts
+        view.next_generation,
+        restored,
+        view.next_checkpoint,
+        view.next_checkpoint,
+        view.committed_epoch,
+        retract=view.retract,
+        adopts=view.adopts,
     )
 
 
 def ending(view: LogView) -> EpochCommitted:
     """The owner, who has committed nothing, is gone."""
-    return EpochCommitted(view.owner, view.committed.epoch, view.reserved_until, view.committed.batches, ended=True)
+    return EpochCommitted(view.owner, view.committed_epoch, view.reserved_until, ended=True)
 
 
 def would_collect(store: Store, ask: Ask = rq.ask, known: Known = NOTHING) -> rq.Answer:

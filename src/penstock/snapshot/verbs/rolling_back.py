@@ -83,7 +83,7 @@ def _rolled_back(store: Store, name: str, output: Output | None, force: bool, as
     result = RolledBack(record.checkpoint, left, retraction is not None, changed)
     if result.changed:
         Catalog(store).check(Catalog(store).read(record), checksums=True)
-        with taken_over(store, view, lambda now: _opening(now, record, retraction, adopts)):
+        with taken_over(store, view, lambda now: opening(now, record, retraction, adopts)):
             """That is all."""
     return result
 
@@ -116,8 +116,17 @@ def _plans(store: Store, records: Iterable[SnapshotRecord], identity: PlanManife
     return plans
 
 
-def _opening(view: LogView, record: SnapshotRecord, retraction: Retraction | None, adopts: bool) -> GenerationOpened:
-    first, committed = view.next_checkpoint, view.committed
+def opening(
+    view: LogView, record: SnapshotRecord, retraction: Retraction | None, adopts: bool = False
+) -> GenerationOpened:
+    """The entry that has the query go on from ``record``."""
+    first = view.next_checkpoint
     return GenerationOpened(
-        view.next_generation, record.checkpoint, first, first, committed.epoch, committed.batches, retraction, adopts
+        view.next_generation,
+        record.checkpoint,
+        first,
+        first,
+        view.committed_epoch,
+        retract=retraction,
+        adopts=adopts,
     )

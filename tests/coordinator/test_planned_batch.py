@@ -1,0 +1,81 @@
+"""A batch that Spark had begun: nothing else is read or covered before its own checkpoint is complete."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from coordinator_kit import SINK, SINK_VERTEX, complete, policy
+
+from penstock.connectors.base import Split
+from penstock.protocol import coordinator_types as ct
+from penstock.protocol import splits as sp
+from penstock.protocol.commits import CommitLedger
+from penstock.protocol.coordinator import ID_BLOCK, Coordinator
+from penstock.protocol.elements import Alignment
+from penstock.snapshot.driver import PLANNED_TICKET
+from penstock.snapshot.model import SourceManifest
+
+TICK = ct.Tick()
+
+COVERS = ct.SnapshotRequested(PLANNED_TICKET, Alignment.ALIGNED, kept=False, planned=True)
+
+
+def begun() -> Coordinator:
+    """A coordinator whose location begins with batch 7 planned: ids from 8 on are free."""
+    machine = Coordinator(policy(), 2, CommitLedger({SINK_VERTEX: SINK}))
+    opened = ct.GenerationOpened(2, 1, 9, 9 + ID_BLOCK, 1, next_batch=8, planned=7)
+    assert machine.handle(opened, 0) == []
+    machine.handle(ct.AllRunning(2), 0)
+    return machine
+
+
+def test_its_checkpoint_comes_first_and_gives_it_its_id() -> None:
+    machine = begun()
+    assert machine.next_wake_ms() is None
+    assert machine.handle(TICK, 10_000) == [], "no periodic one"
+    users = ct.SnapshotRequested(5, Alignment.UNALIGNED)
+    assert machine.handle(users, 10_001) == [], "nor a user's"
+    assert machine.handle(COVERS, 10_002) == [ct.Trigger(9, Alignment.ALIGNED, base=1)]
+    commands = complete(machine, 9, 10_003, {9: b"planned"}, generation=2)
+    assert ct.CommitEpoch(9, SINK, {0: b"planned", 1: b"planned"}, batch=7) in commands
+    assert [c.checkpoint for c in commands if isinstance(c, ct.Trigger)] == [10, 11], "the user's, and a periodic one"
+    commands = complete(machine, 10, 10_004, {10: b"next"}, generation=2)
+    assert ct.CommitEpoch(10, SINK, {0: b"next", 1: b"next"}, batch=8) in machine.handle(
+        ct.EpochCommitted(9, SINK), 10_005
+    )
+    machine.check_invariants()
+
+
+def test_without_output_its_id_is_used_up_all_the_same() -> None:
+    machine = begun()
+    machine.handle(COVERS, 1)
+    complete(machine, 9, 2, generation=2)
+    machine.handle(TICK, 5_000)
+    commands = complete(machine, 10, 5_001, {10: b"next"}, generation=2)
+    assert ct.CommitEpoch(10, SINK, {0: b"next", 1: b"next"}, batch=8) in commands
+
+
+def test_a_request_that_waited_when_its_generation_ended_is_not_made_in_the_next_one() -> None:
+    machine = Coordinator(policy(), 2, CommitLedger({SINK_VERTEX: SINK}))
+    opened = ct.GenerationOpened(2, 1, 9, 9 + ID_BLOCK, 1, next_batch=8, planned=7)
+    machine.handle(opened, 0)
+    assert machine.handle(COVERS, 1) == [], "not all slots run"
+    machine.handle(ct.GenerationEnded(2, "slot lost"), 2)
+    machine.handle(replace(opened, generation=3), 3)
+    assert machine.handle(ct.AllRunning(3), 4) == []
+    assert machine.handle(COVERS, 5) == [ct.Trigger(9, Alignment.ALIGNED, base=1)]
+
+
+def test_nothing_is_looked_for_until_it_is_released() -> None:
+    split = Split("planned", {})
+    manifest = SourceManifest("source", 0, {"read": 1}, [split])
+    assigner = sp.SplitAssigner("source", 0, 1, manifest, held=True)
+    assert assigner.handle(sp.ReadersRun(), 0) == []
+    assert assigner.handle(sp.Requested(0, 0, None, 0), 1) == [sp.Assign(0, 0, (split,))]
+    assert not assigner.all_idle
+    assert assigner.handle(sp.Requested(0, 0, None, 1), 2) == []
+    assert assigner.all_idle
+    assert assigner.next_wake_ms() is None
+    assert assigner.handle(sp.LookAround(), 10_000) == []
+    assert assigner.handle(sp.Release(), 10_001) == [sp.Discover(0, {"read": 1})]
+    assigner.check_invariants()
