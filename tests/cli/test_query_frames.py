@@ -116,6 +116,20 @@ def test_a_frame_has_everything_on_80_columns(seen: Watched) -> None:
     assert "2020-09-13 12:26:40" in next(line for line in text_of(sampler, 130) if line.startswith("Aggregate"))
 
 
+@pytest.mark.parametrize("holder", ["source", "consumer"])
+def test_event_time_that_a_silent_subtask_holds_is_not_shown_as_advancing(seen: Watched, holder: str) -> None:
+    sampler = seen.sampler()
+    seen.graph["edges"] = [{"producer": 0, "consumer": 1, "kind": "hash", "keys": ["key"]}]
+    source, consumer = (vertex["subtasks"] for vertex in seen.graph["vertices"])
+    source[1]["watermark_us"] = None
+    for subtask in consumer:
+        subtask["watermark_us"] = None if holder == "source" else subtask["watermark_us"]
+    text = text_of(sampler, 130)
+    head = next(line for line in text if "epoch 1,234 committed" in line)
+    assert ("2020-09-13" in head) == (holder == "consumer")
+    assert "2020-09-13" not in next(line for line in text if line.startswith("Parquet"))
+
+
 def test_a_frame_keeps_to_the_height_of_the_window(seen: Watched) -> None:
     seen.tell(0, 0.0, 0.0, 0.0, vertices=40)
     sampler = seen.sampler()

@@ -318,7 +318,7 @@ Output = (
     | sp.Rise
     | sp.FreezeReaders
 )
-"""For every slot: Trigger, NotifyComplete, Abort (if ``tell_slots``), FreezeReaders, Dry, Ended; for one: Assign, Lift.
+"""For every slot: Trigger, NotifyComplete, Abort (if ``tell_slots``), FreezeReaders, Dry, Ended; for one: Assign, Rise.
 The rest is the owner's. FailGeneration is answered with ``GenerationEnded``, as a lost slot is."""
 
 WORKS = (

@@ -118,7 +118,9 @@ def _vertex(vertex: Vertex, rates: Rates | None) -> tuple[Text | str, ...]:
 
 
 def _watermark(vertex: Vertex) -> str:
-    return watermark_text(minimum(one.watermark_us for one in vertex.subtasks))
+    """The least of its subtasks is what a vertex goes by."""
+    known = [one.watermark_us for one in vertex.subtasks]
+    return watermark_text(None if None in known else minimum(known))
 
 
 def _checkpoints(sample: Sample, shown: int) -> Table:
