@@ -115,9 +115,25 @@ def _write(reader: JsonReader, out: _Output, style: _Style) -> bool:
         out.parts.append(raw(reader.text()))
         return True
     if reader.token is Token.START_ARRAY and style is _Style.FLATTEN:
-        return _each(reader, out, style, ()) > 0
+        return _write_flat(reader, out)
     out.parts.append(copied(reader, out.to_bytes))
     return True
+
+
+def _write_flat(reader: JsonReader, out: _Output) -> bool:
+    """The values in an array and in all arrays in it: without recursion, they may be 1,000."""
+    found, depth = False, 1
+    while depth:
+        token = reader.next_token()
+        _at_value(reader)
+        if token is Token.START_ARRAY:
+            depth += 1
+        elif token is Token.END_ARRAY:
+            depth -= 1
+        else:
+            out.parts.append(copied(reader, out.to_bytes))
+            found = True
+    return found
 
 
 def _key(reader: JsonReader, out: _Output, style: _Style, path: Path) -> bool:

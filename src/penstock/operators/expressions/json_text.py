@@ -52,13 +52,29 @@ def copied(reader: JsonReader, to_bytes: bool = True) -> str:
     Raises:
         JsonError: it is not JSON, or no value.
     """
-    token = reader.token
-    if token is Token.NAME:
-        name = quoted(str(reader.name), to_bytes)
-        reader.next_token()
-        return f"{name}:{copied(reader, to_bytes)}"
-    if token is Token.START_ARRAY or token is Token.START_OBJECT:
-        return _copied_scope(reader, token, to_bytes)
+    out: list[str] = []
+    open_scopes: list[tuple[Token, str]] = []  # no recursion: Jackson's 1,000 scopes are more than Python's frames
+    while True:
+        token = reader.token
+        if token is Token.NAME:
+            out.append(f"{quoted(str(reader.name), to_bytes)}:")
+            reader.next_token()
+            continue
+        opened = _OPENED.get(token) if token is not None else None
+        if opened is not None:
+            out.append(opened[0])
+            open_scopes.append(opened[1:])
+        elif open_scopes and token is open_scopes[-1][0]:
+            out.append(open_scopes.pop()[1])
+        else:
+            out.append(_scalar(reader, token, to_bytes))
+        if not open_scopes:
+            return "".join(out)
+        if reader.next_token() is not open_scopes[-1][0] and opened is None:
+            out.append(",")
+
+
+def _scalar(reader: JsonReader, token: Token | None, to_bytes: bool) -> str:
     if token is Token.STRING:
         return quoted(reader.text(), to_bytes)
     if token is Token.INTEGER:
@@ -69,11 +85,3 @@ def copied(reader: JsonReader, to_bytes: bool = True) -> str:
     if token is None or token not in _LITERALS:
         raise JsonError("no value")
     return str(token.value)
-
-
-def _copied_scope(reader: JsonReader, token: Token, to_bytes: bool) -> str:
-    opening, end, closing = _OPENED[token]
-    out: list[str] = []
-    while reader.next_token() is not end:
-        out.append(copied(reader, to_bytes))
-    return f"{opening}{','.join(out)}{closing}"

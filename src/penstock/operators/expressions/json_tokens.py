@@ -23,9 +23,12 @@ _NAMED = {"t": "true", "f": "false", "n": "null", "N": "NaN", "I": "Infinity"}
 _START_OF_NAME = frozenset(("Lu", "Ll", "Lt", "Lm", "Lo", "Nl", "Sc", "Pc"))
 _PART_OF_NAME = _START_OF_NAME | {"Nd", "Mn", "Mc", "Cf"}
 LONGEST_NUMBER = 1000
+LONGEST_NAME = 50_000
+LONGEST_STRING = 20_000_000
 LONGEST_TOKEN_SHOWN = 256
 DEEPEST = 1000
 """Jackson's limits, of characters and of open scopes."""
+_JACKSON_BUFFER = 65_536
 
 
 class JsonError(Exception):
@@ -99,7 +102,7 @@ class JsonReader:
         """A string's value, a number's or literal's text. Pairs of surrogates are joined; lone ones may be left."""
         if self._unread:
             self._unread = False
-            self._value = self._read_string('"')
+            self._value = self._bounded_string('"')
         return self._value
 
     def binary(self) -> bytes:
@@ -230,7 +233,10 @@ class JsonReader:
 
     def _name(self, character: str) -> str:
         if character == '"' or (character == "'" and self._rules.single_quotes):
-            return self._read_string(character)
+            name = self._read_string(character)
+            if len(name) > LONGEST_NAME:
+                raise JsonError("the name is too long")
+            return name
         raise JsonError("a name is missing")
 
     def _value_token(self, character: str) -> Token:
@@ -243,7 +249,7 @@ class JsonReader:
         if character == "{":
             return Token.START_OBJECT
         if character == "'" and self._rules.single_quotes:
-            self._value = self._read_string("'")
+            self._value = self._bounded_string("'")
             return Token.STRING
         if character in "-+0123456789":
             return self._number(character)
@@ -314,6 +320,16 @@ class JsonReader:
     def _skip_string(self) -> None:
         """A string whose text is not asked for."""
         self._read_string('"')
+
+    def _bounded_string(self, quote: str) -> str:
+        """A string whose text is asked for. Jackson reads one that is a little too long to its end, and stops in the
+        middle of one that is longer."""
+        begin = self._place
+        text = self._read_string(quote)
+        if len(text) > LONGEST_STRING:
+            self._place = min(self._place, begin + LONGEST_STRING + _JACKSON_BUFFER)
+            raise JsonError("the string is too long")
+        return text
 
     def _read_string(self, quote: str) -> str:
         """From behind the quote to behind the closing one."""

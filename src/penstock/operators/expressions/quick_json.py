@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from penstock.operators.expressions.base import Mask
 from penstock.operators.expressions.json_paths import Step, path_of
-from penstock.operators.expressions.json_tokens import DEEPEST, LONGEST_NUMBER
+from penstock.operators.expressions.json_tokens import DEEPEST, LONGEST_NAME, LONGEST_NUMBER
 from penstock.operators.expressions.quick import Answer
 from penstock.operators.expressions.vectors import only
 
@@ -72,7 +72,15 @@ def _is_beyond_limits(document: str) -> bool:
     """Whether Jackson may stop at something in it."""
     if len(document) < min(LONGEST_NUMBER, DEEPEST):
         return False
-    return document.count("[") + document.count("{") >= DEEPEST or _LONG_NUMBER.search(document) is not None
+    if document.count("[") + document.count("{") >= DEEPEST or _LONG_NUMBER.search(document) is not None:
+        return True
+    return len(document) > LONGEST_NAME and _has_long_text(document)
+
+
+def _has_long_text(document: str) -> bool:
+    if "\\" in document:
+        document = document.replace("\\\\", "xx").replace('\\"', "xx")
+    return max(map(len, document.split('"'))) > LONGEST_NAME
 
 
 def _moments(texts: list[str | None], moment: Moment, doubtful: Mask) -> list[int | None]:
