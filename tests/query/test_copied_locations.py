@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from penstock.query import start as start_module
 from penstock.query.active_queries import Place
 from penstock.query.streaming_query import StreamingQuery
 from penstock.runtime import claimed_location
+from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.stores import store_at
 from penstock.snapshot.verbs.moving import move_query
 from penstock.snapshot.verbs.rolling_back import Output, roll_back
@@ -85,8 +85,8 @@ def test_a_location_that_was_put_back_is_refused_until_it_is_rolled_back(
     with pytest.raises(SinkError, match=r"newer output of query .*rollback LOCATION SNAPSHOT --output keep"):
         run(4)
     store = store_at(str(tmp_path / CHECKPOINT))
-    newest = max(os.listdir(tmp_path / CHECKPOINT / "snapshots"), key=lambda name: int(name[4:]))
-    assert roll_back(store, newest, output=output).changed
+    newest = SnapshotLog(store).refresh().lineage[-1].checkpoint
+    assert roll_back(store, f"chk-{newest}", output=output).changed
     run(5)
     run(6)
     again = [] if output is Output.RETRACT else [2, 3]
