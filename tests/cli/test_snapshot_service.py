@@ -149,6 +149,7 @@ def test_nobody_is_asked_whom_the_user_has_not_named(fake: FakeService) -> None:
 
 def test_a_token_for_no_service_is_refused(fake: FakeService, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(TOKEN)
+    (tmp_path / "token").chmod(0o600)
     words = ["delete", HERE, "five", "--token-file", str(tmp_path / "token")]
     assert_one_line(snapshot(*words), "--token-file", "--url")
     assert snapshot(*words, "--url", fake.url)[0] == 0
