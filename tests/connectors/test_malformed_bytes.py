@@ -81,6 +81,8 @@ def test_csv_and_text(spark: SparkSession, tmp_path: Path, kind: str, encoding: 
     assert_alike(spark, kind, tmp_path, ddl, {"encoding": encoding})
     if kind == "text":
         assert_alike(spark, kind, tmp_path, ddl, {"encoding": encoding, "wholetext": "true"})
+        (tmp_path / "separators").write_bytes("one?twoéthree\n".encode() + b"four\xe9five?")
+        assert_alike(spark, kind, tmp_path, ddl, {"encoding": encoding, "lineSep": "é"})
 
 
 def test_malformed_utf8_is_replaced_as_java_does(spark: SparkSession) -> None:

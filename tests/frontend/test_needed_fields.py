@@ -142,6 +142,7 @@ def test_paths_are_those_of_the_file_whatever_their_case() -> None:
         "S.A",
         "S.t.y",
     ]
+    assert paths_to_read("S", STRUCT, pa.struct([("a", pa.int64()), ("A", pa.int64())]), case_sensitive=True) == ["S.A"]
     assert paths_to_read("S", STRUCT, pa.struct([("z", pa.int64())])) == ["S"]
     assert paths_to_read("n", pa.int64(), pa.int64()) == ["n"]
     assert paths_to_read("n", pa.int64(), INNER) == ["n"], "what does not fit is for conform to tell"

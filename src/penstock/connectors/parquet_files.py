@@ -176,7 +176,7 @@ def _places(names: Iterable[str], case_sensitive: bool) -> dict[str, list[int]]:
     return places
 
 
-def paths_to_read(name: str, present: pa.DataType, wanted: pa.DataType, case_sensitive: bool) -> list[str]:
+def paths_to_read(name: str, present: pa.DataType, wanted: pa.DataType, case_sensitive: bool = False) -> list[str]:
     """What to read of a column: all of it, or of a struct the fields that are wanted, as dotted paths. Where the file
     has none of these, all of it too: rows where the struct is null are told from others."""
     if not (pa.types.is_struct(present) and pa.types.is_struct(wanted)):

@@ -31,7 +31,6 @@ _SCHEMA_TYPE, _COLUMN_TYPE = (2, 1), (4, 1, 3, 1)
 _TYPE_LENGTH = bytes([0x15, 2 * 12])
 """Field 2, which follows field 1: a 32-bit integer, 12."""
 _TRUE, _FALSE, _I8, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
-_PYARROWS_SCHEMA = b"ARROW:schema"
 
 
 def has_int96(schema: pq.ParquetSchema) -> bool:
@@ -45,7 +44,7 @@ def metadata_with_bytes(path: str) -> pq.FileMetaData:
         size = int.from_bytes(file.read(4), "little")
         file.seek(-_TAIL_BYTES - size, os.SEEK_END)
         footer = file.read(size)
-    changed = _changed(footer).replace(_PYARROWS_SCHEMA, _PYARROWS_SCHEMA.lower())  # it says that they are timestamps
+    changed = _changed(footer)
     return pq.read_metadata(pa.BufferReader(b"PAR1" + changed + len(changed).to_bytes(4, "little") + b"PAR1"))
 
 

@@ -51,7 +51,9 @@ class Block:
 
     def texts(self) -> list[str]:
         """Bytes that are malformed become U+FFFD."""
-        return [decode_text(line, self.encoding) for line in self.lines()] if not self.is_utf8() else self._split()
+        if self.separator.isascii() and self.is_utf8():
+            return self._split()
+        return [decode_text(line, self.encoding) for line in self.lines()]
 
     def _split(self) -> list[str]:
         separator = self.separator.decode()
@@ -180,7 +182,7 @@ def parse_line_format(options: OptionTexts, own_separator: bool = True) -> LineF
     separator = options.optional("lineSep") if own_separator else options.only("lineSep", [])
     if separator == "":
         raise options.bad("lineSep", separator, "it must not be empty")
-    separator_bytes = None if separator is None else separator.encode(encoding)
+    separator_bytes = None if separator is None else separator.encode(encoding, errors="replace")
     return LineFormat(separator_bytes, encoding, _record_bytes(options))
 
 
