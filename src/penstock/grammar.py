@@ -29,6 +29,9 @@ LogToken = Annotated[str, msgspec.Meta(max_length=100)]
 QueryId = Annotated[str, msgspec.Meta(pattern=rf"\A{_QUERY}\Z")]
 OriginId = Annotated[str, msgspec.Meta(pattern=rf"\A(?:{_QUERY})?\Z")]
 """A query's id, or nothing."""
+REFUSAL = ", which a later release of Penstock runs: use that release"
+OwnerText = Annotated[str, msgspec.Meta(pattern=rf"\A{_QUERY}(?:{REFUSAL})?\Z")]
+"""A query's id, or what releases that know only format 1 of ``owner.json`` show when they refuse the directory."""
 OperatorName = Annotated[str, msgspec.Meta(pattern=rf"\A(?:{_PART}/){{0,4}}{_PART}\Z", max_length=300)]
 """The stable id of an operator, source or sink."""
 Fingerprint = Annotated[str, msgspec.Meta(pattern=r"\A(?:[0-9a-f]{8})?\Z")]

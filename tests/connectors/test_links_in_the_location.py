@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
 from penstock.connectors.base import EpochCommit
 from penstock.connectors.staged_ranges import StagedRanges
@@ -14,6 +15,7 @@ from penstock.connectors.staged_rows import StagedRowsCommitter, StagedRowsWrite
 from penstock.errors import CorruptSnapshot, SinkError
 
 ROWS = pa.RecordBatch.from_pydict({"n": [1, 2, 3]})
+COLUMNS = StructType().add("n", "long").json()
 NAME = "g1-ab-00000-000000.parquet"
 
 
@@ -51,7 +53,7 @@ def names(folder: Path) -> list[str]:
 
 
 def test_rows_are_not_staged_behind_a_link(tmp_path: Path, outside: Path) -> None:
-    writer = StagedRowsWriter(linked(tmp_path / "location" / "staged" / "sink-1", outside), ROWS.schema)
+    writer = StagedRowsWriter(linked(tmp_path / "location" / "staged" / "sink-1", outside), ROWS.schema, COLUMNS)
     writer.write(ROWS)
     with pytest.raises(SinkError, match="is a link"):
         writer.prepare(1)
@@ -60,7 +62,7 @@ def test_rows_are_not_staged_behind_a_link(tmp_path: Path, outside: Path) -> Non
 
 def test_an_unfinished_file_is_not_removed_behind_a_link(tmp_path: Path, outside: Path) -> None:
     folder = tmp_path / "location" / "staged" / "sink-1"
-    writer = StagedRowsWriter(folder, ROWS.schema)
+    writer = StagedRowsWriter(folder, ROWS.schema, COLUMNS)
     writer.write(ROWS)
     writer._flush()
     [mine] = names(folder)
@@ -73,7 +75,7 @@ def test_an_unfinished_file_is_not_removed_behind_a_link(tmp_path: Path, outside
 
 
 def test_staged_rows_are_not_removed_behind_a_link(tmp_path: Path, outside: Path) -> None:
-    sink = Staging(ROWS.schema)
+    sink = Staging(ROWS.schema, COLUMNS)
     sink.stage_in(str(linked(tmp_path / "location" / "staged" / "sink-1", outside)))
     with pytest.raises(SinkError, match="is a link"):
         Committer(sink).abandon(5)

@@ -43,8 +43,9 @@ from penstock.connectors.local_files import (
     replace_durably,
 )
 from penstock.errors import CommitFailed, CommitUnknown, SinkError, SinkFenced
-from penstock.grammar import QueryId
+from penstock.grammar import REFUSAL, OwnerText, QueryId
 from penstock.logs import get_logger
+from penstock.snapshot.model import Count
 
 log = get_logger(__name__)
 
@@ -436,9 +437,9 @@ class _Owner(msgspec.Struct, frozen=True):
     """``query``: since format 2. ``query_id``: the query in format 1; later a text that releases of format 1 show when
     they refuse the directory."""
 
-    query_id: str
+    query_id: OwnerText
     query: QueryId | None = None
-    format_version: int = 1
+    format_version: Count = 1
 
 
 def owner_of(root: Path) -> str:
@@ -468,5 +469,4 @@ def _owner(root: Path) -> _Owner | None:
 
 
 def _owner_content(query_id: str) -> bytes:
-    refused = f"{query_id}, which a later release of Penstock runs: use that release"
-    return msgspec.json.encode(_Owner(refused, query_id, FORMAT_VERSION))
+    return msgspec.json.encode(_Owner(query_id + REFUSAL, query_id, FORMAT_VERSION))
