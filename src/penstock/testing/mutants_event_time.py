@@ -19,13 +19,6 @@ def _always(original: property) -> Any:
     return property(lambda self: True)
 
 
-def _idle_whatever_is_held(original: Any) -> Any:
-    def ask(self: SourceFeed, reached_us: int | None, announced_us: int | None, holds_rows: bool = False) -> None:
-        original(self, reached_us, announced_us)
-
-    return ask
-
-
 def _frontier_not_read(original: Any) -> Any:
     return lambda self: True
 
@@ -50,9 +43,5 @@ EVENT_TIME = {
     "generated-watermark-passes-held-rows": mutant(
         "a watermark that is generated in a chain does not wait for rows that are held in front of its operator",
         (Chain, "_holds_before", _never),
-    ),
-    "idle-with-held-rows": mutant(
-        "a reader calls itself idle while functions hold its rows, so that event time stops in front of them",
-        (SourceFeed, "ask", _idle_whatever_is_held),
     ),
 }
