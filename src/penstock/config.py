@@ -215,6 +215,7 @@ class Options:
             fits into its memory.
         restart_allow_scale_down: go on with fewer slots when some are missing for ``restart_scale_down_after_ms``, and
             with all of them once they are back.
+        sink_retry_timeout_ms: how long a commit that fails is repeated; None: as often as a query is restarted.
         network_tls: links between driver and slots, and between slots, are encrypted (``runtime/tls.py``).
         log_format: of Penstock's own lines, in slots and driver, where the user has not set up logging.
         driver_ports, slot_ports: one of them is listened on; ``range(1)``, port 0, is any free one.
@@ -256,6 +257,7 @@ class Options:
     restart_interval_ms: int = 600_000
     restart_allow_scale_down: bool = True
     restart_scale_down_after_ms: int = 10_000
+    sink_retry_timeout_ms: int | None = None
     log_format: LogFormat = LogFormat.TEXT
     driver_ports: range = range(1)
     slot_ports: range = range(1)
@@ -303,6 +305,7 @@ _PARSERS = {
     "restart.interval": ("restart_interval_ms", duration_ms),
     "restart.allowScaleDown": ("restart_allow_scale_down", boolean),
     "restart.scaleDownAfter": ("restart_scale_down_after_ms", duration_ms),
+    "sink.retryTimeout": ("sink_retry_timeout_ms", duration_ms),
 }
 
 OPTION_NAMES = tuple(sorted(_PARSERS))

@@ -18,6 +18,7 @@
     ├── CheckpointFailed       one checkpoint was declined or aborted; the query goes on
     ├── SinkError
     │   ├── CommitFailed       the sink says that nothing of the epoch is visible
+    │   ├── CommitInterrupted  something of it may be visible; the same commit again finishes it
     │   └── CommitUnknown      the outcome must be looked up, never resent
     ├── ServiceError           what a REST service was asked for did not come about
     │   ├── ServiceRefused     it said no, and why; carries the HTTP status
@@ -37,8 +38,8 @@ class PenstockError(Exception):
     """The root. ``str(error)`` is one message that names the thing and the way out."""
 
 
-class ConfigError(PenstockError):
-    """An option or argument is unknown, of the wrong type or out of range."""
+class ConfigError(PenstockError, ValueError):
+    """An option or argument is unknown, of the wrong type or out of range. A ``ValueError``, as PySpark's is."""
 
 
 class NotSupported(PenstockError):
@@ -115,6 +116,13 @@ class SinkError(PenstockError):
 
 class CommitFailed(SinkError):
     """The sink guarantees that nothing of the epoch is visible; the commit may be repeated."""
+
+
+class CommitInterrupted(SinkError):
+    """The commit did not come to its end, and something of the epoch may be visible.
+
+    The same commit again finishes it.
+    """
 
 
 class CommitUnknown(SinkError):

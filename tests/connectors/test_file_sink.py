@@ -21,7 +21,7 @@ from penstock.connectors.file_sink_committer import FileSinkCommitter
 from penstock.connectors.file_sink_plan import FilesMessage
 from penstock.connectors.file_sink_writer import FileSinkWriter
 from penstock.connectors.option_texts import OptionTexts
-from penstock.errors import CommitFailed, CommitUnknown, ConfigError, NotYet, SinkError
+from penstock.errors import CommitFailed, CommitInterrupted, CommitUnknown, ConfigError, NotYet, SinkError
 
 
 @pytest.fixture(autouse=True)
@@ -152,7 +152,7 @@ def test_a_refused_rename_is_a_failed_commit(tmp_path: Path, monkeypatch: pytest
         with pytest.raises(CommitFailed, match="no permission"):
             opened(made).commit(permit)
         assert seen(made) == []
-        with pytest.raises(CommitUnknown, match="no permission"):
+        with pytest.raises(CommitInterrupted, match="no permission"):
             opened(made).commit(permit)
         assert seen(made) == [1]
     opened(made).commit(permit)

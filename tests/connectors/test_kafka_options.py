@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from penstock.connectors.kafka_client import client_config
@@ -57,6 +59,11 @@ def test_a_pattern_is_javas_and_names_whole_topics() -> None:
         ({"assign": "a"}, "assign='a'"),
         ({"assign": '{"a":"0"}'}, "topicA"),
         ({"subscribe": "a", "startingOffsets": "later"}, "startingOffsets='later'"),
+        ({"subscribe": "a,b", "startingOffsets": '{"a":{"0":1}}'}, "missing: b;"),
+        ({"subscribe": "a", "startingOffsets": '{"a":{"0":1},"c":{"0":1}}'}, "not read: c;"),
+        ({"assign": '{"a":[0,1]}', "startingOffsets": '{"a":{"0":1,"7":1}}'}, "missing: a-1; not read: a-7;"),
+        ({"subscribePattern": "a.*", "startingOffsets": '{"b":{"0":1}}'}, "not read: b;"),
+        ({"subscribe": "a", "startingOffsetsByTimestamp": '{"b":{"0":1}}'}, "missing: a; not read: b;"),
         ({"subscribe": "a", "startingOffsets": '{"a":{"0":-3}}'}, "startingOffsets"),
         ({"subscribe": "a", "startingOffsets": '{"a":[1]}'}, "startingOffsets"),
         ({"subscribe": "a", "startingTimestamp": "yesterday"}, "startingTimestamp='yesterday'"),
@@ -150,3 +157,18 @@ def test_secrets_are_not_shown() -> None:
     shown = [source.describe(), repr(source), repr(source.__dict__), repr(source.create_reader().__dict__)]
     assert not any("geheim" in text for text in shown)
     assert source.describe() == "KafkaV2[Subscribe[t]]"
+
+
+def test_a_start_that_does_not_count_is_not_compared_with_what_is_read() -> None:
+    texts = {"subscribe": "a", "startingOffsets": '{"b":{"0":1}}'}
+    assert parse_kafka_options(texts | {"startingTimestamp": "7"}).start.timestamp_ms == 7
+    by_time = {"startingOffsetsByTimestamp": '{"a":{"0":1}}'}
+    assert parse_kafka_options(texts | by_time).start.timestamps_ms == {"a": {0: 1}}
+    assert parse_kafka_options({"subscribePattern": "a.*", "startingOffsets": '{"ab":{"0":1}}'}).start.offsets
+
+
+def test_settings_that_the_client_refuses_are_refused_before_anything_runs(tmp_path: Path) -> None:
+    pytest.importorskip("confluent_kafka")
+    KafkaSource(READ).open(str(tmp_path), "source-0")
+    with pytest.raises(ConfigError, match=r"the Kafka client refuses its settings: .*security.protocol"):
+        KafkaSource(READ | {"kafka.security.protocol": "TELEPATHY"}).open(str(tmp_path), "source-0")

@@ -21,7 +21,7 @@ from penstock.connectors.base import EpochCommit, SinkCommitter, SinkContext
 from penstock.connectors.commit_messages import decode_message, encode_message
 from penstock.connectors.python_sink import PythonSink
 from penstock.connectors.signed import KEY_FILE_VARIABLE, load_key, sign, verify
-from penstock.errors import CommitFailed, CommitUnknown, ConfigError, FunctionError, SinkError
+from penstock.errors import CommitFailed, CommitInterrupted, ConfigError, FunctionError, SinkError
 
 SCHEMA = pa.schema([("n", pa.int64()), ("t", pa.timestamp("us", "UTC"))])
 SPARK_SCHEMA = StructType().add("n", "long").add("t", "timestamp").json()
@@ -101,7 +101,7 @@ def test_user_errors(folder: Path) -> None:
     with pytest.raises(SinkError, match="write returned a str, not a WriterCommitMessage"):
         writer.prepare(1)
     failing = sink(folder, fails="commit")
-    with pytest.raises(CommitUnknown, match="commit of batch 0 raised ValueError: cannot commit"):
+    with pytest.raises(CommitInterrupted, match="commit of batch 0 raised ValueError: cannot commit"):
         failing.create_committer().commit(stage(failing, {0: batch(1)}, 9))
     failing.create_committer().commit(EpochCommit(QUERY_ID, 10, {}))  # nothing was written: the user is not asked
 

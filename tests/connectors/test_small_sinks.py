@@ -18,7 +18,7 @@ from penstock.connectors.console import ConsoleSink
 from penstock.connectors.memory import MemorySink
 from penstock.connectors.noop import NoopSink
 from penstock.connectors.show import render_table
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, SinkError
 
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string())])
 
@@ -51,6 +51,35 @@ def test_memory_is_replaced_by_a_whole_result_be_it_empty() -> None:
     committer.commit(EpochCommit(QUERY_ID, 4, {0: message}))
     assert rows_of(sink.table()) == []
     assert writer.prepare(5) is None
+
+
+def test_memory_takes_rows_of_an_earlier_plan_by_name_and_refuses_other_columns() -> None:
+    older = pa.schema([("b", pa.string()), ("a", pa.int32())])
+    rows = pa.record_batch([pa.array(["x"]), pa.array([7], pa.int32())], schema=older)
+    waiting = stage(MemorySink("t", older), {0: rows}, 1)
+    sink = MemorySink("t", SCHEMA)
+    sink.create_committer().check_pending(waiting, same_columns=False)
+    sink.create_committer().commit(waiting)
+    assert (sink.table().schema, rows_of(sink.table())) == (SCHEMA, [(7, "x")])
+    narrower = MemorySink("t", pa.schema([("a", pa.int32()), ("b", pa.string())]))
+    other = MemorySink("t", pa.schema([("a", pa.int64()), ("bb", pa.string())]))
+    for refusing, permit in ((narrower, stage(sink, {0: batch(1)}, 2)), (other, stage(sink, {0: batch(1)}, 2))):
+        with pytest.raises(
+            SinkError, match=r"its rows have the columns \(a int64, b string\), and the memory table has"
+        ):
+            refusing.create_committer().check_pending(permit, same_columns=False)
+
+
+def test_memory_gives_back_the_rows_of_some_epochs() -> None:
+    sink = MemorySink("t", SCHEMA)
+    committer = sink.create_committer()
+    for epoch in (1, 2, 3):
+        committer.commit(stage(sink, {0: batch(epoch)}, epoch))
+    before = sink.epochs()[0]
+    assert committer.irrevocable(1, 3) == ""
+    committer.retract(1, 3)
+    assert [row[0] for row in rows_of(sink.table())] == [1, 3]
+    assert sink.epochs()[0] > before
 
 
 def test_memory_renames_columns_by_position() -> None:

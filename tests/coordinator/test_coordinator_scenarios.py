@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from coordinator_kit import ALIGNED, SINK, SINK_VERTEX, UNALIGNED, acknowledge, complete, manifest, policy, started
 
+from penstock.config import RestartStrategy
 from penstock.errors import ProtocolViolation
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol.commits import CommitLedger, PendingCommit
-from penstock.protocol.coordinator import ID_BLOCK, MAX_COMMIT_ATTEMPTS, MAX_REQUESTS, Coordinator
+from penstock.protocol.coordinator import ID_BLOCK, MAX_REQUESTS, Coordinator
+from penstock.protocol.restarts import RestartPolicy
 
 TICK = ct.Tick()
 
@@ -164,12 +168,33 @@ def test_triggering_pauses_while_too_many_epochs_await_their_commit() -> None:
     ]
 
 
-def test_a_failing_commit_is_repeated_later_and_later_and_then_the_query_fails() -> None:
-    machine = started(interval_ms=10_000_000)
+GROWING = RestartPolicy(attempts=6, delay_ms=100, max_delay_ms=1000)
+FIXED = replace(GROWING, strategy=RestartStrategy.FIXED)
+NONE = replace(GROWING, strategy=RestartStrategy.NONE)
+RATE = replace(GROWING, strategy=RestartStrategy.FAILURE_RATE)
+
+
+@pytest.mark.parametrize(
+    ("retries", "timeout_ms", "expected"),
+    [
+        (GROWING, None, [100, 200, 400, 800, 1000, 1000]),
+        (FIXED, None, [100] * 6),
+        (RATE, None, [100] * 6),
+        (NONE, None, []),
+        (GROWING, 3000, [100, 200, 400, 800, 1000, 500]),
+        (NONE, 250, [100, 150]),
+        (FIXED, 250, [100, 100, 50]),
+        (GROWING, 0, []),
+    ],
+)
+def test_a_failing_commit_is_repeated_as_the_options_say_and_then_the_query_fails(
+    retries: RestartPolicy, timeout_ms: int | None, expected: list[float]
+) -> None:
+    machine = started(interval_ms=10_000_000, commit_retries=retries, commit_timeout_ms=timeout_ms)
     machine.handle(ct.SnapshotRequested(1, UNALIGNED), 0)
     complete(machine, 1, 0, {1: b"one"})
     now, pauses = 0.0, []
-    for _ in range(MAX_COMMIT_ATTEMPTS - 1):
+    for _ in expected:
         assert machine.handle(ct.CommitFailed(1, SINK, "down"), now) == []
         wake = machine.next_wake_ms()
         assert wake is not None
@@ -177,8 +202,12 @@ def test_a_failing_commit_is_repeated_later_and_later_and_then_the_query_fails()
         assert machine.handle(TICK, wake) == [ct.CommitEpoch(1, SINK, {0: b"one", 1: b"one"})]
         pauses.append(wake - now)
         now = wake
-    assert pauses == [100 * 2**n for n in range(MAX_COMMIT_ATTEMPTS - 1)]
-    assert machine.handle(ct.CommitFailed(1, SINK, "down"), now) == [ct.FailQuery(f"epoch 1 of sink {SINK}: down")]
+    assert pauses == expected
+    count = f"{len(expected) + 1} failure{'s' if expected else ''}"
+    told = f"{count} in {sum(expected) / 1000:.0f} s (restart.*, sink.retryTimeout)"
+    assert machine.handle(ct.CommitFailed(1, SINK, "down"), now) == [
+        ct.FailQuery(f"epoch 1 of sink {SINK}: down\nThe commit is not repeated any more: {told}")
+    ]
     assert machine.handle(ct.SnapshotRequested(2, UNALIGNED), now) == [ct.SnapshotFailed(2, 0, "the query has failed")]
 
 

@@ -18,7 +18,6 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, WriterCom
 from query_running import eventually
 
 import penstock
-from penstock.protocol import coordinator
 from penstock.protocol import coordinator_types as ct
 from penstock.query.streaming_query import StreamingQuery
 from penstock.snapshot.effects import DriverEffects
@@ -34,6 +33,7 @@ EDITS = {
 STAGED = ("one", "several")
 ENDS = ("killed", "failing", "starved")
 """The driver dies between a commit and its log entry; the sink says no; no slot is free, so that no commit begins."""
+OPTIONS = {"parallelism": 1, "checkpoint.interval": "200ms", "sink.retryTimeout": "1h", "restart.maxDelay": "500ms"}
 SINKS = (
     *("foreachBatch", "table", "python", "memory", "console", "foreach"),
     *("parquet", "rolled", "partitioned", "json", "csv"),
@@ -249,6 +249,8 @@ class Interrupted:
     def __init__(self, end: str, target: Target, patch: pytest.MonkeyPatch) -> None:
         self._end, self._target, self._patch = end, target, patch
         self._released = threading.Event()
+        self.tried = threading.Event()
+        """A commit was begun, and has got as far as it gets."""
 
     def __enter__(self) -> Interrupted:
         real = DriverEffects._commit
@@ -257,16 +259,16 @@ class Interrupted:
             said: Any = ct.CommitFailed(command.epoch, command.operator_id, "interrupted")
             if self._released.is_set():
                 return said
+            if self._end == "killed":
+                real(effects, command)
+            elif self._end == "failing" and self._target.kind == "foreachBatch":
+                said = real(effects, command)
+            self.tried.set()
             if self._end == "starved":
                 self._released.wait(60)
-            elif self._end == "killed":
-                real(effects, command)
-            elif self._target.kind == "foreachBatch":
-                said = real(effects, command)
             return said
 
         self._target.fails = self._end == "failing"
-        self._patch.setattr(coordinator, "MAX_COMMIT_ATTEMPTS", 1 << 30)
         self._patch.setattr(DriverEffects, "_commit", commit)
         return self
 
@@ -279,8 +281,9 @@ class Interrupted:
 
 def pending(checkpoint: Path) -> set[int]:
     """Epochs whose messages wait in the newest snapshot."""
-    newest = max((checkpoint / "snapshots").glob("chk-*"), key=lambda path: int(path.name[4:]))
-    metadata = json.loads((newest / "metadata.json").read_bytes())
+    found = (checkpoint / "snapshots").glob("chk-*/metadata.json")
+    newest = max(found, key=lambda path: int(path.parent.name[4:]))
+    metadata = json.loads(newest.read_bytes())
     subtasks = [subtask for slot in metadata["slots"] for subtask in slot["subtasks"]]
     return {int(epoch) for subtask in subtasks for epoch in subtask["pending_messages"]}
 
@@ -290,7 +293,7 @@ def leave_waiting(query: StreamingQuery, case: Case, interrupted: Interrupted, c
 
     def waits() -> bool:
         query.snapshot()
-        return len(pending(checkpoint)) >= epochs
+        return interrupted.tried.is_set() and len(pending(checkpoint)) >= epochs
 
     eventually(waits, f"{epochs} epochs that wait")
     interrupted.release()

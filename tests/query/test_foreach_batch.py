@@ -22,7 +22,6 @@ from query_running import Inbox, eventually
 
 import penstock
 from penstock.errors import ConfigError, NotSupported, ResourceError
-from penstock.protocol import coordinator
 from penstock.query.streaming_query import StreamingQuery
 
 pytestmark = pytest.mark.spark
@@ -116,12 +115,9 @@ def test_a_function_that_raises_is_called_again_with_the_same_batch(inbox: Inbox
     assert calls.keys() == list(range(20))
 
 
-def test_after_the_query_gave_up_the_next_start_repeats_the_batch(
-    inbox: Inbox, calls: Calls, run: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(coordinator, "MAX_COMMIT_ATTEMPTS", 2)
+def test_after_the_query_gave_up_the_next_start_repeats_the_batch(inbox: Inbox, calls: Calls, run: Start) -> None:
     inbox.add(rows(0, 5))
-    query = run(calls)
+    query = run(calls, **{"restart.attempts": 1})
     query.processAllAvailable()
     calls.fails = 2
     inbox.add(rows(5, 10))

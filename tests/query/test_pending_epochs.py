@@ -21,6 +21,7 @@ from pending_epochs_kit import (
     BASE,
     EDITS,
     ENDS,
+    OPTIONS,
     SINKS,
     STAGED,
     Case,
@@ -86,7 +87,7 @@ def test_rows_come_as_they_were_produced(
     source = Input(tmp_path / "in")
     target = Target(case.sink, spark, tmp_path / "out", lambda: capsys.readouterr().out)
     produced: list[Sequence[str]] = []
-    options: dict[str, Any] = {"parallelism": 1, "checkpoint.interval": "200ms", "checkpointLocation": str(checkpoint)}
+    options = {**OPTIONS, "checkpointLocation": str(checkpoint)}
 
     def start(columns: Sequence[str]) -> StreamingQuery:
         query = target.start(source.read(spark, columns), **options)
@@ -163,7 +164,7 @@ class Waiting:
         return Target(kind, self.spark, self.folder / name, self._output)
 
     def start(self, target: Target, columns: Sequence[str] = BASE, **options: Any) -> StreamingQuery:
-        settings = {"parallelism": 1, "checkpoint.interval": "200ms", "checkpointLocation": str(self.checkpoint)}
+        settings = {**OPTIONS, "checkpointLocation": str(self.checkpoint)}
         query = target.start(self.input.read(self.spark, columns), **(settings | options))
         self._queries.append(query)
         return query

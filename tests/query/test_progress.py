@@ -108,6 +108,7 @@ def test_the_checkpoint_is_a_section_of_its_own_and_survives_json() -> None:
         "intervalMs": 10_000,
         "durationMs": 20,
         "commitMs": 3,
+        "commitFailures": 0,
         "startDelayMs": 3,
         "alignmentMs": 3,
         "syncMs": 1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 import penstock
 from penstock.errors import ConfigError, LocationError, NotSupported, NotYet, ResourceError
+from penstock.frontend.checks import RefusedBySpark
 from penstock.query import writer as writer_module
+from penstock.query.sink_request import SinkRefused
 from penstock.query.sinks import SinkRequest
 from penstock.query.start import OutputRequest, QueryRequest, session_options
 from penstock.query.triggers import Trigger
@@ -146,3 +149,44 @@ def test_spark_connect_is_refused() -> None:
     connect = type("DataFrame", (), {"__module__": "pyspark.sql.connect.dataframe"})
     with pytest.raises(NotSupported, match="Spark Connect"):
         penstock.writeStream(connect()).format("noop").start()
+
+
+def test_arguments_and_plans_are_refused_with_pyspark_s_kinds_of_errors(
+    spark: SparkSession, rate: DataFrame, tmp_path: Path
+) -> None:
+    from pyspark.errors import AnalysisException
+
+    def writer(df: DataFrame = rate) -> penstock.DataStreamWriter:
+        return penstock.writeStream(df).option("checkpointLocation", str(tmp_path / "c"))
+
+    for call in (
+        lambda: writer().trigger(),
+        lambda: writer().trigger(once=True, processingTime="5 seconds"),
+        lambda: writer().queryName(""),
+        lambda: writer().outputMode(""),
+        lambda: writer().option("parallelism", "many").format("noop").start(),
+    ):
+        with pytest.raises(ValueError, match=r"."):
+            call()
+    counts = rate.groupBy("value").count()
+    for call in (
+        lambda: writer(counts).format("noop").start(),
+        lambda: writer().partitionBy("nope").format("parquet").start(str(tmp_path / "o")),
+        lambda: writer().partitionBy("nope").toTable("penstock_nope"),
+        lambda: writer().option("path", str(tmp_path / "x")).format("parquet").start(str(tmp_path / "o")),
+    ):
+        with pytest.raises(AnalysisException, match=r"."):
+            call()
+    query = penstock.writeStream(rate).format("noop").option("parallelism", 1).start()
+    try:
+        for timeout in ("hello", -1):
+            with pytest.raises(ValueError, match="number of seconds"):
+                query.awaitTermination(timeout)  # type: ignore[arg-type]
+    finally:
+        query.stop()
+
+
+@pytest.mark.parametrize("error", [SinkRefused("why"), RefusedBySpark("why")], ids=repr)
+def test_such_errors_survive_pickling_and_say_what_they_say(error: Exception) -> None:
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), str(error)) == (type(error), "why", "why")

@@ -21,6 +21,8 @@ def test_the_default_is_aligned_with_a_budget_one_at_a_time_and_any_number_of_fa
         min_pause_ms=0,
         max_concurrent=1,
         tolerable_failures=None,
+        commit_retries=restart_policy_of(Options()),
+        commit_timeout_ms=None,
     )
 
 
@@ -33,6 +35,8 @@ def test_every_option_of_checkpoints_reaches_the_policy() -> None:
         "checkpoint.minPause": "300",
         "checkpoint.maxConcurrent": "4",
         "checkpoint.tolerableFailures": "0",
+        "restart.attempts": "4",
+        "sink.retryTimeout": "5m",
     }
     assert policy_of(parse_options(texts)) == ct.Policy(
         interval_ms=1000,
@@ -42,6 +46,8 @@ def test_every_option_of_checkpoints_reaches_the_policy() -> None:
         min_pause_ms=300,
         max_concurrent=4,
         tolerable_failures=0,
+        commit_retries=RestartPolicy(4, 100, 10_000, RestartStrategy.EXPONENTIAL, 0.1, 600_000),
+        commit_timeout_ms=300_000,
     )
     assert parse_options({"checkpoint.tolerableFailures": "unlimited"}).checkpoint_tolerable_failures is None
 

@@ -194,3 +194,15 @@ def test_missing_renamed_and_foreign_entries_are_found() -> None:
     store.files = {**saved, "log/zz.json": b"{}"}
     with pytest.raises(CorruptSnapshot, match="zz"):
         log_of(store)
+
+
+def test_a_log_whose_files_were_removed_is_not_begun_in_its_middle() -> None:
+    store = MemoryStore()
+    log = log_of(store)
+    assert log.gone() == "", "there is none yet"
+    log.append(opened(1))
+    assert log.gone() == ""
+    store.files.clear()
+    with pytest.raises(FileNotFoundError, match=r"is gone while the query runs: log/0{19}1\.json, .* is missing"):
+        log.append(complete(1, 1))
+    assert store.files == {}

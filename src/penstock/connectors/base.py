@@ -375,7 +375,14 @@ class SinkCommitter(ABC):
 
     @abstractmethod
     def commit(self, permit: EpochCommit) -> None:
-        """Make the epoch visible. Raises CommitFailed or CommitUnknown; SinkFenced if another driver has the output."""
+        """Make the epoch visible.
+
+        Raises:
+            CommitFailed, CommitInterrupted: it is called again with the same permit, as often as the query's options
+                say; then the query fails.
+            CommitUnknown: the query fails at once.
+            SinkFenced: another driver has the output.
+        """
 
     def settled(self, epoch: int) -> None:  # noqa: B027
         """The log says that every epoch up to this one is committed: no driver that owns the location hands one of them

@@ -9,7 +9,7 @@ import pyarrow as pa
 from penstock.connectors.arrow_message import RowsMessage, decode_rows
 from penstock.connectors.base import EpochCommit, Sink, SinkCommitter, SinkWriter
 from penstock.connectors.show import render_table
-from penstock.errors import ConfigError
+from penstock.errors import CommitInterrupted, ConfigError
 
 _RULE = "-" * 43
 
@@ -80,5 +80,8 @@ class _ConsoleCommitter(SinkCommitter):
             return
         table = decode_rows(permit.messages)
         text = render_table(table, self._sink.num_rows, 20 if self._sink.truncate else 0, self._sink.time_zone)
-        sys.stdout.write(f"{_RULE}\nBatch: {permit.batch}\n{_RULE}\n{text}\n")
-        sys.stdout.flush()
+        try:
+            sys.stdout.write(f"{_RULE}\nBatch: {permit.batch}\n{_RULE}\n{text}\n")
+            sys.stdout.flush()
+        except (OSError, ValueError) as error:  # ValueError: it was closed
+            raise CommitInterrupted(f"console, batch {permit.batch}: cannot print: {error}") from error

@@ -42,7 +42,7 @@ from penstock.connectors.local_files import (
     make_folders,
     replace_durably,
 )
-from penstock.errors import CommitFailed, CommitUnknown, SinkError, SinkFenced
+from penstock.errors import CommitFailed, CommitInterrupted, CommitUnknown, SinkError, SinkFenced
 from penstock.grammar import REFUSAL, OwnerText, QueryId
 from penstock.logs import get_logger
 from penstock.snapshot.model import Count
@@ -225,7 +225,7 @@ class FileSinkCommitter(SinkCommitter):
                     self._record(permit)
                     self._settle_epoch(permit)
             except (OSError, pa.ArrowException) as error:
-                kind = CommitUnknown if self._visible else CommitFailed
+                kind = CommitInterrupted if self._visible else CommitFailed
                 raise kind(f"epoch {permit.epoch}: cannot publish it in {self._root}: {error}") from error
             try:
                 self._rolls.publish()

@@ -135,8 +135,35 @@ def parse_kafka_options(texts: Mapping[str, str]) -> KafkaOptions:
         fetch_retries=options.count("fetchOffset.numRetries") or 3,
         retry_interval_ms=options.count("fetchOffset.retryIntervalMs") or 10,
     )
+    _check_named(parsed.topics, parsed.start)
     options.finish()
     return parsed
+
+
+def _check_named(topics: Topics, start: Start) -> None:
+    """Refuse what no cluster can make right: a start of topics that are not read, or none of one that is. Which
+    partitions a topic has is known to the cluster alone."""
+    name, given = "startingOffsets", start.offsets
+    if start.timestamps_ms is not None:
+        name, given = "startingOffsetsByTimestamp", start.timestamps_ms
+    if start.timestamp_ms is not None or isinstance(given, int):
+        return
+    missing = [topic for topic in topics.named if topic not in given]
+    if topics.choice is Choice.PATTERN:
+        other = [topic for topic in sorted(given) if not topics.matches(topic)]
+    else:
+        other = [topic for topic in sorted(given) if topic not in topics.named]
+    for topic, partitions in topics.partitions.items():
+        numbers = given.get(topic, {})
+        missing += [f"{topic}-{p}" for p in partitions if topic in given and p not in numbers]
+        other += [f"{topic}-{p}" for p in sorted(numbers) if p not in partitions]
+    if missing or other:
+        raise ConfigError(
+            f"option {name} of the {WHERE}: it must name every partition that is read and no other"
+            + (f"; missing: {', '.join(missing)}" if missing else "")
+            + (f"; not read: {', '.join(other)}" if other else "")
+            + "; -1 stands for latest, -2 for earliest"
+        )
 
 
 def _topics(options: OptionTexts) -> Topics:

@@ -54,6 +54,10 @@ class KafkaSource(Source):
         self._away = False
         self._frozen = False
 
+    def open(self, location: str, operator_id: str) -> None:
+        """Have the client check its settings before anything runs. No broker is asked."""
+        self._config.consumer("penstock-check", lambda error: None).close()
+
     def describe(self) -> str:
         return f"KafkaV2[{self._options.topics.describe()}]"
 

@@ -45,7 +45,7 @@ from penstock.connectors.fence_cell import FenceCell, FencedWriter
 from penstock.connectors.row_columns import columns_of_epoch, parsed_columns
 from penstock.connectors.signed import load_key
 from penstock.connectors.spark_rows import to_rows
-from penstock.errors import CommitFailed, CommitUnknown, DataError, SinkError
+from penstock.errors import CommitFailed, CommitInterrupted, DataError, FunctionError, SinkError
 from penstock.operators.user_code import to_session_zone, user_errors
 from penstock.operators.user_iterator import UserIterator
 
@@ -207,19 +207,20 @@ class _PythonSinkCommitter(SinkCommitter):
         try:
             messages = self._decoded(permit)
             columns = columns_of_epoch((columns for _, columns in messages), self._sink.columns)
-        except SinkError as error:
+            writer = self._writer(columns)
+        except (SinkError, FunctionError) as error:
             raise CommitFailed(f"sink {self._sink.name}, epoch {permit.epoch}: {error}") from error
-        writer = self._writer(columns)
         if self._fence is not None and permit.position is not None:
             writer.fence = self._fence.record(permit.position)
         try:
             writer.commit([message for message, _ in messages], permit.batch)
         except Exception as error:
+            self._writers.clear()  # what it holds may be broken; the next driver would have a fresh one, too
             if self._fence is not None and self._fence.is_lost():
                 raise self._fence.lost() from error
-            raise CommitUnknown(
+            raise CommitInterrupted(
                 f"sink {self._sink.name}: commit of batch {permit.batch} raised {type(error).__name__}: {error}; it "
-                "will be called again with the same batchId and messages when the query is started again"
+                "is called again with the same batchId and messages"
             ) from error
 
     def _decoded(self, permit: EpochCommit) -> list[tuple[WriterCommitMessage, str]]:

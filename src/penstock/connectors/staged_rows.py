@@ -36,7 +36,7 @@ from penstock.connectors.local_files import fsync_directory, fsync_file
 from penstock.connectors.parquet_sink import ParquetFormat
 from penstock.connectors.row_columns import columns_of_epoch, parsed_columns
 from penstock.connectors.row_groups import RowGroup
-from penstock.errors import CommitUnknown, CorruptSnapshot, NotSupported, SinkError
+from penstock.errors import CommitFailed, CommitUnknown, CorruptSnapshot, NotSupported, SinkError
 from penstock.grammar import Columns, StagedFileName
 from penstock.logs import get_logger
 from penstock.snapshot.local_files import new_file, remove_file
@@ -257,7 +257,8 @@ class StagedRowsCommitter(SinkCommitter):
         try:
             size = path.lstat().st_size
         except OSError as error:
-            raise CommitUnknown(
+            gone = isinstance(error, FileNotFoundError)
+            raise (CommitUnknown if gone else CommitFailed)(
                 f"epoch {epoch}: {path} with {staged.rows} rows cannot be read ({error}); staged files belong to the "
                 "checkpoint location and must not be removed"
             ) from error

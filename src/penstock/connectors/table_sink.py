@@ -33,7 +33,7 @@ from penstock.connectors.base import EpochCommit, FenceOpener, SinkCommitter
 from penstock.connectors.fence import Fence, LocalFence
 from penstock.connectors.local_files import fsync_directory, fsync_file, replace_durably
 from penstock.connectors.staged_rows import StagedRowsCommitter, StagingSink
-from penstock.errors import CommitFailed, CommitUnknown, PenstockError, SinkError
+from penstock.errors import CommitFailed, CommitInterrupted, CommitUnknown, PenstockError, SinkError
 from penstock.grammar import TablePath
 from penstock.snapshot.model import Count
 
@@ -235,7 +235,7 @@ class _TableCommitter(StagedRowsCommitter):
             self.check_held()
             if isinstance(error, PenstockError):
                 raise
-            kind = CommitUnknown if begun else CommitFailed
+            kind = CommitInterrupted if begun else CommitFailed
             raise kind(f"table {self._name}, epoch {permit.epoch}: {type(error).__name__}: {error}") from error
 
     def _write(self, files: Sequence[str], columns: str, ready: Path, permit: EpochCommit) -> None:

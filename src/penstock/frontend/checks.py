@@ -53,12 +53,19 @@ def check_output_mode(output_mode: str) -> str:
     return mode
 
 
+class RefusedBySpark(NotSupported, AnalysisException):  # type: ignore[misc]  # PySpark is not typed here
+    """Spark's own engine would refuse the plan, with an ``AnalysisException``."""
+
+    def __init__(self, message: str) -> None:
+        AnalysisException.__init__(self, message)
+
+
 def check_by_spark(spark: SparkSession, analyzed: JavaTree, output_mode: str) -> None:
     """Run the check that ``DataStreamWriter.start`` runs; Spark's message becomes ours. Distinct aggregates, which
     Spark's engine has not and Penstock has, are shown to it as plain ones.
 
     Raises:
-        NotSupported: Spark refuses the plan in this mode.
+        RefusedBySpark: Spark refuses the plan in this mode.
     """
     modes = java_class(spark, "org.apache.spark.sql.streaming.OutputMode")
     mode = getattr(modes, output_mode.capitalize())()
@@ -71,7 +78,7 @@ def check_by_spark(spark: SparkSession, analyzed: JavaTree, output_mode: str) ->
         if "STREAMING_OUTPUT_MODE" in reason:
             text += "; group by the watermark's column or a window over it, or use output mode update"
         line = plan.splitlines()[0] if plan else plan_line(analyzed)
-        raise NotSupported(f"{text}\n  in the plan: {line}") from None
+        raise RefusedBySpark(f"{text}\n  in the plan: {line}") from None
 
 
 def check_expressions(spark: SparkSession, analyzed: JavaTree) -> None:

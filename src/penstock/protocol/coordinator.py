@@ -60,13 +60,10 @@ from penstock.protocol.coordinator_types import (
     WriteMetadata,
 )
 from penstock.protocol.elements import Alignment
+from penstock.protocol.restarts import Retries
 
 ID_BLOCK = 64
 """Ids reserved ahead in the log: a driver that dies leaves a gap of at most this many, and no id is used twice."""
-MAX_COMMIT_ATTEMPTS = 8
-"""A sink that fails this often in a row, backing off between, is down: the query gives up."""
-COMMIT_RETRY_MS = 100
-"""First pause before a failed commit is repeated; doubles each time (25 s in all)."""
 MAX_REQUESTS = 64
 """Users' requests that may wait for their turn; more are refused."""
 HISTORY = 32
@@ -108,8 +105,7 @@ class Coordinator:
         self._last_failure = ""
         self._failing = False
         self._next_trigger_ms = 0.0
-        self._commit_attempts = 0
-        self._retry_at_ms = 0.0
+        self._commit_retries = Retries(policy.commit_retries, policy.commit_timeout_ms)
         self._gave_up = False
         self._last: CheckpointId = 0
         self._planned = False
@@ -168,8 +164,8 @@ class Coordinator:
         times += [w.deadline_ms for w in self._requests if w.deadline_ms is not None]
         if self._may_trigger() and self._periodic_has_room() and not self._reserving:
             times.append(self._next_trigger_ms)
-        if self._commit_attempts:
-            times.append(self._retry_at_ms)
+        if self._commit_retries.again_at_ms is not None:
+            times.append(self._commit_retries.again_at_ms)
         return min(times, default=None)
 
     # -- the machine ---------------------------------------------------------------------------------------------
@@ -344,23 +340,23 @@ class Coordinator:
 
     def _on_epoch_committed(self, event: EpochCommitted, now_ms: float) -> list[Command]:
         self._ledger.done(event.epoch, event.operator_id)
-        self._commit_attempts = 0
+        self._commit_retries.succeeded()
         return []
 
     def _on_commit_failed(self, event: CommitFailed, now_ms: float) -> list[Command]:
         self._ledger.failed(event.epoch, event.operator_id)
-        self._commit_attempts += 1
-        if event.unknown or self._commit_attempts >= MAX_COMMIT_ATTEMPTS:
-            self._gave_up = True
-            refused = self._refuse_requests("the query has failed")
-            return [FailQuery(f"epoch {event.epoch} of sink {event.operator_id}: {event.reason}"), *refused]
-        self._retry_at_ms = now_ms + COMMIT_RETRY_MS * 2 ** (self._commit_attempts - 1)
-        return []
+        gave_up = "" if event.unknown else self._commit_retries.failed(now_ms)
+        if not (event.unknown or gave_up):
+            return []
+        self._gave_up = True
+        refused = self._refuse_requests("the query has failed")
+        told = f"\nThe commit is not repeated any more: {gave_up} (restart.*, sink.retryTimeout)" if gave_up else ""
+        return [FailQuery(f"epoch {event.epoch} of sink {event.operator_id}: {event.reason}{told}"), *refused]
 
     # -- decisions taken after every event -------------------------------------------------------------------------
 
     def _next_commit(self, now_ms: float) -> list[Command]:
-        if self._gave_up or (self._commit_attempts and now_ms < self._retry_at_ms):
+        if self._gave_up or not self._commit_retries.due(now_ms):
             return []
         entry = self._ledger.take()
         if entry is None:

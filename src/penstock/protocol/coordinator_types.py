@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 from penstock.ids import CheckpointId, GenerationId
 from penstock.protocol.commits import PendingCommit
 from penstock.protocol.elements import Alignment
+from penstock.protocol.restarts import RestartPolicy
 from penstock.snapshot.model import SlotManifest
 
 MAX_AWAITING_COMMIT = 8
 """Epochs that may await their commit; beyond, triggering pauses, so that a dead sink does not pile up snapshots."""
 MAX_IN_FLIGHT = 8
 """Checkpoints in flight, those that users asked for included."""
+DEFAULT_RETRIES = RestartPolicy(attempts=10, delay_ms=100, max_delay_ms=10_000)
+"""Some 40 s in all."""
 AFTER_RESTORE_MS = 500
 """Until the first checkpoint behind a restore is complete, another failure takes all that was done since: it does not
 wait for the interval. Earlier there would be little to save."""
@@ -25,6 +28,8 @@ class Policy:
 
     Attributes:
         alignment_timeout_ms: the budget of AUTO checkpoints.
+        commit_retries: how commits that fail are repeated.
+        commit_timeout_ms: for how long, instead of so many times; None: as often as ``commit_retries`` says.
         after_restore_ms: from when a restored Generation runs to its first checkpoint, if the interval is longer.
         min_pause_ms: from the end of a periodic checkpoint to the next; if set, they do not overlap.
         max_concurrent: periodic checkpoints in flight.
@@ -41,6 +46,8 @@ class Policy:
     max_concurrent: int = 1
     tolerable_failures: int | None = None
     after_restore_ms: int = AFTER_RESTORE_MS
+    commit_retries: RestartPolicy = DEFAULT_RETRIES
+    commit_timeout_ms: int | None = None
 
 
 # -- events -----------------------------------------------------------------------------------------------------------

@@ -12,8 +12,9 @@ of one bad row may differ too, but the input behind a snapshot does not.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.config import RestartStrategy
 
@@ -63,6 +64,54 @@ class GiveUp:
 
     first: Failure
     reason: str
+
+
+class Retries:
+    """How long something outside that is away is asked again while the query goes on: a sink, the checkpoint location.
+
+    Args:
+        policy: as for restarts, but without jitter.
+        timeout_ms: ask for so long from the first failure on, whatever ``policy`` says of attempts; None: as it says.
+    """
+
+    def __init__(self, policy: RestartPolicy, timeout_ms: int | None = None) -> None:
+        if timeout_ms is not None:
+            fixed = policy.strategy is RestartStrategy.FIXED
+            pauses = RestartStrategy.FIXED if fixed else RestartStrategy.EXPONENTIAL
+            policy = replace(policy, strategy=pauses, attempts=sys.maxsize)
+        self._timeout_ms = timeout_ms
+        self._restarts = Restarts(policy)
+        self._since_ms = 0.0
+        self.again_at_ms: float | None = None
+
+    @property
+    def failures(self) -> int:
+        """In a row."""
+        return self._restarts.attempts
+
+    def failed(self, now_ms: float) -> str:
+        """It failed (again). Returns why it is not tried again; empty if it is, at ``again_at_ms``."""
+        if not self.failures:
+            self._since_ms = now_ms
+        end_ms = sys.maxsize if self._timeout_ms is None else self._since_ms + self._timeout_ms
+        failures = self.failures + 1
+        decision = self._restarts.failed(Failure("outage", "", ""), now_ms)
+        if isinstance(decision, GiveUp) or now_ms >= end_ms:
+            count = f"{failures} failure{'s' if failures > 1 else ''}"
+            return f"{count} in {(now_ms - self._since_ms) / 1000:.0f} s"
+        self.again_at_ms = min(decision.at_ms, end_ms)
+        return ""
+
+    def due(self, now_ms: float) -> bool:
+        """Return whether it may be tried now; the caller tries it then."""
+        if self.again_at_ms is not None and now_ms < self.again_at_ms:
+            return False
+        self.again_at_ms = None
+        return True
+
+    def succeeded(self) -> None:
+        self.again_at_ms = None
+        self._restarts.completed(0)
 
 
 class Restarts:

@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from penstock.protocol.elements import START_OF_TIME_US
-from penstock.runtime.view import CheckpointView, EpochProgress, SinkProgress, SourceProgress, StateProgress
+from penstock.runtime.view import EpochProgress, SinkProgress, SourceProgress, StateProgress
 
 CHECKPOINT = "checkpoint"
 """Penstock's own section; also what its figures begin with among the sink's metrics, for listeners."""
@@ -79,7 +79,7 @@ def progress_json(
         "sources": [_source_json(source, duration_ms) for source in epoch.sources],
         "sink": _sink_json(epoch),
         "observedMetrics": {},
-        CHECKPOINT: _checkpoint_json(epoch.checkpoint, durations, interval_ms, epoch.batch),
+        CHECKPOINT: _checkpoint_json(epoch, durations, interval_ms),
     }
 
 
@@ -98,17 +98,17 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _checkpoint_json(
-    checkpoint: CheckpointView | None, durations: dict[str, int], interval_ms: int, batch: int | None
-) -> dict[str, Any] | None:
+def _checkpoint_json(epoch: EpochProgress, durations: dict[str, int], interval_ms: int) -> dict[str, Any] | None:
     """Times are of the slowest subtask each, bytes and rows of all together. None: it is forgotten."""
+    checkpoint = epoch.checkpoint
     if checkpoint is None:
         return None
     captures = checkpoint.subtasks
     return {
         "id": checkpoint.checkpoint,
         "snapshotId": checkpoint.snapshot_id,
-        "sinkBatchId": batch,
+        "sinkBatchId": epoch.batch,
+        "commitFailures": epoch.commit_failures,
         "generation": checkpoint.generation,
         "requested": checkpoint.requested,
         "alignment": checkpoint.alignment,

@@ -7,11 +7,19 @@ from dataclasses import dataclass
 from enum import Enum
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
 from penstock.connectors.base import Sink
 from penstock.errors import ConfigError, NotSupported
+
+
+class SinkRefused(ConfigError, AnalysisException):  # type: ignore[misc]  # PySpark is not typed here
+    """What was said about a sink does not fit the rows, or itself: PySpark has an ``AnalysisException`` for it."""
+
+    def __init__(self, message: str) -> None:
+        AnalysisException.__init__(self, message)
 
 
 class SinkKind(Enum):

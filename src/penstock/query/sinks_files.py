@@ -16,6 +16,7 @@ from penstock.connectors.text_sink import text_sink_format
 from penstock.errors import ConfigError
 from penstock.query.sink_request import (
     Output,
+    SinkRefused,
     SinkRequest,
     refuse_all_but_append,
     refuse_repeated_fields,
@@ -45,7 +46,10 @@ def file_output(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Outpu
     if request.partition_by:
         zone = options.text("timeZone", time_zone(spark))
         ansi, sensitive = _flag(spark, "spark.sql.ansi.enabled", True), _flag(spark, "spark.sql.caseSensitive", False)
-        partitions = partitioning(rows, request.partition_by, zone, ansi, sensitive)
+        try:
+            partitions = partitioning(rows, request.partition_by, zone, ansi, sensitive)
+        except ConfigError as error:
+            raise SinkRefused(str(error)) from error
         rows = pa.schema([rows.field(place) for place in partitions.data_columns])
     file_format = _format(spark, name, rows, options)
     sizes = file_sizes(options)

@@ -18,6 +18,7 @@ from penstock.connectors.table_sink import TableSink
 from penstock.errors import ConfigError, NotSupported, SinkError
 from penstock.query.sink_request import (
     Output,
+    SinkRefused,
     SinkRequest,
     refuse_all_but_append,
     refuse_repeated_fields,
@@ -107,7 +108,7 @@ def to_table(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Output:
 def _check_columns(name: str, schema: StructType, partition_by: tuple[str, ...]) -> None:
     missing = [column for column in partition_by if column not in schema.fieldNames()]
     if missing:
-        raise ConfigError(f"toTable({name!r}): partitionBy column {missing[0]} is none of {schema.fieldNames()}")
+        raise SinkRefused(f"toTable({name!r}): partitionBy column {missing[0]} is none of {schema.fieldNames()}")
 
 
 def _check_table(name: str, table: FileTable, provider: str, partition_by: tuple[str, ...]) -> None:

@@ -30,7 +30,7 @@ from penstock.query.query_logs import QUERY_LOGS
 from penstock.query.spark_settings import ObeyedSettings
 from penstock.runtime.execution import QueryExecution
 from penstock.runtime.launching import SlotLauncher
-from penstock.runtime.view import EpochProgress, ExecutionState, ExecutionView, Wanted
+from penstock.runtime.view import EpochProgress, ExecutionState, ExecutionView, Outage, Wanted
 from penstock.snapshot.fork import Origin
 from penstock.snapshot.model import SnapshotMetadata
 from penstock.snapshot.portable.in_both import SnapshotFormat, in_both, parse_format, then_in_both
@@ -176,7 +176,7 @@ class StreamingQuery:
             ExecutionState.FAILED: f"Terminated with exception: {self._execution.error}",
         }
         return {
-            "message": messages[view.state],
+            "message": "; ".join([messages[view.state], *map(_told, view.outages)]),
             "isDataAvailable": running and not view.sources_dry,
             "isTriggerActive": running,
         }
@@ -215,8 +215,8 @@ class StreamingQuery:
         Raises:
             StreamingQueryException: the query failed.
         """
-        if timeout is not None and timeout < 0:
-            raise ValueError(f"timeout must not be negative: {timeout}")
+        if timeout is not None and (not isinstance(timeout, int | float) or timeout < 0):
+            raise ConfigError(f"timeout must be a number of seconds that is not negative, not {timeout!r}")
         with interruptible():
             ended = self._execution.await_termination(timeout)
             if ended:
@@ -549,6 +549,12 @@ def parse_output(text: str) -> Output:
         return Output(text)
     except ValueError:
         raise ConfigError(f"output={text!r}: choose retract or keep") from None
+
+
+def _told(outage: Outage) -> str:
+    """An outage for ``status``."""
+    reason = outage.reason.partition("\n")[0]
+    return f"{outage.what}: {outage.failures} failures since {iso_timestamp(outage.since_ms)}, tried again: {reason}"
 
 
 def _first_cause(error: BaseException) -> BaseException:

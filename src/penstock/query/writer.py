@@ -12,6 +12,7 @@ from penstock.config import CONF_PREFIX, OPTION_NAMES
 from penstock.errors import ConfigError, NotYet
 from penstock.frontend.checks import check_dataframe
 from penstock.query.serving import REST_OPTIONS
+from penstock.query.sink_request import SinkRefused
 from penstock.query.sinks import SinkKind, SinkRequest
 from penstock.query.start import OutputRequest, QueryRequest, start_query
 from penstock.query.streaming_query import StreamingQuery
@@ -55,6 +56,8 @@ class DataStreamWriter:
 
     def outputMode(self, outputMode: str) -> DataStreamWriter:  # noqa: N802, N803 - PySpark's names
         """``append`` (default) or ``update``."""
+        if not isinstance(outputMode, str) or not outputMode.strip():
+            raise ConfigError(f"outputMode must be a non-empty string, not {outputMode!r}")
         self._output_mode = outputMode
         return self
 
@@ -161,6 +164,11 @@ class DataStreamWriter:
         if queryName is not None:
             self.queryName(queryName)
         if path is not None:
+            if self._sink_options.get("path", path) != path:
+                raise SinkRefused(
+                    f"start(path={path!r}) and option('path', {self._sink_options['path']!r}) contradict each other: "
+                    "give one of them"
+                )
             self.option("path", path)
         return start_query([self._output()], self._about_query())
 

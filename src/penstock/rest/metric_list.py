@@ -114,6 +114,16 @@ QUERY = (
     of_query("penstock_query_inflight_bytes", "Queued in all channels now.", lambda f: f.view.inflight_bytes),
     of_query("penstock_query_restarts_total", "Recoveries that this run began.", lambda f: f.view.restarts_begun),
     of_query(
+        "penstock_query_outages",
+        "Things outside of the query that fail now and are tried again: sinks, checkpoints, the checkpoint location.",
+        lambda f: len(f.view.outages),
+    ),
+    of_query(
+        "penstock_query_commit_errors_total",
+        "Commits of this run that failed; they are repeated.",
+        lambda f: f.view.commit_errors,
+    ),
+    of_query(
         "penstock_query_last_recovery_seconds",
         "From the newest failure that was recovered from to all subtasks running.",
         _last_recovery_s,

@@ -23,16 +23,25 @@ from penstock.logs import daemon_thread, get_logger
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol import splits as sp
 from penstock.protocol.elements import Alignment
-from penstock.protocol.restarts import Failure, GiveUp, Restarts
+from penstock.protocol.restarts import Failure, GiveUp, Restarts, Retries
 from penstock.runtime import messages as ms
 from penstock.runtime.attempt import Attempt, AttemptPlan
 from penstock.runtime.demands import Demands
-from penstock.runtime.failures import discovery_failure, error_of, failure_of, gave_up, wrapped
+from penstock.runtime.failures import (
+    NEVER_RETRIED,
+    discovery_failure,
+    error_of,
+    failure_of,
+    gave_up,
+    location_away,
+    wrapped,
+)
 from penstock.runtime.figures import Figures
 from penstock.runtime.generations import Generations
 from penstock.runtime.lanes import Lanes
 from penstock.runtime.launching import SlotLauncher
 from penstock.runtime.log_relay import relayed
+from penstock.runtime.outages import Outages
 from penstock.runtime.policy import policy_of, restart_policy_of
 from penstock.runtime.rendezvous import SlotLost, SlotSaid
 from penstock.runtime.request_files import RequestFiles, written_beside
@@ -155,8 +164,8 @@ class CoordinatorService:
             snapshot=lambda future: self._snapshot(future, SnapshotWish(Alignment.UNALIGNED, kept=False)),
             begin_again=lambda why: self._queue.put(_Call(lambda: self._begin_again(why))),
         )
+        self._outages = Outages(figures, Retries(restart_policy_of(options), options.sink_retry_timeout_ms))
         self._ticked_ms = 0.0
-        self._checkpoints_fail = False
         self._verify = True
         self._tickets = SnapshotTickets()
         portable = written_beside(store, lambda call: self._queue.put(_Call(call)))
@@ -263,6 +272,8 @@ class CoordinatorService:
     def _tick(self) -> None:
         self._ticked_ms = now_ms()
         self._feed(ct.Tick())
+        if self._outages.location_due(now_ms()):
+            self._carry_out([w.CheckLocation()])
         if self._request_files.due(now_ms()):
             self._carry_out([self._core.look_for_requests()])
         if self._queue.empty():
@@ -285,6 +296,7 @@ class CoordinatorService:
                 log.debug("%s is of a Generation that is over", event)
             case _Done(work, answer):
                 self._demands.executed(work)
+                self._outages.executed(work, answer, now_ms())
                 if isinstance(work, w.Look):
                     self._restarts.looked(self._plan.graph.vertex(work.vertex).name)
                 elif isinstance(work, w.AnswerRequests):
@@ -358,7 +370,7 @@ class CoordinatorService:
             case w.SnapshotExists(metadata):
                 self._figures.complete(metadata)
                 self._restarts.completed(rows_read(metadata))
-                self._checkpoints_fail = False
+                self._outages.checkpoint_completed()
                 self._tickets.exists(metadata)
             case w.EpochsCommitted(epoch):
                 self._committed(epoch)
@@ -396,15 +408,8 @@ class CoordinatorService:
             case ct.Abort(checkpoint, reason, _, failed):
                 self._figures.aborted(checkpoint, reason, failed)
                 if failed:
-                    text = f"checkpoint {checkpoint} failed: {reason}; the query goes on"
-                    self._warn_of_failed_checkpoint(text, checkpoint)
+                    self._outages.checkpoint_failed(checkpoint, reason)
         attempt.tell(output)
-
-    def _warn_of_failed_checkpoint(self, text: str, checkpoint: int) -> None:
-        """Once per row of failures: nothing is committed until one completes, and nothing else would tell."""
-        if not self._checkpoints_fail:
-            log.warning("%s", text, extra={"checkpoint": checkpoint})
-        self._checkpoints_fail = True
 
     def _execute(self, work: w.Work) -> None:
         """On the lane's thread."""
@@ -451,6 +456,8 @@ class CoordinatorService:
 
     def _generation_failed(self, failure: Failure, error: PenstockError | None) -> None:
         """``error``: what the user sees if this was the first cause; None to make it of the failure."""
+        if isinstance(error, NEVER_RETRIED):
+            raise _End(error)
         generation = self._core.generation
         log.warning("the Generation failed: %s", failure.message)
         self._figures.failed(generation, failure.message)
@@ -476,6 +483,9 @@ class CoordinatorService:
 
     def _work_raised(self, work: w.Work, error: Exception) -> None:
         match work:
+            case w.OpenGeneration() if isinstance(error, OSError) and self._started.done():  # the store is away
+                self._core.opening_failed()
+                self._generation_failed(*location_away(error))
             case _ if isinstance(error, Fenced) or isinstance(work, w.OpenGeneration):
                 raise _End(error if isinstance(error, PenstockError) else wrapped("recovery failed", error))
             case w.Look(generation=generation, vertex=vertex) | w.FreezeSource(generation=generation, vertex=vertex):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from penstock.errors import (
+    ConfigError,
     CorruptSnapshot,
     DataError,
     EvaluationError,
     FunctionError,
     GenerationFailed,
+    LocationError,
+    NotSupported,
     PenstockError,
     QueryFailed,
     SinkError,
@@ -16,7 +19,11 @@ from penstock.errors import (
 from penstock.protocol.restarts import SOURCE, Failure, GiveUp
 from penstock.runtime.messages import SlotFailed
 
-_TOLD_BY_MESSAGE = {error.__name__: error for error in (CorruptSnapshot, DataError, EvaluationError, SinkError)}
+NEVER_RETRIED = (ConfigError, NotSupported)
+"""An option or a plan stays as wrong as it is."""
+_TOLD_BY_MESSAGE = {
+    error.__name__: error for error in (*NEVER_RETRIED, CorruptSnapshot, DataError, EvaluationError, SinkError)
+}
 """Errors whose message says all: they keep their type, and need no traceback of Penstock's own code."""
 
 _IN_THE_INPUT = "the input that cannot be read"
@@ -46,6 +53,12 @@ def error_of(message: SlotFailed) -> PenstockError:
         return _TOLD_BY_MESSAGE[name](f"{where}{text}")
     trace = f"\n{message.traceback}" if message.traceback else ""
     return GenerationFailed(f"slot {message.slot}: {where}{message.message}{trace}")
+
+
+def location_away(problem: OSError) -> tuple[Failure, PenstockError]:
+    """Of a recovery that the checkpoint location's store did not answer."""
+    text = f"the checkpoint location cannot be read now: {problem}"
+    return Failure("location", "", text), LocationError(text)
 
 
 def wrapped(what: str, cause: BaseException) -> PenstockError:

@@ -27,6 +27,7 @@ from penstock.runtime.view import (
     EpochProgress,
     ExecutionState,
     ExecutionView,
+    Outage,
     RestartView,
     SinkProgress,
     SlotView,
@@ -79,6 +80,8 @@ class Figures:
         self._counts = dict.fromkeys((CheckpointState.COMPLETE, CheckpointState.FAILED), 0)
         self._checkpoint_errors = 0
         self._restarts_begun = 0
+        self._outages: dict[str, Outage] = {}
+        self._commit_errors = self._commit_errors_before = 0
         self._failed_s = 0.0
         self._committed_epoch = 0
         self._dry = False
@@ -160,9 +163,26 @@ class Figures:
             self._restarts_begun += 1
             self._restarts.append(RestartView(generation, 0, cause, self._wall_ms()))
 
+    def outage(self, what: str, reason: str) -> bool:
+        """Something outside of the query failed; returns whether that is new."""
+        with self._changing():
+            known = self._outages.get(what) or Outage(what, self._wall_ms(), 0, "")
+            self._outages[what] = replace(known, failures=known.failures + 1, reason=reason)
+            return known.failures == 0
+
+    def commit_failed(self) -> None:
+        with self._changing():
+            self._commit_errors += 1
+
+    def outage_over(self, what: str) -> None:
+        if what in self._outages:
+            with self._changing():
+                del self._outages[what]
+
     def ended(self, *, failed: bool, suspended: bool) -> None:
         """No slots are left. One that is suspended may go on."""
         with self._changing():
+            self._outages.clear()
             orderly = ExecutionState.SUSPENDED if suspended else ExecutionState.STOPPED
             self._state = ExecutionState.FAILED if failed else orderly
             self._slots.clear()
@@ -269,8 +289,10 @@ class Figures:
                 },
                 checkpoint=self._checkpoints.get(epoch),
                 batch=max((batch for known, batch in self._batches.items() if known <= epoch), default=None),
+                commit_failures=self._commit_errors - self._commit_errors_before,
             )
             self._batches = {known: batch for known, batch in self._batches.items() if known > epoch}
+            self._commit_errors_before = self._commit_errors
             return self._last_epoch
 
     # -- reading --------------------------------------------------------------------------------------------------
@@ -334,6 +356,8 @@ class Figures:
             last_epoch=self._last_epoch,
             checkpoint_seconds=self._checkpoint_seconds,
             commit_seconds=self._commit_seconds,
+            outages=tuple(self._outages.values()),
+            commit_errors=self._commit_errors,
         )
 
     def _wall_ms(self) -> int:

@@ -17,6 +17,8 @@ def policy_of(options: Options) -> ct.Policy:
         min_pause_ms=options.checkpoint_min_pause_ms,
         max_concurrent=options.checkpoint_max_concurrent,
         tolerable_failures=options.checkpoint_tolerable_failures,
+        commit_retries=restart_policy_of(options),
+        commit_timeout_ms=options.sink_retry_timeout_ms,
     )
 
 

@@ -212,6 +212,23 @@ class StateProgress:
 
 
 @dataclass(frozen=True)
+class Outage:
+    """Something outside of the query that fails now, and is tried again.
+
+    Attributes:
+        what: for example ``sink sink-0``, ``checkpoints`` or ``the checkpoint location``.
+        since_ms: wall clock of the first failure.
+        failures: in a row.
+        reason: of the last one.
+    """
+
+    what: str
+    since_ms: int
+    failures: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class EpochProgress:
     """One committed epoch, for Spark's progress JSON. ``rows`` of sources are exact: they come from the snapshot.
 
@@ -222,6 +239,7 @@ class EpochProgress:
         watermark_us: minimum over the subtasks that have one, event time in microseconds.
         checkpoint: that committed it; None if it is forgotten.
         batch: the newest batch id that sinks got since the epoch before; None if there was no output.
+        commit_failures: commits that failed since the epoch before.
     """
 
     epoch: int
@@ -235,6 +253,7 @@ class EpochProgress:
     durations_ms: Mapping[str, float] = field(default_factory=dict)
     checkpoint: CheckpointView | None = None
     batch: int | None = None
+    commit_failures: int = 0
 
     @property
     def rows(self) -> int:
@@ -272,7 +291,8 @@ class ExecutionView:
     is idle and nothing is pending. ``checkpoint_errors``: of those that failed, the periodic ones that something went
     wrong with. ``last_epoch``: the newest that was committed in this run. ``first_generation``: of this run; 0 before
     there is one. ``checkpoint_seconds`` and ``commit_seconds``
-    (complete to visible): of every one of this run.
+    (complete to visible): of every one of this run. ``outages``: what fails now, by the time it began.
+    ``commit_errors``: commits that failed in this run.
     """
 
     query_id: str
@@ -295,6 +315,8 @@ class ExecutionView:
     last_epoch: EpochProgress | None = None
     checkpoint_seconds: Distribution = field(default_factory=Distribution.of_seconds)
     commit_seconds: Distribution = field(default_factory=Distribution.of_seconds)
+    outages: tuple[Outage, ...] = ()
+    commit_errors: int = 0
 
     @property
     def inflight_bytes(self) -> int:

@@ -148,6 +148,10 @@ class DriverCore:
         next_checkpoint = None if self.generation == 0 else known.next_checkpoint
         return [w.OpenGeneration(known.committed_epoch, next_checkpoint, checksums, self._graph.parallelism)]
 
+    def opening_failed(self) -> None:
+        """The OpenGeneration raised, and nothing came of it: ``open`` may be called again."""
+        self._opening = False
+
     def handle(self, event: w.DriverEvent, now_ms: float) -> list[w.Output]:
         """Take one event; the outputs are to be carried out in order.
 
@@ -175,7 +179,7 @@ class DriverCore:
                 outputs += self._drain(now_ms)
             case w.CollectionFailed():
                 return []  # nothing but space is lost
-            case w.TakesRequested():
+            case w.TakesRequested() | w.LocationChecked():
                 return []  # the owner's
             case ct.GenerationEnded() if event.generation == self.generation:
                 self._planned = None

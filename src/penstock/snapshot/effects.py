@@ -148,6 +148,8 @@ class DriverEffects:
                 return self._answer_requests(work.spared)
             case w.AnswerTake():
                 return self._answer_take(work)
+            case w.CheckLocation():
+                return self._check_location()
             case w.Commit():
                 return self._commit(work.command)
             case w.Abandon():
@@ -430,6 +432,12 @@ class DriverEffects:
         except OSError as error:
             return w.CollectionFailed(f"who asked for {work.snapshot or 'a snapshot'} cannot be told: {error}")
         return None
+
+    def _check_location(self) -> w.DriverEvent:
+        try:
+            return w.LocationChecked(self._log.gone())
+        except OSError:
+            return w.LocationChecked("")  # a store that fails is away, not gone
 
     def refuse_takes(self, reason: str) -> None:
         """The query has ended, and no work runs any more: whoever still waits for a snapshot is told so."""

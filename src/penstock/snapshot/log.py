@@ -105,6 +105,8 @@ class SnapshotLog:
             OSError: the entry is not in the log, or the store cannot tell: then the next append may meet it there and
                 take it for another driver's. This driver ends then; its successor reads what is true.
         """
+        if gone := self.gone():
+            raise FileNotFoundError(gone)  # an entry would begin a log in which all others are missing
         seq = self._view.next_seq
         body = _Body(seq, self._token(), entry)
         after = fold(self._view, entry)
@@ -121,6 +123,20 @@ class SnapshotLog:
         self._passed(body)
         self._view = after
         return after
+
+    def gone(self) -> str:
+        """Return what is missing if this is not the log any more that this object has read; empty if it is.
+
+        Raises:
+            OSError: the store cannot tell.
+        """
+        last = entry_path(self._view.next_seq - 1)
+        if self._view.next_seq == 1 or self._store.exists(last):
+            return ""
+        return (
+            f"the checkpoint location {self._store.root} is gone while the query runs: {last}, which was there, is "
+            "missing, so its files were removed"
+        )
 
     def check_owned(self) -> None:
         """Nobody has appended behind this object's back.

@@ -101,6 +101,13 @@ class Abandon:
 
 
 @dataclass(frozen=True)
+class CheckLocation:
+    """Look whether the checkpoint location is still there; answered with LocationChecked."""
+
+    lane: str = LOG_LANE
+
+
+@dataclass(frozen=True)
 class Look:
     """Call ``Source.discover``."""
 
@@ -145,6 +152,7 @@ Work = (
     | CollectGarbage
     | AnswerRequests
     | AnswerTake
+    | CheckLocation
     | Commit
     | Abandon
     | Look
@@ -245,6 +253,13 @@ class TakesRequested:
     takes: tuple[tuple[str, Take], ...]
 
 
+@dataclass(frozen=True)
+class LocationChecked:
+    """``gone``: what of the location is not there any more; empty if it is there, or if the store cannot tell."""
+
+    gone: str
+
+
 DriverEvent = (
     ct.Event
     | GenerationReady
@@ -256,6 +271,7 @@ DriverEvent = (
     | Drain
     | CollectionFailed
     | TakesRequested
+    | LocationChecked
 )
 
 # -- outputs that are not works --------------------
@@ -329,6 +345,7 @@ WORKS = (
     CollectGarbage,
     AnswerRequests,
     AnswerTake,
+    CheckLocation,
     Commit,
     Abandon,
     Look,

@@ -1,0 +1,83 @@
+"""Things outside of the query that fail while it runs: commits of sinks, checkpoints, the checkpoint location itself.
+
+Each is tried again, and what fails now is told: by ``status``, the metrics and one line in the log.
+"""
+
+from __future__ import annotations
+
+from penstock.errors import LocationError
+from penstock.logs import get_logger
+from penstock.protocol import coordinator_types as ct
+from penstock.protocol.restarts import Retries
+from penstock.runtime.figures import Figures
+from penstock.snapshot import work as w
+
+log = get_logger(__name__)
+
+CHECKPOINTS = "checkpoints"
+LOCATION = "the checkpoint location"
+
+
+class Outages:
+    """Owned by the coordinator thread.
+
+    Args:
+        figures: keep what fails now.
+        retries: how long a location that is gone is looked for.
+    """
+
+    def __init__(self, figures: Figures, retries: Retries) -> None:
+        self._figures = figures
+        self._retries = retries
+        self._location_in_doubt = False
+
+    def executed(self, work: w.Work, answer: w.DriverEvent | None, now_ms: float) -> None:
+        """A work has ended.
+
+        Raises:
+            LocationError: the checkpoint location is gone for good.
+        """
+        if isinstance(work, w.CheckLocation) and isinstance(answer, w.LocationChecked):
+            self._looked(answer.gone, now_ms)
+        elif isinstance(answer, ct.CommitFailed):
+            self._figures.commit_failed()
+            self._begun(sink(answer.operator_id), f"epoch {answer.epoch}: {answer.reason}")
+        elif isinstance(answer, ct.EpochCommitted):
+            self._figures.outage_over(sink(answer.operator_id))
+
+    def checkpoint_failed(self, checkpoint: int, reason: str) -> None:
+        """Nothing is committed until one completes, and nothing else would tell."""
+        self._begun(CHECKPOINTS, f"checkpoint {checkpoint} failed: {reason}; the query goes on", checkpoint)
+        self._location_in_doubt = True
+
+    def checkpoint_completed(self) -> None:
+        self._figures.outage_over(CHECKPOINTS)
+
+    def location_due(self, now_ms: float) -> bool:
+        """Return whether to look for the location now; the caller does it then."""
+        if not (self._location_in_doubt and self._retries.due(now_ms)):
+            return False
+        self._location_in_doubt = False
+        return True
+
+    def _looked(self, gone: str, now_ms: float) -> None:
+        if not gone:
+            self._retries.succeeded()
+            self._figures.outage_over(LOCATION)
+            return
+        self._begun(LOCATION, gone)
+        self._location_in_doubt = True
+        if gave_up := self._retries.failed(now_ms):
+            raise LocationError(
+                f"{gone} ({gave_up}). What was committed stays; give an empty checkpointLocation, and take care that "
+                "nothing removes files there while a query runs"
+            )
+
+    def _begun(self, what: str, reason: str, checkpoint: int | None = None) -> None:
+        if self._figures.outage(what, reason):
+            log.warning("%s", reason.partition("\n")[0], extra={} if checkpoint is None else {"checkpoint": checkpoint})
+
+
+def sink(operator_id: str) -> str:
+    """The name of a sink's outage."""
+    return f"sink {operator_id}"
