@@ -19,7 +19,7 @@ from penstock.connectors.csv_sink import csv_sink_format
 from penstock.connectors.file_sink_format import FileFormat
 from penstock.connectors.json_sink import json_sink_format
 from penstock.connectors.option_texts import OptionTexts
-from penstock.connectors.parquet_sink import parquet_sink_format
+from penstock.connectors.parquet_sink import ParquetFormat, parquet_sink_format
 from penstock.connectors.text_sink import text_sink_format
 from penstock.errors import ConfigError, NotSupported
 
@@ -303,3 +303,10 @@ def test_text_wants_one_string_column() -> None:
     for schema in (pa.schema({"a": pa.int32()}), strings("a", "b")):
         with pytest.raises(NotSupported, match="exactly one string column"):
             text_sink_format(schema, OptionTexts("text sink", {}))
+
+
+@pytest.mark.parametrize("wrap", [lambda field: field, lambda field: pa.field("s", pa.struct([field]))])
+def test_columns_whose_long_names_differ_at_the_end_are_other_columns(wrap: Callable[[pa.Field], pa.Field]) -> None:
+    """Arrow's text of a schema is the same for both; their files must not become one."""
+    one, other = (ParquetFormat(pa.schema([wrap(pa.field("a" * 200 + end, pa.int32()))]), "snappy") for end in "12")
+    assert one.fingerprint != other.fingerprint
