@@ -60,7 +60,7 @@ def test_a_missing_table_is_made_partitioned_and_filled_once_over_a_kill_and_a_c
 ) -> None:
     df = inbox.stream(spark)
     inbox.add(rows(0, 10))
-    query = to_table(df, partitionBy="value")
+    query = to_table(df, partitionBy="value", **{"restart.attempts": 1})
     query.processAllAvailable()
     assert spark.catalog.getTable(table).tableType == "MANAGED"
     assert spark.table(table).columns == ["key", "at", "value"]
@@ -77,7 +77,7 @@ def test_a_missing_table_is_made_partitioned_and_filled_once_over_a_kill_and_a_c
 
     def rename(source: Any, target: Any) -> None:
         renamed.append(target)
-        if len(renamed) == 3:  # the directory, one file, and then
+        if len(renamed) >= 3:  # the directory, one file, and then
             raise OSError("the disk went away")
         real(source, target)
 
