@@ -24,18 +24,10 @@ from penstock.protocol import coordinator_types as ct
 from penstock.protocol import splits as sp
 from penstock.protocol.elements import Alignment
 from penstock.protocol.restarts import Failure, GiveUp, Restarts, Retries
+from penstock.runtime import failures
 from penstock.runtime import messages as ms
 from penstock.runtime.attempt import Attempt, AttemptPlan
 from penstock.runtime.demands import Demands
-from penstock.runtime.failures import (
-    NEVER_RETRIED,
-    discovery_failure,
-    error_of,
-    failure_of,
-    gave_up,
-    location_away,
-    wrapped,
-)
 from penstock.runtime.figures import Figures
 from penstock.runtime.generations import Generations
 from penstock.runtime.lanes import Lanes
@@ -276,10 +268,8 @@ class CoordinatorService:
             self._carry_out([w.CheckLocation()])
         if self._request_files.due(now_ms()):
             self._carry_out([self._core.look_for_requests()])
-        if self._queue.empty():
-            overdue = self._generations.overdue(now_ms())
-            if overdue is not None:
-                self._generation_failed(overdue, None)
+        if self._queue.empty() and (overdue := self._generations.overdue(now_ms())) is not None:
+            self._generation_failed(overdue, None)
         if self._generations.may_reopen(now_ms()):
             self._carry_out(self._core.open(checksums=self._verify, parallelism=self.scaling.parallelism))
         self.scaling.look(self._attempt, now_ms())
@@ -347,9 +337,9 @@ class CoordinatorService:
             case ms.SlotLogged():
                 relayed(message)
             case ms.SlotFailed(kind="link"):
-                self._generations.link_broke(failure_of(message), now_ms())
+                self._generations.link_broke(failures.failure_of(message), now_ms())
             case ms.SlotFailed():
-                self._generation_failed(failure_of(message), error_of(message))
+                self._generation_failed(failures.failure_of(message), failures.error_of(message))
             case ms.Stopped():
                 attempt.gone(slot)
 
@@ -440,8 +430,7 @@ class CoordinatorService:
             log.warning("a newer snapshot was passed over: %s", reason)
         if ready.restored is not None and any(source.drained for source in ready.restored.sources):
             log.warning("the drain that was begun before is carried through, then the query ends")
-        graph = self._core.graph
-        self._plan = replace(self._plan, graph=graph)
+        self._plan = replace(self._plan, graph=(graph := self._core.graph))
         self._figures.rescaled(graph)
         self._demands.rescaled(graph.parallelism)
         try:
@@ -456,7 +445,7 @@ class CoordinatorService:
 
     def _generation_failed(self, failure: Failure, error: PenstockError | None) -> None:
         """``error``: what the user sees if this was the first cause; None to make it of the failure."""
-        if isinstance(error, NEVER_RETRIED):
+        if isinstance(error, failures.NEVER_RETRIED):
             raise _End(error)
         generation = self._core.generation
         log.warning("the Generation failed: %s", failure.message)
@@ -470,7 +459,7 @@ class CoordinatorService:
             self._causes[failure] = error
         decision = self._restarts.failed(failure, now_ms(), random.random())
         if isinstance(decision, GiveUp):
-            raise _End(gave_up(decision, self._causes.get(decision.first)))
+            raise _End(failures.gave_up(decision, self._causes.get(decision.first)))
         self._verify = failure.kind not in ("lost", "link")  # else slots check what they read
         self._generations.reopen_at_ms = decision.at_ms
 
@@ -485,14 +474,14 @@ class CoordinatorService:
         match work:
             case w.OpenGeneration() if isinstance(error, OSError) and self._started.done():  # the store is away
                 self._core.opening_failed()
-                self._generation_failed(*location_away(error))
+                self._generation_failed(*failures.location_away(error))
             case _ if isinstance(error, Fenced) or isinstance(work, w.OpenGeneration):
-                raise _End(error if isinstance(error, PenstockError) else wrapped("recovery failed", error))
+                raise _End(error if isinstance(error, PenstockError) else failures.wrapped("recovery failed", error))
             case w.Look(generation=generation, vertex=vertex) | w.FreezeSource(generation=generation, vertex=vertex):
                 if generation == self._core.generation and self._attempt is not None:
                     name = self._plan.graph.vertex(vertex).name
-                    cause = error if isinstance(error, PenstockError) else wrapped(f"source {name}", error)
-                    self._generation_failed(discovery_failure(name, error), cause)
+                    cause = error if isinstance(error, PenstockError) else failures.wrapped(f"source {name}", error)
+                    self._generation_failed(failures.discovery_failure(name, error), cause)
             case _ if isinstance(error, SinkFenced):
                 self._feed(w.failed(work, str(error)))
                 if self._attempt is not None:
@@ -504,10 +493,10 @@ class CoordinatorService:
                 log.warning("%s failed: %s; nothing is lost but space", type(work).__name__, error)
                 self._demands.executed(work)
             case _:
-                raise _End(wrapped(f"{type(work).__name__} failed", error))
+                raise _End(failures.wrapped(f"{type(work).__name__} failed", error))
 
     def _io_crashed(self, problem: BaseException) -> None:
-        self._queue.put(_Call(lambda: self._raise_end(wrapped("the driver's I/O thread failed", problem))))
+        self._queue.put(_Call(lambda: self._raise_end(failures.wrapped("the driver's I/O thread failed", problem))))
 
     def _raise_end(self, error: PenstockError | None) -> None:
         raise _End(error)
@@ -563,7 +552,7 @@ class CoordinatorService:
                 self._take_late(event)
             log_the_end(self._effects, self._core.coordinator)
         except Exception as problem:  # noqa: BLE001 - the query ends anyway; the first error is kept
-            error = error or wrapped("the query could not be ended orderly", problem)
+            error = error or failures.wrapped("the query could not be ended orderly", problem)
         finally:
             close_connectors([*self._sources.values(), *self._committers.values()])
             self._loop.stop()
@@ -572,8 +561,8 @@ class CoordinatorService:
     def _finish(self, error: PenstockError | None) -> None:
         self.error, self.suspended = error, error is None and self.to_be_suspended and not self.all_committed
         self._figures.ended(failed=error is not None, suspended=self.suspended)
-        reason = "the query has ended" if error is None else f"the query failed: {error}"
-        reason = "the query is suspended" if self.suspended else reason
+        orderly = f"the query {'is suspended' if self.suspended else 'has ended'}"
+        reason = orderly if error is None else f"the query failed: {error}"
         self._tickets.query_ended(reason)
         self._effects.refuse_takes(reason)  # of a last look, whose findings came too late
         if self.all_committed:
