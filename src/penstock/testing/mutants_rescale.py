@@ -62,7 +62,7 @@ def _splits_of_the_last_reader_lost(original: Any) -> Any:
 
 
 def _largest_watermark(original: Any) -> Any:
-    def watermarks(self: _Rescale, vertex: Vertex, index: int, old: Sequence[SubtaskManifest], keyed: bool) -> Any:
+    def watermarks(self: _Rescale, vertex: Vertex, index: int, old: Sequence[SubtaskManifest]) -> Any:
         largest: dict[str, int] = {}
         for edge in self._graph.inputs(vertex.id):
             stood = [us for m in old for at, us in m.channel_watermarks.items() if at.startswith(f"{edge.id}:")]

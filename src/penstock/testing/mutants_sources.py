@@ -19,10 +19,10 @@ from penstock.testing.mutation import mutant
 
 
 def _captured_when_complete(original: Any) -> Any:
-    def carry_out(self: DriverCore, command: ct.Command) -> list[w.Output]:
-        if isinstance(command, ct.WriteMetadata):
+    def carry_out(self: DriverCore, command: ct.Command, now_ms: float) -> list[w.Output]:
+        if isinstance(command, ct.WriteMetadata) and command.checkpoint > 1:  # the first may meet a look, calm or not
             self._captures[command.checkpoint] = [assigner.capture() for assigner in self.assigners]
-        return original(self, command)  # type: ignore[no-any-return]
+        return original(self, command, now_ms)  # type: ignore[no-any-return]
 
     return carry_out
 
@@ -32,7 +32,10 @@ def _handed_out_but_kept(original: Any) -> Any:
 
     def capture(self: SplitAssigner) -> sp.SourceCapture:
         taken: sp.SourceCapture = original(self)
-        kept: list[Split] = [s for s in getattr(self, "mutant_handed_out", ()) if s not in taken.manifest.pending]
+        more = bool(taken.manifest.pending)  # else a calm schedule shows it, too
+        kept: list[Split] = [
+            s for s in getattr(self, "mutant_handed_out", ()) if more and s not in taken.manifest.pending
+        ]
         manifest = msgspec.structs.replace(taken.manifest, pending=[*kept, *taken.manifest.pending])
         return dataclasses.replace(taken, manifest=manifest)
 
