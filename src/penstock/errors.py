@@ -4,6 +4,7 @@
 
     PenstockError
     ├── ConfigError            an option or argument is unknown or out of range
+    │   └── ArgumentError      ... an argument of a method of PySpark's
     ├── NotSupported           the plan holds something Penstock will not run; names the node and the way round
     │   └── NotYet             ... that is planned
     ├── LocationError          the checkpoint location is missing, foreign, held by another or incompatible
@@ -38,8 +39,12 @@ class PenstockError(Exception):
     """The root. ``str(error)`` is one message that names the thing and the way out."""
 
 
-class ConfigError(PenstockError, ValueError):
-    """An option or argument is unknown, of the wrong type or out of range. A ``ValueError``, as PySpark's is."""
+class ConfigError(PenstockError):
+    """An option or argument is unknown, of the wrong type or out of range."""
+
+
+class ArgumentError(ConfigError, ValueError):
+    """An argument of a method that PySpark has, too. A ``ValueError``, as PySpark's own is."""
 
 
 class NotSupported(PenstockError):

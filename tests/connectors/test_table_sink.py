@@ -319,7 +319,7 @@ NO_CLASS = "of type 'udt', which are only read back by the query that staged the
     [
         ("[" * 100_000, "forged"),
         ("7", "forged"),
-        ("{" * 100_000, NO_SCHEMA),
+        ("{" * 100_000 + "}", NO_SCHEMA),
         ('{"type":"struct"}', NO_SCHEMA),
         (column("no such type"), NO_SCHEMA),
         (column(UDT), NO_CLASS),

@@ -164,7 +164,6 @@ def test_arguments_and_plans_are_refused_with_pyspark_s_kinds_of_errors(
         lambda: writer().trigger(once=True, processingTime="5 seconds"),
         lambda: writer().queryName(""),
         lambda: writer().outputMode(""),
-        lambda: writer().option("parallelism", "many").format("noop").start(),
     ):
         with pytest.raises(ValueError, match=r"."):
             call()

@@ -15,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 from penstock.config import Options, duration_ms
 from penstock.config import alignment as parse_alignment
 from penstock.connectors.base import Committing
-from penstock.errors import CheckpointFailed, ConfigError, GenerationFailed, PenstockError, QueryFailed
+from penstock.errors import ArgumentError, CheckpointFailed, ConfigError, GenerationFailed, PenstockError, QueryFailed
 from penstock.graph.model import JobGraph
 from penstock.logs import log_on_driver
 from penstock.query.checkpoint_traces import CheckpointTraces
@@ -216,7 +216,7 @@ class StreamingQuery:
             StreamingQueryException: the query failed.
         """
         if timeout is not None and (not isinstance(timeout, int | float) or timeout < 0):
-            raise ConfigError(f"timeout must be a number of seconds that is not negative, not {timeout!r}")
+            raise ArgumentError(f"timeout must be a number of seconds that is not negative, not {timeout!r}")
         with interruptible():
             ended = self._execution.await_termination(timeout)
             if ended:
@@ -316,7 +316,7 @@ class StreamingQuery:
             TimeoutError: not all subtasks run yet; it goes on being rescaled.
         """
         if timeout is not None and timeout <= 0:
-            raise ConfigError(f"timeout={timeout!r} is not a positive number of seconds")
+            raise ArgumentError(f"timeout={timeout!r} is not a positive number of seconds")
         with interruptible():
             self._execution.rescale(parallelism, timeout)
 
@@ -478,7 +478,7 @@ class StreamingQuery:
         portable = parse_format(format) is SnapshotFormat.PORTABLE
         chosen = None if alignment is None else parse_alignment("alignment", alignment)
         if timeout is not None and timeout <= 0:
-            raise ConfigError(f"timeout={timeout!r} is not a positive number of seconds")
+            raise ArgumentError(f"timeout={timeout!r} is not a positive number of seconds")
         try:
             if not wait:
                 future = self._execution.begin_snapshot(label or "", chosen, timeout, note or "")

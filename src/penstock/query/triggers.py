@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from penstock.config import duration_ms
-from penstock.errors import ConfigError
+from penstock.errors import ArgumentError
 
 INTERVALS = ("processingTime", "continuous", "realTime")
 ONE_RUNS = ("availableNow", "once")
@@ -48,14 +48,14 @@ def parse_trigger(given: dict[str, Any]) -> Trigger:
     """
     chosen = {name: value for name, value in given.items() if value is not None}
     if len(chosen) != 1 or not set(chosen) <= set(KINDS):
-        raise ConfigError(f"give exactly one trigger of {', '.join(KINDS)}")
+        raise ArgumentError(f"give exactly one trigger of {', '.join(KINDS)}")
     name, value = next(iter(chosen.items()))
     if name in ONE_RUNS:
         if value is not True:
-            raise ConfigError(f"trigger({name}={value!r}): only True is allowed; leave the trigger out otherwise")
+            raise ArgumentError(f"trigger({name}={value!r}): only True is allowed; leave the trigger out otherwise")
         return Trigger(until_available=True)
     if not isinstance(value, str) or not value.strip():
-        raise ConfigError(f"trigger({name}={value!r}) is not a non-empty text; write for example '5 seconds'")
+        raise ArgumentError(f"trigger({name}={value!r}) is not a non-empty text; write for example '5 seconds'")
     return Trigger(interval=f"{max(1, _interval_ms(name, value))}ms")
 
 
@@ -71,9 +71,9 @@ def _interval_ms(name: str, text: str) -> int:
     if place < len(left):
         if place == 0:
             return duration_ms(name, text)
-        raise ConfigError(f"trigger({name}={text!r}) is not an interval; write for example '5 seconds'")
+        raise ArgumentError(f"trigger({name}={text!r}) is not an interval; write for example '5 seconds'")
     if total_us < 0:
-        raise ConfigError(f"trigger({name}={text!r}): the interval must not be negative")
+        raise ArgumentError(f"trigger({name}={text!r}): the interval must not be negative")
     return int(total_us // 1_000)
 
 

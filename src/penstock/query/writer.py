@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSource
 
 from penstock.config import CONF_PREFIX, OPTION_NAMES
-from penstock.errors import ConfigError, NotYet
+from penstock.errors import ArgumentError, NotYet
 from penstock.frontend.checks import check_dataframe
 from penstock.query.serving import REST_OPTIONS
 from penstock.query.sink_request import SinkRefused
@@ -57,7 +57,7 @@ class DataStreamWriter:
     def outputMode(self, outputMode: str) -> DataStreamWriter:  # noqa: N802, N803 - PySpark's names
         """``append`` (default) or ``update``."""
         if not isinstance(outputMode, str) or not outputMode.strip():
-            raise ConfigError(f"outputMode must be a non-empty string, not {outputMode!r}")
+            raise ArgumentError(f"outputMode must be a non-empty string, not {outputMode!r}")
         self._output_mode = outputMode
         return self
 
@@ -90,7 +90,7 @@ class DataStreamWriter:
     def queryName(self, queryName: str) -> DataStreamWriter:  # noqa: N802, N803
         """A name, unique among the active queries; the memory sink's table is called so."""
         if not isinstance(queryName, str) or not queryName.strip():
-            raise ConfigError(f"queryName must be a non-empty string, not {queryName!r}")
+            raise ArgumentError(f"queryName must be a non-empty string, not {queryName!r}")
         self._query_name = queryName
         return self
 

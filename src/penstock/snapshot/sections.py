@@ -123,7 +123,7 @@ class SectionWriter:
     def abandon(self) -> None:
         """Remove the file, a durable one too: nothing may refer to it. Best effort; never raises OSError."""
         if self._durable:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, CorruptSnapshot):
                 self._store.delete(self._path)
         elif self._file is not None:
             self._file.abandon()
@@ -135,7 +135,7 @@ class SectionWriter:
             raise
         except OSError:
             # It may have been made all the same. The name is ours alone, and nothing refers to it yet.
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, CorruptSnapshot):
                 self._store.delete(self._path)
             raise
 
