@@ -354,10 +354,12 @@ class SimulatedDriver:
         self.effects.refuse_takes("the query has ended")
 
     def _end(self) -> None:
-        """All is read and committed: end orderly."""
+        """All is read and committed: end orderly. If somebody has taken over the location meanwhile, what was committed
+        may have been taken back, and the query is over when the next driver says so."""
         self._close()
-        self.world.figures.count("queries ended")
-        self.world.on_query_ended(self)
+        if self.core.generation == self.world.log.view.owner:
+            self.world.figures.count("queries ended")
+            self.world.on_query_ended(self)
         self.die()
 
     # -- Generations ----------------------------------------------------------------------------------------------
