@@ -117,6 +117,18 @@ def test_a_reader_hears_of_the_end_of_an_epoch() -> None:
     assert reader.epochs == 1
 
 
+def test_a_reader_that_is_drained_is_polled_no_more() -> None:
+    reader = EndlessReader()
+    feed, _ = feed_of(reader)
+    feed.ask(None, None)
+    feed.assigned([split(1)])
+    feed.freeze()
+    assert feed.poll(10, 1_000.0) is None
+    assert feed.wake_at_ms is not None, "there may be more"
+    feed.drain()
+    assert feed.wake_at_ms is None, "a time that passes and is never renewed keeps its subtask awake"
+
+
 class OneByOne(EndlessReader):
     side_by_side = False
 

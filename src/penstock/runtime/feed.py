@@ -111,6 +111,7 @@ class SourceFeed:
         """Event time has ended: what is left of endless splits is not read, by nobody, and not kept."""
         self._drained = True
         self._unfinished = ()
+        self._poll_at_ms = None
 
     def counters(self) -> dict[str, int]:
         """How far endless splits are behind what is there (gauges); nothing where the reader cannot tell."""
