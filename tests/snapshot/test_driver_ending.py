@@ -110,6 +110,20 @@ def test_the_end_waits_for_a_snapshot_that_a_user_still_awaits() -> None:
     assert isinstance(player.others[-1], w.QueryEnded)
 
 
+def test_the_end_does_not_wait_for_a_final_checkpoint_when_a_newer_one_is_committed() -> None:
+    player = driver(source=Bounded(0))
+    player.start()
+    finish(player)
+    lost = all_of(player, ct.Trigger)[-1]
+    newer = player.trigger()
+    assert isinstance(lost, ct.Trigger)
+    assert lost.checkpoint < newer
+    player.acknowledge(newer)
+    player.work()
+    assert player.core.coordinator.in_flight == (lost.checkpoint,), "an acknowledgement may be lost"
+    assert player.others[-1] == w.QueryEnded(newer)
+
+
 def test_a_generation_lost_before_the_end_is_restored_and_ends_again() -> None:
     player = driver(source=Bounded(2))
     player.start()

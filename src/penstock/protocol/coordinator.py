@@ -155,8 +155,10 @@ class Coordinator:
 
     @property
     def serves_requests(self) -> bool:
-        """A request waits for its turn, or the checkpoint of one is in flight."""
-        return bool(self._requests) or any(not p.periodic for p in self._pending.values())
+        """A request of the driver's owner waits for its turn, or the checkpoint of one is in flight."""
+        requests = [waiting.request for waiting in self._requests]
+        requests += [pending.request for pending in self._pending.values() if pending.request is not None]
+        return any(request.ticket > 0 for request in requests)
 
     def next_wake_ms(self) -> float | None:
         """When the next ``Tick`` has something to do, or None: only another event can change anything."""
