@@ -33,6 +33,7 @@ FOUND = {
     4010602: "the metadata that was restored is torn behind that: later checkpoints refer to its files all the same",
     6002318: "a forward channel beside a hash edge, rescaled: it stood where those of its key groups did, and not all",
     6005704: "the same, in a snapshot restored cold",
+    20009059: "a reader whose function holds rows asks twice, is given two splits and, restored, holds its watermark",
     20015252: "a rollback of a query that was over, but had not logged it: the next driver ends it, with all its rows",
     20014977: "the same, of a query that was drained",
 }

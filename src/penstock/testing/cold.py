@@ -168,7 +168,8 @@ class _Cold:
 
     def _content(self, metadata: SnapshotMetadata, graph: JobGraph, rescaled: bool) -> dict[str, object]:
         """What a snapshot holds, whatever files it lies in and whatever parallelism it was taken at. How much subtasks
-        had emitted and received is theirs: others begin anew."""
+        had emitted and received is theirs: others begin anew. A restored reader of several splits holds its watermark,
+        although one that was given them while it ran may not have."""
         content: dict[str, object] = {f"source {s.vertex}": (s.state, s.drained) for s in metadata.sources}
         for source in metadata.sources:  # a split may have been handed out meanwhile
             unread = [*source.pending, *unread_splits(metadata, source.vertex)]
@@ -180,7 +181,10 @@ class _Cold:
                 name = f"v{manifest.vertex}[{manifest.index}]"
                 for operator_id, state in restore.operators.items():
                     tables = {table: found for table, pieces in state.tables.items() if (found := _rows(table, pieces))}
-                    content[f"{name} {operator_id}"] = tables, {} if rescaled else dict(state.scalars)
+                    scalars = {} if rescaled else dict(state.scalars)
+                    if "held" in scalars and len(restore.splits) > 1:
+                        scalars["held"] = True
+                    content[f"{name} {operator_id}"] = tables, scalars
                 content[f"{name} watermarks"] = dict(restore.channel_watermarks)
                 content[f"{name} rows in"] = restore.rows_in
                 for entry in restore.inflight:
