@@ -94,11 +94,11 @@ class BatchIds:
 
     def __init__(self) -> None:
         self._by_epoch: dict[int, int] = {}
-        self._may_skip = False
+        self._rolled_back_to: list[CheckpointId] = []
 
     def copy(self) -> BatchIds:
         other = BatchIds()
-        other._by_epoch, other._may_skip = dict(self._by_epoch), self._may_skip
+        other._by_epoch, other._rolled_back_to = dict(self._by_epoch), list(self._rolled_back_to)
         return other
 
     def seen(self, epoch: int, batch: int) -> None:
@@ -107,15 +107,17 @@ class BatchIds:
         if known is not None and known != batch:
             raise SimulationFailure(f"epoch {epoch} was batch {known} and comes as {batch}", "batches")
         next_batch = max(self._by_epoch.values(), default=-1) + 1
-        if known is None and (batch < next_batch or (batch > next_batch and not self._may_skip)):
+        may_skip = any(checkpoint < epoch for checkpoint in self._rolled_back_to)
+        if known is None and (batch < next_batch or (batch > next_batch and not may_skip)):
             raise SimulationFailure(f"epoch {epoch} comes as batch {batch} behind {self._by_epoch}", "batches")
         if known is None:
-            self._may_skip = False
+            self._rolled_back_to = [checkpoint for checkpoint in self._rolled_back_to if checkpoint >= epoch]
         self._by_epoch[epoch] = batch
 
-    def rolled_back(self) -> None:
-        """Snapshots were passed over: what they had numbered may never have been handed over."""
-        self._may_skip = True
+    def rolled_back(self, checkpoint: CheckpointId) -> None:
+        """Snapshots behind this one were left: what they had numbered may never have been handed over. The first epoch
+        behind it may skip these ids. One that still awaits its commit there may not."""
+        self._rolled_back_to.append(checkpoint)
 
 
 class Outside:
@@ -212,7 +214,7 @@ class Outside:
 
     def truncate(self, checkpoint: CheckpointId) -> None:
         """The query was rolled back to this checkpoint: what it puts out from here on replaces what was put out."""
-        self._batches.rolled_back()
+        self._batches.rolled_back(checkpoint)
         for table in self.tables.values():
             table.truncate(checkpoint)
 

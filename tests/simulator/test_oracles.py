@@ -1,0 +1,46 @@
+"""Oracles of the simulator that a rollback has misled: what they allow, and what they go on to notice."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.testing.failure import SimulationFailure
+from penstock.testing.outside import BatchIds
+
+
+def test_the_epochs_behind_a_rollback_may_skip_ids_and_those_that_wait_there_may_not() -> None:
+    ids = BatchIds()
+    ids.seen(2, 0)
+    ids.rolled_back(4)  # epoch 5 had batch 3, which nobody was ever handed
+    ids.seen(2, 0)
+    ids.seen(3, 1)
+    with pytest.raises(SimulationFailure, match="epoch 4 comes as batch 3"):
+        ids.copy().seen(4, 3)
+    ids.seen(4, 2)
+    ids.copy().seen(71, 4)
+    ids.seen(71, 4)
+    with pytest.raises(SimulationFailure, match="epoch 72 comes as batch 6"):
+        ids.seen(72, 6)  # one rollback, one gap
+    ids.seen(72, 5)
+
+
+def test_two_rollbacks_leave_two_gaps() -> None:
+    ids = BatchIds()
+    ids.rolled_back(4)
+    ids.rolled_back(71)  # epoch 71 was numbered behind the first one, and awaits its commit
+    ids.seen(3, 0)
+    ids.seen(71, 2)
+    ids.seen(140, 4)
+    with pytest.raises(SimulationFailure, match="epoch 141 comes as batch 6"):
+        ids.seen(141, 6)
+
+
+def test_no_rollback_gives_an_id_again() -> None:
+    ids = BatchIds()
+    ids.seen(2, 0)
+    ids.seen(3, 1)
+    ids.rolled_back(2)
+    with pytest.raises(SimulationFailure, match="epoch 70 comes as batch 1"):
+        ids.seen(70, 1)
+    with pytest.raises(SimulationFailure, match="epoch 3 was batch 1"):
+        ids.seen(3, 2)
