@@ -67,7 +67,9 @@ class EventTimeWatch:
             split in pending or (split in held and (end is None or held[split] < end))
             for split, end in below.unread.items()
         )
-        if unread or assigner._is_stocked() or _is_held_up(runner.subtask):
+        # A simulated step changes the subtask at once, but its thread hears nothing before the step's time has passed.
+        busy = self.driver.world.chance.now_ms < runner.actor.busy_until_ms
+        if unread or busy or assigner._is_stocked() or _is_held_up(runner.subtask):
             below.reports = 0
             return
         below.reports += 1

@@ -1,0 +1,66 @@
+"""The liveness oracle of event time: it fails a reader that stays below the level, and no reader whose thread works."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from penstock.protocol.splits import Progressed, SplitAssigner
+from penstock.testing.driver import SimulatedDriver
+from penstock.testing.event_time_watch import PATIENCE, EventTimeWatch
+from penstock.testing.failure import SimulationFailure
+
+REPORTS = 2 * PATIENCE
+
+
+def reader(busy_until_ms: float) -> SimpleNamespace:
+    """A reader that has nothing left to read; its thread works on rows until then."""
+    subtask = SimpleNamespace(
+        _feed=SimpleNamespace(_unfinished=()),
+        _chain=SimpleNamespace(holds_rows=False),
+        _settled=True,
+        outputs=SimpleNamespace(has_room=True),
+    )
+    return SimpleNamespace(subtask=subtask, actor=SimpleNamespace(busy_until_ms=busy_until_ms))
+
+
+def watched(busy_until_ms: float) -> tuple[EventTimeWatch, Any]:
+    """A watch over two readers of one source, and its clock. Reader 0 has reached more than reader 1."""
+    clock = SimpleNamespace(now_ms=0.0)
+    slots = [SimpleNamespace(runners={0: reader(until_ms)}) for until_ms in (0.0, busy_until_ms)]
+    content = SimpleNamespace(rows_at=lambda now_ms: 0)
+    driver = SimpleNamespace(
+        current=SimpleNamespace(slots=slots),
+        core=SimpleNamespace(assigners=[SplitAssigner("source", 0, 2)]),
+        sources={0: SimpleNamespace(content=content, endless=False)},
+        world=SimpleNamespace(chance=clock),
+    )
+    watch = EventTimeWatch(cast("SimulatedDriver", driver))
+    watch.reported(0, Progressed(0, 245_000))
+    return watch, clock
+
+
+def report(watch: EventTimeWatch, watermark_us: int = 122_000) -> None:
+    for _ in range(REPORTS):
+        watch.reported(0, Progressed(1, watermark_us))
+
+
+def test_a_reader_that_stays_below_the_level_fails() -> None:
+    watch, _ = watched(busy_until_ms=0.0)
+    with pytest.raises(SimulationFailure, match=r"v0\[1\] stays at 122000"):
+        report(watch)
+
+
+def test_a_reader_at_the_level_passes() -> None:
+    watch, _ = watched(busy_until_ms=0.0)
+    report(watch, 245_000)
+
+
+def test_a_reader_whose_thread_works_on_rows_is_waited_for() -> None:
+    watch, clock = watched(busy_until_ms=6_000.0)
+    report(watch)
+    clock.now_ms = 6_000.0
+    with pytest.raises(SimulationFailure, match="stays at 122000"):
+        report(watch)
