@@ -151,6 +151,8 @@ def test_dry_is_said_over_the_driver() -> None:
     player.feed(ct.Tick())
     player.work()
     assert sp.Dry(0, 5) in player.others
+    assert not player.core.dry, "the reader has not sent the watermark that it may rise to"
+    player.feed(w.SplitRequested(1, 0, sp.Requested(0, 0, 5, announced_us=5)))
     assert player.core.dry
 
 
