@@ -116,7 +116,7 @@ def test_a_snapshot_that_goes_before_it_is_written_is_said_to_be_gone(tmp_path: 
 def test_a_write_that_was_killed_leaves_no_location_and_is_completed_by_the_next(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def killed(*_: object) -> None:
+    def killed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     made = tmp_path / "made"
