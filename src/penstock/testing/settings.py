@@ -172,7 +172,7 @@ class Settings(msgspec.Struct, frozen=True):
     @staticmethod
     def calm(seed: int) -> Settings:
         """The same topology without faults, with instant operators that hold nothing and windows that nothing ever
-        fills."""
+        fills. The interval leaves time to hand out all splits before the first checkpoint."""
         drawn = Settings.random(seed)
         return Settings(
             nodes=tuple(msgspec.structs.replace(node, cost_ms=0.0, holds="", blind=0) for node in drawn.nodes),
@@ -182,6 +182,7 @@ class Settings(msgspec.Struct, frozen=True):
             skew=drawn.skew,
             window_ms=drawn.window_ms,
             alignment="aligned",
+            interval_ms=400,
             bounded=drawn.bounded,
         )
 
