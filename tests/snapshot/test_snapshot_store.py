@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,23 @@ def test_a_crash_before_the_link_leaves_nothing_that_a_reader_sees(
     assert store.list("log") == []
     assert store.size("log/1") is None
     assert len(os.listdir(tmp_path / "log")) == 1, "the temporary file is there and is not listed"
+
+
+@pytest.mark.parametrize("moment", ["created", "made durable", "removed"])
+def test_a_file_in_the_place_of_a_folder_fails_a_write_as_a_full_disk_does(tmp_path: Path, moment: str) -> None:
+    """``OSError`` declines a checkpoint, or puts a collection off; ``CorruptSnapshot`` would end the Generation."""
+    store = LocalStore(tmp_path)
+    file = store.create("data/1")
+    (tmp_path / "data").rename(tmp_path / "aside")
+    (tmp_path / "data").write_text("no folder")
+    act: dict[str, Callable[[], object]] = {
+        "created": lambda: store.create("data/2"),
+        "made durable": file.close,
+        "removed": lambda: store.delete("data/1"),
+    }
+    with pytest.raises(NotADirectoryError):
+        act[moment]()
+    file.abandon()
 
 
 def test_hooks_see_every_effect_and_may_fail_it_before_or_after() -> None:

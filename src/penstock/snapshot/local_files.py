@@ -71,19 +71,19 @@ def new_file(root: str, path: str) -> BinaryIO:
 def remove_file(root: str, path: str) -> None:
     """Remove what has this name below ``root``, a link itself and not what it leads to. Raises FileNotFoundError, and
     CorruptSnapshot where a folder on the way is a link."""
-    with folder_of(root, path) as (folder, name):
+    with folder_of(root, path, change=True) as (folder, name):
         os.unlink(name, dir_fd=folder)
 
 
 def remove_folder(root: str, path: str) -> None:
     """Remove an empty folder below ``root``; see ``remove_file``. Raises OSError if it is not empty."""
-    with folder_of(root, path) as (folder, name):
+    with folder_of(root, path, change=True) as (folder, name):
         os.rmdir(name, dir_fd=folder)
 
 
 def sync_folder_of(root: str, path: str) -> None:
     """Make the name of a file below ``root`` durable."""
-    with folder_of(root, path) as (folder, _):
+    with folder_of(root, path, change=True) as (folder, _):
         os.fsync(folder)
 
 
@@ -153,19 +153,23 @@ def _exists(folder: int, name: str) -> bool:
 
 
 @contextmanager
-def folder_of(root: str, path: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
-    """The folder that a file is in, opened, and the file's name there. ``make``: create the folders on the way that are
-    missing, each durable in its parent.
+def folder_of(root: str, path: str, *, make: bool = False, change: bool = False) -> Iterator[tuple[int, str]]:
+    """The folder that a file is in, opened, and the file's name there.
+
+    Args:
+        make: create the folders on the way that are missing, each durable in its parent.
+        change: something is removed or made durable there; ``make`` includes it.
 
     Raises:
-        NotADirectoryError: a file is where a folder has to be, and ``make`` is given.
+        NotADirectoryError: a file is where a folder has to be, and ``make`` or ``change`` is given.
         CorruptSnapshot: a folder on the way is a link or the like.
     """
     *folders, name = path.split("/")
+    enter = _made if make else _to_change if change else _inner
     here = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for folder in folders:
-            inner = _made(here, folder, path) if make else _inner(here, folder, path)
+            inner = enter(here, folder, path)
             os.close(here)
             here = inner
         yield here, name
@@ -180,18 +184,24 @@ def _inner(here: int, folder: str, path: str) -> int:
         raise _refused(path) from None
 
 
-def _made(here: int, folder: str, path: str) -> int:
+def _to_change(here: int, folder: str, path: str) -> int:
+    """What is written fails as on a full disk where a file is in the folder's place; what is read there is corrupt."""
     try:
-        return _inner(here, folder, path)
-    except FileNotFoundError:
-        with suppress(FileExistsError):
-            os.mkdir(folder, dir_fd=here)
-        os.fsync(here)
         return _inner(here, folder, path)
     except CorruptSnapshot:
         if stat.S_ISREG(os.stat(folder, dir_fd=here, follow_symlinks=False).st_mode):
             raise NotADirectoryError(errno.ENOTDIR, "a file is where a folder has to be", folder) from None
         raise
+
+
+def _made(here: int, folder: str, path: str) -> int:
+    try:
+        return _to_change(here, folder, path)
+    except FileNotFoundError:
+        with suppress(FileExistsError):
+            os.mkdir(folder, dir_fd=here)
+        os.fsync(here)
+        return _to_change(here, folder, path)
 
 
 def check_folders(root: str, path: str) -> None:
