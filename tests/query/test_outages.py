@@ -92,7 +92,7 @@ def test_a_sink_that_is_away_is_waited_for_and_seen(
     rename = os.rename
 
     def full_disk(source: Any, target: Any, **options: Any) -> None:
-        if flag.exists() and str(target).startswith(str(folder)):
+        if flag.exists() and str(target).startswith(str(folder)) and "_penstock" not in str(target):
             raise OSError(errno.ENOSPC, "No space left on device")
         rename(source, target, **options)
 

@@ -190,10 +190,10 @@ class Waiting:
         ("foreachBatch", "python", "is none that Penstock wrote"),
         ("foreachBatch", "memory", "holds no rows of this sink"),
         ("foreachBatch", "console", "holds no rows of this sink"),
-        ("foreachBatch", "parquet", "none of a file sink"),
-        ("memory", "foreachBatch", "none of staged rows"),
-        ("python", "table", "none of staged rows"),
-        ("parquet", "foreachBatch", "none of staged rows"),
+        ("foreachBatch", "parquet", "none that a writer of a file sink wrote"),
+        ("memory", "foreachBatch", "none that a writer of staged rows wrote"),
+        ("python", "table", "none that a writer of staged rows wrote"),
+        ("parquet", "foreachBatch", "none that a writer of staged rows wrote"),
     ],
 )
 def test_a_sink_that_cannot_take_what_another_one_staged_refuses_the_start(

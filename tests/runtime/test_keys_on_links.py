@@ -37,7 +37,7 @@ class Claimed(Exception):
 def start(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, host: str, access: StoreAccess | None, **options: Any
 ) -> None:
-    def claim(*args: object) -> None:
+    def claim(*args: object, **options: object) -> None:
         raise Claimed
 
     monkeypatch.setattr(execution_module, "ClaimedLocation", claim)

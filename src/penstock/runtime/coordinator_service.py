@@ -472,9 +472,9 @@ class CoordinatorService:
 
     def _work_raised(self, work: w.Work, error: Exception) -> None:
         match work:
-            case w.OpenGeneration() if isinstance(error, OSError) and self._started.done():  # the store is away
+            case w.OpenGeneration() if failures.may_pass(error) and self._started.done():
                 self._core.opening_failed()
-                self._generation_failed(*failures.location_away(error))
+                self._generation_failed(*failures.recovery_failure(error))
             case _ if isinstance(error, Fenced) or isinstance(work, w.OpenGeneration):
                 raise _End(error if isinstance(error, PenstockError) else failures.wrapped("recovery failed", error))
             case w.Look(generation=generation, vertex=vertex) | w.FreezeSource(generation=generation, vertex=vertex):

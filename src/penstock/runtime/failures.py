@@ -55,8 +55,16 @@ def error_of(message: SlotFailed) -> PenstockError:
     return GenerationFailed(f"slot {message.slot}: {where}{message.message}{trace}")
 
 
-def location_away(problem: OSError) -> tuple[Failure, PenstockError]:
-    """Of a recovery that the checkpoint location's store did not answer."""
+def may_pass(problem: Exception) -> bool:
+    """Return whether a recovery failed by a store or an output that does not answer now, or has no room."""
+    away = problem.__cause__ if isinstance(problem, SinkError) else problem
+    return isinstance(away, OSError)
+
+
+def recovery_failure(problem: Exception) -> tuple[Failure, PenstockError]:
+    """The failure of a recovery for which ``may_pass`` holds."""
+    if isinstance(problem, SinkError):
+        return Failure("sink", "", str(problem)), problem
     text = f"the checkpoint location cannot be read now: {problem}"
     return Failure("location", "", text), LocationError(text)
 
