@@ -50,7 +50,8 @@ class EventTimeWatch:
         if generation is None or level_us is None:
             return
         assigner = next(one for one in self.driver.core.assigners if one.vertex == vertex)
-        runner = generation.slots[progress.index].runners.get(vertex)
+        slot = generation.slots[progress.index]
+        runner = slot.runners.get(vertex)
         key = vertex, progress.index
         below = self._below.get(key)
         if runner is None or assigner.finished or (us is not None and us >= (below.level_us if below else level_us)):
@@ -69,7 +70,9 @@ class EventTimeWatch:
         )
         # A simulated step changes the subtask at once, but its thread hears nothing before the step's time has passed.
         busy = self.driver.world.chance.now_ms < runner.actor.busy_until_ms
-        if unread or busy or assigner._is_stocked() or _is_held_up(runner.subtask):
+        # With many slots a reader reports more often than messages get to their turn.
+        under_way = bool(slot._from_driver or slot._to_driver or len(runner.subtask.inbox))
+        if unread or busy or under_way or assigner._is_stocked() or _is_held_up(runner.subtask):
             below.reports = 0
             return
         below.reports += 1
