@@ -71,7 +71,7 @@ class EventTimeWatch:
         # A simulated step changes the subtask at once, but its thread hears nothing before the step's time has passed.
         busy = self.driver.world.chance.now_ms < runner.actor.busy_until_ms
         # With many slots a reader reports more often than messages get to their turn.
-        under_way = bool(slot._from_driver or slot._to_driver or len(runner.subtask.inbox))
+        under_way = bool(slot._from_driver or len(runner.subtask.inbox))
         if unread or busy or under_way or assigner._is_stocked() or _is_held_up(runner.subtask):
             below.reports = 0
             return
