@@ -59,7 +59,11 @@ def test_two_copies_that_run_at_the_same_time(
 ) -> None:
     run(1)
     shutil.copytree(tmp_path / CHECKPOINT, tmp_path / "copy")
-    queries = [start(inbox.stream(spark), checkpointLocation=str(tmp_path / name)) for name in (CHECKPOINT, "copy")]
+    # Until one of them has committed, each may take the fence from the other, again and again.
+    options = {"restart.attempts": 50}
+    queries = [
+        start(inbox.stream(spark), checkpointLocation=str(tmp_path / name), **options) for name in (CHECKPOINT, "copy")
+    ]
     for key in range(2, 6):
         inbox.add([(key, key, float(key))])
     eventually(lambda: any(not query.isActive for query in queries), "one of them to be refused")

@@ -22,6 +22,7 @@ def reader(busy_until_ms: float) -> SimpleNamespace:
         _chain=SimpleNamespace(holds_rows=False),
         _settled=True,
         outputs=SimpleNamespace(has_room=True),
+        inbox=(),
     )
     return SimpleNamespace(subtask=subtask, actor=SimpleNamespace(busy_until_ms=busy_until_ms))
 
@@ -29,7 +30,7 @@ def reader(busy_until_ms: float) -> SimpleNamespace:
 def watched(busy_until_ms: float) -> tuple[EventTimeWatch, Any]:
     """A watch over two readers of one source, and its clock. Reader 0 has reached more than reader 1."""
     clock = SimpleNamespace(now_ms=0.0)
-    slots = [SimpleNamespace(runners={0: reader(until_ms)}) for until_ms in (0.0, busy_until_ms)]
+    slots = [SimpleNamespace(runners={0: reader(until_ms)}, _from_driver=()) for until_ms in (0.0, busy_until_ms)]
     content = SimpleNamespace(rows_at=lambda now_ms: 0)
     driver = SimpleNamespace(
         current=SimpleNamespace(slots=slots),
@@ -56,6 +57,16 @@ def test_a_reader_that_stays_below_the_level_fails() -> None:
 def test_a_reader_at_the_level_passes() -> None:
     watch, _ = watched(busy_until_ms=0.0)
     report(watch, 245_000)
+
+
+def test_a_reader_to_which_messages_are_under_way_is_waited_for() -> None:
+    watch, _ = watched(busy_until_ms=0.0)
+    slot = watch.driver.current.slots[1]  # type: ignore[union-attr]
+    slot._from_driver = ("a message",)  # type: ignore[assignment]
+    report(watch)
+    slot._from_driver = ()  # type: ignore[assignment]
+    with pytest.raises(SimulationFailure, match="stays at 122000"):
+        report(watch)
 
 
 def test_a_reader_whose_thread_works_on_rows_is_waited_for() -> None:
