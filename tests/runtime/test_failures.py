@@ -6,7 +6,7 @@ import pytest
 
 from penstock.errors import DataError, EvaluationError, GenerationFailed, PenstockError, SinkError, UnfitFile
 from penstock.protocol.restarts import GiveUp, RestartAt, RestartPolicy, Restarts
-from penstock.runtime.failures import discovery_failure, error_of, failure_of, gave_up
+from penstock.runtime.failures import discovery_failure, error_of, failure_of, gave_up, may_pass, recovery_failure
 from penstock.runtime.messages import SlotFailed
 from penstock.spark.job import reason as reason_of
 
@@ -65,3 +65,14 @@ def test_a_misplaced_file_is_found_twice_and_other_failures_to_look_may_pass() -
 )
 def test_a_job_that_spark_ended_says_why(text: str, reason: str) -> None:
     assert reason_of(RuntimeError(text)) == reason
+
+
+def test_a_recovery_waits_for_a_store_or_an_output_that_is_away_and_for_nothing_else() -> None:
+    full = SinkError("cannot take over /out")
+    full.__cause__ = OSError("No space left on device")
+    assert recovery_failure(full)[1] is full
+    assert recovery_failure(full)[0].kind == "sink"
+    assert recovery_failure(OSError("away"))[0].kind == "location"
+    assert [may_pass(error) for error in (full, OSError("away"))] == [True, True]
+    assert not may_pass(SinkError("the location is older than the output"))
+    assert not may_pass(DataError("malformed"))
