@@ -152,6 +152,20 @@ def test_a_full_disk_fails_the_checkpoint_and_the_query_goes_on() -> None:
     assert machine.handle(TICK, 3000) == [ct.Trigger(3, UNALIGNED)]
 
 
+def test_checkpoints_write_everything_until_a_new_base_is_complete_if_the_old_one_is_damaged() -> None:
+    machine = started(max_concurrent=2)
+    machine.handle(TICK, 1000)
+    assert ct.NotifyComplete(1, 1) in complete(machine, 1, 1001)
+    assert machine.handle(TICK, 2000) == [ct.Trigger(2, UNALIGNED, base=1)]
+    acknowledge(machine, 2, 2001)
+    reason = "a file that it refers to is damaged"
+    assert machine.handle(ct.MetadataFailed(2, reason, damaged=True), 2002) == [ct.Abort(2, reason, tell_slots=True)]
+    assert machine.handle(TICK, 3000) == [ct.Trigger(3, UNALIGNED, base=0)]
+    assert machine.handle(TICK, 4000) == [ct.Trigger(4, UNALIGNED, base=0)]
+    complete(machine, 3, 4001)
+    assert machine.handle(TICK, 5000) == [ct.Trigger(5, UNALIGNED, base=3)]
+
+
 def test_triggering_pauses_while_too_many_epochs_await_their_commit() -> None:
     machine = started(max_awaiting_commit=2)
     machine.handle(TICK, 1000)

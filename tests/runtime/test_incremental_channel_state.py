@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,28 @@ def test_rows_that_wait_over_several_checkpoints_are_written_once(
     slow.write_text("0")
     _, older = files_of_newest(tmp_path / "chk")
     assert older, "what is restored lies in files of several checkpoints"
+    again = run(graph, tmp_path / "chk", launcher)
+    again.execution.process_all_available(60)
+    assert_exact(tmp_path / "out", ROWS)
+
+
+def test_a_damaged_file_fails_the_checkpoints_that_refer_to_it_and_the_next_one_writes_everything(
+    tmp_path: Path, launcher: ProcessLauncher
+) -> None:
+    slow = tmp_path / "slow"
+    slow.write_text(SLOW_US_PER_ROW)
+    graph = tiny_graph(tmp_path / "out", 2, Numbers(ROWS), CountSpec(str(slow)))
+    query = run(graph, tmp_path / "chk", launcher)
+    query.until(lambda v: len([c for c in completed(v) if c.inflight_rows > 10_000]) >= 3, what="queues that stand")
+    older = files_of_newest(tmp_path / "chk")[1]
+    assert older, "the newest snapshot refers to files of older ones"
+    for path in older:
+        os.truncate(tmp_path / "chk" / path, 100)
+    query.until(lambda v: any("is damaged" in c.reason for c in v.checkpoints), what="a checkpoint that fails")
+    failed = max(c.checkpoint for c in query.view.checkpoints if "is damaged" in c.reason)
+    query.until(lambda v: any(c.checkpoint > failed for c in completed(v)), what="a checkpoint that completes")
+    query.execution.stop()
+    slow.write_text("0")
     again = run(graph, tmp_path / "chk", launcher)
     again.execution.process_all_available(60)
     assert_exact(tmp_path / "out", ROWS)

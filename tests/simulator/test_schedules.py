@@ -36,6 +36,7 @@ FOUND = {
     20009059: "a reader whose function holds rows asks twice, is given two splits and, restored, holds its watermark",
     20015252: "a rollback of a query that was over, but had not logged it: the next driver ends it, with all its rows",
     20014977: "the same, of a query that was drained",
+    30004581: "a file that the running query's snapshots refer to is damaged: no later checkpoint completes",
 }
 """Seeds that failed once, and why. They hold for the settings as they are drawn now."""
 

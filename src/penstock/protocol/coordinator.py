@@ -100,6 +100,7 @@ class Coordinator:
         self._reserving = False
         self._newest_complete: CheckpointId = 0
         self._newest_told: CheckpointId = 0
+        self._newest_damaged: CheckpointId = 0
         self._to_notify: list[CheckpointId] = []
         self._failed_in_row = 0
         self._last_failure = ""
@@ -304,6 +305,8 @@ class Coordinator:
             return [Ignored(event, "the checkpoint was aborted")]
         if pending.phase is not Phase.WRITING:
             raise self._violation(event)
+        if event.damaged:
+            self._newest_damaged = max(self._newest_damaged, pending.base)
         return self._abort(pending, life.NOT_WRITTEN, event.reason, now_ms)
 
     def _on_complete_logged(self, event: CompleteLogged, now_ms: float) -> list[Command]:
@@ -430,7 +433,7 @@ class Coordinator:
             self._generation,
             self._policy.alignment if waiting is None else waiting.request.alignment,
             None if waiting is None else waiting.request,
-            base=self._newest_told,
+            base=self._newest_told if self._newest_told > self._newest_damaged else 0,
             origin=self._newest_complete,
             started_ms=now_ms if waiting is None else waiting.since_ms,
             deadline_ms=now_ms + self._policy.timeout_ms if deadline_ms is None else deadline_ms,

@@ -141,8 +141,11 @@ class MetadataWritten:
 
 @dataclass(frozen=True)
 class MetadataFailed:
+    """``damaged``: files of older checkpoints that this one refers to are missing or changed."""
+
     checkpoint: CheckpointId
     reason: str
+    damaged: bool = False
 
 
 @dataclass(frozen=True)
@@ -215,7 +218,8 @@ class Trigger:
 
     ``alignment`` is ALIGNED or UNALIGNED; ``remaining_ms``: how long it may stay aligned (None: for ever). ``base``:
     the newest complete checkpoint of this Generation that every slot was told of with NotifyComplete, on the same link
-    before this, or else the one that was restored; it stays pinned until this one ends (0: none).
+    before this, or else the one that was restored; it stays pinned until this one ends. 0: none, so each slot writes
+    everything. That is also so after a checkpoint found files of its base damaged.
     """
 
     checkpoint: CheckpointId

@@ -103,6 +103,10 @@ class BlobStore:
         refs = (ref for source in metadata.sources for ref in source.sections)
         self._known = {ref.identity.rpartition("/")[2]: ref for ref in refs}
 
+    def forget(self) -> None:
+        """Files of older snapshots are damaged: write every blob again."""
+        self._known.clear()
+
     def restored(self, metadata: SnapshotMetadata) -> SnapshotMetadata:
         """An existing snapshot's metadata with the states as their sources gave them.
 

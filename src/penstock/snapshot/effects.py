@@ -355,6 +355,10 @@ class DriverEffects:
             ref = self._catalog.write(metadata)
         except (Fenced, SinkFenced):
             raise
+        except CorruptSnapshot as error:
+            self._blobs.forget()
+            reason = f"a file that it refers to is damaged: {error}; the next checkpoint writes everything anew"
+            return ct.MetadataFailed(metadata.checkpoint, reason, damaged=True)
         except (OSError, LocationError, CheckpointFailed) as error:
             return ct.MetadataFailed(metadata.checkpoint, f"its metadata cannot be written: {error}")
         self._written[metadata.checkpoint] = (metadata, ref)

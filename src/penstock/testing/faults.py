@@ -279,14 +279,15 @@ class Faults:
         self._tamper("flipped byte", flip)
 
     def _tamper(self, kind: str, change: Callable[[bytes], bytes]) -> None:
-        """Change a file of the newest snapshot, and make sure that it is read."""
+        """Change a file of the newest snapshot. Every other time a slot dies, so that the file is read."""
         path = self._world.some_file_of_newest_snapshot()
         slot = self._some_slot()
         if path is not None and slot is not None:
             self._seen(kind)
             self._world.chance.note(f"{kind}: {path}")
             self._world.tamper(path, change)
-            slot.die()
+            if self._random.random() < 0.5:
+                slot.die()
 
     # -- messages and calls ---------------------------------------------------------------------------------------
 

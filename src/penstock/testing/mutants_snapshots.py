@@ -52,6 +52,13 @@ def _of_any_generation(original: Any) -> Any:
     return fold_any
 
 
+def _damage_ignored(original: Any) -> Any:
+    def on_metadata_failed(self: Coordinator, event: ct.MetadataFailed, now_ms: float) -> Any:
+        return original(self, dataclasses.replace(event, damaged=False), now_ms)
+
+    return on_metadata_failed
+
+
 def _count_acknowledgements(original: Any) -> Any:
     """A repeated acknowledgement is taken for that of a slot that has not acknowledged."""
 
@@ -214,6 +221,10 @@ SNAPSHOTS = {
     "superseded-deltas-apply": mutant(
         "deltas count in key groups that were given a new base since",
         (state_sections, "narrowed", _deltas_in_all_their_groups),
+    ),
+    "damaged-base-used-again": mutant(
+        "a checkpoint whose base turned out to be damaged is followed by others with that base",
+        (Coordinator, "_on_metadata_failed", _damage_ignored),
     ),
     "base-not-pinned": mutant(
         "the base of a checkpoint in flight may be collected",
