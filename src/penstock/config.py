@@ -173,7 +173,7 @@ class Backend(Enum):
 
 
 class SinkTarget(Enum):
-    """What a fork writes to with code of the user's: to a place of its own, or to where its origin writes, too."""
+    """Target of the user's code in a fork: one of its own, or one that its origin writes to as well."""
 
     OWN = "own"
     SHARED = "shared"
@@ -194,9 +194,9 @@ class Options:
     """All options of a query. Sizes in bytes, times in milliseconds.
 
     Attributes:
-        allow_changed_meaning: state goes on under other parameters than it was built with.
+        allow_changed_meaning: start even if parameters that the state depends on have changed.
         allow_shared_sink: a fork may write to where the query writes that it was forked from.
-        sink_target: of the outputs of a fork whose target Penstock does not know; None: the user has not said it.
+        sink_target: for the outputs of a fork whose target Penstock does not know. None: the option is not given.
         checkpoint_alignment: of periodic checkpoints and of snapshots that do not say otherwise.
         checkpoint_alignment_timeout_ms: how long an AUTO checkpoint may stay aligned.
         checkpoint_max_concurrent: periodic checkpoints in flight; those that users ask for come on top.
@@ -204,18 +204,18 @@ class Options:
             the last complete one; None: any number.
         checkpoint_trigger_on: see ``TriggerOn``.
         checkpoint_max_inflight_bytes: in-flight bytes of one checkpoint in one slot beyond which it is declined.
-        checkpoint_owner_only: a folder that is made for a location has mode 0700; otherwise as the driver's umask says.
+        checkpoint_owner_only: folders created for a location have mode 0700; if False, the driver's umask applies.
         checkpoint_capture_memory: bytes of captured rows of a slot that may wait to be written; beyond, it declines.
         join_max_static_bytes: of each join's static side, which every slot holds whole.
-        regexp_max_length: characters of a text up to which a pattern is applied to it that only an engine which
-            backtracks can run; a longer text is an error.
+        regexp_max_length: longest text, in characters, to which a pattern is applied that only a backtracking engine
+            can run; a longer text is an error.
         state_memory: what a slot's state is expected to take, for the check against Spark's limits. No bound in memory;
             what RocksDB may use, of a slot's subtasks with operators together.
         inflight_target_ms: how much work may lie in front of a consumer, in time at its present speed; None: as much as
             fits into its memory.
         restart_allow_scale_down: go on with fewer slots when some are missing for ``restart_scale_down_after_ms``, and
             with all of them once they are back.
-        sink_retry_timeout_ms: how long a commit that fails is repeated; None: as often as a query is restarted.
+        sink_retry_timeout_ms: time for which a failing commit is repeated. None: as often as a query is restarted.
         network_tls: links between driver and slots, and between slots, are encrypted (``runtime/tls.py``).
         log_format: of Penstock's own lines, in slots and driver, where the user has not set up logging.
         driver_ports, slot_ports: one of them is listened on; ``range(1)``, port 0, is any free one.

@@ -4,7 +4,7 @@
 
     PenstockError
     ├── ConfigError            an option or argument is unknown or out of range
-    │   └── ArgumentError      ... an argument of a method of PySpark's
+    │   └── ArgumentError      ... an argument of a method that PySpark has as well
     ├── NotSupported           the plan holds something Penstock will not run; names the node and the way round
     │   └── NotYet             ... that is planned
     ├── LocationError          the checkpoint location is missing, foreign, held by another or incompatible
@@ -14,12 +14,12 @@
     ├── ResourceError          Java, slots, disk or ports are missing
     ├── FunctionError          user code raised; carries operator and Python traceback
     ├── DataError              input rows or files cannot be read as declared
-    │   ├── UnfitFile          an input file was found that the query cannot read, or that lies where none can lie
+    │   ├── UnfitFile          an input file cannot be read by the query, or is in a directory where it cannot be read
     │   └── EvaluationError    an expression met a value that ANSI mode forbids; the message is Spark's
     ├── CheckpointFailed       one checkpoint was declined or aborted; the query goes on
     ├── SinkError
     │   ├── CommitFailed       the sink says that nothing of the epoch is visible
-    │   ├── CommitInterrupted  something of it may be visible; the same commit again finishes it
+    │   ├── CommitInterrupted  a part of the epoch may be visible; repeating the commit finishes it
     │   └── CommitUnknown      the outcome must be looked up, never resent
     ├── ServiceError           what a REST service was asked for did not come about
     │   ├── ServiceRefused     it said no, and why; carries the HTTP status
@@ -44,7 +44,7 @@ class ConfigError(PenstockError):
 
 
 class ArgumentError(ConfigError, ValueError):
-    """An argument of a method that PySpark has, too. A ``ValueError``, as PySpark's own is."""
+    """An argument of a method that PySpark has as well. It is a ``ValueError``, like PySpark's own error."""
 
 
 class NotSupported(PenstockError):
@@ -104,7 +104,7 @@ class DataError(PenstockError):
 
 
 class UnfitFile(DataError):
-    """The driver found an input file that the query cannot take, and finds it again each time that it looks."""
+    """The driver found an input file that the query cannot read. Every later discovery finds the same file."""
 
 
 class EvaluationError(DataError):
@@ -124,10 +124,7 @@ class CommitFailed(SinkError):
 
 
 class CommitInterrupted(SinkError):
-    """The commit did not come to its end, and something of the epoch may be visible.
-
-    The same commit again finishes it.
-    """
+    """The commit failed on its way, and a part of the epoch may be visible. Repeating the commit finishes it."""
 
 
 class CommitUnknown(SinkError):
@@ -135,8 +132,11 @@ class CommitUnknown(SinkError):
 
 
 class SinkFenced(SinkError):
-    """Another driver of this query has taken the output over. Nothing this driver does there is visible from then on.
-    If it still owns its checkpoint location, its next Generation takes the output over again."""
+    """Another driver of this query has taken over the output.
+
+    Nothing that this driver writes there becomes visible any more. If this driver still owns its checkpoint location,
+    its next Generation takes over the output again.
+    """
 
 
 class ServiceError(PenstockError):

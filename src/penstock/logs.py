@@ -39,11 +39,10 @@ _subject: ContextVar[dict[str, object] | None] = ContextVar("penstock_log_subjec
 
 class _Told(logging.LoggerAdapter[logging.Logger]):
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
-        """As the logger does; what arguments say is text of others (files, peers, errors) and begins no line of its
-        own."""
+        """Log the message. Arguments may quote files, peers and errors, so they are escaped: none begins a log line."""
         if self.isEnabledFor(level):
             kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1  # the line is the caller's
-            super().log(level, msg, *(_harmless(arg) for arg in args), **kwargs)
+            super().log(level, msg, *(_escaped(arg) for arg in args), **kwargs)
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         subject = dict(_subject.get() or {})
@@ -54,7 +53,7 @@ class _Told(logging.LoggerAdapter[logging.Logger]):
         return f"{prefix}{msg}", {**kwargs, "extra": {**kwargs.get("extra", {}), **subject, _PREFIX: prefix}}
 
 
-def _harmless(argument: object) -> object:
+def _escaped(argument: object) -> object:
     if isinstance(argument, bool | int | float | None):
         return argument
     return log_text(str(argument))
@@ -69,7 +68,7 @@ class LogFormat(Enum):
 
 class _TextLines(logging.Formatter):
     def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
-        """A traceback, whose error may quote a file or a peer."""
+        """Return the traceback with escapes: the text of its error may quote a file or a peer."""
         return visible(super().formatException(ei), "\n\t")
 
 
@@ -103,7 +102,7 @@ def get_logger(name: str) -> logging.LoggerAdapter[logging.Logger]:
 
 
 class SparingLog:
-    """Logs lines that an untrusted client can cause: one in ``interval_s``, with how many were left out before it.
+    """Log for lines that an untrusted client can cause: one line in ``interval_s``, with the number of lines left out.
 
     Not thread-safe.
     """
@@ -121,7 +120,7 @@ class SparingLog:
         self._left_out = 0
 
     def warning(self, text: str, *args: object) -> None:
-        """Log the line, or count it."""
+        """Log the line, or count it if the interval since the last logged line has not passed."""
         if self._clock() < self._next_s:
             self._left_out += 1
             return

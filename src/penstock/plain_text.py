@@ -1,17 +1,17 @@
-"""Text of others - snapshots, files, peers - made harmless where it reaches a terminal or a log.
+"""Escapes for untrusted text (of snapshots, files and peers) in front of a terminal or a log.
 
-A character that is not printable may steer a terminal (escape sequences, in 7 and 8 bits), turn the order of what is
-read (bidirectional marks) or begin a line that was never logged.
+A character that is not printable may control the terminal (escape sequences, in 7 and 8 bits), reverse the order of the
+displayed text (bidirectional marks) or forge a line of the log.
 """
 
 from __future__ import annotations
 
 CONTINUED = "\n  | "
-"""What a line's end within one log message becomes: what follows is not taken for a line of its own."""
+"""Replaces a line end within one log message, so that the rest does not read as a log line of its own."""
 
 
 def visible(text: str, kept: str = "") -> str:
-    """Return the text with what is not printable written as an escape, as ``repr`` does; ``kept``: stays as it is."""
+    """Return the text with unprintable characters as escapes, as in ``repr``. Characters in ``kept`` stay."""
     if text.isprintable():
         return text
     return "".join(
@@ -20,12 +20,12 @@ def visible(text: str, kept: str = "") -> str:
 
 
 def log_text(text: str) -> str:
-    """Return a text for a log message: visible, its lines after the first marked as continued."""
+    """Return the text for a log message: with escapes, and each line after the first marked as a continuation."""
     return text if text.isprintable() else visible(text, "\n\t").replace("\n", CONTINUED)
 
 
 def json_text(document: str) -> str:
-    """Return a JSON document, of the same meaning, without a character that steers a terminal."""
+    """Return an equal JSON document with unprintable characters as JSON escapes; line ends stay."""
     return "".join(
         character if character.isprintable() or character == "\n" else _json_escape(character) for character in document
     )

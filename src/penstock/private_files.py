@@ -1,4 +1,4 @@
-"""Files that hold a secret, such as a key: they are refused where others can read them, as ssh does."""
+"""Check of the modes of files that hold a secret, such as a key. ssh has the same check."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from penstock.errors import ConfigError
 
 
 def check_private(what: str, path: str | os.PathLike[str]) -> None:
-    """Refuse a file that others can read. A file of another owner may be readable by its group, as a secret that root
-    has mounted is; a pipe or terminal is no file.
+    """Refuse a file that other users can read.
+
+    The group may read a file that another user owns: a secret that root has mounted has such a mode. Pipes and
+    terminals are not checked.
 
     Args:
         what: the option that names the file, for the message.
 
     Raises:
-        ConfigError: others can read or write it.
-        OSError: it is not there.
+        ConfigError: other users can read or write the file.
+        OSError: the file does not exist or cannot be examined.
     """
     status = os.stat(path)
     mode = stat.S_IMODE(status.st_mode)

@@ -1,9 +1,9 @@
-"""Secrets struck out of texts that leave the process for people: error messages, log lines, reasons.
+"""Redaction of secrets in texts that people read outside the process: error messages, log lines, reasons.
 
-A secret is recognized by the name it is given to (``password=...``) or by its shape (``Authorization`` headers, private
-keys, URLs with a password). Values that only the user knows to be secret are not recognized.
+A secret is recognized by the name in front of it (``password=...``) or by its form (``Authorization`` headers, private
+keys, URLs with a password). Other secret values are not recognized.
 
-Call ``without_secrets`` before a text is cut: half a secret without its name is not recognized.
+Call ``without_secrets`` before a text is cut: the rest of a secret whose name was cut off is not recognized.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _WORDS = (
     r"|\bssl[_.-]key(?![_.-]?(?:store|location|password))|key[_.-]pem|auth[_.-]user[_.-]info"
     r"|(?<![A-Za-z])(?:pass|pwd|pw|sas|sig)(?![A-Za-z])|X-(?:Amz|Goog)-Signature|[?&;]Signature"
 )
-"""Parts of names whose values are secrets: options of Kafka, S3, Azure, JDBC and HTTP clients, and query parameters."""
+"""Parts of names whose values are secrets: options of Kafka, S3, Azure, JDBC and HTTP clients, parameters of URLs."""
 _NAMED = rf"(?:{_WORDS})[\w.-]{{0,100}}"
 _QUOTED = r"(?P<quote>\\{0,3}[\"'])(?:(?!(?P=quote))(?:\\.|[^\\\n]))*(?:(?P=quote))?"
-"""A text in quotes, which may be escaped themselves. One that has lost its end goes on to the end of the line."""
+"""A quoted text. The quotes may be escaped. Without a closing quote it extends to the end of the line."""
 _PLAIN = r"\{[^{}\n]*\}|\([^()\n]*\)|(?:[^\s,;&)}\]]|[,)}\]](?=[^\s,;&)}\]\"']))+"
-"""A JDBC value in braces, a tuple, or what ends at a blank or at a separator that a blank follows."""
+"""A JDBC value in braces, a tuple, or a text up to a blank or up to a separator in front of a blank."""
 _VALUE = re.compile(
     rf"(?i)(?P<before>{_NAMED}(?:\\{{0,3}}[\"'])?\s{{0,4}}(?:->|=>|[=:]|%3D)\s{{0,4}})[bru]?(?:{_QUOTED}|{_PLAIN})"
 )
 _ARGUMENT = re.compile(rf"(?i)(?P<before>{_NAMED}\\{{0,3}}[\"']\s{{0,4}},\s{{0,4}})[bru]?{_QUOTED}")
-"""``option("password", "...")``, as a line of a traceback shows it."""
+"""``option("password", "...")``: a line of source code in a traceback."""
 _FLAG = re.compile(rf"(?i)(?P<before>--[\w.-]{{0,40}}?{_NAMED}\s{{1,4}})(?:{_QUOTED}|[^\s\"'-]\S*)")
 _HEADER = re.compile(
     r"(?i)(?P<before>authorization(?:\\{0,3}[\"'])?\s{0,4}[=:,]\s{0,4}+)(?!\*\*\*)(?:(?P<quote>\\{0,3}[\"'])"
@@ -46,23 +46,23 @@ _IN_URL = re.compile(
     r"(?P<before>://[^\s/:@\"']{0,200}:)(?!\d{1,5}(?:[/?#,;\s\"']|\Z))"
     r"(?:[^\s\"'<>]{1,500}(?=@)|[^\s\"'<>@]{1,500}\Z)"
 )
-"""A password may hold ``@`` and ``/`` as they are. One that was cut in front of its ``@`` ends with the text."""
+"""A password in a URL. It may contain ``@`` and ``/``. Without ``@`` after it, it extends to the end of the text."""
 _USER_OF_URL = re.compile(r"(?i)(?P<before>\bhttps?://)[^\s/:@\"']{1,500}(?=@)")
-"""A token in the place of the user."""
+"""A token in place of the user name."""
 _ORACLE = re.compile(r"(?i)(?P<before>\bjdbc:oracle:\w{1,20}:[^\s/@:]{1,200}/)[^\s@]{1,200}(?=@)")
 _HIDDEN = r"\g<before>***"
 _ALL = (_PRIVATE_KEY, _HEADER, _VALUE, _ARGUMENT, _FLAG, _BEARER, _WEB_TOKEN, _IN_URL, _USER_OF_URL, _ORACLE)
 
 
 def without_secrets(text: str) -> str:
-    """Return the text with ``***`` in the place of every secret that is recognized."""
+    """Return the text with ``***`` in place of every recognized secret."""
     for pattern in _ALL:
         text = pattern.sub(_HIDDEN, text)
     return _BASIC.sub(_basic, text)
 
 
 def _basic(found: re.Match[str]) -> str:
-    """Hide what decodes to ``user:password``; "basic aggregation" stays."""
+    """Hide a code that decodes to ``user:password``. Other words after "basic" stay, as in "basic aggregation"."""
     code = found["code"].rstrip("=").replace("-", "+").replace("_", "/")
     try:
         plain = base64.b64decode(code[: len(code) - (len(code) % 4 == 1)] + "=" * (-len(code) % 4))

@@ -46,8 +46,8 @@ def import_checkpoint(
     planned: Annotated[
         str,
         typer.Option(
-            help="A batch that Spark has planned and not committed: 'exact' makes it first, under its own id; 'again' "
-            "reads its rows again under new ids."
+            help="For a batch that Spark has planned but not committed: 'exact' processes it first, with its own id "
+            "and rows; 'again' reads its rows again under new ids."
         ),
     ] = "exact",
     as_json: AsJson = False,
@@ -72,7 +72,7 @@ def import_checkpoint(
             console.print(
                 f"Batch {taken.planned} was planned and not committed: "
                 + (
-                    "the query makes it first, under its own id and from exactly its rows."
+                    "the query processes it first, with its own id and exactly its rows."
                     if planned == "exact"
                     else "its rows are read again. See that the sink of Spark's query does not have them already."
                 ),

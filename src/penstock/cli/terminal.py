@@ -1,4 +1,4 @@
-"""Where the command line writes: nothing that a snapshot, a service or a file says steers the terminal."""
+"""Output of the command line. Control characters in texts of snapshots, services and files are printed as escapes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.plain_text import visible
 
 
 class SafeConsole(Console):
-    """A console that shows what is not printable as escapes, in whatever it is given. Styles are rich's own."""
+    """Console that prints unprintable characters of all texts as escapes. Control codes of rich's own stay."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
@@ -20,5 +20,5 @@ class SafeConsole(Console):
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print lines of plain text."""
+    """Print plain text, which may have several lines, with unprintable characters as escapes."""
     typer.echo(visible(text, "\n"), err=err)

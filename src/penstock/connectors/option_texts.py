@@ -19,7 +19,7 @@ PAGES: ContextVar[tuple[list[OptionTexts], ...]] = ContextVar("pages", default=(
 def _only(values: Collection[str]) -> str:
     if not values:
         return REFUSED
-    return f"refused but for {', '.join(f'`{value!r}`' if value.isspace() else f'`{value}`' for value in values)}"
+    return f"refused except {', '.join(f'`{value!r}`' if value.isspace() else f'`{value}`' for value in values)}"
 
 
 class OptionTexts:

@@ -1,8 +1,8 @@
-"""The queries of this process that run or are being started: unique names, one run per checkpoint location and query.
+"""Registry of the queries of this process that run or start: unique names, one run per checkpoint location and query.
 
-As in Spark a name is unique within a session, and a query id has one run over all sessions: a copy of a checkpoint
-location is the same query. A run in another process is not known here. At the same location the log fences the older
-run.
+As in Spark a name is unique within a session, and a query id has one run over all sessions. A copy of a checkpoint
+location has the same query id. Runs in other processes are not registered here: at the same location the log fences
+the older run.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ STOP_ACTIVE_RUN_CONF = "spark.sql.streaming.stopActiveRunOnRestart"
 
 @dataclass(eq=False)
 class Place:
-    """What one start holds until its query has ended.
+    """Reservation of a name and a location. A start takes it, and it ends with the query.
 
     Attributes:
-        query_id: stored at the location when the start began; empty where the location was new.
-        query: None while it is being made.
+        query_id: the id that was stored at the location when the start began; empty if the location was new.
+        query: None while the query is created.
     """
 
     session: str
@@ -44,7 +44,7 @@ class Place:
     query: StreamingQuery | None = None
 
     def is_run_of(self, other: Place) -> bool:
-        """Return True if both are runs of one query: they have one location, or one query id at two locations."""
+        """Return True if both belong to one query: they have the same location or the same query id."""
         known_id = self.query_id or (self.query.id if self.query is not None else "")
         return self.location == other.location or (known_id != "" and known_id == other.query_id)
 
@@ -58,14 +58,14 @@ class ActiveQueries:
         self._ended: dict[str, QueryFacts] = {}
 
     def take(self, session: str, name: str | None, location: str, *, query_id: str = "", stop_older: bool) -> Place:
-        """Reserve name, location and query for a start. Blocks while older runs of this query stop.
+        """Reserve name, location and query for a start. Block while older runs of this query stop.
 
         Args:
-            query_id: the id that is stored at the location; empty if there is none.
+            query_id: the id that is stored at the location; empty if none is stored.
 
         Raises:
             ConfigError: another active query of the session has the name.
-            LocationError: the query is active and ``stop_older`` is false, or another start came in between.
+            LocationError: the query is active and ``stop_older`` is False, or another start of it was faster.
         """
         place = Place(session, name, place_of(location), query_id)
         with self._lock:
@@ -110,7 +110,7 @@ class ActiveQueries:
         return next((query for query in self._running() if query.id == query_id), None)
 
     def location_of(self, query_id: str) -> str:
-        """Where the query runs; empty if it does not."""
+        """Return the location at which the query runs; empty if it does not run."""
         query = self.running(query_id)
         with self._lock:
             return next((place.location for place in self._places if query and place.query is query), "")

@@ -32,7 +32,7 @@ class EventBus(Protocol):
 class QueryEvents:
     """One query's events: ``started`` at once, on the caller's thread as Spark does; the others on a thread of its own.
 
-    A listener that raises is logged and does not disturb the query. There is at most one idle event in
+    An error of a listener is logged and does not affect the query. There is at most one idle event in
     ``idle_event_interval_s``.
     """
 
@@ -67,7 +67,7 @@ class QueryEvents:
             self._posts.put(call)
 
     def terminated(self, exception: str | None) -> None:
-        """The last event; the thread ends after it. Spark shows and stores the exception's text: without secrets."""
+        """Post the last event; the thread ends after it. Spark stores the exception's text, so secrets are removed."""
         shown = None if exception is None else without_secrets(exception)
         self._posts.put(lambda: self._bus.terminated(self._query_id, self._run_id, shown))
         self._posts.put(None)

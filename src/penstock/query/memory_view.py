@@ -56,7 +56,7 @@ class MemoryView:
 
     def _show(self, epochs: tuple[pa.Table, ...]) -> None:
         shown = self._parts[-1].stop if self._parts else 0
-        if self._sink.replaces or shown > len(epochs):  # some were taken back
+        if self._sink.replaces or shown > len(epochs):  # epochs were taken back
             self._parts, shown = [], 0
         if shown < len(epochs):
             self._parts.append(self._part(0, shown, epochs[shown:]))

@@ -1,6 +1,6 @@
 """Progress in Spark's own words: one committed epoch as a ``StreamingQueryProgress``.
 
-Spark's micro-batch is our epoch: ``batchId`` is the epoch's number, and ``checkpoint.sinkBatchId`` what sinks got.
+Spark's micro-batch is our epoch: ``batchId`` is the epoch's number. ``checkpoint.sinkBatchId`` is the sinks' batch id.
 Offsets are ``null`` where the source's positions are per split, in the snapshot, and Spark's own source has no form for
 them. Penstock's own section is ``checkpoint``: the checkpoint that committed the epoch. docs/progress.md says what
 every field is, and which cannot be.
@@ -99,7 +99,10 @@ def _text(value: object) -> str:
 
 
 def _checkpoint_json(epoch: EpochProgress, durations: dict[str, int], interval_ms: int) -> dict[str, Any] | None:
-    """Times are of the slowest subtask each, bytes and rows of all together. None: it is forgotten."""
+    """Return the section ``checkpoint``: times of the slowest subtask, bytes and rows of all subtasks.
+
+    Return None if the epoch's checkpoint is no longer known.
+    """
     checkpoint = epoch.checkpoint
     if checkpoint is None:
         return None
@@ -199,7 +202,7 @@ def _state_json(state: StateProgress, parallelism: int) -> dict[str, Any]:
 
 
 class ProgressHistory:
-    """The most recent progresses, oldest first, at most ``capacity``. One thread appends, any thread reads."""
+    """The ``capacity`` most recent progresses, oldest first. One thread appends, any thread reads."""
 
     def __init__(self, capacity: int) -> None:
         self._progresses: deque[QueryProgress] = deque(maxlen=capacity)

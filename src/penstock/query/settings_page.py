@@ -1,6 +1,7 @@
-"""``docs/settings.md``: every setting, method, option and parameter of state, and what becomes of it.
+"""Generator of ``docs/settings.md``: the treatment of every setting, method, option and parameter of state.
 
-Settings are declared in ``spark_settings``, options by the connectors that read them (``OptionTexts``), the rest here.
+``spark_settings`` declares the settings, the connectors that read options declare these (``OptionTexts``), and this
+module declares the rest.
 """
 
 from __future__ import annotations
@@ -43,20 +44,20 @@ SPARKS_OPTIONS: dict[str, tuple[str, ...]] = {
     "parquet": ("compression", "datetimeRebaseMode", "int96RebaseMode", "mergeSchema", "parquet.compression"),
     "text": ("compression", "encoding", "lineSep", "wholetext"),
 }
-"""Spark's own options of each format, as its classes (``CSVOptions`` and the like) list them."""
+"""Spark's own options of each format, from Spark's classes (``CSVOptions`` and the like)."""
 
 _METHODS = (
     ("`DataStreamReader`: `format`, `schema`, `option`, `options`, `load`, `table`, `parquet`, `orc`, `csv`, `json`, "
-     "`text`, `xml`", "obeyed", "they are Spark's own and make the DataFrame"),
-    ("`DataStreamReader.name`", "refused", "Spark takes it only with `queryEvolution.enableSourceEvolution`; use "
+     "`text`, `xml`", "obeyed", "Spark's own methods, which make the DataFrame"),
+    ("`DataStreamReader.name`", "refused", "Spark accepts it only with `queryEvolution.enableSourceEvolution`; use "
      "`penstock.named(df, name)`"),
-    ("`DataStreamReader.changes`", "refused", "Spark takes it only of catalogs with change data, whose sources are "
-     "refused by name"),
+    ("`DataStreamReader.changes`", "refused", "Spark accepts it only for catalogs with change data; Penstock refuses "
+     "their sources by name"),
     ("`DataStreamWriter`: `outputMode`, `format`, `option`, `options`, `partitionBy`, `queryName`, `trigger`, "
      "`foreach`, `foreachBatch`, `start`, `toTable`", "obeyed", "the default format is `spark.sql.sources.default`"),
     ("`DataStreamWriter.clusterBy`", "refused", "write partitioned files with `partitionBy`"),
-    ("`trigger(processingTime=...)`, `continuous`, `realTime`", "obeyed", "how often results are committed"),
-    ("`trigger(availableNow=True)`, `once`", "obeyed", "reads what is there, commits it and ends"),
+    ("`trigger(processingTime=...)`, `continuous`, `realTime`", "obeyed", "the interval between two commits"),
+    ("`trigger(availableNow=True)`, `once`", "obeyed", "the query reads the available rows, commits them and ends"),
     ("two triggers, or none", "refused", "give exactly one, or leave `trigger` out"),
 )  # fmt: skip
 
@@ -68,51 +69,51 @@ _OTHER_OPTIONS = (
         "obeyed",
     ),
     ("`socket` source", "`host`, `port`, `includeTimestamp`", "obeyed"),
-    ("`socket` source", "`numPartitions`", "no effect: one connection is read by one reader"),
-    ("Python data sources", "all", "handed to the source, which may refuse them"),
+    ("`socket` source", "`numPartitions`", "no effect: one reader reads the one connection"),
+    ("Python data sources", "all", "passed to the source, which may refuse them"),
     ("other sources, read by Spark", "all", "obeyed by Spark"),
     ("`console` sink", "`numRows`, `truncate`", "obeyed"),
     ("`toTable`", "all", "obeyed by Spark, which writes the files"),
-    ("`memory`, `noop`, `foreach`, `foreachBatch`", "all", "refused: they have none"),
+    ("`memory`, `noop`, `foreach`, `foreachBatch`", "all", "refused: these sinks have no options"),
     ("every other source and sink", "any other option", "refused by name"),
 )
 
 _PARAMETERS = (
-    ("window: length, slide, start", "refused", "groups of two kinds of windows would be mixed"),
-    ("session window: gap", "refused", "sessions of two gaps would be mixed"),
-    ("grouping key: its expression, with literals, functions' names and the session's time zone where it matters",
-     "refused", "rows of a group would not find it"),
-    ("grouping key: its type", "refused", "its hash, and with it its place, would be another"),
-    ("aggregate function: which, `DISTINCT` and of what, constants (accuracy, percentage), its order among the "
-     "functions, the columns that it is computed from", "refused", "values of two functions would be added up"),
-    ("aggregate function: how its argument is computed from the same columns", "goes on", "an everyday edit: what was "
-     "added up stays"),
+    ("window: length, slide, start", "refused", "state would mix groups of different windows"),
+    ("session window: gap", "refused", "state would mix sessions of different gaps"),
+    ("grouping key: its expression, with literals, names of functions, and the session's time zone if the expression "
+     "depends on it", "refused", "rows would not find their group"),
+    ("grouping key: its type", "refused", "the hash of a key would change, and so its key group"),
+    ("aggregate function: its name, `DISTINCT` with its columns, constants (accuracy, percentage), its position among "
+     "the functions, the columns in its argument", "refused", "state would mix values of different functions"),
+    ("aggregate function: the expression of its argument, with the same columns", "accepted", "a usual edit; the new "
+     "expression applies to new rows"),
     ("deduplication: keys and their expressions, `dropDuplicates` or `dropDuplicatesWithinWatermark`", "refused",
-     "rows would not be recognized"),
+     "rows would not be recognized as duplicates"),
     ("join: keys and their expressions, literals included; type; condition, with the range of event times", "refused",
-     "rows would not find partners, or partners were forgotten too early"),
+     "rows would not find their partners, or partners would be removed too early"),
     ("`transformWithState`: grouping keys, output mode, time mode", "refused", "as in Spark"),
     ("`transformWithState`: variables", "see [stateful-python.md](stateful-python.md#declaring-other-state-later)", ""),
-    ("`transformWithState`: time to live, another or a new one", "goes on", "what was written before keeps its own"),
-    ("`transformWithState`: time to live, none any more", "refused", "the stored times have no place"),
+    ("`transformWithState`: a new or changed time to live", "accepted", "values written before keep theirs"),
+    ("`transformWithState`: time to live removed", "refused", "a variable without it cannot hold the stored times"),
     ("`applyInPandasWithState`: grouping keys, output mode, timeout", "refused", "as in Spark"),
-    ("output mode of an aggregation", "refused", "groups were emitted by other rules, and lie elsewhere in complete "
-     "mode"),
-    ("watermark: delay", "goes on", "event time never goes back; rows are late by the new delay from then on"),
-    ("watermark: the columns that event time is computed from", "refused", "state is kept until event time passes it"),
-    ("`limit`", "goes on", "the number of rows that have passed is kept"),
-    ("session time zone", "goes on", "where no key depends on it"),
-    ("ANSI mode, `mapKeyDedupPolicy`, `caseSensitive`, other SQL settings", "goes on", "they are read at each start"),
-    ("collation of a key", "refused", "columns with collations are not run"),
-    ("user functions: their bodies", "goes on", "an everyday edit"),
-    ("filters, projections", "goes on", "an everyday edit, where no key is computed by them"),
-    ("`maxParallelism`", "refused", "it is the number of key groups"),
-    ("`parallelism`, `state.backend`, intervals", "goes on", "[rescaling.md](rescaling.md)"),
+    ("output mode of an aggregation", "refused", "each mode emits groups by other rules; complete mode stores them "
+     "elsewhere"),
+    ("watermark: delay", "accepted", "event time never goes back; the new delay applies to new rows"),
+    ("watermark: the columns in the expression of event time", "refused", "event time decides how long state is kept"),
+    ("`limit`", "accepted", "the number of rows so far is kept"),
+    ("session time zone", "accepted", "if no key depends on it"),
+    ("ANSI mode, `mapKeyDedupPolicy`, `caseSensitive`, other SQL settings", "accepted", "they are read at each start"),
+    ("collation of a key", "refused", "Penstock does not run columns with collations"),
+    ("bodies of user functions", "accepted", "a usual edit"),
+    ("filters, projections", "accepted", "a usual edit, if no key is computed from them"),
+    ("`maxParallelism`", "refused", "state is stored by key group, and it is their number"),
+    ("`parallelism`, `state.backend`, intervals", "accepted", "[rescaling.md](rescaling.md)"),
 )  # fmt: skip
 
 
 def documentation() -> str:
-    """The text of ``docs/settings.md``."""
+    """Return the text of ``docs/settings.md``."""
     return "\n".join(_lines()) + "\n"
 
 
@@ -120,17 +121,18 @@ def _lines() -> Iterator[str]:
     yield from (
         "# Settings, options and parameters",
         "",
-        "Generated (`python -m penstock.query.settings_page`). A setting or option is obeyed, refused by name when the",
-        "query starts, or without effect for a reason. Penstock's own options: [README](../README.md#options).",
+        "Generated by `python -m penstock.query.settings_page`. Penstock obeys a setting or option, refuses it by name",
+        "when the query starts, or ignores it for the given reason. Penstock's own options are in the",
+        "[README](../README.md#options).",
         "",
         "## spark.sql.streaming.*",
         "",
-        "As they are in the session when the query starts, here without the prefix. A setting of that prefix that",
-        "Spark does not have either is named in a warning.",
+        "Penstock reads these settings of the session when a query starts. The table omits the prefix. If Spark has no",
+        "setting of such a name, the log has a warning with the name.",
         "",
     )
     yield from _table(
-        ("Setting", "", "Why"),
+        ("Setting", "Treatment", "Reason"),
         (
             (", ".join(f"`{name}`" for name in setting.names), _treatment(setting.treatment, setting.allowed),
              setting.why)
@@ -141,28 +143,30 @@ def _lines() -> Iterator[str]:
         "",
         "## What state depends on",
         "",
-        "What a restart at the same `checkpointLocation` may change. What would mix or lose state is refused, with a",
-        "table of what was stored and what is now: undo the change, or give an empty `checkpointLocation`.",
-        "If both mean the same to you, `snapshots.allowChangedMeaning=true` takes the state over as it is; the next",
-        "start without it records what state depends on now. A location of a release that did not record it is taken",
-        "over likewise.",
+        "State depends on these parameters. The table lists which of them may change at a restart at the same",
+        "`checkpointLocation`. A change that would mix or lose state is refused. The error has a table of the stored",
+        "and the current values: undo the change, or choose an empty `checkpointLocation`. If you know that the stored",
+        "state is right for the new parameters, set `snapshots.allowChangedMeaning=true`: the query uses the state",
+        "unchanged. The next start without this option stores the current parameters. A location of a release that did",
+        "not store parameters is accepted, and the current ones are stored.",
         "",
     )
-    yield from _table(("Parameter", "At a restart", "Why"), _PARAMETERS)
+    yield from _table(("Parameter", "Change at a restart", "Reason"), _PARAMETERS)
     yield from ("", "## Methods and triggers", "")
-    yield from _table(("Method", "", ""), _METHODS)
+    yield from _table(("Method", "Treatment", "Reason"), _METHODS)
     yield from (
         "",
         "## Options of sources and sinks",
         "",
-        "What they mean: [file-sources.md](file-sources.md),",
+        "The options are explained in [file-sources.md](file-sources.md), [kafka.md](kafka.md) and the",
+        "[README](../README.md#file-sinks).",
+        "",
     )
-    yield from ("[kafka.md](kafka.md), [README](../README.md#file-sinks).", "")
-    yield from _table(("Where", "Options", ""), (*_connector_rows(), *_OTHER_OPTIONS))
+    yield from _table(("Source or sink", "Options", "Treatment"), (*_connector_rows(), *_OTHER_OPTIONS))
 
 
 def _treatment(treatment: Treatment, allowed: Sequence[str]) -> str:
-    return treatment.value + (f" but for `{allowed[0]}`" if allowed else "")
+    return treatment.value + (f" except `{allowed[0]}`" if allowed else "")
 
 
 def _table(head: Sequence[str], rows: Iterator[Sequence[str]] | Sequence[Sequence[str]]) -> Iterator[str]:
@@ -184,7 +188,7 @@ _BY_SPARK = {"`csv` source": {"multiLine": "obeyed: with `true`, Spark reads the
 
 
 def _rows(where: str, sparks: Sequence[str], make: Callable[[], object]) -> Iterator[tuple[str, str, str]]:
-    """By treatment. What Spark has and the connector never asks for, it refuses."""
+    """Return one row per treatment. A connector refuses those options of Spark's that it does not read."""
     found = treatments(make) | _BY_SPARK.get(where, {})
     found |= {name: REFUSED for name in sparks if name.lower() not in {known.lower() for known in found}}
     for treatment in sorted(set(found.values()), key=lambda text: (text.startswith(REFUSED), text)):
@@ -193,7 +197,7 @@ def _rows(where: str, sparks: Sequence[str], make: Callable[[], object]) -> Iter
 
 
 def treatments(make: Callable[[], object]) -> dict[str, str]:
-    """What becomes of each option that a connector asks for while it is made."""
+    """Return the treatment of each option that a connector reads while ``make`` creates it."""
     page: list[OptionTexts] = []
     token = PAGES.set((page,))
     try:

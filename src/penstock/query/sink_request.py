@@ -16,7 +16,7 @@ from penstock.errors import ConfigError, NotSupported
 
 
 class SinkRefused(ConfigError, AnalysisException):  # type: ignore[misc]  # PySpark is not typed here
-    """What was said about a sink does not fit the rows, or itself: PySpark has an ``AnalysisException`` for it."""
+    """Settings of a sink contradict each other or the rows. PySpark raises an ``AnalysisException`` for it."""
 
     def __init__(self, message: str) -> None:
         AnalysisException.__init__(self, message)
@@ -82,7 +82,7 @@ def refuse_unknown(sink: str, options: Mapping[str, str], known: tuple[str, ...]
 
 
 def refuse_repeated_fields(schema: pa.Schema, case_sensitive: bool) -> None:
-    """NotSupported for a struct with several fields of one name: neither files nor PySpark hold it."""
+    """Raise NotSupported for a struct with several fields of one name. Neither files nor PySpark can hold it."""
     for column in schema:
         for path, name in _repeated(column.name, column.type, case_sensitive):
             raise NotSupported(

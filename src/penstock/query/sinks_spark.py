@@ -66,7 +66,7 @@ def foreach_batch(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Out
 
 
 def _staged(spark: SparkSession, files: Sequence[str], columns: str, current: str) -> DataFrame:
-    """The rows of staged files, with the columns that they were produced with."""
+    """Return the rows of staged files with the columns of their epoch. ``current``: the query's columns now."""
     schema = parsed_columns(columns, current)
     return staged_frame(spark, files, positional_names(len(schema)), schema)
 
@@ -153,7 +153,10 @@ class SparkTableWriter:
     def check(self, columns: str) -> None:
         table = find_table(self._spark, self._name)
         if table is None:
-            raise SinkError(f"table {self._name} is gone, and would be made anew with other columns than its rows have")
+            raise SinkError(
+                f"table {self._name} no longer exists, and the query would create it with other columns than the rows "
+                "of a pending epoch have"
+            )
         rows_to_insert(self._spark, table, self._spark.createDataFrame([], parsed_columns(columns)))
 
     def write(self, files: Sequence[str], columns: str, directory: str) -> None:

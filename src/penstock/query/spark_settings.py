@@ -1,7 +1,7 @@
-"""Every setting ``spark.sql.streaming.*``: Penstock obeys it, refuses values that it cannot obey, or has no use for it.
+"""Declaration of every setting ``spark.sql.streaming.*``: Penstock obeys it, refuses some values, or ignores it.
 
-The one declaration: ``check_settings`` reads it at the start of a query, ``docs/settings.md`` is printed from it
-(``settings_page``), and a test compares it with the settings that the installed Spark has.
+``check_settings`` reads the declaration at the start of a query. ``settings_page`` prints it to ``docs/settings.md``. A
+test compares it with the settings of the installed Spark.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PREFIX = "spark.sql.streaming."
 
 
 class Treatment(Enum):
-    """What becomes of a setting. ``REFUSED``: a query does not start with another value than those that are named."""
+    """Treatment of a setting. ``REFUSED``: a query starts with the allowed values only."""
 
     OBEYED = "obeyed"
     REFUSED = "refused"
@@ -29,13 +29,12 @@ class Treatment(Enum):
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting, or several with one reason.
+    """One setting, or several with the same reason.
 
     Attributes:
-        names: without ``PREFIX``, or whole where they do not begin with it; one that ends with ``*`` stands for all
-            that begin so.
-        why: what it does here; what is refused, and what to do instead; why it has no effect.
-        allowed: of a setting that is refused: the values, in lower case, with which a query starts.
+        names: names without ``PREFIX``; full names if they do not begin with it. ``*`` at the end matches any text.
+        why: the effect of an obeyed setting; the reason of a refusal and what to do instead; why it has no effect.
+        allowed: for a refused setting, the values in lower case with which a query starts.
     """
 
     names: tuple[str, ...]
@@ -44,7 +43,7 @@ class Setting:
     allowed: tuple[str, ...] = ()
 
     @property
-    def whole_names(self) -> list[str]:
+    def full_names(self) -> list[str]:
         return [name if name.startswith("spark.") else PREFIX + name for name in self.names]
 
 
@@ -61,8 +60,8 @@ def _irrelevant(why: str, *names: str) -> Setting:
 
 
 _BY_SPARK = "Spark obeys it when the DataFrame is made or the plan is optimized, before Penstock reads the plan"
-_NO_STATE_STORE = "there is no state store of Spark's: state is in Penstock's snapshots"
-_NO_LOGS = "there is no metadata log: a snapshot has all of it"
+_NO_STATE_STORE = "Penstock does not use Spark's state stores: state is in Penstock's snapshots"
+_NO_LOGS = "Penstock writes no metadata log: this information is in its snapshots"
 
 SETTINGS: tuple[Setting, ...] = (
     _obeyed("A base directory; the query's name is appended", "checkpointLocation"),
@@ -71,8 +70,8 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     _obeyed("With `false`, a second start at a location is refused while the first one runs", "stopActiveRunOnRestart"),
     _obeyed("The length of `recentProgress`", "numRecentProgressUpdates"),
-    _obeyed("The least time between two idle events of listeners", "noDataProgressEventInterval"),
-    _obeyed("Spark registers the listeners, and queries report to them", "streamingQueryListeners"),
+    _obeyed("The shortest time between two idle events for listeners", "noDataProgressEventInterval"),
+    _obeyed("Spark registers these listeners; Penstock's queries send events to them", "streamingQueryListeners"),
     _obeyed(
         "Spark's Structured Streaming tab shows the queries",
         *("ui.enabled", "ui.retainedProgressUpdates", "ui.retainedQueries"),
@@ -89,41 +88,41 @@ SETTINGS: tuple[Setting, ...] = (
     _refused(
         "noDataMicroBatches.enabled",
         "true",
-        "results are emitted as soon as the watermark has passed them, and never held back until more rows come; leave "
-        "it true",
+        "Penstock emits results as soon as the watermark has passed them and cannot hold them until more rows arrive; "
+        "leave it true",
     ),
     _refused(
         "statefulOperator.allowMultiple",
         "true",
-        "each operator judges late rows by the watermark of its own input, as Spark does with true; leave it true",
+        "each operator uses the watermark of its own input to find late rows, as Spark does with true; leave it true",
     ),
     _refused(
         "queryEvolution.enableSourceEvolution",
         "false",
-        "names of sources are given with penstock.named(df, name); leave it false",
+        "in Penstock, penstock.named(df, name) names a source; leave it false",
     ),
     _refused(
         "queryEvolution.enableSinkEvolution",
         "false",
-        "sinks are told apart by their order among the outputs; leave it false",
+        "Penstock identifies sinks by their order among the outputs; leave it false",
     ),
     _refused(
         "fileStreamSink.ignoreMetadata",
         "false",
-        "of a directory that Spark's file sink has written, the files are read that its log names; leave it false",
+        "from a directory that Spark's file sink has written, Penstock reads only the files in its log; leave it false",
     ),
     _refused(
         "commitProtocolClass",
         "org.apache.spark.sql.execution.streaming.manifestfilecommitprotocol",
-        "the file sinks commit by a protocol of their own; leave it out",
+        "Penstock's file sinks have a commit protocol of their own; leave it unset",
     ),
     _irrelevant(
-        "Spark's check of unsupported operations is always made, since a plan that fails it could lose rows",
+        "Penstock always runs Spark's check for unsupported operations: a plan that fails it could lose rows",
         "unsupportedOperationCheck",
     ),
     _irrelevant(
-        "stored state is always compared with the plan; `snapshots.allowDroppedState` and "
-        "`snapshots.allowChangedMeaning` let a query start all the same",
+        "Penstock always compares stored state with the plan; `snapshots.allowDroppedState` and "
+        "`snapshots.allowChangedMeaning` let a query start in spite of a difference",
         "stateStore.stateSchemaCheck",
     ),
     _irrelevant(f"{_NO_STATE_STORE}; `state.backend=rocksdb` keeps it on disk", "stateStore.providerClass"),
@@ -139,7 +138,7 @@ SETTINGS: tuple[Setting, ...] = (
             "stateStore.*",
         ),
     ),
-    _irrelevant("`snapshots.retained` says how many snapshots stay", "minBatchesToRetain"),
+    _irrelevant("`snapshots.retained` sets how many snapshots are kept", "minBatchesToRetain"),
     _irrelevant(
         _NO_LOGS,
         *("asyncLogPurge.enabled", "metadataCache.enabled", "offsetLog.formatVersion", "fileSink.log.cleanupDelay"),
@@ -147,27 +146,29 @@ SETTINGS: tuple[Setting, ...] = (
         *("fileSource.log.compactInterval", "fileSource.log.deletion"),
     ),
     _irrelevant(
-        "a location is always checked: it is a query's own or empty, and every file in it has a checksum",
+        "Penstock always checks a location: it must belong to the query or be empty, and every file has a checksum",
         *("checkpoint.escapedPathCheck.enabled", "checkpoint.fileChecksum.enabled"),
         *("checkpoint.fileChecksum.skipCreationIfFileMissingChecksum", "checkpoint.renamedFileCheck.enabled"),
         *("checkpoint.verifyMetadataExists.enabled", "verifyCheckpointDirectoryEmptyOnStart"),
         *("checkUnfinishedRepartitionOnRestart", "checkpointFileManagerClass"),
     ),
-    _irrelevant("a temporary location is removed whenever its query has ended", "forceDeleteTempCheckpointLocation"),
-    _irrelevant("`stop()` waits for at most 30 s", "stopTimeout"),
+    _irrelevant("a temporary location is always removed when its query ends", "forceDeleteTempCheckpointLocation"),
+    _irrelevant("`stop()` waits for 30 s at most", "stopTimeout"),
     _irrelevant(
-        "rows flow all the time; `trigger(continuous=...)` and `realTime` say how often they are committed",
+        "Penstock processes rows continuously; `trigger(continuous=...)` and `realTime` set how often it commits",
         *("continuous.epochBacklogQueueSize", "continuous.executorPollIntervalMs", "continuous.executorQueueSize"),
         *("pollingDelay", "realTimeMode.*"),
     ),
-    _irrelevant("with `availableNow`, every source says itself what there is", "triggerAvailableNowWrapper.enabled"),
-    _irrelevant("files are cleaned by the driver, after the snapshot", "fileSource.cleaner.numThreads"),
-    _irrelevant("Penstock's sinks are its own", "disabledV2Writers"),
-    _irrelevant("Kafka is read by Penstock's own client", "kafka.useDeprecatedOffsetFetching"),
-    _irrelevant("metrics have an interface of their own, [metrics.md](metrics.md)", "metricsEnabled"),
-    _irrelevant("state stores have no metrics here", "ui.enabledCustomMetricList"),
     _irrelevant(
-        "it says how Spark's own operators run, and not what comes out of them",
+        "with `availableNow`, every source finds its available rows itself", "triggerAvailableNowWrapper.enabled"
+    ),
+    _irrelevant("the driver cleans files after the snapshot", "fileSource.cleaner.numThreads"),
+    _irrelevant("Penstock has its own sinks", "disabledV2Writers"),
+    _irrelevant("Penstock reads Kafka with its own client", "kafka.useDeprecatedOffsetFetching"),
+    _irrelevant("Penstock has its own interface for metrics, [metrics.md](metrics.md)", "metricsEnabled"),
+    _irrelevant("Penstock does not use Spark's state stores, which have these metrics", "ui.enabledCustomMetricList"),
+    _irrelevant(
+        "it changes how Spark's own operators run, but not their results",
         *("sessionWindow.merge.sessions.in.local.partition", "useStreamlineAggregator"),
     ),
     _irrelevant(
@@ -178,10 +179,10 @@ SETTINGS: tuple[Setting, ...] = (
 
 
 def setting_of(name: str) -> Setting | None:
-    """What the declaration says of a setting by its whole name; None: nothing."""
+    """Return the declaration of a setting with this full name; None if it is not declared."""
     lower = name.lower()
     for setting in SETTINGS:
-        for known in setting.whole_names:
+        for known in setting.full_names:
             if lower == known.lower() or (known.endswith("*") and lower.startswith(known[:-1].lower())):
                 return setting
     return None
@@ -189,18 +190,18 @@ def setting_of(name: str) -> Setting | None:
 
 @dataclass(frozen=True)
 class ObeyedSettings:
-    """Values of settings that a running query reads. ``idle_event_interval_s``: at most one idle event in this time."""
+    """Values of settings that a running query uses. ``idle_event_interval_s``: least time between two idle events."""
 
     recent_progresses: int = 100
     idle_event_interval_s: float = 10.0
 
 
 def check_settings(session: Mapping[str, str]) -> ObeyedSettings:
-    """Check all settings of a session, by their whole names.
+    """Check all settings of a session, given by full name.
 
     Raises:
-        NotSupported: a setting has a value that cannot be obeyed.
-        ConfigError: one that is obeyed has no valid value.
+        NotSupported: a setting has a refused value.
+        ConfigError: the value of an obeyed setting is not valid.
     """
     for name, value in session.items():
         setting = setting_of(name)

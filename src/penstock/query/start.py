@@ -203,7 +203,7 @@ def _take_place(spark: SparkSession, name: str | None, location: str, query_id: 
 
 
 def _stored_query_id(location: str, access: StoreAccess) -> str:
-    """Return the id of the query at a location; empty if there is none, or if opening it is going to fail."""
+    """Return the id of the query at a location; empty if the location has none or opening it will fail."""
     try:
         return read_identity(store_at(location, access)).query_id
     except (OSError, LocationError):

@@ -60,10 +60,10 @@ class StreamingQuery:
         launcher: starts slots.
         until_available: read what is there when it starts, commit it and end.
         origin: start from this snapshot of another query.
-        claimed: go on here even if this location is a copy of one that exists.
+        claimed: run here even if this location is a copy of a location that still exists.
         bus: where listener events go.
-        settings: of the session, as they were at the start.
-        committing: gives what each commit of a run (its id) is made in.
+        settings: settings of the session, read at the start.
+        committing: takes the run id and returns the context in which each commit of the run is made.
         on_commit: called after each committed epoch, on a service thread.
         on_end: called once when the query ended, on a service thread, with its error if it failed: registries and
             temporary files.
@@ -176,7 +176,7 @@ class StreamingQuery:
             ExecutionState.FAILED: f"Terminated with exception: {self._execution.error}",
         }
         return {
-            "message": "; ".join([messages[view.state], *map(_told, view.outages)]),
+            "message": "; ".join([messages[view.state], *map(_outage_text, view.outages)]),
             "isDataAvailable": running and not view.sources_dry,
             "isTriggerActive": running,
         }
@@ -551,8 +551,8 @@ def parse_output(text: str) -> Output:
         raise ConfigError(f"output={text!r}: choose retract or keep") from None
 
 
-def _told(outage: Outage) -> str:
-    """An outage for ``status``."""
+def _outage_text(outage: Outage) -> str:
+    """Return the description of an outage for ``status``."""
     reason = outage.reason.partition("\n")[0]
     return f"{outage.what}: {outage.failures} failures since {iso_timestamp(outage.since_ms)}, tried again: {reason}"
 

@@ -19,7 +19,7 @@ from penstock.query.streaming_query import StreamingQuery
 from penstock.query.triggers import Trigger, parse_trigger
 
 DEFAULT_FORMAT_CONF = "spark.sql.sources.default"
-"""Spark's setting: the format of a writer that was told none."""
+"""Spark's setting for the format of a writer without ``format``."""
 _ENGINE_OPTIONS = {name.lower() for name in (*OPTION_NAMES, *REST_OPTIONS)}
 
 OptionValue = bool | float | int | str | None
@@ -49,8 +49,10 @@ class DataStreamWriter:
         self._target: object = None
 
     def format(self, source: str | type[DataSource]) -> DataStreamWriter:
-        """``parquet``, ``console``, ``memory``, ``noop``..., or a Python ``DataSource``: its class or name. The default
-        is ``spark.sql.sources.default``."""
+        """Set the format by name, such as ``parquet`` or ``memory``, or by the class of a Python ``DataSource``.
+
+        The default is the setting ``spark.sql.sources.default``.
+        """
         self._format = source
         return self
 

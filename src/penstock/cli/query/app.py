@@ -66,11 +66,13 @@ Ca = Annotated[
 
 
 def connected(url: str, token_file: Path | str | None, ca: Path | str | None, timeout_s: float = TIMEOUT_S) -> Service:
-    """Return the service that is meant: the one at ``url``, or without one the only one of this user on this machine. A
-    service that made its own token has left it for its user, see ``runtime_file``.
+    """Return the service at ``url``. If ``url`` is empty, return the only service of this user on this machine.
+
+    Without ``token_file`` the token of a service of this user is read from its runtime file, see ``runtime_file``.
+    Nothing is sent to the service yet.
 
     Raises:
-        ConfigError: it cannot be one, or which one is meant is not clear. Nothing is sent yet.
+        ConfigError: the address or the token is not valid, or ``url`` is empty and there is not exactly one service.
     """
     token, own = _token(token_file), None
     if not url:

@@ -77,7 +77,10 @@ def _head(sample: Sample) -> list[Text]:
 
 
 def _event_time(graph: Graph) -> int | None:
-    """The least watermark of all subtasks; None while one that reads from where there is event time has none."""
+    """Return the lowest watermark of all subtasks.
+
+    Return None while a subtask has no watermark although the vertex that it reads from has one.
+    """
     least = {vertex.id: minimum(one.watermark_us for one in vertex.subtasks) for vertex in graph.vertices}
     silent = {vertex.id for vertex in graph.vertices if any(one.watermark_us is None for one in vertex.subtasks)}
     if any(least.get(edge.producer) is not None and edge.consumer in silent for edge in graph.edges):
@@ -118,7 +121,7 @@ def _vertex(vertex: Vertex, rates: Rates | None) -> tuple[Text | str, ...]:
 
 
 def _watermark(vertex: Vertex) -> str:
-    """The least of its subtasks is what a vertex goes by."""
+    """Return the lowest watermark of the subtasks; no watermark if one of them has none."""
     known = [one.watermark_us for one in vertex.subtasks]
     return watermark_text(None if None in known else minimum(known))
 

@@ -136,7 +136,7 @@ class Service:
         if self.token is None:
             return (
                 "asks for a token: put it into PENSTOCK_TOKEN, or into a file that --token-file names; a service that "
-                "made its own has printed it when it began"
+                "makes its own token prints it at its start"
             )
         return "does not know the token that it was shown: see PENSTOCK_TOKEN, or the file that --token-file names"
 
