@@ -286,7 +286,7 @@ CASES: dict[str, Case] = {
                     F.percentile_approx("value", 0.5, 100).alias("p"),
                     F.approx_count_distinct("value", 0.05).alias("n"),
                 ),
-                r"place 3 among the functions of aggregate-0: stored sum\(key\) where \(value > 1\), "
+                r"function 3 of aggregate-0: stored sum\(key\) where \(value > 1\), "
                 r"now sum\(key\) where \(value > 2\)",
             ),
             "accuracy": Change(

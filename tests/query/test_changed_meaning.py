@@ -69,7 +69,7 @@ def test_changed_meaning_is_taken_over_only_if_that_is_said(spark: SparkSession,
     query.processAllAvailable()
     query.stop(snapshot=True)
     allowed = {"snapshots.allowChangedMeaning": "true"}
-    with pytest.raises(PlanChanged, match="allowChangedMeaning=true takes the state over as it is"):
+    with pytest.raises(PlanChanged, match="allowChangedMeaning=true: the query uses the state as it is"):
         start(other(inbox.stream(spark)))
     for options in (allowed, {}):  # taken over, then recorded anew
         query = start(other(inbox.stream(spark)), **options)
@@ -119,6 +119,6 @@ def test_what_a_plan_does_not_tell_is_not_compared() -> None:
     changed = list(changed_meaning("x", told, {PARAMETERS: {"key 1": "b"}, ARGUMENTS: ["sum(b)", "sum(a)"]}))
     assert [tuple(line) for line in changed] == [
         ("key 1 of x", "a", "b"),
-        ("place 1 among the functions of x", "sum(a)", "sum(b)"),
-        ("place 2 among the functions of x", "sum(b)", "sum(a)"),
+        ("function 1 of x", "sum(a)", "sum(b)"),
+        ("function 2 of x", "sum(b)", "sum(a)"),
     ]

@@ -45,7 +45,7 @@ def test_the_page_is_current() -> None:
 
 
 def test_no_setting_is_declared_twice() -> None:
-    names = [name.lower() for setting in SETTINGS for name in setting.whole_names]
+    names = [name.lower() for setting in SETTINGS for name in setting.full_names]
     assert len(set(names)) == len(names)
     assert all(
         setting.why and (bool(setting.allowed) == (setting.treatment is Treatment.REFUSED)) for setting in SETTINGS
@@ -68,11 +68,11 @@ def test_every_setting_that_spark_has_is_declared(spark: SparkSession) -> None:
     missing = sorted(name for name in of_streams | from_checkpoints if setting_of(name) is None)
     assert missing == [], "declare them in penstock.query.spark_settings"
     for setting in SETTINGS:
-        for name in setting.whole_names:
+        for name in setting.full_names:
             known = any(one.startswith(name[:-1]) for one in defaults) if name.endswith("*") else name in defaults
             assert known or name in REGISTERED_LATE, f"Spark has no {name} any more"
         if setting.treatment is Treatment.REFUSED:
-            [name] = setting.whole_names
+            [name] = setting.full_names
             assert defaults[name].lower() in setting.allowed, "a query starts with the default"
 
 
@@ -80,7 +80,7 @@ def test_what_cannot_be_obeyed_is_refused_by_name(caplog: pytest.LogCaptureFixtu
     refused = [setting for setting in SETTINGS if setting.treatment is Treatment.REFUSED]
     assert len(refused) >= 6
     for setting in refused:
-        [name] = setting.whole_names
+        [name] = setting.full_names
         other = {"true": "false", "false": "true"}.get(setting.allowed[0], "com.example.Other")
         with pytest.raises(NotSupported, match=f"^{name}={other}: "):
             check_settings({name: other})
@@ -90,7 +90,7 @@ def test_what_cannot_be_obeyed_is_refused_by_name(caplog: pytest.LogCaptureFixtu
             assert check_settings({name: value}) == ObeyedSettings()
     for setting in SETTINGS:
         if setting.treatment is Treatment.IRRELEVANT:
-            assert check_settings(dict.fromkeys(setting.whole_names, "7")) == ObeyedSettings()
+            assert check_settings(dict.fromkeys(setting.full_names, "7")) == ObeyedSettings()
     with caplog.at_level(logging.WARNING):
         check_settings({f"{PREFIX}noDataMicroBatch.enabled": "false", "spark.sql.shuffle.partitions": "7"})
     assert [record.getMessage() for record in caplog.records] == [

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from penstock.errors import CorruptSnapshot
-from penstock.snapshot.envelope import digest, holds_too_much, open_envelope, seal_envelope, sealed_body
+from penstock.snapshot.envelope import digest, exceeds_value_limit, open_envelope, seal_envelope, sealed_body
 
 BODY = {"name": 'a "quoted" ,"checksum": ü', "rows": [1, -2, 3.5, None, True], "nested": {"b": 1, "a": {}}}
 
@@ -31,9 +31,9 @@ def test_brackets_in_a_text_are_no_values() -> None:
 
 def test_what_would_become_far_more_in_memory_is_not_decoded() -> None:
     for data in (b"[]," * (2 << 20), b'{"":0},' * (2 << 20), b"1," * (8 << 20), b'"a",[{' * (1 << 20)):
-        assert holds_too_much(data)
-    assert not holds_too_much(b"[]," * 1000)
-    assert not holds_too_much(b'{"path":"data/1-1-0.arrows","offset":1234567},' * (1 << 20))
+        assert exceeds_value_limit(data)
+    assert not exceeds_value_limit(b"[]," * 1000)
+    assert not exceeds_value_limit(b'{"path":"data/1-1-0.arrows","offset":1234567},' * (1 << 20))
 
 
 def test_every_changed_byte_is_refused() -> None:

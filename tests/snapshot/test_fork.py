@@ -404,7 +404,7 @@ def test_a_planned_batch_is_an_epoch_of_its_own_or_begins_again(scene: Scene) ->
             fork.feed(ct.Decline(2, trigger.checkpoint, 0, "no room"))
             failed = fork.others[-1]
             assert isinstance(failed, ct.FailGeneration)
-            assert "batch 40, which Spark had begun, failed: slot 0 declined: no room" in failed.reason
+            assert "batch 40, which Spark had planned, failed: slot 0 declined: no room" in failed.reason
             fork.end_generation(failed.reason)
             assert fork.others[-1] == failed or not isinstance(fork.others[-1], ct.FailGeneration)
     fork.acknowledge(trigger.checkpoint)

@@ -312,6 +312,6 @@ def test_staged_input_is_read_with_the_columns_that_it_was_staged_with(place: st
     if place == "nowhere":
         assert relocate(metadata, wide, 9).plan == plan_of(wide)
     else:
-        with pytest.raises(PlanChanged, match=r"of which rows are staged and not read yet.*more int64"):
+        with pytest.raises(PlanChanged, match=r"which has staged rows that are not read yet.*more int64"):
             relocate(metadata, wide, 9)
     assert relocate(msgspec.structs.replace(metadata, plan=plan_of(wide)), narrow, 9).plan == plan_of(narrow)

@@ -22,7 +22,7 @@ from penstock.connectors.signed import KEY_FILE_VARIABLE, sign, verify
 from penstock.errors import SinkError
 from penstock.grammar import Columns, PythonName
 from penstock.operators.base import Plain
-from penstock.snapshot.envelope import holds_too_much
+from penstock.snapshot.envelope import exceeds_value_limit
 
 
 class _PlainMessage(msgspec.Struct, frozen=True, tag_field="kind", tag="dataclass"):
@@ -56,7 +56,7 @@ def decode_message(data: bytes, key: bytes, query_id: str, epoch: int) -> tuple[
     Raises:
         SinkError: forged, signed with another key, for another epoch, or of a class that is not loaded.
     """
-    if holds_too_much(data):
+    if exceeds_value_limit(data):
         raise SinkError(f"the commit message of epoch {epoch} is none that Penstock wrote: it holds too many values")
     try:
         # Python's own decoder: it keeps integers of any size, which a user's fields may have.

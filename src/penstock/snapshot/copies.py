@@ -1,8 +1,8 @@
-"""Telling a copy of a location from the same location under another path.
+"""Detection of copied locations: two locations of one query, in contrast to one location with two paths.
 
-Outputs say under which path the location was that wrote to them last, and running queries say where theirs is. That
-path is a hint: where nothing is there any more, or the same location, a query goes on. ``docs/fencing.md`` says what
-keeps rows exactly once without it.
+An output records the path of the location that wrote to it last, and a running query knows its own path. Such a path is
+only a hint: if it no longer exists, or leads to the same location, the start continues. ``docs/fencing.md`` explains
+how rows are written exactly once without the hint.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from penstock.snapshot.stores import is_object_store, store_at
 
 
 def refuse_copy(store: Store, origin: str, query_id: str, access: StoreAccess | None = None) -> None:
-    """Refuse a copy of a location whose origin still exists. Nothing stays written.
+    """Refuse a location that is a copy of another one that still exists. Nothing remains written.
 
     Args:
-        origin: where the query's location was; empty if that is not known.
-        query_id: of both.
+        store: the location of this start.
+        origin: path at which the query's location was; empty if it is not known.
+        query_id: the query id stored at the location of this start.
 
     Raises:
-        LocationError: it is one; the ways out are said.
-        OSError: the store fails.
+        LocationError: the location is a copy. The message has the ways out.
+        OSError: the store of this location fails.
     """
     if origin in ("", store.root) or is_object_store(origin) != is_object_store(store.root):
         return
@@ -35,13 +36,13 @@ def refuse_copy(store: Store, origin: str, query_id: str, access: StoreAccess | 
         if read_identity(there).query_id != query_id or SnapshotLog(there).refresh().moved:
             return
     except (OSError, LocationError):
-        return  # it does not exist any more, or cannot be seen from here
+        return  # the origin no longer exists, or cannot be read from here
     if not is_same(store, there):
         raise copy_refused(store.root, origin, query_id)
 
 
 def is_same(store: Store, there: Store) -> bool:
-    """Return True if two stores are one location: what is created in one appears in the other."""
+    """Return True if two stores are the same location: a file that is created in one appears in the other."""
     probe = f".copy-{secrets.token_hex(16)}.tmp"
     store.create_if_absent(probe, b"")
     try:
@@ -51,10 +52,10 @@ def is_same(store: Store, there: Store) -> bool:
 
 
 def copy_refused(location: str, origin: str, query_id: str) -> LocationError:
-    """The error of a start at a copy."""
+    """Return the error for a start at a copy."""
     return LocationError(
         f"checkpointLocation {location} looks like a copy of {origin}, which still exists: both are query {query_id}, "
-        "and if both run, rows come twice. Start the copy as a query of its own with option startFrom="
-        f"{location}, startMode=fork, an empty checkpointLocation and an output of its own; or let this copy take the "
-        f"query over, with startFrom={location} and startMode=claim; or delete {origin}"
+        "and if both run, rows are written twice. Start the copy as a query of its own with option startFrom="
+        f"{location}, startMode=fork, an empty checkpointLocation and an output of its own; or let this copy take over "
+        f"the query with startFrom={location} and startMode=claim; or delete {origin}"
     )

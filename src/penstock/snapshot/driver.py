@@ -37,7 +37,7 @@ from penstock.snapshot.model import FORMAT_VERSION, SnapshotMetadata
 from penstock.snapshot.plan import plan_of
 
 PLANNED_TICKET = 0
-"""Of the checkpoint that covers a planned batch: users' tickets are positive, those of the end are negative."""
+"""Ticket of the checkpoint that covers a planned batch. Tickets of users are positive, those of the end negative."""
 
 
 class DriverCore:
@@ -92,7 +92,7 @@ class DriverCore:
 
     @property
     def dry(self) -> bool:
-        """Every source said dry and has found nothing since; event time has come to the largest that was seen."""
+        """True while every source is dry, has found nothing since, and event time has reached the largest seen one."""
         dry = bool(self._assigners) and all(assigner.dry for assigner in self._assigners.values())
         return dry and all(rounds.settled for rounds in self._rounds.values())
 
@@ -149,7 +149,7 @@ class DriverCore:
         return [w.OpenGeneration(known.committed_epoch, next_checkpoint, checksums, self._graph.parallelism)]
 
     def opening_failed(self) -> None:
-        """The OpenGeneration raised, and nothing came of it: ``open`` may be called again."""
+        """Record that OpenGeneration raised without an effect. ``open`` may be called again."""
         self._opening = False
 
     def handle(self, event: w.DriverEvent, now_ms: float) -> list[w.Output]:
@@ -242,7 +242,7 @@ class DriverCore:
         return [w.Deploy(event), *outputs, *self._freeze_all(now_ms)]
 
     def _freeze_all(self, now_ms: float) -> list[w.Output]:
-        """What is there is all that is read in this run, if that was said; a planned batch comes before."""
+        """Freeze the sources of an "available now" run or a drain; a planned batch is processed first."""
         if self._freeze is None or self._planned is not None:
             return []
         return self._assign_all(self._freeze, now_ms)
@@ -317,11 +317,13 @@ class DriverCore:
                 return [command]
 
     def _planned_failed(self, reason: str) -> list[w.Output]:
-        """Some subtasks may have ended the epoch, and others not: then the batch would be two epochs. It is made again
-        from the beginning."""
+        """Process the planned batch again from its start.
+
+        Some subtasks may have ended the epoch and others not, so continuing would split the batch into two epochs.
+        """
         if self._planned is None:
-            return []  # it failed because its Generation ended
-        text = f"the checkpoint of batch {self._planned}, which Spark had begun, failed: {reason}"
+            return []  # the checkpoint failed because its Generation ended
+        text = f"the checkpoint of batch {self._planned}, which Spark had planned, failed: {reason}"
         return [ct.FailGeneration(self.generation, text)]
 
     def _metadata_of(self, command: ct.WriteMetadata) -> SnapshotMetadata:
@@ -365,8 +367,11 @@ class DriverCore:
         return outputs
 
     def _finish(self, now_ms: float) -> list[w.Output]:
-        """A planned batch is read: its checkpoint, which holds no rows in flight. Or all input has ended: the final
-        checkpoint. It need not wait for anything, and nobody has to keep it."""
+        """Request the checkpoint of a planned batch that has been read, or the final checkpoint after all input ended.
+
+        The checkpoint of a planned batch has no in-flight data. The final checkpoint waits for nothing and need not be
+        kept.
+        """
         if self._planned is not None:
             if self._covers_planned or not all(assigner.all_idle for assigner in self.assigners):
                 return []

@@ -70,8 +70,8 @@ class DriverEffects:
         allow_older: recovery may pass over a corrupt snapshot.
         allow_dropped: the state of operators that are not there any more may be given up.
         forked: the first log entry of a fork, whose files are here; None for any other location.
-        refuse_copy_of: raises LocationError if this is a copy of the location at a path, which exists.
-        committing: what each commit runs in.
+        refuse_copy_of: takes a path; raises LocationError if this location is a copy of an existing one at that path.
+        committing: context in which each commit runs.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class DriverEffects:
 
         Raises:
             Fenced: another driver took over; this one stops.
-            SinkFenced: another driver has an output; the next Generation takes it over again or is refused.
+            SinkFenced: another driver took over an output. The next Generation takes it over again or is refused.
             LocationError: (OpenGeneration) the location or its snapshots cannot be used.
             PlanChanged: (OpenGeneration) an epoch that awaits its commit cannot be delivered.
             SinkError: (OpenGeneration) output that a rollback left behind cannot be taken back, or has rows that this
@@ -201,7 +201,7 @@ class DriverEffects:
                 self._open_committers(view, chosen.metadata, restored, entry.committed_epoch)
             foreign = not self._check_fences()
             if (view.adopts or view.retract is not None) and self._adopted != view.owner:
-                with suppress(Fenced):  # whoever appended was quicker; look again
+                with suppress(Fenced):  # another driver appended first: read the log again
                     self._adopt(view, foreign)
                 continue
             try:
@@ -217,7 +217,7 @@ class DriverEffects:
     def _open_committers(
         self, view: LogView, stored: SnapshotMetadata | None, restored: SnapshotMetadata | None, committed_epoch: int
     ) -> None:
-        """Each once, and not before all of them were asked about what waits for them."""
+        """Open each committer once, after all of them have accepted their pending epochs."""
         if stored is not None and restored is not None:
             batches = _batch_ids(restored, view.counted)
             pending = pending_epochs(self._graph, restored, committed_epoch, batches)
@@ -229,12 +229,13 @@ class DriverEffects:
             self._committers_open = True
 
     def _adopt(self, view: LogView, foreign: bool) -> None:
-        """Carry out what a rollback said about the output, as a Generation that runs nothing: until the next one is in
-        the log, another start does it again.
+        """Apply a rollback's instructions about the output, in a Generation that runs nothing.
+
+        Until the next Generation is in the log, another start repeats it.
 
         Args:
-            foreign: an output has epochs of another copy of this location. They may have the numbers of those that
-                await their commit here, so none may.
+            foreign: an output has epochs of another copy of this location. Their numbers may be those of epochs that
+                are pending here, so this location must have none that are pending.
         """
         retract = view.retract
         if retract is not None and foreign:
@@ -260,7 +261,10 @@ class DriverEffects:
         self._adopted = entry.generation
 
     def _check_fences(self) -> bool:
-        """Refuse what outputs refuse, before the log is written to; whether this location knows of all output."""
+        """Return True if this location knows of all output. Raise if an output refuses this driver.
+
+        Called before the log is written to.
+        """
         opener = self._opener()
         known = [committer.check_fence(opener) for committer in self._committers.values()]
         for committer in self._committers.values():
@@ -268,7 +272,7 @@ class DriverEffects:
         return all(known)
 
     def _opener(self) -> FenceOpener:
-        """This driver, as outputs see it."""
+        """Return the description of this driver for outputs."""
         log = self._log
         return FenceOpener(
             self._query_id, log.position, self._store.root, log.contains, log.check_owned, self._token, log.view.adopts
@@ -335,7 +339,10 @@ class DriverEffects:
         )
 
     def _of_this_query(self, metadata: SnapshotMetadata) -> SnapshotMetadata:
-        """The first snapshot of a fork, or of what was imported, is another query's."""
+        """Return the snapshot with states of sources that belong to this query.
+
+        The first snapshot of a fork or of an imported location is another query's.
+        """
         if metadata.query_id == self._query_id:
             return metadata
         sources = [
@@ -441,7 +448,7 @@ class DriverEffects:
         try:
             return w.LocationChecked(self._log.gone())
         except OSError:
-            return w.LocationChecked("")  # a store that fails is away, not gone
+            return w.LocationChecked("")  # a store that fails may return; nothing is known to be deleted
 
     def refuse_takes(self, reason: str) -> None:
         """The query has ended, and no work runs any more: whoever still waits for a snapshot is told so."""
@@ -475,8 +482,10 @@ class DriverEffects:
             committer.check_held()
 
     def _writer_id(self, operator_id: str, batch: int) -> str:
-        """What a sink outside tells writers apart by. Outputs after the first have one of their own, since they have
-        other rows under the same batch id."""
+        """Return the id by which an external sink distinguishes writers.
+
+        Each output after the first has an id of its own, because it has other rows with the same batch id.
+        """
         planned = self._log.view.planned
         query_id = planned.query_id if planned is not None and planned.batch == batch else self._query_id
         first = next(v.sink.operator_id for v in self._graph.vertices if v.sink is not None)
@@ -492,8 +501,7 @@ class DriverEffects:
 
 
 def _batch_ids(metadata: SnapshotMetadata, counted: Counted) -> Mapping[int, int]:
-    """The batch ids of a snapshot's epochs. Of one that an earlier release took they are counted on from what that had
-    counted."""
+    """Return the batch id of each epoch of a snapshot. For a snapshot of format 1, continue the count in the log."""
     if metadata.next_batch is not None:
         return metadata.batches
     epochs = [epoch for epoch in epochs_with_output(metadata.slots) if epoch > counted.epoch]

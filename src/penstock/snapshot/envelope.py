@@ -17,14 +17,17 @@ from penstock.errors import CorruptSnapshot
 _WAY_OUT = "restore this file of the checkpoint location from a copy, or start anew with an empty checkpointLocation"
 _FEW_VALUES = 1 << 22
 _BYTES_OF_A_VALUE = 8
-"""A file may hold so many values, and one for so many bytes: none of ours is denser. An array or object counts four
-times. Decoded they take seven times the bytes of the file, at most."""
+"""A file may have ``_FEW_VALUES`` values, and one more for each ``_BYTES_OF_A_VALUE`` bytes: Penstock's own files have
+fewer. An array or object counts as four values. Decoded values take up to seven times the size of the file."""
 _ARRAY_OR_OBJECT = 4
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
-def holds_too_much(data: bytes) -> bool:
-    """Whether JSON would become far more in memory than its size makes believe: three bytes of it can be a list."""
+def exceeds_value_limit(data: bytes) -> bool:
+    """Return True if JSON has so many values that it would take far more memory than its size.
+
+    An empty list, for example, is three bytes of JSON.
+    """
     most = _FEW_VALUES + len(data) // _BYTES_OF_A_VALUE
     if _weight(data) <= most:
         return False
@@ -33,8 +36,8 @@ def holds_too_much(data: bytes) -> bool:
 
 
 def check_values(data: bytes, path: str) -> None:
-    """Raise CorruptSnapshot for a file of the location that holds too much; see ``holds_too_much``."""
-    if holds_too_much(data):
+    """Raise CorruptSnapshot for a file of the location with too many values, see ``exceeds_value_limit``."""
+    if exceeds_value_limit(data):
         raise CorruptSnapshot(f"{path} holds too many values for its size; {_WAY_OUT}")
 
 

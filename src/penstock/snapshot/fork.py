@@ -137,7 +137,7 @@ def forked(
         store: the location; ``identity``: what stands there.
         allow_dropped: the state of operators that the snapshot has and ``graph`` has not is given up.
         allow_shared_sink: the fork may write to where its origin writes.
-        sink_target: what the user says of sinks whose target is not known.
+        sink_target: the user's answer for sinks whose target is not known.
 
     Returns:
         None: nothing, because it has begun already or is no fork.
@@ -201,7 +201,7 @@ def begun_with(
         record, metadata = _brought(origin, there, store, check)
         left = ids_named(store.list(DATA_FOLDER) + store.list(SNAPSHOTS_FOLDER))
         next_batch = next_batch_after(metadata)
-        # Of a try with another snapshot, too; and epochs are numbered above all batch ids.
+        # Files of an earlier try with another snapshot count as well. Epochs are numbered above all batch ids.
         first_checkpoint = 1 + max([*left, next_batch])
         return Forked(query_id, record, first_checkpoint, sinks_of(there, metadata), next_batch)
     except OSError as error:
@@ -232,18 +232,18 @@ def check_sinks(origin: str, sinks: Collection[str], graph: JobGraph, allowed: b
 
 
 def check_unknown_sinks(origin: str, graph: JobGraph, said: object) -> None:
-    """Refuse a fork with a sink of which nobody knows what it writes to, unless the user has said what.
+    """Refuse a fork with a sink whose target is unknown, unless the user has named the target.
 
     Raises:
-        SinkError: the output is named.
+        SinkError: a sink's target is unknown. The message names the output.
     """
     for vertex in graph.vertices:
         if vertex.sink is not None and vertex.sink.sink.target_is_unknown and not said:
             raise SinkError(
                 f"{vertex.sink.operator_id} ({vertex.sink.sink.describe()}): this query is a fork of query {origin}, "
-                "and Penstock does not know what this output writes to. If both write to one place, rows of the one "
-                f"may be taken for the other's. Set option {TARGET_OPTION}=own if no other query writes there, or "
-                f"{TARGET_OPTION}=shared if the other one does and the code tells the two apart by the query id"
+                "and Penstock does not know what this output writes to. If both queries write to one target, rows of "
+                f"one may be mistaken for rows of the other. Set option {TARGET_OPTION}=own if no other query writes "
+                f"there, or {TARGET_OPTION}=shared if the other one does and the code distinguishes them by query id"
             )
 
 

@@ -145,7 +145,11 @@ class Founding:
         )
         targets = targets_of(metadata.plan) if metadata.plan else {}
         sinks = sorted({target for some in targets.values() for target in some})
-        ids = [metadata.checkpoint, next_batch_after(metadata), *ids_named(files)]  # epochs go above all batch ids
+        ids = [
+            metadata.checkpoint,
+            next_batch_after(metadata),
+            *ids_named(files),
+        ]  # epochs are numbered above all batch ids
         entry = Forked(metadata.query_id, record, 1 + max(ids), sinks, metadata.next_batch, continues, planned)
         try:
             SnapshotLog(store, lambda: secrets.token_hex(16)).append(entry)

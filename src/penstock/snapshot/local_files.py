@@ -2,8 +2,8 @@
 
 Links are not followed below the folder, not even those that stay within: a location is moved and copied as a whole, and
 what it holds is named by paths without links. Opening anything but a plain file could block (a FIFO) or do harm (a
-device). Every part of a path is opened by the one before, for writing and removing as for reading: a folder that is
-replaced by a link between a check and its use leads nowhere.
+device). Each folder of a path is opened relative to the one before, for writing and removing as for reading. So a link
+that replaces a folder between a check and its use is not followed.
 """
 
 from __future__ import annotations
@@ -62,21 +62,25 @@ def _plain_size(folder: int, name: str, path: str) -> int:
 
 
 def new_file(root: str, path: str) -> BinaryIO:
-    """Create a file below ``root``, unbuffered, and the folders on the way there. Raises FileExistsError; otherwise as
-    ``open_plain``."""
+    """Create an unbuffered file below ``root`` and its missing folders.
+
+    Raises FileExistsError if the name exists; other errors as ``open_plain``.
+    """
     with folder_of(root, path, make=True) as (folder, name):
         return os.fdopen(os.open(name, _NEW_FILE, 0o666, dir_fd=folder), "wb", buffering=0)
 
 
 def remove_file(root: str, path: str) -> None:
-    """Remove what has this name below ``root``, a link itself and not what it leads to. Raises FileNotFoundError, and
-    CorruptSnapshot where a folder on the way is a link."""
+    """Remove a file or link below ``root``; the target of a link stays.
+
+    Raises FileNotFoundError, and CorruptSnapshot if a folder of the path is a link.
+    """
     with folder_of(root, path, change=True) as (folder, name):
         os.unlink(name, dir_fd=folder)
 
 
 def remove_folder(root: str, path: str) -> None:
-    """Remove an empty folder below ``root``; see ``remove_file``. Raises OSError if it is not empty."""
+    """Remove an empty folder below ``root``. Raises as ``remove_file``, and OSError if it is not empty."""
     with folder_of(root, path, change=True) as (folder, name):
         os.rmdir(name, dir_fd=folder)
 
@@ -106,9 +110,10 @@ def create_whole(root: str, path: str, data: bytes) -> bool:
 
 
 def link_or_copy(origin: str, source: str, root: str, path: str) -> None:
-    """Have the plain file ``source`` of ``origin`` below ``root``, too, durably, in the place of what is there.
+    """Link or copy the plain file ``source`` below ``origin`` to ``path`` below ``root``, durably.
 
-    It is a hard link within a file system, else a copy with its times. Raises FileNotFoundError, CorruptSnapshot.
+    An existing file is replaced. The new file is a hard link, or on another file system a copy with the same times.
+    Raises FileNotFoundError and CorruptSnapshot.
     """
     with folder_of(root, path, make=True) as (folder, name), _temporary(folder, name) as temporary:
         try:
@@ -117,7 +122,7 @@ def link_or_copy(origin: str, source: str, root: str, path: str) -> None:
             _plain_size(folder, temporary, source)
         except FileNotFoundError:
             raise
-        except OSError:  # another file system, one without links, too many of them: what is wrong shows in the copy
+        except OSError:  # another file system, no links there, or too many links: the copy raises any other error
             _copy(origin, source, folder, temporary)
         os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         os.fsync(folder)
@@ -135,7 +140,7 @@ def _copy(origin: str, source: str, folder: int, name: str) -> None:
 
 @contextmanager
 def _temporary(folder: int, name: str) -> Iterator[str]:
-    """A name in the folder that no other process has; what has it in the end is removed."""
+    """Give a name in the folder that no other process uses; a file with this name is removed at the end."""
     temporary = f".{name}.{secrets.token_hex(8)}.tmp"
     try:
         yield temporary
@@ -154,15 +159,15 @@ def _exists(folder: int, name: str) -> bool:
 
 @contextmanager
 def folder_of(root: str, path: str, *, make: bool = False, change: bool = False) -> Iterator[tuple[int, str]]:
-    """The folder that a file is in, opened, and the file's name there.
+    """Open the folder of a file; give its descriptor and the file's name.
 
     Args:
-        make: create the folders on the way that are missing, each durable in its parent.
-        change: something is removed or made durable there; ``make`` includes it.
+        make: create missing folders of the path, each durable in its parent.
+        change: the caller removes a file or makes it durable; ``make`` includes this.
 
     Raises:
-        NotADirectoryError: a file is where a folder has to be, and ``make`` or ``change`` is given.
-        CorruptSnapshot: a folder on the way is a link or the like.
+        NotADirectoryError: a file has the name of a folder, and ``make`` or ``change`` is given.
+        CorruptSnapshot: a folder of the path is a link or another special file.
     """
     *folders, name = path.split("/")
     enter = _made if make else _to_change if change else _inner
@@ -185,12 +190,15 @@ def _inner(here: int, folder: str, path: str) -> int:
 
 
 def _to_change(here: int, folder: str, path: str) -> int:
-    """What is written fails as on a full disk where a file is in the folder's place; what is read there is corrupt."""
+    """Open an inner folder for a change. If a file has its name, raise OSError, as a full disk does.
+
+    For a reader the same location is corrupt.
+    """
     try:
         return _inner(here, folder, path)
     except CorruptSnapshot:
         if stat.S_ISREG(os.stat(folder, dir_fd=here, follow_symlinks=False).st_mode):
-            raise NotADirectoryError(errno.ENOTDIR, "a file is where a folder has to be", folder) from None
+            raise NotADirectoryError(errno.ENOTDIR, "a file has the name of a folder", folder) from None
         raise
 
 

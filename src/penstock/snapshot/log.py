@@ -106,7 +106,7 @@ class SnapshotLog:
                 take it for another driver's. This driver ends then; its successor reads what is true.
         """
         if gone := self.gone():
-            raise FileNotFoundError(gone)  # an entry would begin a log in which all others are missing
+            raise FileNotFoundError(gone)  # an entry would begin a log without all earlier ones
         seq = self._view.next_seq
         body = _Body(seq, self._token(), entry)
         after = fold(self._view, entry)
@@ -125,17 +125,17 @@ class SnapshotLog:
         return after
 
     def gone(self) -> str:
-        """Return what is missing if this is not the log any more that this object has read; empty if it is.
+        """Return a description of what is missing if the log that this object has read is deleted; empty otherwise.
 
         Raises:
-            OSError: the store cannot tell.
+            OSError: the store fails.
         """
         last = entry_path(self._view.next_seq - 1)
         if self._view.next_seq == 1 or self._store.exists(last):
             return ""
         return (
-            f"the checkpoint location {self._store.root} is gone while the query runs: {last}, which was there, is "
-            "missing, so its files were removed"
+            f"the checkpoint location {self._store.root} is gone while the query runs: {last} is missing, so its files "
+            "were removed"
         )
 
     def check_owned(self) -> None:
@@ -153,14 +153,19 @@ class SnapshotLog:
         return self._newest
 
     def position_of(self, epoch: CheckpointId) -> LogPosition:
-        """The entry that says that the snapshot is complete that covers an epoch; a later one where that was not read.
-        On any thread."""
+        """Return the position of the entry that completed the snapshot that covers an epoch.
+
+        If that entry was not read, return a later position. May be called on any thread.
+        """
         covering = [position for checkpoint, position in self._positions if checkpoint >= epoch]
         return covering[0] if covering else self._newest
 
     def contains(self, position: LogPosition) -> bool:
-        """Return True if the log has this entry: it is the log that got it, or was copied from that later. Raises
-        CorruptSnapshot naming the entry."""
+        """Return True if the log has this entry: it is the log with the original entry, or a later copy of that log.
+
+        Raises:
+            CorruptSnapshot: the entry cannot be decoded. The message names it.
+        """
         return self._store.exists(entry_path(position.seq)) and self._read(position.seq).token == position.token
 
     def _passed(self, body: _Body) -> None:
@@ -174,8 +179,10 @@ class SnapshotLog:
         return entry if isinstance(entry, Forked) else None
 
     def summarise(self) -> LogView:
-        """Append a summary if the last one is far behind, or an earlier release could take over, which would not know
-        of batch ids; the caller owns the log."""
+        """Append a summary if the last one is many entries back, or if an earlier release could still use this log.
+
+        Such a release would not know of batch ids. The caller owns the log.
+        """
         view = self._view
         every = max(SUMMARY_EVERY, len(view.snapshots) // SNAPSHOTS_PER_ENTRY)
         if view.next_seq - view.last_summary <= every and not view.of_version_1:

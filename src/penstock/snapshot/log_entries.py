@@ -39,13 +39,14 @@ class Retraction(msgspec.Struct, frozen=True):
 
 
 class PlannedBatch(msgspec.Struct, frozen=True):
-    """A batch that the query had begun and not committed on Spark's engine. It is made again under its own identity,
-    from exactly the splits that the location begins with.
+    """A batch that Spark had planned but not committed. It is processed first, with its own identity.
+
+    Its rows are exactly those of the splits in the location's first snapshot.
 
     Attributes:
-        query_id: of the query on Spark's engine.
-        batch: its id.
-        pending: no snapshot covers it yet.
+        query_id: id of the query in Spark.
+        batch: id of the batch in Spark.
+        pending: no snapshot covers the batch yet.
     """
 
     query_id: str
@@ -57,7 +58,7 @@ class GenerationOpened(msgspec.Struct, frozen=True, tag="generation-opened"):
     """``generation`` owns the log from here on. ``restored``: the checkpoint it starts from, 0 for none; complete
     snapshots above it leave the lineage. Its checkpoints have ids in ``[first_checkpoint, reserved_until)``.
     ``retract``: what has to be done before a query runs; a Generation of a query has none. ``adopts``: the next driver
-    takes outputs over even if they have output that this location does not know of (``docs/fencing.md``)."""
+    takes over outputs even if they have rows that this location does not know of (``docs/fencing.md``)."""
 
     generation: Count
     restored: Count
@@ -70,7 +71,7 @@ class GenerationOpened(msgspec.Struct, frozen=True, tag="generation-opened"):
 
 
 class SnapshotComplete(msgspec.Struct, frozen=True, tag="snapshot-complete"):
-    """The snapshot exists. ``committed_epoch`` rides along; more ids are reserved up to ``reserved_until``.
+    """The snapshot exists. ``committed_epoch``: as it was then. More ids are reserved up to ``reserved_until``.
     ``next_batch``: the snapshot's; None if an earlier release wrote the entry."""
 
     generation: Count
@@ -130,9 +131,8 @@ class Forked(msgspec.Struct, frozen=True, tag="forked"):
     """The first entry of a fork: its location begins with one snapshot of the query ``origin``. What that had not
     committed yet stays its own to commit, so here everything up to the snapshot counts as committed. Ids begin at
     ``first_checkpoint``. ``sinks``: what the origin writes to, see ``plan.target_of``. ``next_batch``: no batch id
-    below it may be given to an epoch; None if an earlier release wrote the entry, or the snapshot is of one.
-    ``continues``: no query goes on at the origin, which ran on Spark's engine or never, so that this one takes its
-    place."""
+    below it may be given to an epoch; None if an earlier release wrote the entry or the snapshot. ``continues``: this
+    query replaces its origin, which ran in Spark or never ran."""
 
     origin: QueryId
     snapshot: SnapshotRecord
@@ -159,7 +159,7 @@ class Moved(msgspec.Struct, frozen=True, tag="moved"):
 
 
 class SummaryOfVersion1(msgspec.Struct, frozen=True, tag="summary"):
-    """As ``Summary``, by a release before format version 2. ``batches`` are of ``committed_epoch``."""
+    """Summary that a release before format version 2 wrote. ``batches`` belong to ``committed_epoch``."""
 
     generation: Count
     first_checkpoint: Count
@@ -205,8 +205,10 @@ Entry = (
 
 @dataclass(frozen=True)
 class Counted:
-    """Batches as releases before format version 2 counted them: by sink operator id, how many epochs up to ``epoch``
-    had output."""
+    """Counts of batches by releases before format version 2.
+
+    ``batches`` has, by sink operator id, the number of epochs up to ``epoch`` with output.
+    """
 
     epoch: int = 0
     batches: Mapping[str, int] = field(default_factory=dict)
@@ -222,9 +224,9 @@ class LogView:
         restored: what the owner was restored from; 0 for nothing.
         committed_epoch: every epoch up to this one is committed or abandoned.
         next_batch: no batch id below this one may be given to a new epoch. It never falls.
-        counted: what earlier releases had counted last; nothing in a location that none of them had.
-        planned: the batch that the location began with; see ``PlannedBatch``.
-        of_version_1: an earlier release has taken snapshots here, and could go on: there is no summary of version 2.
+        counted: last counts of earlier releases; empty if none of them used this location.
+        planned: the planned batch with which the location began; see ``PlannedBatch``.
+        of_version_1: an earlier release took snapshots here and could continue: the log has no summary of version 2.
         reserved_until: the next Generation's ids start here (if the owner's driver is gone).
         snapshots: those that exist, by ascending checkpoint.
         ended: the owner has said that it is gone: it writes, deletes and commits nothing any more. A driver that died
@@ -340,7 +342,7 @@ def _summarised(view: LogView, after: LogView, entry: Summary | SummaryOfVersion
         retract=entry.retract,
     )
     if isinstance(entry, SummaryOfVersion1):
-        # No earlier release gave away more batch ids than it reserved ids of checkpoints.
+        # No earlier release used more batch ids than it reserved checkpoint ids.
         counted = Counted(entry.committed_epoch, entry.batches)
         return replace(after, next_batch=entry.reserved_until, counted=counted, of_version_1=True)
     return replace(
@@ -366,7 +368,7 @@ def called(record: SnapshotRecord, label: str | None, note: str | None) -> Snaps
 
 
 def _counted(view: LogView, epoch: int, batches: Mapping[str, int]) -> Counted:
-    """Epoch and counts belong together; this release writes no counts."""
+    """Return the counts of the later epoch. This release writes no counts."""
     return Counted(epoch, batches) if batches and epoch > view.counted.epoch else view.counted
 
 

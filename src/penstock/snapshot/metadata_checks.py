@@ -151,7 +151,7 @@ def _check_numbers(metadata: SnapshotMetadata) -> None:
 
 
 def _check_batches(metadata: SnapshotMetadata) -> None:
-    """Raises ValueError."""
+    """Raise ValueError unless the batch ids fit each other and the format version."""
     demand((metadata.next_batch is None) == (metadata.format_version == 1), "batch ids of another format version")
     batches = sorted(metadata.batches.items())
     ids = [batch for _, batch in batches]

@@ -1,4 +1,4 @@
-"""What a snapshot's metadata holds, as plain structs stored as JSON (msgspec). Format versions 1 and 2.
+"""Structs of a snapshot's metadata, stored as JSON (msgspec). Format versions 1 and 2.
 
 Paths are relative to the checkpoint location, always. A reader checks every length and checksum. Numbers have bounds,
 which decoding checks: what is stored may be somebody else's work, and nothing behind this computes with numbers of any
@@ -18,7 +18,7 @@ from penstock.graph.keygroups import MAX_KEY_GROUPS
 from penstock.operators.base import Plain
 
 FORMAT_VERSION = 2
-"""Version 2 has batch ids (``SnapshotMetadata.batches``) and columns in the messages of sinks (``row_columns``)."""
+"""Version 2 adds batch ids (``SnapshotMetadata.batches``) and the columns in messages of sinks (``row_columns``)."""
 READ_VERSIONS = (1, FORMAT_VERSION)
 LARGEST = 1 << 53
 """Of what counts something for ever, bytes and rows included: every reader of JSON can hold it."""
@@ -247,8 +247,10 @@ class SnapshotMetadata(msgspec.Struct, frozen=True):
 
 
 def next_batch_after(metadata: SnapshotMetadata) -> int:
-    """The batch id after those of all epochs up to a snapshot. Of one of format version 1, a number that no count of
-    its batches exceeded: there were no more of them than epochs."""
+    """Return the batch id after those of all epochs up to a snapshot.
+
+    For format version 1, return the checkpoint's number: there were no more batches than epochs.
+    """
     return metadata.checkpoint if metadata.next_batch is None else metadata.next_batch
 
 

@@ -1,8 +1,8 @@
-"""What state depends on besides its columns: the meaning of keys, windows and functions, as a plan stores it.
+"""Parameters that state depends on besides its columns: keys, windows and functions, as a plan stores them.
 
-Under another window length, key expression or output mode a state has columns of the same names and types, and rows of
-two meanings would be mixed in it, or never find each other. Plans of earlier releases do not tell these; what one plan
-does not tell is not compared, and stored from then on.
+With another window length, key expression or output mode, state has columns of the same names and types. Rows of two
+meanings would be mixed in it, or would not find each other. Plans of earlier releases have no parameters. A parameter
+that one of two plans does not have is not compared; the new plan stores it.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import NamedTuple
 from penstock.operators.base import Plain
 
 PARAMETERS, ARGUMENTS = "parameters", "arguments"
-"""Where an operator's entry in a plan has them, see ``OperatorSpec``."""
+"""Keys of an operator's entry in a plan, see ``OperatorSpec``."""
 MEANT = (
-    "State that was built with one of these must not go on with another: rows of both would be mixed, or not find each "
-    "other. Undo the change; or give an empty checkpointLocation to start anew. If both mean the same to you, "
-    "spark.penstock.snapshots.allowChangedMeaning=true takes the state over as it is"
+    "State that was built with the stored values cannot be used with the new ones: rows of both would be mixed, or not "
+    "find each other. Undo the change, or choose an empty checkpointLocation to start anew. If the stored state is "
+    "right for the new values, set spark.penstock.snapshots.allowChangedMeaning=true: the query uses the state as it is"
 )
 
 
 class Difference(NamedTuple):
-    """One line of the table of what changed."""
+    """One line of the table of changes."""
 
     what: str
     stored: str
@@ -30,11 +30,11 @@ class Difference(NamedTuple):
 
 
 class ChangedMeaning(Difference):
-    """A line about what state depends on."""
+    """A line about a parameter that state depends on."""
 
 
 def meaning_entry(parameters: Mapping[str, str], arguments: Sequence[str]) -> dict[str, Plain]:
-    """The part of an operator's entry; empty for one that has none."""
+    """Return the parameters as a part of the operator's entry; empty if it has none."""
     entry: dict[str, Plain] = {PARAMETERS: dict(sorted(parameters.items()))} if parameters else {}
     return entry | ({ARGUMENTS: list(arguments)} if arguments else {})
 
@@ -42,7 +42,7 @@ def meaning_entry(parameters: Mapping[str, str], arguments: Sequence[str]) -> di
 def changed_meaning(
     operator_id: str, before: Mapping[str, Plain], after: Mapping[str, Plain]
 ) -> Iterator[ChangedMeaning]:
-    """Parameters that both entries of an operator tell, and differently; arguments that have changed places."""
+    """Find parameters with different values in two entries of an operator, and arguments that have changed position."""
     stored, new = before.get(PARAMETERS), after.get(PARAMETERS)
     if isinstance(stored, dict) and isinstance(new, dict):
         for name in stored:
@@ -52,4 +52,4 @@ def changed_meaning(
     if isinstance(old_arguments, list) and isinstance(arguments, list):
         for number, (one, other) in enumerate(zip(old_arguments, arguments, strict=False), 1):
             if one != other and (other in old_arguments or one in arguments):
-                yield ChangedMeaning(f"place {number} among the functions of {operator_id}", str(one), str(other))
+                yield ChangedMeaning(f"function {number} of {operator_id}", str(one), str(other))

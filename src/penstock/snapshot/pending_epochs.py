@@ -1,7 +1,7 @@
-"""Epochs that an earlier run staged and that await their commit, when the query is started.
+"""Check of epochs that an earlier run staged and that are still to be committed when the query starts.
 
-The run that staged them may have had another plan. Its rows are delivered as they were produced, or the start is
-refused before anything runs.
+The earlier run may have had another plan. Its rows are delivered with their original columns, or the start is refused
+before anything runs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.snapshot.plan import plan_of
 def pending_epochs(
     graph: JobGraph, metadata: SnapshotMetadata, committed_epoch: int, batches: Mapping[int, int]
 ) -> list[PendingCommit]:
-    """Return what a snapshot, in the numbers of ``graph``, lets become visible; see ``pending_commits``."""
+    """Return the pending commits of a snapshot that has the numbering of ``graph``; see ``pending_commits``."""
     sinks = {vertex: spec.operator_id for vertex, spec in _sinks(graph).items()}
     return pending_commits(metadata.slots, sinks, committed_epoch, metadata.checkpoint, batches)
 
@@ -35,15 +35,15 @@ def check_pending_epochs(
     committers: Mapping[str, SinkCommitter],
     query_id: str,
 ) -> None:
-    """Ask each sink whether it can deliver what waits for it.
+    """Check that each sink can deliver its pending epochs.
 
     Args:
-        stored: the plan of the snapshot, by which it was taken.
-        lineage: the snapshots that the query can go back to.
+        stored: the plan with which the snapshot was taken.
+        lineage: the snapshots to which the query can be rolled back.
         committers: by sink operator id.
 
     Raises:
-        PlanChanged: it cannot; nothing is changed.
+        PlanChanged: a sink cannot deliver one. Nothing is changed.
     """
     specs = {spec.operator_id: spec for spec in _sinks(graph).values()}
     new = plan_of(graph)
@@ -64,7 +64,7 @@ def _sinks(graph: JobGraph) -> dict[int, SinkSpec]:
 
 
 def _columns_into(plan: PlanManifest, operator_id: str) -> Plain:
-    """What decides the columns of a sink's rows: the operators in front of it in its vertex, and what comes in."""
+    """Return what determines the columns of a sink's rows: the operators and the input edges of its vertex."""
     vertex = plan.operators.get(operator_id, {}).get("vertex")
     operators: dict[str, Plain] = {
         name: entry["schema"]
@@ -81,8 +81,8 @@ def _ways_out(commit: PendingCommit, lineage: Sequence[SnapshotRecord]) -> str:
     before = [record.checkpoint for record in lineage if record.checkpoint < commit.epoch]
     first = f"Start the query as it was until epoch {commit.epoch} is committed"
     if not before:
-        return f"{first}, or give an empty checkpointLocation to start anew"
+        return f"{first}, or choose an empty checkpointLocation to start anew"
     return (
-        f"{first}; or have its rows produced anew by the query as it is: `penstock snapshot rollback LOCATION "
+        f"{first}; or produce its rows again with the changed query: `penstock snapshot rollback LOCATION "
         f"{snapshot_id(before[-1])} --output retract`"
     )

@@ -1,9 +1,8 @@
 """What of a plan is stored with what it stores, and how a later plan may differ from it.
 
-Operators are told apart by their ids, exchanges by theirs. User code, paths and names are never compared, nor are
-expressions that no state depends on. What keeps no state may come, go and move; a state has to find its operator again,
-with the same columns and parameters (``parameters.py``); a new state may not begin in the middle of an output that is
-there already.
+Operators and exchanges are identified by their ids. User code, paths and names are never compared, nor are expressions
+that no state depends on. Operators without state may be added, removed and moved. A state must find its operator again,
+with the same columns and parameters (``parameters.py``). A new state must not begin in the middle of existing output.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def _check_waiting_rows(metadata: SnapshotMetadata, old: PlanManifest, new: Plan
 
 
 def _check_staged_input(metadata: SnapshotMetadata, old: PlanManifest, new: PlanManifest, graph: JobGraph) -> None:
-    """Input that a source keeps at the location was read with the columns of then; a column more would be null."""
+    """Refuse a new column of a source with staged rows: they were read without it, so its values would be null."""
     waiting = {m.operator_id for m in metadata.sources if m.pending}
     unread = {subtask.vertex for slot in metadata.slots for subtask in slot.subtasks if subtask.splits}
     lost = []
@@ -106,7 +106,7 @@ def _check_staged_input(metadata: SnapshotMetadata, old: PlanManifest, new: Plan
         after: _Entry = new.operators[spec.operator_id]
         staged = spec.operator_id in waiting or before["vertex"] in unread
         if staged and not set(after["schema"]) <= set(before["schema"]):
-            what = f"source {spec.operator_id}, of which rows are staged and not read yet"
+            what = f"source {spec.operator_id}, which has staged rows that are not read yet"
             lost += compare_parts(what, {"schema": before["schema"]}, {"schema": after["schema"]})
     if lost:
         raise plan_changed(lost, _WAITING)

@@ -16,13 +16,13 @@ from penstock.snapshot.plan import target_of
 
 
 def check_retraction(retraction: Retraction, graph: JobGraph, committers: Mapping[str, SinkCommitter]) -> None:
-    """Refuse a retraction that one of the sinks cannot carry out. Changes nothing.
+    """Refuse a retraction that one of the sinks cannot carry out. Change nothing.
 
     Args:
         committers: by sink operator id, opened.
 
     Raises:
-        SinkError: one of them cannot.
+        SinkError: a sink cannot take back its output.
     """
     sinks = {vertex.sink.operator_id: vertex.sink.sink for vertex in graph.vertices if vertex.sink is not None}
     above, below = retraction.above, retraction.below
@@ -38,13 +38,13 @@ def check_retraction(retraction: Retraction, graph: JobGraph, committers: Mappin
 
 
 def take_back(retraction: Retraction, graph: JobGraph, committers: Mapping[str, SinkCommitter]) -> None:
-    """Have every sink take back its output; done twice it is done.
+    """Have every sink take back its output. Calling it twice has the same effect.
 
     Args:
         committers: by sink operator id, fenced.
 
     Raises:
-        SinkError: as ``check_retraction``; or one has failed, and the next start tries again.
+        SinkError: as ``check_retraction``, or a sink has failed. Then the next start repeats the call.
     """
     check_retraction(retraction, graph, committers)
     above, below = retraction.above, retraction.below

@@ -95,7 +95,7 @@ class Store(ABC):
         """Make the place if there is none, and see that it can be written.
 
         Args:
-            owner_only: nobody else may look into a folder that is made here, or as the process's umask says.
+            owner_only: a folder that is created has mode 0700; if False, the process's umask applies.
 
         Raises:
             LocationError: it does not keep what this interface promises.

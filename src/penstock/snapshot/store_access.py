@@ -32,7 +32,7 @@ class StoreAccess(msgspec.Struct, frozen=True):
 
     @property
     def has_keys(self) -> bool:
-        """Whether it holds secrets, and does not only say where the store is."""
+        """True if it has secrets besides the address of the store."""
         return self.secret_key is not None or self.session_token is not None
 
     def __repr__(self) -> str:

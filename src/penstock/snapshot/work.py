@@ -102,7 +102,7 @@ class Abandon:
 
 @dataclass(frozen=True)
 class CheckLocation:
-    """Look whether the checkpoint location is still there; answered with LocationChecked."""
+    """Check that the checkpoint location still exists; answered with LocationChecked."""
 
     lane: str = LOG_LANE
 
@@ -165,9 +165,9 @@ Work = (
 
 @dataclass(frozen=True)
 class GenerationReady:
-    """The location is ours. ``slots``: what each slot restores, by index; empty lists at the first start. ``fences``:
-    what ``SinkCommitter.fence`` returned, by operator id. ``next_batch``: the log's. ``planned``: the id of the batch
-    that has to be made alone first."""
+    """This driver owns the location. ``slots``: what each slot restores, by index; empty lists at the first start.
+    ``fences``: results of ``SinkCommitter.fence``, by operator id. ``next_batch``: the log's. ``planned``: the id of
+    the batch that must be processed alone first."""
 
     generation: GenerationId
     restored: SnapshotMetadata | None
@@ -255,7 +255,7 @@ class TakesRequested:
 
 @dataclass(frozen=True)
 class LocationChecked:
-    """``gone``: what of the location is not there any more; empty if it is there, or if the store cannot tell."""
+    """``gone``: what is missing of a deleted location; empty if the location exists or the store fails."""
 
     gone: str
 
@@ -359,8 +359,11 @@ KEPT = (TellSource, AnswerTake)
 
 
 def failed(work: Work, reason: str) -> DriverEvent:
-    """What the brain hears of a work that was not done: a commit is asked for again, and finds what is visible. Where
-    the brain awaits nothing, it hears the time."""
+    """Return the event for the state machine after a work item that was not done.
+
+    The state machine requests a commit again; that commit finds what is already visible. For work without an awaited
+    result the event is the time.
+    """
     match work:
         case Commit(command):
             return ct.CommitFailed(command.epoch, command.operator_id, reason)

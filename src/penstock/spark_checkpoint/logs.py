@@ -19,7 +19,7 @@ from typing import Any
 from penstock.connectors.beginning import path_of
 from penstock.connectors.local_files import local_path
 from penstock.errors import LocationError, NotYet
-from penstock.snapshot.envelope import holds_too_much
+from penstock.snapshot.envelope import exceeds_value_limit
 from penstock.snapshot.location import IDENTITY_PATH
 
 OFFSETS, COMMITS, SOURCES, STATE, METADATA = "offsets", "commits", "sources", "state", "metadata"
@@ -238,7 +238,7 @@ def _check_version(path: Path, version: str, known: tuple[str, ...]) -> None:
 
 
 def _json_of(path: Path, text: str) -> dict[str, Any]:
-    if holds_too_much(text.encode()):
+    if exceeds_value_limit(text.encode()):
         raise _damaged(path, "it holds too many values for its size")
     try:
         parsed = json.loads(text)

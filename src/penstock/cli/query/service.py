@@ -18,7 +18,7 @@ from urllib.parse import SplitResult, quote, urlsplit
 
 from penstock.cli.query.texts import one_line
 from penstock.errors import ConfigError, NoAnswer, ServiceRefused, ServiceUnreachable
-from penstock.snapshot.envelope import holds_too_much
+from penstock.snapshot.envelope import exceeds_value_limit
 
 TIMEOUT_S = 10.0
 """Of a request as a whole; what the service tells it has at hand."""
@@ -123,7 +123,7 @@ class Service:
         if status == HTTPStatus.UNAUTHORIZED:
             raise ServiceRefused(f"{self.url} {self._no_entrance()}", status)
         try:
-            document = None if holds_too_much(text) else json.loads(text)
+            document = None if exceeds_value_limit(text) else json.loads(text)
         except (ValueError, RecursionError):
             document = None
         if status >= 400:

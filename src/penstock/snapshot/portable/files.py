@@ -70,7 +70,7 @@ class NewFile:
 @contextmanager
 def new_directory(target: Path, what: str) -> Iterator[Path]:
     """A folder beside ``target`` that gets its name when the block ends, whole and durable; if the block fails, nothing
-    of it stays. Only its owner may look into it.
+    of it stays. Its mode is 0700.
 
     Raises:
         LocationError: there is something at ``target``, or it cannot be written.

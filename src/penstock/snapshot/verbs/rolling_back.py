@@ -51,8 +51,8 @@ def roll_back(
 
     Args:
         name: of the snapshot, by id or label.
-        output: needed where something may have been written behind the snapshot. If it is given, the next start takes
-            outputs over even if another copy of this location has written to them (``docs/fencing.md``).
+        output: needed if something may have been written after the snapshot. If it is given, the next start takes
+            over outputs even if another copy of this location has written to them (``docs/fencing.md``).
         force: if no driver answers, fence it.
 
     Raises:
@@ -119,7 +119,7 @@ def _plans(store: Store, records: Iterable[SnapshotRecord], identity: PlanManife
 def opening(
     view: LogView, record: SnapshotRecord, retraction: Retraction | None, adopts: bool = False
 ) -> GenerationOpened:
-    """The entry that has the query go on from ``record``."""
+    """Return the entry after which the query continues from ``record``."""
     first = view.next_checkpoint
     return GenerationOpened(
         view.next_generation,
