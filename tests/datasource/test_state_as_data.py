@@ -142,7 +142,7 @@ def test_keys_are_read_and_no_others(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             opened(scene.location, state=NAME, keys=keys)
-    with pytest.raises(ConfigError, match="option keys goes with the option state only"):
+    with pytest.raises(ConfigError, match="option keys can be used with option state only"):
         opened(scene.location, inflight="0", keys='{"key": 7}')
 
 

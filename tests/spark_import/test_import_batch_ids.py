@@ -221,7 +221,7 @@ def test_other_checkpoints_with_begun_batches_are_refused(spark: SparkSession, t
     first = tmp_path / "first"
     sink.fails_after = 0
     run_spark(df, sink, first)
-    with pytest.raises(LocationError, match=r"batch 0 was begun: .*trigger\(availableNow=True\)"):
+    with pytest.raises(LocationError, match=r"batch 0 was planned: .*trigger\(availableNow=True\)"):
         penstock.importSparkCheckpoint(df, str(first), str(tmp_path / "moved"))
     run_spark(df, sink, tmp_path / "spark")
     for number in (1, 2):

@@ -121,7 +121,7 @@ def test_what_is_damaged_or_none_is_named(
 def test_no_batch_committed_is_no_damage(made: Callable[..., Path]) -> None:
     nothing = {"commits/0": None, "commits/1": None, "commits/.0.crc": ""}
     folder = made(nothing)
-    with pytest.raises(LocationError, match=r"no batch of Spark's query was committed.*batch 2 was begun.*finish it"):
+    with pytest.raises(LocationError, match=r"no batch of Spark's query was committed.*batch 2 was planned.*finish it"):
         read_checkpoint(str(folder))
     for begun in (folder / "offsets").glob("[0-9]*"):
         begun.unlink()

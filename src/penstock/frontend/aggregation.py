@@ -131,7 +131,7 @@ def _divert_late_rows(scope: Scope, inputs: _Inputs, event_time: EventTimeKey | 
 
 
 def key_parameters(scope: Scope, keys: Sequence[JavaTree]) -> dict[str, str]:
-    """What the keys of a state are, for ``OperatorSpec.parameters``."""
+    """Return the texts of a state's keys, for ``OperatorSpec.parameters``."""
     return {f"key {number}": scope.meanings.text(key) for number, key in enumerate(keys, 1)}
 
 

@@ -127,8 +127,8 @@ class PipelineBuilder:
         return self._chains[-1].source is None
 
     @property
-    def beside(self) -> str:
-        """The right side of a join that is being added, as a prefix of its operators' ids; empty elsewhere."""
+    def right_side(self) -> str:
+        """Prefix of the operator ids of a join's right side while that side is added; empty otherwise."""
         return self._input if self._input.endswith("/right/") else ""
 
     def operator_id(self, kind: str) -> str:
@@ -173,7 +173,7 @@ class PipelineBuilder:
                 chain.source = replace(chain.source, clock=name)
 
     def share_all_clocks(self) -> None:
-        """All sources with a watermark have their event time in common, and the largest of them rules."""
+        """Give all sources with a watermark a common event time, the largest of theirs."""
         for chain in self._chains:
             if chain.source is not None and any(isinstance(spec, WatermarkSpec) for spec in chain.operators):
                 chain.source = replace(chain.source, clock=ONE_CLOCK)

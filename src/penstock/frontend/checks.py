@@ -54,7 +54,7 @@ def check_output_mode(output_mode: str) -> str:
 
 
 class RefusedBySpark(NotSupported, AnalysisException):  # type: ignore[misc]  # PySpark is not typed here
-    """Spark's own engine would refuse the plan, with an ``AnalysisException``."""
+    """Spark itself refuses the plan. PySpark raises an ``AnalysisException`` for it."""
 
     def __init__(self, message: str) -> None:
         AnalysisException.__init__(self, message)

@@ -109,7 +109,7 @@ def compile_outputs(
     from the source on is done once. Nothing is started and no file is touched.
 
     Args:
-        outputs: each with its output mode.
+        outputs: pairs of DataFrame and output mode.
         regexp_max_length: as in ``Options``.
 
     Raises:

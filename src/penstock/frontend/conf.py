@@ -63,7 +63,7 @@ def python_settings(spark: SparkSession) -> PythonSettings:
 
 
 def largest_watermark_rules(spark: SparkSession) -> bool:
-    """Whether the largest watermark of several streams rules, not the least; Spark accepts no other value."""
+    """Return True if several streams use their largest watermark, False if the lowest. Spark has no third value."""
     return str(spark.conf.get("spark.sql.streaming.multipleWatermarkPolicy")).lower() == "max"
 
 

@@ -92,7 +92,7 @@ def _group(tree: JavaTree, pattern: str, expression: Expression) -> int:
 
 
 def _bounded(translation: Translation, function: Callable[[str], object]) -> Callable[[str], object]:
-    """A function that runs a user's pattern by Python's engine, which backtracks."""
+    """Limit the text length of a function that uses Python's engine for a user's pattern: that engine backtracks."""
     return partial(patterns.bounded, translation.conf.regexp_max_length, function)
 
 

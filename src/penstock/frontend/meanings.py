@@ -1,11 +1,11 @@
-"""The meaning of attributes and expressions as text that is equal from one start of a query to the next.
+"""Texts of attributes and expressions that are equal at every start of a query.
 
-State is only worth something under the expressions that it was built with: the rows of one group were put together by a
-key, and a window by its length. So a plan stores them (``OperatorSpec.parameters``), and a restart compares the texts.
-Catalyst's own text will not do: it has expression ids, the names of projected columns, and leaves out time zones.
+State is valid only with the expressions that it was built with: a key determines the rows of a group, a window its
+length. So a plan stores these texts (``OperatorSpec.parameters``), and a restart compares them. Catalyst's own text is
+not suitable: it has expression ids and the names of projected columns, and has no time zones.
 
-An attribute that is computed on the way from the source is written as what it is computed by; Python functions are
-written by their names, for their bodies may change.
+For an attribute that is computed between the source and the state, the text is its expression. For a Python function
+the text is its name, because its body may change.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Any
 from penstock.frontend.catalyst import JavaTree, expr_id, kind
 
 _MAX_TEXT = 300
-"""Longer texts end with a digest: a key by many cases, or many windows."""
+"""Characters of a text; longer ones, of a key with many cases for example, end with a digest."""
 _IDS = re.compile(r"#\d+L?")
 _VARIABLE = re.compile(r"\x00(\d+)\x00")
-"""A variable of a lambda. Its name has a number that grows with every lambda that the session has seen."""
+"""A lambda variable. Its own name has a number that grows with every lambda of the session."""
 _COSMETIC = frozenset(
     {
         *("class", "num-children", "nullable", "metadata", "exprId", "qualifier", "resultId", "jvmId"),
@@ -32,7 +32,7 @@ _COSMETIC = frozenset(
         *("mutableAggBufferOffset", "inputAggBufferOffset", "aggregateFunction", "mode", "filter", "replacement"),
     }
 )
-"""Fields that do not decide what comes out of an expression that succeeds, or repeat its children."""
+"""Fields that do not change the result of a successful expression, or that repeat its children."""
 _OF_TIME = frozenset({"timestamp", "timestamp_ntz", "date", "time"})
 _OPERATORS = {
     "Add": "+",
@@ -49,15 +49,15 @@ _OPERATORS = {
     "Remainder": "%",
     "Subtract": "-",
 }
-_LOWERED = ("KnownNullable", "PreciseTimestampConversion")
-"""Around the moments of a window: they change types, not values."""
+_WINDOW_WRAPPERS = ("KnownNullable", "PreciseTimestampConversion")
+"""Expressions around the start and end of a window: they change types, not values."""
 _DAY_US = 86_400_000_000
 _UNITS_US = (("day", _DAY_US), ("hour", 3_600_000_000), ("minute", 60_000_000), ("second", 1_000_000))
 
 
 @dataclass(frozen=True)
 class _Node:
-    """An expression as ``TreeNode.toJSON`` gives it."""
+    """An expression from ``TreeNode.toJSON``."""
 
     fields: Mapping[str, Any]
     children: Sequence[_Node]
@@ -73,7 +73,7 @@ class _Node:
 
 
 def _parse(tree: JavaTree, part: str = "") -> _Node:
-    """One call of the JVM for the whole expression; ``part``: a function around it."""
+    """Parse an expression with one call of the JVM. ``part``: name of a function to wrap around it."""
     pending = iter(json.loads(str(tree.toJSON())))
 
     def read() -> _Node:
@@ -84,39 +84,43 @@ def _parse(tree: JavaTree, part: str = "") -> _Node:
 
 
 class Meanings:
-    """What attributes stand for, by expression id; one that nobody has defined is a column of its name."""
+    """Definitions of attributes, by expression id. An attribute without one is a column of the source."""
 
     def __init__(self) -> None:
         self._defined: dict[int, list[Callable[[], _Node]]] = {}
         self._labels: dict[int, str] = {}
 
     def label(self, attributes: Sequence[JavaTree], prefix: str) -> None:
-        """Columns of these names come from elsewhere, too: those of the other side of a join."""
+        """Prefix the names of these source columns: the other side of a join may have columns of the same names."""
         self._labels |= {expr_id(attribute): f"{prefix}{attribute.name()}" for attribute in attributes}
 
     def define(self, attribute: JavaTree, *alternatives: JavaTree, part: str = "") -> None:
-        """The attribute is computed by this expression: by one of several, where a row comes by one of several ways.
-        What is said of it later is said besides. ``part``: it is a part of what the expression gives."""
+        """Define an attribute by an expression, or by several alternatives if rows arrive by several paths.
+
+        Later definitions are added to earlier ones. ``part``: name of the part of the expression's result.
+        """
         own = expr_id(attribute)
         others = [tree for tree in alternatives if kind(tree) != "AttributeReference" or expr_id(tree) != own]
         self._defined.setdefault(own, []).extend(partial(_parse, tree, part) for tree in others)
 
     def text(self, expression: JavaTree) -> str:
-        """The expression over columns of the source, shortened to a few hundred characters."""
+        """Return the expression over columns of the source, with at most a few hundred characters."""
         return _bounded(self._text(_parse(expression)))
 
     def conjunction(self, conditions: Sequence[JavaTree]) -> str:
-        """All of these conditions, in whatever order the optimizer has left them; ``none`` if there are none."""
+        """Return all conditions, sorted because the optimizer may reorder them; ``none`` if there are none."""
         return _bounded(" AND ".join(sorted(self._text(_parse(one)) for one in conditions)) or "none")
 
     def columns(self, expression: JavaTree) -> str:
-        """The columns of the source that the expression is computed from."""
+        """Return the columns of the source in an expression."""
         return _bounded(self._columns(_parse(expression)))
 
     def function(self, expression: JavaTree) -> str:
-        """An aggregate function with its constants, and for each other argument the columns that it is computed from:
-        how it is may change, from one everyday edit to the next. Of a DISTINCT function the values are kept, so that
-        what they are may not change."""
+        """Return an aggregate function with its constants and, for each other argument, the argument's columns.
+
+        The expression of such an argument may change between starts. The state of a DISTINCT function has the values of
+        its arguments, so their whole expressions are in the text.
+        """
         call = _parse(expression)
 
         def argument(node: _Node) -> str:
@@ -178,12 +182,12 @@ class Meanings:
         for alternative in self._alternatives(node):
             window = self._window(alternative)
             if window is not None:
-                return window  # a row is in many sliding windows, which are all written alike
+                return window  # a row is in many sliding windows; the text of all of them is the same
             texts[self._text(alternative)] = None
         return " | ".join(texts) or self._name(node)
 
     def _fields(self, node: _Node) -> Iterator[str]:
-        """What an expression knows besides its children."""
+        """Yield the texts of an expression's fields other than its children."""
         child = 0  # children are referred to by number, in order
         for field, value in node.fields.items():
             if field in _COSMETIC or value is None or value == []:
@@ -199,13 +203,13 @@ class Meanings:
             yield f"{field}={json.dumps(value, sort_keys=True) if isinstance(value, dict | list) else value}"
 
     def _window(self, node: _Node) -> str | None:
-        """``window`` and ``session_window``, which Spark's analyser has taken apart."""
+        """Return the text of a ``window`` or ``session_window`` that the analyzer has expanded; None otherwise."""
         if node.name != "CreateNamedStruct" or len(node.children) != 4 or not all(map(_is_moment, node.children[1::2])):
             return None
-        start, end = (_without(moment, _LOWERED) for moment in node.children[1::2])
+        start, end = (_without(moment, _WINDOW_WRAPPERS) for moment in node.children[1::2])
         if end.name in ("TimestampAddInterval", "TimeAdd"):
             time, gap = end.children
-            return f"session_window({self._text(_without(time, _LOWERED))}, {self._text(gap)})"
+            return f"session_window({self._text(_without(time, _WINDOW_WRAPPERS))}, {self._text(gap)})"
         if end.name != "Add" or start.name != "Subtract" or start.children[0].name != "Subtract":
             return None
         slides = [one for one in start.children[0].children[1].walk() if one.name == "Remainder"]
@@ -215,7 +219,7 @@ class Meanings:
         numbers = end.children[1], slide, shifted.children[1]
         if not all(map(_is_long, numbers)):
             return None
-        moment = self._text(_without(shifted.children[0], _LOWERED))
+        moment = self._text(_without(shifted.children[0], _WINDOW_WRAPPERS))
         return f"window({', '.join([moment, *map(_duration, numbers)])})"
 
 
@@ -224,7 +228,7 @@ def _reads(node: _Node) -> bool:
 
 
 def _numbers(value: object) -> list[int]:
-    """The integers in a field, also in lists and tuples; none if there is anything else."""
+    """Return the integers in a field, also in lists and tuples; no integers if it has anything else."""
     if isinstance(value, bool):
         return []
     if isinstance(value, int):
@@ -243,7 +247,7 @@ def _without(node: _Node, wrappers: Sequence[str]) -> _Node:
 
 
 def _is_moment(node: _Node) -> bool:
-    """Whether it is the start or end of a window: no user writes what Spark puts around these."""
+    """Return True for the start or end of a window. Only Spark adds the expression around these."""
     outermost = node.children[0] if node.name == "KnownNullable" else node
     return outermost.name == "PreciseTimestampConversion"
 
@@ -253,7 +257,7 @@ def _is_long(node: _Node) -> bool:
 
 
 def _duration(literal: _Node) -> str:
-    """Microseconds in the largest unit of which they are a whole number."""
+    """Return a number of microseconds in the largest unit that divides it."""
     value = int(literal.fields["value"])
     unit, size = next(((unit, size) for unit, size in _UNITS_US if value and value % size == 0), ("microsecond", 1))
     count = value // size
@@ -273,7 +277,7 @@ def _literal(node: _Node) -> str:
 
 
 def _is_by_time_zone(node: _Node) -> bool:
-    """Whether the session's time zone can matter. Of a cast, the type before is not always told."""
+    """Return True if the result can depend on the session's time zone. The input type of a cast is not always known."""
     if node.name == "TimestampAddInterval":
         interval = node.children[1]
         return not _is_long(interval) or abs(int(interval.fields["value"])) >= _DAY_US

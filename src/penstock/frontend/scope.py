@@ -60,7 +60,7 @@ class Scope:
             its mark in either case).
         whole: what is compiled now comes behind the aggregation of complete mode: one subtask has all rows.
         late: where they come out, and what their columns are.
-        meanings: what attributes of the whole plan are computed by.
+        meanings: definitions of the attributes of the whole plan.
     """
 
     def __init__(self, spark: SparkSession, conf: SessionConf, settings: PythonSettings, mode: str) -> None:
@@ -91,8 +91,8 @@ class Scope:
         self.bind([*self._expr_ids, *map(expr_id, attributes)])
 
     def bind_output(self, attributes: Sequence[JavaTree]) -> None:
-        if self.builder.beside:
-            self.meanings.label(attributes, self.builder.beside)
+        if self.builder.right_side:
+            self.meanings.label(attributes, self.builder.right_side)
         self.bind([expr_id(attribute) for attribute in attributes])
 
     def here(self) -> Place:

@@ -87,8 +87,10 @@ def add_transform_with_state(scope: Scope, node: JavaTree) -> None:
 
 @dataclass(frozen=True)
 class GroupedColumns:
-    """Positions in the input: of the grouping key, of what the user sees, and of the event time. ``parameters``: see
-    ``OperatorSpec``."""
+    """Positions in the input of the grouping key, of the user's columns and of the event time.
+
+    ``parameters``: see ``OperatorSpec``.
+    """
 
     keys: tuple[int, ...]
     data: tuple[int, ...]
@@ -133,7 +135,7 @@ def add_processor(
     Args:
         called: what its id is made of, and its name.
         pickled: the processor as it was before its ``init`` has run here.
-        parameters: what its state depends on besides the keys and the output mode.
+        parameters: parameters of its state besides the keys and the output mode.
     """
     kind, name = called
     builder, operator_id = scope.builder, scope.operator_id(kind, node)

@@ -239,7 +239,7 @@ def _add_join(scope: Scope, parts: _Parts, join_id: str, inputs: tuple[_Input, _
 
 
 def _parameters(scope: Scope, parts: _Parts) -> dict[str, str]:
-    """See ``OperatorSpec``. How far apart in time partners may be is in the condition."""
+    """Return the parameters of ``OperatorSpec``. The condition includes the time range of partners."""
     text = scope.meanings.text
     keys = {
         f"key {number}": f"{text(key.first)} {'<=>' if key.null_safe else '='} {text(key.second)}"

@@ -56,9 +56,7 @@ def to_arrow_type(data_type: Json) -> pa.DataType:
     if kind == "map":
         key_type = to_arrow_type(data_type["keyType"])
         if pa.types.is_null(key_type):
-            raise NotSupported(
-                "maps with keys of type void are not supported; cast the map to one with other keys first"
-            )
+            raise NotSupported("maps with keys of type void are not supported; cast the keys to another type first")
         key = pa.field("key", key_type, nullable=False)
         return pa.map_(key, _nested_field("value", data_type["valueType"], data_type["valueContainsNull"]))
     if kind == "udt":
@@ -67,7 +65,7 @@ def to_arrow_type(data_type: Json) -> pa.DataType:
 
 
 def _nested_field(name: str, data_type: Json, nullable: bool) -> pa.Field:
-    """Arrow has no void that cannot be null."""
+    """Return an Arrow field. A field of type void is always nullable, as Arrow requires."""
     arrow = to_arrow_type(data_type)
     return pa.field(name, arrow, nullable or pa.types.is_null(arrow))
 

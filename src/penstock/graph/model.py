@@ -61,9 +61,9 @@ class OperatorSpec(ABC):
         state_keys: by table name, how many columns behind the key group are the key. It is stored, for whoever reads
             snapshots; a table that is missing leaves them to guess.
         evolution: how its state may have changed since a snapshot; None: columns may have become wider, no more.
-        parameters: by name, what its state depends on besides columns, as text that is equal from start to start: the
-            meaning of keys, windows, functions. A restart with another text is refused.
-        argument_texts: in order, what its functions are computed of, as text. These may change, but not change places.
+        parameters: by name, texts of what its state depends on besides columns: keys, windows, functions. The texts are
+            equal at every start. A restart with another text is refused.
+        argument_texts: in order, texts of the arguments of its functions. They may change, but not their order.
     """
 
     operator_id: str
@@ -105,7 +105,7 @@ def _without_parameters(spec: OperatorSpec) -> OperatorSpec:
 
 
 ONE_CLOCK = "all"
-"""The clock of all sources with a watermark where the largest of them rules (``multipleWatermarkPolicy=max``)."""
+"""Name of the clock that all sources with a watermark share with ``multipleWatermarkPolicy=max``."""
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ class JobGraph:
         return next(v for v in self.vertices if v.id == vertex_id)
 
     def without_parameters(self) -> JobGraph:
-        """The graph of a plan that does not tell what its state depends on: it takes over any state that fits."""
+        """Return the graph without parameters of state: its plan accepts any state with the same columns."""
         return replace(
             self,
             vertices=tuple(

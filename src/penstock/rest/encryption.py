@@ -16,7 +16,7 @@ def server_context(certificate: str, key: str) -> ssl.SSLContext:
         key: PEM, of the first certificate, without a password.
 
     Raises:
-        ConfigError: one cannot be read, is not what it has to be, or they do not belong together; others can read the
+        ConfigError: a file cannot be read or is not valid, they do not belong together, or other users can read the
             key.
     """
     for what, path in (("certificate", certificate), ("key", key)):

@@ -22,7 +22,7 @@ ANSWER_HEADERS = {
     "x-content-type-options": "nosniff",
     "cross-origin-resource-policy": "same-origin",
 }
-"""What queries hold is in no cache, is nothing but what it is called, and is part of no other site's page."""
+"""Browsers must not cache answers, guess another type for them, or embed them in pages of other sites."""
 _LAST = {"connection": "close"}
 """What is still coming is not read, and who may not ask does not keep one of the connections by asking."""
 
@@ -37,7 +37,7 @@ class Guard:
       files need none: they tell nothing, and ask for the token.
     * *Size*: at most ``MAX_BODY_BYTES`` of body, announced or not.
 
-    Every answer but those of the web UI's own files has ``ANSWER_HEADERS``, refusals included.
+    Every answer has ``ANSWER_HEADERS``, refusals included, except the web UI's own files.
     """
 
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:

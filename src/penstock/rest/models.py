@@ -12,7 +12,7 @@ from penstock.redaction import without_secrets
 from penstock.runtime.view import CheckpointState, ExecutionState
 
 Redacted = Annotated[str, AfterValidator(without_secrets)]
-"""Text of an error, which user code may have put a secret into."""
+"""Text of an error without secrets: user code may have put one into it."""
 
 
 class Shown(BaseModel):

@@ -1,8 +1,8 @@
-"""The file that tells programs of the same user where a service is, and the token that it made for itself.
+"""Runtime file of a REST service: its address and the token that it made, for programs of the same user.
 
-A service that makes its token writes ``rest-<pid>-<port>.json`` into the user's runtime directory, readable by the user
-alone, and removes it when it ends. What a killed process left is removed by the next service. ``penstock query`` looks
-there, so that nobody copies tokens by hand on the machine of the driver.
+A service that makes its own token writes ``rest-<pid>-<port>.json`` into the user's runtime directory and removes it
+when it ends. Only the user can read the file. The next service removes files of killed processes. ``penstock query``
+reads the file, so that users need not copy a token on the machine of the driver.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MAX_BYTES = 16 << 10
 
 
 class RuntimeFile(msgspec.Struct, frozen=True):
-    """One service. ``token``: what it asks for."""
+    """Address and token of one service."""
 
     url: str
     token: str
@@ -33,8 +33,11 @@ class RuntimeFile(msgspec.Struct, frozen=True):
 
 
 def runtime_directory() -> Path:
-    """Where such files are: the directory that ``PENSTOCK_RUNTIME_DIR`` names, else ``penstock`` in
-    ``$XDG_RUNTIME_DIR``, else ``~/.local/share/penstock/runtime``."""
+    """Return the directory of these files.
+
+    It is ``$PENSTOCK_RUNTIME_DIR``, else ``penstock`` in ``$XDG_RUNTIME_DIR``, else
+    ``~/.local/share/penstock/runtime``.
+    """
     named, session = os.environ.get(DIRECTORY_VARIABLE), os.environ.get("XDG_RUNTIME_DIR")
     if named:
         return Path(named)
@@ -42,15 +45,15 @@ def runtime_directory() -> Path:
 
 
 def write_runtime_file(url: str, token: str, port: int) -> Path:
-    """Write the file of a service of this process, and remove those of processes that are gone.
+    """Write the file of a service of this process. Remove the files of ended processes.
 
     Raises:
-        OSError: the directory cannot be made or written, or other users can look into it.
+        OSError: the directory cannot be created or written, or other users have access to it.
     """
     directory = runtime_directory()
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not _is_private(directory.stat()):
-        raise PermissionError(f"{directory} belongs to another user, or other users can look into it")
+        raise PermissionError(f"{directory} belongs to another user, or other users have access to it")
     for path, pid in _files(directory):
         if not _is_alive(pid):
             path.unlink(missing_ok=True)
@@ -64,33 +67,35 @@ def write_runtime_file(url: str, token: str, port: int) -> Path:
 
 
 def running_services() -> list[RuntimeFile]:
-    """Return the services of this user on this machine that made their tokens. Files that another user could have
-    written or read are passed over."""
+    """Return the services of this user on this machine that made their own tokens.
+
+    Files that another user can write or read are ignored.
+    """
     directory = runtime_directory()
     try:
         if not _is_private(directory.stat()):
             return []
         found = [path for path, pid in _files(directory) if _is_alive(pid)]
         return [service for path in found if (service := _read(path)) is not None]
-    except OSError:  # none was ever started here, or it ends just now
+    except OSError:  # no service has written a file here yet, or one removes its file now
         return []
 
 
 def only_service() -> RuntimeFile:
-    """Return the one service that runs.
+    """Return the only running service.
 
     Raises:
-        ConfigError: there is none, or there are several.
+        ConfigError: no service runs, or several run.
     """
     services = running_services()
     if len(services) == 1:
         return services[0]
     if services:
         urls = ", ".join(sorted(service.url for service in services))
-        raise ConfigError(f"several REST services run here: say which with --url or PENSTOCK_URL: {urls}")
+        raise ConfigError(f"several REST services run here: choose one with --url or PENSTOCK_URL: {urls}")
     raise ConfigError(
-        "say where the REST service is: --url http://HOST:PORT or PENSTOCK_URL; the program of the query has it as "
-        "penstock.serve().url, and a service of this user on this machine is found by itself"
+        "no REST service of this user runs on this machine: give the address of another one with --url "
+        "http://HOST:PORT or PENSTOCK_URL; the program of the query has it as penstock.serve().url"
     )
 
 
@@ -115,7 +120,7 @@ def _is_private(status: os.stat_result) -> bool:
 
 
 def _is_alive(pid: int) -> bool:
-    """Whether it is a process of this user: another user's has taken the number of one that is gone."""
+    """Return True if this user has a process with this id. Another user's process may have reused the id."""
     try:
         os.kill(pid, 0)
     except (OSError, OverflowError):

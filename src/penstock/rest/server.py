@@ -30,7 +30,7 @@ START_TIMEOUT_S = 10.0
 GRACE_S = 2
 """What is being answered when the server stops may take so long; then its connection is cut."""
 TOKEN_BYTES = 32
-"""Of randomness, in a token that the service makes."""
+"""Random bytes of a token that the service makes."""
 MAX_CONNECTIONS = 100
 """At a time; more get 503, so that nobody can take the driver's memory."""
 
@@ -40,8 +40,7 @@ class RestServer:
 
     Attributes:
         url: where it listens, for example ``http://127.0.0.1:40123``; with TLS it begins with ``https``.
-        token: what every request has to show: the one that was given, or the one that the service made; None if it was
-            told to ask for none.
+        token: the token that every request must carry, as given or made by the service; None if none is required.
     """
 
     def __init__(self, settings: ServerSettings) -> None:
@@ -84,32 +83,34 @@ class RestServer:
             log.warning("%s is no TLS: the token crosses the network in clear; see rest.tls.certificate", self.url)
 
         if self._settings.token is None:
-            self._tell()
+            self._publish_token()
         elif not self.token:
             log.warning("%s asks for no token: every account on this machine can read and steer queries", self.url)
 
     @property
     def link(self) -> str:
-        """The address of the web UI with the token in it, for a browser: whoever has it has the service. The token is
-        behind the ``#``, which browsers send to no server."""
+        """Address of the web UI for a browser, with the token. It gives full access to the service.
+
+        The token follows ``#``: browsers do not send that part to a server.
+        """
         return f"{self.url}/#token={self.token}" if self.token else f"{self.url}/"
 
-    def _tell(self) -> None:
-        """Print the token that was made, once, and not through the log, which is kept and told over REST."""
+    def _publish_token(self) -> None:
+        """Print the token once and write the runtime file. The log must not have it: the service returns log lines."""
         print(f"Penstock's REST service and web UI: {self.link}", file=sys.stderr, flush=True)
         try:
             self._file = write_runtime_file(self.url, str(self.token), self._socket.getsockname()[1])
-            atexit.register(self._forget)
+            atexit.register(self._remove_runtime_file)
         except OSError as error:
             log.warning(
-                "penstock query does not find this service by itself: no runtime file could be written: %s", error
+                "the runtime file cannot be written, so `penstock query` needs the address and token: %s", error
             )
 
-    def _forget(self) -> None:
+    def _remove_runtime_file(self) -> None:
         file, self._file = self._file, None
         if file is not None:
             file.unlink(missing_ok=True)
-            atexit.unregister(self._forget)
+            atexit.unregister(self._remove_runtime_file)
 
     @property
     def running(self) -> bool:
@@ -122,7 +123,7 @@ class RestServer:
             if self._thread.ident is not None:
                 self._thread.join()
             self._socket.close()
-            self._forget()
+            self._remove_runtime_file()
 
     def __enter__(self) -> RestServer:
         return self
@@ -163,10 +164,10 @@ def serve(
     Args:
         host: an address of this machine. Any but loopback needs a ``token``.
         port: 0 for any free one; the server's ``url`` says which.
-        token: every request has to carry it: ``Authorization: Bearer <token>``. None: the service makes one, prints it
-            once to stderr, in an address that a browser can open, and keeps it in a file that this user alone can read,
-            where ``penstock query`` finds it. Empty, on loopback only: none is asked for, so that every account on this
-            machine can read and steer the queries.
+        token: every request must carry it: ``Authorization: Bearer <token>``. None: the service makes a token, prints
+            it once to stderr as part of an address for a browser, and writes it to a file that only this user can read,
+            for ``penstock query``. Empty, on loopback only: no token is required, so every account on this machine can
+            read and control the queries.
         certificate: a PEM file, the chain included; with it and its ``key`` the service speaks TLS, and nothing else.
         key: a PEM file without a password. Both are read now, and not again.
         export_root: a folder or a prefix of a bucket, below which requests may export and fork snapshots, with the

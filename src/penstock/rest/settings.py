@@ -15,9 +15,9 @@ LOOPBACK_NAMES = ("localhost",)
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """``host``: an IP address or ``localhost``. ``port``: 0 for any free one. ``token``: asked of every request; None:
-    the service makes one; empty: none is asked for. ``certificate``, ``key``: files; with both the service speaks TLS.
-    ``export_root``: below which snapshots may be exported and forked, None: nowhere.
+    """``host``: an IP address or ``localhost``. ``port``: 0 for any free one. ``token``: required of every request;
+    None: the service makes one; empty: none is required. ``certificate``, ``key``: files; with both the service uses
+    TLS. ``export_root``: below which snapshots may be exported and forked, None: nowhere.
 
     Raises:
         ConfigError: an address beyond loopback without a token; a token that is too short or no header could carry; a

@@ -1,7 +1,7 @@
-"""What Spark knows of the jobs that a commit runs: the same as of the jobs of a micro-batch.
+"""Local properties of the Spark jobs that a commit runs: the same as those of a micro-batch.
 
-Spark sets these local properties on the thread that runs a streaming query: ``StreamExecution`` the query's id and the
-job group, ``MicroBatchExecution`` the batch. Code that runs on Spark's engine finds its query and its batch by them.
+Spark sets these properties on the thread of a streaming query: ``StreamExecution`` sets the query's id and the job
+group, ``MicroBatchExecution`` sets the batch. Code in a Spark job reads its query and batch from them.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ CONTINUOUS = "__is_continuous_processing"
 
 
 def committing(spark: SparkSession, run_id: str, name: str | None) -> Committing:
-    """Return what a commit runs in: the thread has Spark's properties of the query and the batch.
+    """Return the context of a commit: it sets Spark's properties of the query and the batch on the thread.
 
     Args:
-        run_id: the job group, as in Spark.
-        name: of the query; None if it has none.
+        run_id: id of the run; it is the job group, as in Spark.
+        name: name of the query; None if it has none.
     """
 
     @contextmanager
     def scope(permit: EpochCommit) -> Iterator[None]:
         context = spark.sparkContext
-        if context._jsc is not None:  # None: the session was stopped, and the query is about to end
+        if context._jsc is not None:  # None: the session was stopped, so the query ends soon
             context.setJobGroup(run_id, _description(permit, run_id, name), True)
             context.setLocalProperty(QUERY_ID, permit.writer_id)
             context.setLocalProperty(BATCH_ID, str(permit.batch))
@@ -42,6 +42,6 @@ def committing(spark: SparkSession, run_id: str, name: str | None) -> Committing
 
 
 def _description(permit: EpochCommit, run_id: str, name: str | None) -> str:
-    """As ``StreamExecution.getBatchDescriptionString`` writes it."""
+    """Return the text of ``StreamExecution.getBatchDescriptionString``."""
     begin = "" if name is None else f"{name}\n"
     return f"{begin}id = {permit.query_id}\nrunId = {run_id}\nbatch = {permit.batch}"

@@ -81,7 +81,7 @@ class SparkJob:
 
     def _run(self) -> None:
         self._spark.sparkContext.setJobGroup(self._group, self._description, False)
-        self._spark.sparkContext.setLocalProperty(QUERY_ID, self._query_id)  # for foreach, in its TaskContext
+        self._spark.sparkContext.setLocalProperty(QUERY_ID, self._query_id)  # ``foreach`` reads it from its TaskContext
         rows = self._spark.range(0, self._parallelism, 1, self._parallelism)
         rows.mapInArrow(self._function, "ended boolean", barrier=not self._gang).collect()
 

@@ -2,7 +2,7 @@
 
 Positions go back; state does not: Spark's state stores are written by Spark's own operators alone. So only a plan
 without state can go on there. What is written is one batch N that was planned and committed. N is the last batch id
-that the query's log gave away, so that Spark's next batch has the next one::
+that the query's log gave out, so that Spark's next batch has the next id::
 
     metadata      {"id": ...}
     offsets/N     v1, {"batchWatermarkMs": ..., "batchTimestampMs": ..., "conf": {...}}, the source's position
@@ -49,7 +49,7 @@ _END_ORDERLY = "start the query once more with trigger(availableNow=True), let i
 @dataclass(frozen=True)
 class ExportedOffsets:
     """``directory``: Spark's new checkpoint. ``snapshot``: whose positions they are. ``files``: how many a source of
-    files has read; None for other sources. ``batch``: the id of the batch there; Spark's next one is one more."""
+    files has read; None for other sources. ``batch``: id of the exported batch; Spark's next id is one more."""
 
     directory: str
     snapshot: str

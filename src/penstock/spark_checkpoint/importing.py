@@ -116,9 +116,9 @@ def importSparkCheckpoint(  # noqa: N802 - named as PySpark names things
         outputMode: as it was on Spark: in append mode what was not emitted yet will be, in the others it was.
         parallelism: of the snapshot; the query may be started with another one. By default what a start would choose.
             ``maxParallelism`` is what the session's ``spark.penstock.maxParallelism`` says, and cannot be changed.
-        planned: what becomes of a batch that Spark has planned and not committed. ``exact``: the query makes it first,
-            under its own id and from exactly its rows; refused where that cannot be. ``again``: its rows are read again
-            with all others, under new batch ids, so that the sink must not have any of them.
+        planned: for a batch that Spark has planned but not committed. ``exact``: the query processes it first, with its
+            own id and exactly its rows; refused if that is not possible. ``again``: its rows are read again with all
+            others, under new batch ids; the sink must not have any of them yet.
 
     Raises:
         NotSupported: something cannot be mapped; all of it is named in one table, and nothing was written.
@@ -215,7 +215,7 @@ def _compared(
 
 
 def _depends_on_batches(graph: JobGraph, read: SparkCheckpoint) -> list[Finding]:
-    """Operators whose output depends on what else is in a batch: Spark fixes the watermark and the time of a batch."""
+    """Find operators whose output depends on the batch of a row: Spark fixes the watermark and the time per batch."""
     follows_time = any(isinstance(spec, WatermarkSpec) for vertex in graph.vertices for spec in vertex.operators)
     why = "its rows depend on the watermark and the time of the batch"
     return [

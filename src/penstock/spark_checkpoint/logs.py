@@ -27,15 +27,15 @@ NO_POSITION = "-"
 """Stands in ``offsets/N`` for a source of which nothing was read yet."""
 COMPACTED = ".compact"
 LARGEST_BATCH = (1 << 31) - 1
-"""Epochs are numbered above Spark's batches, and their numbers are parts of names of files."""
+"""Epochs are numbered above Spark's batches, and file names have ten digits for an epoch."""
 
 MAX_LOG_BYTES = 16 << 20
 """Of one file in ``offsets`` or ``commits``: a position of Kafka has some bytes per partition."""
 MAX_FILE_LOG_BYTES = 1 << 30
 """Of one file in ``sources/0``: a compacted one names every file that was ever read."""
 
-LET_IT_END = "have Spark's engine finish it: start its query there once more with trigger(availableNow=True)"
-"""The way out for a batch that was begun."""
+LET_IT_END = "let Spark finish it: start Spark's query there once more with trigger(availableNow=True)"
+"""The way out for a planned batch."""
 NOTHING_READ = "start the query at an empty checkpointLocation"
 
 _BATCH = re.compile(r"\d{1,18}")
@@ -58,7 +58,7 @@ class SparkCheckpoint:
         watermark_ms: of the batch that would come next, which closes groups up to it.
         conf: the settings that Spark keeps with a query.
         state_ids: the state stores were written with ids (``stateStore.checkpointFormatVersion`` 2).
-        planned_positions: as ``positions``, behind ``planned``.
+        planned_positions: like ``positions``, at the end of the batch ``planned``.
     """
 
     path: Path
@@ -74,7 +74,7 @@ class SparkCheckpoint:
 
     @property
     def next_batch(self) -> int:
-        """The id after all that Spark has given away."""
+        """The id after the last one that Spark has used."""
         return 1 + (self.batch if self.planned is None else self.planned)
 
     @property
@@ -101,7 +101,7 @@ def read_checkpoint(location: str) -> SparkCheckpoint:
     if not committed:
         raise LocationError(
             f"{path}: no batch of Spark's query was committed, so there is nothing to take over; "
-            + (f"batch {max(planned)} was begun: {LET_IT_END}" if planned else NOTHING_READ)
+            + (f"batch {max(planned)} was planned: {LET_IT_END}" if planned else NOTHING_READ)
         )
     batch = max(committed)
     if max(batch, *planned) > LARGEST_BATCH:

@@ -21,7 +21,7 @@ from penstock.spark_checkpoint.logs import LET_IT_END, SOURCES, SparkCheckpoint,
 
 LOG_OFFSET = "logOffset"
 _MAPPED = "files, Kafka and Python data sources can be taken over; start the query anew, or read these instead"
-WAY_OUT = f'{LET_IT_END}, or say planned="again" to have its rows read again under new batch ids'
+WAY_OUT = f'{LET_IT_END}, or use planned="again" to read its rows again under new batch ids'
 _READ_ON = (
     "start the query once more with trigger(availableNow=True), let it end, and export the snapshot that this leaves"
 )
@@ -61,7 +61,7 @@ def position_of(source: Source, checkpoint: SparkCheckpoint, parallelism: int) -
 
 
 def planned_batch(source: Source, checkpoint: SparkCheckpoint, parallelism: int) -> Discovery | Finding:
-    """Exactly the input of the planned batch, as splits; the state is behind it. Or why that cannot be told."""
+    """Return the input of the planned batch as splits, and the source's state after it; or why that is not possible."""
     what = f"batch {checkpoint.planned} of source {source.describe()}"
     if checkpoint.planned != checkpoint.batch + 1:
         return Finding(what, f"Spark has planned several batches after {checkpoint.batch}", WAY_OUT)
@@ -78,7 +78,7 @@ def planned_batch(source: Source, checkpoint: SparkCheckpoint, parallelism: int)
             found = source.range_between(start, kafka_offsets(after), parallelism)
     if found is not None:
         return found
-    return Finding(what, "this source cannot be read up to where the batch ends, and no further", WAY_OUT)
+    return Finding(what, "this source cannot be read exactly up to the end of the batch", WAY_OUT)
 
 
 def _planned_files(

@@ -226,7 +226,7 @@ def draft_of_snapshot(opened: OpenedLocation, snapshot: str) -> Draft:
         created_ms=int(time.time() * 1000),
         plan=PlanManifest(plan.operators, plan.edges),
         format_version=FORMAT_VERSION,
-        batches={},  # what is pending there is the origin's to commit
+        batches={},  # the origin commits what is pending there
         next_batch=max(opened.view.next_batch, next_batch_after(metadata)),
     )
     origin = Origin(opened, record.checkpoint, frozenset(kept_files(metadata)))

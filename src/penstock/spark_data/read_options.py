@@ -28,7 +28,7 @@ class ReadOptions:
         view: one of ``VIEWS``, or ``STATE`` or ``INFLIGHT``.
         name: the state table or the exchange.
         columns: by name; none: all.
-        keys: of the rows of a state table that are read, see ``wanted_keys``; empty: all.
+        keys: keys of a state table whose rows are read, see ``wanted_keys``; empty: all.
         bookkeeping: the engine's own columns, too.
         partition_bytes: see ``PARTITION_BYTES``.
     """
@@ -55,7 +55,7 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
         raise ConfigError('format("penstock") needs the option location: the checkpointLocation of a query')
     view, name = _view(given)
     if given.get("keys") and view != STATE:
-        raise ConfigError("option keys goes with the option state only")
+        raise ConfigError("option keys can be used with option state only")
     return ReadOptions(
         location,
         given.get("snapshot", ""),

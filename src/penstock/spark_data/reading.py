@@ -42,8 +42,8 @@ class Place:
 
 
 class SnapshotReader(DataSourceReader):  # type: ignore[misc]
-    """Base of the readers. None has ``pushFilters``: what it would leave out, Spark 4.3 would leave out of every later
-    use of the same DataFrame, too (``wanted_keys``)."""
+    """Base class of the readers. None has ``pushFilters``: Spark 4.3 applies pushed filters to every later use of the
+    same DataFrame as well, see ``wanted_keys``."""
 
     def __init__(self, projection: Projection) -> None:
         self._projection = projection

@@ -39,7 +39,7 @@ class StateReader(SnapshotReader):
     """Of one table of one snapshot.
 
     Args:
-        wanted: rows of these keys only.
+        wanted: keys whose rows are read.
         partition_bytes: see ``PARTITION_BYTES``.
     """
 

@@ -69,7 +69,7 @@ class _Partition(InputPartition):  # type: ignore[misc]
 
 
 class TimersReader(SnapshotReader):
-    """See ``StateReader``; the option ``keys`` is not for timers."""
+    """See ``StateReader``; there is no option ``keys`` for timers."""
 
     def __init__(
         self, place: Place, operators: Sequence[OperatorTimers], projection: Projection, partition_bytes: int

@@ -1,8 +1,8 @@
-"""The option ``keys`` of a state table: rows of which keys are read, and in which key groups they are.
+"""Option ``keys`` of a state table: the keys whose rows are read, and their key groups.
 
-Filters of a DataFrame cannot say this. Spark 4.3 keeps what a Python reader was handed by ``pushFilters`` with the
-DataFrame's source, and every later use of that DataFrame reads by it, whatever its own filter says. An option belongs
-to one ``load`` and to everything that is made of it.
+Filters of a DataFrame cannot be used for this. Spark 4.3 stores the filters that it passed to ``pushFilters`` with the
+DataFrame's source and applies them to every later use of that DataFrame. An option applies to one ``load`` and to all
+DataFrames that are derived from it.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ from penstock.state.key_index import UNKNOWN, KeyIndex, is_indexable
 
 Wanted = npt.NDArray[np.bool_]
 _UNFIT = (pa.ArrowException, TypeError, ValueError, KeyError, OverflowError, ArithmeticError)
-"""What a value that does not fit its column raises."""
+"""Errors of a value that does not fit its column."""
 
 
 @dataclass(frozen=True)
 class WantedKeys:
-    """The keys that are read.
+    """Keys whose rows are read.
 
     Attributes:
-        groups: by key group, whether one of the keys can be in it.
-        positions: the table's columns that ``index`` is over.
+        groups: by key group, True if one of the keys can be in it.
+        positions: positions of the table's columns in ``index``.
+        index: the keys; None: all rows are read.
     """
 
     groups: Wanted
@@ -53,10 +54,10 @@ def wanted_keys(text: str, table: StateTable) -> WantedKeys:
     """Parse the option.
 
     Args:
-        text: an object of JSON with a field per key column, or a list of such objects; empty: all keys are read.
+        text: a JSON object with one field per key column, or a list of such objects; empty: all keys are read.
 
     Raises:
-        ConfigError: it is not of this form, a column is missing or unknown, or a value does not fit its column.
+        ConfigError: the text has another form, a column is missing or unknown, or a value does not fit its column.
     """
     if not text:
         return WantedKeys(np.ones(table.max_parallelism, np.bool_))
@@ -106,7 +107,7 @@ def _column(table: StateTable, position: int, keys: Sequence[Mapping[str, Any]])
 
 
 def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Numbers, booleans and strings as JSON has them; whatever JSON has not, as text; binary in base 64."""
+    """Convert values of JSON: types that JSON does not have are given as text, binary values in base 64."""
     if pa.types.is_struct(kind):
         fields = [kind.field(number) for number in range(kind.num_fields)]
         for value in values:

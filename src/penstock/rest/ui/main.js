@@ -50,7 +50,7 @@ const ctx = {
   lock,
 };
 
-/** The address that a service prints has its token: it is kept in this tab, and leaves the address at once. */
+/** Move the token of a printed address into the tab's storage and out of the address. */
 function takeToken() {
   const given = /^#token=([!-~]+)$/.exec(location.hash);
   if (!given) return;

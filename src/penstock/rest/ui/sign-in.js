@@ -11,8 +11,8 @@ export function signIn(why, unlock) {
   };
   return h("div", { class: "panel narrow" },
     h("h1", { tabindex: "-1" }, "Token"),
-    h("p", {}, "This service asks for a token: the one it was started with, ", h("code", {}, "penstock.serve(token=…)"),
-      ", or the one it printed when it began."),
+    h("p", {}, "This service requires a token: the one in ", h("code", {}, "penstock.serve(token=…)"),
+      ", or the one that the service printed at its start."),
     why && notice("bad", "Not let in", why),
     h("form", { onsubmit: submit, autocomplete: "off" },
       h("label", { for: "token" }, "Token"),
