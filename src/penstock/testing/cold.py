@@ -167,9 +167,11 @@ class _Cold:
         return [row for table in self._outside.tables.values() for row in table.some_missing()]
 
     def _content(self, metadata: SnapshotMetadata, graph: JobGraph, rescaled: bool) -> dict[str, object]:
-        """What a snapshot holds, whatever files it lies in and whatever parallelism it was taken at. How much subtasks
-        had emitted and received is theirs: others begin anew. A restored reader of several splits holds its watermark,
-        although one that was given them while it ran may not have."""
+        """Return the content of a snapshot, independent of its files and its parallelism.
+
+        Counts of what subtasks emitted and received are left out: new subtasks start at zero. A restored reader of
+        several splits holds its watermark; a reader that got these splits while it ran may not have held it.
+        """
         content: dict[str, object] = {f"source {s.vertex}": (s.state, s.drained) for s in metadata.sources}
         for source in metadata.sources:  # a split may have been handed out meanwhile
             unread = [*source.pending, *unread_splits(metadata, source.vertex)]

@@ -354,8 +354,11 @@ class SimulatedDriver:
         self.effects.refuse_takes("the query has ended")
 
     def _end(self) -> None:
-        """All is read and committed: end orderly. If somebody has taken over the location meanwhile, what was committed
-        may have been taken back, and the query is over when the next driver says so."""
+        """End orderly: everything is read and committed.
+
+        If another driver has taken over the location meanwhile, committed output may have been taken back. Then the
+        query ends with that driver.
+        """
         self._close()
         if self.core.generation == self.world.log.view.owner:
             self.world.figures.count("queries ended")

@@ -1,4 +1,4 @@
-"""Event time is not stuck: a reader that has read what was there when others had reached a level comes to it."""
+"""Liveness oracle of event time: a reader reaches a level after it has read the input that was there at that time."""
 
 from __future__ import annotations
 
@@ -15,14 +15,20 @@ if TYPE_CHECKING:
     from penstock.testing.driver import SimulatedDriver
 
 PATIENCE = 5
-"""Reports of a reader until it has to be at the level: two until it is seen to stand still, a look, messages, and the
-rise."""
+"""Reports after which a reader must have reached the level: two until it is seen to be still, one each for a discovery,
+messages and the rise."""
 
 
 @dataclass
 class _Below:
-    """A reader that is below a level. ``unread``: what was there then: rows by split that is held, splits not handed
-    out without a number. ``reports``: how many it has made since it has read that."""
+    """A reader below a level.
+
+    Attributes:
+        level_us: the level.
+        unread: the input that was there when the reader was found below the level: by split, the number of rows of an
+            endless split; None for others.
+        reports: number of its reports since it has read that input.
+    """
 
     level_us: int
     unread: dict[str, int | None]
@@ -31,17 +37,18 @@ class _Below:
 
 @dataclass
 class EventTimeWatch:
-    """Of one generation of a driver."""
+    """Liveness check of event time for one generation of a driver."""
 
     driver: SimulatedDriver
     _levels: dict[int, int] = field(default_factory=dict)
     _below: dict[tuple[int, int], _Below] = field(default_factory=dict)
 
     def reported(self, vertex: int, progress: sp.Progressed) -> None:
-        """A reader says how far its event time is.
+        """Check a reader's report of its event time.
 
         Raises:
-            SimulationFailure: it has read what was there when another one reached more, and stays where it is.
+            SimulationFailure: the reader has read the input that was there when another reader reached a higher level,
+                but does not reach it.
         """
         us = progress.watermark_us
         if us is not None:
@@ -68,9 +75,9 @@ class EventTimeWatch:
             split in pending or (split in held and (end is None or held[split] < end))
             for split, end in below.unread.items()
         )
-        # A simulated step changes the subtask at once, but its thread hears nothing before the step's time has passed.
+        # A simulated step changes the subtask at once. Its thread handles no message before the step's time is over.
         busy = self.driver.world.chance.now_ms < runner.actor.busy_until_ms
-        # With many slots a reader reports more often than messages get to their turn.
+        # With many slots a reader reports more often than it handles messages.
         under_way = bool(slot._from_driver or len(runner.subtask.inbox))
         if unread or busy or under_way or assigner._is_stocked() or _is_held_up(runner.subtask):
             below.reports = 0
@@ -78,7 +85,7 @@ class EventTimeWatch:
         below.reports += 1
         if below.reports > PATIENCE:
             raise SimulationFailure(
-                f"v{vertex}[{progress.index}] stays at {us} and has read what was there at {below.level_us}",
+                f"v{vertex}[{progress.index}] stays at {us} although it has read the input of level {below.level_us}",
                 "watermark",
             )
 
@@ -89,5 +96,5 @@ def _held(subtask: Subtask) -> tuple[Split, ...]:
 
 
 def _is_held_up(subtask: Subtask) -> bool:
-    """Its rows wait for room, or for a function."""
+    """Return True if its rows wait for room in an output or for a function."""
     return not subtask.outputs.has_room or subtask._chain.holds_rows or not subtask._settled

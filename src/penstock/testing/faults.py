@@ -189,7 +189,7 @@ class Faults:
         raise Crash
 
     def _rollback(self) -> None:
-        """By another process, forced: a driver that runs is fenced."""
+        """Roll back by another process, forced: a running driver is fenced."""
         older = self._world.log.view.lineage[:-1]
         if older:
             self._seen(ROLLBACK)

@@ -1,7 +1,7 @@
-"""User functions that hold rows back, run by the operator that runs those of users.
+"""User functions that hold rows back, run by the product's own operator for user functions.
 
-What they hold comes out with a later batch, or when their call ends. Where event time passes it, rows come behind their
-watermark, which the operators behind notice (``tap``).
+Held rows are yielded with a later batch, or when the call ends. If event time passes a held row, the row arrives after
+its watermark, and the next operators report it (``tap``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Function = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Look one batch ahead."""
+    """Hold each batch until the next one arrives."""
     held = None
     for batch in batches:
         if held is not None:
@@ -29,7 +29,7 @@ def ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def swapped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Of two batches the second one first."""
+    """Yield each two batches in reverse order."""
     for batch in batches:
         following = next(batches, None)
         if following is not None:
@@ -38,7 +38,7 @@ def swapped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def first_last(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Keep the first batch until the call ends."""
+    """Hold the first batch until the call ends."""
     first = next(batches, None)
     yield from batches
     if first is not None:
@@ -46,12 +46,12 @@ def first_last(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 IN_ORDER: dict[str, tuple[Function, ...]] = {"ahead": (ahead,), "twice": (ahead, ahead)}
-"""Rows come out in the order in which they came in."""
+"""Functions that keep the order of rows."""
 HOLDS: dict[str, tuple[Function, ...]] = {**IN_ORDER, "swapped": (swapped,), "first last": (first_last, ahead)}
 
 
 def hold_specs(position: int, kind: str) -> tuple[OperatorSpec, ...]:
-    """The functions of one node; none if ``kind`` is empty."""
+    """Return the functions of one node; none if ``kind`` is empty."""
     return tuple(
         MapInArrowSpec(
             operator_id=f"hold{position}.{number}", name=kind, output_schema=ROW, input_schema=ROW, function=function

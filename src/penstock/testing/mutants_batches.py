@@ -1,4 +1,4 @@
-"""Broken batch ids: which epoch gets which, and whether it keeps it."""
+"""Mutants of batch ids: an epoch gets a wrong id or does not keep its id."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _failure_counted(original: Any) -> Any:
 
 
 def _in_the_log_late(original: Any) -> Any:
-    """The log hears of the ids of a snapshot with the next one, where several epochs are pending."""
+    """Write the ids of a snapshot with several pending epochs to the log only with the next snapshot."""
 
     def write(self: DriverEffects, metadata: Any) -> Any:
         late = min(metadata.batches.values()) if len(metadata.batches) > 1 else metadata.next_batch

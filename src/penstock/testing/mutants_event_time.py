@@ -1,4 +1,4 @@
-"""Broken event time: watermarks that pass rows which are not read or not through, and readers that are not released."""
+"""Mutants of event time: watermarks that pass unread or held rows, and readers that are never told to rise."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _frontier_not_read(original: Any) -> Any:
     return lambda self: True
 
 
-def _nobody_told(original: Any) -> Any:
+def _no_reader_told(original: Any) -> Any:
     return lambda self, reader: False
 
 
@@ -34,7 +34,7 @@ EVENT_TIME = {
     ),
     "never-told-to-rise": mutant(
         "a reader that shows no event time is not told to rise until everything is read",
-        (EventTimeRounds, "_waits", _nobody_told),
+        (EventTimeRounds, "_waits", _no_reader_told),
     ),
     "functions-hold-nothing": mutant(
         "a function over batches counts as one that has yielded all that it was given",

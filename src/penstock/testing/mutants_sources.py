@@ -20,7 +20,9 @@ from penstock.testing.mutation import mutant
 
 def _captured_when_complete(original: Any) -> Any:
     def carry_out(self: DriverCore, command: ct.Command, now_ms: float) -> list[w.Output]:
-        if isinstance(command, ct.WriteMetadata) and command.checkpoint > 1:  # the first may meet a look, calm or not
+        if (
+            isinstance(command, ct.WriteMetadata) and command.checkpoint > 1
+        ):  # a discovery may run during the first one, also in a calm schedule
             self._captures[command.checkpoint] = [assigner.capture() for assigner in self.assigners]
         return original(self, command, now_ms)  # type: ignore[no-any-return]
 
@@ -32,7 +34,7 @@ def _handed_out_but_kept(original: Any) -> Any:
 
     def capture(self: SplitAssigner) -> sp.SourceCapture:
         taken: sp.SourceCapture = original(self)
-        more = bool(taken.manifest.pending)  # else a calm schedule shows it, too
+        more = bool(taken.manifest.pending)  # otherwise calm schedules fail as well
         kept: list[Split] = [
             s for s in getattr(self, "mutant_handed_out", ()) if more and s not in taken.manifest.pending
         ]

@@ -60,7 +60,7 @@ def joined_origin(left: int, right: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class BlindWatermarkSpec(WatermarkSpec):
-    """The watermark of a source some of whose rows show no event time."""
+    """Watermark of a source in which some rows have no event time."""
 
     node: Node
 

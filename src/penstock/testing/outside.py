@@ -89,8 +89,10 @@ class Table:
 
 
 class BatchIds:
-    """What sinks have seen of batch ids. They remember every one, also of epochs that are rolled back later: that is
-    how a sink that is idempotent by the id would skip the rows of another epoch."""
+    """Batch ids that sinks have got, including those of epochs that are rolled back later.
+
+    A sink that is idempotent by batch id remembers these as well. It would skip another epoch with the same id.
+    """
 
     def __init__(self) -> None:
         self._by_epoch: dict[int, int] = {}
@@ -102,7 +104,7 @@ class BatchIds:
         return other
 
     def seen(self, epoch: int, batch: int) -> None:
-        """An epoch is handed over: under its own id, or under the next one if it has none yet."""
+        """Check the id of an epoch that a sink gets: its known id, or the next one if it has none yet."""
         known = self._by_epoch.get(epoch)
         if known is not None and known != batch:
             raise SimulationFailure(f"epoch {epoch} was batch {known} and comes as {batch}", "batches")
@@ -115,8 +117,11 @@ class BatchIds:
         self._by_epoch[epoch] = batch
 
     def rolled_back(self, checkpoint: CheckpointId) -> None:
-        """Snapshots behind this one were left: what they had numbered may never have been handed over. The first epoch
-        behind it may skip these ids. One that still awaits its commit there may not."""
+        """Allow the first epoch after this checkpoint to skip ids.
+
+        The snapshots after it are dropped, and sinks may never have got their ids. An epoch that is still pending in
+        this snapshot must keep its id.
+        """
         self._rolled_back_to.append(checkpoint)
 
 
@@ -168,7 +173,7 @@ class Outside:
         self._staged_by[key] = generation
 
     def handed_over(self, permit: EpochCommit) -> None:
-        """A sink is asked to make an epoch visible, and sees its batch id, whether it succeeds or not."""
+        """Record the batch id of an epoch that a sink is asked to make visible. The commit may still fail."""
         self._batches.seen(permit.epoch, permit.batch)
 
     def commit(self, vertex: int, permit: EpochCommit) -> None:

@@ -48,7 +48,7 @@ FAULT_KINDS = (
 )
 """What may go wrong. An *answer*: a slot's acknowledgement or decline; *lies*: it happened, but is reported failed."""
 ROLLBACK = "rollback"
-"""A user has the query go on from an older snapshot, whoever runs it. A fault, too, that is drawn by itself."""
+"""Rollback of the query to an older snapshot by a user. It is a fault that is drawn separately."""
 
 
 COMMANDS = ("take", "take", "delete", "delete", "gc", "forced delete", "forced gc", "stop", "stop")
@@ -171,8 +171,8 @@ class Settings(msgspec.Struct, frozen=True):
 
     @staticmethod
     def calm(seed: int) -> Settings:
-        """The same topology without faults, with instant operators that hold nothing and windows that nothing ever
-        fills. The interval leaves time to hand out all splits before the first checkpoint."""
+        """Return the same topology without faults, with instant operators that hold no rows and windows that are never
+        full. The interval leaves time to assign all splits before the first checkpoint."""
         drawn = Settings.random(seed)
         return Settings(
             nodes=tuple(msgspec.structs.replace(node, cost_ms=0.0, holds="", blind=0) for node in drawn.nodes),
@@ -292,7 +292,7 @@ def _with_commands(random: Random, settings: Settings) -> Settings:
 
 
 def _with_rollback(random: Random, settings: Settings) -> Settings:
-    """Some queries are rolled back. Drawn last."""
+    """Add a rollback to some queries. It is drawn last, so that earlier seeds keep their other settings."""
     if random.random() < 0.85:
         return settings
     faults = [*settings.faults, Fault(ROLLBACK, random.randrange(20, FAULT_STEPS))]

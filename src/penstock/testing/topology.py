@@ -15,9 +15,9 @@ MAX_NODES = 9
 MAX_BROADCASTS = 1
 """Each multiplies the rows behind it by the parallelism."""
 HOLDING = 0.15
-"""So many of the nodes that could have a function in front of them that holds rows back have one."""
+"""Share of the possible nodes that have a function in front of them that holds rows back."""
 BLIND = 0.3
-"""So many of the sources have splits that show no event time."""
+"""Share of the sources that have splits without event time."""
 FORWARDED = 0.4
 """So many of the edges that could as well go forward do."""
 
@@ -36,9 +36,9 @@ class Node(msgspec.Struct, frozen=True):
     ``rekey`` (another key), ``count`` (how many rows of the key so far), ``window`` (rows per key and window, when the
     watermark closes it), ``sort`` (rows in the order of event time, when the watermark has passed them) or ``join``
     (pairs of rows with equal key and event time). A node that nobody reads from has a sink.
-    ``blind``: of so many splits of a source the last one shows its watermark no event time (0: each shows it), as rows
-    with null times or rows that a filter drops; the last split of all does. ``holds`` names user functions in front of
-    its operator, in a source in front of its watermark, that hold rows back (``holding.HOLDS``).
+    ``blind``: with n > 0, the rows of each n-th split of a source have no event time for its watermark, like rows with
+    null times or rows that a filter drops; the last split of all has event time. ``holds`` names user functions that
+    hold rows back (``holding.HOLDS``), in front of the node's operator, or of the watermark of a source.
     """
 
     kind: str
@@ -50,7 +50,7 @@ class Node(msgspec.Struct, frozen=True):
     blind: int = 0
 
     def shows_time(self, number: int) -> bool:
-        """Whether the watermark of this source sees the event time of its row ``number``."""
+        """Return True if the watermark of this source gets the event time of its row ``number``."""
         split = number // self.rows_per_split
         return not self.blind or split % self.blind != self.blind - 1 or split == self.splits - 1
 
@@ -212,7 +212,7 @@ def with_forward_edges(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
 
 
 def with_holding(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Some nodes with one input hold rows back. What is drawn besides does not depend on it."""
+    """Add functions that hold rows back to some nodes with one input. Other drawn settings do not depend on it."""
     random = Random(f"holding {nodes!r}")
     return tuple(
         msgspec.structs.replace(node, holds=random.choice(sorted(IN_ORDER if node.inlets else HOLDS)))
@@ -223,7 +223,7 @@ def with_holding(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
 
 
 def with_blind_splits(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Some sources have splits that show no event time. What is drawn besides does not depend on it."""
+    """Add splits without event time to some sources. Other drawn settings do not depend on it."""
     random = Random(f"blind {nodes!r}")
     return tuple(
         msgspec.structs.replace(node, blind=random.choice((2, 3)))

@@ -137,7 +137,7 @@ class World:
         self.log.may_pass_over = False
 
     def roll_back(self, record: SnapshotRecord) -> None:
-        """The log's next two entries are those of ``rollback``; the output is taken back at once."""
+        """Append the two log entries of ``rollback``; the output is taken back at once."""
         log = SnapshotLog(self.store, self.chance.token)
         log.refresh()
         may_pass_over, self.log.may_pass_over = self.log.may_pass_over, True
