@@ -90,8 +90,8 @@ def test_large_bodies_are_received_in_place_and_aligned() -> None:
         (HEADER.pack(0xFFFFFFFF, 0xFFFFFFFF, 0, 1), "at most 1000"),
         (HEADER.pack(4, 0, 0, 77), "unknown kind 77"),
         (HEADER.pack(1, 9, 0, 1) + b"x" + HEADER.pack(5, 5, 0, 1), "does not continue"),
-        (HEADER.pack(0, 9, 0, 1), "a fragment without a byte"),
-        (HEADER.pack(1, 9, 0, 1) + b"x" + HEADER.pack(0, 9, 0, 1), "a fragment without a byte"),
+        (HEADER.pack(0, 9, 0, 1), "an empty fragment"),
+        (HEADER.pack(1, 9, 0, 1) + b"x" + HEADER.pack(0, 9, 0, 1), "an empty fragment"),
     ],
 )
 def test_malformed_frames_are_refused_before_memory_is_taken(header: bytes, reason: str) -> None:

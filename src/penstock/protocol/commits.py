@@ -23,8 +23,8 @@ from penstock.snapshot.model import SlotManifest
 
 @dataclass(frozen=True)
 class PendingCommit:
-    """One epoch of one sink that has to become visible. ``messages`` by subtask index, ascending; ``batch``: the
-    epoch's batch id."""
+    """One epoch of one sink that is to be committed. ``messages`` by subtask index, ascending; ``batch``: the epoch's
+    batch id."""
 
     epoch: int
     operator_id: str
@@ -71,12 +71,12 @@ def pending_commits(
 
 
 def epochs_with_output(slots: Iterable[SlotManifest]) -> list[int]:
-    """The epochs that a snapshot has messages of, ascending."""
+    """Return the epochs for which a snapshot has messages, ascending."""
     return sorted({epoch for _, _, epoch, _ in _messages(slots)})
 
 
 def _messages(slots: Iterable[SlotManifest]) -> Iterator[tuple[int, int, int, bytes]]:
-    """Vertex, index of the subtask that staged it, epoch, message."""
+    """Yield vertex, index of the subtask that staged the message, epoch and message."""
     for slot in slots:
         for subtask in slot.subtasks:
             for epoch, message in subtask.pending_messages.items():
@@ -127,8 +127,8 @@ class CommitLedger:
     ) -> None:
         """Take over what the log and the restored snapshot ``checkpoint`` (0: none) say.
 
-        Epochs above the restored snapshot leave the lineage: their rows are produced again under new epochs, with new
-        batch ids. ``planned``: the batch id of the next epoch; None: the next one there is.
+        Epochs above the restored snapshot leave the lineage: their rows are produced again in new epochs, with new
+        batch ids. ``planned``: the batch id of the next epoch; None: the next unused one.
         """
         self._queue = [entry for entry in self._queue if entry.epoch <= checkpoint or entry is self._out]
         if not self._queue:
@@ -139,7 +139,7 @@ class CommitLedger:
         self._planned = planned
 
     def numbered(self, checkpoint: CheckpointId, slots: Sequence[SlotManifest]) -> tuple[dict[int, int], int]:
-        """Give batch ids to the epochs that the snapshot ``checkpoint`` has output of.
+        """Assign batch ids to the epochs with output in the snapshot ``checkpoint``.
 
         Returns:
             The ids by epoch, and the id after those of all epochs up to the snapshot.

@@ -156,7 +156,7 @@ class Coordinator:
 
     @property
     def serves_requests(self) -> bool:
-        """A request of the driver's owner waits for its turn, or the checkpoint of one is in flight."""
+        """True if a request of the driver's owner is queued or its checkpoint is in flight."""
         requests = [waiting.request for waiting in self._requests]
         requests += [pending.request for pending in self._pending.values() if pending.request is not None]
         return any(request.ticket > 0 for request in requests)
@@ -211,7 +211,7 @@ class Coordinator:
             raise self._violation(event)
         self._ledger.recovered(event.committed_epoch, event.pending, event.restored, event.next_batch, event.planned)
         self._planned = event.planned is not None
-        # One of the last Generation would cover the planned batch before it is read.
+        # A request of the last Generation for the planned batch would take its checkpoint before the batch is read.
         self._requests = deque(waiting for waiting in self._requests if not waiting.request.planned)
         self._generation = event.generation
         self._parallelism = event.parallelism or self._parallelism
@@ -355,8 +355,8 @@ class Coordinator:
             return []
         self._gave_up = True
         refused = self._refuse_requests("the query has failed")
-        told = f"\nThe commit is not repeated any more: {gave_up} (restart.*, sink.retryTimeout)" if gave_up else ""
-        return [FailQuery(f"epoch {event.epoch} of sink {event.operator_id}: {event.reason}{told}"), *refused]
+        note = f"\nThe commit is not repeated any more: {gave_up} (restart.*, sink.retryTimeout)" if gave_up else ""
+        return [FailQuery(f"epoch {event.epoch} of sink {event.operator_id}: {event.reason}{note}"), *refused]
 
     # -- decisions taken after every event -------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ MAX_AWAITING_COMMIT = 8
 MAX_IN_FLIGHT = 8
 """Checkpoints in flight, those that users asked for included."""
 DEFAULT_RETRIES = RestartPolicy(attempts=10, delay_ms=100, max_delay_ms=10_000)
-"""Some 40 s in all."""
+"""About 40 s of pauses in all."""
 AFTER_RESTORE_MS = 500
 """Until the first checkpoint behind a restore is complete, another failure takes all that was done since: it does not
 wait for the interval. Earlier there would be little to save."""
@@ -28,8 +28,8 @@ class Policy:
 
     Attributes:
         alignment_timeout_ms: the budget of AUTO checkpoints.
-        commit_retries: how commits that fail are repeated.
-        commit_timeout_ms: for how long, instead of so many times; None: as often as ``commit_retries`` says.
+        commit_retries: number and pauses of the repetitions of a failed commit.
+        commit_timeout_ms: time limit for the repetitions, instead of their number; None: the number applies.
         after_restore_ms: from when a restored Generation runs to its first checkpoint, if the interval is longer.
         min_pause_ms: from the end of a periodic checkpoint to the next; if set, they do not overlap.
         max_concurrent: periodic checkpoints in flight.
@@ -66,8 +66,8 @@ class PolicyChanged:
 @dataclass(frozen=True)
 class GenerationOpened:
     """The log holds ``generation-opened``. ``restored``: the checkpoint that is restored, 0 for a first start.
-    ``parallelism``: how many slots it has; None: as before. ``next_batch``: no batch id below it may be given away.
-    ``planned``: the id of the batch that has to be made alone before anything else; None: there is none."""
+    ``parallelism``: how many slots it has; None: as before. ``next_batch``: no batch id below it may be used.
+    ``planned``: id of the batch that must be processed alone before all others; None: there is none."""
 
     generation: GenerationId
     restored: CheckpointId
@@ -102,7 +102,7 @@ class SnapshotRequested:
     ``timeout_ms`` counts from the request; None: the policy's, from its trigger. So a strictly aligned one, which
     keeps all others waiting, always has a time-out. ``kept``: it is never collected; False for one that the driver
     itself wants now. ``last``: nothing is triggered behind it, unless it fails: the query is to end with it. Tickets of
-    the driver's owner are positive; others are the driver's own. ``planned``: the checkpoint that covers the planned
+    the driver's owner are positive; others are the driver's own. ``planned``: it is the checkpoint of the planned
     batch; all others wait for it.
     """
 
@@ -245,7 +245,7 @@ class WriteMetadata:
 
 @dataclass(frozen=True)
 class LogComplete:
-    """Append ``snapshot-complete``; ``committed_epoch`` rides on it, ids are reserved below ``reserve``."""
+    """Append ``snapshot-complete`` with ``committed_epoch``; ids are reserved below ``reserve``."""
 
     checkpoint: CheckpointId
     committed_epoch: int

@@ -67,11 +67,11 @@ class GiveUp:
 
 
 class Retries:
-    """How long something outside that is away is asked again while the query goes on: a sink, the checkpoint location.
+    """Retry schedule for an external system that fails while the query runs: a sink or the checkpoint location.
 
     Args:
-        policy: as for restarts, but without jitter.
-        timeout_ms: ask for so long from the first failure on, whatever ``policy`` says of attempts; None: as it says.
+        policy: the same as for restarts; its jitter is not used.
+        timeout_ms: time limit from the first failure on, instead of the attempts of ``policy``; None: these apply.
     """
 
     def __init__(self, policy: RestartPolicy, timeout_ms: int | None = None) -> None:
@@ -86,11 +86,11 @@ class Retries:
 
     @property
     def failures(self) -> int:
-        """In a row."""
+        """Number of failures in a row."""
         return self._restarts.attempts
 
     def failed(self, now_ms: float) -> str:
-        """It failed (again). Returns why it is not tried again; empty if it is, at ``again_at_ms``."""
+        """Record a failure. Return why there is no further retry; empty if there is one at ``again_at_ms``."""
         if not self.failures:
             self._since_ms = now_ms
         end_ms = sys.maxsize if self._timeout_ms is None else self._since_ms + self._timeout_ms
@@ -103,7 +103,7 @@ class Retries:
         return ""
 
     def due(self, now_ms: float) -> bool:
-        """Return whether it may be tried now; the caller tries it then."""
+        """Return True if a try is due now; the caller then makes it."""
         if self.again_at_ms is not None and now_ms < self.again_at_ms:
             return False
         self.again_at_ms = None

@@ -50,7 +50,7 @@ JOB_GRACE_S = 0.5
 class AttemptPlan:
     """What is the same for all Generations of a query. ``until_available``: see ``QueryExecution``. ``forked``: how the
     log of a fork begins. ``access``: to the location; it holds secrets and goes nowhere but over control links.
-    ``refuse_copy_of``: see ``DriverEffects``. ``committing``: what each commit runs in."""
+    ``refuse_copy_of``, ``committing``: see ``DriverEffects``."""
 
     query_id: str
     name: str

@@ -32,7 +32,7 @@ class ClaimedLocation:
         location: a path on a shared file system, or an object store.
         access: to an object store; None: as the environment says.
         origin: what a new location begins as a fork of.
-        claimed: the user said that the query goes on here, even if this is a copy of a location that exists.
+        claimed: the user has confirmed that the query runs here even if the location is a copy of an existing one.
 
     Raises:
         LocationError, PlanChanged, CorruptSnapshot: it cannot be used, or not for this graph.
@@ -100,7 +100,7 @@ class ClaimedLocation:
         return begins_with
 
     def refuse_copy_of(self, origin: str) -> None:
-        """Raise LocationError if this is a copy of the location at a path, which exists, and was not claimed."""
+        """Raise LocationError if this location is an unclaimed copy of an existing one at the path ``origin``."""
         if not self._claimed:
             refuse_copy(self.store, origin, self.query_id, self._access)
 

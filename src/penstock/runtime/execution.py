@@ -59,8 +59,8 @@ class QueryExecution:
         until_available: read what is there when it starts, commit it and end; windows that are open stay so.
         origin: start from this snapshot of another query; once it has, this counts no more.
         access: to an object store; None: as the environment of driver and slots says.
-        claimed: go on here even if this location is a copy of one that exists.
-        committing: what each commit runs in.
+        claimed: run here even if this location is a copy of a location that still exists.
+        committing: context in which each commit runs.
         on_progress: called on a service thread after each committed epoch; must not raise or block for long.
         on_end: called once on a service thread when the query ended, with its error if it failed; not if ``start``
             raised.
@@ -147,7 +147,7 @@ class QueryExecution:
             raise
 
     def _check_links(self) -> None:
-        """Keys to a store reach the slots over the control links, which only TLS keeps others from reading."""
+        """Refuse keys to a store without TLS: slots get them over the control links, and others could read them."""
         if self._access is None or not self._access.has_keys or self._options.network_tls:
             return
         address = self._launcher.control_address()

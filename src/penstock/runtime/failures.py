@@ -20,7 +20,7 @@ from penstock.protocol.restarts import SOURCE, Failure, GiveUp
 from penstock.runtime.messages import SlotFailed
 
 NEVER_RETRIED = (ConfigError, NotSupported)
-"""An option or a plan stays as wrong as it is."""
+"""A restart does not change an option or a plan."""
 _TOLD_BY_MESSAGE = {
     error.__name__: error for error in (*NEVER_RETRIED, CorruptSnapshot, DataError, EvaluationError, SinkError)
 }
@@ -38,7 +38,7 @@ def failure_of(message: SlotFailed) -> Failure:
 
 
 def discovery_failure(source: str, error: Exception) -> Failure:
-    """Of a look for new data. A file that does not fit is found again by the next one; most else may pass."""
+    """Return the failure of a discovery. Every discovery finds an unfit file again; other errors may be temporary."""
     text = f"looking for new data failed: {type(error).__name__}: {error}"
     return Failure(SOURCE, source, text, _IN_THE_INPUT if isinstance(error, UnfitFile) else "")
 
@@ -56,13 +56,13 @@ def error_of(message: SlotFailed) -> PenstockError:
 
 
 def may_pass(problem: Exception) -> bool:
-    """Return whether a recovery failed by a store or an output that does not answer now, or has no room."""
+    """Return True if a recovery failed because a store or an output is unavailable or full: a retry may succeed."""
     away = problem.__cause__ if isinstance(problem, SinkError) else problem
     return isinstance(away, OSError)
 
 
 def recovery_failure(problem: Exception) -> tuple[Failure, PenstockError]:
-    """The failure of a recovery for which ``may_pass`` holds."""
+    """Return the failure and the error of a recovery for which ``may_pass`` is True."""
     if isinstance(problem, SinkError):
         return Failure("sink", "", str(problem)), problem
     text = f"the checkpoint location cannot be read now: {problem}"

@@ -225,8 +225,10 @@ class Figures:
                     known.pop(old, None)
 
     def acknowledged(self, checkpoint: int) -> None:
-        """Count one slot's acknowledgement. One that arrives after the checkpoint ended changes nothing: the history
-        already has the checkpoint as it ended."""
+        """Count one slot's acknowledgement.
+
+        An acknowledgement after the checkpoint's end is ignored: the history already has the ended checkpoint.
+        """
         with self._moving():
             known = self._checkpoints.get(checkpoint)
             if known is not None and known.state is CheckpointState.PENDING:
@@ -438,12 +440,12 @@ class Figures:
         ]
 
     def _generates(self, vertex: int) -> bool:
-        """Whether a watermark is generated in this vertex."""
+        """Return True if an operator of this vertex generates a watermark."""
         operators = next(one.operators for one in self._graph.vertices if one.id == vertex)
         return any(isinstance(operator, WatermarkSpec) for operator in operators)
 
     def _least_generated(self, vertex: int, parallelism: int) -> int | None:
-        """The least watermark that the readers have told; None if one of them has none."""
+        """Return the lowest watermark that the readers have reported; None if one of them has none."""
         known = [self._metrics.get((vertex, index)) for index in range(parallelism)]
         said = [None if metrics is None else metrics.watermark_us for metrics in known]
         return min((us for us in said if us is not None), default=None) if None not in said else None
@@ -473,8 +475,11 @@ class Figures:
         return tuple(sorted(found, key=lambda sink: sink.operator_id))
 
     def _watermark(self, metadata: SnapshotMetadata) -> int | None:
-        """What windows wait for: the least that a subtask has processed on an input with event time; None while one
-        has processed none. Without such inputs, the least of the readers."""
+        """Return the watermark that windows wait for.
+
+        It is the lowest watermark that a subtask has processed on an input with event time; None while one of these
+        inputs has none. Without such inputs it is the lowest watermark of the readers.
+        """
         timed = [edge for edge in self._graph.edges if edge.timed]
         if not timed:
             own = [

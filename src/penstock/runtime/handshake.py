@@ -24,8 +24,8 @@ from penstock.runtime.wire import PROTOCOL_VERSION
 HANDSHAKE_LIMIT = 1 << 10
 HANDSHAKE_TIMEOUT_S = 10.0
 HANDSHAKE_BYTES = 16 << 10
-"""A peer may send so much before it is known, frames' headers included: a message of ``HANDSHAKE_LIMIT`` bytes in
-fragments of one byte each, and no more."""
+"""Most bytes of a peer before it is authenticated, including frame headers: one message of ``HANDSHAKE_LIMIT`` bytes in
+fragments of one byte each."""
 
 
 class Challenge(msgspec.Struct, frozen=True, tag=True):

@@ -129,7 +129,7 @@ InboxEvent = (
 
 @dataclass(frozen=True)
 class EpochEnd:
-    """What was taken when the epoch ended; the rest of the capture comes with the last barrier."""
+    """Part of a capture that is taken at the end of the epoch. The rest is taken at the last barrier."""
 
     operators: dict[str, OperatorState]
     splits: Sequence[Split]
@@ -173,12 +173,12 @@ class SubtaskHost(Protocol):
         """Ask for one more split.
 
         Args:
-            subtask: whose reader it is.
-            holding: so many splits are still unread, or not wholly through its functions; 0: it is idle.
-            watermark_us: the largest watermark that it has seen.
-            received: so many splits have come in this Generation.
-            frozen: asked after ``SourceFrozen``.
-            announced_us: the watermark that it has sent.
+            subtask: the subtask of the reader.
+            holding: number of splits that are unread or whose rows are still held by functions; 0: the reader is idle.
+            watermark_us: the largest watermark that the reader has seen.
+            received: number of splits that the reader has received in this Generation.
+            frozen: the request is made after ``SourceFrozen``.
+            announced_us: the watermark that the reader has sent.
         """
 
     def looked(self, subtask: SubtaskId, number: int) -> None:

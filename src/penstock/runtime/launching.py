@@ -48,7 +48,7 @@ class ControlAddress:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether slots can only be on the driver's own machine."""
+        """True if slots can run on the driver's machine only."""
         try:
             return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
         except ValueError:

@@ -42,10 +42,10 @@ ANY_PORT = range(1)
 MAX_UNAUTHENTICATED = 64
 """Connections in their handshake at one listener."""
 MAX_UNAUTHENTICATED_PER_ADDRESS = 32
-"""Likewise, of one address: no single one takes all places."""
+"""Connections in their handshake from one address, so that one address cannot take all places."""
 GRACE_S = 1.0
-"""A connection that is in its handshake for so long gives its place to the next one where places are short. A real
-peer needs milliseconds."""
+"""Age from which a connection in its handshake is closed to make room for the next one. A Penstock peer needs
+milliseconds."""
 ROOM_POLL_S = 0.05
 
 
@@ -195,7 +195,7 @@ class Link:
         self._loop.call(self._close_orderly)
 
     def abort(self, error: PenstockError | None = None) -> None:
-        """Close now; ``error``: what ``on_close`` is told."""
+        """Close now; ``error`` is passed to ``on_close``."""
         self._loop.call(lambda: self._closed(error))
 
     # -- on the loop's thread -------------------------------------------------------------------------------------
@@ -336,8 +336,9 @@ class Listener:
     """Accepts links. Created listening; connections wait in the kernel's backlog until ``accept`` is called.
 
     Connections that are not authenticated yet have ``MAX_UNAUTHENTICATED`` places, ``MAX_UNAUTHENTICATED_PER_ADDRESS``
-    of them for one address. Where there is none left, the next connection takes the place of the oldest one - of its
-    own address, or else of the address that has most -, if that is older than ``GRACE_S``; otherwise it waits.
+    of them for one address. If no place is free, the oldest connection is closed if it is older than ``GRACE_S``;
+    otherwise the next connection waits. The closed one is of the same address if that has all of its places, otherwise
+    of the address with most connections.
 
     Raises:
         ResourceError: none of ``ports`` is free, or ``host`` is no address of this machine.
@@ -382,7 +383,7 @@ class Listener:
             self._loop.watch(self._sock, selectors.EVENT_READ, ready)
 
     def _has_room(self, address: str) -> bool:
-        """Whether there is a place, or one was made."""
+        """Return True if a place is free or was made free."""
         self._unknown = [one for one in self._unknown if one.link.peer is None and not one.link.closed]
         crowd = Counter(one.address for one in self._unknown)
         if crowd[address] < MAX_UNAUTHENTICATED_PER_ADDRESS:

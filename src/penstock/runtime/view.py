@@ -155,8 +155,8 @@ class SourceProgress:
         pending_splits: found and not handed out yet.
         reading_splits: handed out and not read to their ends.
         behind: None: the source cannot tell.
-        has_event_time: a watermark is generated behind it.
-        watermark_us: the least of its readers; None: one of them has shown no event time.
+        has_event_time: a watermark is generated from its rows.
+        watermark_us: the lowest watermark of its readers; None: one of them has none.
     """
 
     operator_id: str
@@ -238,8 +238,8 @@ class EpochProgress:
         durations_ms: parts of it by name: ``checkpoint`` (trigger to complete), ``commit``.
         watermark_us: minimum over the subtasks that have one, event time in microseconds.
         checkpoint: that committed it; None if it is forgotten.
-        batch: the newest batch id that sinks got since the epoch before; None if there was no output.
-        commit_failures: commits that failed since the epoch before.
+        batch: the newest batch id that sinks got since the last progress; None if there was no output.
+        commit_failures: number of failed commits since the last progress.
     """
 
     epoch: int

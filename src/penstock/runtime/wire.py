@@ -176,7 +176,7 @@ class FrameReader:
 
     def _begin(self, length: int, remaining: int, stream: int, kind: int) -> None:
         if remaining and not length:
-            raise GenerationFailed(f"a peer sent a fragment without a byte on stream {stream}")
+            raise GenerationFailed(f"a peer sent an empty fragment on stream {stream}")
         message = self._partial.get(stream)
         if message is None:
             total = length + remaining
