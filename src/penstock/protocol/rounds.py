@@ -1,10 +1,9 @@
-"""Rounds of event time: readers that show no event time are brought to where others are (``docs/watermarks.md``).
+"""Rounds of event time: readers without event time rise to the watermark of others (``docs/watermarks.md``).
 
-A group is the readers of one source, or of all sources that have their event time in common. Its *level* is the largest
-watermark that any of its readers has reached. A reader that is below the level and does not move begins a round. The
-round waits until each source of the group has been looked at by a look that began after it, and until all splits that
-were found by then are handed out. Then the readers below the level are told that they may rise to it, each past its own
-frontier.
+A group has the readers of one source, or of all sources with a common event time. Its *level* is the largest watermark
+that any of its readers has reached. A reader that is below the level and does not move begins a round. The round waits
+for one discovery of each source that began after the round, and for the assignment of all splits found until then.
+After that, the readers below the level may rise to it, each after it has passed its own frontier.
 """
 
 from __future__ import annotations
@@ -28,8 +27,14 @@ from penstock.protocol.splits import (
 
 @dataclass
 class _Round:
-    """``untold``: vertices whose readers have not been told; ``begun``: those of them that a look has begun for since;
-    ``unassigned``: the splits, by vertex, that have to be handed out before the readers are told."""
+    """State of the current round.
+
+    Attributes:
+        level_us: the level at its start.
+        untold: vertices whose readers have not been told to rise yet.
+        begun: those of them for which a discovery has begun since.
+        unassigned: by vertex, the splits that must be assigned before the readers are told.
+    """
 
     level_us: int
     untold: set[int]
@@ -38,11 +43,11 @@ class _Round:
 
 
 class EventTimeRounds:
-    """Machine of one group in one generation.
+    """State machine of one group in one Generation.
 
     Args:
-        assigners: of the sources of the group.
-        eager: bring readers to the level that move by themselves, too.
+        assigners: the split assigners of the group's sources.
+        eager: also raise readers whose watermark moves.
     """
 
     def __init__(self, assigners: Sequence[SplitAssigner], eager: bool = False) -> None:
@@ -53,24 +58,24 @@ class EventTimeRounds:
 
     @property
     def level_us(self) -> int | None:
-        """The largest watermark that a reader has reached; None before the first row with an event time."""
+        """Largest watermark that a reader has reached; None before the first row with event time."""
         return self._level_us
 
     @property
     def settled(self) -> bool:
-        """All sources are dry, and all readers of those that may find more are at the level."""
+        """True if all sources are dry and all readers of unfinished sources are at the level."""
         return all(
             assigner.dry and (assigner.finished or not any(self._is_below(reader) for reader in assigner.readers))
             for assigner in self._assigners.values()
         )
 
     def look_begins(self, vertex: int) -> None:
-        """A look for splits of this source begins now."""
+        """Record that a discovery for this source begins."""
         if self._round is not None and vertex in self._round.untold:
             self._round.begun.add(vertex)
 
     def handled(self, vertex: int, event: Event, commands: Sequence[Command] = ()) -> list[Rise]:
-        """The assigner of a source has taken an event and returned commands; what this returns follows them."""
+        """Handle an event after a source's assigner did. The returned commands follow those of the assigner."""
         if self._round is not None and vertex in self._round.unassigned:
             for command in commands:
                 if isinstance(command, Assign):
@@ -93,7 +98,7 @@ class EventTimeRounds:
         return self._level_us is not None and (reader.watermark_us is None or reader.watermark_us < self._level_us)
 
     def _waits(self, reader: Reader) -> bool:
-        """Whether a reader needs a round: it is below the level, does not rise by itself, and was told nothing more."""
+        """Return True if a reader needs a round: below the level, not moving, and at the watermark it was told."""
         told = reader.told_us is not None and (reader.watermark_us is None or reader.watermark_us < reader.told_us)
         return self._is_below(reader) and not told and (self._eager or reader.still)
 
@@ -116,7 +121,7 @@ class EventTimeRounds:
             del current.unassigned[vertex]
             current.untold.discard(vertex)
             for index, reader in enumerate(assigner.readers):
-                if self._waits(reader) and not assigner.finished:  # one that ends comes to a time of its own
+                if self._waits(reader) and not assigner.finished:  # readers of a finished source reach the end of time
                     reader.told_us = current.level_us
                     commands.append(Rise(vertex, index, current.level_us))
         if not current.untold:

@@ -4,8 +4,8 @@ One machine per source vertex. It owns the discovery state and the splits that w
 split is handed out in answer to one request, to one reader, and is that reader's from then on. Everything is in
 discovery order, so a restored assigner hands out the same splits.
 
-*Quiescence*: a reader is idle when its request reports no unread split, counting those on their way to it; a split of
-which user functions still hold rows is unread. When all
+*Quiescence*: a reader is idle when its request reports no unread split, counting those on their way to it; a split
+whose rows are still held by user functions counts as unread. When all
 readers are idle, nothing is pending and a discovery that *started after that* found nothing, the source is dry: event
 time may rise to the largest watermark any reader has generated. Dry is said once; only a new split makes it possible
 again, so further looks that find nothing send nothing.
@@ -21,10 +21,10 @@ So it asks anew, and only that counts. A source that is *drained* is frozen, and
 watermark is the largest there is. Whatever it would read after that would be late, so a restored one ends without
 another look.
 
-A reader that shows no event time beside others that do is released by a round (``rounds``).
+A reader without event time rises to the watermark of other readers in a round (``rounds``).
 
-*Holding*: a location that begins with a planned batch reads its splits first, and looks for nothing else until it is
-released: the rows of that batch are an epoch of their own.
+*Holding*: a location that begins with a planned batch reads the splits of that batch first. There is no discovery until
+``Release``, because the rows of the batch are an epoch of their own.
 """
 
 from __future__ import annotations
@@ -68,9 +68,10 @@ class Discovered:
 class Requested:
     """Reader ``index`` asks for a split; a repeated request replaces the older one.
 
-    ``watermark_us``: the largest that it has seen. ``received``: how many splits it has received in this Generation;
-    None where the link cannot tell. It tells a request that crossed an assignment on the way from one made after it.
-    ``frozen``: it was made after ``FreezeReaders`` was heard. ``announced_us``: the watermark that it has sent.
+    ``watermark_us``: the largest that the reader has seen. ``received``: number of splits that it has received in this
+    Generation; None if the link does not report it. It distinguishes a request from before an assignment from one made
+    after it. ``frozen``: the request was made after ``FreezeReaders``. ``announced_us``: the watermark that the reader
+    has sent.
     """
 
     index: int
@@ -83,7 +84,7 @@ class Requested:
 
 @dataclass(frozen=True)
 class Progressed:
-    """Reader ``index`` has sent this watermark (None: none yet). Said now and then; may be stale, never ahead."""
+    """Periodic report: reader ``index`` has sent this watermark (None: none yet). May be stale, never ahead."""
 
     index: int
     watermark_us: int | None
@@ -96,7 +97,7 @@ class ReadersRun:
 
 @dataclass(frozen=True)
 class Release:
-    """The planned batch is complete: look for more from here on."""
+    """The planned batch is complete: discovery begins."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ class Dry:
 
 @dataclass(frozen=True)
 class Rise:
-    """To the reader ``index``: past its frontier event time may rise to ``watermark_us``, which others have reached."""
+    """To reader ``index``: event time may rise to ``watermark_us``, which others have reached, after its frontier."""
 
     vertex: int
     index: int
@@ -170,12 +171,14 @@ Command = Discover | FreezeSource | FreezeReaders | Assign | Dry | Rise | Ended
 
 @dataclass
 class Reader:
-    """What is known of one reader.
+    """State of one reader as the assigner knows it.
 
     Attributes:
-        watermark_us: the largest that it is known to have sent.
-        still: it is idle, or its watermark is the same as a report ago.
-        told_us: what it was last told that it may rise to.
+        assigned: number of splits that it was given in this Generation.
+        request: its open request.
+        watermark_us: the largest watermark that it has reported as sent.
+        still: it is idle, or its watermark is the same as in the report before.
+        told_us: the watermark to which it was last told to rise.
     """
 
     assigned: int = 0
@@ -241,7 +244,7 @@ class SplitAssigner:
         restored: its manifest in the restored snapshot, or None at the first start.
         restored_unread: ids of the splits that the snapshot gives to readers.
         looks_ahead: as the source says (``Source.looks_ahead``).
-        held: nothing is looked for before ``Release``.
+        held: there is no discovery before ``Release``.
     """
 
     operator_id: str
@@ -305,7 +308,7 @@ class SplitAssigner:
 
     @property
     def pending_ids(self) -> set[str]:
-        """The splits that were found but not handed out."""
+        """Ids of the splits that were found but not assigned."""
         return {split.split_id for split in self._pending}
 
     @property

@@ -5,8 +5,8 @@ watermark is a task that can be suspended after every batch: operator k's ``adva
 pushed through k+1 and on, before the watermark goes to k+1. While such a task is open there may be snapshots, but no
 input; operators are consistent at every yield, and the stored input watermark is advanced to again after a restore.
 In front of k+1 a watermark waits, without holding up input, for as long as k lags behind its own. A watermark that k
-generates waits for as long as an operator in front of k holds rows: they would be late. What operators have to do by
-the clock (``on_time``) is such a task as well.
+generates waits while an operator in front of k holds rows, because these would be late. What operators do by the clock
+(``on_time``) is such a task as well.
 """
 
 from __future__ import annotations
@@ -207,19 +207,21 @@ class Chain:
 
     @property
     def holds_rows(self) -> bool:
-        """Whether an operator in front of one that generates watermarks holds rows."""
+        """True if an operator in front of one that generates watermarks holds rows."""
         return self._holds_before(self._last_generator)
 
     def release_rows(self) -> None:
-        """End the iterators of all operators in front of the last one that generates watermarks, as ``finish_epoch``
-        does: what they hold goes out, and the watermark that waits for it with it."""
+        """End the calls of all operators in front of the last one that generates watermarks, as ``finish_epoch`` does.
+
+        Their held rows go out, and then the watermark that waits for these rows.
+        """
         for index in range(self._last_generator):
             for batch in self._stages[index].operator.finish_epoch():
                 self._push(index + 1, batch)
         self._collect_generated()
 
     def generated_watermark(self) -> int | None:
-        """The largest watermark that an operator of this chain generated and let go."""
+        """Return the largest watermark that an operator of this chain has generated and sent."""
         announced = [
             due
             for stage, due in zip(self._stages, self._due[1:], strict=True)
@@ -302,7 +304,7 @@ class Chain:
                 self._raise_due(index + 1, generated)
 
     def _holds_before(self, index: int) -> bool:
-        """Whether rows that have come in have not reached operator ``index`` yet."""
+        """Return True if rows of the input have not reached operator ``index`` yet."""
         if self._advancing is not None and self._advancing[0] < index:
             return True
         return any(holder < index and operator.lags() for holder, operator in self._holders)

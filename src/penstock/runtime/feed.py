@@ -1,11 +1,11 @@
 """A source subtask's input: the reader, its splits, and asking for more.
 
-A split is asked for when none is left. A reader is idle when nothing is left to read and all rows have gone through the
-chain, those that user functions held as well. A request says which of the two it is; a reader that becomes idle after
-its request asks again. The watermark of an idle reader is final: the assigner may conclude from the requests alone that
-all sources are dry, with no split in flight towards a reader that looks idle. A reader whose only splits are endless
-ones that have nothing now is idle as well; it says so when that changes, either way. Once they are frozen it has read
-them to their end then.
+A split is requested when none is left. A reader is idle when nothing is left to read and all rows have left the chain,
+including those that user functions held. A request says if the reader is idle; a reader that becomes idle after its
+request requests again. The watermark of an idle reader is final: the assigner may conclude from the requests alone that
+all sources are dry, with no split in flight to a reader that seems idle. A reader whose only splits are endless ones
+without rows now is idle as well, and reports each change. If these splits are frozen, it has then read them to their
+end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from penstock.ids import CheckpointId, SubtaskId
 from penstock.runtime.host import SubtaskHost
 
 HELD_MS = 1_000.0
-"""Functions whose rows are waited for are ended after so long without input: a call has its price, a user waits."""
+"""Time without input after which calls of functions that hold rows are ended. It limits both the number of calls and
+the delay of results."""
 
 BEHIND = ("source_behind_rows", "source_behind_least", "source_behind_most", "source_behind_splits")
 """Counters of a source's subtask: see ``penstock.runtime.view.Behind``."""
@@ -134,8 +135,11 @@ class SourceFeed:
         return batch
 
     def may_rise(self, watermark_us: int) -> None:
-        """Event time may rise to this past the frontier, which is noted now; or later, if it rises to something else
-        first: a frontier that is noted is never pushed away."""
+        """Let event time rise to this watermark after the frontier, which is recorded now.
+
+        If a frontier is recorded already, the next one is recorded after it has been passed: a recorded frontier never
+        moves.
+        """
         if self._rise_us is not None:
             self._next_rise_us = max(watermark_us, self._next_rise_us or watermark_us)
             return
@@ -146,11 +150,14 @@ class SourceFeed:
 
     @property
     def rises(self) -> bool:
-        """Rows up to a frontier are not read yet."""
+        """True while rows up to a recorded frontier are not read yet."""
         return self._rise_us is not None
 
     def risen(self) -> int | None:
-        """What event time may rise to now, once; to be called when all rows polled have been processed."""
+        """Return the watermark to which event time may rise now, once; None if there is none.
+
+        Call it when all polled rows have been processed.
+        """
         if self._rise_us is None or not self._frontier_passed():
             return None
         risen_us, self._rise_us = self._rise_us, None
@@ -170,8 +177,8 @@ class SourceFeed:
         return not self._unfinished or self._reader.caught_up()
 
     def releases(self, now_ms: float) -> bool:
-        """Whether functions are to let go of the rows that they hold, as nothing is left to read: because this is asked
-        for, or has lasted for a while. To be called while they hold some and everything polled was processed."""
+        """Return True if functions must yield the rows that they hold: nothing is left to read, and that was requested
+        or has lasted for ``HELD_MS``. Call it while they hold rows and all polled rows have been processed."""
         if not self._nothing_to_read:
             self._held_since_ms = None
             return False
@@ -181,25 +188,25 @@ class SourceFeed:
 
     @property
     def release_at_ms(self) -> float | None:
-        """When ``releases`` says so by the clock."""
+        """Time at which ``releases`` returns True by the clock; None if it is not known."""
         return None if self._held_since_ms is None else self._held_since_ms + HELD_MS
 
     def ask(self, reached_us: int | None, announced_us: int | None, holds_rows: bool = False) -> None:
         """Ask for a split if there is nothing to read; to be called when all rows polled have been processed.
 
         An idle reader of an endless split that found rows again takes its being idle back; its request stays. One that
-        reads side by side always has a request out. An idle one whose watermarks have changed says so.
+        reads side by side always has a request out. An idle one reports a change of its watermarks.
 
         Args:
-            reached_us: the largest watermark that was seen.
-            announced_us: the one that was sent.
-            holds_rows: functions hold rows: a reader is not idle then, but asks all the same.
+            reached_us: the largest watermark that the reader has seen.
+            announced_us: the watermark that it has sent.
+            holds_rows: functions hold rows. Then the reader is not idle, but may still request a split.
         """
         if not holds_rows:
             self._held_since_ms = None
         idle = self._nothing_to_read and not holds_rows
-        news = idle != self._told_idle or (idle and self._told_us != (reached_us, announced_us))
-        if news or (not self._asked and (self._reader.side_by_side or not self._unfinished)):
+        changed = idle != self._told_idle or (idle and self._told_us != (reached_us, announced_us))
+        if changed or (not self._asked and (self._reader.side_by_side or not self._unfinished)):
             self._told_idle, self._told_us = idle, (reached_us, announced_us)
             self._asked = True
             self._requests += 1

@@ -78,9 +78,9 @@ class SplitsAssigned:
 
 @dataclass(frozen=True, slots=True)
 class WatermarkMayRise:
-    """To a source subtask: event time may rise to this, past what there is to read now (its frontier). Every reader of
-    its source is idle and this is the largest watermark, or others have reached it. ``END_OF_TIME_US``: event time ends
-    at once, as everything is read; this goes through operators that generate watermarks, too."""
+    """To a source subtask: event time may rise to this watermark after its frontier, which is the input that is there
+    now. Either every reader of its source is idle and it is the largest watermark, or other readers have reached it.
+    ``END_OF_TIME_US``: everything is read, so event time ends at once, also in operators that generate watermarks."""
 
     watermark_us: int | None
 

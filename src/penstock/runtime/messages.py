@@ -160,7 +160,7 @@ class AssignSplits(msgspec.Struct, frozen=True, tag=True):
 
 
 class RaiseWatermark(msgspec.Struct, frozen=True, tag=True):
-    """Driver -> slot: readers of this vertex may rise to this watermark, each past its own frontier."""
+    """Driver -> slot: readers of this vertex may rise to this watermark, each after its own frontier."""
 
     vertex: int
     watermark_us: int | None

@@ -282,7 +282,7 @@ class Subtask:
             self._rise(feed)
 
     def _rise(self, feed: SourceFeed) -> None:
-        """Raise event time to what the rows that were read and processed allow."""
+        """Raise event time as far as the read and processed rows allow."""
         while self._settled and (risen_us := feed.risen()) is not None:
             self._chain.advance_generated(risen_us)
 
@@ -306,8 +306,10 @@ class Subtask:
                     assert_never(command)
 
     def _finish_advancing(self) -> None:
-        """A watermark that this source already rose to goes before an aligned barrier, as an arrived one would: the
-        checkpoint behind ``WatermarkMayRise`` is to hold every window that it closes."""
+        """Send a watermark to which this source rose before an aligned barrier, like a watermark that arrived.
+
+        A checkpoint after ``WatermarkMayRise`` must hold every window that the watermark closes.
+        """
         while self._chain.advancing:
             self._chain.advance()
 
@@ -520,7 +522,7 @@ class Subtask:
     # -- to the world -------------------------------------------------------------------------------------------------
 
     def _release(self) -> bool:
-        """Let go of everything the world may have now; returns whether that made something due."""
+        """Send everything that may be sent now. Return True if that made more work due."""
         made_due = False
         if not self.finished and self._settled and self._input_ended():
             self._end_of_input()
