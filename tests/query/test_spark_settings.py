@@ -113,7 +113,7 @@ def test_a_query_obeys_or_refuses_the_settings_of_its_session(
     inbox.add([(1, 10, 1.0)])
     spark_conf(f"{PREFIX}noDataMicroBatches.enabled", "false")
     with pytest.raises(
-        NotSupported, match=r"spark.sql.streaming.noDataMicroBatches.enabled=false: results are emitted"
+        NotSupported, match=r"spark.sql.streaming.noDataMicroBatches.enabled=false: Penstock emits results"
     ):
         start(inbox.stream(spark), format="noop")
     assert not (tmp_path / "checkpoint").exists(), "nothing is left behind by a refusal"
