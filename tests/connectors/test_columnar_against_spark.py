@@ -175,7 +175,7 @@ def test_bytes_of_orc_are_no_text(tmp_path: Path) -> None:
 def test_orc_columns_without_names_are_refused(tmp_path: Path) -> None:
     """Spark takes them by position."""
     orc.write_table(pa.table({"_col0": [1], "_col1": [2]}), tmp_path / "x")
-    with pytest.raises(DataError, match="/x was written by Hive without the names of its columns"):
+    with pytest.raises(DataError, match="/x was written by Hive without names of columns"):
         read(FileSource("orc", str(tmp_path), pa.schema([("a", pa.int64())])))
 
 

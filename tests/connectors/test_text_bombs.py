@@ -76,7 +76,7 @@ def test_a_record_without_an_end_is_refused(
     arguments = [sys.executable, "-c", PROGRAM, str(bombs / name), kind, texts]
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=True)
     said, taken = json.loads(done.stdout)
-    assert f"{bombs / name}{where} has more than {LIMIT} bytes in one record" in said
+    assert f"{bombs / name}{where} has a record of more than {LIMIT} bytes" in said
     assert "maxRecordBytes" in said
     assert taken < RATIO * LIMIT
 

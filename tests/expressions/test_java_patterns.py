@@ -18,7 +18,7 @@ from penstock.operators.expressions import patterns, quick_texts
 from penstock.operators.expressions.java_patterns import JavaPattern, UnsafePattern, translate
 from penstock.operators.expressions.patterns import regexp_extract as exactly
 from penstock.operators.expressions.quick_texts import regexp_extract
-from penstock.operators.expressions.re2_patterns import asks_for_begin, re2_pattern, re2_replacement
+from penstock.operators.expressions.re2_patterns import has_start_anchor, re2_pattern, re2_replacement
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -140,7 +140,7 @@ def test_random_patterns_replace_split_and_are_found_in_re2_as_in_python() -> No
             assert_alike("instr", answer, partial(patterns.regexp_instr, pattern), pattern)
         if java.may_be_empty:
             continue
-        if re2 is not None and not asks_for_begin(re2):
+        if re2 is not None and not has_start_anchor(re2):
             limit = chance.choice([-1, 1, 2, 3])
             answer = quick_texts.regexp_split(re2, limit, pa.list_(pa.string()), column, None).values
             assert_alike("split", answer, partial(patterns.regexp_split, pattern, limit), pattern)
@@ -159,8 +159,8 @@ def test_random_patterns_replace_split_and_are_found_in_re2_as_in_python() -> No
 
 
 def test_a_text_is_split_where_it_begins_by_python_alone() -> None:
-    assert asks_for_begin(str(re2_pattern("^a|b")))
-    assert not asks_for_begin(str(re2_pattern(r"\\Aa|b")))
+    assert has_start_anchor(str(re2_pattern("^a|b")))
+    assert not has_start_anchor(str(re2_pattern(r"\\Aa|b")))
 
 
 def test_what_may_backtrack_sees_texts_up_to_a_length() -> None:

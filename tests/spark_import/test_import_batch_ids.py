@@ -241,7 +241,7 @@ def test_a_file_of_the_begun_batch_that_is_gone_is_named(spark: SparkSession, tm
     run_spark(df, sink, tmp_path / "spark")
     gone = sorted(arrivals.directory.glob("part*"))[-1]
     gone.unlink()
-    with pytest.raises(NotSupported, match=rf"{gone.name} is not there any more"):
+    with pytest.raises(NotSupported, match=rf"{gone.name} no longer exists"):
         penstock.importSparkCheckpoint(df, str(tmp_path / "spark"), str(tmp_path / "moved"))
 
 

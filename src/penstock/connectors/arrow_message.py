@@ -1,4 +1,4 @@
-"""Commit messages that carry rows: one Arrow IPC stream, with the columns that the rows were produced with."""
+"""Commit messages with rows: one Arrow IPC stream, with the columns with which the rows were produced."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ class RowsMessage:
 
 
 def decode_rows(messages: Mapping[int, bytes]) -> pa.Table:
-    """The rows of an epoch in the order of its subtasks.
+    """Return the rows of an epoch, in the order of its subtasks.
 
     Args:
-        messages: of the epoch, at least one, by subtask.
+        messages: the epoch's messages by subtask, at least one.
 
     Raises:
-        SinkError: one of them is no such message, or has other columns than the others.
+        SinkError: a message has another format, or other columns than the others.
     """
     try:
         return pa.concat_tables([_table(message) for _, message in sorted(messages.items())])

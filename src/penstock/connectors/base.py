@@ -24,7 +24,7 @@ from penstock.operators.base import Plain
 COLUMNS_NOT_STORED = (
     "an earlier release staged its rows and did not store their columns, and the query's columns are others now"
 )
-"""Said by ``SinkCommitter.check_pending``."""
+"""Part of an error of ``SinkCommitter.check_pending``."""
 
 
 class Split(msgspec.Struct, frozen=True):
@@ -132,8 +132,10 @@ class Source(ABC):
         return None
 
     def of_another_query(self, state: Plain) -> Plain:
-        """Return a state that another query's snapshot has as this query, which begins with that snapshot, may have it:
-        without what only the other query may still do to the input."""
+        """Return the state of another query's snapshot for this query, which starts from that snapshot.
+
+        It must not have actions on the input that only the other query may perform, such as files to clean.
+        """
         return state
 
     def committed(self, state: Plain) -> None:  # noqa: B027
@@ -191,13 +193,16 @@ class SourceReader(ABC):
         """
 
     def begin_frontier(self) -> None:  # noqa: B027
-        """The frontier is what is there now in the splits that this reader holds, as of a look at the outside that
-        begins after this call. A later call replaces it. Nothing to do for readers whose splits end."""
+        """Record a frontier: the input that exists now in the splits of this reader.
+
+        The reader must ask the external system for it after this call. A later call replaces the frontier. Readers of
+        bounded splits need not implement it.
+        """
 
     def frontier_passed(self) -> bool | None:
-        """Whether ``poll`` has returned every row up to the frontier; False while the frontier is not known yet.
+        """Return True if ``poll`` has returned every row up to the frontier; False while the frontier is not known yet.
 
-        None for readers whose splits end: the frontier is the splits that they held.
+        Return None for bounded splits: then the frontier is the splits that the reader held.
         """
         return None
 
@@ -222,7 +227,7 @@ class SourceReader(ABC):
 
 
 class LogPosition(msgspec.Struct, frozen=True):
-    """An entry of a location's log: its number, and the random token that tells it from the same number in a copy."""
+    """Entry of a location's log: its number, and a random token, because a copy may have another entry with it."""
 
     seq: Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
     token: LogToken
@@ -230,15 +235,16 @@ class LogPosition(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class FenceOpener:
-    """The driver that takes an output over from every other driver; see ``docs/fencing.md``.
+    """The driver that takes over an output from all other drivers; see ``docs/fencing.md``.
 
     Attributes:
+        query_id: the id of its query.
         position: its newest entry in its location's log.
         location: the path of that location, for messages.
-        contains: whether the location's log has this entry.
-        check_owned: raises Fenced if the driver does not own that log any more.
-        token: a fresh random string of 32 hex digits per call.
-        adopts: the user said that this location goes on whatever else wrote to the output.
+        contains: returns True if the location's log has an entry.
+        check_owned: raises Fenced if the driver no longer owns that log.
+        token: returns a new random string of 32 hex digits.
+        adopts: the user has chosen this location, even if another copy has written to the output.
     """
 
     query_id: str
@@ -296,9 +302,9 @@ class EpochCommit:
     ``messages``: by subtask index ascending; subtasks without data are missing. May be empty.
     ``batch``: the epoch's batch id, the same for all outputs of the query. No other epoch of the checkpoint location
     ever has it, and it is the same when the epoch is handed over again, by whichever driver.
-    ``position``: the entry of the location's log that says that this snapshot is complete.
-    ``writer_id``: with ``batch``, what a sink outside can be idempotent by: the query's id, for the first output; see
-    docs/batch-ids.md.
+    ``position``: the entry of the location's log that completes the snapshot of this epoch.
+    ``writer_id``: with ``batch``, the identity of the write for an external sink; the query's id for the first output.
+    See docs/batch-ids.md.
     """
 
     query_id: str
@@ -310,7 +316,7 @@ class EpochCommit:
 
 
 Committing = Callable[[EpochCommit], AbstractContextManager[object]]
-"""What a commit runs in, on the thread of the commit."""
+"""Context of a commit, entered on the thread of the commit."""
 
 
 class SinkCommitter(ABC):
@@ -322,24 +328,26 @@ class SinkCommitter(ABC):
         """Called once per driver, before the first Generation. Refuses a target that cannot be written exactly once."""
 
     def check_pending(self, permit: EpochCommit, same_columns: bool) -> None:  # noqa: B027
-        """Check an epoch that an earlier run staged and that awaits its commit. Called once per such epoch, before
-        ``open`` and before anything of the query runs; changes nothing.
+        """Check a pending epoch that an earlier run staged. Change nothing.
+
+        Called once per such epoch, before ``open`` and before anything of the query runs.
 
         Args:
             permit: as for ``commit``; ``batch`` is not known yet.
-            same_columns: the query still hands this sink the columns that the run which took the snapshot did.
+            same_columns: the sink still gets the same columns as in the run that took the snapshot.
 
         Raises:
-            PenstockError: this sink can never deliver it; the text says why, and nothing of the query, the output or
-                the way out.
+            PenstockError: this sink can never deliver the epoch. The text has the reason only; the caller adds query,
+                output and ways out.
         """
 
     def check_fence(self, opener: FenceOpener) -> bool:
-        """Look whether the location knows of all output, as far as that can be told without changing anything. Called
-        after ``open``, before the driver writes to its location's log.
+        """Check that the location knows of all output, as far as possible without a change.
+
+        Called after ``open``, before the driver writes to its location's log.
 
         Returns:
-            Whether it does; False only for an opener that adopts the output.
+            True if it does. False only for an opener that adopts the output.
 
         Raises:
             SinkError: the location is older than the output, or has diverged from it.
@@ -347,30 +355,38 @@ class SinkCommitter(ABC):
         return True
 
     def written_from(self) -> str:
-        """The path of the location that committed to the output last, a hint for messages; empty if that is not stored.
-        Called after ``check_fence``."""
+        """Return the path of the location that committed to the output last; empty if it is not stored.
+
+        It is a hint for messages. Called after ``check_fence``.
+        """
         return ""
 
     def fence(self, opener: FenceOpener) -> str:
-        """Take the output over from every other driver: nothing that they do there becomes visible any more. Called
-        when a Generation begins, on the thread of the log. A driver that has the output keeps it as it is.
+        """Take over the output from all other drivers: nothing that they write there becomes visible any more.
+
+        Called when a Generation begins, on the thread of the log. A driver that has the output already keeps it.
 
         Returns:
-            What the writers of this Generation need to know of it; empty if this output cannot be fenced.
+            The value for ``SinkContext.fence``; empty if this output cannot be fenced.
 
         Raises:
             SinkError: as ``check_fence``.
-            Fenced: the driver does not own its location any more.
+            Fenced: the driver no longer owns its location.
         """
         return ""
 
     def check_held(self) -> None:  # noqa: B027
-        """Raise SinkFenced if another driver has taken the output over. Called on any thread, before anything is done
-        that cannot be undone: a commit to another output, or input that is cleaned away."""
+        """Raise SinkFenced if another driver has taken over the output.
+
+        Called on any thread, before an action that cannot be undone: a commit to another output, or a clean-up of
+        input.
+        """
 
     def newest_epoch(self) -> int:
-        """The highest epoch that this query ever had at the output, as far as that is stored there; 0 if none. Called
-        after ``fence``: epochs of a location that was put back must not be named like others that are there."""
+        """Return the highest epoch of this query that is recorded at the output; 0 if there is none.
+
+        Called after ``fence``: new epochs of a restored location must not have numbers that are used at the output.
+        """
         return 0
 
     @abstractmethod
@@ -378,8 +394,8 @@ class SinkCommitter(ABC):
         """Make the epoch visible.
 
         Raises:
-            CommitFailed, CommitInterrupted: it is called again with the same permit, as often as the query's options
-                say; then the query fails.
+            CommitFailed, CommitInterrupted: the call is repeated with the same permit, within the limits of the query's
+                options; then the query fails.
             CommitUnknown: the query fails at once.
             SinkFenced: another driver has the output.
         """
@@ -436,7 +452,7 @@ class Sink(ABC):
         the driver before anything is created, at every start for which it is allowed."""
 
     target_is_unknown: bool = False
-    """It writes to where the user's code says, of which Penstock knows nothing."""
+    """True if the user's code decides where the sink writes to, so that Penstock does not know it."""
 
     @abstractmethod
     def describe(self) -> str:

@@ -22,11 +22,11 @@ _LEAST_DEPTH = 3
 
 
 class WaitingFile(NamedTuple):
-    """A file that waits to be cleaned away, as a state has it."""
+    """Entry of a state for a file that is still to be cleaned."""
 
     path: str
     size: Count
-    modified_ns: Microseconds  # 64 bits, whatever the unit
+    modified_ns: Microseconds  # only its range of 64 bits matters
 
 
 class SourceCleaner:
@@ -38,7 +38,7 @@ class SourceCleaner:
     only if the source's own path lists it: a stored state may be forged.
 
     Args:
-        admits: whether the source's path and options list a path.
+        admits: returns True if the source's path and options list a path.
         archive: the directory that takes the files, under their whole path; None: they are deleted.
     """
 
@@ -59,7 +59,7 @@ class SourceCleaner:
             if (path, modified_ns) in self._cleaned:
                 continue
             if not self._admits(path):
-                log.warning("%s waits to be cleaned away, but the source does not list it: it stays where it is", path)
+                log.warning("%s is not cleaned: the state lists it for cleaning, but the source does not list it", path)
                 self._cleaned.add((path, modified_ns))
                 continue
             try:
@@ -93,7 +93,7 @@ def parse_cleaner(options: OptionTexts, path: str, admits: Callable[[str], bool]
 
     Args:
         path: the source's, with wildcards.
-        admits: whether the source lists a path.
+        admits: returns True if the source lists a path.
 
     Raises:
         ConfigError: the archive directory is missing, is not deep enough, matches the source or is on another device.

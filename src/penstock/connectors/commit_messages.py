@@ -1,7 +1,7 @@
 """A user's ``WriterCommitMessage`` as bytes in a snapshot, and back.
 
-A dataclass of plain values becomes JSON with its module and name; anything else a pickle under an HMAC. Both say with
-which columns the rows were written that the message stands for (``row_columns``). Decoding
+A dataclass of plain values becomes JSON with its module and name; anything else a pickle under an HMAC. Both have the
+columns of the written rows (``row_columns``). Decoding
 imports nothing: the class of a plain message must already be there, as it is once the program made its data source.
 """
 
@@ -38,7 +38,7 @@ class _SignedMessage(msgspec.Struct, frozen=True, tag_field="kind", tag="signed-
 
 
 def encode_message(message: WriterCommitMessage, key: bytes, query_id: str, epoch: int, columns: str) -> bytes:
-    """As plain data if it can be, else signed for this query, epoch and columns."""
+    """Encode a message as plain data if possible, otherwise signed for this query, epoch and columns."""
     fields = _plain_fields(message)
     if fields is not None:
         cls = type(message)
@@ -50,8 +50,9 @@ def encode_message(message: WriterCommitMessage, key: bytes, query_id: str, epoc
 
 
 def decode_message(data: bytes, key: bytes, query_id: str, epoch: int) -> tuple[WriterCommitMessage, str]:
-    """The message and its columns; "" if an earlier release wrote it, which did not store them. A pickle is opened only
-    after its signature verified.
+    """Return the message and its columns; "" for a message of an earlier release, which has no columns.
+
+    A pickle is opened only after its signature is verified.
 
     Raises:
         SinkError: forged, signed with another key, for another epoch, or of a class that is not loaded.

@@ -72,7 +72,7 @@ class _ConsoleCommitter(SinkCommitter):
         self._sink = sink
 
     def check_pending(self, permit: EpochCommit, same_columns: bool) -> None:
-        """Each epoch is printed under its own columns."""
+        """Check that the rows can be decoded. Each epoch is printed with its own columns."""
         decode_rows(permit.messages)
 
     def commit(self, permit: EpochCommit) -> None:
@@ -83,5 +83,5 @@ class _ConsoleCommitter(SinkCommitter):
         try:
             sys.stdout.write(f"{_RULE}\nBatch: {permit.batch}\n{_RULE}\n{text}\n")
             sys.stdout.flush()
-        except (OSError, ValueError) as error:  # ValueError: it was closed
+        except (OSError, ValueError) as error:  # ValueError: stdout was closed
             raise CommitInterrupted(f"console, batch {permit.batch}: cannot print: {error}") from error

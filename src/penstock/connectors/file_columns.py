@@ -32,12 +32,12 @@ class FileColumns:
 
     Args:
         schema: of the source, in order.
-        partitions: its columns that are read from directory names. If there are none, a file may still lie in
-            directories with names of ``declared`` columns, which are then read from there for this file.
+        partitions: its columns that are read from directory names. If there are none, the directories of a file may
+            still have names of ``declared`` columns; then these columns are read from there for this file.
         time_zone: for timestamps in directory names.
         with_metadata: ``_metadata`` is made here; else the file has it.
         declared: all columns of the DataFrame's schema; ``schema`` may have fewer. None: those of ``schema``.
-        case_sensitive: whether the names of columns and directories differ if their case does.
+        case_sensitive: compare names of columns and directories with their case.
     """
 
     schema: pa.Schema
@@ -74,7 +74,7 @@ class FileColumns:
         return dict(zip(partitions, values.values(), strict=True))
 
     def _columns_of(self, path: str, directories: Iterable[str]) -> list[str]:
-        """The declared columns with the names of directories that appeared after the query was made."""
+        """Return the declared columns for names of directories that appeared after the query was created."""
         declared = {self._key(name): name for name in (self.schema.names if self.declared is None else self.declared)}
         for name in directories:
             if self._key(name) not in declared:
@@ -83,14 +83,14 @@ class FileColumns:
                     " it to the DataFrame's schema, or set recursiveFileLookup to read files without it"
                 )
         columns = [declared[self._key(name)] for name in directories]
-        self.read_from(columns)  # refuses types that no directory name can hold
+        self.read_from(columns)  # raises for types that directory names cannot have
         return columns
 
     def _key(self, name: str) -> str:
         return name if self.case_sensitive else name.lower()
 
     def read_from(self, partitions: Sequence[str]) -> FileColumns:
-        """The same columns for files in directories with these names."""
+        """Return the same columns for files in directories with these names."""
         return replace(self, partitions=tuple(partitions))
 
     @property

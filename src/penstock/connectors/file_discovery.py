@@ -30,7 +30,7 @@ LONGEST_REST_S = 2.0
 """Between two listings, however long they take."""
 
 _UNCLEANED = "uncleaned"
-"""Of a state: the files that wait to be cleaned away."""
+"""Key of a state: the files that are still to be cleaned."""
 LOOK_FILES = 256
 """Splits of one look where the user gives no bound: what is found and not yet read is stored in every snapshot."""
 
@@ -53,7 +53,7 @@ class FileDiscovery:
         self.path = local_path(path)
         self._options = parse_listing_options(texts)
         base = texts.optional("basePath")
-        # Where the directories of partitions begin. Spark takes it from the user for a pattern only.
+        # Root of the partition directories. Spark uses the option for a pattern only.
         self._base = local_path(base) if base and is_glob(self.path) else ""
         self._listing = Listing(self.path, self._options)
         self.paths = ListedPaths(self.path, self._options)
@@ -93,11 +93,11 @@ class FileDiscovery:
         return seen.state()
 
     def splits_of(self, paths: Sequence[str]) -> list[Split]:
-        """Splits of these files, in reading order. Raises FileNotFoundError naming the first that is not there."""
+        """Return splits of these files, in reading order. Raise FileNotFoundError for the first missing one."""
         roots = dict(self._listing.names())
         missing = next((path for path in paths if path not in roots), None)
         if missing is not None:
-            raise FileNotFoundError(f"{missing} is not there any more")
+            raise FileNotFoundError(f"{missing} no longer exists")
         return [self._split(file) for file in sorted(found_files([(path, roots[path]) for path in paths]))]
 
     def not_listed(self, paths: Iterable[str]) -> list[str]:
@@ -176,10 +176,10 @@ class FileDiscovery:
 
 
 def waiting_files(state: Mapping[str, Any]) -> list[WaitingFile]:
-    """Return the files of a state that wait to be cleaned away.
+    """Return the files of a state that are still to be cleaned.
 
     Raises:
-        CorruptSnapshot: what the state has there is no such list.
+        CorruptSnapshot: the value in the state is not a list of files.
     """
     try:
         return msgspec.convert(state.get(_UNCLEANED, []), list[WaitingFile])
@@ -188,7 +188,7 @@ def waiting_files(state: Mapping[str, Any]) -> list[WaitingFile]:
 
 
 def without_waiting(state: Plain) -> Plain:
-    """Return the state without the files that wait to be cleaned away."""
+    """Return the state without the files that are still to be cleaned."""
     content = cast("dict[str, Plain] | None", state)
     return None if content is None else {name: value for name, value in content.items() if name != _UNCLEANED}
 

@@ -56,7 +56,7 @@ class _FileSpec(msgspec.Struct, frozen=True):
 
     path: str
     size: Count
-    modified_ns: Microseconds  # 64 bits, whatever the unit
+    modified_ns: Microseconds  # only its range of 64 bits matters
     partition: dict[str, str | None] = {}
     root: str = ""
 
@@ -71,9 +71,9 @@ class FileReader(SourceReader):
     """Reads file after file. A position is the number of rows emitted of the file.
 
     Args:
-        format: makes the function that reads columns of a schema.
+        format: takes a schema and returns the function that reads its columns.
         columns: what paths say besides the files' content.
-        admits: whether a split may name this path; splits come from a snapshot, which may be forged.
+        admits: returns True if a split may name a path. Splits come from a snapshot, which may be forged.
         skip_corrupt: a file that cannot be read ends there, with a line in the log.
         skip_missing: so does one that is gone.
         below: where relative paths begin.
@@ -102,23 +102,23 @@ class FileReader(SourceReader):
         self._rows = 0
 
     def add_split(self, split: Split) -> None:
-        """Take over a split.
+        """Add a split.
 
         Raises:
-            DataError: it is of no file that this source lists.
+            DataError: the split is not of a file that this source lists.
         """
         try:
             spec = msgspec.convert(split.spec, _FileSpec)
             msgspec.convert(split.position, _FilePosition)
         except msgspec.ValidationError as error:
             raise DataError(
-                f"the snapshot has a split that is of no file: {error!s:.200}; it is damaged or forged"
+                f"the snapshot has a split that is not of a file: {error!s:.200}; it is damaged or forged"
             ) from error
         if not self._admits(spec.path):
             raise DataError(
                 f"the snapshot has a split of {spec.path!r:.300}, which this source's path and options do not list, so "
-                "that it is not read: start the query with those that it had when the snapshot was taken, or, if these "
-                "are the same, do not trust the snapshot: it is forged"
+                "it is not read: start the query with the path and options that it had when the snapshot was taken; if "
+                "they are the same, the snapshot is forged"
             )
         self._waiting.append(split)
 
@@ -145,7 +145,7 @@ class FileReader(SourceReader):
             self._batches = self._read(self._path(split), self._rows)
 
     def _read_from(self, partitions: tuple[str, ...]) -> None:
-        """Directories may have appeared that have the names of columns."""
+        """Set the partition columns of a file: directories with names of columns may have appeared."""
         if partitions != tuple(self._columns.partitions):
             self._columns = self._columns.read_from(partitions)
             self._read = self._format(self._columns.file_schema)

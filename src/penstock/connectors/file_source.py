@@ -27,7 +27,7 @@ FORMATS: dict[str, Callable[..., ReadFile]] = {
     "json": json_format,
     "text": text_format,
 }
-"""Of each the function from a schema, options and a time zone to a reader."""
+"""For each format, a function that takes a schema, options and a time zone and returns the reading function."""
 COLUMNAR = ("parquet", "orc")
 """Formats whose files have named columns."""
 
@@ -46,7 +46,7 @@ class FileSource(Source):
         time_zone: the session's, for texts without a zone of their own.
         partitions: names of the partition columns, all of them, whether in ``schema`` or not.
         declared: names of all columns of the DataFrame; None: those of ``schema``.
-        case_sensitive: whether the names of columns differ if their case does.
+        case_sensitive: compare names of columns with their case.
 
     Raises:
         ConfigError: an option that is not supported; the message lists those that are.
@@ -66,7 +66,7 @@ class FileSource(Source):
         if format not in FORMATS:
             raise ConfigError(f"file source of format {format}: choose one of {', '.join(FORMATS)}")
         texts = OptionTexts(f"{format} source", options or {})
-        texts.optional("path")  # a parameter of its own
+        texts.optional("path")  # given as a parameter
         self.schema = schema
         zone = texts.time_zone(time_zone)
         self._columns = FileColumns(schema, partitions, zone, declared=declared, case_sensitive=case_sensitive)
@@ -74,7 +74,7 @@ class FileSource(Source):
         self._skips = texts.flag("ignoreCorruptFiles", False), texts.flag("ignoreMissingFiles", False)
         by_case = {"case_sensitive": case_sensitive} if format in COLUMNAR else {}
         self._format = partial(FORMATS[format], options=texts, time_zone=zone, **by_case)
-        self._format(self._columns.file_schema)  # refuses what it cannot read now, rather than in a slot
+        self._format(self._columns.file_schema)  # raises here, not later in a slot
         texts.finish()
 
     def describe(self) -> str:

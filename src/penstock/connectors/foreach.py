@@ -116,8 +116,8 @@ class _ForeachWriter(SinkWriter):
 
 class _ForeachCommitter(SinkCommitter):
     def check_pending(self, permit: EpochCommit, same_columns: bool) -> None:
-        """Rows that wait were staged by another sink, and would be dropped."""
-        raise SinkError("foreach stages nothing: another sink staged these rows, under the same name of an output")
+        """Refuse staged rows: another sink staged them, and ``foreach`` would drop them."""
+        raise SinkError("foreach stages nothing: another sink staged these rows for an output of the same name")
 
     def commit(self, permit: EpochCommit) -> None:
         """Nothing was staged."""

@@ -4,10 +4,10 @@ The rows are staged with the epoch, so that a call that failed is repeated with 
 this driver (its retries of commits) or by the next one. A call that went through is repeated, too, if the driver dies
 before its epoch is logged: ``func`` sees each batch at least once, as in Spark, and can tell by the number.
 
-``called.json`` beside the staged rows says up to which epoch ``func`` may have been called, durably before each call.
-An epoch above it was never handed over, so that a rollback has nothing to take back of it. A call that raised does not
-count: ``func`` says by raising that the batch is not written. Earlier releases did not write the mark; epochs are
-committed in order, so the first call that makes it says that any epoch below its own may have been handed over.
+``called.json`` next to the staged rows has the highest epoch for which ``func`` may have been called. It is durable
+before each call. ``func`` never got a later epoch, so a rollback has nothing to take back of it. A call that raised
+does not count: by raising, ``func`` reports that it has not written the batch. Earlier releases did not write this
+mark. Epochs are committed in order, so the first mark also covers all earlier epochs.
 """
 
 from __future__ import annotations
@@ -89,10 +89,10 @@ class _ForeachBatchCommitter(StagedRowsCommitter):
         return f"its function was called with rows{which}, and Penstock cannot undo what it has done"
 
     def retract(self, above: int, below: int) -> None:
-        """The function was not called with anything of these epochs."""
+        """Do nothing: the function was not called for these epochs."""
 
     def _called(self) -> int | None:
-        """Up to which epoch the function was called; None if an earlier release did not say so."""
+        """Return the last epoch for which the function was called; None if no mark exists."""
         try:
             return int(json.loads(self._mark.read_bytes())["epoch"])
         except FileNotFoundError:
@@ -104,8 +104,8 @@ class _ForeachBatchCommitter(StagedRowsCommitter):
         replace_durably(self._mark, json.dumps({"epoch": epoch}).encode())
 
     def _take_back(self, before: int) -> None:
-        """A mark that stays too high only keeps a rollback from taking back what it could."""
+        """Lower the mark. If that fails, a rollback may be refused although it would be possible."""
         try:
             self._set_called(before)
         except OSError as error:
-            log.warning("%s still says that the function went through: %s", self._mark, error)
+            log.warning("%s cannot be written, so a rollback may be refused: %s", self._mark, error)

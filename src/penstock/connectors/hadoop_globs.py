@@ -20,7 +20,7 @@ def matching_paths(pattern: str) -> list[str]:
 
 
 def plain_globs(pattern: str) -> list[str]:
-    """The patterns that Python's ``glob`` knows and that together match the same."""
+    """Return patterns for Python's ``glob`` that together match the same paths."""
     shielded = re.sub(r"\\(.)", lambda escape: chr(_ESCAPED + ord(escape[1])), pattern)
     return [_unshielded(plain) for plain in _without_braces(shielded)]
 

@@ -1,4 +1,4 @@
-"""A block of ordinary JSON lines as columns, equal to what ``json_bytes`` and ``json_values`` make of each of them.
+"""Columns of a block of ordinary JSON lines, equal to those that ``json_bytes`` and ``json_values`` give per line.
 
 msgspec decodes a line in C and takes nothing that is not JSON by the book, and no value that is not of its column's
 type; what Spark is lenient about, it refuses. Then the block is read line by line.
@@ -60,7 +60,7 @@ class JsonColumns:
 
 
 def _is_beyond_limits(line: bytes) -> bool:
-    """Whether Jackson may stop at the length of a number or at the depth."""
+    """Return True if the line may exceed Jackson's limits for the length of numbers or the depth."""
     if len(line) < min(LONGEST_NUMBER, DEEPEST):
         return False
     return line.count(b"[") + line.count(b"{") >= DEEPEST or _LONG_NUMBER.search(line) is not None

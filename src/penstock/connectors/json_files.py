@@ -55,7 +55,7 @@ def json_format(schema: pa.Schema, options: OptionTexts, time_zone: str) -> Json
 
 
 def _check_readable(name: str, kind: pa.DataType) -> None:
-    """Raises ConfigError for a type that JSON cannot hold: now, rather than in a slot."""
+    """Raise ConfigError for a type that JSON cannot hold: here, not later in a slot."""
     if pa.types.is_map(kind) and not pa.types.is_string(kind.key_type):
         raise ConfigError(f"column {name}: JSON files hold maps with string keys only")
     if pa.types.is_duration(kind):
@@ -69,7 +69,7 @@ class JsonFormat:
     """``JsonFormat(...)(path, skip_rows)`` reads a file.
 
     Args:
-        encoding: the one that the options name. Without it, Jackson reads bytes.
+        encoding: the encoding in the options; None: documents are read as bytes, as Jackson does.
         multi_line: a file is one value.
     """
 
@@ -108,7 +108,7 @@ class _JsonParser(LineParser):
             yield from self.rows(line, number)
 
     def rows(self, document: bytes, number: int, has_source: bool = True) -> Iterator[Record]:
-        """The rows of one value; none of a blank text. ``has_source``: see ``json_reader``."""
+        """Yield the rows of one value; no rows for a blank text. ``has_source``: see ``json_reader``."""
         problem = ""
         rows: object = None
         try:
@@ -127,7 +127,7 @@ class _JsonParser(LineParser):
             yield Record([row.get(name) for name in self._names], text, number, problem)
 
     def _reader(self, document: bytes, has_source: bool) -> JsonReader:
-        """With an encoding, malformed bytes make a line malformed, and are replaced in a file that is one value."""
+        """Return a reader. Malformed bytes of an encoding make a line malformed; in a whole file they are replaced."""
         encoding, rules = self._format.encoding, self._format.reading.rules
         if encoding is None:
             return json_reader(document, rules, has_source)

@@ -104,7 +104,7 @@ class ClientConfig:
             on_error: gets client-wide KafkaErrors, while the consumer is polled.
 
         Raises:
-            ConfigError: librdkafka refuses a setting; others can read the file of a key.
+            ConfigError: librdkafka refuses a setting, or other users can read the file of a key.
             ResourceError: the client is not installed.
         """
         kafka = client_library()
@@ -118,7 +118,7 @@ class ClientConfig:
         return consumer
 
     def _check_keys(self) -> None:
-        """Refuse files with a secret that others can read; the client itself says of a file that it is not there."""
+        """Refuse files with a secret that other users can read. The client itself reports missing files."""
         named = ["sasl.kerberos.keytab"]
         if "ssl.key.password" not in self.settings:
             named.append("ssl.key.location")

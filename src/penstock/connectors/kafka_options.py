@@ -141,8 +141,10 @@ def parse_kafka_options(texts: Mapping[str, str]) -> KafkaOptions:
 
 
 def _check_named(topics: Topics, start: Start) -> None:
-    """Refuse what no cluster can make right: a start of topics that are not read, or none of one that is. Which
-    partitions a topic has is known to the cluster alone."""
+    """Refuse start offsets that are wrong for every cluster: of topics that are not read, or missing for one that is.
+
+    The partitions of a topic are checked later, because only the cluster knows them.
+    """
     name, given = "startingOffsets", start.offsets
     if start.timestamps_ms is not None:
         name, given = "startingOffsetsByTimestamp", start.timestamps_ms

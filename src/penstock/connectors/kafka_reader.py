@@ -39,7 +39,7 @@ ENDS_ANSWER_S = 5.0
 """How long a broker may take to tell a partition's ends, before it is asked again."""
 ASK_AGAIN_S = 0.1
 PLANNED_END = "planned_end"
-"""In the spec of a split: it is read up to there first, as a batch of its own."""
+"""Key of a split's spec: rows up to this offset are read first, as a batch of their own."""
 
 Ends = tuple[int, int, int]
 """Lane, first offset, offset behind the last row."""
@@ -49,9 +49,9 @@ Ends = tuple[int, int, int]
 class _Partition(Lane):
     """``position``: next offset to hand out, while rows of it wait. ``fetched``: next offset to fetch. ``seen_end``:
     where fetching last found nothing more. ``told_end``: where a broker said it ends, when asked. ``known_end``:
-    as the client learns with every fetch, 0 before the first. ``until``: where it ends in this run. ``planned``: it
-    ends there only until a snapshot covers the rows up to there. ``reset``: it waits to be told where it goes on.
-    ``frontier``: where it ended when event time was to rise; None: not known yet."""
+    as the client learns with every fetch, 0 before the first. ``until``: where it ends in this run. ``planned``: this
+    end applies only until a snapshot covers the rows up to it. ``reset``: it waits for the offset from which it
+    continues. ``frontier``: its end offset when event time was told to rise; None: not known yet."""
 
     split: Split = field(kw_only=True)
     position: int = 0
@@ -84,8 +84,10 @@ class _Partition(Lane):
 
     @property
     def passed(self) -> bool:
-        """Rows up to the frontier are handed out. Where the last offsets before it have no row, ``fetched`` moves when
-        the end of the partition is seen."""
+        """True if rows up to the frontier are handed out.
+
+        If the last offsets before it have no row, ``fetched`` moves when the reader sees the end of the partition.
+        """
         return self.frontier is not None and self.next_offset >= self.frontier
 
     def moved(self) -> Split:
@@ -161,7 +163,7 @@ class KafkaReader(SourceReader):
         return tuple(lane.moved() for lane in self._lanes)
 
     def committed(self, splits: Sequence[Split]) -> None:
-        """The rows of a planned batch are covered: their partitions are read on."""
+        """Continue reading partitions of a planned batch whose rows the snapshot covers."""
         covered = {split.split_id: _number(split.position.get("offset", split.spec["start"])) for split in splits}
         for index, lane in enumerate(self._lanes):
             if lane.planned and lane.until is not None and covered.get(lane.split.split_id, -1) >= lane.until:
@@ -173,7 +175,7 @@ class KafkaReader(SourceReader):
                     self._ask_ends([index])
 
     def _seek(self, lane: _Partition) -> None:
-        """Have the client fetch from where the partition is."""
+        """Make the client fetch from the partition's offset."""
         topic, number = str(lane.split.spec["topic"]), _number(lane.split.spec["partition"])
         self._client().incremental_unassign([_at(topic, number)])
         self._client().incremental_assign([_at(topic, number, lane.fetched)])
@@ -300,7 +302,7 @@ class KafkaReader(SourceReader):
         match error.code():
             case kafka._PARTITION_EOF:
                 lane.seen_end = max(lane.fetched, message.offset())
-                # Rows that came after the end of this run are not fetched, though the client is past them.
+                # Rows after the end of this run do not count as fetched, although the client has read past them.
                 lane.fetched = (
                     lane.seen_end if lane.until is None else max(lane.fetched, min(lane.seen_end, lane.until))
                 )

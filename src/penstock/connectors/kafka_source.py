@@ -55,7 +55,7 @@ class KafkaSource(Source):
         self._frozen = False
 
     def open(self, location: str, operator_id: str) -> None:
-        """Have the client check its settings before anything runs. No broker is asked."""
+        """Make the client check its settings before anything runs. It does not connect to a broker."""
         self._config.consumer("penstock-check", lambda error: None).close()
 
     def describe(self) -> str:
@@ -105,7 +105,10 @@ class KafkaSource(Source):
     def range_between(
         self, start: Mapping[Partition, int], end: Mapping[Partition, int], parallelism: int
     ) -> Discovery | None:
-        """As ``going_on_at`` the start, but first up to the end and no further; None: these are no such offsets."""
+        """Return splits like ``going_on_at(start)`` that are first read up to ``end`` only.
+
+        Return None if the two have different partitions, or an end is below its start.
+        """
         if start.keys() != end.keys() or any(end[partition] < offset for partition, offset in start.items()):
             return None
         found = self.going_on_at(start, parallelism)

@@ -59,7 +59,7 @@ def create_exclusively(path: Path, content: bytes, mode: int = 0o644) -> bool:
 
 
 def replace_durably(path: Path, content: bytes) -> None:
-    """Write a file whole and durably, in place of an older one. Its directory must exist."""
+    """Replace or create a file atomically and durably. Its directory must exist."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     temporary.write_bytes(content)
     fsync_file(temporary)
@@ -71,7 +71,7 @@ def make_folders(directory: Path, top: Path) -> None:
     """Create a directory and its parents below ``top``, which contains it.
 
     Raises:
-        FileNotFoundError: ``top`` does not exist: it is never created here.
+        FileNotFoundError: ``top`` does not exist. This function never creates it.
     """
     if directory != top:
         make_folders(directory.parent, top)

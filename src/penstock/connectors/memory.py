@@ -65,11 +65,12 @@ class MemorySink(Sink):
             self._version += 1
 
     def fitted(self, rows: pa.Table) -> pa.Table:
-        """Rows as those of the table, which has the columns of the query as it is: by name, in its order, and wider if
-        it is so.
+        """Return rows with the columns of the table: in its order, matched by name, with its wider types.
+
+        The table has the current columns of the query.
 
         Raises:
-            SinkError: they have other columns.
+            SinkError: the rows have other columns.
         """
         if rows.schema.names == self.schema.names:
             places = list(range(len(self.schema)))
@@ -84,8 +85,8 @@ class MemorySink(Sink):
         return rows.select(places).cast(self.schema)
 
     def _other_columns(self, stored: pa.Schema) -> SinkError:
-        told = ({f.name: str(f.type) for f in schema} for schema in (stored, self.schema))
-        before, now = (", ".join(f"{name} {kind}" for name, kind in columns.items()) for columns in told)
+        both = ({f.name: str(f.type) for f in schema} for schema in (stored, self.schema))
+        before, now = (", ".join(f"{name} {kind}" for name, kind in columns.items()) for columns in both)
         return SinkError(f"its rows have the columns ({before}), and the memory table has ({now})")
 
     def forget(self, above: int, below: int) -> None:

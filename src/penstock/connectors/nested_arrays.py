@@ -1,4 +1,4 @@
-"""Arrays of structs, lists and maps, rebuilt with other leaves."""
+"""Conversion of the leaves of nested arrays (structs, lists and maps)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Convert = Callable[[pa.Array, pa.DataType], pa.Array]
 
 
 def map_leaves(array: pa.Array, kind: pa.DataType, convert: Convert) -> pa.Array:
-    """The array with ``convert(leaf, kind of the leaf)`` in place of each leaf; itself if no leaf changes.
+    """Return the array with ``convert(leaf, kind of the leaf)`` in place of each leaf; the same array if none changes.
 
     Args:
         kind: a type with the shape of the array's own, in which structs may have more fields.
@@ -42,7 +42,7 @@ def map_leaves(array: pa.Array, kind: pa.DataType, convert: Convert) -> pa.Array
 
 
 def nullable_offsets(array: pa.Array) -> pa.Array:
-    """Offsets into the children, with a null where the list or map is null."""
+    """Return the offsets into the children, with null for a list or map that is null."""
     offsets = array.offsets.cast(pa.int32())
     if not array.null_count:
         return offsets

@@ -13,7 +13,7 @@ _ESCAPES = {"\\t": "\t", "\\r": "\r", "\\b": "\b", "\\f": "\f", '\\"': '"', "\\'
 
 OBEYED, NO_EFFECT, REFUSED = "obeyed", "no effect", "refused"
 PAGES: ContextVar[tuple[list[OptionTexts], ...]] = ContextVar("pages", default=())
-"""Where what connectors read of their options is collected; empty but while documentation is made."""
+"""Collects the options that connectors read, while documentation is generated; empty otherwise."""
 
 
 def _only(values: Collection[str]) -> str:
@@ -30,7 +30,7 @@ class OptionTexts:
         texts: options as given.
 
     Attributes:
-        treatments: of each option that was asked for: what becomes of it, for the documentation.
+        treatments: for the documentation, the treatment of each option that was read.
     """
 
     def __init__(self, where: str, texts: Mapping[str, str]) -> None:
@@ -107,7 +107,7 @@ class OptionTexts:
             self.optional(name)
 
     def has_refused(self, name: str) -> bool:
-        """Return whether an option is given that the caller refuses, whatever its value."""
+        """Return True if an option is given that the caller refuses with any value."""
         self.treatments[name] = REFUSED
         return self.optional(name) is not None
 

@@ -15,7 +15,7 @@ from penstock.connectors.parquet_files import BATCH_ROWS, ParquetFormat, find_co
 from penstock.errors import DataError, NotSupported
 
 _HIVES_NAME = "_col"
-"""Spark takes columns that are all named so by their positions."""
+"""Start of Hive's column names. If all names start so, Spark reads columns by position."""
 
 
 def orc_format(schema: pa.Schema, options: OptionTexts, time_zone: str, case_sensitive: bool = False) -> OrcFormat:
@@ -50,7 +50,7 @@ class OrcFormat:
     def __call__(self, path: str, skip_rows: int) -> Iterator[pa.RecordBatch]:
         file = orc.ORCFile(path)
         if file.schema.names and all(name.startswith(_HIVES_NAME) for name in file.schema.names):
-            raise DataError(f"{path} was written by Hive without the names of its columns; write it anew with Spark")
+            raise DataError(f"{path} was written by Hive without names of columns; write it again with Spark")
         columns = find_columns(path, self.schema, file.schema, self.case_sensitive)
         names = [name for name in columns if name is not None]
         conformed = ParquetFormat(self.schema, self.case_sensitive, binary_is_text=False).conformed

@@ -1,7 +1,7 @@
-"""Parquet files in the calendar of Spark 2, whose dates and times before 1582 are others.
+"""Parquet files in the calendar of Spark 2, which has other dates and times before 1582.
 
-Later releases can write them, too. The metadata of a file says so, as in Spark's ``DataSourceUtils``. A file whose
-metadata say nothing is in the Gregorian calendar.
+Later releases can write it as well. As in Spark's ``DataSourceUtils``, a file's metadata name the calendar. Without
+such metadata it is the Gregorian calendar.
 """
 
 from __future__ import annotations
@@ -21,19 +21,25 @@ _FIRST_VERSION, _FIRST_INT96_VERSION = b"3.0.0", b"3.1.0"
 _UTC = (b"UTC", b"Etc/UTC", b"GMT", b"Z")
 _MICROS_PER_DAY = 86_400_000_000
 _LAST_SWITCH = -2_208_988_800_000_000
-"""1900-01-01: before that, zones had other offsets in the older calendar as well."""
+"""1900-01-01. Before that, the offsets of time zones differ as well."""
 
 
 @dataclass(frozen=True)
 class FileCalendar:
-    """Args: ``times``, ``int96``: whether dates and timestamps, or INT96 timestamps, are in the older calendar."""
+    """Calendar of one file.
+
+    Args:
+        times: dates and timestamps are in the older calendar.
+        int96: INT96 timestamps are in the older calendar.
+        zone: the time zone of the writer; empty if it is not known.
+    """
 
     times: bool
     int96: bool
     zone: bytes
 
     def gregorian(self, leaf: pa.Array) -> pa.Array:
-        """Dates and timestamps with a zone. Raises TypeError: a time is not known."""
+        """Convert dates and timestamps with a zone. Raise TypeError for a time that cannot be converted."""
         if not self.times:
             return leaf
         if pa.types.is_timestamp(leaf.type) and leaf.type.tz is not None:
@@ -41,7 +47,7 @@ class FileCalendar:
         return gregorian_dates(leaf)
 
     def gregorian_int96(self, leaf: pa.Array) -> pa.Array:
-        """Timestamps. Raises TypeError: a time is not known."""
+        """Convert INT96 timestamps. Raise TypeError for a time that cannot be converted."""
         return self._instants(leaf) if self.int96 else leaf
 
     def _instants(self, leaf: pa.Array) -> pa.Array:
@@ -51,7 +57,7 @@ class FileCalendar:
             return leaf
         if self.zone not in _UTC:
             zone = self.zone.decode(errors="replace") or "an unknown zone"
-            raise TypeError(f"it has times before 1900 in the calendar of Spark 2 and the zone {zone}; write it anew")
+            raise TypeError(f"it has times before 1900 in the calendar of Spark 2 and the zone {zone}; write it again")
         days = values // _MICROS_PER_DAY
         moved = julian_to_gregorian_days(days.astype(np.int32)).astype(np.int64) - days
         mask = np.asarray(pc.is_null(micros)) if micros.null_count else None
@@ -59,7 +65,7 @@ class FileCalendar:
 
 
 def gregorian_dates(array: pa.Array) -> pa.Array:
-    """Dates of the older calendar; other arrays as they are."""
+    """Convert dates of the older calendar; return other arrays unchanged."""
     if not pa.types.is_date32(array.type):
         return array
     days = pc.fill_null(array.cast(pa.int32()), 0).to_numpy(zero_copy_only=False)
@@ -70,7 +76,7 @@ def gregorian_dates(array: pa.Array) -> pa.Array:
 
 
 def file_calendar(metadata: Mapping[bytes, bytes] | None) -> FileCalendar:
-    """By the key-value metadata of a file."""
+    """Return the calendar that the key-value metadata of a file name."""
     said = metadata or {}
     version = said.get(_VERSION)
     return FileCalendar(

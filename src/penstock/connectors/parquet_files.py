@@ -37,11 +37,11 @@ def parquet_format(
 
 @dataclass(frozen=True)
 class Conformity:
-    """How the types of a file are compared with those of a schema.
+    """Rules for comparing the types of a file with those of a schema.
 
     Args:
-        case_sensitive: whether names differ if their case does.
-        binary_is_text: whether bytes may be read as a string.
+        case_sensitive: compare names with their case.
+        binary_is_text: bytes may be read as a string.
     """
 
     case_sensitive: bool = False
@@ -50,7 +50,7 @@ class Conformity:
 
 @dataclass(frozen=True)
 class ParquetFormat:
-    """Reads the columns of ``schema`` by name; a missing column is null. Other arguments: of ``Conformity``."""
+    """Reads the columns of ``schema`` by name; a missing column is null. For the other arguments see ``Conformity``."""
 
     schema: pa.Schema
     case_sensitive: bool = False
@@ -123,7 +123,7 @@ def _open(path: str, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
 
 
 def _gregorian(path: str, batch: pa.RecordBatch, present: pa.Schema, calendar: FileCalendar) -> pa.RecordBatch:
-    """With timestamps in place of INT96, and with dates and times of the Gregorian calendar."""
+    """Return the batch with timestamps in place of INT96, and with dates and times of the Gregorian calendar."""
 
     def convert(leaf: pa.Array, kind: pa.DataType) -> pa.Array:
         return calendar.gregorian_int96(instants(leaf)) if is_int96(leaf, kind) else calendar.gregorian(leaf)
@@ -152,7 +152,7 @@ def find_columns(path: str, wanted: pa.Schema, present: pa.Schema, case_sensitiv
     """For each column of the schema its name in the file, or None.
 
     Raises:
-        DataError: the file has several columns of a name.
+        DataError: the file has several columns of one name.
     """
     places = _places([field.name for field in present], case_sensitive)
     columns: list[str | None] = []
@@ -169,7 +169,7 @@ def _key(name: str, case_sensitive: bool) -> str:
 
 
 def _places(names: Iterable[str], case_sensitive: bool) -> dict[str, list[int]]:
-    """Where each name is, by what names are compared by."""
+    """Return the positions of each name, by the key of ``_key``."""
     places: dict[str, list[int]] = {}
     for place, name in enumerate(names):
         places.setdefault(_key(name, case_sensitive), []).append(place)

@@ -1,8 +1,8 @@
 """INT96 timestamps of Parquet files, read from their bits.
 
-An INT96 is a number of nanoseconds and a Julian day. pyarrow takes both for unsigned and a day 0 for a null, so that
-times before 4713 BC and those for which Spark's writer overflows become other times. Here the footer is changed before
-pyarrow sees it: a column of INT96 is declared as one of 12 bytes, whose pages look the same.
+An INT96 is a number of nanoseconds and a Julian day. pyarrow reads both as unsigned numbers and a day 0 as null. So
+times before 4713 BC, and those for which Spark's writer overflows, become other times. This module changes the footer
+before pyarrow reads it: it declares columns of INT96 as columns of 12 bytes, whose pages have the same format.
 
 The footer is a struct of Thrift's compact protocol: thrift-compact-protocol.md, parquet.thrift.
 """
@@ -38,7 +38,7 @@ def has_int96(schema: pq.ParquetSchema) -> bool:
 
 
 def metadata_with_bytes(path: str) -> pq.FileMetaData:
-    """The file's metadata with columns of 12 bytes in place of INT96."""
+    """Return the file's metadata with columns of 12 bytes in place of INT96."""
     with open(path, "rb") as file:
         file.seek(-_TAIL_BYTES, os.SEEK_END)
         size = int.from_bytes(file.read(4), "little")
@@ -49,12 +49,12 @@ def metadata_with_bytes(path: str) -> pq.FileMetaData:
 
 
 def is_int96(leaf: pa.Array, kind: pa.DataType) -> bool:
-    """Whether a leaf holds such bytes; ``kind``: its type by the unchanged footer."""
+    """Return True if a leaf has 12 bytes in place of INT96. ``kind``: its type in the unchanged footer."""
     return bool(leaf.type == _BYTES and pa.types.is_timestamp(kind))
 
 
 def instants(array: pa.FixedSizeBinaryArray) -> pa.Array:
-    """Microseconds, with Java's overflows and its division, which drops the fraction."""
+    """Return timestamps in microseconds, with Java's overflows and truncating division."""
     data = array.buffers()[1] or b""
     place = array.offset * _PARTS.itemsize
     parts: npt.NDArray[Any] = np.frombuffer(data, dtype=_PARTS, count=len(array), offset=place)
@@ -77,14 +77,14 @@ def _changed(footer: bytes) -> bytes:
 
 
 class _Footer:
-    """Walks over a footer and finds what to change in it."""
+    """Parser of a footer that finds the bytes to change."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
 
     def changes(self) -> Iterator[tuple[int, int, bytes]]:
-        """Where each begins and ends, and what takes its place; in order."""
+        """Yield the start, the end and the new bytes of each change, in order."""
         return self._struct(())
 
     def _struct(self, path: tuple[int, ...]) -> Iterator[tuple[int, int, bytes]]:

@@ -48,7 +48,7 @@ class ParquetFormat(FileFormat):
         return f"{_CODECS[self.codec][1]}.parquet"
 
     def create(self, path: Path | BinaryIO) -> FileWriter:
-        """As ``FileFormat.create``; a file that is open already is closed with the writer."""
+        """See ``FileFormat.create``. An open file is closed with the writer."""
         return _ParquetFileWriter(path, self.schema, _CODECS[self.codec][0])
 
     def merge(self, sources: Sequence[Path], target: Path) -> None:

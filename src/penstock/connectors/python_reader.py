@@ -191,7 +191,7 @@ class _OpenSplit:
             self._frontier_look = self._simple.looks_asked
 
     def frontier_passed(self) -> bool | None:
-        """All rows were returned of a read that began after the frontier did, or it found none. None: it is a range."""
+        """Return True if all rows of a read that began after the frontier were returned. None: the split is a range."""
         if self._simple is None:
             return None
         return self._looked_before >= self._frontier_look

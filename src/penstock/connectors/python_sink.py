@@ -10,8 +10,8 @@ exist: those that were not in a complete one are not known to anybody any more, 
 again with the same messages and batchId. What a ``write`` staged that was never committed is the user's to find, as
 after a kill of Spark's driver; a ``write`` that is under way when its slot ends runs its ``finally``.
 
-If the query was edited while a batch waited for its commit, ``commit`` is called on a writer that ``streamWriter`` made
-for the schema which the rows were written with.
+If the query was edited while a batch was pending, ``commit`` is called on a writer that ``streamWriter`` created for
+the schema with which the rows were written.
 """
 
 from __future__ import annotations
@@ -98,12 +98,12 @@ class PythonSink(Sink):
         return StructType.fromJson(json.loads(self.columns))
 
     def make_writer(self, columns: str) -> DataSourceStreamWriter:
-        """A fresh writer of the user's, for rows of these columns (``row_columns``).
+        """Create a writer of the user's class for rows of these columns (``row_columns``).
 
         Raises:
             FunctionError: user code raised.
-            DataError: it returned something else than a stream writer.
-            SinkError: the columns cannot be read back.
+            DataError: user code did not return a stream writer.
+            SinkError: the columns cannot be decoded.
         """
         schema = parsed_columns(columns, self.columns)
         with user_errors(f"sink {self.name}"):

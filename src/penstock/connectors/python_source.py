@@ -118,7 +118,7 @@ class PythonSource(Source):
         return Discovery((), {"offset": offset, "range": 0})
 
     def range_between(self, start: dict[str, Any], end: dict[str, Any]) -> Discovery | None:
-        """The splits between two offsets, and the state behind them; None: its reader does not plan partitions."""
+        """Return the splits between two offsets and the state after them; None if its reader has no partitions."""
         with user_errors(self._label):
             reader = self._on_driver()
             if isinstance(reader, SimpleDataSourceStreamReader):

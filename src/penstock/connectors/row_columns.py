@@ -1,7 +1,7 @@
-"""Columns of staged rows: Spark's JSON of a schema, stored with the rows that were produced with it.
+"""Columns of staged rows: the schema with which they were produced, as Spark's JSON, stored with the rows.
 
-A staged row is delivered under these columns, whatever the query has been edited to since. A stored text may be forged:
-types that name a class, as user-defined types do, are never read back.
+Staged rows are delivered with these columns, even if the query has been edited since. A stored text may be forged:
+types that name a class, as user-defined types do, are never decoded.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def columns_of_epoch(stored: Iterable[str], current: str) -> str:
     """Return the columns of an epoch's rows.
 
     Args:
-        stored: what each of its messages says; "" in those of earlier releases, which did not say it.
-        current: the columns of the query as it is now.
+        stored: the columns in each of its messages; "" in messages of earlier releases, which have none.
+        current: the current columns of the query.
 
     Raises:
         SinkError: the messages contradict each other.
@@ -38,10 +38,10 @@ def parsed_columns(columns: str, current: str = "") -> StructType:
 
     Args:
         columns: as JSON.
-        current: the columns of the query as it is now; only these may have user-defined types.
+        current: the current columns of the query; only these may have user-defined types.
 
     Raises:
-        SinkError: the text is no schema, or has a type that cannot be read back.
+        SinkError: the text is not a schema, or has a type that cannot be decoded.
     """
     try:
         content = json.loads(columns)
@@ -57,7 +57,7 @@ def parsed_columns(columns: str, current: str = "") -> StructType:
 
 
 def column_texts(columns: str) -> str:
-    """Return the columns for a message, for example ``(a bigint, b string not null)``."""
+    """Return the columns as text for a message, for example ``(a bigint, b string not null)``."""
     fields = (
         f"{f.name} {f.dataType.simpleString()}{'' if f.nullable else ' not null'}" for f in parsed_columns(columns)
     )

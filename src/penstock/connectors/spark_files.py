@@ -29,7 +29,7 @@ class SparkReader(Protocol):
         """Write the rows of these files as Parquet files into a directory that does not exist yet.
 
         Args:
-            files: by the directory below which those are whose names are columns; empty where none are.
+            files: by the directory whose subdirectories are partitions; the key is empty without partitions.
             options: the user's of the format, and Spark's.
 
         Raises:
@@ -49,7 +49,7 @@ class SparkFilesSource(Source):
         time_zone: the session's.
         partitions: names of the partition columns.
         declared: names of all columns of the DataFrame; None: those of ``schema``.
-        case_sensitive: whether the names of columns differ if their case does.
+        case_sensitive: compare names of columns with their case.
 
     Raises:
         ConfigError: an option of file streams that is not supported.

@@ -26,7 +26,7 @@ from penstock.snapshot.store import is_clean
 _RANGE = re.compile(r"(\d{10})-[0-9a-f]{1,64}")
 """A staged range: its number and a token, new for each try, since an older driver may still be writing its own."""
 _FILE = re.compile(rf"{KEPT_FOLDER}/(?:[^/\0]+/)+{_RANGE.pattern}/part-[^/\0]+")
-"""A file of it, relative to the location."""
+"""Path of a file of a range, relative to the location."""
 
 
 class StagedRanges:
@@ -89,5 +89,5 @@ class StagedRanges:
 
 
 def _is_staged(path: str) -> bool:
-    """Whether ``StagedRanges.stage`` gives splits such paths."""
+    """Return True if ``StagedRanges.stage`` may have given a split this path."""
     return is_clean(path) and _FILE.fullmatch(path) is not None

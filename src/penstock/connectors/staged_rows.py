@@ -4,8 +4,8 @@ Below the sink's staging directory (``Sink.stage_in``)::
 
     g3-<token>-00002-000005.parquet       Generation 3, subtask 2, the sixth file of its writer
 
-Columns are named by position, so that any column names will do; the message says which columns they are, and rows are
-delivered under these. A message names its file relative to the directory: a checkpoint location can be moved. A file is
+Columns are named by position, so all column names are possible. The message has the columns, and rows are delivered
+with them. A message names its file relative to the directory: a checkpoint location can be moved. A file is
 needed until the log says that its epoch is committed, since until then the epoch may be handed over again; the next
 ``settled`` removes it. What a crash leaves goes with ``abandon``.
 """
@@ -57,11 +57,11 @@ class StagedRows(msgspec.Struct, frozen=True):
 
 
 def decode_staged(message: bytes) -> StagedRows:
-    """What a writer staged.
+    """Decode a message of a writer of staged rows.
 
     Raises:
-        SinkError: it is no such message, or a field does not follow its grammar: files are handed over and removed by
-            these names.
+        SinkError: the message has another format, or a field does not follow its grammar. Files are delivered and
+            removed by these names.
     """
     try:
         return msgspec.json.decode(message, type=StagedRows)
@@ -204,14 +204,14 @@ class StagedRowsCommitter(SinkCommitter):
 
     @abstractmethod
     def deliver(self, permit: EpochCommit, files: Sequence[str], columns: str) -> None:
-        """Make the rows in ``files`` (absolute paths, at least one) visible. As ``SinkCommitter.commit``.
+        """Make the rows in ``files`` (absolute paths, at least one) visible, see ``SinkCommitter.commit``.
 
         Args:
-            columns: which the rows were produced with; see ``row_columns``.
+            columns: the columns with which the rows were produced; see ``row_columns``.
         """
 
     def check_columns(self, columns: str) -> None:
-        """Raise a PenstockError if rows of these columns, which are not the query's, can never be delivered."""
+        """Raise a PenstockError if rows of these columns can never be delivered. The query has other columns now."""
 
     def check_pending(self, permit: EpochCommit, same_columns: bool) -> None:
         staged = [decode_staged(message) for _, message in sorted(permit.messages.items())]
@@ -275,7 +275,7 @@ class StagedRowsCommitter(SinkCommitter):
 
 
 def _in_location(path: Path) -> tuple[str, str]:
-    """The location of a staged file, and the file's path there: folders on the way may not become links."""
+    """Return the location of a staged file and the file's path there, for access that follows no link."""
     location = path.parents[2]
     return str(location), path.relative_to(location).as_posix()
 

@@ -19,7 +19,7 @@ def text_format(schema: pa.Schema, options: OptionTexts, time_zone: str) -> Text
         raise ConfigError(f"text files hold one string column, not {', '.join(schema.names)}")
     whole = options.flag("wholetext", False)
     lines = parse_line_format(options)
-    # Spark's reader of texts takes an encoding for the separator alone.
+    # Spark's text reader uses the encoding for the separator only.
     return TextFormat(schema, replace(lines, encoding=UTF8), whole)
 
 

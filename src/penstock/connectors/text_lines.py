@@ -17,16 +17,16 @@ BLOCK_BYTES = 1 << 18
 """About what one step may decode: some milliseconds."""
 
 MOST_RECORD_BYTES = 2**31 - 1
-"""What one text of an Arrow column, or of Spark's, can have."""
+"""Most bytes of one text in a column of Arrow or Spark."""
 _RECORD_BYTES = "128m"
-"""A megabyte of a compressed file can be a gigabyte without an end of line."""
+"""Default limit: a megabyte of a compressed file can become a gigabyte without a line end."""
 
 _UNREADABLE = (".zst", ".lz4", ".snappy", ".deflate", ".xz")
 UTF8 = "utf-8"
 _ENCODINGS = {
     "utf-8": UTF8, "utf8": UTF8, "us-ascii": "ascii", "iso-8859-1": "latin-1", "latin1": "latin-1",
 }  # fmt: skip
-"""Codecs by the names that options give them. All of them have the bytes of ASCII for its characters."""
+"""Codecs by their names in options. In all of them, ASCII characters have the bytes of ASCII."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -35,10 +35,10 @@ class Block:
     """Whole lines, ended by ``separator``; only the file's last line may lack it.
 
     Args:
-        data: as the file has them.
+        data: the bytes of the file.
         separator: between two lines; no line contains it.
-        first_line: its number in the file, from 1.
-        encoding: of the data: a Python codec.
+        first_line: number of its first line in the file, from 1.
+        encoding: the Python codec of the data.
     """
 
     data: bytes
@@ -60,7 +60,7 @@ class Block:
         return self.data.decode().removesuffix(separator).split(separator) if self.data else []
 
     def is_utf8(self) -> bool:
-        """Whether the data are valid UTF-8 and meant to be."""
+        """Return True if the encoding is UTF-8 and the data are valid."""
         if self.data.isascii():
             return True
         if self.encoding != UTF8:
@@ -94,13 +94,12 @@ class Block:
 
 @dataclass(frozen=True)
 class LineFormat:
-    """How files are cut into lines.
+    """Rules for splitting files into lines.
 
     Args:
         separator: the user's; None: newline, carriage return or both.
-        encoding: of their texts: a Python codec.
-        record_bytes: of the longest line, give or take ``BLOCK_BYTES``, or the largest file that is read whole, once
-            uncompressed.
+        encoding: the Python codec of the texts.
+        record_bytes: limit for a line (within ``BLOCK_BYTES``) or for a file that is read whole, after decompression.
     """
 
     separator: bytes | None = None
@@ -108,7 +107,7 @@ class LineFormat:
     record_bytes: int = MOST_RECORD_BYTES
 
     def blocks(self, path: str) -> Iterator[Block]:
-        """The file from its start. ``.gz`` and ``.bz2`` files are uncompressed, as Spark does by name.
+        """Read the file from its start. Like Spark, decompress ``.gz`` and ``.bz2`` files by name.
 
         Raises:
             DataError: another compression, or a line that is too long.
@@ -136,7 +135,7 @@ class LineFormat:
             yield Block(rest, separator, line, self.encoding)
 
     def whole(self, path: str) -> bytes:
-        """The content of a file; see ``blocks``."""
+        """Return the content of a file; see ``blocks``."""
         with _open(path) as file:
             content = file.read(self.record_bytes + 1)
         if len(content) > self.record_bytes:
@@ -145,13 +144,13 @@ class LineFormat:
 
     def _too_long(self, where: str) -> DataError:
         return DataError(
-            f"{where} has more than {self.record_bytes} bytes in one record, once uncompressed; if that is meant, give "
-            "the source a larger maxRecordBytes, of up to 2g, and its slots the memory for some times as much"
+            f"{where} has a record of more than {self.record_bytes} bytes after decompression; to read it, set a "
+            "larger maxRecordBytes (up to 2g), and give the source's slots several times as much memory"
         )
 
 
 def decode_text(data: bytes, encoding: str) -> str:
-    """The text, as Java decodes it."""
+    """Return the text as Java decodes it."""
     return decode_as_java(data) if encoding == UTF8 else data.decode(encoding, errors="replace")
 
 
@@ -166,7 +165,7 @@ def _with_newlines(chunk: bytes, behind_return: bool) -> tuple[bytes, bool]:
 
 
 def parse_encoding(options: OptionTexts) -> str | None:
-    """The codec that the options name, or None."""
+    """Return the codec in the options, or None."""
     encoding, charset = options.optional("encoding"), options.optional("charset")
     name = encoding or charset
     if name is None:

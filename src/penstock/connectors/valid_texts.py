@@ -1,4 +1,4 @@
-"""Strings of Parquet and ORC files, which may hold bytes that are no UTF-8."""
+"""Strings of Parquet and ORC files, which may have bytes that are not valid UTF-8."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.operators.expressions.java_utf8 import decode_as_java
 
 
 def with_valid_texts(array: pa.Array) -> pa.Array:
-    """The array with U+FFFD in place of malformed bytes, as Java decodes them. Arrow checks a column at once."""
+    """Return the array with U+FFFD in place of malformed bytes, by Java's rule. Arrow validates a column at once."""
     return map_leaves(array, array.type, _valid)
 
 

@@ -13,7 +13,7 @@ from penstock.frontend.expressions_strings import constant
 from penstock.operators.expressions import Expression, Literal, patterns, quick_texts
 from penstock.operators.expressions.java_patterns import JavaPattern, UnsafePattern, translate
 from penstock.operators.expressions.quick import OfColumn, Quick, by_column
-from penstock.operators.expressions.re2_patterns import asks_for_begin, re2_pattern, re2_replacement
+from penstock.operators.expressions.re2_patterns import has_start_anchor, re2_pattern, re2_replacement
 from penstock.operators.expressions.strict import Mapped
 
 AREA = "Patterns"
@@ -187,6 +187,6 @@ def split(tree: JavaTree, translation: Translation) -> Expression:
     else:
         safe = str(safe_pattern(tree, expression, full=True))
         function = _bounded(translation, partial(patterns.regexp_split, safe, count))
-        if (re2 := re2_pattern(safe)) and not asks_for_begin(re2):
+        if (re2 := re2_pattern(safe)) and not has_start_anchor(re2):
             quick = by_column(quick_texts.regexp_split, re2, count, arrow_type(tree))
     return Mapped(function, (text,), arrow_type(tree), bool(tree.nullable()), quick)

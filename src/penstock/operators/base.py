@@ -206,10 +206,10 @@ class Operator(ABC):
         return 0.0
 
     def lags(self) -> bool:
-        """Whether rows may wait inside until a user function yields them, at the latest at the end of the epoch.
+        """Return True if the operator may hold rows until a user function yields them, at the end of the epoch at last.
 
-        No watermark passes them, as they would be late then: neither one that comes in, nor one that a later operator
-        generates. The reader of the source is not idle meanwhile.
+        No watermark passes these rows, because they would be late: neither a received one, nor one that a later
+        operator generates. The reader of the source is not idle while rows are held.
         """
         return False
 
@@ -227,7 +227,7 @@ class Operator(ABC):
         side by side before are read one after the other now, and none must make another one's rows late."""
 
     def advance_generated(self, watermark_us: int) -> None:  # noqa: B027
-        """Event time has come this far elsewhere: an operator that generates the watermark rises to it."""
+        """Raise the watermark that this operator generates to one that other readers have reached."""
 
     def finish_epoch(self) -> Iterator[pa.RecordBatch]:
         """A barrier will be passed on: yield what belongs before it (ended user iterators, update-mode results)."""

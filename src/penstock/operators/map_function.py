@@ -68,7 +68,7 @@ class MapBatchesOperator(Operator):
         return self._checked(self._iterator.finish())
 
     def lags(self) -> bool:
-        """A call that is open may hold rows: what it yields says nothing of what it keeps."""
+        """Return True while a call is open: it may hold rows, however many it has yielded."""
         return self._iterator.running
 
     def _checked(self, outputs: Iterator[Any]) -> Iterator[pa.RecordBatch]:

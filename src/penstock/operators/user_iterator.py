@@ -52,7 +52,7 @@ class UserIterator(Generic[In, Out]):
 
     @property
     def running(self) -> bool:
-        """Whether a call is open that has had input: it may hold some of it, however much it has yielded."""
+        """True if an open call has had input: it may hold a part of it, however much it has yielded."""
         return self._coroutine is not None and not self._over
 
     def feed(self, value: In) -> Iterator[Out]:

@@ -136,8 +136,10 @@ class _QuotedLine:
         self._behind_closing_quote()
 
     def _closes_plainly(self) -> bool:
-        """Whether the next quote closes the field. Elsewhere Spark's parser passes over a NUL, which it takes for what
-        escapes the escape, where quotes are escaped by doubling them.
+        """Return True if the next quote closes the field.
+
+        Otherwise, if quotes are escaped by doubling them, Spark's parser skips a NUL: it takes a NUL for the character
+        that escapes the escape.
         """
         end = self._line.find(self._dialect.quote, self._at)
         return end > self._at and self._line.startswith(self._dialect.delimiter, end + 1)

@@ -16,7 +16,7 @@ _PATH = rf"{_UNRESERVED};/:@&=+$,"
 _USER = rf"{_UNRESERVED};:&=+$,"
 _REGISTERED = rf"{_UNRESERVED};:@&=+$,"
 _SERVER = rf"{_USER}A-Za-z0-9\-.:@\[\]"
-# With a percent sign among the characters an escaped byte must not stand beside them: it could be read in two ways.
+# The pattern with a percent sign in its class has no alternative for escaped bytes: these could match in two ways.
 _SERVER_ALONE = re.compile(rf"(?:[{_SERVER}]|[^\x00-\x7f]|{_HEX})*+")
 _SERVER_WITH_PERCENT = re.compile(rf"(?:[{_SERVER}%]|[^\x00-\x7f])*+")
 _LABEL = "(?:[A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9-]*[A-Za-z0-9])"

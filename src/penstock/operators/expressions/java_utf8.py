@@ -1,16 +1,16 @@
-"""UTF-8 as Java decodes it: where and how often U+FFFD takes the place of bytes that are malformed."""
+"""UTF-8 decoding with Java's rule for malformed bytes: which bytes one U+FFFD replaces."""
 
 from __future__ import annotations
 
 import re
 
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
-"""To Java one malformed character; Python replaces each of its bytes. On all other bytes they agree."""
+"""Java replaces these bytes by one U+FFFD, Python by one for each byte. For all other bytes both agree."""
 _REPLACEMENT = "\ufffd".encode()
 
 
 def decode_as_java(data: bytes) -> str:
-    """The text, as ``new String(data, UTF_8)`` makes it."""
+    """Return the text of Java's ``new String(data, UTF_8)``."""
     try:
         return data.decode()
     except UnicodeDecodeError:

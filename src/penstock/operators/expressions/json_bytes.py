@@ -1,8 +1,8 @@
-"""JSON documents as bytes, read as Jackson reads them: UTF-8 is decoded string by string.
+"""Reader of JSON documents as bytes, with Jackson's rules: UTF-8 is decoded string by string.
 
-Malformed UTF-8 is an error at the string that holds it, which does not end the document: reading goes on after the byte
-that does not fit. Jackson checks lead and continuation bytes, so overlong forms are read, and surrogates are refused in
-texts that are asked for.
+Malformed UTF-8 is an error of the string that holds it, not of the document: reading continues after the malformed
+byte. Jackson checks lead and continuation bytes only, so it accepts overlong forms. It refuses surrogates in strings
+whose text is requested.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _NAME_RULES = JsonRules(control_characters=True)
 
 
 def json_reader(document: bytes, rules: JsonRules, has_source: bool = True) -> JsonReader:
-    """The document's tokens. UTF-16 and UTF-32 are recognized by their first bytes, as Jackson does.
+    """Return a reader of the document's tokens. As in Jackson, the first bytes decide if it is UTF-16 or UTF-32.
 
     Args:
-        has_source: whether Spark's parser can return to the bytes, so that ``source()`` is known.
+        has_source: True if Spark's parser can return to the bytes, so that ``source()`` is known.
 
     Raises:
-        JsonError: it is in an encoding that Jackson does not read.
+        JsonError: the document has an encoding that Jackson does not read.
     """
     encoding, begin = _encoding(document)
     if encoding == "utf-8":
@@ -51,7 +51,7 @@ def json_reader(document: bytes, rules: JsonRules, has_source: bool = True) -> J
 
 
 def _encoding(document: bytes) -> tuple[str, int]:
-    """The codec, and how many bytes of a byte order mark precede the text."""
+    """Return the codec and the number of bytes of the byte order mark."""
     head = document[:_SHORTEST_WITH_MARK]
     zeros = tuple(byte == 0 for byte in head)
     if len(head) == _SHORTEST_WITH_MARK:
@@ -72,7 +72,7 @@ def _encoding(document: bytes) -> tuple[str, int]:
 
 
 class JsonByteReader(JsonReader):
-    """A document in UTF-8. In the text that the base class reads, each character is one byte."""
+    """Reader of a document in UTF-8. Each character of the text for the base class is one byte."""
 
     def __init__(self, document: bytes, rules: JsonRules, has_source: bool = True) -> None:
         super().__init__(document.decode("latin-1"), rules)
@@ -88,7 +88,7 @@ class JsonByteReader(JsonReader):
         return decode_as_java(self._text[begin : self._place].encode("latin-1"))
 
     def _name(self, character: str) -> str:
-        """Names are cut at their quotes before they are decoded."""
+        """Read a name up to its closing quote, then decode it."""
         self._in_name = True
         try:
             return _decoded(super()._name(character))
@@ -125,7 +125,7 @@ class JsonByteReader(JsonReader):
             return self.decoded_run(f"{quote}\\")
 
     def decoded_run(self, stops: str) -> str:
-        """Character by character: the byte that ends a malformed one may be the quote itself."""
+        """Decode character by character: a quote may be the byte that ends a malformed character."""
         out: list[str] = []
         while (character := self._text[self._place : self._place + 1]) and character not in stops:
             self._place += 1
@@ -148,12 +148,12 @@ class JsonByteReader(JsonReader):
         return character
 
     def _after_missing_digit(self, mark: str) -> None:
-        """After the character that is no digit."""
+        """Continue after the character that is not a digit."""
         if self._take() in ("+", "-") and mark != ".":
             self._take()
 
     def _skip_name(self) -> None:
-        """With the character after it."""
+        """Skip a name and the character after it."""
         for _ in range(LONGEST_TOKEN_SHOWN):
             character = self._take()
             if not character.isascii():
@@ -163,7 +163,7 @@ class JsonByteReader(JsonReader):
 
 
 def _continuations(lead: int) -> int:
-    """How many bytes follow. Raises JsonError: no character begins so."""
+    """Return the number of continuation bytes. Raise JsonError for a byte that cannot begin a character."""
     for count, mask, mark in ((1, 0xE0, 0xC0), (2, 0xF0, 0xE0), (3, 0xF8, 0xF0)):
         if lead & mask == mark:
             return count
@@ -171,7 +171,7 @@ def _continuations(lead: int) -> int:
 
 
 def _java_character(value: int, continuations: int) -> str:
-    """Four bytes become two UTF-16 units, whatever their value is."""
+    """Return the character as Java has it: four bytes are always two UTF-16 units."""
     if continuations < 3:
         return chr(value)
     value -= 0x10000

@@ -121,7 +121,7 @@ def _write(reader: JsonReader, out: _Output, style: _Style) -> bool:
 
 
 def _write_flat(reader: JsonReader, out: _Output) -> bool:
-    """The values in an array and in all arrays in it: without recursion, they may be 1,000."""
+    """Write the values of an array and of all arrays in it. There is no recursion: arrays may be 1,000 deep."""
     found, depth = False, 1
     while depth:
         token = reader.next_token()

@@ -53,7 +53,7 @@ def copied(reader: JsonReader, to_bytes: bool = True) -> str:
         JsonError: it is not JSON, or no value.
     """
     out: list[str] = []
-    open_scopes: list[tuple[Token, str]] = []  # no recursion: Jackson's 1,000 scopes are more than Python's frames
+    open_scopes: list[tuple[Token, str]] = []  # no recursion: Jackson allows 1,000 scopes, more than Python's stack
     while True:
         token = reader.token
         if token is Token.NAME:

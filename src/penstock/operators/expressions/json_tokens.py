@@ -106,7 +106,7 @@ class JsonReader:
         return self._value
 
     def binary(self) -> bytes:
-        """A string's Base64. If it is none, reading goes on inside of the string."""
+        """Return the bytes of a string in Base64. After an error, reading continues inside the string."""
         if not self._unread:
             if not _BASE64.fullmatch(self._value):
                 raise JsonError("no base64")
@@ -118,7 +118,7 @@ class JsonReader:
         return b"".join(map(base64.b64decode, quads))
 
     def _quad(self) -> str:
-        """Four characters of Base64; nothing at the quote. White space and its escapes are passed over before them."""
+        """Return the next four characters of Base64, after white space and its escapes; empty at the closing quote."""
         quad = " "
         while quad <= " ":
             if (quad := self._needed(self._take())) == '"':
@@ -127,14 +127,14 @@ class JsonReader:
         while _QUAD_BEGIN.fullmatch(quad) and len(quad) < 4:
             character = self._needed(self._take())
             if character == '"' and len(quad) > 1:
-                self._place -= 1  # Jackson says that the padding is missing
+                self._place -= 1  # Jackson reports the missing padding in front of the quote
             quad += self._escaped() if character == "\\" else character
         if not _QUAD.fullmatch(quad):
             raise JsonError("no base64")
         return quad
 
     def source(self) -> str | None:
-        """The value at which it stands as the document has it; None if it is copied token by token instead."""
+        """Return the source text of the current value; None if the caller must copy it token by token."""
         return None
 
     def skip_children(self) -> None:
@@ -307,7 +307,7 @@ class JsonReader:
         return Token.FLOAT if match[2] or match[3] else Token.INTEGER
 
     def _after_missing_digit(self, mark: str) -> None:
-        """Where reading goes on after the point or the ``e`` of a number without a digit."""
+        """Set the place at which reading continues after the point or ``e`` of a number without a digit."""
 
     def _signed(self, sign: str) -> Token:
         """Infinity with a sign."""
@@ -318,12 +318,14 @@ class JsonReader:
         raise JsonError("a digit is missing")
 
     def _skip_string(self) -> None:
-        """A string whose text is not asked for."""
+        """Skip a string whose text is not requested."""
         self._read_string('"')
 
     def _bounded_string(self, quote: str) -> str:
-        """A string whose text is asked for. Jackson reads one that is a little too long to its end, and stops in the
-        middle of one that is longer."""
+        """Read a string whose text is requested.
+
+        Jackson reads a string that is slightly too long to its end, and stops in the middle of a longer one.
+        """
         begin = self._place
         text = self._read_string(quote)
         if len(text) > LONGEST_STRING:
@@ -343,7 +345,7 @@ class JsonReader:
         return text if text.isascii() else joined_surrogates(text)
 
     def _plain_run(self, quote: str) -> str:
-        """All up to the next quote or escape, or to the end of the document."""
+        """Read up to the next quote or escape, or to the end of the document."""
         match = _PLAIN[quote].match(self._text, self._place)
         assert match is not None
         if not self._rules.control_characters and (control := _CONTROL.search(match[0])):
@@ -384,7 +386,7 @@ def _is_digit(character: str) -> bool:
 
 
 def _begins_name(character: str) -> bool:
-    """``Character.isJavaIdentifierStart`` of a UTF-16 unit."""
+    """Return the result of ``Character.isJavaIdentifierStart`` for a UTF-16 unit."""
     return ord(character) <= 0xFFFF and unicodedata.category(character) in _START_OF_NAME
 
 

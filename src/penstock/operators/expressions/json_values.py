@@ -54,7 +54,7 @@ class JsonOptions:
 
     Attributes:
         fails_fast: a bad record raises; otherwise what could be read of it stays.
-        undecided_is_bad: a time that has another value tomorrow makes the record bad; otherwise it raises.
+        undecided_is_bad: a time whose value depends on the current day makes the record bad; if False, it raises.
         corrupt_field: where the text of a bad record goes, if the schema has that field.
     """
 
@@ -84,7 +84,7 @@ class Converters:
         return self._expecting(readers)
 
     def rows(self, data_type: pa.StructType) -> Converter:
-        """Of a record of a file: its rows. An array of objects is one row each."""
+        """Return a converter from a record of a file to its rows. Each object of an array is a row."""
         one, several = self._object(data_type, root=True), self._array(pa.list_(data_type))
 
         def convert(reader: JsonReader) -> list[object]:
@@ -116,7 +116,7 @@ class Converters:
         if Types.is_floating(data_type):
             number = _float if Types.is_float32(data_type) else _double
             return {
-                Token.INTEGER: lambda reader: number(reader.text()) + 0.0,  # there is no integer -0
+                Token.INTEGER: lambda reader: number(reader.text()) + 0.0,  # the integer -0 is 0.0
                 Token.FLOAT: lambda reader: number(reader.text()),
                 Token.STRING: self._special,
             }
@@ -240,7 +240,7 @@ class Converters:
             return _found(parse(text))
         except EvaluationError:
             if self._options.undecided_is_bad:
-                raise Unreadable(f"{text!r} is no time of a day that is known") from None
+                raise Unreadable(f"{text!r} is a time without a day") from None
             raise
 
 

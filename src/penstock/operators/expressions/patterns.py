@@ -1,7 +1,8 @@
-"""What patterns do: ``like``, and regular expressions that Java and Python read alike (``java_patterns``).
+"""Functions of patterns: ``like``, and regular expressions with one meaning in Java and Python (``java_patterns``).
 
-Python's engine backtracks: some patterns take time that grows with the square of a text's length, or faster. What RE2
-finds alike goes to RE2 (``re2_patterns``), which never does; other patterns see texts up to a length (``bounded``).
+Python's engine backtracks: the time of some patterns grows with the square of a text's length, or faster. RE2 never
+backtracks; it runs the patterns that have the same matches there (``re2_patterns``). For other patterns the length of a
+text is limited (``bounded``).
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ _LITERAL_META = frozenset("\\[](){}*+?.^$|")
 
 
 def bounded(most: int, function: Callable[[str], object], text: str) -> object:
-    """Apply a function that runs a user's pattern to a text of at most ``most`` characters.
+    """Apply a function that runs a user's pattern to a text. ``most``: longest allowed text, in characters.
 
     Raises:
         EvaluationError: the text is longer.
     """
     if len(text) > most:
         raise EvaluationError(
-            f"a regular expression that may take time beyond bounds is applied to a text of {len(text)} characters, "
-            f"more than {most}: shorten the text, write the pattern so that RE2 can run it (without looking around and "
+            f"a regular expression that may take unbounded time is applied to a text of {len(text)} characters; the "
+            f"limit is {most}: shorten the text, write the pattern so that RE2 can run it (without lookaround and "
             "(?i)), or raise spark.penstock.regexp.maxLength"
         )
     return function(text)
@@ -152,10 +153,10 @@ def split_characters(limit: int, text: str) -> list[str]:
 
 
 def _like_pieces(pattern: str, escape: str) -> list[str]:
-    """The regular expressions of what stands between any two ``%``.
+    """Return the regular expressions of the parts between two ``%``.
 
     Raises:
-        UnsafePattern: the escape character stands before something else, or last; Spark raises for both.
+        UnsafePattern: the escape character is last or in front of another character; Spark raises as well.
     """
     pieces = [""]
     characters = iter(pattern)
@@ -173,12 +174,13 @@ def _like_pieces(pattern: str, escape: str) -> list[str]:
 
 
 def like_to_python(pattern: str, escape: str) -> str:
-    """``_`` is any character and ``%`` any text, unless escaped. For whole texts.
+    """Return the regular expression of a ``like`` pattern, for whole texts.
 
-    What stands between two ``%`` may be taken where it first comes, so no match of it is ever tried again.
+    Unless escaped, ``_`` is any character and ``%`` any text. Each part between two ``%`` may match at its first
+    occurrence, so the expression never backtracks over a part.
 
     Raises:
-        UnsafePattern: the escape character stands before something else, or last; Spark raises for both.
+        UnsafePattern: the escape character is last or in front of another character; Spark raises as well.
     """
     first, *rest = _like_pieces(pattern, escape)
     if not rest:

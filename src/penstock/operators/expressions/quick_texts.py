@@ -148,7 +148,7 @@ def regexp_extract(pattern: str, array: pa.Array, rows: Mask | None) -> Answer:
 
 
 def regexp_instr(pattern: str, array: pa.Array, rows: Mask | None) -> Answer:
-    """By a pattern of ``re2_pattern``."""
+    """Apply a pattern of ``re2_pattern``; see ``patterns.regexp_instr``."""
     wanted = only(array, rows)
     places = pc.fill_null(pc.find_substring_regex(wanted, pattern=pattern), -1).to_numpy(zero_copy_only=False)
     data, offsets = bytes_of(wanted)
@@ -160,13 +160,15 @@ def regexp_instr(pattern: str, array: pa.Array, rows: Mask | None) -> Answer:
 
 
 def regexp_replace(pattern: str, replacement: str, array: pa.Array, rows: Mask | None) -> Answer:
-    """By a pattern of ``re2_pattern`` that never matches the empty text, and a replacement in RE2's notation."""
+    """Apply a pattern of ``re2_pattern`` that never matches the empty text, with a replacement in RE2's notation."""
     return Answer(pc.replace_substring_regex(only(array, rows), pattern=pattern, replacement=replacement))
 
 
 def regexp_split(pattern: str, limit: int, data_type: pa.DataType, array: pa.Array, rows: Mask | None) -> Answer:
-    """By a pattern of ``re2_pattern`` that never matches the empty text and does not ask where a text begins: Arrow
-    looks for each match in what is left."""
+    """Apply a pattern of ``re2_pattern`` that never matches the empty text and is not anchored at the start.
+
+    Arrow searches each match in the rest of the text, so an anchor would match again there.
+    """
     parts = pc.split_pattern_regex(only(array, rows), pattern=pattern, max_splits=limit - 1 if limit > 0 else -1)
     return Answer(as_type(parts, data_type))
 

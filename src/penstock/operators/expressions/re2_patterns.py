@@ -48,14 +48,16 @@ def re2_pattern(pattern: str, group: int = 0) -> str | None:
     return text
 
 
-def asks_for_begin(pattern: str) -> bool:
-    """Whether a pattern of ``re2_pattern`` matches nowhere but where a text begins."""
+def has_start_anchor(pattern: str) -> bool:
+    """Return True if a pattern of ``re2_pattern`` has an anchor at the start of the text."""
     return _ANCHORS["AT_BEGINNING_STRING"] in pattern  # a backslash of the text itself is rendered as a code
 
 
 def re2_replacement(replacement: Sequence[str | int]) -> tuple[int, str] | None:
-    """A replacement's only group (0: none but the whole match), for ``re2_pattern``, and the replacement in RE2's
-    notation; None if it has several groups."""
+    """Return a replacement's only group, for ``re2_pattern``, and the replacement in RE2's notation.
+
+    The group is 0 if the replacement has none or only the whole match. Return None if it has several groups.
+    """
     groups = {part for part in replacement if isinstance(part, int) and part}
     if len(groups) > 1:
         return None
