@@ -82,23 +82,23 @@ HIDDEN = [
 
 
 @pytest.mark.parametrize(("text", "shown"), SHOWN)
-def test_what_is_shown(text: str, shown: str) -> None:
+def test_the_rest_of_a_text_stays(text: str, shown: str) -> None:
     assert without_secrets(text) == shown
 
 
 @pytest.mark.parametrize("text", HIDDEN)
-def test_no_part_of_a_secret_is_shown(text: str) -> None:
+def test_no_part_of_a_secret_stays(text: str) -> None:
     assert "hUn" not in without_secrets(text)
     assert "2==" not in without_secrets(text)
 
 
 @pytest.mark.parametrize("text", HIDDEN)
-def test_a_text_that_was_cut_in_its_secret_shows_nothing_of_it(text: str) -> None:
+def test_nothing_stays_of_a_secret_that_was_cut(text: str) -> None:
     for length in range(text.index("hUn") + 1, len(text)):
         assert "hUn" not in without_secrets(text[:length]), text[:length]
 
 
-def test_it_is_idempotent() -> None:
+def test_redaction_is_idempotent() -> None:
     for text in (*HIDDEN, *(text for text, _ in SHOWN)):
         once = without_secrets(text)
         assert without_secrets(once) == once

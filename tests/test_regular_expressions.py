@@ -75,7 +75,7 @@ def test_time_grows_no_faster_than_the_text() -> None:
         (r"a required\b(.*?);?\s*$", False),
     ],
 )
-def test_what_does_grow_faster_is_found(text: str, anywhere: bool) -> None:
+def test_a_pattern_whose_time_grows_faster_is_found(text: str, anywhere: bool) -> None:
     assert grows_too_fast(Pattern("test", text, 0, anywhere))
 
 

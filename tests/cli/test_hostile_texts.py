@@ -40,7 +40,7 @@ def assert_harmless(text: str) -> None:
     [["list"], ["list", "--json"], ["show", "2"], ["show", "2", "--json"], ["verify"], ["diff", "1", "2"], ["share"],
      ["sharing"], ["show", HOSTILE], ["delete", HOSTILE], ["label", "2", "--label", HOSTILE]],
 )  # fmt: skip
-def test_a_label_steers_no_terminal(location: Path, words: list[str]) -> None:  # noqa: F811
+def test_escapes_in_a_label_are_printed_as_text(location: Path, words: list[str]) -> None:  # noqa: F811
     log = SnapshotLog(LocalStore(location), lambda: "hostile")
     view = log.refresh()
     log.append(SnapshotLabelled(view.owner, 2, HOSTILE, HOSTILE))
@@ -54,13 +54,13 @@ def test_a_label_steers_no_terminal(location: Path, words: list[str]) -> None:  
         assert HOSTILE in [one["label"] for one in json.loads(out)["snapshots"]]
 
 
-def test_a_place_steers_no_terminal(tmp_path: Path) -> None:
+def test_escapes_in_a_path_are_printed_as_text(tmp_path: Path) -> None:
     for called in (snapshot("list", f"{tmp_path}/{HOSTILE}"), query("list", "--url", f"http://{HOSTILE}")):
         assert called[0] == 1
         assert_harmless(called[1] + called[2])
 
 
-def test_whatever_a_console_prints_is_harmless_and_styles_are_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_console_escapes_text_and_keeps_its_own_styles(capsys: pytest.CaptureFixture[str]) -> None:
     table = Table("column")
     table.add_row(escape(HOSTILE))
     console = SafeConsole(width=200)
@@ -74,7 +74,7 @@ def test_whatever_a_console_prints_is_harmless_and_styles_are_its_own(capsys: py
     assert capsys.readouterr().out.startswith("\x1b[1mours")
 
 
-def test_the_command_line_prints_by_these_alone() -> None:
+def test_the_command_line_prints_only_escaped_text() -> None:
     """Whatever prints past them would have to be looked at one by one."""
     others = []
     for path in sorted((SOURCE / "cli").rglob("*.py")):
@@ -95,7 +95,7 @@ def test_the_command_line_prints_by_these_alone() -> None:
     ]
 
 
-def test_a_json_document_means_the_same() -> None:
+def test_an_escaped_json_document_is_equal() -> None:
     document = {"label": HOSTILE, "more": "é\U0001f600\U000e0001"}
     text = json_text(json.dumps(document, ensure_ascii=False, indent=2))
     assert_harmless(text)
@@ -103,7 +103,7 @@ def test_a_json_document_means_the_same() -> None:
     assert "é\U0001f600" in text
 
 
-def test_arguments_of_a_log_line_begin_no_other_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_argument_cannot_begin_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
     log = get_logger("penstock.test")
     log.warning("refused: %s, %d of %s", HOSTILE, 3, ValueError(HOSTILE))
     record = caplog.records[-1]
@@ -116,7 +116,7 @@ def test_arguments_of_a_log_line_begin_no_other_line(caplog: pytest.LogCaptureFi
     assert visible("plain é") == "plain é"
 
 
-def test_every_module_logs_so() -> None:
+def test_every_module_uses_the_escaping_logger() -> None:
     past = [
         str(path.relative_to(SOURCE))
         for path in sorted(SOURCE.rglob("*.py"))
@@ -125,7 +125,7 @@ def test_every_module_logs_so() -> None:
     assert not past
 
 
-def test_a_peers_release_is_told_without_its_escapes(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_release_of_a_peer_is_logged_with_escapes(caplog: pytest.LogCaptureFixture) -> None:
     server = ServerHandshake(Secret.generate(), "data", 1, nonce())
     step = server.receive(_encode(Hello(HOSTILE, 1, "data", 0, nonce(), b"")))
     assert "cannot speak" in str(step.refused)

@@ -157,7 +157,7 @@ def test_strings_that_are_no_utf8(spark: SparkSession, tmp_path: Path) -> None:
     assert not differences(spark, "parquet", tmp_path, ddl)
 
 
-def test_rows_that_pyarrow_does_not_find_are_no_rows_less(tmp_path: Path) -> None:
+def test_rows_that_pyarrow_misses_are_an_error(tmp_path: Path) -> None:
     """A file that Spark reads, and pyarrow 26 reads as one without rows."""
     table = pa.table({"l": pa.array([[]], pa.list_(pa.bool_()))})
     pq.write_table(table, tmp_path / "x", data_page_version="2.0", data_page_size=64, compression="gzip")
@@ -165,7 +165,7 @@ def test_rows_that_pyarrow_does_not_find_are_no_rows_less(tmp_path: Path) -> Non
         read(FileSource("parquet", str(tmp_path), pa.schema([("l", pa.list_(pa.bool_()))])))
 
 
-def test_bytes_of_orc_are_no_text(tmp_path: Path) -> None:
+def test_binary_columns_of_orc_are_not_read_as_strings(tmp_path: Path) -> None:
     """Spark shows them as hexadecimal digits."""
     orc.write_table(pa.table({"b": pa.array([b"abc"])}), tmp_path / "x")
     with pytest.raises(DataError, match="/x: column b of type binary cannot be read as string"):
@@ -190,7 +190,7 @@ def test_void_in_other_types(spark: SparkSession, tmp_path: Path) -> None:
     assert not differences(spark, "parquet", tmp_path / "in", ddl)
 
 
-def test_an_error_that_nothing_expects_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "lines.json").write_text('{"a": 1}\n')
 
     def broken(*_: object) -> None:

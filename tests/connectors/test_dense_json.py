@@ -18,7 +18,7 @@ def test_a_commit_message() -> None:
         decode_message(b'{"kind":"dataclass","fields":' + BRACKETS + b"}", b"k" * 32, "query", 7)
 
 
-def test_a_log_of_sparks(tmp_path: Path) -> None:
+def test_a_log_of_a_spark_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "metadata").write_bytes(b'{"id":' + BRACKETS + b"}")
     (tmp_path / "commits").mkdir()
     (tmp_path / "offsets").mkdir()

@@ -61,6 +61,6 @@ def test_only_epochs_that_the_function_never_got_are_taken_back(
     assert f"up to epoch {called}, and Penstock cannot undo" in committer.irrevocable(called - 1, 9)
 
 
-def test_a_location_of_an_earlier_release_says_nothing_and_takes_nothing_back(tmp_path: Path) -> None:
+def test_a_rollback_is_refused_without_a_mark(tmp_path: Path) -> None:
     committer = sink_at(tmp_path, []).create_committer()
     assert "its function was called with rows, and Penstock cannot undo" in committer.irrevocable(0, 9)

@@ -67,7 +67,7 @@ def test_a_file_sink_touches_nothing_that_its_writers_do_not_name(staged: str, f
 @pytest.mark.parametrize(
     "fingerprint", ["../../../outside", "/etc", "..", "a/b", "a44136e3/..", "A44136E3", "a44136e3\n", "\0" * 8]
 )
-def test_a_fingerprint_leads_nowhere(fingerprint: str) -> None:
+def test_a_forged_fingerprint_is_refused(fingerprint: str) -> None:
     with pytest.raises(SinkError, match="it was forged, and nothing was touched"):
         decode_files(file_message(STAGED, FINAL, fingerprint=fingerprint), PRIVATE_DIRECTORY)
 
@@ -96,7 +96,7 @@ def test_a_table_sink_touches_nothing_that_spark_did_not_write(tmp_path: Path, p
 
 
 @pytest.mark.parametrize("module", ["a/b", "../x", "a b", "a..b", "", "x\n"])
-def test_a_class_is_looked_up_by_a_name_alone(module: str) -> None:
+def test_the_name_of_a_class_follows_its_grammar(module: str) -> None:
     message = json.dumps({"kind": "dataclass", "module": module, "name": "N", "fields": {}}).encode()
     with pytest.raises(SinkError, match="none that Penstock wrote"):
         decode_message(message, b"k" * 32, "query", 1)
@@ -119,7 +119,7 @@ def test_an_operators_id_is_a_part_of_file_names(operator_id: str) -> None:
         msgspec.convert(source | {"operator_id": operator_id}, SourceManifest)
 
 
-def test_what_lies_among_bundles_and_kept_files_and_is_none_is_left_alone(tmp_path: Path) -> None:
+def test_foreign_files_among_bundles_and_kept_files_stay(tmp_path: Path) -> None:
     """Whoever may write to the output directory may put anything there."""
     private = tmp_path / PRIVATE_DIRECTORY
     outside = tmp_path / "outside"

@@ -66,14 +66,14 @@ def test_a_forged_list_cleans_nothing_that_the_source_does_not_list(
 
 
 @pytest.mark.parametrize("forged", ["x", [["/a"]], [["/a", 1, "1"]], [[1, 1, 1]], {"a": 1}, [["/a", -1, 1]]])
-def test_what_is_no_list_of_files_to_clean_is_refused(inbox: Path, forged: Any) -> None:
+def test_a_malformed_list_of_files_to_clean_is_refused(inbox: Path, forged: Any) -> None:
     state = stored_state(text(inbox).discover(None, 1).state) | {"uncleaned": forged}
     for call in (lambda source: source.committed(state), lambda source: source.discover(state, 1)):
         with pytest.raises(CorruptSnapshot, match="no list of files to clean"):
             call(text(inbox, cleanSource="delete"))
 
 
-def test_another_query_cleans_nothing_that_was_left_to_the_first(inbox: Path) -> None:
+def test_another_query_does_not_clean_files_of_the_first(inbox: Path) -> None:
     source = text(inbox, cleanSource="delete")
     state = source.discover(None, 1).state
     fork = text(inbox, cleanSource="delete")
@@ -132,7 +132,7 @@ def test_a_forged_range_is_no_file_of_the_location(tmp_path: Path, path: str) ->
         ("*/*", {"recursiveFileLookup": "true"}),
     ],
 )
-def test_it_admits_just_what_a_listing_finds(tmp_path: Path, path: str, options: dict[str, str]) -> None:
+def test_exactly_the_listed_paths_are_admitted(tmp_path: Path, path: str, options: dict[str, str]) -> None:
     names = ["in/a", "in/b", "in/a*", "in/a.txt", "in/_x", "in/.hidden/c", "in/x=1/d", "in/x=1/e.tsv", "in/s/f.txt"]
     names += ["in/s/_t/g", "in/_y=1/h", "other/i", "in/x=1/_z/j"]
     for name in names:
@@ -143,7 +143,7 @@ def test_it_admits_just_what_a_listing_finds(tmp_path: Path, path: str, options:
     assert found == {one for name in names if listed(whole, **options).admits(one := f"{tmp_path}/{name}")}
 
 
-def test_what_sparks_own_sink_has_listed_is_admitted(tmp_path: Path) -> None:
+def test_files_in_the_log_of_sparks_sink_are_admitted(tmp_path: Path) -> None:
     log = tmp_path / "in" / "_spark_metadata"
     log.mkdir(parents=True)
     (log / "0").write_text('v1\n{"path": "file:///elsewhere/part-0", "action": "add"}\n')

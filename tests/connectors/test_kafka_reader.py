@@ -323,7 +323,7 @@ def test_a_reader_says_how_many_offsets_it_has_not_handed_out(kafka: MockKafka, 
     assert (len(rest), list(reader.behind())) == (6, [0, 0])
 
 
-def test_a_frontier_lies_where_partitions_end_when_it_is_asked_for(kafka: MockKafka, reader_of: Reader) -> None:
+def test_a_frontier_is_the_end_offsets_at_its_request(kafka: MockKafka, reader_of: Reader) -> None:
     kafka.create("t", 2)
     kafka.send("t", numbered(0, 6), partition=1)
     reader = reader_of(source_of(kafka))

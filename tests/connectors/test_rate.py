@@ -87,7 +87,7 @@ def test_impossible_rates_are_refused() -> None:
         RateSource(1, 0, 0)
 
 
-def test_a_frontier_is_what_was_due_at_the_next_poll() -> None:
+def test_a_frontier_is_the_rows_due_at_the_next_poll() -> None:
     source = RateSource(100)
     reader = new_reader(source)
     (split,) = discover_all(source, 1)

@@ -136,7 +136,7 @@ def test_no_epoch_gets_the_id_of_another_over_crashes_and_rollbacks_at_every_poi
         assert [batch for _, batch in sorted(query.seen.items())] == list(range(len(query.seen))), "without gaps"
 
 
-def test_what_a_rollback_gives_up_keeps_its_ids_to_itself_and_what_it_keeps_has_those_it_had() -> None:
+def test_ids_of_dropped_epochs_are_not_reused_and_kept_epochs_keep_theirs() -> None:
     query = _Query()
     for name in ("complete", "complete", "complete", "commit"):
         query.step(name, frozenset({2}))
@@ -216,7 +216,7 @@ FORGED = {
 
 
 @pytest.mark.parametrize("complaint", sorted(FORGED))
-def test_ids_that_cannot_be_are_refused_where_they_are_read(complaint: str) -> None:
+def test_impossible_ids_are_refused_when_they_are_read(complaint: str) -> None:
     whole = SnapshotMetadata(
         FORMAT_VERSION, "chk-2", "q", 1, 2, "aligned", False, "", 0, 1, 128, [SlotManifest(0, [])], [],
         batches={1: 4, 2: 5}, next_batch=6,

@@ -29,7 +29,7 @@ def begun() -> Coordinator:
     return machine
 
 
-def test_its_checkpoint_comes_first_and_gives_it_its_id() -> None:
+def test_the_checkpoint_of_a_planned_batch_is_first_and_uses_its_id() -> None:
     machine = begun()
     assert machine.next_wake_ms() is None
     assert machine.handle(TICK, 10_000) == [], "no periodic one"
@@ -46,7 +46,7 @@ def test_its_checkpoint_comes_first_and_gives_it_its_id() -> None:
     machine.check_invariants()
 
 
-def test_without_output_its_id_is_used_up_all_the_same() -> None:
+def test_the_id_of_a_planned_batch_without_output_is_used() -> None:
     machine = begun()
     machine.handle(COVERS, 1)
     complete(machine, 9, 2, generation=2)
@@ -66,7 +66,7 @@ def test_a_request_that_waited_when_its_generation_ended_is_not_made_in_the_next
     assert machine.handle(COVERS, 5) == [ct.Trigger(9, Alignment.ALIGNED, base=1)]
 
 
-def test_nothing_is_looked_for_until_it_is_released() -> None:
+def test_there_is_no_discovery_before_the_release() -> None:
     split = Split("planned", {})
     manifest = SourceManifest("source", 0, {"read": 1}, [split])
     assigner = sp.SplitAssigner("source", 0, 1, manifest, held=True)

@@ -75,7 +75,7 @@ class Group:
             self.asks(index, vertex=vertex)
 
 
-def test_a_reader_that_shows_no_event_time_may_rise_after_a_look() -> None:
+def test_a_reader_without_event_time_may_rise_after_a_discovery() -> None:
     group = Group()
     group.busy(2)
     group.look_begins()
@@ -93,7 +93,7 @@ def test_a_reader_that_shows_no_event_time_may_rise_after_a_look() -> None:
     assert group.look_ends() == [Rise(ONE, 0, 200)]
 
 
-def test_a_reader_that_moves_is_left_alone() -> None:
+def test_a_moving_reader_needs_no_round() -> None:
     group = Group()
     group.busy(2)
     for us in range(10, 60, 10):
@@ -106,7 +106,7 @@ def test_a_reader_that_moves_is_left_alone() -> None:
     assert group.look_ends() == [Rise(ONE, 0, 1_000)], "it has stopped"
 
 
-def test_an_eager_group_brings_readers_to_the_level_that_move() -> None:
+def test_an_eager_group_raises_moving_readers_too() -> None:
     group = Group(eager=True)
     group.busy(2)
     group.reports(1, 1_000)
@@ -115,7 +115,7 @@ def test_an_eager_group_brings_readers_to_the_level_that_move() -> None:
     assert group.look_ends() == [Rise(ONE, 0, 1_000)]
 
 
-def test_splits_that_a_look_finds_are_handed_out_first() -> None:
+def test_found_splits_are_assigned_before_readers_rise() -> None:
     group = Group()
     group.busy(2)
     group.reports(1, 100)
@@ -138,7 +138,7 @@ def test_two_silent_readers_do_not_wait_for_each_other() -> None:
     assert group.look_ends() == [Rise(ONE, 0, 100), Rise(ONE, 1, 100)]
 
 
-def test_an_idle_reader_is_brought_to_the_level_of_those_that_read() -> None:
+def test_an_idle_reader_rises_to_the_level_of_busy_ones() -> None:
     group = Group()
     group.busy(1)
     group.asks(1)
@@ -148,7 +148,7 @@ def test_an_idle_reader_is_brought_to_the_level_of_those_that_read() -> None:
     assert group.look_ends() == [Rise(ONE, 1, 100)]
 
 
-def test_each_source_of_a_group_is_looked_at_for_itself() -> None:
+def test_each_source_of_a_group_has_its_own_discovery() -> None:
     group = Group(sources=2, readers=1)
     group.busy(1, vertex=OTHER)
     group.asks(0, vertex=ONE)

@@ -158,19 +158,19 @@ def test_random_patterns_replace_split_and_are_found_in_re2_as_in_python() -> No
     assert min(compared.values()) > COUNT // 20, compared
 
 
-def test_a_text_is_split_where_it_begins_by_python_alone() -> None:
+def test_patterns_anchored_at_the_start_split_with_python_only() -> None:
     assert has_start_anchor(str(re2_pattern("^a|b")))
     assert not has_start_anchor(str(re2_pattern(r"\\Aa|b")))
 
 
-def test_what_may_backtrack_sees_texts_up_to_a_length() -> None:
+def test_patterns_that_may_backtrack_have_a_length_limit() -> None:
     function = partial(patterns.rlike, "(?i)a+b")
     assert patterns.bounded(3, function, "xab") is True
     with pytest.raises(EvaluationError, match=r"text of 4 characters, more than 3: .*regexp\.maxLength"):
         patterns.bounded(3, function, "xxab")
 
 
-def test_like_finds_what_re2_finds_and_never_tries_again() -> None:
+def test_like_agrees_with_re2_and_never_backtracks() -> None:
     chance = random.Random(14)
     texts = ["".join(chance.choices("ab\n", k=chance.randrange(9))) for _ in range(200)]
     for _ in range(500):

@@ -41,7 +41,7 @@ def sizes(record: object) -> tuple[int | None, int | None]:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("name", CASES)
-def test_long_texts_are_what_spark_makes_of_them(spark: SparkSession, name: str) -> None:
+def test_long_texts_equal_spark(spark: SparkSession, name: str) -> None:
     text, repeated, count = CASES[name]
     document = F.concat(*(F.lit(text.partition("@")[0]), F.expr(f"repeat({json.dumps(repeated)}, {count})")))
     record = F.from_json(F.concat(document, F.lit(text.partition("@")[2])), "a string, b int")
@@ -66,7 +66,7 @@ DEEP = {
 @pytest.mark.spark
 @pytest.mark.parametrize("depth", [100, 499, 998, 1000])
 @pytest.mark.parametrize("name", DEEP)
-def test_deep_values_are_what_spark_makes_of_them(spark: SparkSession, name: str, depth: int) -> None:
+def test_deep_values_equal_spark(spark: SparkSession, name: str, depth: int) -> None:
     text, opening, closing = DEEP[name]
     document = text.replace("@", opening * depth + "7" + closing * depth)
     frame = spark.createDataFrame([(document,)], "d string")
@@ -117,7 +117,7 @@ print((peak() - before) / len(document))
         ('{"b":[', "[],", "[]]}", 64),
     ],
 )
-def test_a_document_takes_some_times_its_size(begin: str, repeated: str, end: str, most: int) -> None:
+def test_the_memory_of_a_document_is_bounded(begin: str, repeated: str, end: str, most: int) -> None:
     """A tree of Python objects of all that is in it takes 24 to 400 times as much."""
     arguments = [sys.executable, "-c", PROGRAM, json.dumps([begin, repeated, end])]
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=200, check=True)

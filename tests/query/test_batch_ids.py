@@ -86,7 +86,7 @@ def two_batches(inbox: Inbox, run: Start, upserts: Upserts, **options: Any) -> S
     return query
 
 
-def test_a_fork_says_what_it_writes_to_and_goes_on_after_the_snapshot(
+def test_a_fork_needs_a_sink_target_and_continues_after_the_snapshot(
     inbox: Inbox, tmp_path: Path, run: Start, upserts: Upserts
 ) -> None:
     query = two_batches(inbox, run, upserts)
@@ -109,7 +109,7 @@ def test_a_fork_says_what_it_writes_to_and_goes_on_after_the_snapshot(
     assert sorted(upserts.kept) == list(range(40))
 
 
-def test_a_fork_of_an_older_snapshot_goes_on_after_that(
+def test_a_fork_of_an_older_snapshot_continues_after_it(
     inbox: Inbox, tmp_path: Path, run: Start, upserts: Upserts
 ) -> None:
     query = two_batches(inbox, run, upserts)
@@ -125,7 +125,7 @@ def test_a_fork_of_an_older_snapshot_goes_on_after_that(
     assert query.isActive
 
 
-def test_the_command_makes_a_fork_that_is_asked_the_same(
+def test_a_fork_of_the_command_line_needs_a_sink_target_too(
     inbox: Inbox, tmp_path: Path, run: Start, upserts: Upserts
 ) -> None:
     two_batches(inbox, run, upserts).stop()
@@ -138,7 +138,7 @@ def test_the_command_makes_a_fork_that_is_asked_the_same(
 
 
 @pytest.mark.parametrize("sink", ["foreach", "python"])
-def test_other_sinks_of_the_user_s_are_asked_for_too(
+def test_other_sinks_with_user_code_need_a_sink_target_too(
     spark: SparkSession, inbox: Inbox, tmp_path: Path, run: Start, upserts: Upserts, start_writer: Start, sink: str
 ) -> None:
     two_batches(inbox, run, upserts).stop()
@@ -150,7 +150,7 @@ def test_other_sinks_of_the_user_s_are_asked_for_too(
     start_writer(writer, sinkTarget="own", **fork).stop()
 
 
-def test_sinks_of_which_penstock_knows_where_they_write_are_not_asked(
+def test_sinks_with_a_known_target_need_no_sink_target(
     spark: SparkSession, inbox: Inbox, tmp_path: Path, run: Start, upserts: Upserts, start_writer: Start
 ) -> None:
     two_batches(inbox, run, upserts).stop()
@@ -183,7 +183,7 @@ def test_a_rollback_never_uses_an_id_again(
     assert sorted(upserts.kept) == sorted([*range(30), *range(10, 20)])
 
 
-def test_a_driver_that_dies_after_the_function_and_a_rollback_leave_its_id_to_it(
+def test_an_id_is_not_reused_after_a_death_in_a_commit_and_a_rollback(
     inbox: Inbox, tmp_path: Path, run: Start, upserts: Upserts
 ) -> None:
     """The log does not say that batch 1 was committed, and the snapshot that did is given up."""
@@ -199,7 +199,7 @@ def test_a_driver_that_dies_after_the_function_and_a_rollback_leave_its_id_to_it
     assert upserts.kept[-10:] == list(range(10, 20))
 
 
-def test_an_older_snapshot_that_is_fallen_back_to_goes_on_with_new_ids(
+def test_ids_are_new_after_a_fallback_to_an_older_snapshot(
     inbox: Inbox, tmp_path: Path, run: Start, upserts: Upserts
 ) -> None:
     query = two_batches(inbox, run, upserts)
@@ -214,9 +214,7 @@ def test_an_older_snapshot_that_is_fallen_back_to_goes_on_with_new_ids(
     assert set(upserts.kept) == set(range(30))
 
 
-def test_an_edit_that_moves_outputs_gives_no_function_an_id_that_it_had(
-    spark: SparkSession, inbox: Inbox, tmp_path: Path
-) -> None:
+def test_reordered_outputs_never_repeat_an_id(spark: SparkSession, inbox: Inbox, tmp_path: Path) -> None:
     """And two outputs with one place to write to are two writers."""
 
     def started(*functions: Upserts) -> StreamingQuery:
@@ -242,7 +240,7 @@ def test_an_edit_that_moves_outputs_gives_no_function_an_id_that_it_had(
     assert (one.ids, other.ids) == ([0, 1, 2], [1, 2])
 
 
-def test_jobs_of_a_commit_are_the_query_s_as_in_spark(spark: SparkSession, inbox: Inbox, run: Start) -> None:
+def test_jobs_of_a_commit_have_the_properties_of_spark(spark: SparkSession, inbox: Inbox, run: Start) -> None:
     told: list[dict[str, str | None]] = []
     names = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel", "__is_continuous_processing",
              "sql.streaming.queryId", "streaming.sql.batchId")  # fmt: skip
@@ -323,7 +321,7 @@ def _source(told: Path) -> type[DataSource]:
     return Source
 
 
-def test_a_snapshot_that_was_repaired_goes_on_after_all_that_its_origin_gave_away(
+def test_a_repaired_snapshot_continues_after_all_ids_of_its_origin(
     inbox: Inbox, tmp_path: Path, run: Start, upserts: Upserts
 ) -> None:
     query = two_batches(inbox, run, upserts)
@@ -336,7 +334,7 @@ def test_a_snapshot_that_was_repaired_goes_on_after_all_that_its_origin_gave_awa
     assert upserts.seen[2:] == [(again.id, 2)]
 
 
-def test_a_snapshot_that_was_written_from_nothing_begins_at_0_and_is_not_asked(
+def test_a_snapshot_from_a_plan_begins_at_0_and_needs_no_sink_target(
     spark: SparkSession, inbox: Inbox, tmp_path: Path, run: Start, upserts: Upserts
 ) -> None:
     penstock.SnapshotWriter.from_plan(inbox.stream(spark).select("key", "value")).write(str(tmp_path / "made"))

@@ -26,7 +26,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "meanings"
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
-def test_what_state_depends_on_is_refused_by_name(
+def test_a_changed_parameter_of_state_is_refused_by_name(
     spark: SparkSession,
     spark_conf: Callable[[str, str], None],
     inbox: Inbox,
@@ -62,7 +62,7 @@ def test_what_state_depends_on_is_refused_by_name(
         spark_conf(ZONE, NEW_YORK)
 
 
-def test_changed_meaning_is_taken_over_only_if_that_is_said(spark: SparkSession, inbox: Inbox, start: Start) -> None:
+def test_state_with_changed_parameters_needs_the_option(spark: SparkSession, inbox: Inbox, start: Start) -> None:
     inbox.add([(1, 10, 1.0)])
     build, other = windowed(WINDOW, "key"), windowed("window(at, '5 minutes')", "key")
     query = start(build(inbox.stream(spark)))
@@ -79,7 +79,7 @@ def test_changed_meaning_is_taken_over_only_if_that_is_said(spark: SparkSession,
         start(build(inbox.stream(spark)))
 
 
-def test_meanings_are_written_as_they_were_first_stored(
+def test_stored_texts_of_parameters_do_not_change(
     spark: SparkSession, spark_conf: Callable[[str, str], None], inbox: Inbox
 ) -> None:
     """A location is refused whose texts are not what this release writes."""
@@ -97,7 +97,7 @@ def meanings(df: DataFrame, mode: str) -> dict[str, dict[str, object]]:
     }
 
 
-def test_a_location_goes_on_from_what_was_first_stored(
+def test_a_location_with_the_first_stored_texts_continues(
     spark: SparkSession, inbox: Inbox, start: Start, tmp_path: Path
 ) -> None:
     location = shutil.copytree(GOLDEN / "location", tmp_path / "checkpoint")
@@ -110,7 +110,7 @@ def test_a_location_goes_on_from_what_was_first_stored(
     assert rows_of(tmp_path / "out") == [(1, 35), (2, 2)], "what is stored: (1, 10), (1, 20), (2, 2)"
 
 
-def test_what_a_plan_does_not_tell_is_not_compared() -> None:
+def test_parameters_that_a_plan_lacks_are_not_compared() -> None:
     told = {PARAMETERS: {"key 1": "a", "mode": "append"}, ARGUMENTS: ["sum(a)", "sum(b)"]}
     assert list(changed_meaning("x", {}, told)) == []
     assert list(changed_meaning("x", told, {})) == []

@@ -43,7 +43,7 @@ def beside_a_silent_input(spark: SparkSession, empty: Path) -> DataFrame:
 
 
 @pytest.mark.parametrize("stream", [filtered, without_times, fewer_splits, beside_a_silent_input])
-def test_windows_come_out_although_a_reader_shows_no_event_time(
+def test_windows_are_emitted_although_a_reader_has_no_event_time(
     spark: SparkSession,
     tmp_path: Path,
     out: Path,

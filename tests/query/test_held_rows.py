@@ -46,7 +46,7 @@ def windows(df: DataFrame, functions: int) -> DataFrame:
 @pytest.mark.parametrize("alignment", ["aligned", "unaligned"])
 @pytest.mark.parametrize("functions", [1, 2])
 @pytest.mark.parametrize("isolation", ["none", "process"])
-def test_held_rows_are_not_late_and_the_last_window_comes_out(
+def test_held_rows_are_not_late_and_the_last_window_is_emitted(
     spark: SparkSession, inbox: Inbox, out: Path, start: Start, functions: int, alignment: str, isolation: str
 ) -> None:
     for file in range(FILES):

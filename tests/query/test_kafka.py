@@ -144,9 +144,7 @@ def test_what_goes_wrong_is_one_clear_error_without_secrets(
     assert not [path for path in files if b"geheim" in path.read_bytes()]
 
 
-def test_a_batch_that_spark_had_begun_is_read_up_to_its_offsets_first(
-    spark: SparkSession, kafka: MockKafka, tmp_path: Path
-) -> None:
+def test_a_planned_batch_is_read_up_to_its_offsets_first(spark: SparkSession, kafka: MockKafka, tmp_path: Path) -> None:
     """Spark's connector is not here, so its checkpoint is written as Spark 4.3 does."""
     kafka.create("t", 2)
     kafka.send("t", numbered(0, 6))

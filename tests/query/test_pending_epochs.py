@@ -209,7 +209,7 @@ def test_a_sink_that_cannot_take_what_another_one_staged_refuses_the_start(
     assert list((waiting.folder / "other").iterdir()) == []
 
 
-def test_another_output_directory_is_refused_while_files_wait_in_the_one_before(waiting: Waiting) -> None:
+def test_another_output_directory_is_refused_while_the_old_one_has_pending_files(waiting: Waiting) -> None:
     target = waiting.target("parquet")
     waiting.make(target)
     with pytest.raises(PlanChanged, match="3 rows were staged for another output directory"):
@@ -219,7 +219,7 @@ def test_another_output_directory_is_refused_while_files_wait_in_the_one_before(
     assert sorted(row["a"] for row in target.rows()) == [0, 1, 2, 10, 11, 12]
 
 
-def test_a_table_that_rows_which_wait_do_not_fit_refuses_the_start_with_the_ways_out(waiting: Waiting) -> None:
+def test_a_table_that_does_not_fit_pending_rows_refuses_the_start_with_the_ways_out(waiting: Waiting) -> None:
     target = waiting.target("table")
     waiting.make(target)
     waiting.spark.sql(f"DROP TABLE {target.name}")
@@ -239,7 +239,7 @@ def test_a_table_that_rows_which_wait_do_not_fit_refuses_the_start_with_the_ways
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("kind", ["foreachBatch", "table", "memory", "parquet", "partitioned", "rolled"])
-def test_output_that_waits_is_taken_back_by_a_rollback_and_produced_anew(waiting: Waiting, kind: str, end: str) -> None:
+def test_pending_output_is_taken_back_by_a_rollback_and_produced_again(waiting: Waiting, kind: str, end: str) -> None:
     target = waiting.target(kind)
     waiting.make(target, end)
     rolled_back(waiting.checkpoint, "good")
@@ -281,7 +281,7 @@ def test_a_memory_table_gives_rows_back_while_its_query_is_suspended(waiting: Wa
     assert sorted(row["a"] for row in target.rows()) == [0, 1, 2, 10, 11, 12]
 
 
-def test_a_snapshot_in_which_such_rows_wait_is_refused_by_releases_that_would_misread_them(
+def test_earlier_releases_refuse_a_snapshot_with_pending_rows(
     waiting: Waiting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = waiting.target("foreachBatch")
@@ -299,7 +299,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "staged"
 
 @pytest.mark.parametrize("version", ["1", "2"])
 @pytest.mark.parametrize("columns", [BASE, EDITS["swap"]], ids=["as it was", "edited"])
-def test_rows_that_earlier_releases_staged_are_read_as_they_were_meant(
+def test_rows_staged_by_earlier_releases_keep_their_columns(
     waiting: Waiting, version: str, columns: Sequence[str]
 ) -> None:
     shutil.copytree(GOLDEN / version, waiting.checkpoint)

@@ -114,7 +114,7 @@ def test_a_slot_tells_its_lines_and_how_many_it_leaves_out(logs: QueryLogs) -> N
     assert len(logs.page("slots", 0, None, 200)[0]) == MOST_LINES + 1
 
 
-def test_a_secret_is_struck_out_before_a_slot_cuts_its_line() -> None:
+def test_a_secret_is_removed_before_a_slot_cuts_its_line() -> None:
     """Where a line begins or ends in the middle of a secret, its name may be missing."""
     relay = LogRelay()
     with relay.listening():

@@ -17,7 +17,7 @@ from penstock.runtime.log_relay import MOST_TEXT, LogRelay
 TOLD = "cannot log in: kafka.ssl.key.passphrase=hunter2"
 
 
-def test_a_failure_tells_no_secret() -> None:
+def test_a_failure_has_no_secret() -> None:
     assert FailureResource(kind="SinkError", text=TOLD).text == "cannot log in: kafka.ssl.key.passphrase=***"
     assert of_history is without_secrets
 
@@ -35,7 +35,7 @@ def test_every_text_of_an_error_is_redacted(module: object) -> None:
     assert found >= 2
 
 
-def test_a_secret_is_struck_out_before_a_line_is_cut() -> None:
+def test_a_secret_is_removed_before_a_line_is_cut() -> None:
     """The end of a traceback may begin amid a secret, where nothing tells of it any more."""
     relay = LogRelay()
     secret = "s" * 100

@@ -40,7 +40,7 @@ def server(runtime: Path) -> Iterator[RestServer]:
         yield running
 
 
-def test_a_token_is_made_and_without_it_nothing_is_told_or_done(server: RestServer) -> None:
+def test_requests_without_the_token_that_the_service_made_are_refused(server: RestServer) -> None:
     assert server.token is not None
     assert len(server.token) >= 43
     for token in (None, GIVEN, ""):
@@ -55,7 +55,7 @@ def test_a_token_is_made_and_without_it_nothing_is_told_or_done(server: RestServ
         assert again.token != server.token
 
 
-def test_it_is_printed_once_and_is_in_no_log(
+def test_the_token_is_printed_once_and_not_logged(
     runtime: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -74,7 +74,7 @@ def test_it_is_printed_once_and_is_in_no_log(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_user_may_do_without_and_is_warned(runtime: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_empty_token_is_possible_and_logs_a_warning(runtime: Path, caplog: pytest.LogCaptureFixture) -> None:
     with penstock.serve(token="") as server:
         assert (server.token, server.link) == (None, f"{server.url}/")
         assert Client(server.url).get(QUERIES).status == 200
@@ -83,7 +83,7 @@ def test_a_user_may_do_without_and_is_warned(runtime: Path, caplog: pytest.LogCa
         penstock.serve(host="0.0.0.0", token="")
 
 
-def test_the_file_is_the_users_alone_and_goes_with_the_service(runtime: Path) -> None:
+def test_the_runtime_file_is_private_and_is_removed_with_the_service(runtime: Path) -> None:
     runtime.mkdir(mode=0o700)
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
@@ -116,7 +116,7 @@ def test_the_command_line_needs_no_address_and_no_token_for_the_users_own_servic
     assert_one_line(query("list", "--url", server.url.replace("127.0.0.1", "127.0.0.2")), "no REST service")
 
 
-def test_without_a_service_or_with_several_one_line_says_so(server: RestServer, runtime: Path) -> None:
+def test_no_service_and_several_are_an_error_of_one_line(server: RestServer, runtime: Path) -> None:
     other = RuntimeFile("http://127.0.0.1:1", GIVEN)
     path = runtime / f"rest-{os.getpid()}-1.json"
     path.touch(mode=0o600)
@@ -129,7 +129,7 @@ def test_without_a_service_or_with_several_one_line_says_so(server: RestServer, 
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o770])
-def test_a_directory_that_others_look_into_is_not_used(
+def test_a_directory_with_access_for_others_is_not_used(
     runtime: Path, mode: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     runtime.mkdir()
@@ -143,7 +143,7 @@ def test_a_directory_that_others_look_into_is_not_used(
     assert "no runtime file could be written" in caplog.text
 
 
-def test_where_the_file_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_path_of_the_runtime_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value, wanted in (
         (DIRECTORY_VARIABLE, "/mine", "/mine"),
         ("XDG_RUNTIME_DIR", "/run/user/7", "/run/user/7/penstock"),
@@ -155,7 +155,7 @@ def test_where_the_file_is(monkeypatch: pytest.MonkeyPatch) -> None:
         assert str(runtime_directory()) == wanted
 
 
-def test_no_answer_is_kept_sniffed_or_put_into_another_sites_page(server: RestServer) -> None:
+def test_answers_have_the_security_headers(server: RestServer) -> None:
     own, stranger = Client(server.url, server.token), Client(server.url)
     answers = [own.get(path) for path in (QUERIES, QUERIES, "/metrics", "/openapi.json", "/nothing", f"{QUERIES}/x")]
     answers += [stranger.get(QUERIES), own.get(QUERIES, Origin="http://evil.example.org"), own.get(QUERIES, Host="x")]

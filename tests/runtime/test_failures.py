@@ -37,7 +37,7 @@ def test_input_that_cannot_be_read_is_tried_twice() -> None:
     assert str(gave_up(decision, DataError("in.csv"))).startswith("in.csv\nThe query gave up: the same error")
 
 
-def test_a_misplaced_file_is_found_twice_and_other_failures_to_look_may_pass() -> None:
+def test_an_unfit_file_is_permanent_and_other_failures_of_a_discovery_are_not() -> None:
     restarts = Restarts(RestartPolicy(attempts=10, delay_ms=100, max_delay_ms=10_000))
     for _ in range(5):
         assert isinstance(restarts.failed(discovery_failure("Read", DataError("/in does not exist")), 0), RestartAt)
@@ -67,7 +67,7 @@ def test_a_job_that_spark_ended_says_why(text: str, reason: str) -> None:
     assert reason_of(RuntimeError(text)) == reason
 
 
-def test_a_recovery_waits_for_a_store_or_an_output_that_is_away_and_for_nothing_else() -> None:
+def test_only_an_unavailable_store_or_output_makes_a_recovery_wait() -> None:
     full = SinkError("cannot take over /out")
     full.__cause__ = OSError("No space left on device")
     assert recovery_failure(full)[1] is full

@@ -186,7 +186,7 @@ class FrontierReader(EndlessReader):
         return self.passed
 
 
-def test_event_time_rises_past_a_frontier_that_newer_levels_do_not_push_away() -> None:
+def test_newer_levels_do_not_move_a_recorded_frontier() -> None:
     reader = FrontierReader()
     feed, _ = feed_of(reader)
     feed.ask(None, None)

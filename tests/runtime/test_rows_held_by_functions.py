@@ -77,7 +77,7 @@ def test_a_function_that_has_ended_holds_nothing() -> None:
     assert out == [[3 * MS], 3 * MS]
 
 
-def test_what_functions_hold_can_be_had_within_an_epoch() -> None:
+def test_held_rows_are_released_within_an_epoch() -> None:
     chain, out = chain_of(ahead, ahead)
     push(chain, 3)
     assert out == []
@@ -138,7 +138,7 @@ def test_a_reader_whose_rows_are_held_asks_for_more_but_is_not_idle() -> None:
     assert host.looks == [1]
 
 
-def test_an_idle_reader_says_anew_how_far_it_is() -> None:
+def test_an_idle_reader_reports_a_new_watermark() -> None:
     feed, host = feed_of()
     feed.ask(3, 2)
     feed.ask(3, 2)
@@ -148,7 +148,7 @@ def test_an_idle_reader_says_anew_how_far_it_is() -> None:
 
 
 @pytest.mark.parametrize("why", ["frozen", "asked", "a while"])
-def test_functions_let_go_when_nothing_is_left_to_read(why: str) -> None:
+def test_functions_release_rows_when_nothing_is_left_to_read(why: str) -> None:
     feed, _ = feed_of()
     feed.ask(None, None)
     feed.assigned([Split("s", {})])

@@ -8,7 +8,7 @@ from penstock.testing.failure import SimulationFailure
 from penstock.testing.outside import BatchIds
 
 
-def test_the_epochs_behind_a_rollback_may_skip_ids_and_those_that_wait_there_may_not() -> None:
+def test_new_epochs_after_a_rollback_may_skip_ids_and_pending_ones_may_not() -> None:
     ids = BatchIds()
     ids.seen(2, 0)
     ids.rolled_back(4)  # epoch 5 had batch 3, which nobody was ever handed

@@ -133,7 +133,7 @@ class Errands(NoSource):
         return {"errands": []}
 
 
-def test_what_the_origin_had_yet_to_do_to_its_input_stays_its_own(tmp_path: Path) -> None:
+def test_a_fork_drops_pending_actions_on_the_input_of_its_origin(tmp_path: Path) -> None:
     scene = Scene(tmp_path, Errands())
     scene.owner.checkpoint()
     store, begins_with = scene.fork()

@@ -124,7 +124,7 @@ OPERATIONS: dict[str, Callable[[LocalStore], object]] = {
 
 @pytest.mark.parametrize("moment", range(12))
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_a_folder_that_becomes_a_link_at_any_moment_leads_nowhere(
+def test_a_folder_that_becomes_a_link_at_any_moment_is_not_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str, moment: int
 ) -> None:
     """Another user of the folder replaces ``data`` after so many calls of the system."""

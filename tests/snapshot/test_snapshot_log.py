@@ -196,7 +196,7 @@ def test_missing_renamed_and_foreign_entries_are_found() -> None:
         log_of(store)
 
 
-def test_a_log_whose_files_were_removed_is_not_begun_in_its_middle() -> None:
+def test_a_removed_log_is_not_continued() -> None:
     store = MemoryStore()
     log = log_of(store)
     assert log.gone() == "", "there is none yet"

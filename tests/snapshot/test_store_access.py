@@ -46,7 +46,7 @@ def test_it_travels_whole_and_does_not_show() -> None:
     assert access.without_secrets(f"the server said {HUSH} and a-token") == "the server said *** and ***"
 
 
-def test_what_a_store_says_is_cut_without_the_keys_in_it() -> None:
+def test_keys_are_removed_before_an_error_of_a_store_is_cut() -> None:
     store = S3Store("s3://bucket/prefix", parse_access({**KEYS, "s3.region": "us-east-1"}))
     shown = store._reason(ValueError("x" * (_MAX_REASON - len(HUSH) // 2) + HUSH))
     assert shown == "x" * (_MAX_REASON - len(HUSH) // 2) + "***"[: len(HUSH) // 2]

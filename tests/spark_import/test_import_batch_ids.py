@@ -72,9 +72,7 @@ def amounts(arrivals: Arrivals, *many: int) -> None:
         arrivals.add((amount, "u", amount))
 
 
-def test_ids_go_on_after_spark_s_last_batch_and_a_new_query_writes(
-    spark: SparkSession, tmp_path: Path, sink: Sink
-) -> None:
+def test_ids_continue_after_the_last_batch_of_spark(spark: SparkSession, tmp_path: Path, sink: Sink) -> None:
     arrivals = Arrivals(tmp_path / "in")
     df = arrivals.stream(spark).select("amount")
     amounts(arrivals, 0, 1, 2)
@@ -91,7 +89,7 @@ def test_ids_go_on_after_spark_s_last_batch_and_a_new_query_writes(
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
-def test_a_batch_that_spark_had_begun_is_made_first_with_its_rows_and_by_its_name(
+def test_a_planned_batch_is_processed_first_with_its_rows_and_identity(
     spark: SparkSession, tmp_path: Path, sink: Sink, parallelism: int
 ) -> None:
     """The sink has all of it, or nothing: either way each row is there once. A failure in between changes nothing."""
@@ -121,7 +119,7 @@ def test_a_batch_that_spark_had_begun_is_made_first_with_its_rows_and_by_its_nam
     assert sorted(sink.kept) == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_running_query_makes_the_begun_batch_alone_and_then_reads_on(
+def test_a_running_query_processes_the_planned_batch_alone_and_then_continues(
     spark: SparkSession, tmp_path: Path, sink: Sink
 ) -> None:
     """No trigger, but checkpoints all the time, a snapshot that a user asks for at once, and a drain."""
@@ -142,7 +140,7 @@ def test_a_running_query_makes_the_begun_batch_alone_and_then_reads_on(
     assert sorted(sink.kept) == [0, 1, 2, 3]
 
 
-def test_the_id_of_a_begun_batch_without_output_is_used_up(spark: SparkSession, tmp_path: Path, sink: Sink) -> None:
+def test_the_id_of_a_planned_batch_without_output_is_used(spark: SparkSession, tmp_path: Path, sink: Sink) -> None:
     arrivals = Arrivals(tmp_path / "in")
     df = arrivals.stream(spark).select("amount").where("amount != 1")
     amounts(arrivals, 0, 1)
@@ -154,7 +152,7 @@ def test_the_id_of_a_begun_batch_without_output_is_used_up(spark: SparkSession, 
     assert sink.calls[2:] == [(moved, 2, [2])]
 
 
-def test_after_a_rollback_to_the_beginning_the_begun_batch_is_ordinary_input(
+def test_after_a_rollback_to_the_beginning_the_planned_batch_is_ordinary_input(
     spark: SparkSession, tmp_path: Path, sink: Sink
 ) -> None:
     from typer.testing import CliRunner
@@ -174,7 +172,7 @@ def test_after_a_rollback_to_the_beginning_the_begun_batch_is_ordinary_input(
     assert sink.calls[-1] == (moved, 2, [1])
 
 
-def test_a_range_of_a_python_source_is_made_again_as_it_was(spark: SparkSession, tmp_path: Path, sink: Sink) -> None:
+def test_a_range_of_a_python_source_is_read_again(spark: SparkSession, tmp_path: Path, sink: Sink) -> None:
     spark.dataSource.register(Counter)
     end = tmp_path / "end"
 
@@ -193,7 +191,7 @@ def test_a_range_of_a_python_source_is_made_again_as_it_was(spark: SparkSession,
     assert sorted(n for _, _, rows in again.calls[1:] for n in rows) == list(range(8, 15))
 
 
-def test_what_depends_on_the_batch_is_refused_unless_its_rows_may_be_read_again(
+def test_operators_that_depend_on_the_batch_are_refused_unless_rows_may_be_read_again(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     arrivals = Arrivals(tmp_path / "in")
@@ -214,7 +212,7 @@ def test_what_depends_on_the_batch_is_refused_unless_its_rows_may_be_read_again(
     assert len(on_penstock(df, tmp_path / "moved", "append")) == 0
 
 
-def test_other_checkpoints_with_begun_batches_are_refused(spark: SparkSession, tmp_path: Path, sink: Sink) -> None:
+def test_other_checkpoints_with_planned_batches_are_refused(spark: SparkSession, tmp_path: Path, sink: Sink) -> None:
     arrivals = Arrivals(tmp_path / "in")
     df = arrivals.stream(spark).select("amount")
     amounts(arrivals, 0, 1, 2)
@@ -233,7 +231,7 @@ def test_other_checkpoints_with_begun_batches_are_refused(spark: SparkSession, t
         penstock.importSparkCheckpoint(df, str(tmp_path / "spark"), str(tmp_path / "moved"))
 
 
-def test_a_file_of_the_begun_batch_that_is_gone_is_named(spark: SparkSession, tmp_path: Path, sink: Sink) -> None:
+def test_a_missing_file_of_the_planned_batch_is_named(spark: SparkSession, tmp_path: Path, sink: Sink) -> None:
     arrivals = Arrivals(tmp_path / "in")
     df = arrivals.stream(spark).select("amount")
     amounts(arrivals, 0, 1)
@@ -245,9 +243,7 @@ def test_a_file_of_the_begun_batch_that_is_gone_is_named(spark: SparkSession, tm
         penstock.importSparkCheckpoint(df, str(tmp_path / "spark"), str(tmp_path / "moved"))
 
 
-def test_spark_goes_on_after_the_last_id_that_penstock_gave_away(
-    spark: SparkSession, tmp_path: Path, sink: Sink
-) -> None:
+def test_spark_continues_after_the_last_id_of_penstock(spark: SparkSession, tmp_path: Path, sink: Sink) -> None:
     """And Penstock after Spark's, when it is taken back."""
     arrivals = Arrivals(tmp_path / "in")
     df = arrivals.stream(spark).select("amount")

@@ -37,7 +37,7 @@ def test_the_token_is_asked_for_and_kept_in_this_tab(open_tab: OpenTab, made_up:
         assert all(TOKEN not in one for one in tab.requests)
 
 
-def test_the_address_that_is_printed_lets_a_browser_in(open_tab: OpenTab, made_up: list[MadeUpQuery]) -> None:
+def test_the_printed_address_signs_a_browser_in(open_tab: OpenTab, made_up: list[MadeUpQuery]) -> None:
     query = MadeUpQuery(vertices=7, parallelism=2)
     made_up.append(query)
     with penstock.serve() as server:
