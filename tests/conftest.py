@@ -34,7 +34,7 @@ os.environ["TZ"] = "UTC"
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(SITE), os.environ.get("PYTHONPATH"))))
 # JVMs leave their libraries and blocks behind when they are killed: here they do so in a folder that goes with the run.
 JAVA_FOLDER = tempfile.mkdtemp(prefix="penstock-tests-")
-# REST services say there where they are, and the command line looks there: not where the user's own are.
+# REST services write their runtime files there, and the command line reads them, not those of the user.
 os.environ["PENSTOCK_RUNTIME_DIR"] = os.path.join(JAVA_FOLDER, "services")
 os.environ["SPARK_SUBMIT_OPTS"] = f"{quick_java()} -Djava.io.tmpdir={JAVA_FOLDER}"
 FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"

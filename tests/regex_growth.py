@@ -1,4 +1,4 @@
-"""Finds the regular expressions of a package, makes strings that hurt them, and measures how their time grows."""
+"""Search for regular expressions of a package whose time grows faster than the text, with adversarial strings."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ SHORT, LONG = 500, 4_000
 """Repetitions. What is linear takes 8 times as long, what is quadratic 64 times."""
 RATIO = 24.0
 LEAST_S = 0.002
-"""What takes less for the long string is not measured: no clock tells it from noise."""
+"""Times below this one are not compared: they are within the noise of the clock."""
 _CALLS = {"compile", "match", "fullmatch", "search", "sub", "subn", "findall", "finditer", "split"}
 _EVERYWHERE = {"search", "sub", "subn", "findall", "finditer", "split"}
-"""Methods that try every position of a string as a beginning."""
+"""Methods that try a match at every position of a string."""
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """A regular expression and where it stands. ``anywhere``: it is looked for at every position."""
+    """A regular expression and its place in the code. ``anywhere``: it is searched at every position."""
 
     where: str
     text: str | bytes
@@ -33,14 +33,14 @@ class Pattern:
 
 @dataclass(frozen=True)
 class Unknown:
-    """One that depends on what is not a constant of its module."""
+    """A pattern that depends on values other than constants of its module."""
 
     where: str
     source: str
 
 
 def patterns_of(package: Path, name: str) -> Iterator[Pattern | Unknown]:
-    """All that the modules of a package hand to ``re``, or give as the ``pattern`` of a field."""
+    """Return all patterns that the modules of a package pass to ``re`` or declare as ``pattern`` of a field."""
     trees = {path: ast.parse(path.read_text()) for path in sorted(package.rglob("*.py"))}
     searched = {
         node.func.value.id if isinstance(node.func.value, ast.Name) else node.func.value.attr
@@ -78,7 +78,7 @@ def patterns_of(package: Path, name: str) -> Iterator[Pattern | Unknown]:
 
 
 def _pattern_in(node: ast.AST) -> tuple[ast.expr, ast.expr, str] | None:
-    """The expression of a pattern, that of its flags, and what is called."""
+    """Return the expressions of a pattern and of its flags, and the called function."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute | ast.Name):
         return None
     keywords = {keyword.arg: keyword.value for keyword in node.keywords}
@@ -99,17 +99,17 @@ def _value(expression: ast.expr, scope: dict[str, Any]) -> Any:
     return eval(compile(ast.Expression(ast.fix_missing_locations(expression)), "<pattern>", "eval"), scope)
 
 
-# -- strings that hurt -------------------------------------------------------------------------------------------------
+# -- adversarial strings -----------------------------------------------------------------------------------------------
 
 
 def attacks(text: str | bytes, flags: int) -> Iterator[Callable[[int], Any]]:
-    """Functions from a number of repetitions to a string: a beginning that matches, the body of one repetition again
-    and again, and an end that does not match."""
+    """Return functions from a number of repetitions to a string: a start that matches, the body of one repetition many
+    times, and an end that does not match."""
     is_bytes = isinstance(text, bytes)
     tree = re._parser.parse(text, flags)  # type: ignore[attr-defined]
     seen = set()
     for beginning, bodies in _repetitions(list(tree), [""]):
-        # The beginning again and again: where a pattern is looked for, each of them begins a search.
+        # Many starts: each of them begins a match if the pattern is searched.
         for head, body in [*((beginning, body) for body in bodies), ("", beginning)]:
             for end in ("\0", "!", ""):
                 if (head, body, end) not in seen and body:
@@ -123,7 +123,7 @@ def attacks(text: str | bytes, flags: int) -> Iterator[Callable[[int], Any]]:
 
 
 def _repetitions(items: list[Any], before: list[str]) -> Iterator[tuple[str, list[str]]]:
-    """Each repetition of a parsed pattern: a sample of what stands before it, and samples of its body."""
+    """Yield each repetition of a parsed pattern: a sample of the part before it, and samples of its body."""
     for kind, value in items:
         name = str(kind)
         if name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
@@ -153,7 +153,7 @@ def _inner(name: str, value: Any) -> list[list[Any]]:
 
 
 def _samples(items: list[Any]) -> list[str]:
-    """A few strings that match."""
+    """Return a few strings that match."""
     made = [""]
     for kind, value in items:
         match str(kind):
@@ -206,7 +206,7 @@ def _of_class(items: list[Any]) -> list[str]:
 
 
 def grows_too_fast(pattern: Pattern) -> str:
-    """A string, told by its beginning and its end, over which the time grows faster than its length; else empty."""
+    """Return the description of a string for which the time grows faster than its length; empty if there is none."""
     compiled = re.compile(pattern.text, pattern.flags)
     uses: list[Callable[[Any], object]] = [compiled.match, compiled.fullmatch]
     if pattern.anywhere:

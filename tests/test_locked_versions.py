@@ -1,4 +1,4 @@
-"""What the targets install is what was locked: every version with the hashes of its files, and pip told to compare."""
+"""Make targets install locked versions: every version has the hashes of its files, and pip compares them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds secrets is for its owner: files of keys that others can read are refused, folders of state are made so."""
+"""Access to secrets: key files that other users can read are refused, and new folders of state have mode 0700."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.snapshot.store import LocalStore
 
 @pytest.fixture(autouse=True)
 def generous() -> Iterator[None]:
-    """A process that lets everybody read what it creates."""
+    """Set a umask that lets all users read new files."""
     before = os.umask(0)
     yield
     os.umask(before)

@@ -1,4 +1,4 @@
-"""Secrets in texts: which are struck out, in which spelling, cut or whole, and in linear time."""
+"""Redaction of secrets in texts: which ones, in which notations, whole or cut, in linear time."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_redaction_is_idempotent() -> None:
 
 
 def test_no_text_takes_more_than_linear_time() -> None:
-    """A hundred kilobytes of each take 4 s of CPU together; one pattern with quadratic time takes 40 s."""
+    """All texts of 100 KB take 4 s of CPU together; one pattern with quadratic time would take 40 s."""
     pieces = ["password", "://", "://a:", "basic ", "'", '"', "\\", "\\\"", "(", "{", ",", "--a", "eyJ", "a.", "@", " ",
               "authorization", "-----BEGIN PRIVATE KEY-----", "jdbc:oracle:thin:", "/", "key", "=", "a"]  # fmt: skip
     program = (

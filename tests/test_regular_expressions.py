@@ -1,4 +1,4 @@
-"""No regular expression of ours takes time that grows faster than the text: texts are other people's."""
+"""The time of Penstock's regular expressions grows no faster than the text, because texts may be hostile."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OWN_TEXT = {
     "rest/metric_page.py": "our own docs, when they are made",
     "testing/diagrams.py": "our own docs, when they are made",
 }
-"""Files whose patterns see no text of anyone else's, and what they see."""
+"""Files whose patterns are applied to trusted texts only, and these texts."""
 URI_CHARACTERS = (java_uri._URIC, java_uri._PATH, java_uri._USER, java_uri._REGISTERED)
 MADE: dict[str, list[str]] = {
     "glob_regex(wanted)": [],
@@ -32,8 +32,8 @@ MADE: dict[str, list[str]] = {
     ],
     "(colon if i else '') + '([0-9]{2})'": ["([0-9]{2})", ":([0-9]{2})"],
 }
-"""Patterns that are made while a query runs, by the expression that makes them. None: a user's own pattern. Globs are
-applied to names of files, 255 bytes at most; the others as ``patterns.bounded`` says, or to names of Kafka's topics."""
+"""Patterns that are created at run time, by the expression that creates them. None: a user's own pattern. Globs are
+applied to file names of at most 255 bytes; the others to texts of ``patterns.bounded`` or to names of Kafka topics."""
 
 
 def found() -> list[Pattern | Unknown]:
@@ -41,7 +41,7 @@ def found() -> list[Pattern | Unknown]:
 
 
 def test_every_pattern_is_found() -> None:
-    """All that modules have compiled are among them; and what is made later is listed above."""
+    """The search finds all patterns that modules have compiled. Patterns of the run time are listed above."""
     known = found()
     assert {one.source for one in known if isinstance(one, Unknown)} == set(MADE)
     texts = {one.text for one in known if isinstance(one, Pattern)}

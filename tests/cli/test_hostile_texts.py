@@ -1,4 +1,4 @@
-"""What a snapshot, a service, a file or a peer says steers no terminal, and is no log line of its own."""
+"""Texts of snapshots, services, files and peers cannot control a terminal and cannot forge a log line."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_console_escapes_text_and_keeps_its_own_styles(capsys: pytest.CaptureF
 
 
 def test_the_command_line_prints_only_escaped_text() -> None:
-    """Whatever prints past them would have to be looked at one by one."""
+    """Other ways to print would need an escape of their own."""
     others = []
     for path in sorted((SOURCE / "cli").rglob("*.py")):
         if path.name == "terminal.py" or "demo" in path.parts:

@@ -1,4 +1,4 @@
-"""Many small files through Spark's batch reader in one query, and one by one through the source of files."""
+"""Many small files, read by Spark's batch reader in one query and one by one by the file source."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _NAME = "file of the row"
 def differences(
     spark: SparkSession, kind: str, folder: Path, ddl: str, options: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """What differs, by the names of the files in the folder.
+    """Return the differences by file name in the folder.
 
-    A source that refuses all of the files with an error of the tree is taken at its word. One that refuses a file that
-    Spark reads differs.
+    If the source refuses all files with an error of ``errors.py``, there is no difference. If it refuses one file that
+    Spark reads, there is.
     """
     options = options or {}
     expected = _sparks(spark, kind, folder, ddl, options)
@@ -81,7 +81,7 @@ def _one_chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def plain_values(array: pa.Array) -> list[Any]:
-    """Values that can be compared: dates and timestamps as numbers, and texts as Java shows them."""
+    """Return values that can be compared: dates and timestamps as numbers, and texts as Java prints them."""
     types, kind = pa.types, array.type
     if types.is_struct(kind):
         children = zip(*map(plain_values, array.flatten()), strict=True) if kind.num_fields else iter([()] * len(array))

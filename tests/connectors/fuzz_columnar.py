@@ -1,7 +1,7 @@
-"""Whole Parquet and ORC files of random schemas, for ``fuzz_files``.
+"""Valid Parquet and ORC files of random schemas, for ``fuzz_files``.
 
-A schema is what a query wants. The files hold it with narrower types, fewer fields and more, in other orders, cases and
-encodings.
+A query reads them with one schema. The files have narrower types, missing and additional fields, and other orders,
+cases and encodings.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TIMES = ["timestamp", "timestamp_ntz"]
 _TEXTS = [b"", b"a", b"abc" * 40, "grüße".encode(), "😀".encode(), b"a\xff", b"\xed\xa0\x80", b"\0"]
 _UTF8 = _TEXTS[:5]
 _INT96_YEARS = (-9_000_000_000_000_000, 9_000_000_000_000_000)
-"""What pyarrow writes: it counts nanoseconds."""
+"""Range of pyarrow's INT96 in microseconds: pyarrow counts nanoseconds in 64 bits."""
 
 
 def schema_of(kind: str, seed: int) -> str:
@@ -68,7 +68,7 @@ def parquet_file(chance: random.Random, path: Path) -> None:
 
 
 def _holds_lists_of_booleans(schema: pa.Schema) -> bool:
-    """pyarrow does not read them from pages of version 2."""
+    """Return True for lists of booleans: pyarrow does not read them from pages of version 2."""
     return _holds(schema, lambda kind: pa.types.is_nested(kind) and _holds(kind, pa.types.is_boolean))
 
 
@@ -88,7 +88,7 @@ def orc_file(chance: random.Random, path: Path) -> None:
 
 
 def _table(chance: random.Random, kind: str, path: Path) -> pa.Table:
-    """``path`` ends with the seed of the schema."""
+    """Return the rows of a file. The name of the file has the seed of the schema."""
     wanted = to_arrow_schema(StructType.fromDDL(schema_of(kind, int(path.name.split("-")[1]))).json())
     fields = _present(chance, kind, list(wanted))
     count = chance.choice([0, 1, 2, 5, 40])
@@ -96,7 +96,7 @@ def _table(chance: random.Random, kind: str, path: Path) -> pa.Table:
 
 
 def _present(chance: random.Random, kind: str, wanted: list[pa.Field]) -> list[pa.Field]:
-    """The fields of a file from which the wanted ones are read."""
+    """Return fields of a file from which the given ones can be read."""
     fields = [pa.field(_cased(chance, field.name), _narrower(chance, kind, field.type)) for field in wanted]
     if chance.random() < 0.3:
         chance.shuffle(fields)
@@ -112,7 +112,7 @@ def _cased(chance: random.Random, name: str) -> str:
 
 
 def _narrower(chance: random.Random, kind: str, wanted: pa.DataType) -> pa.DataType:
-    """A type that Spark reads as the wanted one."""
+    """Return a type that Spark reads as the given one."""
     types = pa.types
     if types.is_struct(wanted):
         return pa.struct(_present(chance, kind, list(wanted)))

@@ -1,9 +1,9 @@
-"""Random files through the source of files and through Spark's batch reader, `make fuzz-files`:
+"""Random files, read by the file source and by Spark's batch reader, `make fuzz-files`:
 ``python tests/connectors/fuzz_files.py N [--seed S] [--formats json,parquet]``.
 
-JSON, CSV and text files are small files with bytes changed; Parquet and ORC files are whole, of random schemas, and are
-read with other schemas that Spark accepts. Every file follows from its format and its seed. A file that is read in
-another way than Spark reads it is a finding, printed with its seed; the exit code is 1 then.
+JSON, CSV and text files are small files with changed bytes. Parquet and ORC files are valid, have random schemas, and
+are read with other schemas that Spark accepts. Format and seed determine a file. A file that is not read as Spark reads
+it is a finding: it is printed with its seed, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SCHEMA_SEEDS = 40
-"""So many files in a row have one schema, and are read by one query of Spark."""
+"""Number of consecutive files with one schema. One query of Spark reads them."""
 
 Write = Callable[[random.Random, Path], object]
 
 
 class Format(NamedTuple):
-    """Args: ``options``: a seed takes one of them. ``write``: a file of random content."""
+    """Args: ``options``: a seed chooses one of them. ``write``: writes a file of random content."""
 
     kind: str
     options: list[dict[str, str]]
@@ -77,7 +77,7 @@ FORMATS = {
 
 
 def fuzz(spark: SparkSession, name: str, seeds: range, folder: Path) -> Iterator[Finding]:
-    """The findings among the files of these seeds."""
+    """Return the findings among the files of these seeds."""
     form = FORMATS[name]
     groups: dict[tuple[str, int], list[int]] = {}
     for seed in seeds:

@@ -1,4 +1,4 @@
-"""JSON, CSV and text files with bytes changed, for ``fuzz_files``."""
+"""JSON, CSV and text files with changed bytes, for ``fuzz_files``."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _ODD = [
 
 
 def mutated(chance: random.Random, content: bytes) -> bytes:
-    """With up to four changes; one in ten stays as it is."""
+    """Return the bytes with up to four changes; one file in ten is unchanged."""
     data = bytearray(content)
     for _ in range(chance.choice([0, 1, 1, 1, 1, 2, 2, 3, 3, 4])):
         at = chance.randrange(len(data) + 1)

@@ -1,4 +1,4 @@
-"""Parquet and ORC files that few writers make: through Spark's own reader and through the source."""
+"""Unusual Parquet and ORC files, read by Spark's reader and by the file source."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_files_in_the_calendar_of_spark_2(
 
 
 def sparks_rows(spark: SparkSession, kind: str, folder: Path, ddl: str) -> int | None:
-    """None if Spark does not read it."""
+    """Return the rows that Spark reads; None if it fails."""
     try:
         return len(spark.read.format(kind).schema(ddl).load(str(folder)).collect())
     except (PySparkException, Py4JJavaError):
@@ -166,14 +166,14 @@ def test_rows_that_pyarrow_misses_are_an_error(tmp_path: Path) -> None:
 
 
 def test_binary_columns_of_orc_are_not_read_as_strings(tmp_path: Path) -> None:
-    """Spark shows them as hexadecimal digits."""
+    """Spark prints them as hexadecimal digits."""
     orc.write_table(pa.table({"b": pa.array([b"abc"])}), tmp_path / "x")
     with pytest.raises(DataError, match="/x: column b of type binary cannot be read as string"):
         read(FileSource("orc", str(tmp_path), pa.schema([("b", pa.string())])))
 
 
 def test_orc_columns_without_names_are_refused(tmp_path: Path) -> None:
-    """Spark takes them by position."""
+    """Spark reads them by position."""
     orc.write_table(pa.table({"_col0": [1], "_col1": [2]}), tmp_path / "x")
     with pytest.raises(DataError, match="/x was written by Hive without names of columns"):
         read(FileSource("orc", str(tmp_path), pa.schema([("a", pa.int64())])))

@@ -1,4 +1,4 @@
-"""JSON that others wrote, of which three bytes become a list of 64, is refused before it is decoded."""
+"""Untrusted JSON with many small lists is refused before it is decoded: three bytes become a list of 64 bytes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A few random files of each format through Spark's reader and through the source, and those that once differed.
-`make fuzz-files N=...` makes many."""
+"""A few random files of each format, read by Spark's reader and by the file source, and files that once differed.
+`make fuzz-files N=...` reads many."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 IN_CI = {name: range(1_000_000, 1_000_040) for name in FORMATS}
-"""Seeds: the same files in every run."""
+"""Fixed seeds: every run has the same files."""
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -307,6 +307,6 @@ def test_text_wants_one_string_column() -> None:
 
 @pytest.mark.parametrize("wrap", [lambda field: field, lambda field: pa.field("s", pa.struct([field]))])
 def test_columns_whose_long_names_differ_at_the_end_are_other_columns(wrap: Callable[[pa.Field], pa.Field]) -> None:
-    """Arrow's text of a schema is the same for both; their files must not become one."""
+    """Arrow's text of a schema is the same for both; their files must not be merged."""
     one, other = (ParquetFormat(pa.schema([wrap(pa.field("a" * 200 + end, pa.int32()))]), "snappy") for end in "12")
     assert one.fingerprint != other.fingerprint

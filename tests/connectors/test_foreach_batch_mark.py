@@ -1,4 +1,4 @@
-"""What foreachBatch says it was called with: a rollback takes back only what the function never got."""
+"""The mark of foreachBatch: a rollback takes back only epochs that the function never got."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def test_an_operators_id_is_a_part_of_file_names(operator_id: str) -> None:
 
 
 def test_foreign_files_among_bundles_and_kept_files_stay(tmp_path: Path) -> None:
-    """Whoever may write to the output directory may put anything there."""
+    """A user who may write to the output directory may create any file there."""
     private = tmp_path / PRIVATE_DIRECTORY
     outside = tmp_path / "outside"
     outside.write_text("precious")

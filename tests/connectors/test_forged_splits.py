@@ -1,4 +1,4 @@
-"""A source reads, deletes and archives no file but those that its own path and options list."""
+"""A source reads, deletes and archives only files that its own path and options list."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def test_a_frozen_reader_ends_with_what_is_there_and_keeps_its_position(kafka: M
 
 
 def polled_on(reader: SourceReader, seconds: float = 1.0) -> list[bytes]:
-    """The values that come for so long."""
+    """Return the values that arrive within this time."""
     rows: list[bytes] = []
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""What sinks and sources keep in a checkpoint location: a folder there that becomes a link later leads nowhere."""
+"""Files of sinks and sources in a checkpoint location: a folder that becomes a link later is not followed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Staging(StagingSink):
 
 class Committer(StagedRowsCommitter):
     def deliver(self, permit: EpochCommit, files: Collection[str]) -> None:
-        """Nowhere."""
+        """Deliver nothing."""
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def outside(tmp_path: Path) -> Path:
 
 
 def linked(folder: Path, outside: Path) -> Path:
-    """The location's folder, which was a folder when the query began."""
+    """Create a link in place of a folder of the location, which was a folder when the query started."""
     folder.parent.mkdir(parents=True)
     folder.symlink_to(outside)
     return folder

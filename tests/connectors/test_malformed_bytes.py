@@ -1,4 +1,4 @@
-"""Bytes that are no text, and escapes that are no characters: through Spark's own reader and through the source."""
+"""Malformed bytes and escapes of surrogates, read by Spark's reader and by the file source."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TEXTS = [
     b"\xed\xa0\xbd\xed\xb8\x80", b"\xf7\xbf\xbf\xbf", b"\xf0\x9f\x98", b"\xe1\x80", b"\xf5\x80\x80\x80", b"\xff}",
     b"\xe9}", "grüße 😀".encode(),
 ]  # fmt: skip
-"""Contents of strings. The quote that follows one may be taken for a part of a character."""
+"""Contents of strings. The quote after one may be read as a part of a character."""
 PLACES = [
     b'{"id":1,"s":"%s"}', b'{"s":"%s","id":2}', b'{"id":3,"%s":1,"s":"x"}', b'{"id":4,"unknown":"%s","s":"x"}',
     b'{"id":5,"s":[1, "%s"]}', b'{"id":6,"s":{"%s":1.50e1}}', b"{'id':7,'s':'%s'}", b'{"id":8,"t":{"x":"%s","y":1}}',

@@ -1,4 +1,4 @@
-"""A compressed file that becomes a gigabyte without an end of line is refused; a process that reads it stays small."""
+"""A compressed file that becomes a gigabyte without a line end is refused; the reading process needs little memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.errors import ConfigError, DataError
 
 LIMIT = 8 << 20
 RATIO = 8
-"""What reading may take, of ``LIMIT``."""
+"""Memory that reading may take, as a multiple of ``LIMIT``."""
 PROGRAM = """
 import json, resource, sys
 import pyarrow as pa
@@ -49,7 +49,7 @@ print(json.dumps([said, peak() - before]))
 
 @pytest.fixture(scope="module")
 def bombs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of 256 MiB each."""
+    """Create compressed files of 256 MiB each."""
     folder = tmp_path_factory.mktemp("bombs")
     for name, opened in (("x.gz", gzip.open), ("x.bz2", bz2.open)):
         with opened(folder / name, "wb", 1) as file:

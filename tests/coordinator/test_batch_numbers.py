@@ -1,4 +1,4 @@
-"""Batch ids: every epoch with output has one of its own, over whatever drivers come and go and snapshots are left."""
+"""Batch ids: every epoch with output has an id of its own, over changes of the driver and dropped snapshots."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class _Query:
         return (SlotManifest(0, [SubtaskManifest(v, 0, pending_messages=dict(m)) for v, m in self.staged.items()]),)
 
     def _complete(self) -> None:
-        """Its metadata is written, it is logged, the ledger hears of it."""
+        """Complete a snapshot: write its metadata, log it, and notify the ledger."""
         slots = self.slots()
         batches, next_batch = self.ledger.numbered(self.epoch, slots)
         self.next_batch = max(self.next_batch, next_batch)

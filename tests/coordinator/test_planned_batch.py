@@ -1,4 +1,4 @@
-"""A batch that Spark had begun: nothing else is read or covered before its own checkpoint is complete."""
+"""A batch that Spark had planned: nothing else is read or covered before its own checkpoint is complete."""
 
 from __future__ import annotations
 

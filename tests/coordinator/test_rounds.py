@@ -1,4 +1,4 @@
-"""Rounds of event time: who begins one, what it waits for, and who is told how much."""
+"""Rounds of event time: when one begins, what it waits for, and which readers may rise to which watermark."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ONE, OTHER = 0, 1
 
 
 class Group:
-    """Sources with some readers each. Looks end only when a test says so."""
+    """Sources with some readers each. A test decides when a discovery ends."""
 
     def __init__(self, sources: int = 1, readers: int = 2, eager: bool = False) -> None:
         self.assigners = [SplitAssigner(f"source-{vertex}", vertex, readers) for vertex in range(sources)]
@@ -34,7 +34,7 @@ class Group:
         self.looks = [False] * sources
 
     def handle(self, vertex: int, event: Any) -> list[Command]:
-        """What the driver does with an event; the commands for readers."""
+        """Handle an event like the driver. Return the commands for readers."""
         commands: list[Command] = self.assigners[vertex].handle(event, self.now_ms)
         commands += self.rounds.handled(vertex, event, commands)
         for command in commands:
@@ -55,7 +55,7 @@ class Group:
         return self.handle(vertex, Discovered([Split(each, {}) for each in splits], None, finished))
 
     def whole_look(self, vertex: int) -> list[Command]:
-        """One that begins now and finds nothing; the one that is out ends before."""
+        """Run a discovery that begins now and finds nothing, after the current one has ended."""
         told = self.look_ends(vertex=vertex) if self.looks[vertex] else []
         self.now_ms += 1_000
         return told + self.handle(vertex, LookAround()) + self.look_ends(vertex=vertex)
@@ -68,7 +68,7 @@ class Group:
         return self.handle(vertex, Requested(index, holding, us, received, announced_us=us))
 
     def busy(self, readers: int, vertex: int = ONE) -> None:
-        """Each reader has a split."""
+        """Give each reader a split."""
         self.look_begins(vertex)
         self.look_ends(*[f"{vertex}-{index}" for index in range(readers)], vertex=vertex)
         for index in range(readers):

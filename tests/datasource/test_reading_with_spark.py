@@ -106,7 +106,7 @@ def test_one_key_is_read_though_the_rest_is_damaged(spark: SparkSession, tmp_pat
 def test_a_filter_of_one_use_leaves_the_other_uses_whole(
     spark: SparkSession, spark_conf: Callable[[str, str], None], tmp_path: Path
 ) -> None:
-    """Spark 4.3 keeps what a Python reader was handed by one use of a DataFrame for all of its later uses."""
+    """Spark 4.3 applies filters that it pushed for one use of a DataFrame to all later uses."""
     scene = Scene(tmp_path)
     spark_conf(PUSHDOWN, "true")
     for options, condition in (

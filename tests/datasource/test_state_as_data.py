@@ -103,7 +103,7 @@ def test_one_key_reads_one_range_of_one_subtask(tmp_path: Path) -> None:
 
 
 def test_a_reader_takes_no_filters() -> None:
-    """Spark 4.3 reads every later use of a DataFrame by what its reader made of the filters of an earlier one."""
+    """Spark 4.3 applies filters that it pushed for one use of a DataFrame to all later uses."""
     sources = ("penstock.spark_data", "penstock.spark", "penstock.connectors", "pyspark_penstock")
     for name in sources:
         module = importlib.import_module(name)
@@ -195,7 +195,7 @@ def test_nested_keys_are_found(tmp_path: Path) -> None:
 
 
 def _as_json(value: Any) -> Any:
-    """What the option keys takes: text for what JSON has not, binary in base 64."""
+    """Return a value for the option keys: text for types that JSON does not have, base 64 for binary values."""
     if isinstance(value, dict):
         return {name: _as_json(part) for name, part in value.items()}
     if isinstance(value, bytes):

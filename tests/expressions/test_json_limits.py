@@ -1,4 +1,4 @@
-"""Jackson's limits, which are Spark's: long names, strings and numbers; and what hostile documents take in memory."""
+"""Jackson's limits, as in Spark: long names, strings and numbers; and the memory of hostile documents."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_deep_values_equal_spark(spark: SparkSession, name: str, depth: int) -> 
     document = text.replace("@", opening * depth + "7" + closing * depth)
     frame = spark.createDataFrame([(document,)], "d string")
     paths = ["$", "$.a", "$[0][0]", "$.a[1].a"]
-    if depth < 500:  # Spark flattens by recursion, and has no stack for more
+    if depth < 500:  # Spark flattens by recursion, and its stack overflows for more
         paths += ["$[*]", "$[*][*]", "$[*][*][*]", "$.a[*]", "$.a[*][*]"]
     record = F.from_json("d", "a string, b int")["a"]
     expected = frame.select(record, *(F.get_json_object("d", path) for path in paths)).first()
@@ -118,7 +118,7 @@ print((peak() - before) / len(document))
     ],
 )
 def test_the_memory_of_a_document_is_bounded(begin: str, repeated: str, end: str, most: int) -> None:
-    """A tree of Python objects of all that is in it takes 24 to 400 times as much."""
+    """A tree of Python objects would take 24 to 400 times the size of the document."""
     arguments = [sys.executable, "-c", PROGRAM, json.dumps([begin, repeated, end])]
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=200, check=True)
     assert float(done.stdout) < most

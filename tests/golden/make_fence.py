@@ -4,7 +4,7 @@
     tests/golden/fence/2/table/     a table's directory: epoch 1 visible
     tests/golden/fence/2/*.json     the log tokens of the location that wrote it, and the messages of pending epochs
 
-**A folder that is there is never touched again**: it is what an earlier release wrote.
+**Existing folders never change**: an earlier release wrote them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Makes tests/golden/meanings, once: ``python tests/golden/make_meanings.py``. What is there is never touched again.
+"""Makes tests/golden/meanings, once: ``python tests/golden/make_meanings.py``. Existing files never change.
 
-texts.json    of each case of tests/query/meaning_cases.py, what its plan stores of the meaning of its state
+texts.json    for each case of tests/query/meaning_cases.py, the stored texts of its plan
 location/     a checkpoint location with the state of the case ``windows``
 """
 

@@ -1,9 +1,9 @@
 """Makes the golden location with staged rows: ``python tests/golden/make_staged.py``, once per format version of these.
 
-    tests/golden/staged/<version>/    of a foreachBatch query whose rows await their commit, with the columns
-                                      (a int, b int, c int): a is 0, 1 and 2, b is 100 more and c 200 more
+    tests/golden/staged/<version>/    of a foreachBatch query with a pending epoch, with the columns
+                                      (a int, b int, c int): a is 0, 1 and 2, b = a + 100, c = a + 200
 
-**A folder that is there is never touched again**; see ``make.py``. Run under an earlier release it makes that one's.
+**Existing folders never change**; see ``make.py``. An earlier release writes the folder of its own format.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Queries with state, and each of their parameters changed."""
+"""Queries with state, and changes of each of their parameters."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Build = Callable[[DataFrame], DataFrame]
 
 
 def same(column: str) -> Column:
-    """By a function of the user's."""
+    """Group by a function of the user."""
     return F.udf(lambda value: value, "bigint")(column)
 
 
 @dataclass(frozen=True)
 class Change:
-    """Another plan at a location. ``refused``: by what the error names; empty: it goes on."""
+    """Another plan at a location. ``refused``: text of the error; empty if the query continues."""
 
     build: Build
     refused: str = ""
@@ -82,7 +82,7 @@ RANGE = "l.key = r.key AND r.at >= l.at AND r.at <= l.at + interval 5 minutes"
 
 
 class Last(StatefulProcessor):
-    """The last value of a key."""
+    """Processor that keeps the last value of a key."""
 
     ttl_ms: int | None = None
 

@@ -1,4 +1,4 @@
-"""Queries that are edited while an epoch awaits its commit: every sink, every edit, every way to leave it waiting."""
+"""Queries that are edited while an epoch is pending: all sinks, all edits, all ways to leave it pending."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EDITS = {
 }
 STAGED = ("one", "several")
 ENDS = ("killed", "failing", "starved")
-"""The driver dies between a commit and its log entry; the sink says no; no slot is free, so that no commit begins."""
+"""The driver dies between a commit and its log entry; the sink fails; no slot is free, so no commit begins."""
 OPTIONS = {"parallelism": 1, "checkpoint.interval": "200ms", "sink.retryTimeout": "1h", "restart.maxDelay": "500ms"}
 SINKS = (
     *("foreachBatch", "table", "python", "memory", "console", "foreach"),
@@ -57,7 +57,7 @@ def names(columns: Sequence[str]) -> list[str]:
 
 
 class Input:
-    """File i has rows whose ``a`` is 10 i, 10 i + 1 and 10 i + 2; ``b`` is 100 more and ``c`` 200 more."""
+    """File i has rows with ``a`` = 10 i, 10 i + 1 and 10 i + 2, ``b`` = a + 100 and ``c`` = a + 200."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -83,10 +83,10 @@ def check_row(row: Row) -> None:
 
 
 class Target:
-    """One kind of sink: how a query writes to it, and which rows it holds.
+    """One kind of sink: how a query writes to it, and which rows it has.
 
     Args:
-        folder: for whatever it writes.
+        folder: for the output.
     """
 
     ordered = True
@@ -137,7 +137,7 @@ class Target:
         assert self.batches.setdefault(batch, rows) == rows, "a batch that comes again is the same"
 
     def rows(self) -> list[Row]:
-        """Every row once for each time that it is there."""
+        """Return all rows of the output, repeated ones too."""
         match self.kind:
             case "foreachBatch":
                 return [row for rows in self.batches.values() for row in rows]
@@ -176,7 +176,7 @@ def _parquet_rows(path: Path) -> list[Row]:
 
 
 def printed_rows(text: str) -> list[Row]:
-    """The rows of the console's tables; a batch that was printed again counts once."""
+    """Return the rows of the console's tables; a batch that is printed twice counts once."""
     rows: list[Row] = []
     seen: set[str] = set()
     header: list[str] = []
@@ -244,13 +244,13 @@ def folder_source() -> type[DataSource]:
 
 
 class Interrupted:
-    """Commits that do not come to their end while this is entered."""
+    """Context in which commits do not finish, in one of the ways of ``ENDS``."""
 
     def __init__(self, end: str, target: Target, patch: pytest.MonkeyPatch) -> None:
         self._end, self._target, self._patch = end, target, patch
         self._released = threading.Event()
         self.tried = threading.Event()
-        """A commit was begun, and has got as far as it gets."""
+        """Set when a commit was tried."""
 
     def __enter__(self) -> Interrupted:
         real = DriverEffects._commit
@@ -280,7 +280,7 @@ class Interrupted:
 
 
 def pending(checkpoint: Path) -> set[int]:
-    """Epochs whose messages wait in the newest snapshot."""
+    """Return the pending epochs of the newest snapshot."""
     found = (checkpoint / "snapshots").glob("chk-*/metadata.json")
     newest = max(found, key=lambda path: int(path.parent.name[4:]))
     metadata = json.loads(newest.read_bytes())
@@ -289,7 +289,7 @@ def pending(checkpoint: Path) -> set[int]:
 
 
 def leave_waiting(query: StreamingQuery, case: Case, interrupted: Interrupted, checkpoint: Path, epochs: int) -> None:
-    """Until so many epochs await their commit in a snapshot; then the driver is gone."""
+    """Take snapshots until one has this many pending epochs, then stop the query."""
 
     def waits() -> bool:
         query.snapshot()

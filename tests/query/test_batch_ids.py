@@ -1,4 +1,4 @@
-"""Batch ids and what a sink can tell its writer by, over forks, rollbacks, damaged snapshots and edits."""
+"""Batch ids and writer ids, over forks, rollbacks, damaged snapshots and edits."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def upserts(spark: SparkSession) -> Upserts:
 
 @pytest.fixture
 def run(spark: SparkSession, inbox: Inbox, tmp_path: Path, start_writer: Start) -> Start:
-    """``run(func, **options)`` starts the inbox into ``func``, at ``tmp_path/c`` unless told otherwise."""
+    """``run(func, **options)`` starts a query from the inbox to ``func``, by default at ``tmp_path/c``."""
 
     def start(func: Any, **options: Any) -> StreamingQuery:
         writer = penstock.writeStream(inbox.stream(spark).select("key", "value")).foreachBatch(func)
@@ -75,7 +75,7 @@ def done(*words: str | Path) -> None:
 
 
 def two_batches(inbox: Inbox, run: Start, upserts: Upserts, **options: Any) -> StreamingQuery:
-    """Batches 0 and 1; the snapshot ``good`` lies between them."""
+    """Run batches 0 and 1 with the snapshot ``good`` between them."""
     query = run(upserts, **options)
     inbox.add(rows(0, 10))
     query.processAllAvailable()
@@ -166,7 +166,7 @@ def test_sinks_with_a_known_target_need_no_sink_target(
 def test_a_rollback_never_uses_an_id_again(
     inbox: Inbox, tmp_path: Path, run: Start, upserts: Upserts, output: str, spark: SparkSession
 ) -> None:
-    """Rows come a second time, under ids of their own, and are not taken for those that were written."""
+    """Rows are delivered again with new ids, so the sink does not mistake them for written ones."""
     query = two_batches(inbox, run, upserts)
     query.stop()
     if output == "retract":
@@ -186,7 +186,7 @@ def test_a_rollback_never_uses_an_id_again(
 def test_an_id_is_not_reused_after_a_death_in_a_commit_and_a_rollback(
     inbox: Inbox, tmp_path: Path, run: Start, upserts: Upserts
 ) -> None:
-    """The log does not say that batch 1 was committed, and the snapshot that did is given up."""
+    """The log has no commit of batch 1, and its snapshot is dropped."""
     query = two_batches(inbox, run, upserts)
     query.stop()
     entries = sorted((tmp_path / "c/log").iterdir())
@@ -215,7 +215,7 @@ def test_ids_are_new_after_a_fallback_to_an_older_snapshot(
 
 
 def test_reordered_outputs_never_repeat_an_id(spark: SparkSession, inbox: Inbox, tmp_path: Path) -> None:
-    """And two outputs with one place to write to are two writers."""
+    """Two outputs with one target are two writers."""
 
     def started(*functions: Upserts) -> StreamingQuery:
         stream = inbox.stream(spark)

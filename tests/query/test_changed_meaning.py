@@ -1,4 +1,4 @@
-"""State is restored only under the parameters that it was built with: each is changed at a restart."""
+"""State is restored only with the parameters that it was built with. Each one is changed at a restart."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from penstock.snapshot.plan import plan_of
 pytestmark = pytest.mark.spark
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "meanings"
-"""What the release stored that first stored meanings; never touched again."""
+"""Files of the first release that stored parameters. They never change."""
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
@@ -71,7 +71,7 @@ def test_state_with_changed_parameters_needs_the_option(spark: SparkSession, inb
     allowed = {"snapshots.allowChangedMeaning": "true"}
     with pytest.raises(PlanChanged, match="allowChangedMeaning=true: the query uses the state as it is"):
         start(other(inbox.stream(spark)))
-    for options in (allowed, {}):  # taken over, then recorded anew
+    for options in (allowed, {}):  # the state is used, then the new parameters are stored
         query = start(other(inbox.stream(spark)), **options)
         query.processAllAvailable()
         query.stop(snapshot=True)
@@ -82,7 +82,7 @@ def test_state_with_changed_parameters_needs_the_option(spark: SparkSession, inb
 def test_stored_texts_of_parameters_do_not_change(
     spark: SparkSession, spark_conf: Callable[[str, str], None], inbox: Inbox
 ) -> None:
-    """A location is refused whose texts are not what this release writes."""
+    """Other texts would make this release refuse existing locations."""
     spark_conf(ZONE, NEW_YORK)
     stored = json.loads((GOLDEN / "texts.json").read_text())
     assert {name: meanings(case.build(inbox.stream(spark)), case.mode) for name, case in CASES.items()} == stored

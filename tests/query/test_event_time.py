@@ -1,4 +1,4 @@
-"""Event time while input goes on: a reader that shows none does not stop it; ``multipleWatermarkPolicy``."""
+"""Event time with continuous input: a reader without event time does not stop it; ``multipleWatermarkPolicy``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def rate(spark: SparkSession, partitions: int = 2) -> DataFrame:
 
 
 def filtered(spark: SparkSession, empty: Path) -> DataFrame:
-    """All rows of one of two readers are dropped."""
+    """A filter drops all rows of one of two readers."""
     return rate(spark).where("value % 2 = 0").withWatermark("at", "200 milliseconds")
 
 
@@ -66,7 +66,7 @@ def test_windows_are_emitted_although_a_reader_has_no_event_time(
 def test_the_policy_for_several_watermarks_is_obeyed(
     spark: SparkSession, tmp_path: Path, inbox: Inbox, out: Path, start: Start, policy: str, right: list[object]
 ) -> None:
-    """As EventTimeWatermarkSuite has it, "MultipleWatermarkPolicy"."""
+    """The same query as "MultipleWatermarkPolicy" in EventTimeWatermarkSuite."""
     other = Inbox(tmp_path / "other")
     streams = [one.stream(spark).withWatermark("at", "10 seconds") for one in (inbox, other)]
     windows = streams[0].union(streams[1]).groupBy(F.window("at", "5 seconds").alias("w")).count()

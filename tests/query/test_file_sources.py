@@ -74,7 +74,7 @@ def test_only_needed_columns_of_orc_and_a_partition(
 
 
 def test_partition_directories_may_appear_later(spark: SparkSession, start: Start, out: Path, tmp_path: Path) -> None:
-    """As in Spark's FileStreamSourceSuite: a consumer that starts before its producer."""
+    """A consumer starts before its producer, as in Spark's FileStreamSourceSuite."""
     inbox = tmp_path / "in"
     inbox.mkdir()
     rows = spark.readStream.schema("value STRING, day STRING, unread INT").json(str(inbox)).select("value", "day")

@@ -1,4 +1,4 @@
-"""Functions that hold rows in front of ``withWatermark``: none is dropped as late, and the last window comes out."""
+"""Functions that hold rows in front of ``withWatermark``: no row is late, and the last window is emitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is away for a while, or for good, while a query runs: sinks, the output's disk, the checkpoint location."""
+"""Temporary and permanent outages while a query runs: of sinks, the output's disk, the checkpoint location."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from penstock.snapshot.catalog import Catalog
 pytestmark = pytest.mark.spark
 
 Away = Callable[[], bool]
-"""Whether the sink is away now."""
+"""Return True during an outage of the sink."""
 ROWS = [(key, key, 0.0) for key in range(4)]
 
 
@@ -163,7 +163,7 @@ def test_a_checkpoint_location_that_is_removed_ends_the_query_with_a_clear_error
 def test_a_checkpoint_location_that_comes_back_is_gone_on_with(
     spark: SparkSession, inbox: Inbox, out: Path, tmp_path: Path, start: Start
 ) -> None:
-    """As a mount that was away for a moment."""
+    """The location disappears and returns, like a mount."""
     location, aside = tmp_path / "checkpoint", tmp_path / "aside"
     inbox.add(ROWS)
     query: StreamingQuery = start(inbox.stream(spark), **{"sink.retryTimeout": "5m", "restart.maxDelay": "200ms"})

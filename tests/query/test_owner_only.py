@@ -1,4 +1,4 @@
-"""The folder that a query makes for its checkpoints is its user's alone, unless the query says otherwise."""
+"""Only its user has access to a query's new checkpoint folder, unless an option allows more."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""An epoch that awaits its commit belongs to the plan that staged it.
+"""A pending epoch belongs to the plan that staged it.
 
-After an edit its rows come as they were produced, each once, or the start is refused before anything runs.
+After an edit its rows are delivered once with their original columns, or the start is refused before anything runs.
 
-``make pending`` runs every combination; otherwise each two values of two dimensions meet once.
+``make pending`` runs every combination. By default each pair of values of two dimensions is in one combination.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def cases() -> list[Case]:
 
 
 def pairwise(every: Sequence[Case]) -> list[Case]:
-    """A few of them, so that any two values of different dimensions are together in one: greedily."""
+    """Choose few combinations, greedily, so that each pair of values of different dimensions is in one of them."""
 
     def pairs(case: Case) -> set[tuple[tuple[str, str], ...]]:
         return set(itertools.combinations(vars(case).items(), 2))
@@ -145,7 +145,7 @@ def waiting(
 
 
 class Waiting:
-    """A query whose first rows are committed, and whose next ones wait."""
+    """A query with committed rows and a pending epoch."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class Waiting:
         return query
 
     def make(self, target: Target, end: str = "failing") -> None:
-        """Row 0 to 2 are committed, in the snapshot ``good``; 10 to 12 wait."""
+        """Commit rows 0 to 2, in the snapshot ``good``, and leave rows 10 to 12 pending."""
         self.input.add(0)
         query = self.start(target)
         query.processAllAvailable()

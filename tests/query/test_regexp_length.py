@@ -1,4 +1,4 @@
-"""Texts that a pattern which may backtrack is applied to are bounded by an option of the query."""
+"""An option of the query limits the length of texts for patterns that may backtrack."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def test_a_slot_tells_its_lines_and_how_many_it_leaves_out(logs: QueryLogs) -> N
 
 
 def test_a_secret_is_removed_before_a_slot_cuts_its_line() -> None:
-    """Where a line begins or ends in the middle of a secret, its name may be missing."""
+    """If a line is cut inside a secret, the name of the secret may be missing."""
     relay = LogRelay()
     with relay.listening():
         log.warning("%s", "x" * (MOST_TEXT - 30) + " jdbc:oracle:thin:me/hunter2hunter2@host")

@@ -1,4 +1,4 @@
-"""Every setting of Spark's is declared; what is refused is refused by name; the page is what the declaration says."""
+"""Every setting of Spark is declared; refusals have the name; the page is equal to the declaration."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def test_without_the_setting_the_older_run_stays(
 def test_a_query_has_one_run_wherever_its_location_is(
     spark: SparkSession, inbox: Inbox, out: Path, start: Start, tmp_path: Path, spark_conf
 ) -> None:  # type: ignore[no-untyped-def]
-    """A location that was moved while its query runs is the same query, as in Spark."""
+    """A location that was moved while its query runs belongs to the same query, as in Spark."""
     inbox.add([(1, 1, 0.0)])
     first = start(inbox.stream(spark))
     first.processAllAvailable()

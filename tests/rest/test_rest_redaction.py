@@ -1,4 +1,4 @@
-"""No text that user code, a server or a file has a part in tells a secret over REST, whatever resource it is in."""
+"""Texts of user code, servers and files have no secret in any REST resource."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_failure_has_no_secret() -> None:
 def test_every_text_of_an_error_is_redacted(module: object) -> None:
     found = 0
     for kind in vars(module).values():
-        # A vertex's text is the plan's own: no error has a part in it.
+        # The text of a vertex is the plan's own and quotes no error.
         if isinstance(kind, type) and issubclass(kind, BaseModel) and kind is not models.OperatorResource:
             hints = typing.get_type_hints(kind, include_extras=True)
             for name in {"text", "cause", "reason", "message"} & set(hints):
@@ -36,7 +36,7 @@ def test_every_text_of_an_error_is_redacted(module: object) -> None:
 
 
 def test_a_secret_is_removed_before_a_line_is_cut() -> None:
-    """The end of a traceback may begin amid a secret, where nothing tells of it any more."""
+    """The kept end of a traceback may begin inside a secret, without the name of the secret."""
     relay = LogRelay()
     secret = "s" * 100
     try:

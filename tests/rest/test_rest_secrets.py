@@ -1,4 +1,4 @@
-"""No text of an error leaves the service with a secret in it, whichever resource carries it."""
+"""Texts of errors have no secret in any resource of the service."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.redaction import without_secrets
 from penstock.rest.problems import MAX_DETAIL, InvalidValue, problem
 
 NAMES_OF_TEXTS = {"cause", "explanation", "message", "problem", "reason", "why"}
-"""A field of one of these names tells what went wrong."""
+"""Names of fields that have the text of an error."""
 REDACTED_ELSEWHERE = {
     ("LogRecord", "message"),  # when the line is remembered, see test_rest_logs
     ("BottleneckResource", "explanation"),  # made of numbers and names of operators

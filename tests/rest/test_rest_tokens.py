@@ -1,4 +1,4 @@
-"""The token that a service makes for itself: who is told of it, and where the command line finds it."""
+"""The token that a service makes: where it is printed and stored, and how the command line reads it."""
 
 from __future__ import annotations
 

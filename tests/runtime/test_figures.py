@@ -229,7 +229,7 @@ def test_what_subtasks_say_and_checkpoints_under_way_may_be_told_later_but_not_w
 def test_the_watermark_shown_is_the_one_that_windows_wait_for(
     tmp_path: Path, channels: dict[str, int], right: int | None
 ) -> None:
-    """A channel that has brought none holds all others."""
+    """A channel without a watermark holds all others."""
     figures = Figures(tiny_graph(tmp_path, 2, Numbers(1000)), "q", "run", None)
     subtasks = [SubtaskManifest(1, 0, channel_watermarks={"0:0": 9, "0:1": 9}), SubtaskManifest(1, 1)]
     subtasks[1] = msgspec.structs.replace(subtasks[1], channel_watermarks=channels)

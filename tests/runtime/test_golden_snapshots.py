@@ -132,7 +132,7 @@ def test_pending_batches_of_version_1_keep_their_ids_and_new_ones_get_none_that_
     tmp_path: Path, launcher: ProcessLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Version 1 counted batches by sink: epochs 2 to 4 were batches 0 to 2, and epoch 5 was pending. The first driver
-    dies when the sink has been asked to commit it, and the log was summed up meanwhile."""
+    dies during the commit of epoch 5, after a summary of the log."""
     write_input(tmp_path / "input")
     location = Path(shutil.copytree(GOLDEN / "1/memory", tmp_path / "location"))
     shutil.copytree(GOLDEN / "1/output-memory", tmp_path / "output")

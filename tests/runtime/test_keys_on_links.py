@@ -1,4 +1,4 @@
-"""Keys to an object store do not leave the driver's machine over links that others can read."""
+"""Keys to an object store are not sent to other machines without encryption."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEYS = StoreAccess("http://127.0.0.1:1", "us-east-1", "key", "a-secret", allow_h
 
 
 class Elsewhere(ThreadLauncher):
-    """Slots reach the driver at this address. None of them is started."""
+    """Launcher with this address of the driver. It starts no slot."""
 
     def __init__(self, host: str) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class Elsewhere(ThreadLauncher):
 
 
 class Claimed(Exception):
-    """The start has come to the location."""
+    """Raised when the start opens the location."""
 
 
 def start(

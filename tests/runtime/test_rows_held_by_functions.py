@@ -24,7 +24,7 @@ Function = Callable[[Iterator[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 
 
 def stages_of(*functions: Function) -> list[Stage]:
-    """The functions, and a watermark behind them."""
+    """Return the stages of the functions and of a watermark after them."""
     specs: list[Any] = [
         MapInArrowSpec(operator_id=f"map{n}", name="map", output_schema=SCHEMA, input_schema=SCHEMA, function=function)
         for n, function in enumerate(functions)
@@ -89,7 +89,7 @@ def test_held_rows_are_released_within_an_epoch() -> None:
 
 
 class EndingReader(SourceReader):
-    """Splits that end; nothing is read but by hand."""
+    """Reader of bounded splits. It returns no rows."""
 
     def __init__(self) -> None:
         self.splits: deque[Split] = deque()

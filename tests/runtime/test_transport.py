@@ -171,7 +171,7 @@ def silent(net: Net, address: str) -> socket.socket:
 
 
 def is_cut(sock: socket.socket) -> bool:
-    """Whether the other side has ended it; the challenge comes before."""
+    """Return True if the other side has closed the connection. The challenge arrives before that."""
     sock.settimeout(5)
     try:
         while sock.recv(1 << 10):
@@ -184,7 +184,7 @@ def is_cut(sock: socket.socket) -> bool:
 
 
 def test_one_address_never_takes_all_places(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slot of another address has room at once, one of the same address soon; no time-out is waited for."""
+    """A slot of another address gets a place at once, one of the same address soon, without waiting for a time-out."""
     monkeypatch.setattr(transport, "HANDSHAKE_TIMEOUT_S", 600)
     monkeypatch.setattr(transport, "MAX_UNAUTHENTICATED", 6)
     monkeypatch.setattr(transport, "MAX_UNAUTHENTICATED_PER_ADDRESS", 3)
@@ -227,7 +227,7 @@ HEADER = struct.Struct("<IIHH")
 
 @pytest.mark.parametrize("fragment", [(0, 100), (0, 0), (1, 100)])
 def test_a_peer_without_a_secret_is_cut_off_after_some_bytes(net: Net, fragment: tuple[int, int]) -> None:
-    """However it divides them: in fragments without a byte, in messages without a byte, or in tiny ones."""
+    """The bytes are in empty fragments, empty messages, or tiny ones."""
     length, remaining = fragment
     sent = 0
     with socket.create_connection(("127.0.0.1", net.listener.port)) as sock:

@@ -1,4 +1,4 @@
-"""The liveness oracle of event time: it fails a reader that stays below the level, and no reader whose thread works."""
+"""The liveness oracle of event time fails for a reader that stays below the level, but not while its thread is busy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REPORTS = 2 * PATIENCE
 
 
 def reader(busy_until_ms: float) -> SimpleNamespace:
-    """A reader that has nothing left to read; its thread works on rows until then."""
+    """Reader with nothing left to read, whose thread is busy until a given time."""
     subtask = SimpleNamespace(
         _feed=SimpleNamespace(_unfinished=()),
         _chain=SimpleNamespace(holds_rows=False),
@@ -28,7 +28,7 @@ def reader(busy_until_ms: float) -> SimpleNamespace:
 
 
 def watched(busy_until_ms: float) -> tuple[EventTimeWatch, Any]:
-    """A watch over two readers of one source, and its clock. Reader 0 has reached more than reader 1."""
+    """Oracle for two readers of one source, with its clock. Reader 0 has a higher watermark than reader 1."""
     clock = SimpleNamespace(now_ms=0.0)
     slots = [SimpleNamespace(runners={0: reader(until_ms)}, _from_driver=()) for until_ms in (0.0, busy_until_ms)]
     content = SimpleNamespace(rows_at=lambda now_ms: 0)

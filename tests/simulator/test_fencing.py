@@ -1,4 +1,4 @@
-"""Copies of one location that write to one output: schedules of the model, and what a broken fence does."""
+"""Copies of one location that write to one output: schedules of the model, and mutants of the fence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Oracles of the simulator that a rollback has misled: what they allow, and what they go on to notice."""
+"""Oracles of the simulator after a rollback: what they allow, and what they still report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.testing.outside import BatchIds
 def test_new_epochs_after_a_rollback_may_skip_ids_and_pending_ones_may_not() -> None:
     ids = BatchIds()
     ids.seen(2, 0)
-    ids.rolled_back(4)  # epoch 5 had batch 3, which nobody was ever handed
+    ids.rolled_back(4)  # epoch 5 had batch 3, which no sink ever got
     ids.seen(2, 0)
     ids.seen(3, 1)
     with pytest.raises(SimulationFailure, match="epoch 4 comes as batch 3"):
@@ -27,7 +27,7 @@ def test_new_epochs_after_a_rollback_may_skip_ids_and_pending_ones_may_not() -> 
 def test_two_rollbacks_leave_two_gaps() -> None:
     ids = BatchIds()
     ids.rolled_back(4)
-    ids.rolled_back(71)  # epoch 71 was numbered behind the first one, and awaits its commit
+    ids.rolled_back(71)  # epoch 71 was numbered after the first one, and is pending
     ids.seen(3, 0)
     ids.seen(71, 2)
     ids.seen(140, 4)

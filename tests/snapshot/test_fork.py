@@ -124,7 +124,7 @@ def test_a_kept_snapshot_expires_in_the_fork_and_stays_in_its_origin(scene: Scen
 
 
 class Errands(NoSource):
-    """Has something to do to its input that is in the state; only its own query may."""
+    """Source whose state has actions on its input that only its own query may perform."""
 
     def discover(self, state: Plain, parallelism: int) -> Discovery:
         return Discovery((), {"errands": ["delete /in/a"]} if state is None else state)
@@ -373,7 +373,7 @@ def test_any_store_brings_from_any_other() -> None:
 
 
 class Looked(NoSource):
-    """A source that counts how often it was looked at."""
+    """Source that counts its discoveries."""
 
     looks = 0
 
@@ -383,8 +383,8 @@ class Looked(NoSource):
 
 
 def test_a_planned_batch_is_an_epoch_of_its_own_or_begins_again(scene: Scene) -> None:
-    """Nothing else is looked for, and a checkpoint of it that fails ends the Generation: some sinks may have ended the
-    epoch, and others not."""
+    """There is no other discovery, and a failed checkpoint of the batch ends the Generation: some sinks may have ended
+    the epoch, and others not."""
     store, begins_with = scene.fork()
     assert begins_with is not None
     planned = PlannedBatch("spark", 40)

@@ -127,7 +127,7 @@ OPERATIONS: dict[str, Callable[[LocalStore], object]] = {
 def test_a_folder_that_becomes_a_link_at_any_moment_is_not_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str, moment: int
 ) -> None:
-    """Another user of the folder replaces ``data`` after so many calls of the system."""
+    """Another user of the folder replaces ``data`` after this number of system calls."""
     location, outside = tmp_path / "location", tmp_path / "outside"
     for place in (location, outside, tmp_path / "origin"):
         (place / "data" / "inner").mkdir(parents=True)

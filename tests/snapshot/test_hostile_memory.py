@@ -52,7 +52,7 @@ def holes(location: Path) -> None:
 
 
 def brackets(name: str, count: int, sealed: bool = False) -> Spoil:
-    """Each three bytes of it become a list of 64."""
+    """Replace a file by JSON with many empty lists: each three bytes become a list of 64 bytes."""
 
     def spoil(location: Path) -> None:
         body = b"[" + b"[]," * count + b"[]]"
@@ -63,7 +63,7 @@ def brackets(name: str, count: int, sealed: bool = False) -> Spoil:
 
 
 def metadata_of_brackets(location: Path) -> None:
-    """In a place where any plain data may be."""
+    """Put brackets where any plain value is allowed."""
     metadata = json.loads((location / "snapshots/chk-2/metadata.json").read_bytes())
     metadata["sources"][0]["state"] = "brackets"
     put_metadata(location, 2, json.dumps(metadata).encode().replace(b'"brackets"', b"[" + b"[]," * (8 << 20) + b"[]]"))

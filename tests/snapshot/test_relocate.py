@@ -282,7 +282,7 @@ def test_another_plan_at_another_parallelism_is_moved_and_then_rescaled() -> Non
 
 
 class Keeper(NoSource):
-    """It stages its input at the location, as the sources do that Spark reads for."""
+    """Source that stages its input at the location, like sources that Spark reads."""
 
     keeps_files = True
 

@@ -1,4 +1,4 @@
-"""What a driver answers to a request file is read by others: no secret is in it."""
+"""A driver's answer to a request file has no secret, because other users may read it."""
 
 from __future__ import annotations
 

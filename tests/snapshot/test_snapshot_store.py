@@ -79,7 +79,7 @@ def test_a_crash_before_the_link_leaves_nothing_that_a_reader_sees(
 
 @pytest.mark.parametrize("moment", ["created", "made durable", "removed"])
 def test_a_file_in_the_place_of_a_folder_fails_a_write_as_a_full_disk_does(tmp_path: Path, moment: str) -> None:
-    """``OSError`` declines a checkpoint, or puts a collection off; ``CorruptSnapshot`` would end the Generation."""
+    """``OSError`` declines a checkpoint or postpones a collection; ``CorruptSnapshot`` would end the Generation."""
     store = LocalStore(tmp_path)
     file = store.create("data/1")
     (tmp_path / "data").rename(tmp_path / "aside")

@@ -1,4 +1,4 @@
-"""Batch ids go on from Spark's engine to Penstock and back; a batch that Spark had begun is made as it was planned."""
+"""Batch ids continue from Spark to Penstock and back; a batch that Spark had planned is processed as planned."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Batch = tuple[str, int, list[int]]
 
 @dataclass
 class Sink:
-    """A function for ``foreachBatch`` of both engines: who called with which batch, and what it kept of it once."""
+    """Function for ``foreachBatch`` of both engines: records the caller and the batch, and keeps each row once."""
 
     spark: SparkSession
     calls: list[Batch] = field(default_factory=list)
@@ -92,7 +92,7 @@ def test_ids_continue_after_the_last_batch_of_spark(spark: SparkSession, tmp_pat
 def test_a_planned_batch_is_processed_first_with_its_rows_and_identity(
     spark: SparkSession, tmp_path: Path, sink: Sink, parallelism: int
 ) -> None:
-    """The sink has all of it, or nothing: either way each row is there once. A failure in between changes nothing."""
+    """The sink has the whole batch or nothing: each row is there once in both cases, also after a failure."""
     arrivals = Arrivals(tmp_path / "in")
     df = arrivals.stream(spark).select("amount")
     amounts(arrivals, 0, 1, 2, 3)
@@ -122,7 +122,7 @@ def test_a_planned_batch_is_processed_first_with_its_rows_and_identity(
 def test_a_running_query_processes_the_planned_batch_alone_and_then_continues(
     spark: SparkSession, tmp_path: Path, sink: Sink
 ) -> None:
-    """No trigger, but checkpoints all the time, a snapshot that a user asks for at once, and a drain."""
+    """The query has frequent checkpoints, an immediate snapshot request of a user, and a drain."""
     arrivals = Arrivals(tmp_path / "in")
     df = arrivals.stream(spark).select("amount")
     amounts(arrivals, 0, 1)
@@ -244,7 +244,7 @@ def test_a_missing_file_of_the_planned_batch_is_named(spark: SparkSession, tmp_p
 
 
 def test_spark_continues_after_the_last_id_of_penstock(spark: SparkSession, tmp_path: Path, sink: Sink) -> None:
-    """And Penstock after Spark's, when it is taken back."""
+    """After an import back, Penstock continues after Spark's ids."""
     arrivals = Arrivals(tmp_path / "in")
     df = arrivals.stream(spark).select("amount")
     for amount in range(3):
