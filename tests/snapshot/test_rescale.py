@@ -27,7 +27,7 @@ from penstock.protocol.elements import Side
 from penstock.snapshot.catalog import plan_restore
 from penstock.snapshot.model import FORMAT_VERSION, SlotManifest, SnapshotMetadata, SubtaskManifest
 from penstock.snapshot.narrowing import load_own
-from penstock.snapshot.rescale import rescale, successors
+from penstock.snapshot.rescale import rescale
 from penstock.snapshot.restore import load_restore
 from penstock.snapshot.store import MemoryStore
 from penstock.state.capture import WholeTable
@@ -196,40 +196,44 @@ def with_edge(job: JobGraph, kind: EdgeKind, key_columns: tuple[int, ...] = ()) 
     return replace(job, edges=(Edge(0, 0, 1, kind, ROWS, key_columns),))
 
 
+@pytest.mark.parametrize("entries", [1, 12], ids=["one long entry", "entries of one row"])
 @pytest.mark.parametrize("kind", [EdgeKind.REBALANCE, EdgeKind.FORWARD])
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (2, 4), (3, 2), (4, 1)])
-def test_without_keys_entries_are_dealt_out_among_the_successors(kind: EdgeKind, before: int, after: int) -> None:
+def test_without_keys_rows_are_spread_evenly(kind: EdgeKind, before: int, after: int, entries: int) -> None:
     store = MemoryStore()
     old, new = (with_edge(graph(n), kind) for n in (before, after))
     found = taken(
         store,
         old,
-        lambda i: {
-            "inflight": [captured(ChannelId(0, i, i), Side.PRODUCER, seq, rows(100 * i + seq)) for seq in range(4)]
-        },
+        lambda i: {"inflight": [captured(ChannelId(0, i, i), Side.PRODUCER, 0, rows(*range(100 * i, 100 * i + 12)))]},
     )
-    entries = [entry for slot in found.slots for m in slot.subtasks for entry in m.inflight]
-    single = [msgspec.structs.replace(e, row_start=e.row_start + n, rows=1) for e in entries for n in range(e.rows)]
-    slots = [
-        msgspec.structs.replace(
-            slot,
-            subtasks=[
-                msgspec.structs.replace(m, inflight=[e for e in single if m.vertex == 1 and e.consumer == m.index])
-                for m in slot.subtasks
-            ],
-        )
-        for slot in found.slots
-    ]
-    by_subtask = delivered(store, new, plan_restore(msgspec.structs.replace(found, slots=slots), new))
+    if entries > 1:
+        found = cut_into_rows(found)
+    by_subtask = delivered(store, new, plan_restore(found, new))
     keys = [[key for _, key, _ in some] for some in by_subtask]
-    assert sorted(key for some in keys for key in some) == sorted(100 * i + n for i in range(before) for n in range(4))
-    assert all(some for some in keys), "nobody is left without rows"
+    assert sorted(key for some in keys for key in some) == sorted(100 * i + n for i in range(before) for n in range(12))
+    assert {len(some) for some in keys} == {12 * before // after}
     assert all(
         some_of == sorted(some_of)
         for some in keys
         for i in range(before)
         if (some_of := [k for k in some if k // 100 == i])
     ), "a channel's entries keep their order"
+
+
+def cut_into_rows(metadata: SnapshotMetadata) -> SnapshotMetadata:
+    """Replace every in-flight entry by one for each of its rows."""
+
+    def cut(manifest: SubtaskManifest) -> SubtaskManifest:
+        single = [
+            msgspec.structs.replace(entry, row_start=entry.row_start + n, rows=1)
+            for entry in manifest.inflight
+            for n in range(entry.rows)
+        ]
+        return msgspec.structs.replace(manifest, inflight=single)
+
+    slots = [msgspec.structs.replace(slot, subtasks=[cut(m) for m in slot.subtasks]) for slot in metadata.slots]
+    return msgspec.structs.replace(metadata, slots=slots)
 
 
 def test_a_broadcast_row_matters_at_each_place_to_the_keys_that_were_there() -> None:
@@ -246,16 +250,6 @@ def test_a_broadcast_row_matters_at_each_place_to_the_keys_that_were_there() -> 
     )
     (some,) = delivered(store, new, plan_restore(found, new))
     assert [key for _, key, _ in some] == [key for key in range(20) if owner(old, key) == late]
-
-
-@few
-@given(before=parallelisms, after=parallelisms)
-def test_every_subtask_has_successors_and_nobody_is_two_ones_if_there_are_enough(before: int, after: int) -> None:
-    heirs = [successors(index, before, after) for index in range(before)]
-    assert all(heirs)
-    assert {heir for some in heirs for heir in some} == set(range(after))
-    if after >= before:
-        assert sorted(heir for some in heirs for heir in some) == list(range(after))
 
 
 @few

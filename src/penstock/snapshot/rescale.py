@@ -2,13 +2,14 @@
 
 What belongs to key groups goes to their new owners: state, rows in flight on edges whose rows are told apart by key (an
 entry that has several new owners is *narrowed* for each), and how far event time was. What does not is dealt out:
-splits one by one, rows in flight on other edges entry by entry among the successors of the subtask they were for.
+splits one by one, rows in flight on other edges in runs of equal length.
 Order holds per key and producer, because a channel's entries keep their order wherever they go and are processed
 before anything new. (FLIP-76 and FLIP-27 for the same question in Flink.)
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
@@ -43,13 +44,6 @@ def rescale(metadata: SnapshotMetadata, graph: JobGraph) -> SnapshotMetadata:
     return _Rescale(metadata, graph).rescaled()
 
 
-def successors(index: int, before: int, after: int) -> list[int]:
-    """Which of ``after`` subtasks go on with what one of ``before`` had, where keys say nothing: at least one, and none
-    goes on with another's if there are enough for all."""
-    own = [new for new in range(after) if new * before // after == index]
-    return own or [index * after // before]
-
-
 class _Rescale:
     """Between the parallelism of ``metadata`` and that of ``graph``."""
 
@@ -74,18 +68,29 @@ class _Rescale:
 
     def _spread_inflight(self) -> None:
         """In the order of the metadata, which is the order of restoring."""
-        dealt: dict[tuple[int, int], int] = {}
-        for slot in sorted(self._metadata.slots, key=lambda s: s.slot):
-            for entry in (entry for subtask in slot.subtasks for entry in subtask.inflight):
-                edge = self._graph.edge(entry.edge)
-                if edge.keyed:
-                    found = list(self._narrowed(entry, edge))
-                else:
-                    heirs = successors(entry.consumer, self._before, self._after)
-                    turn = dealt[edge.id, entry.consumer] = dealt.get((edge.id, entry.consumer), -1) + 1
-                    found = [msgspec.structs.replace(entry, consumer=heirs[turn % len(heirs)])]
-                for one in found:
-                    self._inflight.setdefault((edge.consumer, one.consumer), []).append(one)
+        slots = sorted(self._metadata.slots, key=lambda s: s.slot)
+        entries = [entry for slot in slots for subtask in slot.subtasks for entry in subtask.inflight]
+        rows: Counter[int] = Counter()
+        for entry in entries:
+            rows[entry.edge] += entry.rows
+        before: Counter[int] = Counter()
+        for entry in entries:
+            edge = self._graph.edge(entry.edge)
+            cut = self._narrowed(entry, edge) if edge.keyed else self._cut(entry, before[edge.id], rows[edge.id])
+            for one in cut:
+                self._inflight.setdefault((edge.consumer, one.consumer), []).append(one)
+            before[edge.id] += entry.rows
+
+    def _cut(self, entry: InflightEntry, before: int, total: int) -> Iterator[InflightEntry]:
+        """All ``total`` rows of an edge are cut into one run for each subtask. ``before``: rows in front of this
+        entry."""
+        start, end = before, before + entry.rows
+        while start < end:
+            consumer = ((start + 1) * self._after - 1) // total
+            stop = min(end, (consumer + 1) * total // self._after)
+            first = entry.row_start + start - before
+            yield msgspec.structs.replace(entry, consumer=consumer, row_start=first, rows=stop - start)
+            start = stop
 
     def _narrowed(self, entry: InflightEntry, edge: Edge) -> Iterator[InflightEntry]:
         """Broadcast rows lay with everybody: of each copy only that remains which mattered to the keys it lay with."""
@@ -117,7 +122,7 @@ class _Rescale:
                 splits=splits[index],
                 channel_watermarks=self._watermarks(vertex, index, old),
                 pending_messages=old[index].pending_messages if index < self._before else {},
-                rows_in=sum(m.rows_in for m in old if successors(m.index, self._before, self._after)[0] == index),
+                rows_in=sum(m.rows_in for m in old if m.index * self._after // self._before == index),
                 inherited_messages=inherited[index],
                 shares=list(self._shares(old, index, keyed)),
             )
