@@ -22,13 +22,13 @@ from penstock.errors import SinkError, SinkFenced
 from penstock.grammar import FenceToken
 
 ATTEMPTS = 16
-"""How often a driver tries to open a fence that others open at the same moment."""
+"""Attempts of a driver to open a fence that other drivers open at the same time."""
 FIRST = "0" * 32
-"""The token of the work directory that is there before the first entry."""
+"""Token of the work directory that exists before the first entry."""
 FIRST_AFTER = 3
-"""Looks after which a second driver takes ``FIRST``: the first one was killed before it did."""
+"""Listings after which a second driver takes ``FIRST``: the first driver was killed before it took it."""
 LOOKED_BACK = 1 << 10
-"""Entries among which the last driver that had a work directory is looked for."""
+"""Newest entries among which the last driver with a work directory is searched."""
 _NUMBER = re.compile(r"[0-9]{20}\.json")
 _TOKEN = re.compile(r"[0-9a-f]{32}")
 _Decoded = TypeVar("_Decoded")
@@ -48,7 +48,7 @@ class FenceEntry(msgspec.Struct, frozen=True):
 
 
 class Committed(msgspec.Struct, frozen=True):
-    """How far the output is: what was recorded last.
+    """Last recorded position of the output.
 
     Attributes:
         position: in the log of the location that wrote it; None before the first commit.
@@ -60,23 +60,23 @@ class Committed(msgspec.Struct, frozen=True):
 
 
 class FenceStore(ABC):
-    """Where a fence is kept. Every operation is atomic."""
+    """Storage of a fence. Every operation is atomic."""
 
     @abstractmethod
     def newest(self) -> int:
-        """The number of the newest entry; 0 if there is none."""
+        """Return the number of the newest entry; 0 if there is none."""
 
     @abstractmethod
     def read(self, number: int) -> bytes:
-        """An entry. Raises FileNotFoundError if there is none."""
+        """Return an entry. Raise FileNotFoundError if it does not exist."""
 
     @abstractmethod
     def create(self, number: int, entry: bytes) -> bool:
-        """Create an entry durably; False if that number exists."""
+        """Create an entry durably. Return False if that number exists."""
 
     @abstractmethod
     def folders(self) -> list[str]:
-        """The tokens that have a work directory; one that is being renamed meanwhile may be missing."""
+        """Return the tokens with a work directory. One that is renamed during the call may be missing."""
 
     @abstractmethod
     def make_first(self) -> None:
@@ -84,24 +84,24 @@ class FenceStore(ABC):
 
     @abstractmethod
     def move(self, older: str, token: str) -> None:
-        """Rename a work directory. Raises FileNotFoundError if it does not exist any more."""
+        """Rename a work directory. Raise FileNotFoundError if it no longer exists."""
 
     @abstractmethod
     def recorded(self, token: str) -> bytes | None:
-        """What was recorded last in a work directory, by whichever driver; None if nothing, or if it is gone."""
+        """Return the last record of any driver in a work directory; None if there is none, or no such directory."""
 
     @abstractmethod
     def record(self, token: str, committed: bytes) -> None:
-        """Replace what is recorded, durably. Raises FileNotFoundError if the work directory is gone."""
+        """Replace the record durably. Raise FileNotFoundError if the work directory no longer exists."""
 
 
 class Fence:
-    """The fence of one output, as one driver sees it.
+    """One driver's view of the fence of one output.
 
     Args:
-        store: where it is kept.
-        output: what it belongs to, for messages.
-        patience_s: how long a work directory that is being renamed is waited for, between two looks.
+        store: storage of the fence.
+        output: name of the output, for messages.
+        patience_s: pause between two listings while a work directory is being renamed.
     """
 
     def __init__(self, store: FenceStore, output: str, patience_s: float = 0.05) -> None:
@@ -130,24 +130,24 @@ class Fence:
         return held is None or self._admits(opener, held)
 
     def held(self) -> str:
-        """The token whose work directory is in use, by whichever driver; empty if there is none."""
+        """Return the token of the work directory that any driver uses; empty if there is none."""
         number = self._store.newest()
         return (self._latest(number) or "") if number else ""
 
     def written_from(self) -> str:
-        """The path of the location that committed last; empty if none has."""
+        """Return the path of the location that committed last; empty if none has."""
         held = self.held()
         committed = self._recorded(held) if held else None
         return "" if committed is None else committed.location
 
     def open(self, opener: FenceOpener) -> str:
-        """Take the output over from every other driver, unless this driver has it.
+        """Take over the output from all other drivers, unless this driver has it.
 
         Returns:
-            The token whose work directory this driver has from now on.
+            The token of the work directory that this driver has from now on.
 
         Raises:
-            Fenced: the driver does not own its location any more.
+            Fenced: the driver no longer owns its location.
             SinkError: see ``check``; or other drivers open the fence without pause.
         """
         for _ in range(ATTEMPTS):
@@ -159,7 +159,7 @@ class Fence:
                 self._store.make_first()
             token = opener.token()
             entry = FenceEntry(token, opener.query_id, opener.position)
-            self._token = ""  # until the work directory has its new name it cannot be told whether it is lost
+            self._token = ""  # it is not known if the output is lost until the work directory has its new name
             if not self._store.create(number, msgspec.json.encode(entry)):
                 continue
             opener.check_owned()
@@ -185,19 +185,21 @@ class Fence:
             raise
 
     def is_lost(self) -> bool:
-        """Return True if another driver has opened the fence, and taken the work directory."""
+        """Return True if another driver has opened the fence and renamed the work directory."""
         token = self._token
         if not token or self._store.recorded(token) is not None or self._store.newest() <= self._number:
             return False
-        return token == self._token  # else this driver opens it again just now
+        return token == self._token  # otherwise this driver opens the fence again at this moment
 
     def lost(self) -> SinkFenced:
-        """The error of a driver that has lost the output."""
+        """Return the error of a driver that has lost the output."""
         return SinkFenced(f"{self._output}: another driver of this query has taken the output over")
 
     def _take(self, number: int, token: str) -> None:
-        """Rename the work directory to one's own token. A driver that opens the fence meanwhile makes its entry first,
-        and renames what is here then: so either it finds this directory, or its entry is seen here.
+        """Rename the work directory to this driver's token.
+
+        Another driver that opens the fence at the same time creates its entry before it renames. So either it finds
+        this directory, or this driver finds its entry.
 
         Raises:
             SinkFenced: there is a later entry.
@@ -209,7 +211,7 @@ class Fence:
                 return
             older = self._latest(number - 1)
             if older is None or (older == FIRST and number > 1 and looked < FIRST_AFTER):
-                time.sleep(self._patience_s)  # another driver renames it just now: it has one name in a moment
+                time.sleep(self._patience_s)  # another driver is renaming it: list again
                 continue
             with suppress(FileNotFoundError):
                 self._store.move(older, token)
@@ -219,8 +221,10 @@ class Fence:
         )
 
     def _latest(self, number: int) -> str | None:
-        """The work directory that is in use: of the newest driver, up to an entry, that has one. Older ones are there
-        only where somebody has copied the output without removing what was gone."""
+        """Return the work directory in use: that of the newest driver, up to an entry, that has one.
+
+        Older ones exist only in a copy of the output from which removed files were not removed.
+        """
         folders = self._store.folders()
         for older in range(number, max(0, number - LOOKED_BACK), -1):
             token = self._entry(older).token
@@ -273,7 +277,7 @@ def refused(output: str, opener: FenceOpener, committed: Committed) -> SinkError
 
 
 class LocalFence(FenceStore):
-    """A fence in a directory.
+    """Fence in a directory.
 
     Args:
         home: the private directory of one query at the output.
@@ -284,7 +288,7 @@ class LocalFence(FenceStore):
         self._work = home / "work"
 
     def work(self, token: str) -> Path:
-        """The work directory of a token."""
+        """Return the work directory of a token."""
         return self._work / token
 
     def newest(self) -> int:

@@ -1,4 +1,4 @@
-"""The fence of a user's sink: one value that the sink stores and replaces if nobody else has.
+"""Fence of a user's sink: one value that the sink stores and replaces with compare-and-set.
 
 A stream writer that has the methods ``readFence`` and ``replaceFence`` is fenced. ``docs/fencing.md`` says what they
 and ``commit`` must promise. Where files need a log and a directory, a sink with transactions needs this value only.
@@ -19,17 +19,17 @@ from penstock.operators.user_code import user_errors
 
 @runtime_checkable
 class FencedWriter(Protocol):
-    """What a user's stream writer has if it is fenced."""
+    """Methods of a user's stream writer with a fence."""
 
     def readFence(self, queryId: str) -> bytes | None:  # noqa: N802, N803 - as PySpark names such methods
-        """Return the value that is stored for a query, or None."""
+        """Return the stored value of a query, or None."""
 
     def replaceFence(self, queryId: str, expected: bytes | None, value: bytes) -> bool:  # noqa: N802, N803
-        """Store a value if the stored one is ``expected``, in one atomic step. Return whether it was."""
+        """Store a value if the stored one is ``expected``, in one atomic step. Return True if it was stored."""
 
 
 class FenceValue(msgspec.Struct, frozen=True):
-    """The value: the opener's random token, and what was committed last."""
+    """Value of the fence: the opener's random token and the last recorded position."""
 
     token: FenceToken
     committed: Committed
@@ -52,16 +52,16 @@ class FenceCell:
         self._value: FenceValue | None = None
 
     def check(self, opener: FenceOpener) -> bool:
-        """As ``Fence.check``."""
+        """See ``Fence.check``."""
         return self._admits(opener, self._read())
 
     def written_from(self) -> str:
-        """As ``Fence.written_from``."""
+        """See ``Fence.written_from``."""
         held = self._read()
         return "" if held is None else held.committed.location
 
     def open(self, opener: FenceOpener) -> str:
-        """As ``Fence.open``."""
+        """See ``Fence.open``."""
         for _ in range(ATTEMPTS):
             held = self._read()
             admitted = self._admits(opener, held)
@@ -100,7 +100,7 @@ class FenceCell:
         return self._value is not None and self._read() != self._value
 
     def lost(self) -> SinkFenced:
-        """The error of a driver that has lost the output."""
+        """Return the error of a driver that has lost the output."""
         return SinkFenced(f"{self._output}: another driver of this query has taken the output over")
 
     def _admits(self, opener: FenceOpener, held: FenceValue | None) -> bool:

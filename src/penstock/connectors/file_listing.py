@@ -95,7 +95,7 @@ def parse_listing_options(options: OptionTexts) -> ListingOptions:
 
 @dataclass(frozen=True)
 class Listing:
-    """Lists a path, with the directories below it that are named like partitions, ``name=value``.
+    """Listing of a path and of the directories below it with names of partitions, ``name=value``.
 
     Args:
         path: a plain path, or a pattern with wildcards.
@@ -106,7 +106,7 @@ class Listing:
     options: ListingOptions
 
     def names(self, known: Set[str] = frozenset()) -> Iterator[tuple[str, str]]:
-        """Path and root of every visible file, in no order; one may come twice if the roots of a pattern overlap.
+        """Yield path and root of every visible file, unordered. A file may be repeated if roots of a pattern overlap.
 
         Args:
             known: paths of files to leave out.

@@ -199,7 +199,7 @@ class FileSinkCommitter(SinkCommitter):
             )
 
     def check_pending(self, permit: EpochCommit, same_columns: bool) -> None:
-        """Files are laid out by the columns that their rows were produced with; they only have to be here."""
+        """Check that the staged files exist. Their columns do not matter: files are already laid out by them."""
         token = self._token
         try:
             self._work_in(token or self._fence.held())
@@ -247,7 +247,7 @@ class FileSinkCommitter(SinkCommitter):
 
     @contextmanager
     def _unless_lost(self) -> Iterator[None]:
-        """Whatever fails because another driver has taken the work directory is a SinkFenced."""
+        """Turn errors into SinkFenced if another driver has taken the work directory."""
         try:
             yield
         except SinkFenced:
@@ -265,7 +265,7 @@ class FileSinkCommitter(SinkCommitter):
             try:
                 self._take_up()
                 if self._token and not self._decided:
-                    # Another copy of the location may have staged these files, and have the output again.
+                    # Another copy of the location may have staged these files, and may take over the output again.
                     self._abandoned = generation, needed
                 else:
                     self._remove_staged(generation, needed)
@@ -334,7 +334,7 @@ class FileSinkCommitter(SinkCommitter):
         self._rolls.mark(permit.epoch)
 
     def _at_work(self, file: StagedFile) -> StagedFile:
-        """A message names a staged file as if it lay in the private directory; it is in the work directory."""
+        """Return a staged file with its path in the work directory; messages have the path in the private directory."""
         return msgspec.structs.replace(file, staged=f"{self._work_name}/staged/{file.staged.rpartition('/')[2]}")
 
     def _settle_bundle(self, target: Target, epoch: int) -> None:
@@ -443,10 +443,10 @@ class _Owner(msgspec.Struct, frozen=True):
 
 
 def owner_of(root: Path) -> str:
-    """The query that an output directory belongs to; empty if it is nobody's.
+    """Return the query that an output directory belongs to; empty if it belongs to none.
 
     Raises:
-        SinkError: the file that says so is not one of ours.
+        SinkError: Penstock did not write the file with the query.
     """
     owner = _owner(root)
     if owner is None:

@@ -69,7 +69,7 @@ class FileFormat(ABC):
     @property
     def fingerprint(self) -> str:
         """Only files of equal fingerprints are merged: everything that decides how they are laid out is in it."""
-        columns = [f"{field.name} {field.type}" for field in self.schema]  # Arrow's repr of a schema cuts long names
+        columns = [f"{field.name} {field.type}" for field in self.schema]  # ``repr`` of an Arrow schema cuts long names
         return hashlib.sha256(f"{self!r}{columns}".encode()).hexdigest()[:8]
 
 

@@ -65,15 +65,15 @@ class FilesMessage(msgspec.Struct, frozen=True):
 
 
 def decode_files(message: bytes, private: str, permit: EpochCommit | None = None) -> FilesMessage:
-    """Decode what a writer staged in a private directory.
+    """Decode the message of a writer that stages files in a private directory.
 
     Args:
-        permit: the epoch that the message is of, if that is known: the files' final names must say the same query and
+        permit: the epoch of the message, if it is known: the final names of the files must have the same query and
             epoch.
 
     Raises:
-        SinkError: it is no such message, or a field does not follow its grammar: a writer wrote none of this, and files
-            are renamed and removed by these names.
+        SinkError: the message has another format, or a field does not follow its grammar. Files are renamed and removed
+            by these names.
     """
     try:
         decoded = msgspec.json.decode(message, type=FilesMessage)
@@ -95,22 +95,22 @@ def decode_files(message: bytes, private: str, permit: EpochCommit | None = None
 
 
 def is_bundle(name: str) -> bool:
-    """Whether a bundle of ours may be named so; whatever else lies among them was put there by something else."""
+    """Return True if it is a name of a bundle. Penstock did not create files with other names."""
     return _BUNDLE.fullmatch(name) is not None
 
 
 def is_kept_folder(name: str) -> bool:
-    """Whether kept files of one format may lie in a directory of this name."""
+    """Return True if it is a name of a directory with kept files of one format."""
     return _KEPT.fullmatch(name) is not None
 
 
 def is_mark(name: str) -> bool:
-    """Whether this is the name of the mark of an epoch, see ``file_rolls``."""
+    """Return True if it is a name of an epoch's mark, see ``file_rolls``."""
     return _MARK.fullmatch(name) is not None
 
 
 def is_final_name(name: str) -> bool:
-    """Whether a writer may have given a file this name."""
+    """Return True if it is a final name that a writer gives to files."""
     return _WRITTEN.fullmatch(name) is not None
 
 
@@ -151,11 +151,11 @@ def private_directory(query_id: str, shared: bool) -> str:
 
 
 def work_directory(private: str, fence: str) -> str:
-    """Where everything of a query is that may become visible yet, relative to the output directory.
+    """Return the directory of all files of a query that may still become visible, relative to the output directory.
 
     Args:
         private: see ``private_directory``.
-        fence: the token of the driver that has the output; empty where it has no fence.
+        fence: the token of the driver that has the output; empty if the output has no fence.
     """
     return f"{private}/work/{fence}" if fence else private
 

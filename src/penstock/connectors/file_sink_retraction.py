@@ -33,7 +33,7 @@ def spanning_files(root: Path, query_id: str, above: int, below: int) -> list[Pa
 
 
 def newest_epoch(root: Path, query_id: str, work: Path) -> int:
-    """The highest epoch of which a query has, or had, a file that is visible or on its way to that; 0 if none."""
+    """Return the highest epoch in names of a query's visible or pending files; 0 if there is none."""
     found = [epochs.last for _, epochs in _visible(root, query_id) if epochs.last < sys.maxsize]
     for _, directories, names in os.walk(work):
         found += [int(epoch) for name in (*directories, *names) for epoch in _ANY_EPOCH.findall(name)]
@@ -46,10 +46,11 @@ def retract_files(
     """Remove every row of epochs between the two, both exclusive.
 
     Args:
-        trash: a directory that this driver loses once another one has the output: from then on it removes nothing.
+        trash: a directory that this driver loses when another driver takes over the output. After that this driver
+            removes nothing.
 
     Raises:
-        OSError: some of them are there still.
+        OSError: some rows could not be removed.
     """
 
     def unwanted(name: str) -> bool:

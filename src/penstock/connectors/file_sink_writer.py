@@ -138,7 +138,9 @@ class FileSinkWriter(SinkWriter):
         self._started += 1
         directory.path = self._staging / f"{name}.{self._format.name}"
         try:
-            if not context.fence:  # else the driver has made it, and it is gone once another driver has the output
+            if (
+                not context.fence
+            ):  # otherwise the driver created it; it disappears when another driver takes over the output
                 self._staging.mkdir(parents=True, exist_ok=True)
             directory.writer = self._format.create(directory.path)
         except (OSError, pa.ArrowException) as error:

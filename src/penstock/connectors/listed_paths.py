@@ -1,7 +1,7 @@
-"""Which paths a listing of a source can give, decided by their text: what a location says of files may be forged.
+"""Check of the paths in a snapshot, which may be forged, against the paths that a source lists.
 
-``Listing`` finds files; ``ListedPaths`` says of a path that was read from a snapshot whether this source's listing can
-have found it. Only such a path is read, deleted or archived.
+``Listing`` finds files. ``ListedPaths`` decides by the text of a path if this source's listing can have found it. Only
+such a file is read, deleted or archived.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from penstock.connectors.file_listing import SPARK_METADATA, ListingOptions, hid
 from penstock.connectors.hadoop_globs import is_glob, matching_paths, plain_globs
 
 MAX_PATH = 4096
-"""Characters, as the system has it: the pattern of the user's that a forged name is held against may backtrack."""
+"""Longest name, in characters, as in the operating system: the user's pattern may backtrack over a forged name."""
 
 
 @dataclass(frozen=True)
 class ListedPaths:
-    """The paths that a source's pattern lists.
+    """Paths that a source's pattern lists.
 
     Args:
         path: a plain path, or a pattern with wildcards; absolute.
@@ -32,8 +32,10 @@ class ListedPaths:
     options: ListingOptions
 
     def admits(self, path: str) -> bool:
-        """Return whether a listing can have found this path. Looks at the file system only for what Spark's own file
-        sink wrote, whose log may list files anywhere."""
+        """Return True if a listing can have found this path.
+
+        The file system is read only for output of Spark's own file sink, whose log may have files anywhere.
+        """
         if len(path) > MAX_PATH or "\0" in path or not os.path.isabs(path) or os.path.normpath(path) != path:
             return False
         parts = path.split("/")

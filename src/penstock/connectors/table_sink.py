@@ -46,7 +46,7 @@ _T = TypeVar("_T")
 
 
 class _Marker(msgspec.Struct, frozen=True):
-    """The last epoch that is wholly visible."""
+    """Last epoch that is completely visible."""
 
     epoch: Count
 
@@ -62,10 +62,10 @@ class TableWriter(Protocol):
         """The table's directory; the table is created if there is none. Raises SinkError."""
 
     def check(self, columns: str) -> None:
-        """Raise a PenstockError if rows of these columns, which are not the query's, do not fit the table."""
+        """Raise a PenstockError if rows of these columns do not fit the table. The query has other columns now."""
 
     def write(self, files: Sequence[str], columns: str, directory: str) -> None:
-        """The rows of staged files into a new directory, in the table's format and by its partitions.
+        """Write the rows of staged files to a new directory, in the table's format and with its partitions.
 
         Args:
             columns: of the rows; see ``row_columns``.
@@ -185,11 +185,11 @@ class _TableCommitter(StagedRowsCommitter):
         return self._location / PRIVATE_DIRECTORY
 
     def irrevocable(self, above: int, below: int) -> str:
-        """Every file of an epoch says so by its name."""
+        """Return no reason: file names have the epoch, so every epoch can be taken back."""
         return ""
 
     def retract(self, above: int, below: int) -> None:
-        """What is not visible yet goes first: then nothing of these epochs becomes visible any more."""
+        """Remove pending files first, so that nothing more of these epochs becomes visible."""
         try:
             with self._lock:
                 self._retract(above, below)
@@ -207,7 +207,7 @@ class _TableCommitter(StagedRowsCommitter):
                 shutil.rmtree(ready, ignore_errors=True)
         for path in list(self._location.rglob(f"part-{self._key}-e*")):
             if above < _epoch_after(path.name, f"part-{self._key}-e") < below and path.exists():
-                # A driver that has lost the output has no work directory, so that it removes nothing any more.
+                # A driver that has lost the output has no work directory, so it removes nothing.
                 gone = self._ready(0).with_name(f".{secrets.token_hex(8)}")
                 os.rename(path, gone)
                 gone.unlink()
@@ -239,8 +239,11 @@ class _TableCommitter(StagedRowsCommitter):
             raise kind(f"table {self._name}, epoch {permit.epoch}: {type(error).__name__}: {error}") from error
 
     def _write(self, files: Sequence[str], columns: str, ready: Path, permit: EpochCommit) -> None:
-        """Spark's files and their list, in one directory that appears as a whole. Spark makes whatever directories it
-        needs, so it must not write to the work directory: that would be there again after another driver took it."""
+        """Write Spark's files and their list to one directory that appears atomically.
+
+        Spark creates missing directories, so it must not write to the work directory: it could create it again after
+        another driver has renamed it.
+        """
         writing = self._private / f"{self._key}-e{permit.epoch:010d}-{secrets.token_hex(8)}.writing"
         try:
             self._writer.write(files, columns, str(writing))
@@ -282,7 +285,7 @@ def _partition(directory: Path) -> Partition:
 
 
 def _epoch_after(name: str, prefix: str) -> int:
-    """The ten digits behind the prefix; -1 if there are none."""
+    """Return the number in the ten digits after the prefix; -1 if there are none."""
     digits = name.removeprefix(prefix)[:_EPOCH_DIGITS]
     return int(digits) if len(digits) == _EPOCH_DIGITS and digits.isascii() and digits.isdigit() else -1
 
@@ -295,7 +298,7 @@ def _last_epoch(marker: Path) -> int:
 
 
 def _decoded(path: Path, kind: type[_T]) -> _T:
-    """Decode a file of our own beside the table's. Files are renamed by what it says.
+    """Decode one of Penstock's own files at a table. Files are renamed by its content.
 
     Raises:
         SinkError: a field does not follow its grammar.

@@ -1,8 +1,8 @@
-"""A model of copies of one location that write to one output: the real fence and log, drivers that pause anywhere.
+"""Model of copies of one location that write to one output: the real fence and log, drivers that pause anywhere.
 
-Each driver is the process that its location makes of it: it takes the log over, opens the fence, logs snapshots and
-commits their epochs. Every effect on a store is a step, and the seed says whose step is next, which driver dies or
-sleeps, and when a location is copied or put back. The output may show the epochs of one history only.
+Each driver takes over the log of its location, opens the fence, logs snapshots and commits their epochs. Every effect
+on a store is a step. The seed decides which driver makes the next step, which driver dies or sleeps, and when a location
+is copied or restored. The output may have the epochs of one history only.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from penstock.testing.routine import Routine, call_of, suspend
 
 STEPS = 400
 DRIVERS = 6
-"""So many are started in a schedule, one after the other."""
+"""Number of drivers that are started in a schedule, one after the other."""
 LONGEST_SLEEP = 60
-"""Steps."""
+"""Longest pause of a driver, in steps."""
 _DIGITS = 32
 
 
 @dataclass
 class Output(FenceStore):
-    """The output as its file system has it. Every operation is one step.
+    """File system of the output. Every operation is one step.
 
     Attributes:
         work: by token of a work directory, the names in it: ``position``, and staged epochs.
@@ -61,7 +61,7 @@ class Output(FenceStore):
         return created
 
     def folders(self) -> list[str]:
-        """A listing while a directory is renamed may have neither of its names."""
+        """List the work directories. During a rename a listing may have neither name."""
         suspend()
         misses = self.moves > 0 and self.chance.random() < 0.5
         return sorted(name for name in self.work if name == FIRST or not misses)
@@ -89,21 +89,21 @@ class Output(FenceStore):
         self.work[token]["position"] = committed
 
     def stage(self, token: str, name: str) -> None:
-        """A slot writes a file; it creates no directory."""
+        """Write a file like a slot, without creating a directory."""
         suspend()
         if token not in self.work:
             raise FileNotFoundError(token)
         self.work[token][name] = b""
 
     def publish(self, token: str, name: str, epoch: int) -> None:
-        """One rename, out of the work directory. Raises FileNotFoundError if the file is not there."""
+        """Rename a file out of the work directory. Raise FileNotFoundError if it does not exist."""
         suspend()
         if self.work.get(token, {}).pop(name, None) is None:
             raise FileNotFoundError(name)
         self.visible.append((epoch, name))
 
     def remove_others(self, token: str, needed: set[str]) -> None:
-        """Remove staged files that nobody of this history needs, if the work directory is there."""
+        """Remove staged files that this history does not need, if the work directory exists."""
         suspend()
         files = self.work.get(token, {})
         for name in [name for name in files if name not in needed | {"position"}]:
@@ -131,7 +131,7 @@ class _Store(MemoryStore):
 
 
 class Driver:
-    """One driver at a location; ``run`` is its life. An epoch's rows are those of the interval since the epoch before.
+    """One driver at a location, from start to end of ``run``. An epoch has the rows since the epoch before.
 
     Args:
         number: of the driver, for its tokens.
@@ -153,7 +153,7 @@ class Driver:
         return f"{self._chance.getrandbits(4 * _DIGITS):0{_DIGITS}x}"
 
     def run(self) -> None:
-        """Generations, until it is fenced or refused, or has no more to do."""
+        """Run Generations until the driver is fenced or refused, or is done."""
         try:
             for _ in range(4):
                 with suppress(SinkFenced):
@@ -198,7 +198,7 @@ class Driver:
         self._commit(epoch, self._log.position_of(epoch), history)
 
     def _commit(self, epoch: int, position: LogPosition, name: str) -> None:
-        """As a file sink does it: what is visible already is done."""
+        """Commit an epoch like a file sink: a visible epoch is done."""
         self._fence.record(position, f"driver {self._number}")
         if self._may_remove(position):
             self._output.remove_others(self._work, {record.label for record in self._log.view.lineage})
@@ -208,7 +208,7 @@ class Driver:
             self._output.publish(self._work, name, epoch)
 
     def _may_remove(self, position: LogPosition) -> bool:
-        """Before that a copy may have the output again, and need its files."""
+        """Return True if no other copy can take over the output again and need its files."""
         return position.seq > self._opened_at
 
     @contextmanager
@@ -237,7 +237,7 @@ class FencingSimulation:
     """One schedule.
 
     Args:
-        seed: says everything.
+        seed: determines the schedule.
     """
 
     def __init__(self, seed: int) -> None:
@@ -251,7 +251,7 @@ class FencingSimulation:
         self.outcomes: dict[str, int] = {}
 
     def run(self) -> None:
-        """Raises SimulationFailure if the output shows rows of two histories."""
+        """Run the schedule. Raise SimulationFailure if the output has rows of two histories."""
         for step in range(STEPS * DRIVERS):
             if self._started < DRIVERS and (not self._running or self._chance.random() < 0.02):
                 self._start()
@@ -263,7 +263,7 @@ class FencingSimulation:
         self._judge()
 
     def _start(self) -> None:
-        """Usually where one ran before; now and then at a copy, made now or long ago."""
+        """Start a driver, usually at a location that had one before, sometimes at a new or an old copy."""
         if self._chance.random() < 0.5:
             self._places.append(Copy(self._chance.choice(self._places).store.files))
         place = self._chance.choice(self._places)
@@ -275,7 +275,7 @@ class FencingSimulation:
         driver, routine = one
         chance = self._chance.random()
         if chance < 0.01:
-            self._end(one, "killed")  # it never goes on
+            self._end(one, "killed")  # it never continues
         elif chance < 0.05:
             self._asleep[id(driver)] = step + self._chance.randrange(LONGEST_SLEEP)
         elif routine.resume():
@@ -286,7 +286,7 @@ class FencingSimulation:
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
 
     def _judge(self) -> None:
-        """One log has every visible epoch, each once, in order and without a gap: then the rows are one history's."""
+        """Check that one log has all visible epochs, once, in order and without a gap: these are of one history."""
         shown = [name for _, name in self.output.visible]
         histories = [[record.label for record in SnapshotLog(place.store).refresh().lineage] for place in self._places]
         if not any(history[: len(shown)] == shown for history in histories):
