@@ -1,8 +1,8 @@
 """Model of copies of one location that write to one output: the real fence and log, drivers that pause anywhere.
 
 Each driver takes over the log of its location, opens the fence, logs snapshots and commits their epochs. Every effect
-on a store is a step. The seed decides which driver makes the next step, which driver dies or sleeps, and when a location
-is copied or restored. The output may have the epochs of one history only.
+on a store is a step. The seed decides which driver makes the next step, which driver dies or sleeps, and when a
+location is copied or restored. The output may have the epochs of one history only.
 """
 
 from __future__ import annotations
