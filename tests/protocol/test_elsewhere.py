@@ -13,6 +13,7 @@ from penstock.errors import FunctionError
 from penstock.ids import ChannelId, SubtaskId
 from penstock.operators.base import Operator
 from penstock.protocol.elements import Alignment, Barrier, Buffer, Watermark
+from penstock.runtime.feed import HELD_MS
 from penstock.runtime.host import Arrived
 from penstock.runtime.slice import JOINED_FOR_S
 from penstock.runtime.slicing import FIRST_ROWS, GROWTH
@@ -268,4 +269,39 @@ def test_barriers_pass_on_while_rows_are_away() -> None:
     job.step(1, 0)
     assert (1, SubtaskId(1, 0)) in job.captures
     assert elsewhere(job, 1, 0).waited == 1
+    job.close()
+
+
+class TimedElsewhere(Elsewhere):
+    """Has something to do at 5 ms as well, once."""
+
+    at_ms: float | None = 5.0
+
+    def wake_at_ms(self) -> float | None:
+        return self.at_ms
+
+    def on_time(self) -> Iterator[pa.RecordBatch]:
+        self.at_ms = None
+        return iter(())
+
+
+@pytest.mark.parametrize("what", ["timer", "poll", "release"])
+def test_a_time_that_passes_while_rows_are_elsewhere_does_not_keep_the_subtask_awake(what: str) -> None:
+    job = HandDriven(graph_of(first=TimedElsewhere if what == "timer" else Elsewhere, parallelism=1))
+    job.step(0)
+    job.assign(0, 0, 10)
+    job.step(0)
+    subtask, operator = job.at(0, 0), elsewhere(job, 0, 0)
+    assert operator.under_way()
+    assert subtask._feed is not None
+    if what == "poll":
+        subtask._feed._poll_at_ms = 5.0
+    elif what == "release":
+        subtask._feed._held_since_ms = 5.0 - HELD_MS
+    job.now_ms = 10.0
+    result = subtask.step(job.now_ms)
+    assert not result.worked
+    assert result.wake_at_ms is None or result.wake_at_ms > job.now_ms, "what comes back wakes it"
+    operator.done = True
+    assert subtask.step(job.now_ms).worked
     job.close()

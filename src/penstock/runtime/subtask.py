@@ -554,12 +554,15 @@ class Subtask:
             self._run(self._checkpoints.ready())
 
     def _wake_at_ms(self) -> float | None:
-        poll_at = self._feed.wake_at_ms if self._feed is not None and self.outputs.has_room else None
-        deadline_ms = self._checkpoints.deadline_ms()
+        """When the next step has something to do. Rows under way and credit wake it themselves, so what waits for them
+        gives no time: one that has passed would have the step called over and over."""
+        feed, deadline_ms = self._feed, self._checkpoints.deadline_ms()
         turn_at = None if deadline_ms is None else self._now_ms + max(0.0, deadline_ms - self._clock_ms())
-        timed_at = self._chain.wake_at_ms() if self.outputs.has_room else None
-        release_at = None if self._feed is None else self._feed.release_at_ms
-        due = (self.outputs.flush_at_ms(), poll_at, turn_at, timed_at, release_at)
+        due = [self.outputs.flush_at_ms(), turn_at]
+        if feed is not None and self._settled:
+            due.append(feed.release_at_ms)
+        if self.outputs.has_room and not self._chain.under_way:
+            due += [self._chain.wake_at_ms(), None if feed is None else feed.wake_at_ms]
         return min((at for at in due if at is not None), default=None)
 
     def _source(self) -> SourceFeed:
