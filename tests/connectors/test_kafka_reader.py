@@ -10,7 +10,7 @@ import pytest
 from kits import check_replay, discover_all, new_reader, read_rows, stored
 from mock_kafka import MockKafka, kafka
 
-from penstock.connectors import kafka_backlog
+from penstock.connectors import kafka_backlog, kafka_reader
 from penstock.connectors.base import SourceReader, Split
 from penstock.connectors.kafka_reader import KafkaReader
 from penstock.connectors.kafka_source import KafkaSource
@@ -323,6 +323,27 @@ def test_a_reader_says_how_many_offsets_it_has_not_handed_out(kafka: MockKafka, 
     assert (len(rest), list(reader.behind())) == (6, [0, 0])
 
 
+def test_a_frontier_is_not_beyond_the_end_of_a_log_that_is_shorter_than_it_was(
+    kafka: MockKafka, reader_of: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight rows are there when the frontier is asked for, and later only three: the topic was made anew."""
+    kafka.create("t", 1)
+    kafka.send("t", numbered(0, 3))
+    monkeypatch.setattr(kafka_reader, "_ends", lambda consumer, where, stop: iter([(n, 0, 8) for n, _ in where]))
+    read_before = Split("t/0", {"topic": "t", "partition": 0, "start": 0}, {"offset": 5})
+    reader = reader_of(source_of(kafka, failOnDataLoss=False), [read_before])
+    reader.begin_frontier()
+    deadline_s = time.monotonic() + PATIENCE_S
+    while reader._lanes[0].frontier is None:  # type: ignore[attr-defined]
+        assert not reader.frontier_passed()
+        assert time.monotonic() < deadline_s
+    monkeypatch.undo()
+    while not reader.frontier_passed():
+        reader.poll(10, int(time.time() * 1000))
+        assert time.monotonic() < deadline_s
+        time.sleep(0.001)
+
+
 def test_a_frontier_is_the_end_offsets_at_its_request(kafka: MockKafka, reader_of: Reader) -> None:
     kafka.create("t", 2)
     kafka.send("t", numbered(0, 6), partition=1)
@@ -346,3 +367,36 @@ def test_a_frontier_is_the_end_offsets_at_its_request(kafka: MockKafka, reader_o
     assert reader.frontier_passed(), "what comes later is past it"
     reader.begin_frontier()
     assert not reader.frontier_passed(), "another look is another frontier"
+
+
+class AtOffset:
+    """The client's message that it has come to the end, behind offsets that have no row."""
+
+    def __init__(self, message: Any, offset: int) -> None:
+        self.error, self.topic, self.partition = message.error, message.topic, message.partition
+        self.offset = lambda: offset
+
+
+@pytest.mark.parametrize("sees_end", [True, False])
+def test_markers_of_transactions_before_the_end_are_passed_when_the_end_is_seen(
+    kafka: MockKafka, reader_of: Reader, monkeypatch: pytest.MonkeyPatch, sees_end: bool
+) -> None:
+    """Three rows and two markers, as brokers and the client tell of them."""
+    kafka.create("t", 1)
+    kafka.send("t", numbered(0, 3))
+    monkeypatch.setattr(kafka_reader, "_ends", lambda consumer, where, stop: iter([(n, 0, 5) for n, _ in where]))
+    hear = KafkaReader._on_message_error
+
+    def heard(self: KafkaReader, message: Any) -> None:
+        if sees_end:
+            hear(self, AtOffset(message, 5))
+
+    monkeypatch.setattr(KafkaReader, "_on_message_error", heard)
+    reader = reader_of(source_of(kafka))
+    reader.begin_frontier()
+    read, deadline_s = 0, time.monotonic() + (PATIENCE_S if sees_end else 1.0)
+    while not (passed := reader.frontier_passed()) and time.monotonic() < deadline_s:
+        batch = reader.poll(10, int(time.time() * 1000))
+        read += 0 if batch is None else batch.num_rows
+        time.sleep(0.001)
+    assert (passed, read) == (sees_end, 3)

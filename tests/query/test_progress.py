@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from penstock.query.progress import ProgressHistory, QueryProgress, for_listeners, iso_timestamp, progress_json
 from penstock.runtime.view import (
     Behind,
@@ -189,6 +191,18 @@ def test_a_source_tells_its_offsets_and_how_far_it_is_behind() -> None:
     }
     assert (other.startOffset, other.endOffset) == ("null", "null")
     assert other.metrics == {"pendingSplits": "0", "readingSplits": "0"}
+
+
+@pytest.mark.parametrize(
+    ("has_event_time", "watermark_us", "shown"),
+    [(True, 1_356_998_400_000_000, "2013-01-01T00:00:00.000Z"), (True, None, "none"), (False, None, None)],
+)
+def test_a_source_with_event_time_tells_how_far_its_slowest_reader_is(
+    has_event_time: bool, watermark_us: int | None, shown: str | None
+) -> None:
+    source = replace(EPOCH.sources[0], has_event_time=has_event_time, watermark_us=watermark_us)
+    metrics = as_progress(replace(EPOCH, sources=(source,))).sources[0].metrics
+    assert metrics.get("watermark") == shown
 
 
 def test_without_event_time_there_is_no_watermark() -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 import pytest
-from tiny import Numbers, tiny_graph
+from tiny import ROWS, Numbers, tiny_graph
 
 from penstock.connectors.base import Split
 from penstock.operators.base import Plain
+from penstock.operators.watermark import WatermarkSpec
 from penstock.protocol.coordinator_types import SnapshotRequested
 from penstock.protocol.elements import Alignment
 from penstock.runtime.feed import BEHIND
@@ -239,3 +240,23 @@ def test_the_watermark_shown_is_the_one_that_windows_wait_for(
     progress = figures.committed(1)
     assert progress is not None
     assert progress.watermark_us == right
+
+
+@pytest.mark.parametrize(("reached", "least"), [((7, 5), 5), ((7, None), None)])
+@pytest.mark.parametrize("generates", [True, False])
+def test_a_source_tells_how_far_its_slowest_reader_is_if_a_watermark_is_generated_behind_it(
+    tmp_path: Path, reached: tuple[int | None, ...], least: int | None, generates: bool
+) -> None:
+    graph = tiny_graph(tmp_path, 2, Numbers(1000))
+    watermark = WatermarkSpec(operator_id="watermark-0", name="w", output_schema=ROWS, column=0, delay_us=0)
+    source = replace(graph.vertices[0], operators=(watermark,) if generates else ())
+    figures = Figures(replace(graph, vertices=(source, graph.vertices[1])), "q", "run", None)
+    for index, us in enumerate(reached):
+        metrics = SubtaskMetrics(0, index, 1, 1, 0.0, 0.0, 0.0, 0, 0, 0, us if generates else None, {})
+        figures.metrics(SlotMetrics(index, [metrics]))
+    figures.triggered(1, "auto")
+    figures.complete(msgspec.structs.replace(snapshot(1, 5), parallelism=2))
+    progress = figures.committed(1)
+    assert progress is not None
+    [told] = progress.sources
+    assert (told.has_event_time, told.watermark_us) == (generates, least if generates else None)

@@ -353,6 +353,8 @@ class KafkaReader(SourceReader):
             lane.reset = False
             lane.fetched = first if lane.fetched < first else min(lane.fetched, end)
             lane.position = lane.fetched if not lane.buffered else lane.position
+            if lane.frontier is not None:  # rows up to there may never be
+                lane.frontier = min(lane.frontier, end)
             self._seek(lane)
         lane.told_end = end
         if frozen and lane.until is None:
