@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import secrets
 import shutil
 from collections.abc import Callable
@@ -19,10 +20,12 @@ from kits import QUERY_ID
 from test_table_sink import Writer, keys, sink_at
 from test_table_sink import batch as table_batch
 
+from penstock.connectors import fence, private_home
 from penstock.connectors.base import EpochCommit, FenceOpener, LogPosition, Sink, SinkCommitter, SinkContext
 from penstock.connectors.file_sink import FileSink, FileSizes
 from penstock.connectors.file_sink_committer import FORMAT_VERSION, FileSinkCommitter
 from penstock.connectors.file_sink_retraction import retract_files
+from penstock.connectors.private_home import HOME
 from penstock.connectors.python_sink import PythonSink
 from penstock.connectors.signed import KEY_FILE_VARIABLE
 from penstock.errors import Fenced, SinkError, SinkFenced
@@ -167,7 +170,7 @@ def test_what_another_copy_staged_goes_once_this_one_has_written(tmp_path: Path)
     one.stage(1, batch(1))
     two = Driver(made, origin.copied("/b"), generation=4).fence()
     two.committer.abandon(3)
-    files = lambda: [path.name for path in tmp_path.glob("_penstock/work/*/staged/*")]  # noqa: E731
+    files = lambda: [path.name for path in tmp_path.glob(f"{HOME}/work/*/staged/*")]  # noqa: E731
     assert [name[:2] for name in files()] == ["g3"]
     two.committer.commit(two.stage(1, batch(2)))
     assert (files(), seen(made)) == ([], [2])
@@ -192,7 +195,7 @@ def test_a_driver_that_loses_the_output_while_it_takes_rows_back_removes_none(tm
     one = Driver(made, origin).fence()
     one.committer.commit(one.stage(1, batch(1)))
     bundles, rolls = one.committer._bundles, one.committer._rolls  # type: ignore[attr-defined]
-    gone = tmp_path / "_penstock" / "work" / secrets.token_hex(16) / "trash"
+    gone = tmp_path / HOME / "work" / secrets.token_hex(16) / "trash"
     with pytest.raises(FileNotFoundError):
         retract_files(tmp_path, QUERY_ID, bundles, rolls, 0, 9, gone)
     assert seen(made) == [1]
@@ -212,7 +215,7 @@ def test_a_driver_that_has_the_output_keeps_it(tmp_path: Path) -> None:
     one = Driver(sink(tmp_path), Location("/a")).fence()
     token = one.token
     assert one.fence().token == token
-    assert len(list((tmp_path / "_penstock" / "fence").iterdir())) == 1
+    assert len(list((tmp_path / HOME / "fence").iterdir())) == 1
 
 
 def test_an_output_that_is_gone_is_not_begun_anew(tmp_path: Path) -> None:
@@ -254,22 +257,13 @@ def test_a_rollback_adopts_and_takes_back_what_another_copy_wrote(tmp_path: Path
         Driver(made, copy).fence()
 
 
-def test_an_output_of_an_earlier_release_goes_on_and_is_closed_to_that_release(tmp_path: Path) -> None:
-    made, private = sink(tmp_path), tmp_path / "_penstock"
-    old = Driver(made, Location("/a"))
-    (private / "owner.json").write_text(json.dumps({"query_id": QUERY_ID, "format_version": 1}))
-    permit = replace(old.stage(1, batch(1)), position=None)
-    assert sorted(path.name for path in private.iterdir()) == ["owner.json", "staged"]
-    new = Driver(made, old.location).fence()
-    new.committer.commit(replace(permit, position=new.location.newest))
-    assert seen(made) == [1]
-    with pytest.raises(SinkError, match="cannot write"):
-        old.stage(2, batch(2))  # such a release makes the directory, where a file is now
-    told = json.loads((private / "owner.json").read_text())
-    assert told["query_id"] == f"{QUERY_ID}, which a later release of Penstock runs: use that release"
-    (private / "owner.json").write_text(json.dumps({**told, "format_version": 3}))
+def test_an_output_of_a_later_release_is_refused(tmp_path: Path) -> None:
+    made, owner = sink(tmp_path), tmp_path / HOME / "owner.json"
+    Driver(made, Location("/a"))
+    told = json.loads(owner.read_text())
+    owner.write_text(json.dumps({**told, "format_version": told["format_version"] + 1}))
     with pytest.raises(SinkError, match="of a later release"):
-        Driver(made, old.location)
+        Driver(made, Location("/a"))
 
 
 def test_a_mirror_with_work_directories_that_are_gone_at_its_origin(tmp_path: Path) -> None:
@@ -282,7 +276,7 @@ def test_a_mirror_with_work_directories_that_are_gone_at_its_origin(tmp_path: Pa
     pending = two.stage(2, batch(2))
     shutil.copytree(tmp_path / "out", tmp_path / "mirror", dirs_exist_ok=True)
     mirrored = sink(tmp_path / "mirror")
-    assert len(list((tmp_path / "mirror" / "_penstock" / "work").iterdir())) == 2
+    assert len(list((tmp_path / "mirror" / HOME / "work").iterdir())) == 2
     Driver(mirrored, origin).fence().committer.commit(pending)
     assert seen(mirrored) == [1, 2]
 
@@ -330,20 +324,6 @@ def test_a_fenced_driver_adds_nothing_to_a_table(tmp_path: Path, moment: str, mo
     assert keys(writer.location) == [1, 20], "a fenced driver removes nothing"
     one.committer.retract(1, 1 << 53)
     assert keys(writer.location) == [1]
-
-
-def test_a_table_of_an_earlier_release_goes_on(tmp_path: Path) -> None:
-    writer, origin = Writer(tmp_path / "table"), Location("/a")
-    old = table(tmp_path, "one", origin, writer)
-    permit = old.stage(1, table_batch(1, 2))
-    old.committer.commit(permit)
-    marker = writer.location / "_penstock" / f"{QUERY_ID}-sink-0.json"
-    assert marker.is_file()
-    new = table(tmp_path, "one", origin, writer).fence()
-    assert marker.is_dir()
-    new.committer.commit(permit)
-    new.committer.commit(new.stage(2, table_batch(3)))
-    assert keys(writer.location) == [1, 2, 3]
 
 
 # -- users' sinks --------------------------------------------------------------------------------------------------
@@ -427,28 +407,119 @@ def test_half_a_fence_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 # -- what earlier releases wrote -----------------------------------------------------------------------------------
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "fence"
+VERSIONS = sorted(path.name for path in GOLDEN.glob("*"))
+UNFENCED = "1"
 
 
-@pytest.mark.parametrize("version", sorted(path.name for path in GOLDEN.glob("*")))
+class Crash(BaseException):
+    """The driver dies here."""
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_a_golden_output_goes_on_at_its_location_and_at_no_other(tmp_path: Path, version: str) -> None:
     out = Path(shutil.copytree(GOLDEN / version / "files", tmp_path / "files"))
     told = json.loads((GOLDEN / version / "files.json").read_text())
-    made, location = sink(out, "csv"), Location("/elsewhere", told["log"])
+    made, location = sink(out, "csv"), Location("/elsewhere", told["log"] or ["one"])
     assert seen(made) == [1, 2]
-    with pytest.raises(SinkError, match=r"newer output .* by the location at '/checkpoints/golden'"):
-        Driver(made, Location("/elsewhere", told["log"][:1])).fence()
+    before = sorted(tmp_path.rglob("*"))
+    if version != UNFENCED:
+        with pytest.raises(SinkError, match=r"newer output .* by the location at '/checkpoints/golden'"):
+            Driver(made, Location("/elsewhere", told["log"][:1])).fence()
+        assert sorted(tmp_path.rglob("*")) == before, "a start that is refused moves nothing"
     driver = Driver(made, location).fence()
-    messages = {int(index): base64.b64decode(data) for index, data in told["pending"].items()}
-    driver.committer.commit(EpochCommit(QUERY_ID, 3, messages, 3, location.newest))
+    driver.committer.commit(pending(told, location))
     driver.committer.close()
     assert seen(made) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_golden_table_goes_on_at_its_location_and_at_no_other(tmp_path: Path, version: str) -> None:
     writer = Writer(Path(shutil.copytree(GOLDEN / version / "table", tmp_path / "table")))
-    log = json.loads((GOLDEN / version / "table.json").read_text())["log"]
-    with pytest.raises(SinkError, match="table t has newer output"):
-        table(tmp_path, "one", Location("/elsewhere", log[:1]), writer).fence()
+    log = json.loads((GOLDEN / version / "table.json").read_text())["log"] or ["one"]
+    before = sorted(tmp_path.rglob("*"))
+    if version != UNFENCED:
+        with pytest.raises(SinkError, match="table t has newer output"):
+            table(tmp_path, "one", Location("/elsewhere", log[:1]), writer).fence()
+        assert sorted(tmp_path.rglob("*")) == before, "a start that is refused moves nothing"
     driver = table(tmp_path, "one", Location("/elsewhere", log), writer).fence()
-    driver.committer.commit(driver.stage(2, table_batch(3)))
-    assert keys(writer.location) == [1, 2, 3]
+    driver.committer.commit(driver.stage(2, table_batch(3, 4)))
+    driver.committer.commit(driver.stage(3, table_batch(5)))
+    assert keys(writer.location) == [1, 2, 3, 4, 5]
+    assert driver.committer.newest_epoch() == 3
+
+
+def pending(told: dict[str, Any], location: Location) -> EpochCommit:
+    messages = {int(index): base64.b64decode(data) for index, data in told["pending"].items()}
+    return EpochCommit(QUERY_ID, 3, messages, 3, location.newest)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_driver_may_die_at_every_step_of_the_move(
+    tmp_path: Path, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each driver dies one step later than the one before, until one does not."""
+    out = Path(shutil.copytree(GOLDEN / version / "files", tmp_path / "files"))
+    told = json.loads((GOLDEN / version / "files.json").read_text())
+    made, location = sink(out, "csv"), Location("/elsewhere", told["log"] or ["one"])
+    steps_left = deaths = 0
+
+    def dying(real: Callable[..., Any]) -> Callable[..., Any]:
+        def step(*given: Any, **named: Any) -> Any:
+            nonlocal steps_left
+            steps_left -= 1
+            if steps_left < 0:
+                raise Crash
+            return real(*given, **named)
+
+        return step
+
+    for module, name in ((private_home, "create_exclusively"), (os, "rename"), (fence, "replace_durably")):
+        monkeypatch.setattr(module, name, dying(getattr(module, name)))
+    while True:
+        steps_left = deaths
+        try:
+            driver = Driver(made, location).fence()
+            break
+        except Crash:
+            deaths += 1
+    assert deaths >= 3
+    steps_left = 1 << 30
+    driver.committer.commit(pending(told, location))
+    driver.committer.close()
+    assert seen(made) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("version", [version for version in VERSIONS if int(version) < FORMAT_VERSION])
+def test_drivers_and_slots_of_an_earlier_release_are_stopped(tmp_path: Path, version: str) -> None:
+    """They make what directories they miss below ``_penstock``, whose text says what to do."""
+    out = Path(shutil.copytree(GOLDEN / version / "files", tmp_path / "files"))
+    told = json.loads((GOLDEN / version / "files.json").read_text())
+    Driver(sink(out, "csv"), Location("/elsewhere", told["log"] or ["one"])).fence()
+    for name in ("staged", "work", "forks/another", f"{QUERY_ID}-sink-0"):
+        with pytest.raises(OSError, match="_penstock"):
+            (out / "_penstock" / name).mkdir(parents=True, exist_ok=True)
+    assert "use that release" in (out / "_penstock").read_text()
+
+
+def test_what_an_earlier_release_writes_while_its_directory_is_moved_is_put_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = Path(shutil.copytree(GOLDEN / "1" / "files", tmp_path / "files"))
+    told = json.loads((GOLDEN / "1" / "files.json").read_text())
+    made, location, real = sink(out, "csv"), Location("/elsewhere"), os.rename
+
+    def renamed(source: Path, target: Path) -> None:
+        real(source, target)
+        if source == out / "_penstock" and target == out / HOME:
+            (source / "staged").mkdir(parents=True)
+            (source / "staged" / "g1-1-0-0.csv").write_text("late")
+
+    monkeypatch.setattr(os, "rename", renamed)
+    driver = Driver(made, location).fence()
+    driver.committer.commit(pending(told, location))
+    driver.committer.close()
+    assert seen(made) == [1, 2, 3, 4, 5]
+    assert (out / "_penstock").is_file()
 
 
 def test_this_format_has_a_golden_output() -> None:

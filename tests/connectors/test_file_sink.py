@@ -21,6 +21,7 @@ from penstock.connectors.file_sink_committer import FileSinkCommitter
 from penstock.connectors.file_sink_plan import FilesMessage
 from penstock.connectors.file_sink_writer import FileSinkWriter
 from penstock.connectors.option_texts import OptionTexts
+from penstock.connectors.private_home import HOME
 from penstock.errors import CommitFailed, CommitInterrupted, CommitUnknown, ConfigError, NotYet, SinkError
 
 
@@ -43,7 +44,7 @@ def opened(made: FileSink, query_id: str = QUERY_ID) -> FileSinkCommitter:
 
 
 def staged(out: Path) -> list[str]:
-    return sorted(path.name for path in (out / "_penstock" / "staged").iterdir())
+    return sorted(path.name for path in (out / HOME / "staged").iterdir())
 
 
 def writer(made: FileSink, subtask: int = 0, generation: int = 1) -> FileSinkWriter:
@@ -121,7 +122,7 @@ def test_a_lost_file_is_an_unknown_outcome(tmp_path: Path) -> None:
     made = sink(tmp_path)
     for rows in ({0: batch(1)}, {0: batch(1), 1: batch(2)}):
         permit = stage(made, rows, 1)
-        (tmp_path / "_penstock" / "staged" / staged(tmp_path)[0]).unlink()
+        (tmp_path / HOME / "staged" / staged(tmp_path)[0]).unlink()
         with pytest.raises(CommitUnknown, match=r"neither .*staged.* exists: 1 rows were staged for"):
             opened(made).commit(permit)
 
@@ -213,8 +214,9 @@ def test_small_batches_become_one_row_group(tmp_path: Path) -> None:
     for i in range(300):
         new.write(batch(*range(i * 1000, i * 1000 + 1000)))
     file = msgspec.json.decode(new.prepare(1), type=FilesMessage).files[0]
-    metadata = pq.read_metadata(tmp_path / file.staged)
-    assert (metadata.num_rows, file.rows, file.size) == (300_000, 300_000, (tmp_path / file.staged).stat().st_size)
+    path = tmp_path / HOME / "staged" / Path(file.staged).name
+    metadata = pq.read_metadata(path)
+    assert (metadata.num_rows, file.rows, file.size) == (300_000, 300_000, path.stat().st_size)
     assert metadata.num_row_groups == 3
 
 

@@ -20,6 +20,7 @@ from kits import QUERY_ID, stage
 from penstock.connectors.base import EpochCommit
 from penstock.connectors.file_sink import FileSink
 from penstock.connectors.file_sink_committer import FileSinkCommitter
+from penstock.connectors.private_home import HOME
 from penstock.errors import SinkError
 
 ROLL_S = 100.0
@@ -101,7 +102,7 @@ class Query:
     def end(self) -> None:
         self.alive(lambda driver: driver.close())
         assert visible(self.out, self.made.file_format) == self.committed
-        private = self.out / "_penstock"
+        private = self.out / HOME
         left = [p.relative_to(private).as_posix() for p in private.rglob("*") if p.is_file()]
         assert [name for name in left if not name.startswith(("owner.json", "kept-epochs/e", ".owner"))] == []
 

@@ -18,6 +18,7 @@ from penstock.connectors.base import EpochCommit
 from penstock.connectors.file_sink import FileSink
 from penstock.connectors.file_sink_committer import FileSinkCommitter
 from penstock.connectors.file_sink_plan import Epochs, epochs_of
+from penstock.connectors.private_home import HOME
 from penstock.errors import SinkError
 
 ABOVE, BELOW = 2, 100
@@ -86,7 +87,7 @@ def outcome(query: Query) -> str:
     assert visible(query.out, query.made.file_format) == values(1, 2)
     commit(query, (100, 101)).close()
     assert visible(query.out, query.made.file_format) == values(1, 2, 3, 4)
-    private = query.out / "_penstock"
+    private = query.out / HOME
     left = {path.relative_to(private).parts[0] for path in private.rglob("*") if path.is_file()}
     assert {name for name in left if not name.startswith(".owner")} <= {"owner.json", "kept-epochs"}
     return "taken back"
@@ -205,11 +206,11 @@ def test_only_a_fork_of_the_owner_or_of_who_shares_with_it_is_admitted(tmp_path:
         committer(fork_of(origin, FORK_ID, of=stranger), FORK_ID)
     committer(fork_of(origin), FORK_ID)
     committer(fork_of(origin, stranger, of=FORK_ID), stranger)
-    assert {path.name for path in (tmp_path / "_penstock" / "forks").iterdir()} == {FORK_ID, stranger}
+    assert {path.name for path in (tmp_path / HOME / "forks").iterdir()} == {FORK_ID, stranger}
     elsewhere = replace_path(origin, tmp_path / "own")
     elsewhere.share(FORK_ID, QUERY_ID)
     committer(elsewhere, FORK_ID)
-    assert (tmp_path / "own" / "_penstock" / "owner.json").exists(), "where it is alone it owns the directory"
+    assert (tmp_path / "own" / HOME / "owner.json").exists(), "where it is alone it owns the directory"
 
 
 def replace_path(made_sink: FileSink, path: Path) -> FileSink:

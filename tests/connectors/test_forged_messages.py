@@ -18,6 +18,7 @@ from penstock.connectors.commit_messages import _PlainMessage, _SignedMessage, d
 from penstock.connectors.file_sink_committer import FileSinkCommitter, _Owner
 from penstock.connectors.file_sink_plan import PRIVATE_DIRECTORY, FilesMessage, StagedFile, decode_files, plan_epoch
 from penstock.connectors.parquet_sink import ParquetFormat
+from penstock.connectors.private_home import EARLIER_HOME, HOME
 from penstock.connectors.staged_rows import StagedRows, decode_staged
 from penstock.connectors.table_sink import _decoded, _Marker
 from penstock.errors import SinkError
@@ -121,7 +122,7 @@ def test_an_operators_id_is_a_part_of_file_names(operator_id: str) -> None:
 
 def test_foreign_files_among_bundles_and_kept_files_stay(tmp_path: Path) -> None:
     """A user who may write to the output directory may create any file there."""
-    private = tmp_path / PRIVATE_DIRECTORY
+    private = tmp_path / HOME
     outside = tmp_path / "outside"
     outside.write_text("precious")
     final = FINAL.replace("e0000000001", "e0000000000")
@@ -136,7 +137,7 @@ def test_foreign_files_among_bundles_and_kept_files_stay(tmp_path: Path) -> None
     committer.open("q")
     committer.abandon(1)
     committer.close()
-    made = {private / "staged", private / "owner.json"}
+    made = {tmp_path / EARLIER_HOME, private / "owner.json"}
     assert sorted(set(tmp_path.rglob("*")) - made) == before
 
 

@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from penstock.connectors import table_sink
 from penstock.connectors.base import EpochCommit, SinkCommitter, SinkContext
+from penstock.connectors.private_home import HOME
 from penstock.connectors.staged_rows import StagedRows
 from penstock.connectors.table_sink import TableSink
 from penstock.errors import CommitFailed, CommitUnknown, ConfigError, NotSupported, SinkError
@@ -129,7 +130,7 @@ def test_a_commit_that_a_crash_interrupts_is_finished_by_the_next_driver(
         opened(sink).commit(permit)
         assert keys(writer.location) == [1, 2, 3, 4, 5, 6]
     assert writer.partitions == [{"half": "0"}, {"half": "1"}]
-    assert sorted(os.listdir(writer.location / "_penstock")) == ["query-sink-0.json"]
+    assert sorted(os.listdir(writer.location / HOME)) == ["query-sink-0.json"]
 
 
 def _crash_at(step: str, patch: pytest.MonkeyPatch, writer: Writer) -> None:
@@ -169,7 +170,7 @@ def test_a_failed_write_leaves_nothing_and_may_be_repeated(tmp_path: Path) -> No
     writer.fails = 1
     with pytest.raises(CommitFailed, match="table t, epoch 1: OSError: no space left"):
         committer.commit(permit)
-    assert (keys(writer.location), os.listdir(writer.location / "_penstock")) == ([], [])
+    assert (keys(writer.location), os.listdir(writer.location / HOME)) == ([], [])
     committer.commit(permit)
     assert keys(writer.location) == [1, 2, 3]
 
@@ -181,7 +182,7 @@ def test_a_file_that_somebody_removed_is_not_passed_over(tmp_path: Path, monkeyp
         _crash_at("rename 1", patch, writer)
         with pytest.raises(_Crash):
             opened(sink).commit(permit)
-    next((writer.location / "_penstock").rglob("part-*")).unlink()
+    next((writer.location / HOME).rglob("part-*")).unlink()
     with pytest.raises(CommitUnknown, match="someone removed it"):
         opened(sink).commit(permit)
 
@@ -359,6 +360,6 @@ def test_a_table_takes_back_what_is_visible_and_what_is_ready(tmp_path: Path, mo
     for _ in range(2):
         committer.retract(2, 6)
         assert keys(writer.location) == [1, 2, 11, 12]
-        assert sorted(os.listdir(writer.location / "_penstock")) == ["query-sink-0.json"]
+        assert sorted(os.listdir(writer.location / HOME)) == ["query-sink-0.json"]
     opened(sink).commit(staged_epoch(sink, 6, 7))
     assert keys(writer.location) == [1, 2, 7, 11, 12]

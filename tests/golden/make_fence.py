@@ -1,9 +1,10 @@
-"""Makes the golden fenced outputs: ``python tests/golden/make_fence.py``, once per format of what a fence stores.
+"""Makes the golden outputs: ``python tests/golden/make_fence.py``, once per format of what a query keeps there.
 
-    tests/golden/fence/2/files/     an output directory of a file sink: epoch 1 visible, 2 kept back, 3 staged
-    tests/golden/fence/2/table/     a table's directory: epoch 1 visible
-    tests/golden/fence/2/*.json     the log tokens of the location that wrote it, and the messages of pending epochs
+    tests/golden/fence/<n>/files/     an output directory of a file sink: epoch 1 visible, 2 kept back, 3 staged
+    tests/golden/fence/<n>/table/     a table's directory: epoch 1 visible
+    tests/golden/fence/<n>/*.json     the log tokens of the location that wrote it, and the messages of pending epochs
 
+Format 1, which has no fence, is of the release before; in its table the commit of epoch 2 (rows 3 and 4) was killed.
 **Existing folders never change**: an earlier release wrote them.
 """
 

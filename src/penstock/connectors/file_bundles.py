@@ -1,6 +1,6 @@
 """Small files that become one: collected, merged and published so that no reader ever sees a row twice or not at all.
 
-A bundle is a directory below ``_penstock/bundles`` whose name ends with what state it is in; inside, the files lie in
+A bundle is a directory below ``bundles`` whose name ends with what state it is in; inside, the files lie in
 the subdirectory in which their rows are to become visible::
 
     <name>.open/day=1/part-...      files are being moved in, each by a rename
@@ -27,8 +27,9 @@ from enum import Enum
 from pathlib import Path, PurePosixPath
 
 from penstock.connectors.file_sink_format import FileFormat
-from penstock.connectors.file_sink_plan import PRIVATE_DIRECTORY, is_bundle, is_final_name
+from penstock.connectors.file_sink_plan import is_bundle, is_final_name
 from penstock.connectors.local_files import fsync_directory, fsync_file, fsync_tree, make_folders
+from penstock.connectors.private_home import HOME
 
 _MERGED = ".merged-"
 
@@ -50,7 +51,7 @@ class Bundles:
     after that.
     """
 
-    def __init__(self, root: Path, file_format: FileFormat, private: str = PRIVATE_DIRECTORY) -> None:
+    def __init__(self, root: Path, file_format: FileFormat, private: str = HOME) -> None:
         self._root = root
         self._format = file_format
         self._private = root / private

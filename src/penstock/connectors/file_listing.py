@@ -1,7 +1,9 @@
 """Which files a directory holds for a reader, by Spark's rules.
 
-Hidden are names that start with ``_`` (unless they hold a ``=``) or ``.``, and those that end in ``._COPYING_``. Where
-Spark's own file sink wrote (``_spark_metadata``), its log alone says which files exist, as it does for Spark's readers.
+Hidden are names that start with ``_`` (unless they hold a ``=``) or ``.``, and those that end in ``._COPYING_``. A
+wildcard may match such a directory: what lies below is not hidden, unless that directory is called ``_spark_metadata``.
+If Spark's own file sink wrote to a path without wildcards, its log there (``_spark_metadata``) alone says which files
+exist, as it does for Spark's readers.
 
 Nothing is kept from one listing to the next but what the caller keeps: like Spark, every look lists, because the
 modification time of a directory says nothing on file systems such as a mounted object store.
@@ -124,21 +126,24 @@ class Listing:
                 raise DataError(f"directory {error.filename or root} cannot be listed: {error.strerror}") from error
 
     def from_spark_sink(self) -> bool:
-        """Whether a root was written by Spark's file sink."""
-        return any(os.path.isdir(os.path.join(root, SPARK_METADATA)) for root in self._roots())
+        """Whether Spark's file sink wrote to the path."""
+        return spark_sink_log(self.path) is not None
 
     def _roots(self) -> list[str]:
         if is_glob(self.path):
-            return matching_paths(self.path)
-        if not os.path.exists(self.path):
+            found = matching_paths(self.path)
+        elif os.path.exists(self.path):
+            found = [self.path]
+        else:
             raise DataError(f"input path {self.path} does not exist")
-        return [self.path]
+        return [root for root in found if SPARK_METADATA not in root.split("/")]
 
     def _visible(self, root: str, known: Set[str]) -> Iterator[tuple[str, str]]:
-        if not os.path.isfile(root) and not os.path.isdir(os.path.join(root, SPARK_METADATA)):
+        log = spark_sink_log(self.path)
+        if not os.path.isfile(root) and log is None:
             yield from self._walk(root, known)
             return
-        for path in [root] if os.path.isfile(root) else spark_sink_files(Path(root, SPARK_METADATA)):
+        for path in [root] if log is None else spark_sink_files(log):
             if path not in known:
                 yield os.path.basename(path), path
 
@@ -178,6 +183,12 @@ def found_files(names: Sequence[tuple[str, str]]) -> list[FoundFile]:
 
 def hidden(name: str) -> bool:
     return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
+
+
+def spark_sink_log(path: str) -> Path | None:
+    """The log of Spark's file sink at a path; None if it has none, or has wildcards: then Spark does not look."""
+    log = Path(path, SPARK_METADATA)
+    return log if not is_glob(path) and log.is_dir() else None
 
 
 def spark_sink_files(metadata: Path) -> list[str]:

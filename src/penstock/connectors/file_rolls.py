@@ -2,8 +2,8 @@
 
 ::
 
-    _penstock/kept/<fingerprint>/day=1/part-...    committed, and not visible yet
-    _penstock/kept-epochs/e0000000012              every epoch up to 12 is kept (or visible)
+    kept/<fingerprint>/day=1/part-...    committed, and not visible yet
+    kept-epochs/e0000000012              every epoch up to 12 is kept (or visible)
 
 *Keep*: each staged file is moved to ``kept`` by a rename, under its final name; when all of an epoch are there and
 durable, the mark of the epoch is made. A commit that is repeated after a crash looks: with the mark there is nothing to
@@ -28,7 +28,6 @@ from pathlib import Path
 
 from penstock.connectors.file_bundles import Bundles
 from penstock.connectors.file_sink_plan import (
-    PRIVATE_DIRECTORY,
     StagedFile,
     epoch_of,
     is_final_name,
@@ -38,6 +37,7 @@ from penstock.connectors.file_sink_plan import (
     rolled_name,
 )
 from penstock.connectors.local_files import fsync_directory, fsync_tree, make_folders
+from penstock.connectors.private_home import HOME
 
 _ROLL = "r"
 """Names of rolls' bundles begin with it."""
@@ -71,7 +71,7 @@ class Rolls:
         interval_s: float,
         target_bytes: int,
         clock: Callable[[], float],
-        private: str = PRIVATE_DIRECTORY,
+        private: str = HOME,
     ) -> None:
         self._root = root
         self._bundles = bundles

@@ -6,12 +6,15 @@ Below the output directory::
     part-00000-<query id>-e0000000007-m000.snappy.parquet   committed: small files of epoch 7, merged
     part-00000-<query id>-r<token>.snappy.parquet           committed: small files of several epochs, merged
     day=2020-01-01/part-...                                 the same with ``partitionBy("day")``
-    _penstock/owner.json                                    the query that writes here
-    _penstock/staged/g3-<token>-00002-000005.parquet        not committed: Generation 3
-    _penstock/kept/...                                      committed and kept back: ``file_rolls``
-    _penstock/bundles/...                                   small files that are being merged: ``file_bundles``
-    _penstock/forks/<query id>/...                          staged, kept and bundles of a fork of that query that is
-                                                            allowed to write here, too
+and in the directory of ``private_home``::
+
+    owner.json                                              the query that writes here
+    fence/..., work/<token>/...                             the fence of this output: see ``fence``; in ``work``:
+        staged/g3-<token>-00002-000005.parquet              not committed: Generation 3
+        kept/...                                            committed and kept back: ``file_rolls``
+        bundles/...                                         small files that are being merged: ``file_bundles``
+    forks/<query id>/...                                    fence and work of a fork of that query that is allowed to
+                                                            write here, too
 
 A file is written and made durable where no reader looks, and becomes visible by one rename.
 """
@@ -26,10 +29,11 @@ from penstock.config import duration_ms, size_bytes
 from penstock.connectors.base import Sink, SinkCommitter, SinkWriter
 from penstock.connectors.file_sink_committer import FileSinkCommitter, owner_of
 from penstock.connectors.file_sink_format import FileFormat
-from penstock.connectors.file_sink_plan import PRIVATE_DIRECTORY, private_directory
+from penstock.connectors.file_sink_plan import PRIVATE_DIRECTORY, private_directory, work_directory
 from penstock.connectors.file_sink_writer import FileSinkWriter
 from penstock.connectors.local_files import local_path
 from penstock.connectors.option_texts import OptionTexts
+from penstock.connectors.private_home import home_of
 from penstock.connectors.sink_partitions import Partitioning
 
 TARGET_BYTES = 128 << 20
@@ -90,7 +94,9 @@ class FileSink(Sink):
         """If the directory is the origin's, or one's that the origin shares it with, this query has a private directory
         of its own there, for as long as it lives."""
         root = Path(self.path)
-        own, origins = (root / private_directory(one, shared=True) for one in (query_id, origin))
+        home = home_of(root)
+        privates = [private_directory(one, shared=True) for one in (query_id, origin)]
+        own, origins = (root / work_directory(private, "", home) for private in privates)
         if own.exists() or origins.exists() or owner_of(root) == origin:
             self._private = private_directory(query_id, shared=True)
 

@@ -14,7 +14,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,8 +42,9 @@ from penstock.connectors.local_files import (
     make_folders,
     replace_durably,
 )
+from penstock.connectors.private_home import HOME, home_of, make_home, move_home
 from penstock.errors import CommitFailed, CommitInterrupted, CommitUnknown, SinkError, SinkFenced
-from penstock.grammar import REFUSAL, OwnerText, QueryId
+from penstock.grammar import REFUSAL, OwnerText
 from penstock.logs import get_logger
 from penstock.snapshot.model import Count
 
@@ -55,11 +56,10 @@ CLOSE_TIMEOUT_S = 10.0
 MIN_TIMER_S = 0.1
 RETRY_S = 5.0
 """After a roll that failed while no commit came."""
-OWNER = f"{PRIVATE_DIRECTORY}/owner.json"
-FORMAT_VERSION = 2
-"""Of what a query keeps in the directory: with 1 it had no fence."""
+FORMAT_VERSION = 3
+"""Of what a query keeps in the directory: with 1 it had no fence, with 1 and 2 another home."""
 _UNFENCED = ("staged", "bundles", "kept", "kept-epochs")
-"""What lies beside the work directory where a release without a fence has written it."""
+"""What lies beside the work directory where a release without a fence has written it. With format 2 they are files."""
 _STAGED_NAME = re.compile(r"^g(\d+)-")
 
 
@@ -72,8 +72,7 @@ class FileSinkCommitter(SinkCommitter):
         roll_interval_s: how long committed small files may be kept back; 0: not at all.
         target_bytes: how much is worth a file of its own.
         clock: the wall clock in seconds.
-        private: where this query keeps what readers do not see, relative to the directory: another one than the owner's
-            if it shares the directory.
+        private: see ``file_sink_plan.private_directory``: another one than the owner's if it shares the directory.
     """
 
     def __init__(
@@ -87,14 +86,14 @@ class FileSinkCommitter(SinkCommitter):
     ) -> None:
         self._root = directory
         self._private_name = private
-        self._private = directory / private
+        self._home = home_of(directory)
         self._format = file_format
         self._holds_back = roll_interval_s > 0
         self._worth_bytes = target_bytes // 2
         self._make_rolls: Callable[[Bundles, str], Rolls] = lambda bundles, work: Rolls(
             directory, bundles, file_format.fingerprint, roll_interval_s, target_bytes, clock, work
         )
-        self._fence = Fence(LocalFence(self._private), f"output directory {directory}")
+        self._fence = self._new_fence()
         self._opener: FenceOpener | None = None
         self._is_fenced = False
         self._decided = False  # whether no other copy of the location can have the output again
@@ -121,17 +120,36 @@ class FileSinkCommitter(SinkCommitter):
                 "wrote there; write to another directory"
             )
         try:
+            self._live_in(make_home(self._root))
             self._private.mkdir(parents=True, exist_ok=True)
-            if self._private == self._root / PRIVATE_DIRECTORY:
+            if self._is_owner:
                 self._own(query_id)
         except OSError as error:
             raise SinkError(f"cannot write to {self._root}: {error}; give a writable directory") from error
         self._query_id = query_id
 
+    @property
+    def _private(self) -> Path:
+        return self._root / work_directory(self._private_name, "", self._home)
+
+    @property
+    def _is_owner(self) -> bool:
+        return self._private_name == PRIVATE_DIRECTORY
+
+    def _new_fence(self) -> Fence:
+        return Fence(LocalFence(self._private), f"output directory {self._root}")
+
+    def _live_in(self, home: str) -> None:
+        """Use this home from now on; see ``private_home``."""
+        if home != self._home:
+            self._home = home
+            self._fence = self._new_fence()
+            self._work_in(self._token)
+
     def _work_in(self, token: str) -> None:
         """Use the work directory of a token from now on."""
         self._token = token
-        self._work_name = work_directory(self._private_name, token)
+        self._work_name = work_directory(self._private_name, token, self._home)
         self._work = self._root / self._work_name
         self._bundles = Bundles(self._root, self._format, self._work_name)
         self._rolls = self._make_rolls(self._bundles, self._work_name)
@@ -148,6 +166,10 @@ class FileSinkCommitter(SinkCommitter):
 
     def fence(self, opener: FenceOpener) -> str:
         with self._readable():
+            if not self._token:
+                self._fence.check(opener)  # a start that is refused moves nothing
+                move_home(self._root)
+                self._live_in(HOME)
             token = self._fence.open(opener)
         if token == self._token:
             return token
@@ -158,20 +180,19 @@ class FileSinkCommitter(SinkCommitter):
             self._bring_unfenced()
             (self._work / "staged").mkdir(exist_ok=True)
             owner = _owner(self._root)
-            if self._private == self._root / PRIVATE_DIRECTORY and (owner is None or owner.query is None):
-                replace_durably(self._root / OWNER, _owner_content(self._query_id))  # of an earlier release
+            if self._is_owner and (owner is None or owner.format_version < FORMAT_VERSION):
+                replace_durably(_owner_path(self._root), _owner_content(self._query_id))  # of an earlier release
         return token
 
     def _bring_unfenced(self) -> None:
-        """What a release without a fence has left goes to the work directory. A plain file in its place stops every
-        slot and driver of such a release."""
+        """What a release without a fence has left goes to the work directory."""
         for name in _UNFENCED:
             left = self._private / name
             if left.is_dir():
                 target = self._work / name
                 os.rename(left, target.with_name(f"{name}-{secrets.token_hex(8)}") if target.exists() else target)
-            with suppress(FileExistsError):
-                left.touch(exist_ok=False)
+            else:
+                left.unlink(missing_ok=True)
         fsync_directory(self._private)
 
     def check_held(self) -> None:
@@ -190,7 +211,7 @@ class FileSinkCommitter(SinkCommitter):
             return newest_epoch(self._root, self._query_id, self._work)
 
     def _own(self, query_id: str) -> None:
-        owner = self._root / OWNER
+        owner = _owner_path(self._root)
         if not create_exclusively(owner, _owner_content(query_id)) and (other := owner_of(self._root)) != query_id:
             raise SinkError(
                 f"{self._root} is written by another query ({other}); two queries cannot share an "
@@ -434,11 +455,9 @@ class FileSinkCommitter(SinkCommitter):
 
 
 class _Owner(msgspec.Struct, frozen=True):
-    """``query``: since format 2. ``query_id``: the query in format 1; later a text that releases of format 1 show when
-    they refuse the directory."""
+    """``query_id``: in format 2 a text that releases of format 1 show when they refuse the directory."""
 
     query_id: OwnerText
-    query: QueryId | None = None
     format_version: Count = 1
 
 
@@ -449,24 +468,25 @@ def owner_of(root: Path) -> str:
         SinkError: Penstock did not write the file with the query.
     """
     owner = _owner(root)
-    if owner is None:
-        return ""
-    return owner.query if owner.query is not None else owner.query_id
+    return "" if owner is None else owner.query_id.removesuffix(REFUSAL)
+
+
+def _owner_path(root: Path) -> Path:
+    return root / home_of(root) / "owner.json"
 
 
 def _owner(root: Path) -> _Owner | None:
+    path = _owner_path(root)
     try:
-        owner = msgspec.json.decode((root / OWNER).read_bytes(), type=_Owner)
-        if owner.query is None:
-            msgspec.convert(owner.query_id, QueryId)
+        owner = msgspec.json.decode(path.read_bytes(), type=_Owner)
     except FileNotFoundError:
         return None
     except (msgspec.ValidationError, msgspec.DecodeError, RecursionError) as error:
-        raise SinkError(f"{root / OWNER} is not what a file sink wrote: {error!s:.200}") from error
+        raise SinkError(f"{path} is not what a file sink wrote: {error!s:.200}") from error
     if owner.format_version > FORMAT_VERSION:
-        raise SinkError(f"{root / OWNER} is of a later release of Penstock: use that release")
+        raise SinkError(f"{path} is of a later release of Penstock: use that release")
     return owner
 
 
 def _owner_content(query_id: str) -> bytes:
-    return msgspec.json.encode(_Owner(query_id + REFUSAL, query_id, FORMAT_VERSION))
+    return msgspec.json.encode(_Owner(query_id, FORMAT_VERSION))

@@ -14,12 +14,13 @@ from pathlib import PurePosixPath
 import msgspec
 
 from penstock.connectors.base import EpochCommit
+from penstock.connectors.private_home import HOME
 from penstock.errors import SinkError
 from penstock.grammar import FINAL_NAME, FinalPath, Fingerprint, StagedPath
 from penstock.snapshot.model import Count
 
 PRIVATE_DIRECTORY = "_penstock"
-"""Below the output directory. Names that start with ``_`` are invisible to Spark and to pyarrow's datasets."""
+"""Messages name staged files as if they lay below it, as they did in earlier releases: see ``private_home``."""
 SMALL_BYTES = 4 << 20
 """Staged files below this are merged with others of their epoch and directory ..."""
 MERGED_BYTES = 16 << 20
@@ -146,18 +147,20 @@ def final_name(query_id: str, subtask: int, epoch: int, count: int, suffix: str)
 
 
 def private_directory(query_id: str, shared: bool) -> str:
-    """Where a query keeps what readers do not see, relative to the output directory."""
+    """How messages name the directory in which a query keeps what readers do not see."""
     return f"{PRIVATE_DIRECTORY}/{FORKS}/{query_id}" if shared else PRIVATE_DIRECTORY
 
 
-def work_directory(private: str, fence: str) -> str:
+def work_directory(private: str, fence: str, home: str = HOME) -> str:
     """Return the directory of all files of a query that may still become visible, relative to the output directory.
 
     Args:
         private: see ``private_directory``.
         fence: the token of the driver that has the output; empty if the output has no fence.
+        home: see ``private_home.home_of``.
     """
-    return f"{private}/work/{fence}" if fence else private
+    place = home + private.removeprefix(PRIVATE_DIRECTORY)
+    return f"{place}/work/{fence}" if fence else place
 
 
 def roll_tag(token: str, epochs: Collection[int]) -> str:

@@ -15,10 +15,12 @@ from pathlib import Path
 
 from penstock.connectors.file_bundles import Bundles
 from penstock.connectors.file_rolls import Rolls
-from penstock.connectors.file_sink_plan import PRIVATE_DIRECTORY, Epochs, epochs_of
+from penstock.connectors.file_sink_plan import Epochs, epochs_of
 from penstock.connectors.local_files import fsync_directory
+from penstock.connectors.private_home import EARLIER_HOME, HOME
 
 _ANY_EPOCH = re.compile(r"(?:^|-)e(\d{10})(?=[-.]|$)")
+_PRIVATE = (EARLIER_HOME, HOME.partition("/")[0])
 _EPOCHS_BUNDLE = "e"
 """Names of bundles of one epoch's files begin with it, and with its ten digits."""
 
@@ -74,7 +76,7 @@ def _within(epochs: Epochs, above: int, below: int) -> bool:
 def _visible(root: Path, query_id: str) -> Iterator[tuple[Path, Epochs]]:
     for directory, directories, names in os.walk(root):
         if Path(directory) == root:
-            directories[:] = [name for name in directories if name != PRIVATE_DIRECTORY]
+            directories[:] = [name for name in directories if name not in _PRIVATE]
         for name in sorted(names):
             epochs = epochs_of(name, query_id)
             if epochs is not None:

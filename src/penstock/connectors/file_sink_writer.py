@@ -51,7 +51,7 @@ class FileSinkWriter(SinkWriter):
     ) -> None:
         self._root = directory
         self._private = private
-        self._staging = directory / private / "staged"
+        self._staging = directory / work_directory(private, "") / "staged"
         self._format = file_format
         self._partitions = partitions
         self._target_bytes = target_bytes

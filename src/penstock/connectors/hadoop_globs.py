@@ -15,8 +15,8 @@ def is_glob(path: str) -> bool:
 
 
 def matching_paths(pattern: str) -> list[str]:
-    """What exists now, sorted."""
-    return sorted({match for plain in plain_globs(pattern) for match in glob.glob(plain)})
+    """What exists now, sorted. A wildcard matches a leading dot, too."""
+    return sorted({match for plain in plain_globs(pattern) for match in glob.glob(plain, include_hidden=True)})
 
 
 def plain_globs(pattern: str) -> list[str]:

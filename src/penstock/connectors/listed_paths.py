@@ -10,10 +10,9 @@ import fnmatch
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from penstock.connectors.file_listing import SPARK_METADATA, ListingOptions, hidden, spark_sink_files
-from penstock.connectors.hadoop_globs import is_glob, matching_paths, plain_globs
+from penstock.connectors.file_listing import SPARK_METADATA, ListingOptions, hidden, spark_sink_files, spark_sink_log
+from penstock.connectors.hadoop_globs import is_glob, plain_globs
 
 MAX_PATH = 4096
 """Longest name, in characters, as in the operating system: the user's pattern may backtrack over a forged name."""
@@ -39,11 +38,10 @@ class ListedPaths:
         if len(path) > MAX_PATH or "\0" in path or not os.path.isabs(path) or os.path.normpath(path) != path:
             return False
         parts = path.split("/")
-        if any(self._is_below(root, parts) for root in self._roots()):
+        if SPARK_METADATA not in parts and any(self._is_below(root, parts) for root in self._roots()):
             return True
-        there = matching_paths(self.path) if is_glob(self.path) else [self.path]
-        logs = (Path(root, SPARK_METADATA) for root in there)
-        return any(path in spark_sink_files(log) for log in logs if log.is_dir())
+        log = spark_sink_log(self.path)
+        return log is not None and path in spark_sink_files(log)
 
     def _roots(self) -> list[list[str]]:
         return [plain.split("/") for plain in (plain_globs(self.path) if is_glob(self.path) else [self.path])]
@@ -60,4 +58,4 @@ class ListedPaths:
     def _matches(self, part: str, wanted: str) -> bool:
         if not is_glob(self.path):
             return part == wanted
-        return fnmatch.fnmatchcase(part, wanted) and (wanted.startswith(".") or not part.startswith("."))
+        return fnmatch.fnmatchcase(part, wanted)

@@ -4,13 +4,16 @@ Spark's own writer makes the files, on the driver, in a private directory of the
 visible, and their names say the epoch. Below the location::
 
     part-<query id>-<sink>-e0000000007-00000-<uuid>.snappy.parquet     committed: epoch 7 (in its partition's directory)
-    _penstock/<query id>-<sink>/fence/..., work/<token>/...            the fence of this output: see ``fence``; there:
-        committed.json                                                 the last epoch that is wholly visible
-        e0000000008.ready/                                             what Spark wrote for epoch 8, and the list of it
-    _penstock/<query id>-<sink>-e0000000008-<token>.writing/           Spark has not finished; a crash leaves it
 
-Spark ignores names that begin with ``_``. A commit that a crash interrupted is finished by looking: without ``.ready``
-nothing of the epoch is visible and Spark writes anew; with it, whatever still lies there is renamed.
+and in the directory of ``private_home``::
+
+    <query id>-<sink>/fence/..., work/<token>/...           the fence of this output: see ``fence``; in ``work``:
+        committed.json                                      the last epoch that is wholly visible
+        e0000000008.ready/                                  what Spark wrote for epoch 8, and the list of it
+    <query id>-<sink>-e0000000008-<token>.writing/          Spark has not finished; a crash leaves it
+
+A commit that a crash interrupted is finished by looking: without ``.ready`` nothing of the epoch is visible and Spark
+writes anew; with it, whatever still lies there is renamed.
 """
 
 from __future__ import annotations
@@ -32,12 +35,12 @@ import pyarrow as pa
 from penstock.connectors.base import EpochCommit, FenceOpener, SinkCommitter
 from penstock.connectors.fence import Fence, LocalFence
 from penstock.connectors.local_files import fsync_directory, fsync_file, replace_durably
+from penstock.connectors.private_home import HOME, make_home, move_home
 from penstock.connectors.staged_rows import StagedRowsCommitter, StagingSink
 from penstock.errors import CommitFailed, CommitInterrupted, CommitUnknown, PenstockError, SinkError
 from penstock.grammar import TablePath
 from penstock.snapshot.model import Count
 
-PRIVATE_DIRECTORY = "_penstock"
 MARKER = "committed.json"
 _LIST = "_files.json"
 _EPOCH_DIGITS = 10
@@ -110,6 +113,7 @@ class _TableCommitter(StagedRowsCommitter):
         self._sink_id = sink.directory.name
         self._writer = writer
         self._location = Path()
+        self._home = HOME
         self._key = ""
         self._fence: Fence | None = None
         self._work: Path | None = None
@@ -120,8 +124,11 @@ class _TableCommitter(StagedRowsCommitter):
         self._key = f"{query_id}-{self._sink_id}"
         self._location = Path(self._writer.open())
         with self._writable():
-            self._private.mkdir(parents=True, exist_ok=True)
-        self._fence = Fence(LocalFence(self._private / self._key), f"table {self._name}")
+            self._home = make_home(self._location)
+        self._fence = self._new_fence()
+
+    def _new_fence(self) -> Fence:
+        return Fence(LocalFence(self._private / self._key), f"table {self._name}")
 
     def check_fence(self, opener: FenceOpener) -> bool:
         assert self._fence is not None, "open comes first"
@@ -136,6 +143,12 @@ class _TableCommitter(StagedRowsCommitter):
     def fence(self, opener: FenceOpener) -> str:
         assert self._fence is not None, "open comes first"
         with self._writable():
+            if self._work is None:
+                self._fence.check(opener)  # a start that is refused moves nothing
+                move_home(self._location)
+                if self._home != HOME:
+                    self._home = HOME
+                    self._fence = self._new_fence()
             token = self._fence.open(opener)
         work = LocalFence(self._private / self._key).work(token)
         if work == self._work:
@@ -148,12 +161,12 @@ class _TableCommitter(StagedRowsCommitter):
         return token
 
     def _bring_unfenced(self, work: Path) -> None:
-        """What a release without a fence has left goes to the work directory. A directory in place of its marker stops
-        a driver of such a release."""
+        """What a release without a fence has left goes to the work directory."""
         marker = self._private / f"{self._key}.json"
         if marker.is_file():
             os.rename(marker, work / MARKER)
-        marker.mkdir(exist_ok=True)
+        elif marker.is_dir():
+            marker.rmdir()  # with format 2 it stopped a driver of such a release
         for ready in self._private.glob(f"{self._key}-e*.ready"):
             os.rename(ready, work / ready.name.removeprefix(f"{self._key}-"))
 
@@ -182,7 +195,7 @@ class _TableCommitter(StagedRowsCommitter):
 
     @property
     def _private(self) -> Path:
-        return self._location / PRIVATE_DIRECTORY
+        return self._location / self._home
 
     def irrevocable(self, above: int, below: int) -> str:
         """Return no reason: file names have the epoch, so every epoch can be taken back."""
