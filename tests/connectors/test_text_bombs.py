@@ -89,9 +89,9 @@ def test_a_record_of_just_the_size_is_read(tmp_path: Path) -> None:
             300_000, 300_000, 1,
         ]  # fmt: skip
     assert len(LineFormat(record_bytes=600_003).whole(str(tmp_path / "a.txt"))) == 600_003
-    with pytest.raises(DataError, match=r"line 1 has more than 200000 bytes"):
+    with pytest.raises(DataError, match=r"line 1 has a record of more than 200000 bytes"):
         list(LineFormat(record_bytes=200_000).blocks(str(tmp_path / "a.txt")))
-    with pytest.raises(DataError, match=r"a\.txt has more than 600002 bytes"):
+    with pytest.raises(DataError, match=r"a\.txt has a record of more than 600002 bytes"):
         LineFormat(record_bytes=600_002).whole(str(tmp_path / "a.txt"))
 
 

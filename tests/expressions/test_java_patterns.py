@@ -166,7 +166,7 @@ def test_patterns_anchored_at_the_start_split_with_python_only() -> None:
 def test_patterns_that_may_backtrack_have_a_length_limit() -> None:
     function = partial(patterns.rlike, "(?i)a+b")
     assert patterns.bounded(3, function, "xab") is True
-    with pytest.raises(EvaluationError, match=r"text of 4 characters, more than 3: .*regexp\.maxLength"):
+    with pytest.raises(EvaluationError, match=r"text of 4 characters; the limit is 3: .*regexp\.maxLength"):
         patterns.bounded(3, function, "xxab")
 
 

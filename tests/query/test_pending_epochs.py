@@ -223,7 +223,9 @@ def test_a_table_that_does_not_fit_pending_rows_refuses_the_start_with_the_ways_
     target = waiting.target("table")
     waiting.make(target)
     waiting.spark.sql(f"DROP TABLE {target.name}")
-    with pytest.raises(PlanChanged, match=r"(?s)sink-0 \(Table.*table .* is gone, and would be made anew with other"):
+    with pytest.raises(
+        PlanChanged, match=r"(?s)sink-0 \(Table.*table .* no longer exists, and the query would create it with other"
+    ):
         waiting.start(target, ("a", "c"))
     assert not waiting.spark.catalog.tableExists(target.name), "nothing has run"
     waiting.spark.sql(f"CREATE TABLE {target.name} (a INT, c INT) USING parquet")

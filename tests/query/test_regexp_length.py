@@ -24,7 +24,9 @@ def test_longer_texts_end_the_query_unless_re2_runs_the_pattern(
     df = inbox.stream(spark).selectExpr(f"repeat('1', 30) || key rlike '{pattern}' AS found")
     query = start(df, **{"regexp.maxLength": 30, "restart.strategy": "none"})
     if bounded:
-        with pytest.raises(StreamingQueryException, match=r"text of 31 characters, more than 30: .*regexp\.maxLength"):
+        with pytest.raises(
+            StreamingQueryException, match=r"text of 31 characters; the limit is 30: .*regexp\.maxLength"
+        ):
             query.processAllAvailable()
     else:
         query.processAllAvailable()

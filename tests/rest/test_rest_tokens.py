@@ -140,7 +140,7 @@ def test_a_directory_with_access_for_others_is_not_used(
         path.touch(mode=0o600)
         path.write_text(json.dumps({"url": server.url, "token": GIVEN}))
         assert not running_services()
-    assert "no runtime file could be written" in caplog.text
+    assert "the runtime file cannot be written" in caplog.text
 
 
 def test_the_path_of_the_runtime_directory(monkeypatch: pytest.MonkeyPatch) -> None:
