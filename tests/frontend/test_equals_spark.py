@@ -154,6 +154,18 @@ APPEND: dict[str, Plan] = {
     "mapInArrow": lambda df: df.select("ts", "k").mapInArrow(tagged, "key string, at timestamp"),
     "mapInPandas": lambda df: df.mapInPandas(positive, "half double, ts timestamp").filter("half > 3"),
     "repartition": lambda df: df.repartition(3, "k", F.col("n") % 3).filter("n > 0").repartition(2).select("k", "v"),
+    "watermark behind repartition": lambda df: (
+        watermarked(df.repartition(F.upper("k")).filter("n > 0").select("ts", (F.col("n") * 2).alias("m"), "d"))
+        .groupBy(F.window("ts", "1 minute"))
+        .agg(F.count("*"), F.sum("m"), F.max("d"))
+    ),
+    "watermark behind a repartitioned function": lambda df: (
+        df.repartition(2)
+        .mapInArrow(tagged, "key string, at timestamp")
+        .withWatermark("at", "0 seconds")
+        .groupBy(F.window("at", "1 minute"), "key")
+        .count()
+    ),
     "tumbling window": lambda df: (
         watermarked(df)
         .groupBy(F.window("ts", "1 minute"), "k")

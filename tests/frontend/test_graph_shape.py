@@ -269,6 +269,32 @@ def test_repartition_by_an_expression_computes_it_on_the_way(stream: DataFrame) 
     assert graph.vertices[-1].operators[-1].output_schema.names == ["n", "k"]
 
 
+@pytest.mark.parametrize(
+    ("plan", "chain"),
+    [
+        (lambda df: watermarked(df.repartition(3)), ["source-0", "watermark-0"]),
+        (lambda df: watermarked(df.repartition("k").repartition(3)), ["source-0", "watermark-0"]),
+        (
+            lambda df: watermarked(df.repartition(3).mapInArrow(lambda batches: batches, SCHEMA)),
+            ["source-0", "map-0", "watermark-0"],
+        ),
+        (lambda df: watermarked(df.repartition("k")).select("ts"), ["source-0", "watermark-0"]),
+        (
+            lambda df: watermarked(df.repartition(F.upper("k")).select((F.col("n") + 1).alias("m"), "ts")),
+            ["source-0", "project-0", "watermark-0", "project-1"],
+        ),
+    ],
+)
+def test_a_watermark_comes_before_the_repartitioning_below_it(stream: DataFrame, plan: Any, chain: list[str]) -> None:
+    graph = graph_of(plan(stream))
+    assert chains(graph)[0] == chain
+    [edge] = graph.edges
+    assert edge.timed
+    assert [*graph.vertices[-1].operators[-1:], *graph.vertices[0].operators][0].output_schema.names == [
+        field.name for field in plan(stream).schema.fields
+    ]
+
+
 def test_watermark_reads_the_event_time_column(stream: DataFrame) -> None:
     graph = graph_of(watermarked(stream.select("k", "ts")))
     spec: WatermarkSpec = operator(graph, "watermark-0")

@@ -117,9 +117,14 @@ CASES: dict[str, Case] = {
     ),
     "sample": (lambda df: df.sample(0.5, seed=1), NotSupported, ("Sampling is not supported",)),
     "watermark behind an exchange": (
-        lambda df: watermarked(df.repartition("k")).groupBy(F.window("ts", "1 minute")).count(),
+        lambda df: watermarked(df.dropDuplicates(["k"])).groupBy(F.window("ts", "1 minute")).count(),
         NotYet,
-        ("withWatermark before repartition",),
+        ("withWatermark before operators with state",),
+    ),
+    "watermark behind a function over partitions": (
+        lambda df: watermarked(df.repartition("k").mapInArrow(lambda batches: batches, df.schema)).select("ts"),
+        NotYet,
+        ("a function over the partitions of repartition(columns)",),
     ),
     "two watermarks": (
         lambda df: watermarked(df).withColumn("t2", F.col("ts")).withWatermark("t2", "5 seconds"),

@@ -30,10 +30,10 @@ class Inbox:
         self.directory.mkdir()
         self._files = 0
 
-    def add(self, rows: Iterable[tuple[int, int, float]]) -> None:
+    def add(self, rows: Iterable[tuple[int, int, float | None]]) -> None:
         """Rows of (key, value, seconds of event time)."""
         keys, values, seconds = zip(*rows, strict=True)
-        at = pa.array([round(s * SECOND_US) for s in seconds], pa.timestamp("us", tz="UTC"))
+        at = pa.array([None if s is None else round(s * SECOND_US) for s in seconds], pa.timestamp("us", tz="UTC"))
         table = pa.Table.from_arrays([pa.array(keys, pa.int64()), pa.array(values, pa.int64()), at], schema=ARROW)
         hidden = self.directory / f".{self._files}"
         pq.write_table(table, hidden)

@@ -13,6 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
 from query_running import Inbox, Start, rows_of
 
+from penstock.testing.holding import ahead
+
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 register_pickle_by_value(sys.modules[__name__])
@@ -20,16 +22,6 @@ register_pickle_by_value(sys.modules[__name__])
 FILES = 12
 PER_FILE_S = 40
 DELAY_S = 5
-
-
-def ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    held = None
-    for batch in batches:
-        if held is not None:
-            yield held
-        held = batch
-    if held is not None:
-        yield held
 
 
 def backwards(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

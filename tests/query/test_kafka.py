@@ -127,6 +127,29 @@ def test_windows_of_a_backlog_are_whole(spark: SparkSession, kafka: MockKafka, o
     assert set(rows_of(out)) == {(40,)}
 
 
+def test_a_silent_partition_does_not_stop_event_time_while_another_one_brings_rows(
+    spark: SparkSession, kafka: MockKafka, out: Path, start: Start
+) -> None:
+    """Each of two readers has a partition; the windows are those that Spark makes of the same rows."""
+    kafka.create("t", 2)
+    counts = stream(spark, kafka).withWatermark("timestamp", "1 second").groupBy(window("timestamp", "10 seconds"))
+    query = start(counts.count().selectExpr("cast(window.start as long) start", "count"), parallelism=2)
+    sent: list[int] = []
+
+    def three_came_out() -> bool:
+        second = 1_700_000_000 + 2 * len(sent)
+        kafka.send("t", [(None, b"x")], 0, timestamp=1_000 * second)
+        sent.append(second)
+        return len(rows_of(out)) >= 3
+
+    eventually(three_came_out, "windows", 60)
+    query.stop()
+    times = spark.createDataFrame([(second,) for second in sent], "second long").selectExpr("timestamp(second) at")
+    made = times.groupBy(window("at", "10 seconds")).count().selectExpr("cast(window.start as long)", "count")
+    assert sorted(rows_of(out)) == sorted(tuple(row) for row in made.collect())[: len(rows_of(out))]
+    assert sum(state.numRowsDroppedByWatermark for p in query.recentProgress for state in p.stateOperators) == 0
+
+
 def test_what_goes_wrong_is_one_clear_error_without_secrets(
     spark: SparkSession, kafka: MockKafka, start: Start, tmp_path: Path
 ) -> None:

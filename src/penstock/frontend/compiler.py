@@ -36,7 +36,7 @@ from penstock.frontend.catalyst import (
 from penstock.frontend.checks import check_by_spark, check_dataframe, check_expressions, check_output_mode
 from penstock.frontend.conf import largest_watermark_rules, python_settings, session_conf
 from penstock.frontend.deduplication import add_deduplicate
-from penstock.frontend.exchange import add_repartition, add_repartition_by_expression
+from penstock.frontend.exchange import add_repartition, add_repartition_by_expression, watermark_first
 from penstock.frontend.functions import load_function, udf_call
 from penstock.frontend.generate import add_generate
 from penstock.frontend.group_state import add_group_state
@@ -227,6 +227,7 @@ def _add_tree(scope: Scope, root: JavaTree, on_top: Sequence[Step] = ()) -> None
     else:
         with refusals.at_node(last):
             _add_source(scope, last, above[::-1])
+        steps = watermark_first(steps)
     scope.run(steps)
 
 

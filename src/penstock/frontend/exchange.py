@@ -1,17 +1,58 @@
 """Repartitioning: the user's own exchanges. The number of partitions is ignored, as parallelism rules.
 
-A whole result (complete mode) stays where it is: behind an exchange a checkpoint could hold a part of it.
+A whole result (complete mode) stays where it is: behind an exchange a checkpoint could hold a part of it. An exchange
+below ``withWatermark`` comes behind it: a watermark is generated with the source.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import pyarrow as pa
 
 from penstock.frontend import refusals
 from penstock.frontend.catalyst import JavaTree, elements, kind
-from penstock.frontend.scope import Scope
+from penstock.frontend.scope import Scope, Step
 from penstock.graph.model import EdgeKind
 from penstock.operators.expressions import BoundReference
+
+_WATERMARK = "EventTimeWatermark"
+_BY_COLUMNS = "RepartitionByExpression"
+_EXCHANGES = ("Repartition", _BY_COLUMNS)
+_COLUMNS_STAY = frozenset({"Project", "Filter", "ArrowEvalPython", "BatchEvalPython"})
+"""Nodes that make of each row what they do wherever it is, and of which columns that they drop can be kept."""
+_ROW_BY_ROW = _COLUMNS_STAY | {"Expand", "Generate", "MapInArrow", "MapInPandas", "Join", "Union"}
+
+
+def watermark_first(steps: Sequence[Step]) -> list[Step]:
+    """The same steps, with a watermark and what it needs in front of the repartitioning below it.
+
+    Rows are the same whichever subtask they are in, and Spark's watermark is that of all rows together. So only where
+    rows are processed changes. Steps that cannot change places are left as they are.
+    """
+    at = next((number for number, step in enumerate(steps) if kind(step.node) == _WATERMARK), 0)
+    exchanges = [number for number, step in enumerate(steps[:at]) if kind(step.node) in _EXCHANGES]
+    if not exchanges:
+        return [*steps]
+    first, last, watermark = exchanges[0], steps[exchanges[-1]], steps[at]
+    between = [step for step in steps[first:at] if kind(step.node) not in _EXCHANGES]
+    by_columns = kind(last.node) == _BY_COLUMNS and last.node.partitionExpressions().nonEmpty()
+    if not {kind(step.node) for step in between} <= (_COLUMNS_STAY if by_columns else _ROW_BY_ROW):
+        return [*steps]
+    moved = [*between, watermark, last]
+    if by_columns:
+        moved = [Step(last.node, _keep_columns), *moved, Step(watermark.node, _drop_columns)]
+    return [*steps[:first], *moved, *steps[at + 1 :]]
+
+
+def _keep_columns(scope: Scope, node: JavaTree) -> None:
+    """From here on projections add columns and drop none, until ``_drop_columns``: the exchange needs its keys."""
+    scope.kept = len(scope.builder.schema)
+
+
+def _drop_columns(scope: Scope, node: JavaTree) -> None:
+    scope.kept = None
+    scope.project(elements(node.output()), "Project (drop partition keys)")
 
 
 def add_repartition(scope: Scope, node: JavaTree) -> None:

@@ -132,9 +132,9 @@ SECOND_AGGREGATION = Refusal(
 )
 SECOND_WATERMARK = Refusal("a query has one watermark", "keep one withWatermark call")
 WATERMARK_BEHIND_EXCHANGE = _planned(
-    "a watermark is generated where its source is read, since a subtask behind an exchange may get no rows",
-    "call withWatermark before repartition; where it has several outputs, derive all of them from the DataFrame that "
-    "withWatermark returns",
+    "a watermark is generated where its source is read, and what is below this one needs an exchange before",
+    "call withWatermark before operators with state, and before a function over the partitions of repartition(columns);"
+    " where the query has several outputs, derive all of them from the DataFrame that withWatermark returns",
 )
 LATE_WITHOUT_EVENT_TIME = Refusal(
     "no row of this aggregation is ever late",
