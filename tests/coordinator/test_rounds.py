@@ -185,10 +185,31 @@ def test_a_source_that_finds_nothing_more_comes_to_a_time_of_its_own(finished: b
     group.asks(0, vertex=ONE)
     group.busy(1, vertex=OTHER)
     group.reports(0, 100, vertex=OTHER)
-    group.reports(0, 10, vertex=ONE, times=2)
+    told = group.reports(0, 10, vertex=ONE, times=2)
     vertices = (OTHER,) if finished else (OTHER, ONE)
-    told = [command for vertex in vertices for command in group.whole_look(vertex)]
+    told += [command for vertex in vertices for command in group.whole_look(vertex)]
     assert told == ([] if finished else [Rise(ONE, 0, 100)])
+    group.asks(0, 100, vertex=OTHER)
+    assert group.rounds.settled == finished, "those of a source that ends are not waited for"
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_a_source_that_finds_nothing_more_holds_no_round(when: str) -> None:
+    """It is looked at no more: neither in a round that begins later nor in one that has begun."""
+    group = Group(sources=2, readers=2)
+    group.busy(2, vertex=OTHER)
+    group.look_begins(ONE)
+    if when == "before":
+        group.look_ends("a", vertex=ONE, finished=True)
+    group.reports(0, 100, vertex=OTHER)
+    group.reports(1, 10, vertex=OTHER, times=2)
+    if when == "meanwhile":
+        group.look_ends("a", vertex=ONE, finished=True)
+    assert group.whole_look(OTHER) == [Rise(OTHER, 1, 100)]
+    group.reports(1, 100, vertex=OTHER)
+    group.reports(0, 200, vertex=OTHER)
+    group.reports(1, 100, vertex=OTHER, times=2)
+    assert group.whole_look(OTHER) == [Rise(OTHER, 1, 200)]
 
 
 def test_the_end_of_event_time_is_no_level() -> None:

@@ -33,7 +33,7 @@ class _Round:
         level_us: the level at its start.
         untold: vertices whose readers have not been told to rise yet.
         begun: those of them for which a discovery has begun since.
-        unassigned: by vertex, the splits that must be assigned before the readers are told.
+        unassigned: by vertex whose discovery has ended, the splits that must be assigned before the readers are told.
     """
 
     level_us: int
@@ -63,9 +63,9 @@ class EventTimeRounds:
 
     @property
     def settled(self) -> bool:
-        """True if all sources are dry and all readers of unfinished sources are at the level."""
+        """True if all readers of unfinished sources are at the level."""
         return all(
-            assigner.dry and (assigner.finished or not any(self._is_below(reader) for reader in assigner.readers))
+            assigner.finished or not any(self._is_below(reader) for reader in assigner.readers)
             for assigner in self._assigners.values()
         )
 
@@ -105,25 +105,22 @@ class EventTimeRounds:
     def _begin(self) -> None:
         assert self._level_us is not None
         self._round = _Round(self._level_us, set(self._assigners))
-        for vertex, assigner in self._assigners.items():
-            if assigner.finished:
-                self._round.unassigned[vertex] = assigner.pending_ids
 
     def _tell(self) -> list[Rise]:
         commands: list[Rise] = []
         current = self._round
         if current is None:
             return commands
-        for vertex in sorted(current.unassigned):
+        for vertex in sorted(current.untold):
             assigner = self._assigners[vertex]
-            if current.unassigned[vertex]:
-                continue
-            del current.unassigned[vertex]
+            if not assigner.finished:  # the readers of a source that ends come to a time of its own
+                if vertex not in current.unassigned or current.unassigned[vertex]:
+                    continue
+                for index, reader in enumerate(assigner.readers):
+                    if self._waits(reader):
+                        reader.told_us = current.level_us
+                        commands.append(Rise(vertex, index, current.level_us))
             current.untold.discard(vertex)
-            for index, reader in enumerate(assigner.readers):
-                if self._waits(reader) and not assigner.finished:  # readers of a finished source reach the end of time
-                    reader.told_us = current.level_us
-                    commands.append(Rise(vertex, index, current.level_us))
         if not current.untold:
             self._round = None
         return commands
