@@ -199,7 +199,8 @@ def test_status_progress_and_await_termination(spark: SparkSession, inbox: Inbox
     assert query.lastProgress.numInputRows == 40
     inbox.add(flow(40, 60))
     query.processAllAvailable()
-    eventually(lambda: query.status["message"] == "Waiting for data to arrive", "an idle query")
+    idle = {"message": "Waiting for data to arrive", "isDataAvailable": False, "isTriggerActive": False}
+    eventually(lambda: query.status == idle, "an idle query, as Spark tells it")
     progresses = query.recentProgress
     assert sum_of([progress.numInputRows for progress in progresses]) == 60
     assert [p.batchId for p in progresses] == sorted({p.batchId for p in progresses})

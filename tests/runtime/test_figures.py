@@ -19,7 +19,15 @@ from penstock.runtime.feed import BEHIND
 from penstock.runtime.figures import Figures
 from penstock.runtime.messages import Register, SlotMetrics, SubtaskMetrics
 from penstock.runtime.view import Behind, CheckpointState, CheckpointView, ExecutionState, SourceProgress, StateProgress
-from penstock.snapshot.model import CaptureMetrics, SlotManifest, SnapshotMetadata, SourceManifest, SubtaskManifest
+from penstock.snapshot.model import (
+    CaptureMetrics,
+    InflightEntry,
+    SectionRef,
+    SlotManifest,
+    SnapshotMetadata,
+    SourceManifest,
+    SubtaskManifest,
+)
 
 
 def snapshot(checkpoint: int, rows: int, requested: bool = False) -> SnapshotMetadata:
@@ -44,6 +52,45 @@ def test_a_snapshot_that_completes_after_a_newer_one_takes_no_rows_back(tmp_path
     assert progress.rows == 400
     assert [c.state for c in figures.view().checkpoints] == [CheckpointState.COMPLETE] * 3
     assert [c.requested for c in figures.view().checkpoints] == [True, False, False]
+
+
+def test_a_query_is_idle_once_an_epoch_is_committed_that_has_every_row_and_nothing_in_flight(tmp_path: Path) -> None:
+    figures = Figures(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None)
+    figures.opened(1, None, 0)
+    figures.all_run(0)
+
+    def commit(checkpoint: int, inflight: list[InflightEntry]) -> None:
+        slots = [SlotManifest(0, [SubtaskManifest(0, 0, rows_in=500, inflight=inflight)])]
+        figures.complete(msgspec.structs.replace(snapshot(checkpoint, 500), slots=slots))
+        figures.committed(checkpoint)
+
+    def idle_after(checkpoint: int, inflight: Sequence[InflightEntry] = ()) -> bool:
+        figures.triggered(checkpoint, "auto")
+        commit(checkpoint, [*inflight])
+        return figures.view().idle
+
+    waiting = InflightEntry(1, 0, 0, 0, "consumer", 0, 7, 0, 127, SectionRef("i", "data/1-3-0.arrows", 0, 8, "x"))
+
+    assert not idle_after(1), "a source may have rows"
+    figures.triggered(2, "auto")
+    figures.sources_dry(True)
+    commit(2, [])
+    assert not figures.view().idle, "rows may have come after the barrier"
+    assert not idle_after(3, [waiting])
+    assert idle_after(4)
+    assert idle_after(5)
+    figures.sources_dry(False)
+    assert not figures.view().idle
+    figures.sources_dry(True)
+    assert not figures.view().idle
+    assert idle_after(6)
+    figures.failed(1, "killed")
+    figures.opened(2, None, 6)
+    figures.all_run(0)
+    assert not figures.view().idle, "rows are read again"
+    assert idle_after(7)
+    figures.ended(failed=False, suspended=False)
+    assert not figures.view().idle
 
 
 def test_durations_of_checkpoints_and_commits_are_counted_and_the_newest_epoch_is_kept(tmp_path: Path) -> None:

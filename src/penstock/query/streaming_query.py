@@ -162,14 +162,18 @@ class StreamingQuery:
 
     @property
     def status(self) -> dict[str, Any]:
-        """``message``, ``isDataAvailable`` and ``isTriggerActive``, as in Spark."""
+        """``message``, ``isDataAvailable`` and ``isTriggerActive``, as in Spark.
+
+        An idle query has both flags False: its sources have nothing left to read, and all rows that were read are
+        committed. That is found with the next checkpoint, so it may take one ``checkpoint.interval``.
+        """
         return self._status(self._execution.view())
 
     def _status(self, view: ExecutionView) -> dict[str, Any]:
         running = view.state is ExecutionState.RUNNING
         messages = {
             ExecutionState.STARTING: "Initializing sources and slots",
-            ExecutionState.RUNNING: "Waiting for data to arrive" if view.sources_dry else "Processing new data",
+            ExecutionState.RUNNING: "Waiting for data to arrive" if view.idle else "Processing new data",
             ExecutionState.RESTARTING: f"Recovering as generation {view.generation}",
             ExecutionState.SUSPENDED: "Suspended: no slots are taken until it is resumed",
             ExecutionState.STOPPED: "Stopped",
@@ -178,7 +182,7 @@ class StreamingQuery:
         return {
             "message": "; ".join([messages[view.state], *map(_outage_text, view.outages)]),
             "isDataAvailable": running and not view.sources_dry,
-            "isTriggerActive": running,
+            "isTriggerActive": running and not view.idle,
         }
 
     @property

@@ -84,7 +84,9 @@ class Figures:
         self._commit_errors = self._commit_errors_before = 0
         self._failed_s = 0.0
         self._committed_epoch = 0
-        self._dry = False
+        self._dry = self._idle = False
+        self._triggered_at_work = 0  # the newest checkpoint that was triggered before the sources became dry
+        self._drained = 0  # the newest complete checkpoint without in-flight rows
         self._newest: SnapshotMetadata | None = None
         self._batches: dict[int, int] = {}  # of epochs that are not committed yet
         self._last_epoch: EpochProgress | None = None
@@ -108,6 +110,7 @@ class Figures:
         with self._changing():
             self._first_generation = self._first_generation or generation
             self._generation = generation
+            self._begin_work()
             self._slots.clear()
             self._metrics.clear()
             self._counted.clear()
@@ -197,6 +200,7 @@ class Figures:
         if dry != self._dry:  # it is said after everything that happens
             with self._moving():
                 self._dry = dry
+                self._begin_work()
 
     def metrics(self, message: SlotMetrics) -> None:
         with self._moving():
@@ -241,6 +245,8 @@ class Figures:
             if self._newest is None or checkpoint > self._newest.checkpoint:  # a user's may complete after a newer one
                 self._newest = metadata
             self._complete_s[checkpoint] = self._clock()
+            if not any(subtask.inflight for slot in metadata.slots for subtask in slot.subtasks):
+                self._drained = max(self._drained, checkpoint)
             self._counts[CheckpointState.COMPLETE] += 1
             self._amend_checkpoint(
                 checkpoint,
@@ -268,6 +274,7 @@ class Figures:
             metadata = self._newest
             if metadata is None:
                 return None
+            self._idle = self._dry and self._triggered_at_work < self._drained <= epoch
             now, now_wall = self._clock(), self._wall()
             began, began_wall = self._epoch_began
             self._epoch_began = now, now_wall
@@ -350,6 +357,7 @@ class Figures:
             checkpoints=tuple(self._up_to_date(c, now) for c in self._checkpoints.values()),
             restarts=tuple(self._restarts),
             sources_dry=self._dry,
+            idle=self._idle and self._state is ExecutionState.RUNNING,
             checkpoints_completed=self._counts[CheckpointState.COMPLETE],
             checkpoints_failed=self._counts[CheckpointState.FAILED],
             checkpoint_errors=self._checkpoint_errors,
@@ -361,6 +369,11 @@ class Figures:
             outages=tuple(self._outages.values()),
             commit_errors=self._commit_errors,
         )
+
+    def _begin_work(self) -> None:
+        """Rows may have come since the newest checkpoint was triggered."""
+        self._idle = False
+        self._triggered_at_work = max(self._triggered_s, default=0)
 
     def _wall_ms(self) -> int:
         return int(self._wall() * 1000)

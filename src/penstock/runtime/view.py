@@ -288,11 +288,12 @@ class ExecutionView:
     all of this run.
 
     ``inflight_bytes``: queued in all channels now. ``committed_epoch``: 0 if none ever. ``sources_dry``: every reader
-    is idle and nothing is pending. ``checkpoint_errors``: of those that failed, the periodic ones that something went
-    wrong with. ``last_epoch``: the newest that was committed in this run. ``first_generation``: of this run; 0 before
-    there is one. ``checkpoint_seconds`` and ``commit_seconds``
-    (complete to visible): of every one of this run. ``outages``: what fails now, by the time it began.
-    ``commit_errors``: commits that failed in this run.
+    is idle and nothing is pending. ``idle``: in addition every row that was read is committed: after the sources became
+    dry, a checkpoint without in-flight rows was triggered and its epoch committed. ``checkpoint_errors``: of those that
+    failed, the periodic ones that something went wrong with. ``last_epoch``: the newest that was
+    committed in this run. ``first_generation``: of this run; 0 before there is one. ``checkpoint_seconds`` and
+    ``commit_seconds`` (complete to visible): of every one of this run. ``outages``: what fails now, by the
+    time it began. ``commit_errors``: commits that failed in this run.
     """
 
     query_id: str
@@ -307,6 +308,7 @@ class ExecutionView:
     checkpoints: tuple[CheckpointView, ...]
     restarts: tuple[RestartView, ...]
     sources_dry: bool
+    idle: bool = False
     checkpoints_completed: int = 0
     checkpoints_failed: int = 0
     checkpoint_errors: int = 0
