@@ -202,6 +202,31 @@ def test_newer_levels_do_not_move_a_recorded_frontier() -> None:
     assert (feed.risen(), feed.risen(), feed.rises) == (300, None, False)
 
 
+def test_splits_that_end_are_their_own_frontier() -> None:
+    reader = OneByOne()
+    feed, _ = feed_of(reader)
+    feed.ask(None, None)
+    feed.assigned([split(1)])
+    feed.may_rise(7)
+    assert feed.risen() is None
+    reader.splits = [split(2)]
+    feed.poll(10, 0)
+    assert feed.risen() == 7, "one that came later is past it"
+
+
+def test_a_frozen_reader_that_has_read_what_was_there_is_past_any_frontier() -> None:
+    """It reads no further, wherever its splits end now."""
+    reader = FrontierReader()
+    feed, _ = feed_of(reader)
+    feed.ask(None, None)
+    feed.assigned([split(1)])
+    feed.freeze()
+    feed.may_rise(7)
+    assert feed.risen() is None
+    reader.idle = True
+    assert feed.risen() == 7
+
+
 def test_a_reader_without_splits_rises_at_once() -> None:
     feed, _ = feed_of(EndlessReader())
     feed.may_rise(7)
