@@ -227,10 +227,23 @@ def test_a_frozen_reader_that_has_read_what_was_there_is_past_any_frontier() -> 
     assert feed.risen() == 7
 
 
-def test_a_reader_without_splits_rises_at_once() -> None:
-    feed, _ = feed_of(EndlessReader())
+@pytest.mark.parametrize("reader", [EndlessReader(), FrontierReader()])
+def test_a_reader_without_splits_rises_at_once(reader: EndlessReader) -> None:
+    feed, _ = feed_of(reader)
     feed.may_rise(7)
     assert feed.risen() == 7
+
+
+def test_a_reader_that_may_rise_is_polled_at_once() -> None:
+    """Some readers learn where their frontier is at the next poll."""
+    reader = FrontierReader()
+    feed, _ = feed_of(reader)
+    feed.ask(None, None)
+    feed.assigned([split(1)])
+    feed.poll(10, 0)
+    assert feed.wake_at_ms is not None
+    feed.may_rise(7)
+    assert feed.wake_at_ms is None
 
 
 @pytest.mark.parametrize("reader", [KafkaReader, RateReader, PythonSourceReader])
