@@ -157,6 +157,21 @@ OVERVIEW = (
         ((QUERY, of_query("penstock_query_last_recovery_seconds")),),
         unit="s",
     ),
+    Panel(
+        "Failing now",
+        "What fails and is tried again: Generations, checkpoints, sinks, the checkpoint location. The query's status "
+        "says which, and why.",
+        ((QUERY, of_query("penstock_query_outages")),),
+        width=12,
+        limit=1,
+    ),
+    Panel(
+        "Failed commits",
+        "In the time between two points. Each commit is repeated until it succeeds or the query gives up.",
+        ((QUERY, f"increase(penstock_query_commit_errors_total{{{CHOSEN}}}{RATE})"),),
+        width=12,
+        limit=1,
+    ),
 )
 SLOW = (
     Panel(

@@ -18,83 +18,113 @@ MAX_STATIC_BYTES = 1 << 30
 """Of one join's static side: its texts must fit one Arrow array, and the driver holds them several times while it hands
 them to Spark."""
 
-_DURATION = re.compile(r"\s*+(\d++(?:\.\d++)?)\s*+(ms|s|m|min|h)?\s*+\Z")
+SHOWN_CHARACTERS = 200
+"""Of a wrong value, in a message."""
+LARGEST = 2**63 - 1
+"""Of a whole number, as Spark reads them: a Java long."""
+LONGEST_MS = 100 * 365 * 86_400_000
+"""Of a duration: 100 years. Waits that are much longer do not fit the operating system's clock."""
+
+_WHOLE = re.compile(r"\s*+([0-9]{1,19})\s*+\Z")
+_DURATION = re.compile(r"\s*+([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*+(ms|s|m|min|h)?\s*+\Z")
 _DURATION_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, None: 1}
-_SIZE = re.compile(r"\s*+(\d++(?:\.\d++)?)\s*+([kmg]i?b?|b)?\s*+\Z")
-_PORTS = re.compile(r"\s*+(\d++)\s*+(?:-\s*+(\d++)\s*+)?\Z")
+_SIZE = re.compile(r"\s*+([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*+([kmg]i?b?|b)?\s*+\Z")
+_PORTS = re.compile(r"\s*+([0-9]{1,9})\s*+(?:-\s*+([0-9]{1,9})\s*+)?\Z")
 _SIZE_BYTES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "b": 1}
+
+
+def shown(text: str) -> str:
+    """A value in quotes, for messages: cut where it is long."""
+    return repr(text) if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]!r}... ({len(text)} characters)"
+
+
+def natural(text: str) -> int | None:
+    """The whole number from 0 to ``LARGEST`` that a text is; None if it is none."""
+    match = _WHOLE.match(text)
+    return int(match[1]) if match and int(match[1]) <= LARGEST else None
 
 
 def duration_ms(name: str, text: str) -> int:
     """``"10s"``, ``"200ms"``, ``"5 min"`` or a bare number of milliseconds."""
     match = _DURATION.match(text.lower())
     if match is None:
-        raise ConfigError(f"option {name}={text!r} is not a duration; write for example 200ms, 10s or 5m")
-    return int(float(match[1]) * _DURATION_MS[match[2]])
+        raise ConfigError(f"option {name}={shown(text)} is not a duration; write for example 200ms, 10s or 5m")
+    duration = int(float(match[1]) * _DURATION_MS[match[2]])
+    if duration > LONGEST_MS:
+        raise ConfigError(f"option {name}={shown(text)}: at most 100 years, which are 876000h")
+    return duration
 
 
 def size_bytes(name: str, text: str) -> int:
     """``"32k"``, ``"8m"``, ``"1g"`` or a bare number of bytes."""
     match = _SIZE.match(text.lower())
     if match is None:
-        raise ConfigError(f"option {name}={text!r} is not a size; write for example 32k, 8m or 1g")
-    return int(float(match[1]) * _SIZE_BYTES[(match[2] or "b")[0]])
+        raise ConfigError(f"option {name}={shown(text)} is not a size; write for example 32k, 8m or 1g")
+    size = int(float(match[1]) * _SIZE_BYTES[(match[2] or "b")[0]])
+    if size > LARGEST:
+        raise ConfigError(f"option {name}={shown(text)}: at most {LARGEST} bytes")
+    return size
 
 
 def static_bytes(name: str, text: str) -> int:
     """A size up to ``MAX_STATIC_BYTES``."""
     size = size_bytes(name, text)
     if size > MAX_STATIC_BYTES:
-        raise ConfigError(f"option {name}={text!r}: at most 1g; a larger static side belongs where the output is read")
+        raise ConfigError(
+            f"option {name}={shown(text)}: at most 1g; a larger static side belongs where the output is read"
+        )
     return size
 
 
 def whole_number(name: str, text: str) -> int:
     """A positive whole number."""
-    if not text.strip().isdigit() or int(text) < 1:
-        raise ConfigError(f"option {name}={text!r} is not a positive whole number")
-    return int(text)
+    number = natural(text)
+    if not number:
+        raise ConfigError(f"option {name}={shown(text)} is not a positive whole number up to {LARGEST}")
+    return number
 
 
 def alignment(name: str, text: str) -> Alignment:
     try:
         return Alignment(text.strip().lower())
     except ValueError:
-        raise ConfigError(f"option {name}={text!r}: choose auto, aligned or unaligned") from None
+        raise ConfigError(f"option {name}={shown(text)}: choose auto, aligned or unaligned") from None
 
 
 def trigger_on(name: str, text: str) -> TriggerOn:
     try:
         return next(choice for choice in TriggerOn if choice.value.lower() == text.strip().lower())
     except StopIteration:
-        raise ConfigError(f"option {name}={text!r}: choose firstBarrier or lastBarrier") from None
+        raise ConfigError(f"option {name}={shown(text)}: choose firstBarrier or lastBarrier") from None
 
 
 def isolation(name: str, text: str) -> Isolation:
     try:
         return Isolation(text.strip().lower())
     except ValueError:
-        raise ConfigError(f"option {name}={text!r}: choose none or process") from None
+        raise ConfigError(f"option {name}={shown(text)}: choose none or process") from None
 
 
 def backend(name: str, text: str) -> Backend:
     try:
         return Backend(text.strip().lower())
     except ValueError:
-        raise ConfigError(f"option {name}={text!r}: choose memory or rocksdb") from None
+        raise ConfigError(f"option {name}={shown(text)}: choose memory or rocksdb") from None
 
 
 def log_format(name: str, text: str) -> LogFormat:
     try:
         return LogFormat(text.strip().lower())
     except ValueError:
-        raise ConfigError(f"option {name}={text!r}: choose text or json") from None
+        raise ConfigError(f"option {name}={shown(text)}: choose text or json") from None
 
 
 def strategy(name: str, text: str) -> RestartStrategy:
     known = {choice.value.lower(): choice for choice in RestartStrategy}
     if text.strip().lower() not in known:
-        raise ConfigError(f"option {name}={text!r}: choose {', '.join(choice.value for choice in RestartStrategy)}")
+        raise ConfigError(
+            f"option {name}={shown(text)}: choose {', '.join(choice.value for choice in RestartStrategy)}"
+        )
     return known[text.strip().lower()]
 
 
@@ -102,7 +132,7 @@ def sink_target(name: str, text: str) -> SinkTarget:
     try:
         return SinkTarget(text.strip().lower())
     except ValueError:
-        raise ConfigError(f"option {name}={text!r}: choose own or shared") from None
+        raise ConfigError(f"option {name}={shown(text)}: choose own or shared") from None
 
 
 def fraction(name: str, text: str) -> float:
@@ -112,14 +142,14 @@ def fraction(name: str, text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value <= 1:
-        raise ConfigError(f"option {name}={text!r} is not a number from 0 to 1")
+        raise ConfigError(f"option {name}={shown(text)} is not a number from 0 to 1")
     return value
 
 
 def concurrency(name: str, text: str) -> int:
     """1 to ``MAX_CONCURRENT``."""
     if whole_number(name, text) > MAX_CONCURRENT:
-        raise ConfigError(f"option {name}={text!r}: at most {MAX_CONCURRENT} checkpoints may be in flight")
+        raise ConfigError(f"option {name}={shown(text)}: at most {MAX_CONCURRENT} checkpoints may be in flight")
     return int(text)
 
 
@@ -127,9 +157,10 @@ def count_or_unlimited(name: str, text: str) -> int | None:
     """A whole number from 0 on, or ``unlimited``."""
     if text.strip().lower() == "unlimited":
         return None
-    if not text.strip().isdigit():
-        raise ConfigError(f"option {name}={text!r} is neither a whole number nor unlimited")
-    return int(text)
+    number = natural(text)
+    if number is None:
+        raise ConfigError(f"option {name}={shown(text)} is neither a whole number nor unlimited")
+    return number
 
 
 def ports(name: str, text: str) -> range:
@@ -138,14 +169,16 @@ def ports(name: str, text: str) -> range:
     first = int(match[1]) if match else -1
     last = int(match[2] or match[1]) if match else -1
     if not 0 <= first <= last <= 65535 or (first == 0 and last > 0):
-        raise ConfigError(f"option {name}={text!r}: write a port, a range such as 40000-40099, or 0 for any free port")
+        raise ConfigError(
+            f"option {name}={shown(text)}: write a port, a range such as 40000-40099, or 0 for any free port"
+        )
     return range(first, last + 1)
 
 
 def boolean(name: str, text: str) -> bool:
     value = text.strip().lower()
     if value not in ("true", "false"):
-        raise ConfigError(f"option {name}={text!r}: choose true or false")
+        raise ConfigError(f"option {name}={shown(text)}: choose true or false")
     return value == "true"
 
 

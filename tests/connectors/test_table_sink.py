@@ -168,7 +168,7 @@ def test_a_failed_write_leaves_nothing_and_may_be_repeated(tmp_path: Path) -> No
     committer = opened(sink)
     permit = staged_epoch(sink, 1, 1, 2, 3)
     writer.fails = 1
-    with pytest.raises(CommitFailed, match="table t, epoch 1: OSError: no space left"):
+    with pytest.raises(CommitFailed, match=r"table t in .*, epoch 1: OSError: no space left"):
         committer.commit(permit)
     assert (keys(writer.location), os.listdir(writer.location / HOME)) == ([], [])
     committer.commit(permit)

@@ -69,8 +69,6 @@ def test_the_dashboard_shows_every_metric_but_those_named_here() -> None:
     assert {spec.name for spec in SERIES.values()} - shown == {
         "penstock_query_generation",
         "penstock_query_suspended",
-        "penstock_query_outages",
-        "penstock_query_commit_errors_total",
         "penstock_query_committed_epoch",
         "penstock_checkpoints_pending",
         "penstock_checkpoint_last_duration_seconds",

@@ -112,14 +112,14 @@ class FileSinkCommitter(SinkCommitter):
         Raises:
             SinkError: a file, another query's, Spark's own sink's, or not writable.
         """
-        if self._root.exists() and not self._root.is_dir():
-            raise SinkError(f"output path {self._root} is a file; give a directory")
-        if (self._root / SPARK_METADATA).exists():
-            raise SinkError(
-                f"{self._root} holds {SPARK_METADATA}: Spark's readers would see only what Spark's own sink "
-                "wrote there; write to another directory"
-            )
         try:
+            if self._root.exists() and not self._root.is_dir():
+                raise SinkError(f"output path {self._root} is a file; give a directory")
+            if (self._root / SPARK_METADATA).exists():
+                raise SinkError(
+                    f"{self._root} holds {SPARK_METADATA}: Spark's readers would see only what Spark's own sink "
+                    "wrote there; write to another directory"
+                )
             self._live_in(make_home(self._root))
             self._private.mkdir(parents=True, exist_ok=True)
             if self._is_owner:

@@ -6,15 +6,19 @@ import os
 import secrets
 from pathlib import Path
 
-from penstock.errors import NotYet
+from penstock.config import shown
+from penstock.errors import ConfigError, NotYet
 
 
 def local_path(text: str) -> str:
     """``file:/in``, ``file:///in`` or a plain path, as a plain path.
 
     Raises:
+        ConfigError: it can be no path.
         NotYet: another file system.
     """
+    if "\0" in text:
+        raise ConfigError(f"path {shown(text)}: no path holds a null character")
     for scheme in ("file://", "file:"):
         if text.startswith(scheme):
             return os.path.abspath(text[len(scheme) :])
@@ -61,9 +65,13 @@ def create_exclusively(path: Path, content: bytes, mode: int = 0o644) -> bool:
 def replace_durably(path: Path, content: bytes) -> None:
     """Replace or create a file atomically and durably. Its directory must exist."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    temporary.write_bytes(content)
-    fsync_file(temporary)
-    os.replace(temporary, path)
+    try:
+        temporary.write_bytes(content)
+        fsync_file(temporary)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)  # of a disk that is full, every new try would take one more name
+        raise
     fsync_directory(path.parent)
 
 

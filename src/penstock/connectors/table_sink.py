@@ -249,7 +249,8 @@ class _TableCommitter(StagedRowsCommitter):
             if isinstance(error, PenstockError):
                 raise
             kind = CommitInterrupted if begun else CommitFailed
-            raise kind(f"table {self._name}, epoch {permit.epoch}: {type(error).__name__}: {error}") from error
+            where = f"table {self._name} in {self._location}, epoch {permit.epoch}"
+            raise kind(f"{where}: {type(error).__name__}: {error}") from error
 
     def _write(self, files: Sequence[str], columns: str, ready: Path, permit: EpochCommit) -> None:
         """Write Spark's files and their list to one directory that appears atomically.

@@ -557,8 +557,8 @@ def parse_output(text: str) -> Output:
 
 def _outage_text(outage: Outage) -> str:
     """Return the description of an outage for ``status``."""
-    reason = outage.reason.partition("\n")[0]
-    return f"{outage.what}: {outage.failures} failures since {iso_timestamp(outage.since_ms)}, tried again: {reason}"
+    count = f"{outage.failures} failure{'s' if outage.failures > 1 else ''}"
+    return f"{outage.what}: {count} since {iso_timestamp(outage.since_ms)}, tried again: {outage.summary}"
 
 
 def _first_cause(error: BaseException) -> BaseException:

@@ -115,7 +115,7 @@ QUERY = (
     of_query("penstock_query_restarts_total", "Recoveries that this run began.", lambda f: f.view.restarts_begun),
     of_query(
         "penstock_query_outages",
-        "Things outside of the query that fail now and are tried again: sinks, checkpoints, the checkpoint location.",
+        "What fails now and is tried again: Generations, sinks, checkpoints, the checkpoint location.",
         lambda f: len(f.view.outages),
     ),
     of_query(

@@ -360,7 +360,7 @@ class CoordinatorService:
             case w.SnapshotExists(metadata):
                 self._figures.complete(metadata)
                 self._restarts.completed(rows_read(metadata))
-                self._outages.checkpoint_completed()
+                self._outages.checkpoint_completed(self._restarts.attempts)
                 self._tickets.exists(metadata)
             case w.EpochsCommitted(epoch):
                 self._committed(epoch)
@@ -450,6 +450,7 @@ class CoordinatorService:
         generation = self._core.generation
         log.warning("the Generation failed: %s", failure.message)
         self._figures.failed(generation, failure.message)
+        self._outages.generation_failed(failure.message)
         short = failure.kind == "resources" or (self._attempt is not None and not self._attempt.complete)
         self._give_up_generation(failure.message)
         if short and self.scaling.short_of_slots(now_ms()):

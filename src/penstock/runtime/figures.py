@@ -166,12 +166,12 @@ class Figures:
             self._restarts_begun += 1
             self._restarts.append(RestartView(generation, 0, cause, self._wall_ms()))
 
-    def outage(self, what: str, reason: str) -> bool:
-        """Something outside of the query failed; returns whether that is new."""
+    def outage(self, what: str, reason: str) -> Outage:
+        """Something failed that is tried again."""
         with self._changing():
             known = self._outages.get(what) or Outage(what, self._wall_ms(), 0, "")
-            self._outages[what] = replace(known, failures=known.failures + 1, reason=reason)
-            return known.failures == 0
+            self._outages[what] = now = replace(known, failures=known.failures + 1, reason=reason)
+            return now
 
     def commit_failed(self) -> None:
         with self._changing():

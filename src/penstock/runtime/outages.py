@@ -14,6 +14,7 @@ from penstock.snapshot import work as w
 
 log = get_logger(__name__)
 
+GENERATIONS = "generations"
 CHECKPOINTS = "checkpoints"
 LOCATION = "the checkpoint location"
 
@@ -45,13 +46,20 @@ class Outages:
         elif isinstance(answer, ct.EpochCommitted):
             self._figures.outage_over(sink(answer.operator_id))
 
+    def generation_failed(self, reason: str) -> None:
+        """The log has it already."""
+        self._figures.outage(GENERATIONS, reason)
+
     def checkpoint_failed(self, checkpoint: int, reason: str) -> None:
         """Nothing is committed until one completes, and nothing else would tell."""
         self._begun(CHECKPOINTS, f"checkpoint {checkpoint} failed: {reason}; the query goes on", checkpoint)
         self._location_in_doubt = True
 
-    def checkpoint_completed(self) -> None:
+    def checkpoint_completed(self, restarts: int) -> None:
+        """``restarts``: since the last progress; a Generation that always fails may complete a checkpoint first."""
         self._figures.outage_over(CHECKPOINTS)
+        if not restarts:
+            self._figures.outage_over(GENERATIONS)
 
     def location_due(self, now_ms: float) -> bool:
         """Return whether to look for the location now; the caller does it then."""
@@ -74,8 +82,9 @@ class Outages:
             )
 
     def _begun(self, what: str, reason: str, checkpoint: int | None = None) -> None:
-        if self._figures.outage(what, reason):
-            log.warning("%s", reason.partition("\n")[0], extra={} if checkpoint is None else {"checkpoint": checkpoint})
+        outage = self._figures.outage(what, reason)
+        if outage.failures == 1:
+            log.warning("%s", outage.summary, extra={} if checkpoint is None else {"checkpoint": checkpoint})
 
 
 def sink(operator_id: str) -> str:

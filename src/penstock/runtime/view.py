@@ -213,10 +213,10 @@ class StateProgress:
 
 @dataclass(frozen=True)
 class Outage:
-    """Something outside of the query that fails now, and is tried again.
+    """Something that fails now and is tried again.
 
     Attributes:
-        what: for example ``sink sink-0``, ``checkpoints`` or ``the checkpoint location``.
+        what: ``generations``, ``checkpoints``, ``the checkpoint location``, or for example ``sink sink-0``.
         since_ms: wall clock of the first failure.
         failures: in a row.
         reason: of the last one.
@@ -226,6 +226,13 @@ class Outage:
     since_ms: int
     failures: int
     reason: str
+
+    @property
+    def summary(self) -> str:
+        """The reason in one line. Of an error of the JVM it is the innermost cause that says what happened."""
+        first, *rest = self.reason.splitlines() or [""]
+        causes = [line.removeprefix("Caused by: ") for line in rest if line.startswith("Caused by: ")]
+        return f"{first} {causes[-1]}" if causes else first
 
 
 @dataclass(frozen=True)

@@ -171,15 +171,28 @@ def folder_of(root: str, path: str, *, make: bool = False, change: bool = False)
     """
     *folders, name = path.split("/")
     enter = _made if make else _to_change if change else _inner
-    here = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for folder in folders:
-            inner = enter(here, folder, path)
+    with _named(f"{root}/{path}"):
+        here = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for folder in folders:
+                inner = enter(here, folder, path)
+                os.close(here)
+                here = inner
+            yield here, name
+        finally:
             os.close(here)
-            here = inner
-        yield here, name
-    finally:
-        os.close(here)
+
+
+@contextmanager
+def _named(path: str) -> Iterator[None]:
+    """An error of the system says which file it is about: it knows only the name in a folder, or none where a disk is
+    full."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, path) from error
 
 
 def _inner(here: int, folder: str, path: str) -> int:

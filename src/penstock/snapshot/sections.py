@@ -141,7 +141,7 @@ class SectionWriter:
 
     def _failed(self, error: OSError) -> CheckpointFailed:
         self.abandon()
-        return CheckpointFailed(f"cannot write {self._path}: {error}")
+        return CheckpointFailed(f"cannot write {self._path} below {self._store.root}: {error}")
 
     def __enter__(self) -> SectionWriter:
         return self

@@ -8,6 +8,8 @@ iterators keep the database itself open for as long as they live.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeAlias
 
 from rocksdict import (
@@ -23,7 +25,11 @@ from rocksdict import (
     WriteOptions,
 )
 
+from penstock.errors import ResourceError
+from penstock.logs import get_logger
 from penstock.state.scratch import ScratchFolder
+
+log = get_logger(__name__)
 
 _MIN_MEMORY_BYTES = 8 << 20
 """Below, a write buffer is hardly larger than its arenas' blocks."""
@@ -75,11 +81,17 @@ class RocksStore:
         self._write_buffer_bytes = memory_bytes // 4
         self._write_options = WriteOptions()
         self._write_options.disable_wal = True  # type: ignore[method-assign, assignment]  # a property, really
-        self._db: Rdict | None = Rdict(str(self.path), options)
+        try:
+            with _on_disk(self.path):
+                self._db: Rdict | None = Rdict(str(self.path), options)
+        except ResourceError:
+            self._folder.close()
+            raise
 
     def create_family(self, name: str) -> Family:
         assert self._db is not None
-        rows = self._db.create_column_family(name, self._family_options())
+        with _on_disk(self.path):
+            rows = self._db.create_column_family(name, self._family_options())
         rows.set_write_options(self._write_options)
         return Family(self._db, name, rows)
 
@@ -101,16 +113,36 @@ class RocksStore:
         return options
 
     def write(self, batch: WriteBatch) -> None:
-        """All of it or nothing."""
+        """All of it or nothing.
+
+        Raises:
+            ResourceError: the disk is full or fails.
+        """
         assert self._db is not None
-        self._db.write(batch, self._write_options)
+        with _on_disk(self.path):
+            self._db.write(batch, self._write_options)
 
     def close(self) -> None:
         """The folder goes; what still reads a view reads on to its end. Idempotent."""
-        if self._db is not None:
-            self._db.close()
-            self._db = None
+        db, self._db = self._db, None
+        if db is None:
+            return
+        try:
+            db.close()
+        except Exception as error:  # noqa: BLE001 - rocksdict has no type of its own
+            # It failed before, or cannot write what it still buffered: nobody reads that any more.
+            log.warning("state on local disk in %s: closing it failed: %s", self.path, error)
+        finally:
             self._folder.close()
+
+
+@contextmanager
+def _on_disk(path: Path) -> Iterator[None]:
+    """RocksDB's errors do not always say where."""
+    try:
+        yield
+    except Exception as error:
+        raise ResourceError(f"state on local disk in {path}: {error}; see to it that there is room") from error
 
 
 class Family:

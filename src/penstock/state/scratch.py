@@ -9,6 +9,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from penstock.errors import ResourceError
+
 PREFIX = "penstock-state-"
 _LOCK = "lock"
 
@@ -21,11 +23,24 @@ class ScratchFolder:
 
     Attributes:
         path: for whatever is to be kept there.
+
+    Raises:
+        ResourceError: the disk is full or fails.
     """
 
     def __init__(self, parent: str | None = None) -> None:
         _sweep(Path(parent or tempfile.gettempdir()))
-        self._folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+        try:
+            self._folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+            try:
+                self._fill()
+            except OSError:
+                shutil.rmtree(self._folder)
+                raise
+        except OSError as error:
+            raise ResourceError(f"no folder for state can be made on local disk: {error}") from error
+
+    def _fill(self) -> None:
         self.path = self._folder / "content"
         self.path.mkdir()
         unlocked = self._folder / f"{_LOCK}.new"
