@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.connectors.parquet_files import BATCH_ROWS, MOST_ROWS, ParquetFormat, batch_rows
+from penstock.connectors.parquet_files import BATCH_ROWS, MOST_ROWS, ParquetFormat, batch_rows, leaves_of
 
 ROWS = 150_000
 
@@ -34,15 +34,15 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
 )
 def test_batches_have_so_many_bytes_of_the_columns_that_are_read(path: str, names: list[str], rows: int) -> None:
     metadata = pq.read_metadata(path)
-    found = batch_rows(metadata, [0, 1], names)
+    found = batch_rows(metadata, [0, 1], leaves_of(metadata, names))
     assert BATCH_ROWS <= found <= rows
     assert (found == MOST_ROWS) == (rows == MOST_ROWS)
-    assert batch_rows(metadata, [0], [*names, "text", "pair"]) == BATCH_ROWS
+    assert batch_rows(metadata, [0], leaves_of(metadata, [*names, "text", "pair"])) == BATCH_ROWS
 
 
 def test_a_column_whose_name_goes_on_is_another(path: str) -> None:
     metadata = pq.read_metadata(path)
-    assert batch_rows(metadata, [0, 1], ["text2"]) == MOST_ROWS
+    assert batch_rows(metadata, [0, 1], leaves_of(metadata, ["text2"])) == MOST_ROWS
     assert batch_rows(metadata, [0, 1], []) == MOST_ROWS
 
 
@@ -56,7 +56,8 @@ def test_from_any_row_on_come_the_same_rows(path: str, skipped: int) -> None:
 def test_files_are_read_in_batches_of_that_size(path: str) -> None:
     numbers, texts = ParquetFormat(pa.schema([("n", pa.int64())])), ParquetFormat(pa.schema([("text", pa.string())]))
     assert next(numbers(path, 0)).num_rows == MOST_ROWS
-    assert next(texts(path, 0)).num_rows == batch_rows(pq.read_metadata(path), [0, 1], ["text"]) < MOST_ROWS
+    metadata = pq.read_metadata(path)
+    assert next(texts(path, 0)).num_rows == batch_rows(metadata, [0, 1], leaves_of(metadata, ["text"])) < MOST_ROWS
 
 
 PROGRAM = """

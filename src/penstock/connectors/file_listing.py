@@ -24,7 +24,7 @@ from penstock.connectors.option_texts import OptionTexts
 from penstock.errors import ConfigError, DataError
 
 SPARK_METADATA = "_spark_metadata"
-_AGE = re.compile(r"\s*+(\d++)\s*+(us|ms|s|m|min|h|d)?\s*+\Z")
+_AGE = re.compile(r"\s*+([0-9]{1,18})\s*+(us|ms|s|m|min|h|d)?\s*+\Z")
 _AGE_MS = {"us": 0.001, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, None: 1}
 _DISALLOWED = ("modifiedBefore", "modifiedAfter")
 

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from penstock.config import shown
 from penstock.connectors.kafka_options import CLIENT_PREFIX, WHERE
 from penstock.errors import ConfigError, NotSupported, ResourceError
 from penstock.logs import get_logger
@@ -60,6 +61,10 @@ _REFUSED = {
     "sasl.login.class": "it names a Java class; leave it out",
 }
 
+_SERVER = re.compile(
+    r"(?:(?:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?(?:[\w.%-]{1,253}|\[[0-9A-Fa-f:.%\w]{2,60}\]):(?P<port>[0-9]{1,5})",
+    re.IGNORECASE,
+)
 _JAAS = re.compile(r"\s*+(?P<module>[\w.]++)\s++required\b(?P<rest>.*)", re.DOTALL)
 _JAAS_OPTION = re.compile(r"\b(\w++)\s*+=\s*+(?:\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'|([^\s;]+))")
 _PASSWORD_MODULES = ("PlainLoginModule", "ScramLoginModule")
@@ -158,6 +163,13 @@ def client_config(texts: Mapping[str, str]) -> ClientConfig:
     }
     if not given.get(BOOTSTRAP, "").strip():
         raise ConfigError(f"option kafka.{BOOTSTRAP} of the {WHERE} must be given, for example host1:9092,host2:9092")
+    if wrong := next((one for one in given[BOOTSTRAP].split(",") if not _is_server(one.strip())), None):
+        raise ConfigError(
+            f"option kafka.{BOOTSTRAP} of the {WHERE}: {shown(wrong)} is no host with a port; write for example "
+            "host1:9092,host2:9092"
+        )
+    if not given.get("group.id", "x").strip():
+        raise ConfigError(f"option kafka.group.id of the {WHERE} is empty; give a name, or leave it out")
     refused = sorted(name for name in given if name in _REFUSED)
     if refused:
         raise NotSupported(f"option kafka.{refused[0]} of the {WHERE}: {_REFUSED[refused[0]]}")
@@ -167,6 +179,11 @@ def client_config(texts: Mapping[str, str]) -> ClientConfig:
         if renamed:
             settings[renamed] = _value(name, given[name])
     return ClientConfig(given[BOOTSTRAP].strip(), {**_DEFAULTS, **settings, **_ALWAYS})
+
+
+def _is_server(text: str) -> bool:
+    match = _SERVER.fullmatch(text)
+    return not text or (match is not None and 1 <= int(match["port"]) <= 65535)
 
 
 def _value(name: str, text: str) -> str:

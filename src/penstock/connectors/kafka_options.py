@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from penstock.config import LARGEST, natural, shown
 from penstock.connectors.option_texts import OptionTexts
 from penstock.errors import ConfigError, NotSupported
+from penstock.grammar import MAX_PARTITION, TOPIC
 from penstock.operators.expressions.java_patterns import UnsafePattern, translate
 
 EARLIEST = -2
@@ -28,6 +30,7 @@ Offsets = dict[str, dict[int, int]]
 
 _CHOICES = ("assign", "subscribe", "subscribePattern")
 _EXAMPLE = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
+_TIMES_EXAMPLE = '{"topicA":{"0":1700000000000,"1":1700000000000}}'
 _HINTS = ("minPartitions", "maxRecordsPerPartition", "groupIdPrefix", "kafkaConsumer.pollTimeoutMs")
 """Say how Spark cuts its batches into tasks, how long a task waits, how it names its groups: nothing depends on it."""
 _BATCHES = ("minOffsetsPerTrigger", "maxTriggerDelay")
@@ -178,6 +181,7 @@ def _topics(options: OptionTexts) -> Topics:
         names = tuple(dict.fromkeys(topic.strip() for topic in text.split(",") if topic.strip()))
         if not names:
             raise options.bad(name, text, "name at least one topic")
+        _check_topics(options, name, names)
         return Topics(Choice.SUBSCRIBE, names=names)
     if name == "subscribePattern":
         pattern = text.strip()
@@ -189,8 +193,9 @@ def _topics(options: OptionTexts) -> Topics:
             raise options.bad(name, text, f"not a pattern that means the same in Java and here: {error}") from None
         return Topics(Choice.PATTERN, pattern=pattern)
     found = _json(options, name, '{"topicA":[0,1],"topicB":[2,4]}')
-    if not found or not all(isinstance(p, list) and p and all(map(_is_number, p)) for p in found.values()):
+    if not found or not all(isinstance(p, list) and p and all(map(_is_partition, p)) for p in found.values()):
         raise options.bad(name, text, 'write for example {"topicA":[0,1],"topicB":[2,4]}')
+    _check_topics(options, name, found)
     return Topics(Choice.ASSIGN, partitions={topic: sorted(set(numbers)) for topic, numbers in found.items()})
 
 
@@ -200,38 +205,68 @@ def _start(options: OptionTexts) -> Start:
     by_timestamp = options.optional("startingOffsetsByTimestamp")
     offsets = options.text("startingOffsets", "latest").strip()
     named = {"latest": LATEST, "earliest": EARLIEST}.get(offsets.lower())
-    parsed = _per_partition(options, "startingOffsets") if named is None else named
-    if timestamp is not None and not re.fullmatch(r"\s*\d{1,18}\s*", timestamp):
+    parsed = _per_partition(options, "startingOffsets", EARLIEST) if named is None else named
+    timestamp_ms = None if timestamp is None else natural(timestamp)
+    if timestamp is not None and timestamp_ms is None:
         raise options.bad("startingTimestamp", timestamp, "write milliseconds since 1970, for example 1700000000000")
     return Start(
-        timestamp_ms=None if timestamp is None else int(timestamp),
-        timestamps_ms=None if by_timestamp is None else _per_partition(options, "startingOffsetsByTimestamp"),
+        timestamp_ms=timestamp_ms,
+        timestamps_ms=None if by_timestamp is None else _per_partition(options, "startingOffsetsByTimestamp", 0),
         offsets=parsed,
         latest_if_none=strategy.strip().lower() == "latest",
     )
 
 
-def _per_partition(options: OptionTexts, name: str) -> Offsets:
-    found = _json(options, name, _EXAMPLE)
+def _per_partition(options: OptionTexts, name: str, least: int) -> Offsets:
+    """``least``: of the numbers that partitions are given."""
+    example = _EXAMPLE if least < 0 else _TIMES_EXAMPLE
+    found = _json(options, name, example)
     for partitions in found.values():
-        valid = isinstance(partitions, dict) and all(
-            key.isdecimal() and _is_number(value) and value >= EARLIEST for key, value in partitions.items()
+        valid = (
+            isinstance(partitions, dict)
+            and partitions
+            and all(
+                (number := natural(key)) is not None and number <= MAX_PARTITION and _is_number(value, least)
+                for key, value in partitions.items()
+            )
         )
         if not valid:
-            raise options.bad(name, options.text(name), f"write for example {_EXAMPLE}")
+            raise options.bad(name, options.text(name), f"write for example {example}")
+    _check_topics(options, name, found)
     return {topic: {int(key): value for key, value in partitions.items()} for topic, partitions in found.items()}
 
 
 def _json(options: OptionTexts, name: str, example: str) -> dict[str, Any]:
     text = options.text(name)
     try:
-        found = json.loads(text)
-    except ValueError:
+        found = json.loads(text, object_pairs_hook=_unique)
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise options.bad(name, text, f"write for example {example}")
     return found
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of two equal names one would be ignored without a word."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name comes twice")
+    return found
+
+
+def _check_topics(options: OptionTexts, name: str, topics: Iterable[str]) -> None:
+    """Refuse names that no topic can have: the cluster would be asked for them until it is given up."""
+    for topic in topics:
+        if not re.fullmatch(TOPIC, topic):
+            raise options.bad(
+                name, options.text(name), f"{shown(topic)} is no name of a topic: 1 to 249 of letters, digits, . _ -"
+            )
+
+
+def _is_partition(value: object) -> bool:
+    return _is_number(value, 0) and value <= MAX_PARTITION  # type: ignore[operator]
+
+
+def _is_number(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= LARGEST

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from contextvars import ContextVar
 
+from penstock.config import LARGEST, natural, shown
 from penstock.errors import ConfigError
 from penstock.operators.expressions.zones import Zone
 
@@ -61,9 +62,10 @@ class OptionTexts:
         text = self.optional(name)
         if text is None:
             return None
-        if not text.strip().isdigit() or int(text) < 1:
-            raise self.bad(name, text, "it must be a positive whole number")
-        return int(text)
+        number = natural(text)
+        if not number:
+            raise self.bad(name, text, f"it must be a positive whole number up to {LARGEST}")
+        return number
 
     def character(self, name: str, default: str, empty_allowed: bool = False) -> str:
         """One character; ``\\t`` and the like may be written with a backslash."""
@@ -122,4 +124,4 @@ class OptionTexts:
             raise ConfigError(f"option {', '.join(unknown)} of the {self._where} is not supported; supported: {known}")
 
     def bad(self, name: str, text: str, hint: str) -> ConfigError:
-        return ConfigError(f"option {name}={text!r} of the {self._where}: {hint}")
+        return ConfigError(f"option {name}={shown(text)} of the {self._where}: {hint}")

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyarrow import orc
+from pyarrow import dataset, fs, orc
 
 from penstock.connectors.file_columns import rows_without_columns
 from penstock.connectors.option_texts import OptionTexts
+from penstock.connectors.orc_footers import check_footer
 from penstock.connectors.parquet_calendars import gregorian_dates
-from penstock.connectors.parquet_files import BATCH_ROWS, ParquetFormat, find_columns
+from penstock.connectors.parquet_files import BATCH_ROWS, MOST_PAGE_BYTES, ParquetFormat, find_columns, page_bytes
 from penstock.errors import DataError, NotSupported
 
 _HIVES_NAME = "_col"
@@ -23,7 +24,7 @@ def orc_format(schema: pa.Schema, options: OptionTexts, time_zone: str, case_sen
     options.without_effect("mergeSchema")
     for path in only_spark_reads(schema):
         raise NotSupported(f"column {path}: timestamps, and dates inside of other values, are not read from ORC files")
-    return OrcFormat(schema, case_sensitive)
+    return OrcFormat(schema, case_sensitive, page_bytes(options))
 
 
 def only_spark_reads(schema: pa.Schema) -> Iterator[str]:
@@ -42,26 +43,42 @@ def _unreadable(path: str, kind: pa.DataType, inner: bool) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class OrcFormat:
-    """Reads the columns of ``schema`` by name; a missing column is null."""
+    """Reads the columns of ``schema`` by name; a missing column is null.
+
+    ``page_bytes``: of a block and of the footer, once they are uncompressed; see ``orc_footers``.
+    """
 
     schema: pa.Schema
     case_sensitive: bool = False
+    page_bytes: int = MOST_PAGE_BYTES
 
     def __call__(self, path: str, skip_rows: int) -> Iterator[pa.RecordBatch]:
+        check_footer(path, self.page_bytes)
         file = orc.ORCFile(path)
         if file.schema.names and all(name.startswith(_HIVES_NAME) for name in file.schema.names):
             raise DataError(f"{path} was written by Hive without names of columns; write it again with Spark")
         columns = find_columns(path, self.schema, file.schema, self.case_sensitive)
         names = [name for name in columns if name is not None]
         conformed = ParquetFormat(self.schema, self.case_sensitive, binary_is_text=False).conformed
-        for index in range(file.nstripes if names else 1):
-            stripe = file.read_stripe(index, columns=names) if names else rows_without_columns(file.nrows)
-            for start in range(0, stripe.num_rows, BATCH_ROWS):
-                batch = stripe.slice(start, BATCH_ROWS)
-                dropped = min(skip_rows, batch.num_rows)
-                skip_rows -= dropped
-                if dropped < batch.num_rows:
-                    yield conformed(path, _gregorian(batch.slice(dropped)), columns)
+        for batch in _batches(path, file, names):
+            dropped = min(skip_rows, batch.num_rows)
+            skip_rows -= dropped
+            if dropped < batch.num_rows:
+                yield conformed(path, _gregorian(batch.slice(dropped)), columns)
+
+
+def _batches(path: str, file: orc.ORCFile, names: list[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of a file. Arrow's scanner reads a stripe little by little: read whole, a few KiB may be some GiB."""
+    if not names:
+        rows = rows_without_columns(file.nrows)
+        yield from (rows.slice(start, BATCH_ROWS) for start in range(0, rows.num_rows, BATCH_ROWS))
+        return
+    columns = {name: dataset.field(name) for name in names}
+    fragment = dataset.OrcFileFormat().make_fragment(path, fs.LocalFileSystem())
+    scanner = fragment.scanner(
+        columns=columns, batch_size=BATCH_ROWS, batch_readahead=0, fragment_readahead=0, use_threads=False
+    )
+    yield from scanner.to_batches()
 
 
 def _gregorian(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.config import size_bytes
 from penstock.connectors.nested_arrays import map_leaves, nullable_offsets
 from penstock.connectors.option_texts import OptionTexts
 from penstock.connectors.parquet_calendars import FileCalendar, file_calendar
 from penstock.connectors.parquet_int96 import has_int96, instants, is_int96, metadata_with_bytes
+from penstock.connectors.parquet_pages import check_footer, most_rows
 from penstock.connectors.valid_texts import with_valid_texts
 from penstock.errors import DataError
 
@@ -21,6 +23,9 @@ MOST_ROWS = 4 * BATCH_ROWS
 """Where rows are small: fewer batches have to be joined for a step."""
 BATCH_BYTES = 4 << 20
 """From here on a batch is not small."""
+_PAGE_BYTES = "128m"
+MOST_PAGE_BYTES = (1 << 31) - 1
+"""What a page can say of itself."""
 READ_BYTES = 1 << 16
 """Of each column at once: pages are decoded while they are in the processor's cache, and no row group lies in memory
 whole. By default Arrow reads one ahead, on threads of its own."""
@@ -32,7 +37,15 @@ def parquet_format(
     options.without_effect("mergeSchema")
     options.only("datetimeRebaseMode", ["CORRECTED"])
     options.only("int96RebaseMode", ["CORRECTED"])
-    return ParquetFormat(schema, case_sensitive)
+    return ParquetFormat(schema, case_sensitive, page_bytes=page_bytes(options))
+
+
+def page_bytes(options: OptionTexts) -> int:
+    text = options.text("maxPageBytes", _PAGE_BYTES)
+    size = size_bytes("maxPageBytes", text)
+    if size < 1:
+        raise options.bad("maxPageBytes", text, "no page is so small")
+    return min(size, MOST_PAGE_BYTES)
 
 
 @dataclass(frozen=True)
@@ -50,14 +63,19 @@ class Conformity:
 
 @dataclass(frozen=True)
 class ParquetFormat:
-    """Reads the columns of ``schema`` by name; a missing column is null. For the other arguments see ``Conformity``."""
+    """Reads the columns of ``schema`` by name; a missing column is null. For the other arguments see ``Conformity``.
+
+    ``page_bytes``: limit of a decompressed page, and of a footer; see ``parquet_pages``.
+    """
 
     schema: pa.Schema
     case_sensitive: bool = False
     binary_is_text: bool = True
+    page_bytes: int = MOST_PAGE_BYTES
 
     def __call__(self, path: str, skip_rows: int) -> Iterator[pa.RecordBatch]:
         try:
+            check_footer(path, self.page_bytes)
             file = _open(path)
             present, int96 = file.schema_arrow, has_int96(file.schema)
             if int96:
@@ -77,7 +95,9 @@ class ParquetFormat:
             ]
             if not groups:
                 return
-            rows = batch_rows(file.metadata, groups, names)
+            leaves = leaves_of(file.metadata, names)
+            rows = batch_rows(file.metadata, groups, leaves)
+            rows = most_rows(path, file.metadata, groups, leaves, rows, self.page_bytes)
             missing = sum(file.metadata.row_group(group).num_rows for group in groups)
             for batch in file.iter_batches(batch_size=rows, row_groups=groups, columns=names, use_threads=False):
                 missing -= batch.num_rows
@@ -137,14 +157,18 @@ def _gregorian(path: str, batch: pa.RecordBatch, present: pa.Schema, calendar: F
     return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names) if arrays else batch
 
 
-def batch_rows(metadata: pq.FileMetaData, groups: list[int], names: list[str]) -> int:
-    """How many rows of these groups and (dotted) columns make a batch."""
+def leaves_of(metadata: pq.FileMetaData, names: list[str]) -> list[int]:
+    """The numbers of the columns without fields that these (dotted) columns have."""
+    paths = (metadata.schema.column(number).path for number in range(metadata.num_columns))
+    return [n for n, path in enumerate(paths) if any(f"{path}.".startswith(f"{name}.") for name in names)]
+
+
+def batch_rows(metadata: pq.FileMetaData, groups: list[int], leaves: list[int]) -> int:
+    """How many rows of these groups and columns make a batch."""
     size = rows = 0
     for group in map(metadata.row_group, groups):
         rows += group.num_rows
-        for column in map(group.column, range(group.num_columns)):
-            if any(f"{column.path_in_schema}.".startswith(f"{name}.") for name in names):
-                size += column.total_uncompressed_size
+        size += sum(group.column(leaf).total_uncompressed_size for leaf in leaves)
     return max(BATCH_ROWS, min(MOST_ROWS, BATCH_BYTES * rows // max(1, size)))
 
 

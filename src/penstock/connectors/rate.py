@@ -19,6 +19,8 @@ from penstock.errors import ConfigError
 from penstock.operators.base import Plain
 
 Longs = np.ndarray[tuple[int], np.dtype[np.int64]]
+MOST_ROWS_PER_SECOND = 1_000_000_000
+"""In 100 years these are as many rows as a bigint can count."""
 SCHEMA = pa.schema([("timestamp", pa.timestamp("us", tz="UTC")), ("value", pa.int64())])
 
 
@@ -47,6 +49,10 @@ class RateSource(Source):
         for name, value, least in (("rowsPerSecond", rows_per_second, 1), ("rampUpTime", ramp_up_s, 0)):
             if value < least:
                 raise ConfigError(f"option {name}={value} of the rate source: must be at least {least}")
+        if rows_per_second > MOST_ROWS_PER_SECOND:
+            raise ConfigError(
+                f"option rowsPerSecond={rows_per_second} of the rate source: must be at most {MOST_ROWS_PER_SECOND}"
+            )
         if num_partitions is not None and num_partitions < 1:
             raise ConfigError(f"option numPartitions={num_partitions} of the rate source: must be at least 1")
         self._rows_per_second = rows_per_second

@@ -12,10 +12,11 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 
+from penstock.config import LARGEST
 from penstock.connectors.base import Discovery, Source, SourceReader, Split
 from penstock.connectors.rate import SCHEMA
 from penstock.connectors.split_rows import SplitRowsReader
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, DataError
 from penstock.operators.base import Plain
 
 
@@ -37,6 +38,18 @@ class RateMicroBatchOptions:
         ):
             if value is not None and value < least:
                 raise ConfigError(f"option {name}={value} of the rate-micro-batch source: must be at least {least}")
+        if reason := self.beyond(1):
+            raise ConfigError(
+                f"options rowsPerBatch={self.rows_per_batch}, startTimestamp={self.start_timestamp_ms}, "
+                f"advanceMillisPerBatch={self.advance_ms} of the rate-micro-batch source: the second batch would have "
+                f"{reason}; give smaller numbers"
+            )
+
+    def beyond(self, batch: int) -> str:
+        """Which of the columns cannot hold what this batch has; empty if both can."""
+        if (self.start_timestamp_ms + batch * self.advance_ms) * 1000 > LARGEST:
+            return "timestamps that a timestamp cannot hold"
+        return "values that a bigint cannot hold" if (batch + 1) * self.rows_per_batch > LARGEST else ""
 
 
 class RateMicroBatchSource(Source):
@@ -83,7 +96,10 @@ class RateMicroBatchReader(SplitRowsReader):
         batch, step = _number(split.spec["batch"]), _number(split.spec["partitions"])
         begin = batch * self._options.rows_per_batch
         start = begin + _number(split.spec["partition"]) + first * step
-        values = np.arange(start, begin + self._options.rows_per_batch, step, dtype=np.int64)[:max_rows]
+        if reason := self._options.beyond(batch):
+            raise DataError(f"rate-micro-batch source: batch {batch} has {reason}")
+        end = min(begin + self._options.rows_per_batch, start + max_rows * step)
+        values = np.arange(start, end, step, dtype=np.int64)
         timestamp = (self._options.start_timestamp_ms + batch * self._options.advance_ms) * 1000
         timestamps = pa.array(np.full(len(values), timestamp)).cast(SCHEMA.field(0).type)
         return pa.record_batch([timestamps, pa.array(values)], schema=SCHEMA)

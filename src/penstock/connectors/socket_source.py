@@ -14,9 +14,10 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from penstock.config import shown
 from penstock.connectors.base import Discovery, Source, SourceReader, Split
 from penstock.connectors.split_rows import SplitRowsReader
-from penstock.errors import DataError
+from penstock.errors import ConfigError, DataError
 from penstock.logs import get_logger
 from penstock.operators.base import Plain
 from penstock.operators.expressions.java_utf8 import decode_as_java
@@ -39,9 +40,16 @@ class SocketSource(Source):
         host: of the server, as the driver reaches it.
         port: likewise.
         include_timestamp: whether rows have a second column, the time at which the line came.
+
+    Raises:
+        ConfigError: no host and no port can be called so.
     """
 
     def __init__(self, host: str, port: int, include_timestamp: bool = False) -> None:
+        if not 1 <= port <= 65535:
+            raise ConfigError(f"option port={port} of the socket source: choose from 1 to 65535")
+        if not _is_host(host):
+            raise ConfigError(f"option host={shown(host)} of the socket source is no name of a host")
         self.schema = _STAMPED if include_timestamp else pa.schema([_STAMPED.field(0)])
         self._host = host
         self._port = port
@@ -92,6 +100,15 @@ class SocketSource(Source):
         if start < self._lines.first:
             raise DataError(f"socket source {self._host}:{self._port}: lines from {start} on were given up already")
         return self._lines
+
+
+def _is_host(text: str) -> bool:
+    """Return whether the system's resolver may be asked for it."""
+    try:
+        name = text.encode("idna")
+    except UnicodeError:
+        return False
+    return bool(name) and not any(byte <= ord(" ") for byte in name)
 
 
 class _Lines:

@@ -171,7 +171,7 @@ def parse_encoding(options: OptionTexts) -> str | None:
     if name is None:
         return None
     if name.lower() not in _ENCODINGS:
-        raise options.bad("encoding", name, "supported: UTF-8, ISO-8859-1, US-ASCII")
+        raise options.bad("encoding" if encoding else "charset", name, "supported: UTF-8, ISO-8859-1, US-ASCII")
     return _ENCODINGS[name.lower()]
 
 

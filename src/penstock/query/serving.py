@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from penstock.config import CONF_PREFIX, boolean
+from penstock.config import CONF_PREFIX, boolean, natural, shown
 from penstock.errors import ConfigError
 
 PREFIX = "rest."
@@ -20,9 +20,10 @@ def _text(name: str, text: str) -> str:
 
 
 def _port(name: str, text: str) -> int:
-    if not text.strip().isdigit() or int(text) > 65535:
-        raise ConfigError(f"option {name}={text!r}: write a port from 1 to 65535, or 0 for any free one")
-    return int(text)
+    port = natural(text)
+    if port is None or port > 65535:
+        raise ConfigError(f"option {name}={shown(text)}: write a port from 1 to 65535, or 0 for any free one")
+    return port
 
 
 _PARSERS: Mapping[str, tuple[str, Callable[[str, str], object]]] = {

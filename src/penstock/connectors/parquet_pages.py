@@ -1,0 +1,352 @@
+"""Bounds of what decoding a Parquet file may take: a small file can claim to be a very large one.
+
+Arrow trusts a file's own numbers. So the footer and the headers of the pages are looked at before Arrow decodes them:
+page by page, since what the footer says of a column's size is not checked by anything. Both are structures of Thrift's
+compact protocol (https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md), laid out as
+https://github.com/apache/parquet-format says.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from penstock.errors import DataError
+
+MAX_DEPTH = 200
+"""Of groups in groups: Arrow walks through a schema by recursion."""
+MAX_COLUMNS = 100_000
+"""Elements of a schema. Arrow keeps some hundred bytes of each, and as many of each column in each row group."""
+LARGEST_BATCH = 128 << 20
+"""Bytes of a batch once it is decoded; a single row may be larger."""
+NESTED_PAGES = 64
+"""So many pages of the largest size are as much as a nested column of a row group may become: any row may have all."""
+
+_MAGIC = b"PAR1"
+_FIRST_READ, _LONGEST_HEADER = 1 << 12, 16 << 20
+_DICTIONARY, _DATA_PAGES = 2, (0, 3)
+_DELTA_BYTE_ARRAY = 7
+_DICTIONARY_ENCODINGS = (2, 8)
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
+_DECIMAL_BYTES = 16
+_OFFSET_BYTES = 4
+_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 11, 12
+_INTEGERS = (4, 5, 6)
+
+Fields = dict[int, Any]
+"""A structure: field id -> number or structure; everything else is passed over, and None."""
+
+
+class _Compact:
+    """Reads structures. Raises IndexError where the bytes end, ValueError for what is none."""
+
+    def __init__(self, data: bytes, at: int = 0) -> None:
+        self._data = data
+        self.at = at
+
+    def number(self) -> int:
+        shift = value = 0
+        while True:
+            byte = self._data[self.at]
+            self.at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+            if shift > 63:
+                raise ValueError("a number without an end")
+
+    def signed(self) -> int:
+        value = self.number()
+        return (value >> 1) ^ -(value & 1)
+
+    def fields(self, depth: int = 0) -> Iterator[tuple[int, int]]:
+        """Id and type of each field of a structure; the caller reads or skips its value."""
+        if depth > MAX_DEPTH:
+            raise ValueError("structures without an end")
+        last = 0
+        while head := self._data[self.at]:
+            self.at += 1
+            last = last + (head >> 4) if head >> 4 else self.signed()
+            yield last, head & 0x0F
+        self.at += 1
+
+    def structure(self, depth: int = 0) -> Fields:
+        return {number: self.value(kind, depth) for number, kind in self.fields(depth)}
+
+    def value(self, kind: int, depth: int = 0) -> Any:
+        if kind in _INTEGERS:
+            return self.signed()
+        if kind == _STRUCT:
+            return self.structure(depth + 1)
+        self._skip(kind, depth)
+        return None
+
+    def elements(self) -> tuple[int, int]:
+        """Count and type of a list's elements, which follow."""
+        head = self._data[self.at]
+        self.at += 1
+        return (self.number() if head >> 4 == 15 else head >> 4), head & 0x0F
+
+    def _skip(self, kind: int, depth: int) -> None:
+        if kind == _BINARY:
+            self._pass(self.number())
+        elif kind in (_LIST, _SET):
+            count, of = self.elements()
+            for _ in range(count):
+                self._skip_element(of, depth)
+        elif kind == _MAP:
+            if count := self.number():
+                kinds = self._data[self.at]
+                self.at += 1
+                for _ in range(count):
+                    self._skip_element(kinds >> 4, depth)
+                    self._skip_element(kinds & 0x0F, depth)
+        elif kind in (_BYTE, _DOUBLE):
+            self._pass(8 if kind == _DOUBLE else 1)
+        elif kind not in (_TRUE, _FALSE):
+            raise ValueError(f"no type {kind}")
+
+    def _skip_element(self, kind: int, depth: int) -> None:
+        if kind in (_TRUE, _FALSE):
+            self._pass(1)
+        else:
+            self.value(kind, depth)
+
+    def _pass(self, count: int) -> None:
+        self.at += count
+        if self.at > len(self._data):
+            raise IndexError
+
+
+def check_footer(path: str, most_bytes: int) -> None:
+    """Look at a file's footer before it is parsed.
+
+    Raises:
+        DataError: it is larger than ``most_bytes``, or its schema is deeper or wider than is read. What is no Parquet
+            file at all is left to Arrow.
+    """
+    with open(path, "rb", buffering=0) as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 8))
+        tail = file.read(8)
+        length = struct.unpack("<I", tail[:4])[0] if tail[4:] == _MAGIC else size
+        if length > size - 8:
+            return
+        if length > most_bytes:
+            raise DataError(f"{path} has a footer of {length} bytes, more than {most_bytes} (option maxPageBytes)")
+        file.seek(size - 8 - length)
+        footer = file.read(length)
+    try:
+        _check_schema(path, _Compact(footer))
+    except (IndexError, ValueError) as error:
+        raise pa.ArrowInvalid(f"not a readable Parquet file: its footer is damaged: {error}") from error
+
+
+def _check_schema(path: str, footer: _Compact) -> None:
+    for number, kind in footer.fields():
+        if number != 2:
+            footer.value(kind)
+            continue
+        count, of = footer.elements()
+        if count > MAX_COLUMNS:
+            raise DataError(f"{path} has {count} columns and groups of columns; at most {MAX_COLUMNS} are read")
+        left: list[int] = []  # children that are still to come, of each group around
+        for _ in range(count):
+            while left and not left[-1]:
+                left.pop()
+            if left:
+                left[-1] -= 1
+            left.append(footer.value(of).get(5) or 0)
+            if len(left) > MAX_DEPTH:
+                raise DataError(f"{path} has columns that are more than {MAX_DEPTH} deep")
+        return
+
+
+@dataclass(frozen=True)
+class _Page:
+    """``values``: of a page of data, rows without a value included."""
+
+    kind: int
+    bytes: int
+    values: int
+    encoding: int
+
+
+@dataclass(frozen=True)
+class _Weight:
+    """What a page may become: ``values`` times ``each`` bytes, or ``bytes`` at once for any number of values."""
+
+    values: int
+    each: int
+    bytes: int
+
+    def of(self, rows: int) -> int:
+        return self.bytes + min(rows, self.values) * self.each
+
+
+def most_rows(path: str, metadata: pq.FileMetaData, groups: list[int], columns: list[int], rows: int, most: int) -> int:
+    """Look at all pages of some columns in some row groups.
+
+    Args:
+        rows: of a batch, wanted.
+        most: bytes of a page.
+
+    Returns:
+        So many rows as a batch may have, at least one.
+
+    Raises:
+        DataError: a page is larger than ``most`` once it is uncompressed, or a row may be too large.
+    """
+    with open(path, "rb", buffering=0) as file:
+        for group in groups:
+            weights = [_weights(path, file.fileno(), metadata, group, column, rows, most) for column in columns]
+            while rows > 1 and sum(_heaviest(pages, rows) for pages in weights) > LARGEST_BATCH:
+                rows //= 2
+    return rows
+
+
+def _weights(
+    path: str, file: int, metadata: pq.FileMetaData, group: int, column: int, rows: int, most: int
+) -> list[_Weight]:
+    chunk, described = metadata.row_group(group).column(column), metadata.schema.column(column)
+    pages = list(_pages(path, file, chunk, most))
+    width = _width(described)
+    widest = 0
+    if width is None:
+        dictionary = max(
+            (page.bytes - _OFFSET_BYTES * page.values for page in pages if page.kind == _DICTIONARY), default=0
+        )
+        widest = dictionary + _OFFSET_BYTES
+        if dictionary * rows > LARGEST_BATCH:
+            widest = min(dictionary, _widest_value(path, metadata, group, chunk.path_in_schema)) + _OFFSET_BYTES
+    weights = [_weight(page, width, widest) for page in pages if page.kind in _DATA_PAGES]
+    if described.max_repetition_level:
+        return [_nested(path, chunk, weights, metadata.row_group(group).num_rows, most)]
+    return weights
+
+
+def _width(described: pq.ColumnSchema) -> int | None:
+    """Bytes of each value; None of texts and the like, which have any length."""
+    if described.physical_type == "FIXED_LEN_BYTE_ARRAY":
+        return int(described.length)
+    if described.logical_type.type == "DECIMAL":
+        return _DECIMAL_BYTES
+    return _WIDTHS.get(described.physical_type)
+
+
+def _weight(page: _Page, width: int | None, widest: int) -> _Weight:
+    if width is not None:
+        return _Weight(page.values, width, 0)
+    if page.encoding in _DICTIONARY_ENCODINGS:
+        return _Weight(page.values, widest, 0)
+    if page.encoding == _DELTA_BYTE_ARRAY:  # a value may be as long as the page, and so may the one after it
+        return _Weight(page.values, page.bytes, 0)
+    return _Weight(page.values, _OFFSET_BYTES, page.bytes)
+
+
+def _nested(path: str, chunk: pq.ColumnChunkMetaData, weights: list[_Weight], rows: int, most: int) -> _Weight:
+    """Nobody knows how many values a row has before they are decoded: on average, as many as others."""
+    size = sum(weight.of(weight.values) for weight in weights)
+    if size > NESTED_PAGES * most:
+        raise DataError(
+            f"{path}: column {chunk.path_in_schema} may become {size} bytes in one row, more than {NESTED_PAGES} times "
+            f"{most} (option maxPageBytes)"
+        )
+    return _Weight(rows, size // max(1, rows), 0)
+
+
+def _heaviest(pages: list[_Weight], rows: int) -> int:
+    """The most bytes that ``rows`` consecutive rows may become: of all pages that these may lie in together."""
+    heaviest = begin = covered = size = 0
+    for page in pages:
+        covered += page.values
+        size += page.of(rows)
+        # The first page and this one may have one of the rows each; all of the pages between them are covered.
+        while pages[begin] is not page and covered - pages[begin].values - page.values > rows - 2:
+            covered -= pages[begin].values
+            size -= pages[begin].of(rows)
+            begin += 1
+        heaviest = max(heaviest, size)
+    return heaviest
+
+
+def _pages(path: str, file: int, chunk: pq.ColumnChunkMetaData, most: int) -> Iterator[_Page]:
+    """The pages of a column in a row group, in the order in which Arrow reads them."""
+    start = chunk.data_page_offset
+    if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:
+        start = chunk.dictionary_page_offset
+    end, seen = start + chunk.total_compressed_size, 0
+    while start < end and seen < chunk.num_values:
+        header, length = _header(chunk.path_in_schema, file, start)
+        page = _page(header)
+        compressed = header.get(3)
+        if page is None or not isinstance(compressed, int) or compressed < 0:
+            raise pa.ArrowInvalid(f"column {chunk.path_in_schema}: the header of the page at {start} is damaged")
+        if max(page.bytes, compressed) > most:
+            raise DataError(
+                f"{path}: column {chunk.path_in_schema} has a page of {compressed} bytes that would become "
+                f"{page.bytes}, more than {most} (option maxPageBytes)"
+            )
+        yield page
+        seen += page.values if page.kind in _DATA_PAGES else 0
+        start += length + compressed
+
+
+def _page(header: Fields) -> _Page | None:
+    kind, size = header.get(1), header.get(2)
+    if not isinstance(kind, int) or not isinstance(size, int) or size < 0:
+        return None
+    described = header.get({0: 5, _DICTIONARY: 7, 3: 8}.get(kind, 0)) or {}
+    values, encoding = described.get(1, 0), described.get(4 if kind == 3 else 2, 0)
+    if not isinstance(values, int) or values < 0 or not isinstance(encoding, int):
+        return None
+    return _Page(kind, size, values, encoding)
+
+
+def _header(column: str, file: int, start: int) -> tuple[Fields, int]:
+    """A page's header, and its length."""
+    length = _FIRST_READ
+    while True:
+        data = os.pread(file, length, start)
+        try:
+            compact = _Compact(data)
+            return compact.structure(), compact.at
+        except ValueError as error:
+            raise pa.ArrowInvalid(f"column {column}: the header of the page at {start} is damaged: {error}") from error
+        except IndexError:
+            if len(data) < length or length >= _LONGEST_HEADER:
+                raise pa.ArrowInvalid(f"column {column}: the header of the page at {start} has no end") from None
+            length *= 16
+
+
+def _widest_value(path: str, metadata: pq.FileMetaData, group: int, column: str) -> int:
+    """Bytes of the longest value in a dictionary, which Arrow reads whole for the first row; the largest number if that
+    row says nothing."""
+    file = pq.ParquetFile(path, metadata=metadata, read_dictionary=[column], pre_buffer=False, buffer_size=1 << 16)
+    with file:
+        batches = file.iter_batches(batch_size=1, row_groups=[group], columns=[column], use_threads=False)
+        leaves = list(_leaves(next(iter(batches)).columns))
+    dictionaries = [leaf.dictionary for leaf in leaves if pa.types.is_dictionary(leaf.type) and len(leaf.dictionary)]
+    widest = [pc.max(pc.binary_length(values)).as_py() for values in dictionaries]
+    return max(widest, default=sys.maxsize)
+
+
+def _leaves(arrays: list[pa.Array]) -> Iterator[pa.Array]:
+    for array in arrays:
+        if pa.types.is_struct(array.type):
+            yield from _leaves([array.field(place) for place in range(array.type.num_fields)])
+        elif pa.types.is_map(array.type):
+            yield from _leaves([array.keys, array.items])
+        elif pa.types.is_nested(array.type):
+            yield from _leaves([array.values])
+        else:
+            yield array

@@ -1,0 +1,225 @@
+"""Small Parquet files that claim to be large: refused by name, or read in small batches. A process that reads one stays
+small."""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.connectors.option_texts import OptionTexts
+from penstock.connectors.parquet_files import page_bytes
+from penstock.connectors.parquet_pages import LARGEST_BATCH, MAX_COLUMNS, MAX_DEPTH, most_rows
+from penstock.errors import ConfigError
+
+LIMIT = 8 << 20
+PROGRAM = """
+import json, resource, sys
+import pyarrow as pa
+import pyarrow.parquet as pq
+from penstock.connectors.option_texts import OptionTexts
+from penstock.connectors.parquet_files import parquet_format
+from penstock.errors import DataError
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+path, schema, option = sys.argv[1], pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(sys.argv[2]))), sys.argv[3]
+read = parquet_format(schema, OptionTexts("test", {"maxPageBytes": option}), "UTC")
+pq.write_table(pa.table({"warm": ["up"]}), path + ".warm")
+list(read(path + ".warm", 0))
+before, rows, said = peak(), 0, ""
+try:
+    for batch, _ in zip(read(path, 0), range(3)):
+        rows += batch.num_rows
+        del batch
+except (DataError, pa.ArrowException) as error:
+    said = str(error)
+print(json.dumps([said, rows, peak() - before]))
+"""
+
+
+def read(path: Path, schema: pa.Schema, option: str = "8m") -> tuple[str, int, int]:
+    """What is said, how many rows come in three batches, and what it takes."""
+    arguments = [sys.executable, "-c", PROGRAM, str(path), schema.serialize().to_pybytes().hex(), option]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    said, rows, taken = json.loads(done.stdout)
+    return said, rows, taken
+
+
+TEXT = pa.schema([("value", pa.string())])
+LONGS = pa.schema([("value", pa.list_(pa.int64()))])
+
+
+def page_bomb(path: Path) -> pa.Schema:
+    """A page of 64 MiB in some KiB."""
+    table = pa.table({"value": ["x" * (64 << 20)]})
+    pq.write_table(table, path, compression="zstd", use_dictionary=False, write_statistics=False)
+    return TEXT
+
+
+def dictionary_page_bomb(path: Path) -> pa.Schema:
+    table = pa.table({"value": pa.DictionaryArray.from_arrays(pa.array([0, 0]), ["x" * (64 << 20)])})
+    pq.write_table(table, path, compression="zstd", dictionary_pagesize_limit=1 << 30, write_statistics=False)
+    return TEXT
+
+
+def lying_page(path: Path) -> pa.Schema:
+    """A page that says that it becomes 128 MiB: Arrow would make room for that."""
+    table = pa.table({"value": ["x" * (1100 << 10)]})
+    pq.write_table(table, path, compression="zstd", use_dictionary=False, write_statistics=False)
+    data = bytearray(path.read_bytes())
+    said = (1100 << 10) + 4 + 6  # the text, its length, and the levels
+    [place] = [data.index(varint(2 * size)) for size in range(said - 6, said + 1) if varint(2 * size) in data[:40]]
+    data[place : place + 4] = varint(2 * ((1 << 27) - 1))
+    path.write_bytes(data)
+    return TEXT
+
+
+def nested_bomb(path: Path) -> pa.Schema:
+    """A row of 10 million zeros."""
+    values = pa.array(np.zeros(10_000_000, np.int64))
+    table = pa.table({"value": pa.ListArray.from_arrays([0, len(values)], values)})
+    pq.write_table(table, path, compression="zstd", data_page_size=1 << 30, write_statistics=False)
+    return LONGS
+
+
+def varint(value: int) -> bytes:
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*found, value])
+
+
+def file_with(elements: bytes, count: int, path: Path) -> None:
+    """A file without rows; ``elements``: its schema, see parquet.thrift."""
+    footer = b"\x15\x02" + b"\x19\xfc" + varint(count) + elements + b"\x16\x00" + b"\x19\x0c" + b"\x00"
+    path.write_bytes(b"PAR1" + footer + struct.pack("<I", len(footer)) + b"PAR1")
+
+
+def group(children: int) -> bytes:
+    return b"\x35\x00\x18\x01a\x15" + varint(2 * children) + b"\x00"
+
+
+LEAF = b"\x15\x02\x25\x02\x18\x01b\x00"
+
+
+def many_columns(path: Path) -> pa.Schema:
+    file_with(group(1_000_000) + LEAF * 1_000_000, 1_000_001, path)
+    return TEXT
+
+
+def deep_columns(path: Path) -> pa.Schema:
+    file_with(group(1) * 90_000 + LEAF, 90_001, path)
+    return TEXT
+
+
+def long_footer(path: Path) -> pa.Schema:
+    pq.write_table(pa.table({"value": ["x"]}).replace_schema_metadata({"a": "x" * (9 << 20)}), path)
+    return TEXT
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (page_bomb, "column value has a page of"),
+        (dictionary_page_bomb, "column value has a page of"),
+        (lying_page, "would become 134217727, more than 8388608"),
+        (nested_bomb, "column value.list.element may become 800"),
+        (many_columns, f"at most {MAX_COLUMNS} are read"),
+        (deep_columns, f"more than {MAX_DEPTH} deep"),
+        (long_footer, "has a footer of"),
+    ],
+)
+def test_a_bomb_is_refused_by_name(tmp_path: Path, make: Callable[[Path], pa.Schema], complaint: str) -> None:
+    path = tmp_path / "bomb.parquet"
+    schema = make(path)
+    said, rows, taken = read(path, schema, "1m" if make is nested_bomb else "8m")
+    assert complaint in said
+    assert str(path) in said
+    assert rows == 0
+    assert taken < 6 * LIMIT
+    if complaint.startswith(("column value has", "has a footer")):
+        assert "maxPageBytes" in said
+        assert read(path, schema, "1g")[:2] == ("", pq.read_metadata(path).num_rows), "the option raises the bound"
+
+
+def dictionary_bomb(path: Path) -> pa.Schema:
+    """A million rows with the same 4 MiB."""
+    text = ["y", "x" * (4 << 20)]
+    table = pa.table({"value": pa.DictionaryArray.from_arrays(pa.array(np.ones(1_000_000, np.int32)), text)})
+    pq.write_table(table, path, compression="zstd", dictionary_pagesize_limit=1 << 30, write_statistics=False)
+    return TEXT
+
+
+def delta_bomb(path: Path) -> pa.Schema:
+    """Values that are each the one before."""
+    table = pa.table({"value": ["x" * (512 << 10)] * 2000})
+    encoding = {"value": "DELTA_BYTE_ARRAY"}
+    pq.write_table(
+        table, path, compression="zstd", use_dictionary=False, column_encoding=encoding, data_page_size=1 << 22,
+        write_statistics=False,
+    )  # fmt: skip
+    return TEXT
+
+
+def wide_rows(path: Path) -> pa.Schema:
+    """Pages of one row, each 7 MiB."""
+    table = pa.table({"value": ["x" * (7 << 20)] * 40})
+    pq.write_table(
+        table, path, compression="zstd", use_dictionary=False, data_page_size=1, write_batch_size=1,
+        write_statistics=False,
+    )  # fmt: skip
+    return TEXT
+
+
+@pytest.mark.parametrize("make", [dictionary_bomb, delta_bomb, wide_rows])
+def test_what_becomes_large_row_by_row_is_read_in_small_batches(
+    tmp_path: Path, make: Callable[[Path], pa.Schema]
+) -> None:
+    path = tmp_path / "bomb.parquet"
+    schema = make(path)
+    said, rows, taken = read(path, schema)
+    assert said == ""
+    assert rows > 0
+    assert taken < 4 * LARGEST_BATCH
+
+
+def files() -> Iterator[tuple[pa.Table, dict[str, object]]]:
+    rng = np.random.default_rng(1)
+    numbers, texts = rng.integers(0, 1 << 40, 50_000), [f"text {x}" for x in rng.integers(0, 30_000, 50_000)]
+    table = pa.table({"number": numbers, "text": texts, "nulls": pa.array([None, *texts[1:]])})
+    nested = pa.table({"list": [[n, None] for n in range(20_000)], "map": [{"a": n} for n in range(20_000)]})
+    for version in ("1.0", "2.0"):
+        for compression in ("none", "snappy", "gzip", "zstd", "lz4", "brotli"):
+            for one in (table, nested):
+                yield one, {"data_page_version": version, "compression": compression}
+        yield table, {"data_page_version": version, "use_dictionary": False, "row_group_size": 7_000}
+        yield table, {"data_page_version": version, "data_page_size": 1_000, "write_page_index": True}
+        yield table, {"data_page_version": version, "dictionary_pagesize_limit": 10_000, "write_page_checksum": True}
+
+
+@pytest.mark.parametrize(("table", "options"), list(files()))
+def test_ordinary_files_keep_their_batches(tmp_path: Path, table: pa.Table, options: dict[str, object]) -> None:
+    pq.write_table(table, tmp_path / "a.parquet", **options)
+    metadata = pq.read_metadata(tmp_path / "a.parquet")
+    groups, columns = list(range(metadata.num_row_groups)), list(range(metadata.num_columns))
+    assert most_rows(str(tmp_path / "a.parquet"), metadata, groups, columns, 16_384, 128 << 20) == 16_384
+
+
+def test_the_option_is_a_size() -> None:
+    assert page_bytes(OptionTexts("test", {})) == 128 << 20
+    assert page_bytes(OptionTexts("test", {"MAXPAGEBYTES": "8g"})) == (1 << 31) - 1
+    for text in ("0", "much", "-1"):
+        with pytest.raises(ConfigError, match="maxPageBytes"):
+            page_bytes(OptionTexts("test", {"maxPageBytes": text}))
