@@ -21,6 +21,7 @@ from penstock.errors import ConfigError, LocationError
 from penstock.query.streaming_query import StreamingQuery
 from penstock.rest.metrics import families
 from penstock.snapshot.catalog import Catalog
+from penstock.snapshot.log import SnapshotLog
 
 pytestmark = pytest.mark.spark
 
@@ -175,6 +176,36 @@ def test_a_checkpoint_location_that_comes_back_is_gone_on_with(
     os.rename(aside, location)
     query.processAllAvailable()
     assert query.view().outages == ()
+    assert len(rows_of(out)) == 2 * len(ROWS)
+
+
+@pytest.mark.parametrize("instead", ["nothing", "an empty folder"])
+def test_a_recovery_waits_for_a_checkpoint_location_that_comes_back(
+    instead: str,
+    spark: SparkSession,
+    inbox: Inbox,
+    out: Path,
+    tmp_path: Path,
+    start: Start,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    location, aside = tmp_path / "checkpoint", tmp_path / "aside"
+    inbox.add(ROWS)
+    query: StreamingQuery = start(inbox.stream(spark), **{"restart.attempts": 1000, "restart.maxDelay": "100ms"})
+    query.processAllAvailable()
+    os.rename(location, aside)
+    if instead == "an empty folder":
+        location.mkdir()
+    recoveries: list[int] = []
+    refresh = SnapshotLog.refresh
+    monkeypatch.setattr(SnapshotLog, "refresh", lambda log: (recoveries.append(1), refresh(log))[1])
+    os.kill(query.view().slots[0].pid, signal.SIGKILL)
+    eventually(lambda: len(recoveries) > 3 or not query.isActive, "tries to recover")
+    assert query.isActive, query.exception()
+    shutil.rmtree(location, ignore_errors=True)
+    os.rename(aside, location)
+    inbox.add(ROWS)
+    query.processAllAvailable()
     assert len(rows_of(out)) == 2 * len(ROWS)
 
 
