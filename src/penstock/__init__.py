@@ -84,4 +84,4 @@ def __getattr__(name: str) -> Any:
 def _lend_service() -> None:
     """Whoever starts queries serves them, too, if a session says so; what serves is a layer above."""
     serving = importlib.import_module("penstock.query.serving")
-    serving.SERVICE.serve = lambda **arguments: __getattr__("serve")(**arguments)
+    serving.SERVICE.reserve = lambda **arguments: importlib.import_module("penstock.rest.server").reserve(**arguments)

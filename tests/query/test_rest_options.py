@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,17 +16,19 @@ from query_running import Inbox, Start
 from rest_client import Client
 
 import penstock
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, ResourceError
 from penstock.query import serving
 from penstock.query.active_queries import ACTIVE_QUERIES
 from penstock.query.serving import parse_service
 from penstock.rest import server as rest_server
+from penstock.spark.launcher import SparkLauncher
 
 TOKEN = "a-token-of-some-length"
 
 
 @pytest.fixture(autouse=True)
 def stopped() -> Iterator[None]:
+    assert penstock.writeStream  # whose module is lent the service
     yield
     running = rest_server._RUNNING.server
     if running is not None:
@@ -50,10 +57,11 @@ def test_names_are_those_of_serve_and_unknown_ones_are_listed() -> None:
 
 
 def test_who_lends_no_service_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving.SERVICE, "serve", None)
-    serving.serve(None)
-    with pytest.raises(ConfigError, match=r"penstock\.writeStream"):
-        serving.serve({})
+    monkeypatch.setattr(serving.SERVICE, "reserve", None)
+    with serving.reserved(None, None) as serve:
+        serve()
+    with pytest.raises(ConfigError, match=r"penstock\.writeStream"), serving.reserved({}, None):
+        pytest.fail("there is nothing to reserve")
 
 
 def test_without_arguments_serve_gives_the_one_that_runs() -> None:
@@ -61,6 +69,72 @@ def test_without_arguments_serve_gives_the_one_that_runs() -> None:
         assert penstock.serve() is server
         with pytest.raises(ConfigError, match="other settings: stop"):
             penstock.serve(port=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "port"), [("4041", 4041), (" 4041 ", 4041), ("0", 0), ("4041-4050", range(4041, 4051))]
+)
+def test_a_port_is_one_to_begin_with_or_a_range(text: str, port: int | range) -> None:
+    said = parse_service({"rest.enabled": "true", "rest.port": text})
+    assert said == {"port": port}
+
+
+def test_a_reservation_has_its_port_and_leaves_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with serving.reserved({"port": port}, None):
+            assert "is taken; the REST service listens on port" in caplog.text
+            with pytest.raises(ResourceError, match=f"on port {port + 1} of"):
+                penstock.serve(port=range(port + 1, port + 2))
+            assert rest_server._RUNNING.server is None or not rest_server._RUNNING.server.running
+        with penstock.serve(port=range(port, port + 2)) as server:
+            assert server.url.endswith(f":{port + 1}"), "the reserved one is free again"
+        with (
+            pytest.raises(ResourceError, match=f"cannot listen on port {port} of"),
+            serving.reserved({"port": port}, "0"),
+        ):
+            pytest.fail("the port is taken, and no other may be tried")
+        with pytest.raises(ConfigError, match=r"spark\.port\.maxRetries='x'"), serving.reserved({}, "x"):
+            pytest.fail("that is no number")
+
+
+def test_two_starts_that_reserve_the_same_have_one_service() -> None:
+    with serving.reserved({"token": TOKEN}, None) as one, serving.reserved({"token": TOKEN}, None) as two:
+        assert one() is two()
+    assert len({thread for thread in threading.enumerate() if thread.name == "penstock-rest"}) == 1
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("option", ["rest.port", "driver.port"])
+def test_a_port_that_is_taken_is_told_before_anything_has_begun(
+    spark: SparkSession, inbox: Inbox, tmp_path: Path, start: Start, option: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, ExitStack() as more:
+        port = taken.getsockname()[1]
+        if option == "driver.port":
+            host = SparkLauncher(spark).control_address().bind
+            taken.close()
+            more.enter_context(socket.create_server((host, port)))
+        before = sorted(tmp_path.rglob("*"))
+        began = time.monotonic()
+        with pytest.raises(ResourceError, match=rf"cannot listen on ports? {port}.*{option}"):
+            start(
+                inbox.stream(spark).join(spark.createDataFrame([(1,)], "key bigint"), "key"),
+                format="noop", **{"rest.enabled": "true", option: f"{port}-{port}"},
+            )  # fmt: skip
+        assert sorted(tmp_path.rglob("*")) == before
+        assert time.monotonic() - began < 10
+    assert rest_server._RUNNING.server is None or not rest_server._RUNNING.server.running
+
+
+@pytest.mark.spark
+def test_a_query_whose_port_is_taken_is_served_on_one_behind_it(
+    spark: SparkSession, inbox: Inbox, start: Start
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        start(inbox.stream(spark), format="noop", **{"rest.enabled": "true", "rest.port": str(port)})
+        assert port < int(penstock.serve().url.rpartition(":")[2]) <= port + 16
 
 
 def conf_set(spark: SparkSession, values: dict[str, Any]) -> None:

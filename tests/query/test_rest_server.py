@@ -83,6 +83,9 @@ def test_a_bind_beyond_loopback_needs_a_token(host: str) -> None:
         ({"host": ""}, "rest.host is empty"),
         ({"host": "example.org", "token": TOKEN}, "not an IP address"),
         ({"port": 65536}, "rest.port=65536"),
+        ({"port": -1}, "rest.port=-1"),
+        ({"port": range(0)}, "rest.port=range"),
+        ({"port": range(65530, 65540)}, "rest.port=range"),
         ({"token": "short"}, "16 or more visible"),
         ({"token": "with a blank in the middle"}, "16 or more visible"),
     ],
@@ -93,8 +96,10 @@ def test_what_cannot_be_listened_on_is_said(wrong: dict[str, object], text: str)
 
 
 def test_a_port_that_is_taken_is_said() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ResourceError, match="cannot listen on"):
-        penstock.serve(port=taken.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ResourceError, match=f"cannot listen on port {port} of 127.0.0.1: .*set rest.port"):
+            penstock.serve(port=range(port, port + 1))
 
 
 def test_with_a_token_it_listens_everywhere_and_answers_to_any_name() -> None:

@@ -5,25 +5,27 @@ The service is a layer above this one, and is lent from there (``penstock/__init
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol
 
-from penstock.config import CONF_PREFIX, boolean, natural, shown
+from penstock.config import CONF_PREFIX, boolean, ports
 from penstock.errors import ConfigError
 
 PREFIX = "rest."
 """Of the options that say it, behind ``spark.penstock.``."""
+PORT_RETRIES_CONF = "spark.port.maxRetries"
+"""Spark's own setting, for its UI."""
 
 
 def _text(name: str, text: str) -> str:
     return text
 
 
-def _port(name: str, text: str) -> int:
-    port = natural(text)
-    if port is None or port > 65535:
-        raise ConfigError(f"option {name}={shown(text)}: write a port from 1 to 65535, or 0 for any free one")
-    return port
+def _port(name: str, text: str) -> int | range:
+    """``4040``, which is a port to begin with, ``4040-4050`` or 0."""
+    given = ports(name, text.strip())
+    return given if "-" in text else given[0]
 
 
 _PARSERS: Mapping[str, tuple[str, Callable[[str, str], object]]] = {
@@ -38,10 +40,20 @@ _PARSERS: Mapping[str, tuple[str, Callable[[str, str], object]]] = {
 REST_OPTIONS = tuple(sorted(_PARSERS))
 
 
-class Service:
-    """``serve``: ``penstock.serve``, which takes what ``parse_service`` gives; None until somebody lends it."""
+class Reservation(Protocol):
+    """A service that has its port."""
 
-    serve: Callable[..., object] | None = None
+    def begin(self) -> object:
+        """Start to serve."""
+
+    def release(self) -> None:
+        """Give the port back, unless it was begun."""
+
+
+class Service:
+    """``reserve``: takes what ``parse_service`` gives, perhaps ``retries``; None until the layer above lends it."""
+
+    reserve: Callable[..., Reservation] | None = None
 
 
 SERVICE = Service()
@@ -71,15 +83,30 @@ def parse_service(texts: Mapping[str, str]) -> dict[str, Any] | None:
     return arguments if arguments.pop("enabled", False) else None
 
 
-def serve(arguments: Mapping[str, Any] | None) -> None:
-    """Begin to serve, if that is asked for; where the same is served already, nothing happens. It goes on until the
-    program ends or stops it: it is the driver's, not the query's.
+@contextmanager
+def reserved(arguments: Mapping[str, Any] | None, retries: str | None) -> Iterator[Callable[[], object]]:
+    """Have a port for the service, if one is asked for, while a query is about to start.
+
+    Yields:
+        A function that begins to serve. Where the same is served already, it does nothing. The service goes on until
+        the program ends or stops it: it is the driver's, not the query's. If it was not called, nothing is left.
+
+    Args:
+        retries: the session's setting ``PORT_RETRIES_CONF``: how many ports are tried behind one that is taken.
 
     Raises:
         ConfigError, ResourceError: as ``penstock.serve``.
     """
     if arguments is None:
+        yield lambda: None
         return
-    if SERVICE.serve is None:
+    if SERVICE.reserve is None:
         raise ConfigError("spark.penstock.rest.enabled: start the query through penstock.writeStream, which can serve")
-    SERVICE.serve(**arguments)
+    if retries is not None and not retries.isdigit():
+        raise ConfigError(f"{PORT_RETRIES_CONF}={retries!r}: write how many ports may be tried, for example 16")
+    tried = {} if retries is None else {"retries": int(retries)}
+    reservation = SERVICE.reserve(**arguments, **tried)
+    try:
+        yield reservation.begin
+    finally:
+        reservation.release()

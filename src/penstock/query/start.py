@@ -5,13 +5,13 @@ from __future__ import annotations
 import shutil
 import tempfile
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.config import CONF_PREFIX, parse_options
+from penstock.config import CONF_PREFIX, Options, parse_options
 from penstock.errors import ConfigError, LocationError, PenstockError
 from penstock.frontend.checks import check_dataframe
 from penstock.frontend.compiler import CompiledPlan, compile_outputs, sink_id
@@ -21,11 +21,12 @@ from penstock.query import serving
 from penstock.query.active_queries import ACTIVE_QUERIES, STOP_ACTIVE_RUN_CONF, Place
 from penstock.query.sessions import see_to_workers_python
 from penstock.query.sinks import Output, SinkRequest, choose_sink
-from penstock.query.spark_settings import check_settings
+from penstock.query.spark_settings import ObeyedSettings, check_settings
 from penstock.query.start_from import parse_start, refuse_own_place, restored_operators
 from penstock.query.streaming_query import StreamingQuery
 from penstock.query.streams import TERMINATIONS
 from penstock.query.triggers import Trigger
+from penstock.runtime.transport import check_free
 from penstock.snapshot.copies import refuse_copy
 from penstock.snapshot.fork import check_beforehand
 from penstock.snapshot.location import last_parallelism, read_identity
@@ -67,12 +68,26 @@ def start_query(outputs: Sequence[OutputRequest], request: QueryRequest) -> Stre
     for output in outputs:
         check_dataframe(output.df)
     spark = outputs[0].df.sparkSession
-    settings = check_settings(session_settings(spark))
+    given = session_settings(spark)
+    settings = check_settings(given)
     interval = {} if request.trigger.interval is None else {"checkpoint.interval": request.trigger.interval}
     said = {**session_options(spark), **request.engine_options, **interval}
     access, service = parse_access(said), serving.parse_service(said)
     engine = {name: text for name, text in said.items() if not (is_access_option(name) or serving.is_rest_option(name))}
     options = parse_options(engine)
+    with serving.reserved(service, given.get(serving.PORT_RETRIES_CONF)) as serve:
+        return _start(outputs, request, options, settings, access, serve)
+
+
+def _start(
+    outputs: Sequence[OutputRequest],
+    request: QueryRequest,
+    options: Options,
+    settings: ObeyedSettings,
+    access: StoreAccess,
+    serve: Callable[[], object],
+) -> StreamingQuery:
+    spark = outputs[0].df.sparkSession
     plan = compile_outputs([(one.df, one.sink.output_mode) for one in outputs], options.regexp_max_length)
     see_to_workers_python(spark)
     chosen = _choose_sinks(outputs, plan)
@@ -88,6 +103,7 @@ def start_query(outputs: Sequence[OutputRequest], request: QueryRequest) -> Stre
             refuse_copy(store_at(location, access), ACTIVE_QUERIES.location_of(query_id), query_id, access)
         place = _take_place(spark, request.name, location, query_id, undo)
         launcher = SparkLauncher(spark)
+        check_free(launcher.control_address().bind, options.driver_ports)
         parallelism = (
             options.parallelism
             or _stored_parallelism(location, access)
@@ -126,7 +142,7 @@ def start_query(outputs: Sequence[OutputRequest], request: QueryRequest) -> Stre
         )
         place.query = query
         _committed(chosen)
-        serving.serve(service)
+        serve()
         query._start(launcher if launcher.decommissions else None)
     except BaseException:
         undo.close()

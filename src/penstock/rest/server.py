@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import dataclasses
+import errno
 import ipaddress
 import secrets
 import socket
@@ -22,7 +23,7 @@ from penstock.rest.app import create_app
 from penstock.rest.connection import Connection
 from penstock.rest.encryption import server_context
 from penstock.rest.runtime_file import write_runtime_file
-from penstock.rest.settings import ServerSettings
+from penstock.rest.settings import PORT_RETRIES, ServerSettings
 
 log = get_logger(__name__)
 
@@ -36,7 +37,7 @@ MAX_CONNECTIONS = 100
 
 
 class RestServer:
-    """A server that runs; made by ``serve``.
+    """A server; made by ``serve``, which starts it. It has its port before that.
 
     Attributes:
         url: where it listens, for example ``http://127.0.0.1:40123``; with TLS it begins with ``https``.
@@ -142,13 +143,49 @@ class _Running:
         self.lock = threading.Lock()
         self.server: RestServer | None = None
 
+    def fitting(self, settings: ServerSettings) -> RestServer | None:
+        """The server if it runs. Raises ConfigError if it has other settings."""
+        if self.server is None or not self.server.running:
+            return None
+        if settings in (self.server._settings, ServerSettings()):
+            return self.server
+        raise ConfigError(f"{self.server!r} serves this driver already, with other settings: stop() it first")
+
 
 _RUNNING = _Running()
 
 
+class Reservation:
+    """The server that a query asks for, which starts when the query does. Until then it holds the port.
+
+    Raises:
+        ConfigError, ResourceError: as ``serve``.
+    """
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self._settings = settings
+        with _RUNNING.lock:
+            self._server = _RUNNING.fitting(settings) or RestServer(settings)
+
+    def begin(self) -> RestServer:
+        """Start it, unless the same was started meanwhile."""
+        with _RUNNING.lock:
+            running = _RUNNING.fitting(self._settings)
+            if running is not None:
+                return running
+            self._server._start()
+            _RUNNING.server = self._server
+            return self._server
+
+    def release(self) -> None:
+        """Give the port back, unless the server was started."""
+        if self._server is not _RUNNING.server:
+            self._server.stop()
+
+
 def serve(
     host: str = "127.0.0.1",
-    port: int = 0,
+    port: int | range = 0,
     token: str | None = None,
     *,
     certificate: str | PathLike[str] | None = None,
@@ -163,7 +200,8 @@ def serve(
 
     Args:
         host: an address of this machine. Any but loopback needs a ``token``.
-        port: 0 for any free one; the server's ``url`` says which.
+        port: 0 for any free one. A range such as ``range(4040, 4050)``: the first free one of it. If another number is
+            taken, the 16 behind it are tried, with a warning. The server's ``url`` says which it is.
         token: every request must carry it: ``Authorization: Bearer <token>``. None: the service makes a token, prints
             it once to stderr as part of an address for a browser, and writes it to a file that only this user can read,
             for ``penstock query``. Empty, on loopback only: no token is required, so every account on this machine can
@@ -179,20 +217,28 @@ def serve(
     Raises:
         ConfigError: no such address or port, a missing or weak token, files that do not fit, or a server with other
             settings runs already.
-        ResourceError: the port is taken.
+        ResourceError: no such port is free.
     """
-    paths = (None if path is None else fspath(path) for path in (certificate, key, export_root))
-    settings = ServerSettings(host, port, token, *paths)
-    with _RUNNING.lock:
-        running = _RUNNING.server
-        if running is not None and running.running:
-            if settings in (running._settings, ServerSettings()):
-                return running
-            raise ConfigError(f"{running!r} serves this driver already, with other settings: stop() it first")
-        server = RestServer(settings)
-        server._start()
-        _RUNNING.server = server
-        return server
+    reservation = reserve(host, port, token, certificate=certificate, key=key, export_root=export_root)
+    try:
+        return reservation.begin()
+    finally:
+        reservation.release()
+
+
+def reserve(
+    host: str = "127.0.0.1",
+    port: int | range = 0,
+    token: str | None = None,
+    *,
+    certificate: str | PathLike[str] | None = None,
+    key: str | PathLike[str] | None = None,
+    export_root: str | PathLike[str] | None = None,
+    retries: int = PORT_RETRIES,
+) -> Reservation:
+    """As ``serve``, but starts nothing yet. ``retries``: how many ports are tried behind one that is taken."""
+    paths = [None if path is None else fspath(path) for path in (certificate, key, export_root)]
+    return Reservation(ServerSettings(host, port, token, paths[0], paths[1], paths[2], retries))
 
 
 def _context(settings: ServerSettings) -> ssl.SSLContext | None:
@@ -207,14 +253,25 @@ def _listening(settings: ServerSettings) -> socket.socket:
         family = socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
     except ValueError:
         raise ConfigError(f"rest.host={host!r} is not an IP address; write for example 127.0.0.1 or 0.0.0.0") from None
-    # With the protocol left to its default asyncio would leave Nagle's algorithm on: an answer's body could wait 40 ms
-    # until the other side acknowledges its head.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, settings.port))
-        listener.listen()
-    except OSError as error:
-        listener.close()
-        raise ResourceError(f"the REST service cannot listen on {host}:{settings.port}: {error}") from error
-    return listener
+    ports = settings.ports
+    for port in ports:
+        # With the protocol left to its default asyncio would leave Nagle's algorithm on: an answer's body could wait
+        # 40 ms until the other side acknowledges its head.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((host, port))
+            listener.listen()
+        except OSError as error:
+            listener.close()
+            if error.errno != errno.EADDRINUSE or port == ports[-1]:
+                tried = f"port {port}" if len(ports) == 1 else f"ports {ports[0]} to {port}"
+                raise ResourceError(
+                    f"the REST service cannot listen on {tried} of {host}: {error.strerror}; set rest.port to another "
+                    "port, to a range such as 4040-4099, or to 0 for any free port"
+                ) from error
+            continue
+        if port != ports[0]:
+            log.warning("port %d of %s is taken; the REST service listens on port %d", ports[0], host, port)
+        return listener
+    raise AssertionError("there is no empty range of ports")

@@ -10,12 +10,16 @@ from penstock.snapshot.stores import location_text
 
 MIN_TOKEN = 16
 """Characters: shorter ones can be tried out."""
+LAST_PORT = 65535
+PORT_RETRIES = 16
+"""How many ports are tried behind one that is taken, as Spark does for its UI (``spark.port.maxRetries``)."""
 LOOPBACK_NAMES = ("localhost",)
 
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """``host``: an IP address or ``localhost``. ``port``: 0 for any free one. ``token``: required of every request;
+    """``host``: an IP address or ``localhost``. ``port``: 0 for any free one; a range: the first free one of it; any
+    other number: that port or, if it is taken, one of the ``retries`` behind it. ``token``: required of every request;
     None: the service makes one; empty: none is required. ``certificate``, ``key``: files; with both the service uses
     TLS. ``export_root``: below which snapshots may be exported and forked, None: nowhere.
 
@@ -25,15 +29,16 @@ class ServerSettings:
     """
 
     host: str = "127.0.0.1"
-    port: int = 0
+    port: int | range = 0
     token: str | None = field(default=None, repr=False)
     certificate: str | None = None
     key: str | None = None
     export_root: str | None = None
+    retries: int = field(default=PORT_RETRIES, compare=False)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.port <= 65535:
-            raise ConfigError(f"rest.port={self.port}: write a port from 1 to 65535, or 0 for any free one")
+        if not self.ports or not 0 <= self.ports[0] <= self.ports[-1] <= LAST_PORT:
+            raise ConfigError(f"rest.port={self.port}: write a port from 1 to 65535, a range, or 0 for any free one")
         if self.token and (len(self.token) < MIN_TOKEN or not _is_sendable(self.token)):
             raise ConfigError(
                 f"rest.token must be {MIN_TOKEN} or more visible ASCII characters; make one with "
@@ -55,6 +60,14 @@ class ServerSettings:
                 location_text(self.export_root)
             except LocationError as error:
                 raise ConfigError(f"rest.exportRoot cannot be used: {error}") from error
+
+    @property
+    def ports(self) -> range:
+        """One of these is listened on, the first that is free."""
+        if isinstance(self.port, range):
+            return self.port
+        more = min(self.retries, LAST_PORT - self.port) if self.port else 0
+        return range(self.port, self.port + max(more, 0) + 1)
 
     def _paths(self) -> dict[str, str | None]:
         return {"rest.tls.certificate": self.certificate, "rest.tls.key": self.key, "rest.exportRoot": self.export_root}

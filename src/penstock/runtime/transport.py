@@ -426,6 +426,11 @@ def _listen(host: str, ports: range) -> socket.socket:
     ) from problem
 
 
+def check_free(host: str, ports: range) -> None:
+    """Raise ResourceError if nothing can listen on any of the ports now."""
+    _listen(host, ports).close()
+
+
 def connect(host: str, port: int, timeout_s: float) -> socket.socket:
     """A TCP connection; blocks, so not on the loop's thread.
 
