@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from query_running import Start, eventually, rows_of
 
 import penstock
@@ -135,17 +134,6 @@ def test_columns_that_cannot_be_held_are_refused_by_name(spark: SparkSession, st
     files = spark.readStream.schema("id BIGINT, m MAP<VOID, VOID>").parquet(str(inbox))
     with pytest.raises(NotSupported, match=r"m.*: maps with keys of type void are not supported"):
         start(files)
-    twice = files.select("id", F.arrays_zip(F.array("id"), F.array("id").alias("x")).alias("z"))
-    same = twice.select(F.col("z").cast("array<struct<w: bigint, w: bigint>>").alias("k"))
-    writers = [
-        penstock.writeStream(same).format("memory").queryName("repeated"),
-        penstock.writeStream(same).format("console"),
-        penstock.writeStream(same).foreachBatch(lambda df, batch: None),
-        penstock.writeStream(same).format("parquet").option("path", str(tmp_path / "p")),
-    ]
-    for number, writer in enumerate(writers):
-        with pytest.raises(NotSupported, match=r"column k\.element is a struct with more than one field w"):
-            writer.option("checkpointLocation", str(tmp_path / f"c{number}")).start()
 
 
 def test_socket_lines(spark: SparkSession, start: Start, out: Path) -> None:

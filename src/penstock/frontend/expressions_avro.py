@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.frontend.catalyst import JavaTree, arrow_type, option
 from penstock.frontend.expressions_json import options_of
-from penstock.frontend.expressions_registry import Translation, catalyst, refuse
+from penstock.frontend.expressions_registry import Translation, catalyst, refuse, refuse_repeated
 from penstock.operators.expressions import Expression
 from penstock.operators.expressions.avro_reading import FromAvro, reader_of
 from penstock.operators.expressions.avro_schema import UnknownSchema, parse_schema, require_type
@@ -27,6 +27,7 @@ def from_avro(tree: JavaTree, translation: Translation) -> Expression:
         refuse(tree, f"there is no mode {mode} for it")
     if options.get("datetimerebasemode", translation.conf.avro_rebase_mode).upper() != "CORRECTED":
         refuse(tree, "set spark.sql.avro.datetimeRebaseModeInRead to CORRECTED; the hybrid calendar is not there")
+    refuse_repeated(tree, tree)
     written, data_type = str(tree.jsonFormatSchema()), arrow_type(tree)
     wanted = options.get("avroschema", written)
     try:
@@ -46,6 +47,7 @@ def from_avro(tree: JavaTree, translation: Translation) -> Expression:
 def to_avro(tree: JavaTree, translation: Translation) -> Expression:
     if translation.conf.avro_rebase_mode_in_write != "CORRECTED":
         refuse(tree, "set spark.sql.avro.datetimeRebaseModeInWrite to CORRECTED; the hybrid calendar is not there")
+    refuse_repeated(tree, tree.child())
     child, given = translation(tree.child()), option(tree.jsonFormatSchema())
     try:
         if given is None:

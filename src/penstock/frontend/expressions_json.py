@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from penstock.frontend.catalyst import JavaTree, arrow_type, elements, option
 from penstock.frontend.expressions_casts import named_zone, require_known_digits
-from penstock.frontend.expressions_registry import Translation, catalyst, refuse
+from penstock.frontend.expressions_registry import Translation, catalyst, refuse, refuse_repeated
 from penstock.frontend.expressions_time_patterns import java_zone_id
 from penstock.operators.expressions import Expression, json_paths, quick_json, time_patterns
 from penstock.operators.expressions.json_records import FromJson
@@ -70,6 +70,7 @@ def from_json(tree: JavaTree, translation: Translation) -> Expression:
     if unknown := sorted(set(options) - _JSON_OPTIONS):
         refuse(tree, f"the option {unknown[0]} is not supported")
     data_type = arrow_type(tree)
+    refuse_repeated(tree, tree)
     _check_readable(tree, data_type)
     return FromJson(
         translation(tree.child()),
@@ -111,9 +112,6 @@ def _check_readable(tree: JavaTree, data_type: pa.DataType) -> None:
     if pa.types.is_binary(data_type) or pa.types.is_duration(data_type):
         refuse(tree, "read the field as a string and convert it")
     if pa.types.is_struct(data_type):
-        names = [field.name for field in data_type]
-        if len(set(names)) < len(names):
-            refuse(tree, "field names must differ")
         for field in data_type:
             _check_readable(tree, field.type)
     elif pa.types.is_map(data_type):
@@ -137,7 +135,9 @@ def to_json(tree: JavaTree, translation: Translation) -> Expression:
         refuse(tree, f"the option {unknown[0]} is not supported")
     if translation.conf.time_parser_policy == "LEGACY":
         refuse(tree, "set spark.sql.legacy.timeParserPolicy to CORRECTED; the older parser is not there")
-    child = translation(elements(tree.arguments())[0])
+    argument = elements(tree.arguments())[0]
+    refuse_repeated(tree, argument)
+    child = translation(argument)
     _check_writable(tree, child.data_type)
     zone = named_zone(options.get("timezone") or str(option(evaluator.timeZoneId()) or translation.conf.time_zone))
     date_format = pattern_option(tree, options, "dateformat", parsing=False) or "yyyy-MM-dd"

@@ -6,6 +6,7 @@ not listed is refused by ``translate``.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import NoReturn
 
 from penstock.errors import NotSupported
 from penstock.frontend.catalyst import JavaTree, arrow_type, children, data_type, data_type_json, kind
+from penstock.frontend.types import repeated_fields
 from penstock.operators.expressions import Expression, SessionConf
 from penstock.operators.expressions.arithmetic import EvalMode
 
@@ -127,6 +129,16 @@ def refuse(tree: JavaTree, why: str = "") -> NoReturn:
     raise NotSupported(f"{message}: {why}" if why else message)
 
 
+def refuse_repeated(tree: JavaTree, records: JavaTree) -> None:
+    """Refuse an expression that reads or writes records by the names of their fields, if some are equal.
+
+    Args:
+        records: the expression whose type the records have.
+    """
+    for path, name in repeated_fields("the record", json.loads(data_type_json(records))):
+        refuse(tree, f"{path} has more than one field {name}: rename them")
+
+
 def eval_mode(tree: JavaTree) -> EvalMode:
     """ANSI, legacy or try, as the expression itself says."""
     name = kind(tree)
@@ -146,4 +158,5 @@ __all__ = [
     "entry_name",
     "eval_mode",
     "refuse",
+    "refuse_repeated",
 ]

@@ -22,7 +22,7 @@ from penstock.connectors.rate_micro_batch import RateMicroBatchOptions, RateMicr
 from penstock.connectors.socket_source import SocketSource
 from penstock.connectors.spark_files import SparkFilesSource
 from penstock.connectors.spark_lane import SparkLaneSource
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, NotSupported
 from penstock.frontend import refusals
 from penstock.frontend.catalyst import (
     JavaTree,
@@ -37,6 +37,7 @@ from penstock.frontend.catalyst import (
 from penstock.frontend.conf import session_conf
 from penstock.frontend.functions import load_python
 from penstock.frontend.pruning import needed_columns, needed_fields
+from penstock.frontend.types import repeated_fields
 from penstock.spark.files import SparkFiles
 from penstock.spark.jvm import java_class
 from penstock.spark.kafka import FORMAT as KAFKA_FORMAT
@@ -141,6 +142,9 @@ def _file_source(
     conf = session_conf(spark)
     zone = conf.time_zone
     whole = StructType.fromJson(json.loads(relation.sourceInfo().schema().json()))
+    for column in whole:
+        for where, repeated in repeated_fields(column.name, column.dataType.jsonValue()):
+            raise NotSupported(f"column {where} of the {name} files is a struct with more than one field {repeated}")
     if not _only_spark_reads(name, FileColumns(schema, partitions, zone).file_schema, rest):
         return FileSource(name, path, schema, rest, zone, partitions, whole.names, conf.case_sensitive)
     reader = SparkFiles(spark, str(relation.className()), whole, schema.names)

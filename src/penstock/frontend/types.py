@@ -1,16 +1,19 @@
 """Catalyst's data types (as JSON) and their Arrow counterparts.
 
 The mapping is PySpark's ``to_arrow_schema`` with one difference: a timestamp is always ``timestamp[us, tz=UTC]``, the
-instant that Spark stores; the session time zone belongs to the expressions that read it.
+instant that Spark stores; the session time zone belongs to the expressions that read it. As there, fields of a struct
+that have one name get names of their own: Arrow finds fields by name in casts, and would silently find none.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import _dedup_names
 
 from penstock.errors import NotSupported
 
@@ -50,7 +53,9 @@ def to_arrow_type(data_type: Json) -> pa.DataType:
         return _to_arrow_atomic(data_type)
     kind = data_type["type"]
     if kind == "struct":
-        return pa.struct(list(to_arrow_schema(data_type)))
+        fields = list(to_arrow_schema(data_type))
+        names = distinct_names([field.name for field in fields])
+        return pa.struct([field.with_name(name) for field, name in zip(fields, names, strict=True)])
     if kind == "array":
         return pa.list_(_nested_field("element", data_type["elementType"], data_type["containsNull"]))
     if kind == "map":
@@ -62,6 +67,38 @@ def to_arrow_type(data_type: Json) -> pa.DataType:
     if kind == "udt":
         return to_arrow_type(data_type["sqlType"])
     raise NotSupported(f"columns of type {kind} are not supported; cast them to another type first")
+
+
+def distinct_names(names: list[str]) -> list[str]:
+    """As Spark calls the fields of a struct in Arrow: ``w, w`` are ``w_0, w_1``.
+
+    Raises:
+        NotSupported: another field has such a name.
+    """
+    distinct = _dedup_names(names)
+    if len(set(distinct)) < len(names):
+        raise NotSupported(f"a struct has fields {', '.join(names)}: rename those of the same name")
+    return distinct
+
+
+def repeated_fields(path: str, data_type: Json, case_sensitive: bool = True) -> Iterator[tuple[str, str]]:
+    """Structs in a Catalyst type that have several fields of one name: the path of each, and the name."""
+    if isinstance(data_type, str):
+        return
+    if data_type["type"] == "struct":
+        names = [field["name"] for field in data_type["fields"]]
+        seen: set[str] = set()
+        for name in names:
+            key = name if case_sensitive else name.lower()
+            if key in seen:
+                yield path, name
+            seen.add(key)
+        below = [(field["name"], field["type"]) for field in data_type["fields"]]
+    else:
+        parts = {"element": "elementType", "key": "keyType", "value": "valueType"}
+        below = [(name, data_type[part]) for name, part in parts.items() if part in data_type]
+    for name, kind in below:
+        yield from repeated_fields(f"{path}.{name}", kind, case_sensitive)
 
 
 def _nested_field(name: str, data_type: Json, nullable: bool) -> pa.Field:

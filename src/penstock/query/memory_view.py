@@ -8,8 +8,11 @@ from functools import reduce
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col
+from pyspark.sql.types import StructType
 
 from penstock.connectors.memory import MemorySink
+from penstock.frontend.types import repeated_fields
 from penstock.spark.arrow_frames import ArrowFrames
 
 MERGED = 10
@@ -34,9 +37,10 @@ class MemoryView:
     A DataFrame taken from the view keeps the rows it had then; read ``spark.table(name)`` again for the newest.
     """
 
-    def __init__(self, spark: SparkSession, sink: MemorySink) -> None:
+    def __init__(self, spark: SparkSession, sink: MemorySink, schema: StructType) -> None:
         self._frames = ArrowFrames(spark)
         self._sink = sink
+        self._schema = schema
         self._lock = threading.Lock()
         self._shown = -1
         self._parts: list[_Part] = []
@@ -64,10 +68,20 @@ class MemoryView:
             del self._parts[-MERGED:]
             self._parts.append(self._part(tail[0].level + 1, tail[0].first, epochs[tail[0].first :]))
         frames = [part.frame for part in self._parts] or [self._frame(())]
-        reduce(DataFrame.union, frames).createOrReplaceTempView(self._sink.name)
+        _with_fields_of(self._schema, reduce(DataFrame.union, frames)).createOrReplaceTempView(self._sink.name)
 
     def _part(self, level: int, first: int, epochs: tuple[pa.Table, ...]) -> _Part:
         return _Part(level, first, first + len(epochs), self._frame(epochs))
 
     def _frame(self, epochs: tuple[pa.Table, ...]) -> DataFrame:
         return self._frames.frame(pa.concat_tables([self._sink.schema.empty_table(), *epochs]))
+
+
+def _with_fields_of(schema: StructType, rows: DataFrame) -> DataFrame:
+    """Rows whose structs have fields of the query's names: several of one name have others in Arrow."""
+    if not any(list(repeated_fields(field.name, field.dataType.jsonValue())) for field in schema):
+        return rows
+    numbered = rows.toDF(*(str(place) for place in range(len(schema))))
+    return numbered.select(
+        [col(str(place)).cast(field.dataType).alias(field.name) for place, field in enumerate(schema)]
+    )

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
 
 from penstock.connectors.base import Sink
 from penstock.errors import ConfigError, NotSupported
+from penstock.frontend.types import repeated_fields
 
 
 class SinkRefused(ConfigError, AnalysisException):  # type: ignore[misc]  # PySpark is not typed here
@@ -81,26 +82,14 @@ def refuse_unknown(sink: str, options: Mapping[str, str], known: tuple[str, ...]
         raise ConfigError(f"option {unknown[0]} of the {sink} sink is not known; {hint}")
 
 
-def refuse_repeated_fields(schema: pa.Schema, case_sensitive: bool) -> None:
-    """Raise NotSupported for a struct with several fields of one name. Neither files nor PySpark can hold it."""
+def refuse_repeated_fields(sink: str, schema: StructType, case_sensitive: bool) -> None:
+    """Raise NotSupported for a struct with several fields of one name, which Spark's writers refuse, too."""
     for column in schema:
-        for path, name in _repeated(column.name, column.type, case_sensitive):
+        for path, name in repeated_fields(column.name, column.dataType.jsonValue(), case_sensitive):
             raise NotSupported(
-                f"column {path} is a struct with more than one field {name}, which no sink can hold: rename them, for "
-                "example with cast(... as struct<a: ..., b: ...>)"
+                f"column {path} is a struct with more than one field {name}, which {sink} cannot hold: rename them, "
+                "for example with cast(... as struct<a: ..., b: ...>)"
             )
-
-
-def _repeated(path: str, kind: pa.DataType, case_sensitive: bool) -> Iterator[tuple[str, str]]:
-    fields = [kind.field(place) for place in range(kind.num_fields)]
-    seen: set[str] = set()
-    for field in fields if pa.types.is_struct(kind) else ():
-        key = field.name if case_sensitive else field.name.lower()
-        if key in seen:
-            yield path, field.name
-        seen.add(key)
-    for field in fields:
-        yield from _repeated(f"{path}.{field.name}", field.type, case_sensitive)
 
 
 def refuse_all_but_append(source: str, request: SinkRequest) -> None:

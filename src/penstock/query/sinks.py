@@ -19,7 +19,6 @@ from penstock.query.sink_request import (
     Output,
     SinkKind,
     SinkRequest,
-    refuse_repeated_fields,
     refuse_unknown,
     time_zone,
 )
@@ -45,8 +44,6 @@ def choose_sink(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Outpu
         ConfigError: an unknown format or sink option, or a missing one.
         NotSupported: the sink cannot take the output mode or a column.
     """
-    if request.format != "noop":
-        refuse_repeated_fields(schema, case_sensitive=True)
     if request.kind is not SinkKind.FORMAT:
         return _CREATE_BY_METHOD[request.kind](df, request, schema)
     if request.partition_by and str(request.format).strip().lower() not in FILE_FORMATS:
@@ -93,7 +90,7 @@ def _memory(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Output:
     if request.query_name is None:
         raise ConfigError("the memory sink's table is called as the query is: give a name with queryName(...)")
     sink = MemorySink(request.query_name, schema, replaces=request.output_mode == "complete")
-    return Output(sink, MemoryView(df.sparkSession, sink).refresh)
+    return Output(sink, MemoryView(df.sparkSession, sink, df.schema).refresh)
 
 
 _Create = Callable[[DataFrame, SinkRequest, pa.Schema], Output]

@@ -41,13 +41,15 @@ def file_output(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Outpu
     path = options.text("path")
     if not path:
         raise ConfigError(f"the {name} sink needs a directory: option('path', ...) or start(path)")
-    rows = _writable(name, schema, _flag(spark, "spark.sql.caseSensitive", False))
+    case_sensitive = _flag(spark, "spark.sql.caseSensitive", False)
+    rows = _writable(name, schema, case_sensitive)
+    refuse_repeated_fields(f"the {name} sink", df.schema, case_sensitive)
     partitions = None
     if request.partition_by:
         zone = options.text("timeZone", time_zone(spark))
-        ansi, sensitive = _flag(spark, "spark.sql.ansi.enabled", True), _flag(spark, "spark.sql.caseSensitive", False)
+        ansi = _flag(spark, "spark.sql.ansi.enabled", True)
         try:
-            partitions = partitioning(rows, request.partition_by, zone, ansi, sensitive)
+            partitions = partitioning(rows, request.partition_by, zone, ansi, case_sensitive)
         except ConfigError as error:
             raise SinkRefused(str(error)) from error
         rows = pa.schema([rows.field(place) for place in partitions.data_columns])
@@ -76,7 +78,6 @@ def _writable(name: str, schema: pa.Schema, case_sensitive: bool) -> pa.Schema:
         if key in seen:
             raise ConfigError(f"the {name} sink cannot write columns {seen[key]} and {field.name}: rename one")
         seen[key] = field.name
-    refuse_repeated_fields(schema, case_sensitive)
     return pa.schema([pa.field(field.name, field.type) for field in schema])
 
 

@@ -32,7 +32,7 @@ from penstock.spark.catalog_tables import (
     find_table,
     rows_to_insert,
 )
-from penstock.spark.staged_frames import staged_frame
+from penstock.spark.staged_frames import staged_frame, with_distinct_fields
 
 
 def foreach(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Output:
@@ -57,7 +57,7 @@ def foreach_batch(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Out
     func, spark, columns = request.target, df.sparkSession, df.schema.json()
     if not callable(func):
         raise ConfigError(f"foreachBatch takes a function of a DataFrame and a batch id, not {type(func).__name__}")
-    refuse_repeated_fields(schema, str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true")
+    refuse_repeated_fields("a staged file", with_distinct_fields(df.schema), _case_sensitive(spark))
 
     def call(files: Sequence[str], stored: str, batch: int) -> None:
         func(_staged(spark, files, stored, columns), batch)
@@ -69,6 +69,10 @@ def _staged(spark: SparkSession, files: Sequence[str], columns: str, current: st
     """Return the rows of staged files with the columns of their epoch. ``current``: the query's columns now."""
     schema = parsed_columns(columns, current)
     return staged_frame(spark, files, positional_names(len(schema)), schema)
+
+
+def _case_sensitive(spark: SparkSession) -> bool:
+    return str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
 
 
 def to_table(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Output:
@@ -89,6 +93,7 @@ def to_table(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Output:
     provider = provider.lower()
     refuse_all_but_append(provider, request)
     spark, spark_schema = df.sparkSession, df.schema
+    refuse_repeated_fields(f"the table {name}", spark_schema, _case_sensitive(spark))
     options = {option: value for option, value in request.options.items() if option != "path"}
 
     def writer() -> SparkTableWriter:

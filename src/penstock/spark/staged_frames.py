@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import _deduplicate_field_names
 from pyspark.sql.types import StructField, StructType
 
 from penstock.spark.jvm import DATA_TYPE, SESSION, java_class
@@ -25,6 +26,12 @@ _OPTIONS = {
 _GLOB = re.compile(r"([\\*?\[\]{}])")
 
 
+def with_distinct_fields(schema: StructType) -> StructType:
+    """The columns, whose structs have fields of the names that they have in Arrow and so in files."""
+    kinds = (_deduplicate_field_names(field.dataType) for field in schema)
+    return StructType([StructField(field.name, kind) for field, kind in zip(schema, kinds, strict=True)])
+
+
 def staged_frame(spark: SparkSession, files: Sequence[str], names: Sequence[str], schema: StructType) -> DataFrame:
     """The rows of ``files`` as a DataFrame of exactly ``schema``, nullability and metadata included.
 
@@ -37,7 +44,8 @@ def staged_frame(spark: SparkSession, files: Sequence[str], names: Sequence[str]
         schema: what the DataFrame has.
     """
     java_class(spark, SESSION).setActiveSession(spark._jsparkSession)
-    stored = StructType([StructField(name, field.dataType) for name, field in zip(names, schema, strict=True)])
+    distinct = with_distinct_fields(schema)
+    stored = StructType([StructField(name, field.dataType) for name, field in zip(names, distinct, strict=True)])
     paths = ["file:" + _GLOB.sub(r"\\\1", file) for file in files]
     read = spark.read.schema(stored).options(**_OPTIONS).parquet(*paths)
     rows = read._jdf.queryExecution().toRdd()
