@@ -129,6 +129,31 @@ def with_state(timeout: str = "NoTimeout", mode: str = "update", key: str = "key
     return build
 
 
+def functions(**changed: str) -> Build:
+    """Several functions over a group, of which those of some columns are others."""
+    texts = {
+        "a": "sum(value)",
+        "b": "sum(key + value)",
+        "c": "sum(key) filter (where value > 1)",
+        "d": "sum(key) filter (where value > 2)",
+        "p": "percentile_approx(value, 0.5, 100)",
+        "n": "approx_count_distinct(value, 0.05)",
+    } | changed
+    return lambda df: df.groupBy("key").agg(*(F.expr(text).alias(name) for name, text in texts.items()))
+
+
+def by_lambda_and_function(added: int, column: str) -> Build:
+    def build(df: DataFrame) -> DataFrame:
+        numbers = F.transform(F.array("key"), lambda x: x + added)
+        return df.groupBy(numbers.alias("k"), same(column).alias("u")).count()
+
+    return build
+
+
+def counted(*keys: str) -> Build:
+    return lambda df: df.groupBy(*map(F.expr, keys)).count()
+
+
 NEW_YORK, TOKYO = "America/New_York", "Asia/Tokyo"
 ZONE = "spark.sql.session.timeZone"
 
@@ -185,29 +210,25 @@ CASES: dict[str, Case] = {
     ),
     "keys in a time zone": Case(
         "update",
-        lambda df: df.groupBy(F.date_trunc("day", "at").alias("day"), F.col("at").cast("string").alias("s")).count(),
+        counted("date_trunc('day', at) AS day", "string(at) AS s"),
         {
             "zone": Change(
-                lambda df: df.groupBy(
-                    F.date_trunc("day", "at").alias("day"), F.col("at").cast("string").alias("s")
-                ).count(),
+                counted("date_trunc('day', at) AS day", "string(at) AS s"),
                 rf"(?s)key 1 of aggregate-0: .*{NEW_YORK}.*{TOKYO}.*key 2 of aggregate-0: .*{NEW_YORK}.*{TOKYO}",
                 conf={ZONE: TOKYO},
             ),
             "unit": Change(
-                lambda df: df.groupBy(
-                    F.date_trunc("week", "at").alias("day"), F.col("at").cast("string").alias("s")
-                ).count(),
+                counted("date_trunc('week', at) AS day", "string(at) AS s"),
                 "key 1 of aggregate-0: stored .*'day'.*, now .*'week'",
             ),
         },
     ),
     "windows of a computed time": Case(
         "update",
-        lambda df: df.groupBy(F.window(F.timestamp_seconds((F.col("value") - 5) % 10), "1 hour")).count(),
+        counted("window(timestamp_seconds((value - 5) % 10), '1 hour')"),
         {
             "time": Change(
-                lambda df: df.groupBy(F.window(F.timestamp_seconds((F.col("value") - 5) % 100), "1 hour")).count(),
+                counted("window(timestamp_seconds((value - 5) % 100), '1 hour')"),
                 r"key 1 of aggregate-0: stored window\(.*\(\(value - 5\) % 10\).*, 1 hour, 1 hour, .*"
                 r"now window\(.*\(\(value - 5\) % 100\)",
             ),
@@ -215,17 +236,10 @@ CASES: dict[str, Case] = {
     ),
     "structs that look like windows": Case(
         "update",
-        lambda df: df.groupBy(
-            F.struct(F.col("at").alias("start"), (F.col("at") + F.expr("interval 1 hour")).alias("end")).alias("w")
-        ).count(),
+        counted("struct(at AS start, at + interval 1 hour AS end) AS w"),
         {
             "start": Change(
-                lambda df: df.groupBy(
-                    F.struct(
-                        F.timestamp_seconds("value").alias("start"),
-                        (F.col("at") + F.expr("interval 1 hour")).alias("end"),
-                    ).alias("w")
-                ).count(),
+                counted("struct(timestamp_seconds(value) AS start, at + interval 1 hour AS end) AS w"),
                 "key 1 of aggregate-0: stored .*'start', at, .*, now .*'start', ",
             ),
         },
@@ -257,58 +271,23 @@ CASES: dict[str, Case] = {
     ),
     "functions": Case(
         "update",
-        lambda df: df.groupBy("key").agg(
-            F.sum("value").alias("a"),
-            F.sum(F.col("key") + F.col("value")).alias("b"),
-            F.expr("sum(key) filter (where value > 1)").alias("c"),
-            F.expr("sum(key) filter (where value > 2)").alias("d"),
-            F.percentile_approx("value", 0.5, 100).alias("p"),
-            F.approx_count_distinct("value", 0.05).alias("n"),
-        ),
+        functions(),
         {
             "places": Change(
-                lambda df: df.groupBy("key").agg(
-                    F.sum(F.col("key") + F.col("value")).alias("a"),
-                    F.sum("value").alias("b"),
-                    F.expr("sum(key) filter (where value > 1)").alias("c"),
-                    F.expr("sum(key) filter (where value > 2)").alias("d"),
-                    F.percentile_approx("value", 0.5, 100).alias("p"),
-                    F.approx_count_distinct("value", 0.05).alias("n"),
-                ),
+                functions(a="sum(key + value)", b="sum(value)"),
                 r"function 1 of aggregate-0: stored sum\({value}\), now sum\({key, value}\)",
             ),
             "places of equal columns": Change(
-                lambda df: df.groupBy("key").agg(
-                    F.sum("value").alias("a"),
-                    F.sum(F.col("key") + F.col("value")).alias("b"),
-                    F.expr("sum(key) filter (where value > 2)").alias("c"),
-                    F.expr("sum(key) filter (where value > 1)").alias("d"),
-                    F.percentile_approx("value", 0.5, 100).alias("p"),
-                    F.approx_count_distinct("value", 0.05).alias("n"),
-                ),
+                functions(c="sum(key) filter (where value > 2)", d="sum(key) filter (where value > 1)"),
                 r"function 3 of aggregate-0: stored sum\(key\) where \(value > 1\), "
                 r"now sum\(key\) where \(value > 2\)",
             ),
             "accuracy": Change(
-                lambda df: df.groupBy("key").agg(
-                    F.sum("value").alias("a"),
-                    F.sum(F.col("key") + F.col("value")).alias("b"),
-                    F.expr("sum(key) filter (where value > 1)").alias("c"),
-                    F.expr("sum(key) filter (where value > 2)").alias("d"),
-                    F.percentile_approx("value", 0.5, 200).alias("p"),
-                    F.approx_count_distinct("value", 0.05).alias("n"),
-                ),
+                functions(p="percentile_approx(value, 0.5, 200)"),
                 r"function 5 of aggregate-0: stored .*0.5, 100.*, now .*0.5, 200",
             ),
             "precision": Change(
-                lambda df: df.groupBy("key").agg(
-                    F.sum("value").alias("a"),
-                    F.sum(F.col("key") + F.col("value")).alias("b"),
-                    F.expr("sum(key) filter (where value > 1)").alias("c"),
-                    F.expr("sum(key) filter (where value > 2)").alias("d"),
-                    F.percentile_approx("value", 0.5, 100).alias("p"),
-                    F.approx_count_distinct("value", 0.06).alias("n"),
-                ),
+                functions(n="approx_count_distinct(value, 0.06)"),
                 r"function 6 of aggregate-0: stored .*0.05.*, now .*0.06",
             ),
         },
@@ -477,18 +456,14 @@ CASES: dict[str, Case] = {
     ),
     "keys by lambdas and functions": Case(
         "update",
-        lambda df: df.groupBy(F.transform(F.array("key"), lambda x: x + 1).alias("k"), same("key").alias("u")).count(),
+        by_lambda_and_function(added=1, column="key"),
         {
             "lambda": Change(
-                lambda df: df.groupBy(
-                    F.transform(F.array("key"), lambda x: x + 2).alias("k"), same("key").alias("u")
-                ).count(),
+                by_lambda_and_function(added=2, column="key"),
                 r"key 1 of aggregate-0: stored .*\(x0 \+ 1\).*, now .*\(x0 \+ 2\)",
             ),
             "argument of a function": Change(
-                lambda df: df.groupBy(
-                    F.transform(F.array("key"), lambda x: x + 1).alias("k"), same("value").alias("u")
-                ).count(),
+                by_lambda_and_function(added=1, column="value"),
                 r"key 2 of aggregate-0: stored <lambda>\(key\), now <lambda>\(value\)",
             ),
         },

@@ -119,16 +119,28 @@ def test_a_planned_batch_is_processed_first_with_its_rows_and_identity(
     assert sorted(sink.kept) == [0, 1, 2, 3, 4, 5]
 
 
+def with_planned_batch(
+    spark: SparkSession, tmp_path: Path, sink: Sink, where: str = "true"
+) -> tuple[Arrivals, DataFrame, str]:
+    """Import a checkpoint whose batch 1, of the amount 1, Spark had planned only.
+
+    Returns:
+        Where more amounts arrive, the query's rows, and the snapshot that was imported.
+    """
+    arrivals = Arrivals(tmp_path / "in")
+    df = arrivals.stream(spark).select("amount").where(where)
+    amounts(arrivals, 0, 1)
+    sink.fails_after = 1
+    run_spark(df, sink, tmp_path / "spark")
+    taken = penstock.importSparkCheckpoint(df, str(tmp_path / "spark"), str(tmp_path / "moved"), parallelism=1)
+    return arrivals, df, taken.snapshot
+
+
 def test_a_running_query_processes_the_planned_batch_alone_and_then_continues(
     spark: SparkSession, tmp_path: Path, sink: Sink
 ) -> None:
     """The query has frequent checkpoints, an immediate snapshot request of a user, and a drain."""
-    arrivals = Arrivals(tmp_path / "in")
-    df = arrivals.stream(spark).select("amount")
-    amounts(arrivals, 0, 1)
-    sink.fails_after = 1
-    run_spark(df, sink, tmp_path / "spark")
-    penstock.importSparkCheckpoint(df, str(tmp_path / "spark"), str(tmp_path / "moved"), parallelism=1)
+    arrivals, df, _ = with_planned_batch(spark, tmp_path, sink)
     amounts(arrivals, 2, 3)
     writer = penstock.writeStream(df).foreachBatch(sink).option("checkpointLocation", str(tmp_path / "moved"))
     query = writer.option("checkpoint.interval", "10ms").option("parallelism", 1).start()
@@ -141,12 +153,7 @@ def test_a_running_query_processes_the_planned_batch_alone_and_then_continues(
 
 
 def test_the_id_of_a_planned_batch_without_output_is_used(spark: SparkSession, tmp_path: Path, sink: Sink) -> None:
-    arrivals = Arrivals(tmp_path / "in")
-    df = arrivals.stream(spark).select("amount").where("amount != 1")
-    amounts(arrivals, 0, 1)
-    sink.fails_after = 1
-    run_spark(df, sink, tmp_path / "spark")
-    penstock.importSparkCheckpoint(df, str(tmp_path / "spark"), str(tmp_path / "moved"), parallelism=1)
+    arrivals, df, _ = with_planned_batch(spark, tmp_path, sink, "amount != 1")
     amounts(arrivals, 2)
     moved = run_penstock(df, sink, tmp_path / "moved")
     assert sink.calls[2:] == [(moved, 2, [2])]
@@ -159,14 +166,9 @@ def test_after_a_rollback_to_the_beginning_the_planned_batch_is_ordinary_input(
 
     from penstock.cli.main import app
 
-    arrivals = Arrivals(tmp_path / "in")
-    df = arrivals.stream(spark).select("amount")
-    amounts(arrivals, 0, 1)
-    sink.fails_after = 1
-    run_spark(df, sink, tmp_path / "spark")
-    taken = penstock.importSparkCheckpoint(df, str(tmp_path / "spark"), str(tmp_path / "moved"), parallelism=1)
+    _, df, snapshot = with_planned_batch(spark, tmp_path, sink)
     moved = run_penstock(df, sink, tmp_path / "moved")
-    words = ["snapshot", "rollback", taken.location, taken.snapshot, "--output", "keep"]
+    words = ["snapshot", "rollback", str(tmp_path / "moved"), snapshot, "--output", "keep"]
     assert CliRunner().invoke(app, words).exit_code == 0
     run_penstock(df, sink, tmp_path / "moved")
     assert sink.calls[-1] == (moved, 2, [1])
