@@ -262,10 +262,63 @@ def test_pending_output_is_taken_back_by_a_rollback_and_produced_again(waiting: 
         assert sorted(row["a"] for row in target.rows()) == [0, 1, 2, 10, 11, 12]
 
 
-def rolled_back(checkpoint: Path, snapshot: str) -> None:
-    words = ["snapshot", "rollback", str(checkpoint), snapshot, "--output", "retract"]
+def rolled_back(checkpoint: Path, snapshot: str, output: str = "retract") -> None:
+    words = ["snapshot", "rollback", str(checkpoint), snapshot, "--output", output]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.output
+
+
+SEVERAL = ["foreachBatch", "table", "python", "parquet", "rolled", "partitioned"]
+RESCALED = {"parallelism": 3}
+"""Than the query had that left an epoch waiting."""
+
+
+def read_on(waiting: Waiting, query: StreamingQuery, *numbers: int) -> None:
+    """Read one more file each, under another parallelism."""
+    for number in numbers:
+        waiting.input.add(number)
+        query.processAllAvailable()
+        query.rescale(1 + number % 3)
+    query.processAllAvailable()
+    query.stop()
+
+
+def check_rows(target: Target, produced: dict[int, Sequence[str]]) -> None:
+    """Every row is there once, with the columns of the query that produced it: file -> columns."""
+    rows = target.rows()
+    assert sorted(int(row["a"]) for row in rows) == [10 * file + row for file in sorted(produced) for row in range(3)]
+    for row in rows:
+        check_row(row)
+        assert sorted(row) == sorted(names(produced[int(row["a"]) // 10]))
+
+
+@pytest.mark.parametrize("kind", SEVERAL)
+@pytest.mark.parametrize("to", ["good", "waiting"])
+def test_output_that_waits_is_delivered_once_after_a_rollback_that_keeps_and_a_rescale(
+    waiting: Waiting, kind: str, to: str
+) -> None:
+    """In the snapshot before it is produced anew, and in its own delivered as it was."""
+    target, edited = waiting.target(kind), EDITS["swap"]
+    waiting.make(target)
+    newest = max(int(path.name[4:]) for path in (waiting.checkpoint / "snapshots").glob("chk-*"))
+    rolled_back(waiting.checkpoint, "good" if to == "good" else f"chk-{newest}", "keep")
+    query = waiting.start(target, edited, **RESCALED)
+    read_on(waiting, query, 2, 3)
+    check_rows(target, {0: BASE, 1: edited if to == "good" else BASE, 2: edited, 3: edited})
+
+
+@pytest.mark.parametrize("kind", SEVERAL)
+def test_output_that_waits_is_its_origins_and_none_of_a_fork_that_is_rescaled(waiting: Waiting, kind: str) -> None:
+    target, fork, edited = waiting.target(kind), waiting.target(kind, "fork"), EDITS["insert"]
+    waiting.make(target)
+    said = {"checkpointLocation": str(waiting.folder / "forked"), "startFrom": str(waiting.checkpoint)}
+    if kind in ("foreachBatch", "python"):
+        said["sinkTarget"] = "own"
+    query = waiting.start(fork, edited, **said, startMode="fork", **RESCALED)
+    read_on(waiting, query, 2, 3)
+    check_rows(fork, {2: edited, 3: edited})
+    read_on(waiting, waiting.start(target, edited, **RESCALED))
+    check_rows(target, {0: BASE, 1: BASE, 2: edited, 3: edited})
 
 
 def test_a_memory_table_gives_rows_back_while_its_query_is_suspended(waiting: Waiting) -> None:
