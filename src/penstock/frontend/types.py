@@ -70,12 +70,12 @@ def to_arrow_type(data_type: Json) -> pa.DataType:
 
 
 def distinct_names(names: list[str]) -> list[str]:
-    """As Spark calls the fields of a struct in Arrow: ``w, w`` are ``w_0, w_1``.
+    """Return the names that Spark gives the fields of a struct in Arrow: ``w, w`` become ``w_0, w_1``.
 
     Raises:
         NotSupported: another field has such a name.
     """
-    distinct = _dedup_names(names)
+    distinct: list[str] = _dedup_names(names)
     if len(set(distinct)) < len(names):
         raise NotSupported(f"a struct has fields {', '.join(names)}: rename those of the same name")
     return distinct

@@ -306,10 +306,8 @@ class Subtask:
                     assert_never(command)
 
     def _finish_advancing(self) -> None:
-        """Send a watermark to which this source rose before an aligned barrier, like a watermark that arrived.
-
-        A checkpoint after ``WatermarkMayRise`` must hold every window that the watermark closes.
-        """
+        """Send a watermark to which this source rose before an aligned barrier, like a watermark that arrived: a
+        checkpoint after ``WatermarkMayRise`` must hold every window that it closes."""
         while self._chain.advancing:
             self._chain.advance()
 
@@ -554,8 +552,8 @@ class Subtask:
             self._run(self._checkpoints.ready())
 
     def _wake_at_ms(self) -> float | None:
-        """When the next step has something to do. Rows under way and credit wake it themselves, so what waits for them
-        gives no time: one that has passed would have the step called over and over."""
+        """Return when the next step has work. Rows in another process and credit wake the subtask themselves. So work
+        that waits for them has no time here: a time in the past would call the step again and again."""
         feed, deadline_ms = self._feed, self._checkpoints.deadline_ms()
         turn_at = None if deadline_ms is None else self._now_ms + max(0.0, deadline_ms - self._clock_ms())
         due = [self.outputs.flush_at_ms(), turn_at]
