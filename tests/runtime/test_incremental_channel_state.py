@@ -1,4 +1,4 @@
-"""Whole queries whose queues stand: rows in flight are written once; a limit on them declines and breaks nothing."""
+"""Whole queries whose queues stand: rows in flight are written once, and a limit bounds them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from process_launcher import ProcessLauncher
-from running import run
+from running import Running, run
 from tiny import CountSpec, Numbers, assert_exact, tiny_graph
 
 from penstock.runtime.view import CheckpointState, CheckpointView, ExecutionView
@@ -78,21 +78,35 @@ def test_a_damaged_file_fails_the_checkpoints_that_refer_to_it_and_the_next_one_
     assert_exact(tmp_path / "out", ROWS)
 
 
-def test_more_in_flight_than_allowed_declines_the_checkpoint_with_the_options_name(
-    tmp_path: Path, launcher: ProcessLauncher
-) -> None:
+def run_slowly(tmp_path: Path, launcher: ProcessLauncher, max_inflight_bytes: int) -> Running:
     slow = tmp_path / "slow"
     slow.write_text(SLOW_US_PER_ROW)
     graph = tiny_graph(tmp_path / "out", 2, Numbers(ROWS), CountSpec(str(slow)))
-    query = run(graph, tmp_path / "chk", launcher, checkpoint_max_inflight_bytes=100_000)
-    reason = "spark.penstock.checkpoint.maxInflightBytes=100000"
-    query.until(lambda v: any(reason in c.reason for c in v.checkpoints), what="a decline")
-    assert all(
-        sum(m.inflight_bytes for m in c.subtasks if m.index == slot) <= 100_000
-        for c in completed(query.view)
-        for slot in range(2)
-    )
-    slow.write_text("0")
+    return run(graph, tmp_path / "chk", launcher, checkpoint_max_inflight_bytes=max_inflight_bytes)
+
+
+def finish_quickly(query: Running, tmp_path: Path) -> None:
+    (tmp_path / "slow").write_text("0")
     query.execution.process_all_available(60)
     assert_exact(tmp_path / "out", ROWS)
     assert not query.view.restarts
+
+
+def test_queues_hold_no_more_than_a_checkpoint_may_capture(tmp_path: Path, launcher: ProcessLauncher) -> None:
+    query = run_slowly(tmp_path, launcher, 100_000)
+    query.until(lambda v: len([c for c in completed(v) if c.inflight_rows > 100]) >= 4, what="queues that stand")
+    assert not query.view.checkpoints_failed
+    for checkpoint in completed(query.view):
+        for slot in range(2):
+            assert sum(m.inflight_bytes for m in checkpoint.subtasks if m.index == slot) <= 100_000
+    finish_quickly(query, tmp_path)
+
+
+def test_more_in_flight_than_allowed_declines_the_checkpoint_with_the_options_name(
+    tmp_path: Path, launcher: ProcessLauncher
+) -> None:
+    """A limit below that of the smallest queues."""
+    query = run_slowly(tmp_path, launcher, 1_000)
+    reason = "spark.penstock.checkpoint.maxInflightBytes=1000"
+    query.until(lambda v: any(reason in c.reason for c in v.checkpoints), what="a decline")
+    finish_quickly(query, tmp_path)

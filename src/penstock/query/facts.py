@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from penstock.config import Options
 from penstock.graph.model import JobGraph, Vertex
 from penstock.runtime.view import ExecutionState, ExecutionView, Wanted
-from penstock.runtime.wiring import output_limit
+from penstock.runtime.wiring import gate_memory, output_limit
 from penstock.snapshot.store_access import StoreAccess
 
 OVER = (ExecutionState.STOPPED, ExecutionState.FAILED)
@@ -103,7 +103,8 @@ def shape_of(graph: JobGraph, options: Options) -> GraphShape:
         for edge in graph.edges
     )
     vertices = tuple(map(_vertex, graph.vertices))
-    return GraphShape(vertices, edges, graph.max_parallelism, options.memory_per_gate, output_limit(options))
+    memory = gate_memory(graph, options)
+    return GraphShape(vertices, edges, graph.max_parallelism, memory, output_limit(graph, options))
 
 
 def _vertex(vertex: Vertex) -> VertexShape:

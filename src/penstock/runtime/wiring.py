@@ -23,7 +23,24 @@ known of its speed, and again when it ran empty; a fast one lives on floating cr
 an exchange of rows of 16 bytes costs 5 % more processor time than with 1 MiB, and at half of this 25 %."""
 
 OUTPUT_SHARE = 4
-"""A subtask's output queues take at most this part of ``memory_per_gate``, and the rows of one step more."""
+"""A subtask's output queues take at most this part of a gate's budget, and the rows of one step more."""
+
+
+LEAST_GATE_MEMORY = 32 << 10
+"""``checkpoint.maxInflightBytes`` makes no gate smaller: below that an exchange moves rows one by one."""
+
+
+def gate_memory(graph: JobGraph, options: Options) -> int:
+    """The budget of each input gate in bytes.
+
+    With ``checkpoint.maxInflightBytes`` the gates and output queues of a slot together have about that many bytes. So a
+    checkpoint that overtakes everything in them stays within the limit.
+    """
+    limit = options.checkpoint_max_inflight_bytes
+    gates = sum(bool(graph.inputs(vertex.id)) for vertex in graph.vertices)
+    if limit is None or not gates:
+        return options.memory_per_gate
+    return min(options.memory_per_gate, max(LEAST_GATE_MEMORY, limit // (2 * gates)))
 
 
 def window_into(graph: JobGraph, vertex: int, options: Options) -> int:
@@ -32,12 +49,12 @@ def window_into(graph: JobGraph, vertex: int, options: Options) -> int:
     most = options.exclusive_window
     if options.inflight_target_ms is not None:
         most = min(most, TARGET_WINDOW)
-    return channel_window(most, options.memory_per_gate, channels)
+    return channel_window(most, gate_memory(graph, options), channels)
 
 
-def output_limit(options: Options) -> int:
+def output_limit(graph: JobGraph, options: Options) -> int:
     """Queued output bytes beyond which a subtask takes no more input."""
-    return max(1, options.memory_per_gate // OUTPUT_SHARE)
+    return max(1, gate_memory(graph, options) // OUTPUT_SHARE)
 
 
 def build_outputs(graph: JobGraph, subtask: SubtaskId, generation: GenerationId, options: Options) -> Outputs:
@@ -53,7 +70,7 @@ def build_outputs(graph: JobGraph, subtask: SubtaskId, generation: GenerationId,
         for edge in graph.outputs(subtask.vertex)
         for consumer in edge.consumers(subtask.index, graph.parallelism)
     ]
-    return Outputs(channels, output_limit(options), options.inflight_target_ms)
+    return Outputs(channels, output_limit(graph, options), options.inflight_target_ms)
 
 
 def build_gate(
@@ -74,7 +91,8 @@ def build_gate(
     channels = [InputChannel(channel, generation, window, watermarks.get(channel)) for channel in identities]
     subject = f"gate {subtask}"
     untimed = {edge.id for edge in graph.inputs(subtask.vertex) if not edge.timed}
-    return InputGate(subject, channels, options.memory_per_gate, window, recovered, options.inflight_target_ms, untimed)
+    memory = gate_memory(graph, options)
+    return InputGate(subject, channels, memory, window, recovered, options.inflight_target_ms, untimed)
 
 
 def open_state(vertex: Vertex, graph: JobGraph, options: Options, closing: ExitStack) -> StateBackend:
